@@ -264,6 +264,8 @@ std::string JobEnding::hints(const std::vector<WorkerEnd>& ends, const Outcome& 
   const std::vector<std::string> directories = {job_.options.working_directory,
                                                 script.substr(0, script.rfind('/'))};
   place.project_directories = directories;
+  const std::string* const safe_path = find_variable(job_.request.caller, "PYTHONSAFEPATH");
+  place.has_safe_path = !leaves_ && safe_path != nullptr && !safe_path->empty();
   if (plan.hosts.size() > 1) {
     std::vector<std::string> hosts;
     for (const WorkerEnd& end : ends)

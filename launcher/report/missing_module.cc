@@ -162,6 +162,15 @@ std::string missing_module_text(const std::string& module, const MissingPlace& p
   note.where = place.hosts;
   note.cause = interpreter;
   note.fix = install_advice(module, interpreter);
+  const auto beside =
+      std::find_if(place.project_directories.begin(), place.project_directories.end(),
+                   [&](const std::string& folder) { return holds(folder, module); });
+  if (place.has_safe_path && beside != place.project_directories.end()) {
+    note.fix =
+        "it is in " + *beside +
+        ", where PYTHONSAFEPATH keeps Python from looking: unset it, or -x PYTHONPATH=" + *beside;
+    return render(note);
+  }
   const auto own = std::find_if(place.own_directories.begin(), place.own_directories.end(),
                                 [&](const std::string& folder) { return holds(folder, module); });
   if (own != place.own_directories.end()) {

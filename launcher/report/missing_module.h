@@ -25,6 +25,7 @@ struct MissingPlace {
   std::vector<std::string> own_directories;
   // Directories of this machine that may have a virtual environment, .venv.
   std::vector<std::string> project_directories;
+  bool has_safe_path = false;  // PYTHONSAFEPATH is set: Python does not look there.
 };
 
 // How to get a module into that Python. A command for pip only if the distribution of the module is

@@ -222,6 +222,15 @@ def test_an_externally_managed_python_gets_a_virtual_environment(local):
     assert "/usr/bin/python3 -m venv ~/venv && ~/venv/bin/pip install 'deepspeed'" in done.own_text(), done
 
 
+def test_a_module_that_safe_path_hides_is_named(local):
+    local.file("mine_too.py", "")
+    local.file("train.py", "import mine_too\n")
+    assert local.run("-n", "1", "train.py").code == 0
+    done = local.run("-n", "1", "train.py", env={"PYTHONSAFEPATH": "1"})
+    assert done.code == 1, done
+    assert f"it is in {local.directory}, where PYTHONSAFEPATH keeps Python from looking" in done.err_text, done
+
+
 def test_a_module_of_the_projects_own_environment(local):
     """uv and poetry make ./.venv; a VIRTUAL_ENV that has been removed is often left in a shell."""
     for folder in (".venv/bin", ".venv/lib/python3.11/site-packages/onlyhere"):
