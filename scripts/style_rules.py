@@ -108,18 +108,20 @@ MAY_CALL_THE_OS = {
 # Calls that wait for a file system, a name server or a child. In the folders of a process whose loop
 # others depend on, only tasks of a BlockingPool may make them (proto/os/blocking.h).
 MAY_BLOCK = re.compile(
-    r"(?<![\w.>])(?:::)?(stat|lstat|fstatat|access|faccessat|open|openat|opendir|readlink|realpath|statvfs"
+    r"(?<![\w.>:])(?:::)?(stat|lstat|fstatat|access|faccessat|open|openat|opendir|readlink|realpath|statvfs"
     r"|getaddrinfo|getnameinfo|getpwnam\w*|getpwuid\w*|find_executable|program_directory|read_own_program"
     r"|posix_spawnp?|popen|system)\("
     r"|\bstd::[io]?fstream\b|\bwaitpid\((?![^;]*WNOHANG)"
 )
 LOOP_FOLDERS = ("agent/daemon/", "agent/node/facts/", "agent/node/hang/", "agent/node/spawn/",
-                "agent/node/supervisor/", "agent/node/workers/")
-OWN_OPEN = re.compile(r"\b(void|Result<void>|int|bool) (\w+::)*open\(")  # A method.
+                "agent/node/supervisor/", "agent/node/workers/", "launcher/job/", "launcher/join/",
+                "launcher/links/", "launcher/screen/", "launcher/slurm/", "launcher/streams/")
+OWN_OPEN = re.compile(r"\b(void|int|bool|Result<.*>) (\w+::)*open\(")  # A method.
 # Files with such calls, and why no loop waits for them.
 TASKS = "called in tasks only"
 LOCAL = "the job's directory and /proc, /sys, /dev are local"
 EARLY = "called before the loop runs"
+WRITER = "called on the thread of FileWriter"
 BLOCKING_FILES = {
     "agent/daemon/acceptor.cc": "called before the loop runs, and for /dev/null",
     "agent/daemon/agent_admin.cc": "a command's own process, which has no loop",
@@ -152,8 +154,25 @@ BLOCKING_FILES = {
     "agent/node/supervisor/jax_service.cc": LOCAL,
     "agent/node/supervisor/mpi_libraries.cc": TASKS,
     "agent/node/workers/python_hook.cc": LOCAL,
-    "agent/node/workers/rank_log.cc": "called on the thread of FileWriter",
+    "agent/node/workers/rank_log.cc": WRITER,
     "agent/node/workers/worker.cc": "WorkerLaunch::find_program() runs in a task",
+    "launcher/job/detach.cc": EARLY,
+    "launcher/job/hosted_job.cc": LOCAL,
+    "launcher/job/job_end.cc": LOCAL,
+    "launcher/job/job_events.cc": WRITER,
+    "launcher/job/job_place.cc": LOCAL,
+    "launcher/job/job_record.cc": LOCAL,
+    "launcher/job/log_reader.cc": "ivyctl's: no job depends on it",
+    "launcher/job/state_file.cc": WRITER,
+    "launcher/links/agent_identity.cc": "the socket's place is local",
+    "launcher/links/node_upload.cc": TASKS,
+    "launcher/links/ssh/host_key_question.cc": LOCAL,
+    "launcher/links/ssh/ssh_session.cc": TASKS,
+    "launcher/links/ssh/ssh_state.cc": TASKS,
+    "launcher/links/this_host.cc": "asked before any host is dialled, and kept",
+    "launcher/screen/console_sink.cc": LOCAL,
+    "launcher/screen/log_files.cc": WRITER,
+    "launcher/streams/child_process.cc": "system tools, and a child that was killed",
 }
 
 FORBIDDEN_NAMES = {

@@ -77,9 +77,22 @@ void BringUp::dial(const std::shared_ptr<CarrierContext>& carriers,
     session.make_link = [carriers, &host](const HostLink::Handlers& of_link, int attempt) {
       return make_link(carriers, *host.host, of_link, attempt);
     };
+    session.heartbeat = &job_.hosts.heartbeat();
     host.session = std::make_unique<HostSession>(job_.loop, session, handlers(index));
   }
-  for (HostRecord& host : job_.hosts) host.session->open();
+  bool asks_agents = false;
+  for (HostRecord& host : job_.hosts) {
+    const bool waits = may_have_agent(job_.options, *host.host) && !host.on_this_host;
+    if (waits) host.doing = "reading agent.toml and its certificates";
+    if (!waits) host.session->open();
+    asks_agents = asks_agents || waits;
+  }
+  // Hosts that are here are not kept waiting: their leases run.
+  if (asks_agents)
+    carriers->prepare_agents([this] {
+      for (HostRecord& host : job_.hosts)
+        if (may_have_agent(job_.options, *host.host) && !host.on_this_host) host.session->open();
+    });
   if (job_.takeover == 0) look_up_master(carriers);
 }
 

@@ -20,6 +20,7 @@ void HostCarriers::dial(const OpenRequest& request) {
   };
   handlers.down = [this, serial](const LinkDown& down) { on_down(serial, down); };
   handlers.progress = handlers_.progress;
+  handlers.stuck = handlers_.stuck;
   dialing_ = make_link_(handlers, serial);
   dialing_->open(request);
 }
@@ -52,7 +53,18 @@ void HostCarriers::write(std::string bytes) {
 void HostCarriers::drop() {
   serial_ = -1;
   writes_ = false;
+  allow_alive(false);
   retire(std::move(link_));
+}
+
+void HostCarriers::allow_alive(bool allowed) {
+  const std::lock_guard lock(alive_mutex_);
+  allows_alive_ = allowed;
+}
+
+void HostCarriers::send_alive(std::string_view frame) {
+  const std::lock_guard lock(alive_mutex_);
+  if (allows_alive_) link_->send_alive(frame);
 }
 
 void HostCarriers::give_up_dialing() {

@@ -47,7 +47,7 @@ HostSession::HostSession(boost::asio::io_context& loop, HostSessionOptions optio
                    if (!was_up_) return fail(down);
                    redial_failed(down);
                  },
-                 handlers_.progress}),
+                 handlers_.progress, [this](const std::string& what) { redial_stuck(what); }}),
       tick_timer_(loop),
       redial_timer_(loop) {}
 
@@ -153,6 +153,8 @@ void HostSession::on_attached(const link::Frame& frame) {
   clock_.answered(monotonic_ns() - attach_sent_ns_);
   const Result<void> resumed = session_.attached(frame.header.acknowledged);
   if (!resumed.ok()) return lose(HostLoss::kSupervisor, resumed.error().message);
+  carriers_.allow_alive(!pausing_);
+  if (std::exchange(was_stuck_, false)) handlers_.alive({});
   // The new carrier itself was a word: it took an earlier pause back.
   if (pausing_ && !paused_) queue_pause();
 }
@@ -194,6 +196,7 @@ void HostSession::send(const Command& command) {
 void HostSession::pause() {
   if (!is_open() || pausing_) return;
   pausing_ = true;
+  carriers_.allow_alive(false);
   if (state_ != State::kUp) return;
   queue_pause();
   pump();
@@ -212,6 +215,7 @@ bool HostSession::has_paused() const {
 void HostSession::resume() {
   pausing_ = false;
   paused_ = false;
+  carriers_.allow_alive(state_ == State::kUp && session_.is_attached());
   session_.send_heartbeat();
   pump();
 }
@@ -275,6 +279,17 @@ void HostSession::redial_failed(const LinkDown& down) {
   });
 }
 
+// The host lives, and its workers go on until their supervisor has missed us for kAbsenceLease.
+void HostSession::redial_stuck(const std::string& what) {
+  if (state_ != State::kRedialing || !was_attached_) return;
+  const std::int64_t now = monotonic_ns();
+  const std::int64_t waited = now - carrier_lost_ns_;
+  if (waited <= kRefusedPatienceNs) silence_.heard(now);
+  last_failure_ = "it waits for " + what;
+  was_stuck_ = true;
+  handlers_.alive(link::Alive{0, static_cast<std::uint64_t>(waited), what});
+}
+
 void HostSession::schedule_tick() {
   tick_timer_.expires_after(kLauncherTick);
   tick_timer_.async_wait([this, alive = std::weak_ptr(alive_)](const auto& error) {
@@ -286,6 +301,7 @@ void HostSession::tick() {
   if (state_ == State::kOver || state_ == State::kEnding) return;
   const std::int64_t now = monotonic_ns();
   silence_.tick(now);
+  if (options_.heartbeat != nullptr) options_.heartbeat->turned();
   schedule_tick();
   if (!options_.on_this_host) {
     if (silence_.is_over(now)) {

@@ -2,7 +2,8 @@
 // link, redials a lost one, replays what the peer did not get, and says when the host is gone for
 // good.
 //
-// Thread: the loop's. Lifetime: outlives nothing; destroy it outside its handlers.
+// Thread: the loop's, but for send_alive(). Lifetime: outlives nothing; destroy it outside its
+// handlers.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -15,6 +16,7 @@
 
 #include "launcher/job/host_carriers.h"
 #include "launcher/job/host_clock.h"
+#include "proto/os/heartbeat.h"
 #include "proto/wire/job.pb.h"
 #include "proto/wire/link.h"
 
@@ -37,6 +39,7 @@ struct HostSessionOptions {
   // Silence beyond it is a loss. Asked once, when the first link is up.
   std::function<std::chrono::milliseconds(Carrier carrier)> lease;
   MakeHostLink make_link;
+  Heartbeat* heartbeat = nullptr;  // Learns that the loop runs. Null in tests.
 };
 
 // How long a host has been silent, or without a connection, and why as far as is known.
@@ -79,6 +82,9 @@ class HostSession {
   // True once we may be suspended: the message has left, or no connection could carry it.
   bool has_paused() const;
   void resume();
+  // Passes on a heartbeat of another thread than the loop's, unless the host must not hear us now.
+  // Thread: any.
+  void send_alive(std::string_view frame) { carriers_.send_alive(frame); }
   // When the host was last heard, on our clock.
   std::int64_t last_heard_ns() const { return silence_.last_heard_ns(); }
   // What the host was given; 0: no link was up yet.
@@ -99,6 +105,7 @@ class HostSession {
   void on_attached(const link::Frame& frame);
   void carrier_lost(const LinkDown& down);
   void redial_failed(const LinkDown& down);
+  void redial_stuck(const std::string& what);
   void tick();
   void schedule_tick();
   void pump();
@@ -121,6 +128,7 @@ class HostSession {
   std::int64_t carrier_lost_ns_ = 0;
   RemoteText last_failure_;
   bool is_refused_ = false;  // The last redial reached the host, where nothing listens now.
+  bool was_stuck_ = false;  // During this redial; has been reported.
   std::function<void()> over_;
   boost::asio::steady_timer tick_timer_;
   boost::asio::steady_timer redial_timer_;

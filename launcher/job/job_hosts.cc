@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <map>
 
+#include "proto/os/clock.h"
+
 namespace ivy {
 namespace {
 
@@ -61,6 +63,15 @@ std::uint64_t JobHosts::window_bytes() const {
 void JobHosts::grant_window() {
   for (HostRecord& host : records_)
     if (host.session->is_open()) host.session->grant(window_bytes());
+}
+
+// The loop's own heartbeats leave with the sessions' ticks. A carrier that would have to wait is
+// left out, so that one host cannot keep the others from hearing us.
+void JobHosts::beat(std::chrono::nanoseconds loop_silent) {
+  if (loop_silent <= kHeartbeat) return;
+  const link::Alive alive{static_cast<std::uint64_t>(loop_silent.count()), 0, ""};
+  const std::string frame = link::alive_frame(alive, static_cast<std::uint64_t>(monotonic_ns()));
+  for (const HostRecord& host : records_) host.session->send_alive(frame);
 }
 
 void JobHosts::close_sessions() {

@@ -1,5 +1,5 @@
 // A job's hosts: what is known of each, which of them take part, and the way to send to them.
-// Thread: the loop's.
+// Thread: the loop's; a heartbeat's thread runs beside it.
 #pragma once
 
 #include <cstddef>
@@ -13,6 +13,8 @@
 #include "launcher/job/membership.h"
 #include "launcher/options/options.h"
 #include "launcher/plan/job_plan.h"
+#include "proto/contract/limits.h"
+#include "proto/os/heartbeat.h"
 
 namespace ivy {
 
@@ -75,6 +77,9 @@ class JobHosts {
   // Lets each host send a window more: what fills the last one is not going to be read.
   void grant_window();
   void close_sessions();
+  // Tells the hosts that we live while the loop hangs. All sessions are there before it first
+  // turns.
+  Heartbeat& heartbeat() { return heartbeat_; }
 
   void take_plan(const JobPlan& plan);
   bool all_reported() const;
@@ -93,9 +98,12 @@ class JobHosts {
   void let_go(std::size_t index, const std::string& step, const RemoteText& reason);
 
  private:
+  void beat(std::chrono::nanoseconds loop_silent);
+
   const Options& options_;
   const bool may_shrink_;
   std::vector<HostRecord> records_;
+  Heartbeat heartbeat_{kLauncherTick, [this](std::chrono::nanoseconds silent) { beat(silent); }};
 };
 
 }  // namespace ivy

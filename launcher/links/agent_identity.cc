@@ -1,9 +1,9 @@
 #include "launcher/links/agent_identity.h"
 
-#include <pwd.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "launcher/links/this_host.h"
 #include "proto/trust/agent_config.h"
 
 namespace ivy {
@@ -34,8 +34,7 @@ Result<std::string> find_agent_socket(const Environment& environment) {
   if (chosen != nullptr && chosen->empty()) {
     return Error{Code::kNotFound, "IVY_AGENT_SOCKET is empty", "unset it"};
   }
-  const passwd* own = getpwuid(geteuid());
-  const std::string user = own == nullptr ? std::to_string(geteuid()) : own->pw_name;
+  const std::string user = own_account().empty() ? std::to_string(geteuid()) : own_account();
   std::string looked;
   for (const std::string& place : agent_socket_places(environment, user, geteuid())) {
     if (is_safe_socket(place)) return place;

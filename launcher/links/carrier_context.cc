@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <boost/asio/post.hpp>
 
+#include "launcher/links/this_host.h"
 #include "proto/contract/log.h"
 #include "proto/os/clock.h"
 
@@ -66,22 +67,64 @@ CarrierContext::CarrierContext(boost::asio::io_context& loop, const Options& opt
       // Only pauses are chosen by it: a random_device would ask the processor who it is.
       random_(static_cast<unsigned>(monotonic_ns())) {}
 
-Result<NodeUpload*> CarrierContext::node_upload() {
-  if (!upload_) {
-    const std::string directory = node_.path.substr(0, node_.path.rfind('/'));
-    upload_ = IVY_TRY(NodeUpload::load(directory + "/../lib/ivyrun"));
+Awaitable<Result<std::shared_ptr<NodeUpload>>> CarrierContext::node_upload(Sequence& sequence) {
+  const std::string directory = node_.path.substr(0, node_.path.rfind('/')) + "/../lib/ivyrun";
+  if (!std::exchange(reads_upload_, true)) {
+    const auto load = [directory] { return NodeUpload::load(directory); };
+    // --start-timeout bounds it.
+    blocking().run(directory, BlockingPool::kNoDeadline, load,
+                   [this](Result<std::shared_ptr<NodeUpload>> upload) {
+                     upload_ = std::move(upload);
+                     for (const auto& arrive : std::exchange(waiting_for_upload_, {})) arrive(true);
+                   });
   }
-  return &*upload_;
+  const std::function<bool()> is_over = [this] { return upload_.has_value(); };
+  const std::function<void(const Arrival<bool>&)> listen = [this](const Arrival<bool>& arrive) {
+    waiting_for_upload_.push_back(arrive);
+  };
+  co_await wait_and_report(sequence, *this, "ivyrun", directory, is_over, listen);
+  co_return *upload_;
+}
+
+Awaitable<Result<NodeBundle>> CarrierContext::bundle(Sequence& sequence, std::string architecture) {
+  const Result<std::shared_ptr<NodeUpload>> upload = co_await node_upload(sequence);
+  if (!upload.ok()) co_return upload.error();
+  const auto read = [upload = *upload, architecture] { return upload->bundle(architecture); };
+  co_return co_await call_blocking(sequence, *this, "ivyrun", (*upload)->directory(),
+                                   BlockingPool::kNoDeadline, read);
 }
 
 const Result<std::optional<AgentIdentity>>& CarrierContext::agent_identity() {
-  if (agent_identity_) return *agent_identity_;
-  const std::int64_t now = wall_s();
-  agent_identity_ = load_agent_identity(environment_of(environ), now);
-  const bool has_one = agent_identity_->ok() && agent_identity_->value().has_value();
-  const std::string warning = has_one ? own_expiry_warning(*agent_identity_->value(), now) : "";
-  if (!warning.empty()) note("own expiry", "warning: " + warning);
+  if (!agent_identity_) take_identity(load_agent_identity(environment_of(environ), wall_s()));
   return *agent_identity_;
+}
+
+void CarrierContext::take_identity(Result<std::optional<AgentIdentity>> identity) {
+  agent_identity_ = std::move(identity);
+  const bool has_one = agent_identity_->ok() && agent_identity_->value().has_value();
+  const std::string warning =
+      has_one ? own_expiry_warning(*agent_identity_->value(), wall_s()) : "";
+  if (!warning.empty()) note("own expiry", "warning: " + warning);
+}
+
+void CarrierContext::prepare_agents(std::function<void()> done) {
+  struct Own {
+    Result<std::optional<AgentIdentity>> identity;
+    Result<std::string> socket;
+  };
+  const auto read = [environment = environment_of(environ)]() -> Result<Own> {
+    own_account();  // Kept for the loop.
+    return Own{load_agent_identity(environment, wall_s()), find_agent_socket(environment)};
+  };
+  // --start-timeout bounds it.
+  blocking().run("agent.toml", BlockingPool::kNoDeadline, read,
+                 [this, done = std::move(done)](Result<Own> own) {
+                   if (own.ok()) {
+                     take_identity(std::move(own->identity));
+                     agent_socket_ = std::move(own->socket);
+                   }
+                   done();
+                 });
 }
 
 Result<const AgentIdentity*> CarrierContext::agent_user() {

@@ -16,6 +16,7 @@
 #include <type_traits>
 #include <typeindex>
 #include <utility>
+#include <vector>
 
 #include "launcher/links/agent_carrier.h"
 #include "launcher/links/agent_identity.h"
@@ -67,8 +68,10 @@ class CarrierContext {
   Slots& handshakes() { return handshakes_; }
   // One question at a time on the terminal.
   Slots& terminal() { return terminal_; }
-  // Read when the first host needs it.
-  Result<NodeUpload*> node_upload();
+  // Read on the pool when the first host needs it.
+  Awaitable<Result<std::shared_ptr<NodeUpload>>> node_upload(Sequence& sequence);
+  // What is sent to hosts of this architecture, read on the pool as well.
+  Awaitable<Result<NodeBundle>> bundle(Sequence& sequence, std::string architecture);
   // Runs what may block: known_hosts, keys, the SSH agent, libssh's logins.
   BlockingPool& blocking();
   // Where names are looked up, so that a slow name server delays only its own caller.
@@ -76,6 +79,9 @@ class CarrierContext {
   // A number in [0.5, 1.5) by which waits are spread.
   double jitter();
 
+  // Reads on the pool what make_link() and links to agents need of the user's files and of the
+  // account; then calls back, on the loop. Else it is read where it is first needed.
+  void prepare_agents(std::function<void()> done);
   const MakeAgentLink& make_agent_link() const { return make_agent_link_; }
   // Our identity towards agents, read once; what is wrong with it is noted once.
   const Result<std::optional<AgentIdentity>>& agent_identity();
@@ -108,6 +114,8 @@ class CarrierContext {
   }
 
  private:
+  void take_identity(Result<std::optional<AgentIdentity>> identity);
+
   // This many names can wait for a dead name server before others wait too.
   static constexpr std::size_t kResolverThreads = 16;
 
@@ -117,7 +125,9 @@ class CarrierContext {
   const MakeAgentLink make_agent_link_;
   Slots handshakes_;
   Slots terminal_;
-  std::optional<NodeUpload> upload_;
+  bool reads_upload_ = false;
+  std::optional<Result<std::shared_ptr<NodeUpload>>> upload_;
+  std::vector<Arrival<bool>> waiting_for_upload_;
   std::map<std::type_index, std::shared_ptr<void>> parts_;
   std::optional<Result<std::optional<AgentIdentity>>> agent_identity_;
   std::optional<Result<std::string>> agent_socket_;

@@ -2,8 +2,8 @@
 // a connection to the supervisor's command socket and move bytes. Nothing above this interface
 // knows which carrier it has.
 //
-// Thread: the loop's. Lifetime: the owner destroys a link only outside its handlers (post first);
-// after destruction no handler is called.
+// Thread: the loop's, but for send_alive(). Lifetime: the owner destroys a link only outside its
+// handlers (post first); after destruction no handler is called.
 #pragma once
 
 #include <cstdint>
@@ -66,6 +66,8 @@ class HostLink {
     std::function<void(const LinkDown&)> down;    // Once, last call of all.
     std::function<void(const RemoteText&)>
         progress;  // "ssh: connecting", "sending ivy-node (3 MB)".
+    // Again and again while the host answers but does not let us in: what that waits for there.
+    std::function<void(const std::string&)> stuck;
   };
 
   HostLink() = default;
@@ -76,6 +78,9 @@ class HostLink {
   virtual void open(const OpenRequest& request) = 0;
   // Queues bytes; only after up, and only when drained (or nothing was written yet).
   virtual void write(std::string bytes) = 0;
+  // Sends a whole frame that the loop knows nothing of, behind what write() was given, if the
+  // carrier takes it now; else does nothing. Call it between `up` and close() only. Thread: any.
+  virtual void send_alive(std::string_view frame) = 0;
   // Ends the link; `down` is not called for it. The far end sees an end of file.
   virtual void close() = 0;
 };
@@ -101,6 +106,9 @@ class LinkReports {
   }
   void progress(const RemoteText& text) const {
     if (is_open_) handlers_.progress(text);
+  }
+  void stuck(const std::string& what) const {
+    if (is_open_ && handlers_.stuck) handlers_.stuck(what);
   }
   void down(const LinkDown& down) {
     if (std::exchange(is_open_, false)) handlers_.down(down);

@@ -20,6 +20,7 @@ class LocalLink : public SequencedLink {
 
   void open(const OpenRequest& request) override;
   void write(std::string bytes) override;
+  void send_alive(std::string_view frame) override { pump_->write_alive(frame); }
 
  private:
   void make_pump(Descriptor our_end);

@@ -150,7 +150,7 @@ NodeUpload::NodeUpload(std::string directory, std::map<std::string, NodeBundle> 
   repairing_command_.replace(repairing_command_.find("REPAIR"), 6, "1");
 }
 
-Result<NodeUpload> NodeUpload::load(const std::string& directory) {
+Result<std::shared_ptr<NodeUpload>> NodeUpload::load(const std::string& directory) {
   std::map<std::string, NodeBundle> found;
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(directory, error)) {
@@ -164,7 +164,7 @@ Result<NodeUpload> NodeUpload::load(const std::string& directory) {
     return Error{Code::kNotFound, "no bundle-ARCH.run to send to other hosts in " + directory,
                  "build or install ivyrun again"};
   }
-  return NodeUpload(directory, std::move(found));
+  return std::shared_ptr<NodeUpload>(new NodeUpload(directory, std::move(found)));
 }
 
 Result<NodeBundle> NodeUpload::bundle(const std::string& architecture) {
@@ -177,6 +177,7 @@ Result<NodeBundle> NodeUpload::bundle(const std::string& architecture) {
                  "build ivyrun on a " + architecture + " host and put its lib/ivyrun/bundle-" +
                      architecture + ".run and .sha256 into " + directory_};
   }
+  const std::lock_guard lock(mutex_);
   NodeBundle& bundle = known->second;
   if (bundle.content) return bundle;
   const std::string path = directory_ + "/bundle-" + architecture + ".run";

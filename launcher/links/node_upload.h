@@ -1,13 +1,14 @@
 // How ivy-node gets to a host that has none of this build: the constant command that every login
 // shell is given, the script that installs, and the bundle that is sent. See "Remote command" in
 // launcher/links/README.md.
-// Thread: the loop's.
+// Thread: any. load() and bundle() read files, and so may block.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <string_view>
 
@@ -48,17 +49,19 @@ class NodeUpload {
  public:
   // directory: where bundle-ARCH.run and bundle-ARCH.run.sha256 lie. Reads only the small files.
   // NotFound when there is none.
-  static Result<NodeUpload> load(const std::string& directory);
+  static Result<std::shared_ptr<NodeUpload>> load(const std::string& directory);
 
   // One line for any login shell (sh, csh, fish, zsh): no user data, the same for every host. It
   // runs the relay of this build, or asks for the install script.
   const std::string& remote_command() const { return remote_command_; }
   // The same for a host whose copy did not run: puts the bundle there anew.
   const std::string& repairing_command() const { return repairing_command_; }
+  const std::string& directory() const { return directory_; }
   // The hash in the name of the bundle's directory on every host.
   const std::string& name() const { return name_; }
   // The bundle for `uname -m`'s answer. FailedPrecondition names the architecture that we lack,
   // DataLoss a file that is cut off.
+  // The file is read once; other callers wait for that.
   Result<NodeBundle> bundle(const std::string& architecture);
   // The answer to `need`: a length line and a script for /bin/sh, which asks for the bundle by
   // `send BYTES`, with what a broken connection has left there.
@@ -67,10 +70,10 @@ class NodeUpload {
  private:
   NodeUpload(std::string directory, std::map<std::string, NodeBundle> by_architecture);
 
-  std::string directory_;
-  std::map<std::string, NodeBundle>
-      by_architecture_;  // Without the content of those not asked for.
-  std::string name_;
+  const std::string directory_;
+  std::mutex mutex_;  // Guards the contents, which are read when they are first asked for.
+  std::map<std::string, NodeBundle> by_architecture_;
+  const std::string name_;
   std::string remote_command_;
   std::string repairing_command_;
 };

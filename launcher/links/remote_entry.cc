@@ -82,14 +82,20 @@ void RemoteEntry::need(const std::string& asked, Step& step) {
     step.failed = LinkDown{LinkFailure::kNoSuchJob, "ivy-node has been removed from the host", ""};
     return;
   }
-  Result<NodeBundle> bundle = upload_.bundle(architecture);
-  if (!bundle.ok()) {
-    step.failed = LinkDown::from(LinkFailure::kBootstrap, bundle.error());
-    return;
-  }
-  bundle_ = *bundle;
-  step.send += NodeUpload::install_script(*bundle_);
+  needed_ = architecture;
   step.progress = is_damaged ? "ivy-node is damaged there" : "ivy-node is not there yet";
+}
+
+RemoteEntry::Step RemoteEntry::provide(Result<NodeBundle> bundle) {
+  Step step;
+  needed_.clear();
+  if (bundle.ok()) {
+    bundle_ = std::move(*bundle);
+    step.send = NodeUpload::install_script(*bundle_);
+  } else {
+    step.failed = LinkDown::from(LinkFailure::kBootstrap, bundle.error());
+  }
+  return step;
 }
 
 LinkDown RemoteEntry::failure(const std::string& text) const {

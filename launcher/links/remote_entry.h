@@ -27,11 +27,14 @@ class RemoteEntry {
     std::optional<LinkDown> failed;
   };
 
-  // host: as people know it, for messages. upload must outlive this.
-  RemoteEntry(NodeUpload& upload, OpenRequest request, std::string host)
-      : upload_(upload), request_(std::move(request)), host_(std::move(host)) {}
+  // host: as people know it, for messages.
+  RemoteEntry(OpenRequest request, std::string host)
+      : request_(std::move(request)), host_(std::move(host)) {}
 
   Step feed(std::string_view bytes);
+  // The architecture whose bundle the far shell waits for: read it and provide() it. Empty: none.
+  const std::string& needed_bundle() const { return needed_; }
+  Step provide(Result<NodeBundle> bundle);
   // How far the bundle has got, for users, while this many bytes of what feed() gave are unsent;
   // empty: nothing new, or no bundle is under way.
   std::string sending(std::size_t unsent);
@@ -47,10 +50,10 @@ class RemoteEntry {
   void send_from(const std::string& offset, Step& step);
   LinkDown failure(const std::string& text) const;
 
-  NodeUpload& upload_;
   const OpenRequest request_;
   const std::string host_;
   RemoteGreeting greeting_{RemoteGreeting::Speaker::kShell};
+  std::string needed_;
   std::optional<NodeBundle> bundle_;
   std::optional<UploadProgress> sending_;  // Nothing: no bundle is under way.
   bool up_ = false;

@@ -111,20 +111,18 @@ bool is_own_name(const std::string& name) {
   return answer->second;
 }
 
-namespace {
-
-bool asks_for_another_user(const Host& host) {
-  if (host.user.empty()) return false;
-  const passwd* own = getpwuid(geteuid());
-  return own == nullptr || host.user != own->pw_name;
+const std::string& own_account() {
+  static const std::string name = [] {
+    const passwd* const own = getpwuid(geteuid());
+    return own == nullptr ? std::string() : std::string(own->pw_name);
+  }();
+  return name;
 }
-
-}  // namespace
 
 bool is_this_host(const Host& host) {
   if (host.fake) return true;
   // A written port leads to some sshd: a container or a tunnel that merely has our address.
-  if (host.port != 0 || asks_for_another_user(host)) return false;
+  if (host.port != 0 || (!host.user.empty() && host.user != own_account())) return false;
   return is_own_address(host.name) || is_own_name(host.name);
 }
 

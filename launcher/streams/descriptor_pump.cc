@@ -1,7 +1,11 @@
 #include "launcher/streams/descriptor_pump.h"
 
+#include <unistd.h>
+
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/error.hpp>
+#include <boost/asio/post.hpp>
+#include <cerrno>
 #include <utility>
 
 namespace ivy {
@@ -35,42 +39,79 @@ void DescriptorPump::read() {
 }
 
 void DescriptorPump::write(std::string_view bytes) {
-  queued_.append(bytes);
-  if (writing_.empty()) write_queued();
+  {
+    const std::lock_guard lock(write_mutex_);
+    queued_.append(bytes);
+  }
+  if (!std::exchange(is_writing_, true)) write_on();
 }
 
-void DescriptorPump::write_queued() {
-  writing_ = std::exchange(queued_, {});
-  written_ = 0;
-  write_on();
-}
-
-// Piece by piece, so that unwritten() tells how a large text gets on.
+// One write per turn of the loop, so that a large text delays no others and unwritten() tells how
+// it gets on.
 void DescriptorPump::write_on() {
-  writer().async_write_some(
-      asio::buffer(std::string_view(writing_).substr(written_)),
-      [self = shared_from_this()](const boost::system::error_code& error, std::size_t count) {
-        // A reader that went away shows as the end of our input too, behind what it still had to
-        // say.
-        if (self->stopped_ || error) return;
-        self->written_ += count;
-        if (self->written_ < self->writing_.size()) return self->write_on();
-        self->writing_.clear();
-        self->written_ = 0;
-        if (!self->queued_.empty()) return self->write_queued();
-        if (self->ending_) return self->end_writing();
-        self->handlers_.drained();
-      });
+  {
+    const std::lock_guard lock(write_mutex_);
+    // A reader that went away shows as the end of our input too, behind what it still had to say.
+    if (!write_once()) return;
+    if (written_ == queued_.size()) {
+      // The caller may still be inside write().
+      return asio::post(writer().get_executor(),
+                        [self = shared_from_this()] { self->have_written(); });
+    }
+  }
+  writer().async_wait(asio::posix::stream_descriptor::wait_write,
+                      [self = shared_from_this()](const boost::system::error_code& error) {
+                        if (!self->stopped_ && !error) self->write_on();
+                      });
+}
+
+void DescriptorPump::have_written() {
+  if (stopped_) return;
+  if (unwritten() > 0) return write_on();
+  is_writing_ = false;
+  if (ending_) return end_writing();
+  handlers_.drained();
+}
+
+bool DescriptorPump::write_once() {
+  if (written_ == queued_.size()) return true;
+  ssize_t count = 0;
+  do {
+    count = ::write(writer().native_handle(), queued_.data() + written_, queued_.size() - written_);
+  } while (count < 0 && errno == EINTR);
+  if (count < 0) return errno == EAGAIN;
+  written_ += static_cast<std::size_t>(count);
+  if (written_ < queued_.size()) return true;
+  queued_.clear();
+  written_ = 0;
+  return true;
+}
+
+void DescriptorPump::write_alive(std::string_view frame) {
+  const std::lock_guard lock(write_mutex_);
+  if (stopped_ || has_ended_writing_) return;
+  // Frames must not mix: first the rest of what the loop has begun to write.
+  if (!write_once() || written_ < queued_.size()) return;
+  queued_ = frame;
+  write_once();  // The loop writes the rest before its next bytes.
+}
+
+std::size_t DescriptorPump::unwritten() {
+  const std::lock_guard lock(write_mutex_);
+  return queued_.size() - written_;
 }
 
 void DescriptorPump::end_writing() {
   ending_ = true;
-  if (!writing_.empty() || shared_) return;
+  if (is_writing_ || shared_) return;
+  const std::lock_guard lock(write_mutex_);
+  has_ended_writing_ = true;
   boost::system::error_code ignored;
   output_.close(ignored);
 }
 
 void DescriptorPump::stop() {
+  const std::lock_guard lock(write_mutex_);
   stopped_ = true;
   boost::system::error_code ignored;
   input_.close(ignored);

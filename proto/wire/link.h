@@ -38,7 +38,7 @@ enum class FrameType : std::uint16_t {
   kInput = 6,     // launcher -> supervisor, flow: bytes of rank 0's standard input; empty = its end
   kHeartbeat = 7,  // both ways, unsequenced, every second: empty, or encode_delay()
   kAck = 8,        // both ways, unsequenced, when acknowledgement or credit must not wait: empty
-  kAlive = 9,      // supervisor -> launcher, unsequenced, from its heartbeat thread: encode_alive()
+  kAlive = 9,      // both ways, unsequenced, from a heartbeat's thread: encode_alive()
 };
 
 // Printed by a supervisor (and sent by a launcher) before its first frame on a carrier. What comes
@@ -128,8 +128,8 @@ Result<OutputChunk> decode_output(std::string_view payload);
 std::string encode_delay(std::int64_t delay_ns);
 Result<std::int64_t> decode_delay(std::string_view payload);
 
-// Heartbeat of a supervisor whose loop hangs or which has an overdue task. The thread that sends it
-// does not know the session, so the frame's acknowledgement and credit are 0 and ignored.
+// Heartbeat of a process whose loop hangs, or of a supervisor that has an overdue task. The thread
+// that sends it does not know the session, so acknowledgement and credit are 0 and ignored.
 struct Alive {
   std::uint64_t loop_silent_ns = 0;  // Time since the loop last ran its timers; 0: it is on time.
   std::uint64_t overdue_ns = 0;      // Age of the oldest overdue task; 0: no task is overdue.

@@ -149,6 +149,54 @@ def test_stalled_known_hosts_delay_the_start(hosts, home):
     assert done.code == 0 and sorted(text for _, _, text in done.labelled()) == ["ran 0", "ran 1"], done
 
 
+def test_a_stalled_agent_configuration_delays_remote_hosts_only(hosts, home):
+    # It is read for `--transport auto`; this host's supervisor is up meanwhile, and has a lease.
+    env = {**home.env, "IVY_AGENT_CONFIG": home.mount_point + "/agent.toml"}
+    options = ("-H", "node1,node2", "-n", "2", "--lease", f"{LEASE_S:g}s")
+    home.stall()
+    with hosts.start(*options, "sh", "-c", "echo ran $RANK", env=env) as job:
+        job.wait_for("reading agent.toml", limit=30)
+        outlast_the_lease(job)
+        home.go_on()
+        done = job.finish()
+    assert done.code == 0 and sorted(text for _, _, text in done.labelled()) == ["ran 0", "ran 1"], done
+
+
+@pytest.mark.parametrize("end", ["well", "TERM"])
+def test_a_job_waits_for_the_bundle_of_ivy_node(hosts, home, end):
+    # An installation of ivyrun whose lib/ivyrun is on a file system that stalls.
+    place = f"{hosts.directory}/installed"
+    build = os.path.dirname(os.path.dirname(hosts.ivyrun()))
+    made = hosts.run_on(1, "sh", "-c", f"mkdir -p {place}/bin {place}/lib && cp {build}/bin/ivy* {place}/bin && "
+                        f"cp {build}/lib/ivyrun/bundle-* {home.mount_point} && "
+                        f"ln -s {home.mount_point} {place}/lib/ivyrun")
+    assert made.code == 0, made
+    home.stall()
+    with hosts.start_program(f"{place}/bin/ivyrun", *OPTIONS, "sh", "-c", "echo ran $RANK") as job:
+        job.wait_for("ivyrun waits for .*/lib/ivyrun, 4 s", limit=30)
+        if end == "TERM":
+            job.signal(signal.SIGTERM)
+        else:
+            home.go_on()
+        done = job.finish(30)
+        home.go_on()
+    if end == "TERM":
+        assert done.code in (143, -signal.SIGTERM) and done.out == b"", done
+    else:
+        assert done.code == 0 and sorted(text for _, _, text in done.labelled()) == ["ran 0", "ran 1"], done
+
+
+def test_term_ends_a_job_that_waits_for_the_agent_configuration(hosts, home):
+    env = {**home.env, "IVY_AGENT_CONFIG": home.mount_point + "/agent.toml"}
+    home.stall()
+    with hosts.start("-H", "node1,node2", "-n", "2", "echo", "ran", env=env) as job:
+        job.wait_for("reading agent.toml", limit=30)
+        job.signal(signal.SIGTERM)
+        done = job.finish(20)
+        home.go_on()
+    assert done.code in (143, -signal.SIGTERM) and done.out == b"", done
+
+
 @pytest.mark.parametrize("end", ["TERM", "--start-timeout"])
 def test_a_job_that_waits_for_known_hosts_ends(hosts, home, end):
     limit = f"{seconds(6 if end == '--start-timeout' else 60):g}s"

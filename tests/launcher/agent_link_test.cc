@@ -527,6 +527,7 @@ class FakeWay : public HostLink {
     });
   }
   void write(std::string) override {}
+  void send_alive(std::string_view) override {}
   void close() override {}
 
  private:

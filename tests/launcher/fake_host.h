@@ -107,6 +107,7 @@ class FakeLink : public HostLink {
       handlers_.drained();
     });
   }
+  void send_alive(std::string_view) override {}
   void close() override {
     closed_ = true;
     detach();

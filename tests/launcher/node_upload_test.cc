@@ -56,14 +56,14 @@ Conversation talk(const std::string& shell_name, const std::string& home, NodeUp
   // The script may have ended before it has read everything.
   std::signal(SIGPIPE, SIG_IGN);
   Conversation result;
-  RemoteEntry entry(upload, OpenRequest{std::string(32, 'c'), 1, false}, "host");
+  RemoteEntry entry(OpenRequest{std::string(32, 'c'), 1, false}, "host");
   pollfd ready{output[0], POLLIN, 0};
   char buffer[4096];
   while (poll(&ready, 1, 20'000) == 1) {
     const ssize_t count = read(output[0], buffer, sizeof buffer);
     if (count <= 0) break;
-    const RemoteEntry::Step step =
-        entry.feed(std::string_view(buffer, static_cast<std::size_t>(count)));
+    RemoteEntry::Step step = entry.feed(std::string_view(buffer, static_cast<std::size_t>(count)));
+    if (!entry.needed_bundle().empty()) step = entry.provide(upload.bundle(entry.needed_bundle()));
     result.bytes += step.bytes;
     result.sent_bundle |= step.progress.starts_with("sending");
     result.sent_rest |= step.progress.starts_with("sending the rest of ivy-node");
@@ -101,17 +101,17 @@ TEST_P(LoginShells, InstallOnceAndRunTheRelay) {
     GTEST_SKIP() << shell_name << " is not installed";
   }
   host_.make_bundle(kEchoNode);
-  Result<NodeUpload> upload = NodeUpload::load(host_.root() / "lib/ivyrun");
+  const Result<std::shared_ptr<NodeUpload>> upload = NodeUpload::load(host_.root() / "lib/ivyrun");
   ASSERT_TRUE(upload.ok());
   const std::string opened = "opened: IVYOPEN 1 new " + std::string(32, 'c') + " 1\n";
-  const Conversation first = talk(shell_name, host_.home(), *upload);
+  const Conversation first = talk(shell_name, host_.home(), **upload);
   EXPECT_EQ(first.failure, "");
   EXPECT_EQ(first.bytes, opened);
   EXPECT_TRUE(first.sent_bundle);
   ASSERT_GE(first.moves.size(), 3u);
   EXPECT_TRUE(first.moves.back().starts_with("sending ivy-node (100 % of ")) << first.moves.back();
   EXPECT_FALSE(first.moves.front().starts_with("sending ivy-node (100 %"));
-  const Conversation second = talk(shell_name, host_.home(), *upload);
+  const Conversation second = talk(shell_name, host_.home(), **upload);
   EXPECT_EQ(second.failure, "");
   EXPECT_EQ(second.bytes, opened);
   EXPECT_FALSE(second.sent_bundle);
@@ -140,9 +140,9 @@ class NodeUploadTest : public testing::Test {
 
 TEST_F(NodeUploadTest, TheCommandIsOneLineWithoutAnythingThatAShellExpandsInQuotes) {
   host_.make_bundle(kEchoNode);
-  Result<NodeUpload> upload = NodeUpload::load(host_.root() / "lib/ivyrun");
+  const Result<std::shared_ptr<NodeUpload>> upload = NodeUpload::load(host_.root() / "lib/ivyrun");
   ASSERT_TRUE(upload.ok());
-  const std::string& command = upload->remote_command();
+  const std::string& command = (*upload)->remote_command();
   EXPECT_EQ(command.find_first_of("!\n"), std::string::npos);
   EXPECT_EQ(std::count(command.begin(), command.end(), '\''), 2);
   EXPECT_EQ(command.find("\\\\"), std::string::npos);
@@ -152,9 +152,9 @@ TEST_F(NodeUploadTest, TheCommandIsOneLineWithoutAnythingThatAShellExpandsInQuot
 
 TEST_F(NodeUploadTest, AnArchitectureThatWeLackIsNamed) {
   host_.make_bundle(kEchoNode);
-  Result<NodeUpload> upload = NodeUpload::load(host_.root() / "lib/ivyrun");
+  const Result<std::shared_ptr<NodeUpload>> upload = NodeUpload::load(host_.root() / "lib/ivyrun");
   ASSERT_TRUE(upload.ok());
-  const Result<NodeBundle> bundle = upload->bundle("riscv64");
+  const Result<NodeBundle> bundle = (*upload)->bundle("riscv64");
   ASSERT_FALSE(bundle.ok());
   EXPECT_NE(bundle.error().message.find("the host is riscv64"), std::string::npos);
   EXPECT_NE(bundle.error().fix.find("bundle-riscv64.run"), std::string::npos);
@@ -162,25 +162,25 @@ TEST_F(NodeUploadTest, AnArchitectureThatWeLackIsNamed) {
 
 TEST_F(NodeUploadTest, ACacheThatIsNoAbsolutePathIsNone) {
   host_.make_bundle(kEchoNode);
-  Result<NodeUpload> upload = NodeUpload::load(host_.root() / "lib/ivyrun");
+  const Result<std::shared_ptr<NodeUpload>> upload = NodeUpload::load(host_.root() / "lib/ivyrun");
   ASSERT_TRUE(upload.ok());
   for (const char* cache : {"relative", "", "~/cache"}) {
-    EXPECT_EQ(talk("sh", host_.home(), *upload, cache).failure, "") << cache;
+    EXPECT_EQ(talk("sh", host_.home(), **upload, cache).failure, "") << cache;
     EXPECT_EQ(host_.bundles_in_home(), 1) << cache;
     EXPECT_FALSE(std::filesystem::exists(host_.home() / "relative"));
   }
   const std::string elsewhere = host_.root() / "cache";
-  EXPECT_EQ(talk("sh", host_.home(), *upload, elsewhere.c_str()).failure, "");
+  EXPECT_EQ(talk("sh", host_.home(), **upload, elsewhere.c_str()).failure, "");
   EXPECT_TRUE(std::filesystem::is_directory(elsewhere + "/ivyrun"));
 }
 
 TEST_F(NodeUploadTest, ABundleThatIsCutOffByAnInstallationIsSentAsItWas) {
   host_.make_bundle(kEchoNode);
-  Result<NodeUpload> upload = NodeUpload::load(host_.root() / "lib/ivyrun");
+  const Result<std::shared_ptr<NodeUpload>> upload = NodeUpload::load(host_.root() / "lib/ivyrun");
   ASSERT_TRUE(upload.ok());
   utsname machine{};
   uname(&machine);
-  const Result<NodeBundle> bundle = upload->bundle(machine.machine);
+  const Result<NodeBundle> bundle = (*upload)->bundle(machine.machine);
   ASSERT_TRUE(bundle.ok()) << bundle.error().message;
   const std::string before(*bundle->content);
   shell("truncate -s 0 " + host_.root().string() + "/lib/ivyrun/bundle-*.run");
@@ -196,9 +196,9 @@ TEST_F(NodeUploadTest, ABundleThatWasBrokenOnItsWayIsNotRun) {
   host_.make_bundle(kEchoNode);
   shell("cd " + host_.root().string() +
         "/lib/ivyrun && for f in *.sha256; do sed 's/^7/8/;t;s/^./7/' $f > x && mv x $f; done");
-  Result<NodeUpload> upload = NodeUpload::load(host_.root() / "lib/ivyrun");
+  const Result<std::shared_ptr<NodeUpload>> upload = NodeUpload::load(host_.root() / "lib/ivyrun");
   ASSERT_TRUE(upload.ok());
-  const Conversation result = talk("sh", host_.home(), *upload);
+  const Conversation result = talk("sh", host_.home(), **upload);
   EXPECT_NE(result.failure.find("what arrived is not what was sent"), std::string::npos)
       << result.failure;
   EXPECT_EQ(host_.bundles_in_home(), 0);
@@ -212,12 +212,12 @@ TEST_F(NodeUploadTest, WhatABrokenConnectionHasBroughtIsNotSentAgain) {
   std::ifstream noise(host_.root() / "noise");
   host_.make_bundle(std::string(kEchoNode) + "#" +
                     std::string{std::istreambuf_iterator<char>(noise), {}} + "\n");
-  Result<NodeUpload> upload = NodeUpload::load(host_.root() / "lib/ivyrun");
+  const Result<std::shared_ptr<NodeUpload>> upload = NodeUpload::load(host_.root() / "lib/ivyrun");
   ASSERT_TRUE(upload.ok());
-  const Conversation broken = talk("sh", host_.home(), *upload, nullptr, 200'000);
+  const Conversation broken = talk("sh", host_.home(), **upload, nullptr, 200'000);
   EXPECT_TRUE(broken.bytes.empty()) << broken.bytes;
   EXPECT_EQ(host_.bundles_in_home(), 1) << "the part alone";
-  const Conversation again = talk("sh", host_.home(), *upload);
+  const Conversation again = talk("sh", host_.home(), **upload);
   EXPECT_TRUE(again.bytes.starts_with("opened:")) << again.bytes << again.failure;
   EXPECT_TRUE(again.sent_rest);
   EXPECT_EQ(host_.bundles_in_home(), 1) << "the bundle alone";
@@ -225,56 +225,56 @@ TEST_F(NodeUploadTest, WhatABrokenConnectionHasBroughtIsNotSentAgain) {
 
 TEST_F(NodeUploadTest, APartThatIsDamagedCostsOneMoreTry) {
   host_.make_bundle(kEchoNode);
-  Result<NodeUpload> upload = NodeUpload::load(host_.root() / "lib/ivyrun");
+  const Result<std::shared_ptr<NodeUpload>> upload = NodeUpload::load(host_.root() / "lib/ivyrun");
   ASSERT_TRUE(upload.ok());
   ASSERT_TRUE(shell("d=" + host_.home().string() +
                     "/.cache/ivyrun && mkdir -p $d && printf wrong > $d/.part.$(cut -d' ' -f1 " +
                     host_.root().string() + "/lib/ivyrun/*.sha256)-$(uname -n)"));
-  const Conversation result = talk("sh", host_.home(), *upload);
+  const Conversation result = talk("sh", host_.home(), **upload);
   EXPECT_TRUE(result.bytes.starts_with("opened:")) << result.bytes << result.failure;
-  forget_shared_cache(*upload);
+  forget_shared_cache(**upload);
 }
 
 TEST_F(NodeUploadTest, ABundleThatWasHalfCopiedIsNotSent) {
   host_.make_bundle(kEchoNode);
   shell("truncate -s 5000 " + host_.root().string() + "/lib/ivyrun/bundle-*.run");
-  Result<NodeUpload> upload = NodeUpload::load(host_.root() / "lib/ivyrun");
+  const Result<std::shared_ptr<NodeUpload>> upload = NodeUpload::load(host_.root() / "lib/ivyrun");
   ASSERT_TRUE(upload.ok());
-  const Conversation result = talk("sh", host_.home(), *upload);
+  const Conversation result = talk("sh", host_.home(), **upload);
   EXPECT_NE(result.failure.find(" is not whole: 5000 of "), std::string::npos) << result.failure;
 }
 
 TEST_F(NodeUploadTest, ADamagedBundleIsReplaced) {
   host_.make_bundle(kEchoNode);
-  Result<NodeUpload> upload = NodeUpload::load(host_.root() / "lib/ivyrun");
+  const Result<std::shared_ptr<NodeUpload>> upload = NodeUpload::load(host_.root() / "lib/ivyrun");
   ASSERT_TRUE(upload.ok());
-  talk("sh", host_.home(), *upload);
+  talk("sh", host_.home(), **upload);
   ASSERT_TRUE(shell("rm " + host_.home().string() + "/.cache/ivyrun/*/ivy-node"));
-  const Conversation again = talk("sh", host_.home(), *upload);
+  const Conversation again = talk("sh", host_.home(), **upload);
   EXPECT_EQ(again.failure, "");
   EXPECT_TRUE(again.bytes.starts_with("opened:")) << again.bytes;
 }
 
 TEST_F(NodeUploadTest, ADirectoryThatIsALinkIsNotTrusted) {
   host_.make_bundle(kEchoNode);
-  Result<NodeUpload> upload = NodeUpload::load(host_.root() / "lib/ivyrun");
+  const Result<std::shared_ptr<NodeUpload>> upload = NodeUpload::load(host_.root() / "lib/ivyrun");
   ASSERT_TRUE(upload.ok());
   std::filesystem::create_directories(host_.home() / ".cache");
   std::filesystem::create_directories(host_.home() / "elsewhere");
   std::filesystem::create_directory_symlink(host_.home() / "elsewhere",
                                             host_.home() / ".cache/ivyrun");
-  talk("sh", host_.home(), *upload);
+  talk("sh", host_.home(), **upload);
   EXPECT_TRUE(std::filesystem::is_empty(host_.home() / "elsewhere"));
-  forget_shared_cache(*upload);
+  forget_shared_cache(**upload);
 }
 
 // What was planted before this build was used here for the first time: the command itself must not
 // run it, and the script that it asks for must not leave it there.
 TEST_F(NodeUploadTest, AProgramBehindALinkIsNotRun) {
   host_.make_bundle(kEchoNode);
-  Result<NodeUpload> upload = NodeUpload::load(host_.root() / "lib/ivyrun");
+  const Result<std::shared_ptr<NodeUpload>> upload = NodeUpload::load(host_.root() / "lib/ivyrun");
   ASSERT_TRUE(upload.ok());
-  talk("sh", host_.home(), *upload);
+  talk("sh", host_.home(), **upload);
   const std::string cache = (host_.home() / ".cache/ivyrun").string();
   const std::string evil = (host_.home() / "evil").string();
   ASSERT_TRUE(shell("cp -r " + cache + " " + evil + " && for d in " + evil +
@@ -284,21 +284,21 @@ TEST_F(NodeUploadTest, AProgramBehindALinkIsNotRun) {
        {"for d in $c/*-*; do ln -sf $e/${d##*/}/ivy-node $d/ivy-node; done",
         "for d in $c/*-*; do rm -r $d; ln -s $e/${d##*/} $d; done", "rm -r $c && ln -s $e $c"}) {
     ASSERT_TRUE(shell("c=" + cache + "; e=" + evil + "; " + plant));
-    const Conversation result = talk("sh", host_.home(), *upload);
+    const Conversation result = talk("sh", host_.home(), **upload);
     EXPECT_EQ(result.failure, "") << plant;
     EXPECT_TRUE(result.bytes.starts_with("opened:")) << plant << ": " << result.bytes;
   }
-  forget_shared_cache(*upload);
+  forget_shared_cache(**upload);
 }
 
 TEST_F(NodeUploadTest, ACacheThatOthersMayWriteIsClosedFirst) {
   host_.make_bundle(kEchoNode);
-  Result<NodeUpload> upload = NodeUpload::load(host_.root() / "lib/ivyrun");
+  const Result<std::shared_ptr<NodeUpload>> upload = NodeUpload::load(host_.root() / "lib/ivyrun");
   ASSERT_TRUE(upload.ok());
-  talk("sh", host_.home(), *upload);
+  talk("sh", host_.home(), **upload);
   const std::filesystem::path cache = host_.home() / ".cache/ivyrun";
   std::filesystem::permissions(cache, std::filesystem::perms{0770});
-  const Conversation again = talk("sh", host_.home(), *upload);
+  const Conversation again = talk("sh", host_.home(), **upload);
   EXPECT_TRUE(again.bytes.starts_with("opened:")) << again.bytes;
   EXPECT_FALSE(again.sent_bundle);
   EXPECT_EQ(std::filesystem::status(cache).permissions(), std::filesystem::perms{0700});

@@ -67,6 +67,9 @@ Awaitable<LinkDown> AgentLink::connect() {
   place_.redial = request_.reattach || request_.again;
   if (const Result<void> ready = prepare(); !ready.ok())
     co_return LinkDown::from(LinkFailure::kAuthentication, ready.error());
+  const Result<std::shared_ptr<NodeUpload>> upload = co_await context_->node_upload(sequence_);
+  if (!upload.ok()) co_return LinkDown::from(LinkFailure::kBootstrap, upload.error());
+  bundle_name_ = (*upload)->name();
   if (way_ == Way::kOwnHost) co_return co_await open_job();
   place_among_handshakes_ = co_await context_->handshakes().acquire(sequence_);
   const Result<Addresses> addresses =
@@ -156,8 +159,7 @@ Result<void> AgentLink::start_stream() {
   job.set_host(request_.host);
   job.set_reattach(request_.reattach);
   *job.mutable_job() = job_description(context_->options());
-  NodeUpload* const upload = IVY_TRY(context_->node_upload());
-  job.set_bundle(upload->name());
+  job.set_bundle(bundle_name_);
   AgentStream::Handlers handlers;
   handlers.opened = [this](const agent::v1::Opened& opened) { on_opened(opened); };
   handlers.data = [this](const std::string& bytes) { on_data(bytes); };
@@ -213,6 +215,11 @@ void AgentLink::on_data(const std::string& bytes) {
   take_relayed(greeting_, bytes);
 }
 
+void AgentLink::send_alive(std::string_view frame) {
+  const std::lock_guard lock(stream_mutex_);
+  if (stream_) stream_->write_alive(frame);
+}
+
 void AgentLink::write(std::string bytes) {
   if (stream_) stream_->write(std::move(bytes));
 }
@@ -234,9 +241,7 @@ Awaitable<std::optional<LinkDown>> AgentLink::send_bundle(std::string architectu
     // Nothing of ours is on that host any more, so neither is a supervisor of this build.
     co_return LinkDown{LinkFailure::kNoSuchJob, "ivy-node has been removed from the host", ""};
   }
-  const Result<NodeUpload*> upload = context_->node_upload();
-  const Result<NodeBundle> bundle =
-      upload.ok() ? (*upload)->bundle(architecture) : Result<NodeBundle>(upload.error());
+  const Result<NodeBundle> bundle = co_await context_->bundle(sequence_, architecture);
   if (!bundle.ok()) co_return LinkDown::from(LinkFailure::kBootstrap, bundle.error());
   const AgentStatus status = co_await put(architecture, *bundle);
   if (status.code == 0) co_return std::nullopt;
@@ -257,9 +262,8 @@ Awaitable<AgentStatus> AgentLink::put(std::string architecture, NodeBundle bundl
       reports_.progress("agent: sending ivy-node (" + moved + ")");
     };
     handlers.ended = arrive;
-    put_ =
-        std::make_unique<AgentPut>(context_->loop(), channel_, (*context_->node_upload())->name(),
-                                   architecture, bundle, std::move(handlers));
+    put_ = std::make_unique<AgentPut>(context_->loop(), channel_, bundle_name_, architecture,
+                                      bundle, std::move(handlers));
   };
   const AgentStatus status = co_await sequence_.wait<AgentStatus>(begin);
   asio::post(context_->loop(), [done = std::shared_ptr<AgentPut>(std::move(put_))] {});
@@ -270,6 +274,7 @@ Awaitable<AgentStatus> AgentLink::put(std::string architecture, NodeBundle bundl
 void AgentLink::leave_stream() {
   if (!stream_) return;
   stream_->close();
+  const std::lock_guard lock(stream_mutex_);
   asio::post(context_->loop(), [old = std::shared_ptr<AgentStream>(std::move(stream_))] {});
 }
 

@@ -8,6 +8,7 @@
 
 #include <chrono>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 
@@ -38,6 +39,7 @@ class AgentLink : public SequencedLink {
 
   void open(const OpenRequest& request) override;
   void write(std::string bytes) override;
+  void send_alive(std::string_view frame) override;
 
  private:
   Awaitable<void> run();
@@ -65,8 +67,10 @@ class AgentLink : public SequencedLink {
   const AgentIdentity* us_ = nullptr;  // Owned by the context; null on our own host.
   Slots::Ticket place_among_handshakes_;
   AgentPlace place_;
+  std::string bundle_name_;
   bool has_other_addresses_ = false;  // Other addresses are tried after this one.
   std::shared_ptr<AgentChannel> channel_;
+  std::mutex stream_mutex_;  // Held while a stream goes, and while a heartbeat uses it.
   std::unique_ptr<AgentStream> stream_;
   // How the stream ended; nothing: the job is open.
   Arrival<std::optional<AgentStatus>> stream_event_;

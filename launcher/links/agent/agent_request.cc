@@ -1,12 +1,12 @@
 #include "launcher/links/agent/agent_request.h"
 
 #include <openssl/sha.h>
-#include <pwd.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <string_view>
 
+#include "launcher/links/this_host.h"
 #include "proto/contract/text.h"
 #include "proto/os/process.h"
 
@@ -16,10 +16,7 @@ namespace {
 // agent.proto allows so many in one request.
 constexpr std::size_t kMaxHostsTold = 64;
 
-std::string own_user() {
-  const passwd* own = getpwuid(geteuid());
-  return own == nullptr ? std::to_string(geteuid()) : own->pw_name;
-}
+std::string own_user() { return own_account().empty() ? std::to_string(geteuid()) : own_account(); }
 
 }  // namespace
 

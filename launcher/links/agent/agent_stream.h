@@ -1,14 +1,15 @@
 // One Open call: bytes to and from a supervisor through an agent. Reactions of gRPC's threads only
 // cut and post; everything else happens on the loop.
 //
-// Thread: the loop's. Lifetime: may be destroyed at any time but inside its handlers; the call
-// itself ends on its own, within a bound.
+// Thread: the loop's, but for write_alive(). Lifetime: may be destroyed at any time but inside its
+// handlers; the call itself ends on its own, within a bound.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "launcher/links/agent/agent_channel.h"
 #include "launcher/links/agent/agent_failure.h"
@@ -33,6 +34,8 @@ class AgentStream {
   AgentStream& operator=(const AgentStream&) = delete;
 
   void write(std::string bytes);
+  // Sends a whole frame if nothing is under way; else does nothing. Thread: any.
+  void write_alive(std::string_view frame);
   // Half-closes behind what was written, so that the agent knows which end went, and lets the call
   // end by itself. No handler is called any more.
   void close();

@@ -32,6 +32,7 @@ class AutoLink : public HostLink {
 
   void open(const OpenRequest& request) override;
   void write(std::string bytes) override;
+  void send_alive(std::string_view frame) override { link_->send_alive(frame); }
   void close() override;
 
  private:

@@ -92,6 +92,12 @@ bool is_carried_locally(const Options& options, const Host& host) {
          (options.transport == TransportChoice::kAuto && is_this_host(host));
 }
 
+bool may_have_agent(const Options& options, const Host& host) {
+  if (host.joins || is_carried_by_slurm(options, host)) return false;
+  return options.transport == TransportChoice::kAgent ||
+         (options.transport == TransportChoice::kAuto && host.port == 0 && !options.no_agents);
+}
+
 Result<void> keep_to_policy(Options& options) {
   if (!options.no_ssh || options.transport != TransportChoice::kAuto) return {};
   const auto other =

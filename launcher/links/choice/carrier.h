@@ -35,6 +35,9 @@ void set_scheduler_signal_handler(const std::shared_ptr<CarrierContext>& context
 // once, at once where there is nothing of that kind. Null is allowed.
 void finish_carriers(const std::shared_ptr<CarrierContext>& context, std::function<void()> done);
 
+// True if make_link() may try its agent: call CarrierContext::prepare_agents() first.
+bool may_have_agent(const Options& options, const Host& host);
+
 // A closed link for this host. `attempt` counts redials (0 first).
 std::unique_ptr<HostLink> make_link(const std::shared_ptr<CarrierContext>& context,
                                     const Host& host, const HostLink::Handlers& handlers,

@@ -19,6 +19,7 @@ class DialBackLink : public SequencedLink {
 
   void open(const OpenRequest& request) override;
   void write(std::string bytes) override;
+  void send_alive(std::string_view frame) override { stream_->write_alive(frame); }
 
  private:
   void serve(std::shared_ptr<DialBackStream> stream);

@@ -122,7 +122,13 @@ void DialBackStream::read() {
   std::array<char, kReadBytes> buffer;
   for (int reads = 0;; ++reads) {
     std::size_t count = 0;
-    const Outcome step = stream_.read(buffer.data(), buffer.size(), count);
+    Outcome step = Outcome::kDone;
+    bool has_pending = false;
+    {
+      const std::lock_guard lock(mutex_);
+      step = stream_.read(buffer.data(), buffer.size(), count);
+      has_pending = stream_.has_pending();
+    }
     if (step == Outcome::kWantRead || step == Outcome::kWantWrite)
       return when(step, &DialBackStream::read);
     if (step == Outcome::kEnded) return end("end of file");
@@ -132,28 +138,48 @@ void DialBackStream::read() {
     if (is_stopped_) return;
     if (reads < kReadsPerTurn) continue;
     // What OpenSSL holds already makes no socket readable; writable it is nearly always.
-    return when(stream_.has_pending() ? Outcome::kWantWrite : Outcome::kWantRead,
-                &DialBackStream::read);
+    return when(has_pending ? Outcome::kWantWrite : Outcome::kWantRead, &DialBackStream::read);
   }
 }
 
 void DialBackStream::write(std::string_view bytes) {
-  queued_.append(bytes);
+  {
+    const std::lock_guard lock(mutex_);
+    queued_.append(bytes);
+  }
   if (!std::exchange(is_writing_, true)) write_queued();
 }
 
-void DialBackStream::write_queued() {
+PskStream::Step DialBackStream::write_all_queued() {
   while (written_ < queued_.size()) {
     std::size_t count = 0;
     const Outcome step = stream_.write(std::string_view(queued_).substr(written_), count);
-    if (step == Outcome::kWantRead || step == Outcome::kWantWrite)
-      return when(step, &DialBackStream::write_queued);
-    // A peer that went away shows in read() too, behind what it still had to say.
-    if (step != Outcome::kDone) return;
+    if (step != Outcome::kDone) return step;
     written_ += count;
   }
   queued_.clear();
   written_ = 0;
+  return Outcome::kDone;
+}
+
+void DialBackStream::write_alive(std::string_view frame) {
+  const std::lock_guard lock(mutex_);
+  // Frames must not mix: first the rest of what the loop has begun to write.
+  if (is_stopped_ || write_all_queued() != Outcome::kDone) return;
+  queued_ = frame;
+  write_all_queued();  // The loop writes the rest before its next bytes.
+}
+
+void DialBackStream::write_queued() {
+  Outcome step = Outcome::kDone;
+  {
+    const std::lock_guard lock(mutex_);
+    step = write_all_queued();
+  }
+  if (step == Outcome::kWantRead || step == Outcome::kWantWrite)
+    return when(step, &DialBackStream::write_queued);
+  // A peer that went away shows in read() too, behind what it still had to say.
+  if (step != Outcome::kDone) return;
   is_writing_ = false;
   // The caller may still be inside write(): answer in a later turn.
   socket_.async_wait(tcp::socket::wait_write, [self = shared_from_this()](const error_code& error) {
@@ -163,6 +189,7 @@ void DialBackStream::write_queued() {
 }
 
 void DialBackStream::stop() {
+  const std::lock_guard lock(mutex_);
   if (std::exchange(is_stopped_, true)) return;
   stream_.say_end();
   error_code ignored;

@@ -1,14 +1,15 @@
 // The launcher's end of one connection that a host of a srun step has made to it: TLS by the step's
 // key, then the host's greeting (proto/wire/dial_wire.h), then bytes both ways.
 //
-// Thread: the loop's. Lifetime: held by shared pointers of its pending operations; after stop()
-// nothing is called.
+// Thread: the loop's, but for write_alive(). Lifetime: held by shared pointers of its pending
+// operations; after stop() nothing is called.
 #pragma once
 
 #include <array>
 #include <boost/asio/ip/tcp.hpp>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <string_view>
 
@@ -42,6 +43,9 @@ class DialBackStream : public std::enable_shared_from_this<DialBackStream> {
   void start(Handlers handlers);
   // Appends to what is still to be written.
   void write(std::string_view bytes);
+  // Writes a whole frame behind what is still to be written, if the peer takes all of that now;
+  // else does nothing. Call it after start() only. Thread: any.
+  void write_alive(std::string_view frame);
   // Ends the connection at once; the peer sees its end. Unwritten bytes are dropped.
   void stop();
 
@@ -61,6 +65,8 @@ class DialBackStream : public std::enable_shared_from_this<DialBackStream> {
   void refuse(PskStream::Step step);
   void read();
   void write_queued();
+  // With mutex_ held: kDone: nothing is left to be written.
+  PskStream::Step write_all_queued();
   void end(const std::string& why);
 
   // What one TLS record holds at most.
@@ -69,6 +75,7 @@ class DialBackStream : public std::enable_shared_from_this<DialBackStream> {
   static constexpr int kReadsPerTurn = 16;
 
   boost::asio::ip::tcp::socket socket_;
+  std::mutex mutex_;  // After the handshake it guards stream_ and what is to be written.
   PskStream stream_;  // Behind socket_, so that it ends first.
   std::string peer_address_;
   std::string local_address_;
@@ -79,7 +86,7 @@ class DialBackStream : public std::enable_shared_from_this<DialBackStream> {
   std::string queued_;
   std::size_t written_ = 0;
   bool is_writing_ = false;
-  bool is_stopped_ = false;
+  bool is_stopped_ = false;  // Changed with mutex_ held.
 };
 
 }  // namespace ivy

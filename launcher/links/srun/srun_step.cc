@@ -91,6 +91,7 @@ Awaitable<void> SrunStep::begin() {
                  "start ivyrun inside sbatch or salloc, or leave --transport out"});
   }
   hosts_.progress("asking Slurm for a step");
+  upload_ = co_await context_.node_upload(beginning_);
   const auto facts = std::make_shared<Facts>();
   Result<void> begun = ask(facts);
   if (begun.ok()) {
@@ -218,9 +219,8 @@ StepRequest SrunStep::step_request(const Facts& facts) {
   std::sort(wanted.begin(), wanted.end());
   request.is_whole_allocation = allocated == wanted;
   request.more_words = options.srun_args;
-  const Result<NodeUpload*> upload = context_.node_upload();
   request.script =
-      step_script(context_.node().path, version_line(), upload.ok() ? (*upload)->name() : "none");
+      step_script(context_.node().path, version_line(), upload_.ok() ? (*upload_)->name() : "none");
   return request;
 }
 
@@ -265,9 +265,17 @@ void SrunStep::send_bundle(const std::string& architecture) {
   int& sent = bundles_sent_[architecture];
   if (sent >= kMostBundlesOfAKind || hosts_.missing().empty()) return;
   ++sent;
-  const Result<NodeUpload*> upload = context_.node_upload();
-  const Result<NodeBundle> bundle =
-      upload.ok() ? (*upload)->bundle(architecture) : Result<NodeBundle>(upload.error());
+  const auto read = [upload = upload_, architecture]() -> Result<NodeBundle> {
+    if (!upload.ok()) return upload.error();
+    return (*upload)->bundle(architecture);
+  };
+  const auto write = [weak = weak_from_this(), architecture](const Result<NodeBundle>& bundle) {
+    if (const auto self = weak.lock()) self->write_bundle(architecture, bundle);
+  };
+  context_.blocking().run("the bundle of ivy-node", BlockingPool::kNoDeadline, read, write);
+}
+
+void SrunStep::write_bundle(const std::string& architecture, const Result<NodeBundle>& bundle) {
   if (!bundle.ok()) {
     for (StepHost* const host : hosts_.missing())
       if (host->bundles_asked.contains(architecture))

@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "launcher/links/node_upload.h"
 #include "launcher/links/srun/dial_back_hosts.h"
 #include "launcher/links/srun/dial_back_listener.h"
 #include "launcher/links/srun/step_hosts.h"
@@ -68,6 +69,7 @@ class SrunStep : public DialBackHosts, public std::enable_shared_from_this<SrunS
   void take_error(const std::string& line);
   void take_tasks_ended(const TasksEnded& ended);
   void send_bundle(const std::string& architecture);
+  void write_bundle(const std::string& architecture, const Result<NodeBundle>& bundle);
   void srun_ended(const ExitStatus& status);
 
   CarrierContext& context_;
@@ -83,6 +85,7 @@ class SrunStep : public DialBackHosts, public std::enable_shared_from_this<SrunS
   std::string order_;
   std::string command_text_;
   std::string said_;  // The end of srun's standard error.
+  Result<std::shared_ptr<NodeUpload>> upload_ = std::shared_ptr<NodeUpload>();  // Set by begin().
   std::map<std::string, int> bundles_sent_;
   std::function<void(int, bool)> on_signal_;
   std::map<int, std::uint64_t> signalled_at_ns_;

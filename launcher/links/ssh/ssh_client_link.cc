@@ -125,6 +125,12 @@ Awaitable<bool> SshClientLink::enter_relay() {
   std::chrono::nanoseconds patience = kMasterPatience;
   while (!entry_->is_up() && !output_ended_) {
     co_await sequence_.wait_at_most<bool>(kLook, stir);
+    if (!entry_->needed_bundle().empty()) {
+      const Result<NodeBundle> bundle =
+          co_await context_->bundle(sequence_, entry_->needed_bundle());
+      moved_at_ns_ = monotonic_ns();
+      enter(entry_->provide(bundle));
+    }
     const std::size_t left = pump_->unwritten();
     if (left != std::exchange(unwritten, left)) moved_at_ns_ = monotonic_ns();
     if (std::chrono::nanoseconds(monotonic_ns() - moved_at_ns_) >= kEntryTimeout) co_return false;
@@ -154,7 +160,7 @@ Awaitable<void> SshClientLink::await_end() {
 }
 
 Result<void> SshClientLink::start_client(NodeUpload& upload) {
-  entry_.emplace(upload, request_, host_.name);
+  entry_.emplace(request_, host_.name);
   up_.remote_command = ssh().command_for(upload, host_);
   ChildRequest request;
   request.arguments = ssh_client_command(context_->options(), host_, target_, ssh().config_path(),
@@ -195,9 +201,13 @@ void SshClientLink::take(std::string_view bytes) {
   }
   moved_at_ns_ = monotonic_ns();
   has_heard_ = true;
-  const RemoteEntry::Step step = entry_->feed(bytes);
+  enter(entry_->feed(bytes));
+}
+
+void SshClientLink::enter(const RemoteEntry::Step& step) {
   if (!step.progress.empty()) reports_.progress(step.progress);
   if (!step.send.empty()) pump_->write(step.send);
+  if (!entry_->needed_bundle().empty()) stirred_(true);
   if (step.up) {
     place_.reset();
     stirred_(true);

@@ -33,6 +33,7 @@ class SshClientLink : public SequencedLink {
 
   void open(const OpenRequest& request) override;
   void write(std::string bytes) override;
+  void send_alive(std::string_view frame) override { pump_->write_alive(frame); }
 
  private:
   SshState& ssh() const { return *context_->part<SshState>(); }
@@ -43,6 +44,7 @@ class SshClientLink : public SequencedLink {
   Result<void> start_client(NodeUpload& upload);
   void start_pumps(PipedChild client);
   void take(std::string_view bytes);
+  void enter(const RemoteEntry::Step& step);
   LinkDown end_reason();
   LinkDown client_failure(LinkFailure failure, const std::string& message) const;
   void release() override;

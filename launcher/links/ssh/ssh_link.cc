@@ -25,6 +25,8 @@ constexpr std::chrono::seconds kPenaltyPause{16};
 // An agent that listed its keys and did not sign is left alone this long.
 constexpr std::chrono::seconds kMuteAgentTime{10};
 constexpr std::chrono::seconds kMuteAgentPause{1};
+// More often than any lease ends.
+constexpr std::chrono::milliseconds kStuckReport{500};
 
 }  // namespace
 
@@ -33,7 +35,8 @@ SshLink::SshLink(std::shared_ptr<CarrierContext> context, Host host, Handlers ha
       context_(std::move(context)),
       host_(std::move(host)),
       attempt_(attempt),
-      wire_(sequence_, *context_, host_.name) {}
+      wire_(sequence_, *context_, host_.name),
+      stuck_timer_(context_->loop()) {}
 
 SshLink::~SshLink() { close(); }
 
@@ -56,7 +59,7 @@ Awaitable<void> SshLink::run() {
   up_.carrier = Carrier::kSsh;
   up_.remote_command = ssh().command_for(**upload, host_);
   for (int tries = 1;; ++tries) {
-    const End end = co_await try_once(**upload);
+    const End end = co_await try_once();
     if (!end.client_because.empty()) co_return try_client(end.client_because);
     if (attempt_ > 0 || tries >= end.worth_tries) co_return fail(end.down);
     disconnect();
@@ -70,7 +73,7 @@ Awaitable<void> SshLink::run() {
   }
 }
 
-Awaitable<SshLink::End> SshLink::try_once(NodeUpload& upload) {
+Awaitable<SshLink::End> SshLink::try_once() {
   if (!place_) place_ = co_await context_->handshakes().acquire(sequence_);
   co_await tell("ssh: connecting");
   if (const MaybeEnd end = co_await dial()) co_return *end;
@@ -87,7 +90,7 @@ Awaitable<SshLink::End> SshLink::try_once(NodeUpload& upload) {
   };
   if (const MaybeEnd end = co_await take("sshd", execute, &SshLink::command_failure))
     co_return *end;
-  co_return co_await carry(upload);
+  co_return co_await carry();
 }
 
 Awaitable<SshLink::MaybeEnd> SshLink::dial() {
@@ -173,7 +176,11 @@ Awaitable<SshLink::MaybeEnd> SshLink::log_in() {
     login_.by_file = (turn == 0) == files_first;
     if (login_.by_file) {
       co_await tell("ssh: logging in");
+      // It reads the account's authorized_keys. With an agent's keys it may be the agent that
+      // hangs.
+      expect("its SSH server or the file system of the home there");
       end = co_await take(what, try_identities, &SshLink::login_failure);
+      stuck_timer_.cancel();
     } else {
       end = co_await try_agent();
     }
@@ -226,12 +233,14 @@ Awaitable<bool> SshLink::is_trusted_by_user(SshHostKey key) {
   co_return co_await sequence_.wait<bool>(ask);
 }
 
-Awaitable<SshLink::End> SshLink::carry(NodeUpload& upload) {
-  relay_.emplace(sequence_, wire_, reports_, RemoteEntry(upload, request_, host_.name), [this] {
+Awaitable<SshLink::End> SshLink::carry() {
+  relay_.emplace(sequence_, *context_, wire_, reports_, RemoteEntry(request_, host_.name), [this] {
     place_.reset();
+    stuck_timer_.cancel();
     reports_.up(up_);
   });
   co_await tell("ssh: starting ivy-node");
+  expect("its login shell or the file system of ~/.cache/ivyrun there");
   const std::optional<LinkDown> named = co_await relay_->carry();
   if (named) co_return End{*named, 1, ""};
   co_return connection_end();
@@ -369,7 +378,28 @@ void SshLink::write(std::string bytes) {
   relay_->write(bytes);
 }
 
+void SshLink::send_alive(std::string_view frame) {
+  if (client_) return client_->send_alive(frame);
+  relay_->write_alive(frame);
+}
+
+void SshLink::expect(std::string what) {
+  expected_ = std::move(what);
+  report_stuck();
+}
+
+void SshLink::report_stuck() {
+  stuck_timer_.expires_after(kStuckReport);
+  stuck_timer_.async_wait([this](const boost::system::error_code& error) {
+    if (error || !reports_.is_open()) return;
+    report_stuck();
+    reports_.stuck(expected_);
+  });
+}
+
 void SshLink::disconnect() {
+  stuck_timer_.cancel();
+  if (relay_) relay_->close();
   wire_.close();
   place_.reset();
 }

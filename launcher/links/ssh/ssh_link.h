@@ -8,6 +8,7 @@
 // the CarrierContext, each step with a deadline and a name.
 #pragma once
 
+#include <boost/asio/steady_timer.hpp>
 #include <memory>
 #include <optional>
 #include <string>
@@ -31,6 +32,7 @@ class SshLink : public SequencedLink {
 
   void open(const OpenRequest& request) override;
   void write(std::string bytes) override;
+  void send_alive(std::string_view frame) override;
 
  private:
   struct End {
@@ -43,7 +45,7 @@ class SshLink : public SequencedLink {
 
   SshState& ssh() const { return *context_->part<SshState>(); }
   Awaitable<void> run();
-  Awaitable<End> try_once(NodeUpload& upload);
+  Awaitable<End> try_once();
   Awaitable<MaybeEnd> dial();
   Awaitable<MaybeEnd> read_welcome();
   Awaitable<MaybeEnd> shake_hands();
@@ -53,7 +55,7 @@ class SshLink : public SequencedLink {
   template <class Step>
   Awaitable<MaybeEnd> take(std::string name, Step step, End (SshLink::*why_failed)());
   Awaitable<bool> is_trusted_by_user(SshHostKey key);
-  Awaitable<End> carry(NodeUpload& upload);
+  Awaitable<End> carry();
 
   End handshake_failure();
   End login_failure();
@@ -67,6 +69,9 @@ class SshLink : public SequencedLink {
   // Once libssh has failed to log in.
   void try_client(const std::string& because);
   void start_client(Handlers handlers);
+  // Reports what the host waits for, while it does not get on, until the link is up or down.
+  void expect(std::string what);
+  void report_stuck();
   void disconnect();
   void release() override;
   // The host for messages: "node7 (10.0.0.7) port 22".
@@ -86,6 +91,8 @@ class SshLink : public SequencedLink {
   SshTarget::Login login_;
   LinkUp up_;
   std::shared_ptr<HostKeyQuestion> question_;
+  boost::asio::steady_timer stuck_timer_;
+  std::string expected_;  // Of the host, which has answered: what report_stuck() names.
   std::optional<SshRelay> relay_;
   std::unique_ptr<HostLink> client_;  // After libssh has given up.
 };

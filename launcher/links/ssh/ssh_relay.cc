@@ -20,7 +20,10 @@ constexpr std::int64_t kGreetingPatienceNs = 5'000'000'000;
 }  // namespace
 
 void SshRelay::write(std::string_view bytes) {
-  outgoing_.append(bytes);
+  {
+    const std::lock_guard lock(write_mutex_);
+    outgoing_.append(bytes);
+  }
   owes_drained_ = true;
   wire_.wake();
 }
@@ -36,7 +39,11 @@ Awaitable<std::optional<LinkDown>> SshRelay::carry() {
           "ssh: logged in, but the login shell there has not started our command yet");
       co_await sequence_.checkpoint();
     }
-    const bool is_awaited = !is_up() || written_ < outgoing_.size();
+    if (!entry_.needed_bundle().empty()) {
+      co_await provide_bundle();
+      continue;
+    }
+    const bool is_awaited = !is_up() || unwritten() > 0;
     if (has_more_to_read_) {
       co_await sequence_.turn();
     } else {
@@ -54,6 +61,12 @@ Awaitable<std::optional<LinkDown>> SshRelay::carry() {
     in_time = co_await wire_.ready(SshWire::Look::kWhenReady);
   } while (in_time);
   co_return std::nullopt;
+}
+
+Awaitable<void> SshRelay::provide_bundle() {
+  const Result<NodeBundle> bundle = co_await context_.bundle(sequence_, entry_.needed_bundle());
+  wire_.set_limit(kUploadTimeout);
+  enter(entry_.provide(bundle));
 }
 
 // Moves what can be moved now; false at the end of the connection. libssh takes whatever has
@@ -92,16 +105,19 @@ bool SshRelay::read_stream(SshStream stream) {
     has_spoken_ = true;
     reports_.bytes(bytes);
   } else {
-    enter(bytes);
+    enter(entry_.feed(bytes));
   }
   return reports_.is_open();
 }
 
-void SshRelay::enter(std::string_view bytes) {
-  const RemoteEntry::Step step = entry_.feed(bytes);
+void SshRelay::enter(const RemoteEntry::Step& step) {
   if (!step.progress.empty()) reports_.progress(step.progress);
-  outgoing_ += step.send;
-  has_greeted_ = has_greeted_ || !step.send.empty() || step.failed;
+  {
+    const std::lock_guard lock(write_mutex_);
+    outgoing_ += step.send;
+  }
+  has_greeted_ =
+      has_greeted_ || !step.send.empty() || !entry_.needed_bundle().empty() || step.failed;
   has_spoken_ = has_spoken_ || !step.bytes.empty() || (step.failed && is_up());
   if (step.up) {
     wire_.lift_limit();
@@ -115,30 +131,66 @@ void SshRelay::enter(std::string_view bytes) {
   is_over_ = is_over_ || failure_;
 }
 
+long SshRelay::write_piece() {
+  if (is_closed_ || written_ == outgoing_.size()) return 0;
+  SshSession& session = wire_.session();
+  if (session.wants_write()) return 0;
+  const std::size_t room = std::min(session.write_window(), kWriteBytes);
+  if (room == 0) return 0;
+  const long count = session.write(std::string_view(outgoing_).substr(written_, room));
+  if (count > 0) written_ += static_cast<std::size_t>(count);
+  if (written_ < outgoing_.size()) return count;
+  outgoing_.clear();
+  written_ = 0;
+  return count;
+}
+
 // True when something was written.
 bool SshRelay::write_some() {
   if (!reports_.is_open() || is_over_) return false;
-  SshSession& session = wire_.session();
   bool wrote = false;
-  while (written_ < outgoing_.size() && !session.wants_write()) {
-    const std::size_t room = std::min(session.write_window(), kWriteBytes);
-    if (room == 0) return wrote;
-    const long count = session.write(std::string_view(outgoing_).substr(written_, room));
-    if (count < 0) is_over_ = true;
-    if (count <= 0) return wrote && count == 0;
+  for (;;) {
+    long count = 0;
+    {
+      const std::lock_guard lock(write_mutex_);
+      count = write_piece();
+    }
+    is_over_ = is_over_ || count < 0;
+    if (count < 0) return false;
+    if (count == 0) break;
     wrote = true;
-    written_ += static_cast<std::size_t>(count);
     if (is_up()) continue;
     wire_.set_limit(kUploadTimeout);
-    const std::string moved = entry_.sending(outgoing_.size() - written_);
+    const std::string moved = entry_.sending(unwritten());
     if (!moved.empty()) reports_.progress(moved);
     if (!reports_.is_open()) return false;
   }
-  if (written_ < outgoing_.size() || session.wants_write()) return wrote;
-  outgoing_.clear();
-  written_ = 0;
+  if (unwritten() > 0 || wire_.session().wants_write()) return wrote;
   if (std::exchange(owes_drained_, false)) reports_.drained();
   return wrote;
+}
+
+void SshRelay::write_alive(std::string_view frame) {
+  const std::lock_guard lock(write_mutex_);
+  if (is_closed_) return;
+  wire_.session().flush();
+  // Frames must not mix: first the rest of what the loop has begun to write.
+  while (write_piece() > 0) {
+  }
+  if (!outgoing_.empty()) return;
+  outgoing_ = frame;
+  write_piece();  // The loop writes the rest before its next bytes.
+  wire_.session().flush();
+}
+
+void SshRelay::close() {
+  const std::lock_guard lock(write_mutex_);
+  is_closed_ = true;
+}
+
+std::size_t SshRelay::unwritten() {
+  const std::lock_guard lock(write_mutex_);
+  return outgoing_.size() - written_;
 }
 
 std::string SshRelay::last_words() const {

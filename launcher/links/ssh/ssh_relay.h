@@ -1,10 +1,11 @@
 // The bytes of the command that we run over SSH: first the conversation of remote_entry.h, then
-// those of the relay. Thread: the loop's.
+// those of the relay. Thread: the loop's, but for write_alive().
 #pragma once
 
 #include <array>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -18,15 +19,21 @@ namespace ivy {
 class SshRelay {
  public:
   // Entered through `entry`; calls came_up when it is. All but `entry` outlive this.
-  SshRelay(Sequence& sequence, SshWire& wire, LinkReports& reports, RemoteEntry entry,
-           std::function<void()> came_up)
+  SshRelay(Sequence& sequence, CarrierContext& context, SshWire& wire, LinkReports& reports,
+           RemoteEntry entry, std::function<void()> came_up)
       : sequence_(sequence),
+        context_(context),
         wire_(wire),
         reports_(reports),
         entry_(std::move(entry)),
         came_up_(std::move(came_up)) {}
 
   void write(std::string_view bytes);
+  // Writes a whole frame behind what is still to be written, if the far end takes all of that now;
+  // else does nothing. Call it once the relay is up only. Thread: any.
+  void write_alive(std::string_view frame);
+  // Call before the wire is closed: nothing is written any more.
+  void close();
   // Moves bytes until the connection ends; returns the failure that the far end has named.
   Awaitable<std::optional<LinkDown>> carry();
 
@@ -41,8 +48,13 @@ class SshRelay {
  private:
   bool move_bytes();
   bool read_stream(SshStream stream);
-  void enter(std::string_view bytes);
+  void enter(const RemoteEntry::Step& step);
+  Awaitable<void> provide_bundle();
   bool write_some();
+  // With write_mutex_ held. Bytes that have left: 0: none does now; negative: the connection is
+  // over.
+  long write_piece();
+  std::size_t unwritten();
 
   static constexpr std::size_t kReadBytes = 64u << 10;
   static constexpr std::size_t kWriteBytes = 32u << 10;
@@ -50,6 +62,7 @@ class SshRelay {
   static constexpr int kReadsPerTurn = 32;
 
   Sequence& sequence_;
+  CarrierContext& context_;
   SshWire& wire_;
   LinkReports& reports_;
   RemoteEntry entry_;
@@ -59,8 +72,10 @@ class SshRelay {
   bool has_spoken_ = false;
   bool has_greeted_ = false;
   bool has_more_to_read_ = false;
+  std::mutex write_mutex_;  // Guards the next three.
   std::string outgoing_;
   std::size_t written_ = 0;
+  bool is_closed_ = false;
   bool owes_drained_ = false;
   std::string error_text_;
   const std::unique_ptr<std::array<char, kReadBytes>> buffer_ =

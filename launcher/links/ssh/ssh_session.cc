@@ -242,6 +242,7 @@ SshStep SshSession::execute(const std::string& command) {
 }
 
 SshRead SshSession::read(char* buffer, std::size_t size, SshStream stream) {
+  const std::lock_guard lock(mutex_);
   const int rc =
       ssh_channel_read_nonblocking(handles_->channel, buffer, static_cast<std::uint32_t>(size),
                                    stream == SshStream::kError ? 1 : 0);
@@ -253,32 +254,47 @@ SshRead SshSession::read(char* buffer, std::size_t size, SshStream stream) {
 }
 
 long SshSession::write(std::string_view bytes) {
+  const std::lock_guard lock(mutex_);
   const int rc =
       ssh_channel_write(handles_->channel, bytes.data(), static_cast<std::uint32_t>(bytes.size()));
   if (rc == SSH_AGAIN) return 0;
   return rc < 0 ? -1 : rc;
 }
 
-std::size_t SshSession::write_window() const { return ssh_channel_window_size(handles_->channel); }
+std::size_t SshSession::write_window() const {
+  const std::lock_guard lock(mutex_);
+  return ssh_channel_window_size(handles_->channel);
+}
 
 bool SshSession::is_closed() const {
+  const std::lock_guard lock(mutex_);
   return (ssh_get_status(handles_->session) & (SSH_CLOSED | SSH_CLOSED_ERROR)) != 0;
 }
 
 bool SshSession::wants_write() const {
+  const std::lock_guard lock(mutex_);
   return (ssh_get_poll_flags(handles_->session) & SSH_WRITE_PENDING) != 0;
 }
 
+// Its other stream makes libssh look at the socket even if there is unread output.
+void SshSession::flush() {
+  const std::lock_guard lock(mutex_);
+  ssh_channel_poll(handles_->channel, 1);
+}
+
 bool SshSession::is_finished() const {
-  return exit_status() >= 0 || ssh_channel_is_closed(handles_->channel) != 0 ||
-         ssh_is_connected(handles_->session) == 0;
+  if (exit_status() >= 0) return true;
+  const std::lock_guard lock(mutex_);
+  return ssh_channel_is_closed(handles_->channel) != 0 || ssh_is_connected(handles_->session) == 0;
 }
 
 int SshSession::exit_status() const {
+  const std::lock_guard lock(mutex_);
   return handles_->channel != nullptr ? ssh_channel_get_exit_status(handles_->channel) : -1;
 }
 
 std::string SshSession::error() const {
+  const std::lock_guard lock(mutex_);
   const char* text = ssh_get_error(handles_->session);
   std::string result = text != nullptr ? text : "";
   std::replace(result.begin(), result.end(), '\n', ' ');

@@ -87,6 +87,8 @@ class SshSession {
   bool is_closed() const;
   // Some of what was written waits for room in the socket.
   bool wants_write() const;
+  // Writes what waits, if the socket has room: libssh itself does that in its next step only.
+  void flush();
   // True once nothing more can come: the exit status is known, or the channel or connection closed.
   bool is_finished() const;
   // Exit status of the remote command, or -1.
@@ -105,6 +107,8 @@ class SshSession {
   SshStep try_key();
 
   const SshTarget target_;
+  // Held in the calls that both the loop and the heartbeat's thread make while the command runs.
+  mutable std::mutex mutex_;
   std::unique_ptr<Handles> handles_;
   Descriptor watched_socket_;  // Copies of libssh's descriptors, for abandon().
   Descriptor watched_agent_;

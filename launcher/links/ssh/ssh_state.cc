@@ -98,7 +98,9 @@ SshState::SshState(CarrierContext& context)
 Awaitable<Result<NodeUpload*>> SshState::upload(Sequence& sequence, std::string host) {
   const Result<void> read = co_await read_account(sequence, host);
   if (!read.ok()) co_return read.error();
-  co_return context_.node_upload();
+  const Result<std::shared_ptr<NodeUpload>> upload = co_await context_.node_upload(sequence);
+  if (!upload.ok()) co_return upload.error();
+  co_return upload->get();
 }
 
 // Once for all hosts: the account may be in LDAP, and the home on a file system that stalls.
