@@ -90,8 +90,11 @@ void BringUp::dial(const std::shared_ptr<CarrierContext>& carriers,
   // Hosts that are here are not kept waiting: their leases run.
   if (asks_agents)
     carriers->prepare_agents([this] {
-      for (HostRecord& host : job_.hosts)
-        if (may_have_agent(job_.options, *host.host) && !host.on_this_host) host.session->open();
+      for (HostRecord& host : job_.hosts) {
+        if (!may_have_agent(job_.options, *host.host) || host.on_this_host) continue;
+        host.doing = RemoteText();
+        host.session->open();
+      }
     });
   if (job_.takeover == 0) look_up_master(carriers);
 }

@@ -284,7 +284,7 @@ void HostSession::redial_stuck(const std::string& what) {
   if (state_ != State::kRedialing || !was_attached_) return;
   const std::int64_t now = monotonic_ns();
   const std::int64_t waited = now - carrier_lost_ns_;
-  if (waited <= kRefusedPatienceNs) silence_.heard(now);
+  if (waited <= std::chrono::nanoseconds(kRefusedPatience).count()) silence_.heard(now);
   last_failure_ = "it waits for " + what;
   was_stuck_ = true;
   handlers_.alive(link::Alive{0, static_cast<std::uint64_t>(waited), what});

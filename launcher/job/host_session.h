@@ -128,7 +128,7 @@ class HostSession {
   std::int64_t carrier_lost_ns_ = 0;
   RemoteText last_failure_;
   bool is_refused_ = false;  // The last redial reached the host, where nothing listens now.
-  bool was_stuck_ = false;  // During this redial; has been reported.
+  bool was_stuck_ = false;   // During this redial; has been reported.
   std::function<void()> over_;
   boost::asio::steady_timer tick_timer_;
   boost::asio::steady_timer redial_timer_;

@@ -101,7 +101,8 @@ class Question : public std::enable_shared_from_this<Question<Reply>> {
     call_->stub = v1::Agent::NewStub(call_->channel->grpc());
     start_(*call_, [self = std::weak_ptr(this->shared_from_this()), call = call_,
                     gate = gate_](const grpc::Status& status) {
-      const AgentStatus ended{static_cast<int>(status.error_code()), status.error_message(), {}};
+      const AgentStatus ended{
+          static_cast<int>(status.error_code()), status.error_message(), {}, {}};
       gate->post([self, call, ended] {
         if (const auto alive = self.lock()) alive->ended(ended);
       });

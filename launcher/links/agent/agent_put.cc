@@ -72,7 +72,7 @@ class AgentPut::Call : public grpc::ClientWriteReactor<v1::PutRequest>,
   }
 
   void OnDone(const grpc::Status& status) override {
-    const AgentStatus ended{static_cast<int>(status.error_code()), status.error_message(), {}};
+    const AgentStatus ended{static_cast<int>(status.error_code()), status.error_message(), {}, {}};
     const std::shared_ptr<Call> self = std::move(self_);
     gate_->post([self, ended] { self->handlers_.ended(ended); });
   }
