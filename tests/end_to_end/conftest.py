@@ -16,7 +16,7 @@ import uuid
 import pytest
 
 from agents import Agents, Credentials
-from launching import BIN, HOSTS, REPOSITORY, SLOW, WORKERS, HostLauncher, Launcher, seconds
+from launching import BIN, HOSTS, REPOSITORY, SLOW, WORKERS, HostLauncher, Launcher, seconds, stop_if_mounts_are_lost
 
 import leftovers  # noqa: E402  (found by way of launching)
 from namespaces import cgroup_mounts, remove_cgroup  # noqa: E402
@@ -237,7 +237,9 @@ class BedLauncher(HostLauncher):
 
 
 @pytest.fixture
-def hosts(testbed):
+def hosts(testbed, request):
+    with request.config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
+        stop_if_mounts_are_lost(testbed)
     name = "t-" + uuid.uuid4().hex[:8]
     directory = os.path.join(testbed.shared, name)
     os.mkdir(directory)

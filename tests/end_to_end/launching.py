@@ -17,6 +17,8 @@ import termios
 import threading
 import time
 
+import pytest
+
 HERE = os.path.dirname(os.path.realpath(__file__))
 REPOSITORY = os.path.realpath(os.path.join(HERE, "../.."))
 BIN = os.path.realpath(os.environ.get("IVY_BIN") or os.path.join(REPOSITORY, "build/bin"))
@@ -43,6 +45,17 @@ def wait_until(condition, limit, what):
             return value
         assert time.monotonic() < deadline, f"not within {seconds(limit):g} s: {what}"
         time.sleep(0.02)
+
+
+def stop_if_mounts_are_lost(testbed):
+    """Ends the whole run: no later test on these hosts could succeed, and each would fail with another message."""
+    lost = testbed.lost_mounts()
+    if lost:
+        message = (f"the test hosts have lost mounts ({', '.join(lost[:3])}): a program on this machine, such as a package's "
+                   "installation, replaced the files below them. Run the tests again when it has finished.")
+        if "PYTEST_XDIST_WORKER" in os.environ:
+            print(f"\n{message}", file=sys.stderr)  # A worker of xdist does not pass its reason on.
+        pytest.exit(message, returncode=2)
 
 
 def parse_label(line):

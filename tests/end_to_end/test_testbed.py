@@ -6,7 +6,7 @@ import tempfile
 
 import pytest
 
-from launching import HOSTS, REPOSITORY
+from launching import HOSTS, REPOSITORY, stop_if_mounts_are_lost
 from testbed import Testbed
 
 
@@ -116,3 +116,19 @@ def test_two_testbeds_do_not_meet_and_leave_nothing():
         assert run("down").returncode == 0
     assert not os.path.exists(state)
     assert not any(os.path.exists(path) for path in Testbed(state)._cgroups(""))
+
+
+def test_lost_mount_stops_the_run(hosts):
+    """A package's installation replaces /etc/passwd of the machine, and every host loses its own."""
+    account_file = "/etc/passwd"
+    text = hosts.run_on(2, "cat", account_file).out
+    assert hosts.bed.lost_mounts() == []
+    assert hosts.run_on(2, "umount", account_file).code == 0
+    try:
+        assert hosts.bed.lost_mounts() == [f"node2: {account_file}"]
+        with pytest.raises(pytest.exit.Exception, match="node2: /etc/passwd"):
+            stop_if_mounts_are_lost(hosts.bed)
+    finally:
+        hosts.bed.power_off(2)
+        hosts.bed.power_on(2)
+    assert hosts.bed.lost_mounts() == [] and hosts.run_on(2, "cat", account_file).out == text

@@ -122,6 +122,23 @@ class Testbed:
     def is_on(self, number):
         return self._pid(f"node{number}") is not None
 
+    @staticmethod
+    def _mount_points(pid):
+        with open(f"/proc/{pid}/mountinfo", encoding="utf-8") as file:
+            return {line.split()[4] for line in file}
+
+    def lost_mounts(self):
+        """Mount points that hosts had when they booted and have no longer, as "node2: /etc/passwd".
+
+        The kernel detaches a bind mount from every host when a program of this machine replaces the file below it by
+        rename, as a package's installation does with /etc/passwd. Such a host no longer has its own accounts.
+        """
+        lost = []
+        for number in filter(self.is_on, self.numbers()):
+            at_boot = set(self.read(f"node{number}/mounts").splitlines())
+            lost += [f"node{number}: {path}" for path in sorted(at_boot - self._mount_points(self.init_pid(number)))]
+        return lost
+
     def _in_switch(self, *command):
         run("nsenter", "-t", str(self._pid("switch")), "-n", *command)
 
@@ -265,6 +282,7 @@ class Testbed:
         os.close(reader)
         if said != b"ready":
             raise TestbedError(f"host {number} did not start: {said.decode() or 'no answer'}")
+        self.write(f"node{number}/mounts", "\n".join(sorted(self._mount_points(pid))))
         port = f"p{number}"
         # A machine keeps its MAC address over a reboot: neighbours' tables stay right.
         self._in_switch("ip", "link", "add", port, "type", "veth", "peer", "name", "eth0",
