@@ -7,6 +7,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 code=0
 /usr/bin/env python3 scripts/style_rules.py || code=1
 
+/usr/bin/env python3 -B scripts/lanes.py check || code=1
+
 if ctags --version 2>/dev/null | grep -q Universal; then
   /usr/bin/env python3 scripts/house.py --check || code=1
 else

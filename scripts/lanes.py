@@ -1,0 +1,245 @@
+#!/usr/bin/env python3
+"""Chooses tests by tests/lanes.toml, for scripts/test.
+
+    scripts/lanes.py title            one line: what is chosen, and why
+    scripts/lanes.py units            test programs of the folders that differ from the main branch, else a sample
+    scripts/lanes.py targets          what has to be built for these and for end-to-end tests
+    scripts/lanes.py tests EXTENT     end-to-end tests: quick: the smoke test; changed: also files of those folders
+    scripts/lanes.py left-out EXTENT  what this leaves out, and the commands for it; also for all
+    scripts/lanes.py numbers BUILD TARGET...  numbers of the targets' tests, as ctest -I takes them
+    scripts/lanes.py check            fails if tests/lanes.toml and the tree do not agree
+
+A tree is compared with the commit where it left origin/main, or main if there is no origin; files that are not
+committed count. Each name is on a line of its own.
+"""
+
+import ast
+import json
+import os
+import re
+import subprocess
+import sys
+import tomllib
+import typing
+
+import style_rules
+
+TABLE = "tests/lanes.toml"
+PRODUCT = ("proto", "rendezvous", "comm", "agent", "launcher")
+CMAKE = re.compile(r"^tests/(.*/)?(CMakeLists\.txt|\w+\.cmake)$")
+
+
+def read_table(path=TABLE):
+    with open(path, "rb") as stream:
+        return tomllib.load(stream)
+
+
+def unique(names):
+    return list(dict.fromkeys(names))
+
+
+# -- which files differ
+
+def git(*words):
+    """Lines of git's output, or None if it fails: no repository, no such branch."""
+    done = subprocess.run(["git", *words], capture_output=True, text=True)
+    return done.stdout.splitlines() if done.returncode == 0 else None
+
+
+def base():
+    """The commit where this tree left origin/main or main, or None."""
+    for branch in ("origin/main", "main"):
+        found = git("merge-base", "HEAD", branch)
+        if found:
+            return found[0]
+    return None
+
+
+def changed_files():
+    commit = base()
+    if commit is None:
+        return []
+    return unique((git("diff", "--name-only", commit) or []) + (git("ls-files", "-o", "--exclude-standard") or []))
+
+
+# -- which tests belong to them
+
+def folder_of(path, folders):
+    """The longest of the folders that leads to the file, or None."""
+    leading = [folder for folder in folders if path.startswith(folder + "/")]
+    return max(leading, key=len, default=None)
+
+
+class Selection:
+    """The tests of some changed files. targets: as test_targets() returns them."""
+
+    def __init__(self, table, targets, files):
+        rows = table["folders"]
+        units, tests = [], []
+        for path in files:
+            if path.endswith(".md") and not path.startswith("docs/"):
+                continue  # No test reads a README's own folder.
+            row = rows.get(folder_of(path, rows), {"units": [], "tests": []})
+            units += row["units"] + units_of_test(path, targets)
+            tests += row["tests"] + [test for test in all_tests(rows) if path == "tests/" + test]
+        self.is_sample = not units
+        self.units = unique(units) or table["sample"]
+        self.files = [test for test in unique(tests) if not test.startswith("scripts/")]  # Those run with the style check.
+        self.smoke = table["smoke"]
+
+    def tests(self, extent):
+        files = self.files if extent == "changed" else []
+        return files + [test for test in self.smoke if test.partition("::")[0] not in files]
+
+
+def all_tests(rows):
+    return {test for row in rows.values() for test in row["tests"]}
+
+
+def units_of_test(path, targets):
+    """Programs that are made of a test's source; for another file of a folder with programs, all of that folder."""
+    if not path.startswith("tests/"):
+        return []
+    own_folder, name = os.path.split(path)
+    here = {name: target for name, target in targets.items() if target.folder == own_folder}
+    made_of_it = [target for target, described in here.items() if name in described.sources]
+    return made_of_it or list(here)
+
+
+class TestTarget(typing.NamedTuple):
+    folder: str  # Of its CMake file.
+    sources: set
+    is_program: bool = True  # Otherwise a test that CMake names.
+
+
+def test_targets():
+    """{name: TestTarget} of each program with unit tests, and of each test that CMake names."""
+    found = {}
+    for path in style_rules.repository_files():
+        if not CMAKE.match(path):
+            continue
+        text = re.sub(r"#[^\n]*", "", style_rules.read(path))
+        for target in re.findall(r"gtest_discover_tests\(\s*(\w+)", text):
+            sources = re.search(rf"add_executable\(\s*{target}\s([^)]*)\)", text)
+            found[target] = TestTarget(os.path.dirname(path), set(sources.group(1).split()) if sources else set())
+        for name in re.findall(r"add_test\(\s*NAME\s+(\w+)", text):
+            found[name] = TestTarget(os.path.dirname(path), set(), is_program=False)
+    return found
+
+
+# -- ctest
+
+def numbers(listing, targets):
+    """Numbers, from 1, of the tests in `ctest --show-only=json-v1` that are named so or run a program named so."""
+    chosen = []
+    for number, test in enumerate(listing["tests"], 1):
+        program = os.path.basename(test["command"][0]) if test.get("command") else ""
+        if program in targets or test["name"] in targets:
+            chosen.append(number)
+    return chosen
+
+
+def print_numbers(build, targets):
+    listed = subprocess.run(["ctest", "--test-dir", build, "--show-only=json-v1"], check=True, capture_output=True).stdout
+    found = numbers(json.loads(listed), set(targets))
+    # Start, end and stride come first, and choose nothing here. There is no test 0, so that none chooses none.
+    print(",".join(["0,0,0", *map(str, found or [0])]))
+
+
+# -- the check
+
+def test_files(files):
+    return [path.removeprefix("tests/") for path in files if re.fullmatch(r"tests/.*/test_\w+\.py", path)]
+
+
+def functions_of(path):
+    """{name: is it marked long} of the test functions of a file."""
+    tree = ast.parse(style_rules.read(path))
+    return {node.name: any("mark.long" in ast.unparse(decorator) for decorator in node.decorator_list)
+            for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")}
+
+
+def disagreements(table, files, targets, cmake_text):
+    """One sentence for each name that is missing in the table, or that the tree does not have."""
+    rows = table["folders"]
+    units = {unit for row in rows.values() for unit in row["units"]}
+    tests = all_tests(rows)
+    found = [f"{test} belongs to no folder" for test in test_files(files) if test not in tests]
+    found += [f"test target {target} belongs to no folder" for target in sorted(targets) if target not in units]
+    found += [f"{unit} is not a test target" for unit in sorted(units | set(table["sample"])) if unit not in targets]
+    found += [f"{test} does not exist" for test in sorted(tests) if "tests/" + test not in files]
+    found += [f"folder {folder} does not exist" for folder in rows
+              if not any(path.startswith(folder + "/") for path in files)]
+    found += [f"{folder}/ belongs to no row" for folder in sorted({os.path.dirname(path) for path in files if path.endswith((".h", ".cc", ".c", ".py"))})
+              if folder.split("/")[0] in PRODUCT and not folder_of(folder + "/", rows)]
+    found += [f"{target} is not a target" for target in table["programs"] + table["helpers"]
+              if not re.search(rf"\badd_(executable|library|custom_target)\(\s*{re.escape(target)}\b", cmake_text)]
+    for name in table["smoke"]:
+        path, _, function = name.partition("::")
+        functions = functions_of("tests/" + path) if "tests/" + path in files else {}
+        if function not in functions:
+            found.append(f"smoke test {name} does not exist")
+        elif functions[function]:
+            found.append(f"smoke test {name} is marked long")
+    return found
+
+
+def check():
+    files = style_rules.repository_files()
+    cmake_text = "\n".join(style_rules.read(path) for path in files if path.endswith((".cmake", "CMakeLists.txt")))
+    found = disagreements(read_table(), files, test_targets(), cmake_text)
+    for sentence in found:
+        print(f"{TABLE}:1: {sentence}")
+    return 1 if found else 0
+
+
+# -- what a person reads
+
+def title(chosen):
+    if chosen.is_sample:
+        return "no folder with unit tests differs from the main branch: a sample of them, and the smoke test"
+    return f"unit tests of the folders that differ from {base()[:12]}, and the smoke test"
+
+
+def left_out(table, chosen, targets, extent):
+    """Lines: what is left out, and the command for it."""
+    lines = []
+    if extent == "quick" and chosen.files:
+        lines.append(f"end-to-end tests of the folders that differ, in {len(chosen.files)} files: scripts/test --changed")
+    if extent != "all":
+        units = len(targets) - len(chosen.units)
+        files = {test for test in all_tests(table["folders"]) if not test.startswith("scripts/")} - set(chosen.tests(extent))
+        lines.append(f"{units} of {len(targets)} unit test programs, and end-to-end tests in {len(files)} files: scripts/test --all")
+    return lines + ["long tests, sanitizers, fuzzing, the kernels for aarch64: scripts/test --long"]
+
+
+def main():
+    verb, *words = sys.argv[1:] or ["--help"]
+    if verb == "check":
+        return check()
+    if verb == "numbers":
+        print_numbers(words[0], words[1:])
+        return 0
+    if verb not in ("title", "units", "targets", "tests", "left-out"):
+        print(__doc__)
+        return 0 if verb in ("-h", "--help") else 2
+    table, targets = read_table(), test_targets()
+    chosen = Selection(table, targets, changed_files())
+    if verb == "title":
+        names = [title(chosen)]
+    elif verb == "units":
+        names = chosen.units
+    elif verb == "targets":
+        # A test that CMake only names has no target: what it starts is among the helpers.
+        programs = [unit for unit in chosen.units if targets[unit].is_program]
+        names = table["programs"] + table["helpers"] + programs
+    elif verb == "tests":
+        names = chosen.tests(words[0])
+    else:
+        names = left_out(table, chosen, targets, words[0])
+    print("\n".join(names))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
