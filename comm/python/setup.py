@@ -6,6 +6,7 @@ IVY_RENDEZVOUS, else from the bin/ beside the library's directory.
 """
 
 import os
+import re
 import shutil
 
 from setuptools import setup
@@ -22,6 +23,12 @@ NAME = "libivycomm.so.1"
 JAX_NAME = "libivycomm_jax.so"  # What ivycomm.jax loads.
 STORE = "ivy-rendezvous"
 CALLS = "ivycomm_calls.abi3.so"
+
+
+def version():
+    """The project's, which CMake keeps."""
+    with open(os.path.join(HERE, "..", "..", "CMakeLists.txt"), encoding="utf-8") as file:
+        return re.search(r"^project\(ivyrun VERSION ([0-9.]+)", file.read(), re.M)[1]
 
 
 def built_library():
@@ -72,4 +79,4 @@ class OfOneMachine(Distribution):
         return True
 
 
-setup(cmdclass={"build_py": WithLibrary, "bdist_wheel": ForAnyPython}, distclass=OfOneMachine)
+setup(version=version(), cmdclass={"build_py": WithLibrary, "bdist_wheel": ForAnyPython}, distclass=OfOneMachine)

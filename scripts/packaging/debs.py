@@ -13,7 +13,7 @@ NEEDED = ("dpkg-buildpackage", "dh")
 
 
 def changelog(version):
-    return (f"ivyrun ({version}) stable; urgency=medium\n\n  * docs/CHANGELOG.md says what is new.\n\n"
+    return (f"ivyrun ({version}) stable; urgency=medium\n\n  * CHANGELOG.md says what is new.\n\n"
             f" -- The ivyrun developers <ivyrun@users.noreply.github.com>  {email.utils.formatdate()}\n")
 
 
