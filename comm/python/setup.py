@@ -5,6 +5,7 @@ The library is taken from IVY_LIBRARY, else from the checkout's build/lib; ivy-r
 IVY_RENDEZVOUS, else from the bin/ beside the library's directory.
 """
 
+import glob
 import os
 import re
 import shutil
@@ -57,7 +58,9 @@ class WithLibrary(build_py):
         calls = next(filter(os.path.exists, (os.path.join(folder, CALLS), os.path.join(folder, "ivyrun", CALLS))), None)
         if calls is None:
             raise SystemExit(f"there is no {CALLS} beside {library}: build it (cmake --build build --target ivycomm_calls)")
-        shutil.copyfile(calls, os.path.join(self.build_lib, "ivycomm", CALLS))
+        # Those for free-threaded Pythons as well, if some were built.
+        for each in glob.glob(os.path.join(os.path.dirname(calls), "ivycomm_calls.*.so")):
+            shutil.copy(each, os.path.join(self.build_lib, "ivycomm"))
         for_jax = os.path.join(os.path.dirname(library), JAX_NAME)
         if not os.path.exists(for_jax):
             raise SystemExit(f"{for_jax} is not there: build it (cmake --build build --target ivycomm_jax)")

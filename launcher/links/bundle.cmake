@@ -18,6 +18,10 @@ if(TARGET ivy-node)
     COMMAND ${IVY_MAKE_ARCHIVE} ${IVY_PYTHON_FILES}
     WORKING_DIRECTORY ${CMAKE_SOURCE_DIR}/comm/python
     DEPENDS ${IVY_PYTHON_PATHS} ${CMAKE_CURRENT_SOURCE_DIR}/make_archive.py VERBATIM)
+  set(IVY_SENT_EXTENSIONS $<TARGET_FILE:ivycomm_calls>)
+  if(TARGET ivycomm_calls_free_threaded)
+    list(APPEND IVY_SENT_EXTENSIONS $<TARGET_FILE:ivycomm_calls_free_threaded>)
+  endif()
   set(IVY_SENT_LIBRARY ${CMAKE_BINARY_DIR}/lib/ivyrun/libivycomm.so.1)  # The target ivycomm makes it.
   # What decompresses it on hosts without zstd.
   find_library(IVY_ZSTD_ARCHIVE NAMES libzstd.a REQUIRED)
@@ -33,8 +37,8 @@ if(TARGET ivy-node)
   set(IVY_BUNDLE ${CMAKE_BINARY_DIR}/lib/ivyrun/bundle-${CMAKE_SYSTEM_PROCESSOR}.run)
   add_custom_command(OUTPUT ${IVY_BUNDLE} ${IVY_BUNDLE}.sha256
     COMMAND ${CMAKE_COMMAND} -DOUT=${IVY_BUNDLE} -DUNPACK=$<TARGET_FILE:ivy_unpack>
-            -DZSTD=${IVY_ZSTD} -DLEVEL=${IVY_BUNDLE_LEVEL} "-DFILES=$<TARGET_FILE:ivy-node>;$<TARGET_FILE:ivy-probe>;$<TARGET_FILE:ivy-pmix>;${IVY_SENT_LIBRARY};$<TARGET_FILE:ivycomm_calls>;$<TARGET_FILE:ivycomm_jax>;$<TARGET_FILE:ivy_nccl_profiler>;${IVY_PYTHON_ARCHIVE};${CMAKE_BINARY_DIR}/lib/ivyrun/hook/sitecustomize.py"
+            -DZSTD=${IVY_ZSTD} -DLEVEL=${IVY_BUNDLE_LEVEL} "-DFILES=$<TARGET_FILE:ivy-node>;$<TARGET_FILE:ivy-probe>;$<TARGET_FILE:ivy-pmix>;${IVY_SENT_LIBRARY};${IVY_SENT_EXTENSIONS};$<TARGET_FILE:ivycomm_jax>;$<TARGET_FILE:ivy_nccl_profiler>;${IVY_PYTHON_ARCHIVE};${CMAKE_BINARY_DIR}/lib/ivyrun/hook/sitecustomize.py"
             -P ${CMAKE_CURRENT_SOURCE_DIR}/make_bundle.cmake
-    DEPENDS ivy_unpack ivy-node ivy-probe ivy-pmix ivycomm ivycomm_jax ivy_nccl_profiler ${IVY_SENT_LIBRARY} $<TARGET_FILE:ivycomm_calls> ${IVY_PYTHON_ARCHIVE} ${CMAKE_CURRENT_SOURCE_DIR}/make_bundle.cmake VERBATIM)
+    DEPENDS ivy_unpack ivy-node ivy-probe ivy-pmix ivycomm ivycomm_jax ivy_nccl_profiler ${IVY_SENT_LIBRARY} ${IVY_SENT_EXTENSIONS} ${IVY_PYTHON_ARCHIVE} ${CMAKE_CURRENT_SOURCE_DIR}/make_bundle.cmake VERBATIM)
   add_custom_target(ivy_bundle ALL DEPENDS ${IVY_BUNDLE})
 endif()

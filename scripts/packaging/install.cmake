@@ -43,6 +43,9 @@ install(FILES ${CMAKE_SOURCE_DIR}/proto/wire/operations.def RENAME ivycomm_opera
   DESTINATION include COMPONENT comm-dev)
 install(TARGETS ivy_nccl_profiler LIBRARY DESTINATION lib/ivyrun COMPONENT ivyrun)
 install(TARGETS ivycomm_calls LIBRARY DESTINATION lib/ivyrun COMPONENT comm)
+if(TARGET ivycomm_calls_free_threaded)
+  install(TARGETS ivycomm_calls_free_threaded LIBRARY DESTINATION lib/ivyrun COMPONENT comm)
+endif()
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/comm/python/ivycomm DESTINATION lib/ivyrun/python
   COMPONENT comm FILES_MATCHING PATTERN "*.py" PATTERN __pycache__ EXCLUDE)
 # The entry point by which torch finds init_process_group("ivy").

@@ -1,6 +1,7 @@
 // The arguments of a call, and whether they are the usual ones; its result.
 //
-// Thread: any that holds the interpreter's lock.
+// Thread: any that is attached to the interpreter; what is set once, connect() sets before the
+// first call.
 #pragma once
 
 #include <utility>
@@ -22,8 +23,7 @@ inline int reduction_of(PyObject* op) {
   if (op == usual_reduction) return IVY_SUM;
   const bool is_member = reinterpret_cast<PyObject*>(Py_TYPE(op)) == reduction_type;
   if (!is_member && !PyUnicode_CheckExact(op)) return -1;
-  PyObject* const number = PyDict_GetItemWithError(reduction_numbers, op);
-  return number != nullptr ? static_cast<int>(PyLong_AsLong(number)) : -1;
+  return number_in(reduction_numbers, op);
 }
 
 // True for the arguments that nobody gave.

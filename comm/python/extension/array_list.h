@@ -1,6 +1,6 @@
 // Several arrays of one type as the parts of one operation.
 //
-// Thread: any that holds the interpreter's lock; the memory may be used without it.
+// Thread: any that is attached to the interpreter; the memory may be used by any.
 #pragma once
 
 #include <cstddef>
@@ -29,8 +29,8 @@ class ArrayList {
   // Takes the arrays of a list, and makes as many results unless they are the same. False, without
   // an exception: one of them is not usual, or they are not of one type and device.
   //
-  // Other threads may change the list as soon as Python code runs or the interpreter's lock is
-  // given away, so a tuple of this object's own holds the arrays until the end.
+  // Other threads may change the list at any time, so a tuple of this object's own, which
+  // PyList_AsTuple makes in one step, holds the arrays until the end.
   bool take(PyObject* list, bool is_in_place) {
     arrays_ = without_exception(PyList_AsTuple(list));
     if (arrays_ == nullptr) return false;

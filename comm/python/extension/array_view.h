@@ -1,8 +1,9 @@
 // A NumPy array as dense memory, by the buffer protocol, or a tensor; and new ones like it.
 //
-// Thread: any that holds the interpreter's lock; the memory may be used without it.
+// Thread: any that is attached to the interpreter; the memory may be used by any.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 
@@ -12,18 +13,25 @@
 
 namespace ivy::python {
 
-inline PyObject* array_type = nullptr;  // numpy.ndarray; null until NumPy was seen.
-inline PyObject* make_empty = nullptr;
-inline PyObject* make_empty_like = nullptr;
+// What NumPy has told.
+struct NumPy {
+  PyObject* array_type;
+  PyObject* empty;
+  PyObject* empty_like;
+};
+// Null before NumPy was imported; then set once and never freed, as other threads may be reading
+// it.
+inline std::atomic<const NumPy*> taught_numpy = nullptr;
+// For arrays only: who has seen one knows that NumPy was imported.
+inline const NumPy& numpy() { return *taught_numpy.load(std::memory_order_acquire); }
 
 inline PyObject* teach(PyObject*, PyObject* arguments) {
-  PyObject* type = nullptr;
-  PyObject* empty = nullptr;
-  PyObject* like = nullptr;
-  if (PyArg_ParseTuple(arguments, "OOO", &type, &empty, &like) == 0) return nullptr;
-  keep(array_type, new_reference(type));
-  keep(make_empty, new_reference(empty));
-  keep(make_empty_like, new_reference(like));
+  NumPy given = {};
+  if (PyArg_ParseTuple(arguments, "OOO", &given.array_type, &given.empty, &given.empty_like) == 0) {
+    return nullptr;
+  }
+  for (PyObject* const each : {given.array_type, given.empty, given.empty_like}) Py_INCREF(each);
+  taught_numpy.store(new NumPy(given), std::memory_order_release);
   return new_reference(Py_None);
 }
 
@@ -87,7 +95,10 @@ class ArrayView {
     return take_any(array, flags) && memory_.device < 0;
   }
   bool take(PyObject* array, int flags) {
-    if (reinterpret_cast<PyObject*>(Py_TYPE(array)) != array_type) return false;
+    const NumPy* const known = taught_numpy.load(std::memory_order_acquire);
+    if (known == nullptr || reinterpret_cast<PyObject*>(Py_TYPE(array)) != known->array_type) {
+      return false;
+    }
     if (PyObject_GetBuffer(array, &buffer_, kBufferCContiguous | kBufferFormat | flags) != 0) {
       PyErr_Clear();
       return false;
@@ -145,7 +156,7 @@ class ArrayView {
 
 // New arrays; null, without an exception, where there is none, so that the Python way reports why.
 inline PyObject* empty_like(PyObject* array) {
-  PyObject* const make = is_tensor(array) ? tensors.empty_like : make_empty_like;
+  PyObject* const make = is_tensor(array) ? torch().empty_like : numpy().empty_like;
   return without_exception(PyObject_CallFunctionObjArgs(make, array, nullptr));
 }
 
@@ -159,8 +170,9 @@ inline PyObject* empty_of_rows(PyObject* array, const ArrayView& view, Py_ssize_
     is_made &= PyTuple_SetItem(shape, axis, PyLong_FromSsize_t(view.length(axis))) == 0;
   }
   PyObject* const dtype = is_made ? PyObject_GetAttrString(array, "dtype") : nullptr;
-  PyObject* const made =
-      dtype != nullptr ? PyObject_CallFunctionObjArgs(make_empty, shape, dtype, nullptr) : nullptr;
+  PyObject* const made = dtype != nullptr
+                             ? PyObject_CallFunctionObjArgs(numpy().empty, shape, dtype, nullptr)
+                             : nullptr;
   Py_DECREF(shape);
   Py_XDECREF(dtype);
   return without_exception(made);

@@ -4,9 +4,9 @@
 // usual: the Python function then does it its own way.
 //
 // It links neither libivycomm nor NumPy: connect() tells the library's functions, teach() NumPy's.
-// CPython's limited API, so that one file serves every Python from 3.9 on.
 //
-// Thread: any that holds the interpreter's lock, which is given away during every call.
+// Thread: any that is attached to the interpreter, which each call leaves while it waits. Nothing
+// here relies on the interpreter's lock, which free-threaded builds do not have.
 #include "comm/python/extension/arguments.h"
 #include "comm/python/extension/array_list.h"
 #include "comm/python/extension/array_view.h"
@@ -24,7 +24,7 @@ namespace {
 // Takes x, src, group, async_op and timeout.
 PyObject* broadcast_in_place(PyObject*, PyObject* const* given, Py_ssize_t count) {
   if (count != 5 || !are_usual(given[3], given[4])) return not_usual();
-  const Seat seat = seat_of(given[2]);
+  const Seat seat(given[2]);
   const int root = small_number(given[1]);
   if (!seat || root < 0 || root >= seat.size) return not_usual();
   ArrayView array;
@@ -32,9 +32,8 @@ PyObject* broadcast_in_place(PyObject*, PyObject* const* given, Py_ssize_t count
   const auto call = [&](const ivy_call* how) {
     return library.broadcast(seat.comm, array.data(), array.count(), array.dtype(), root, how);
   };
-  return carry_out(seat.comm, call, array.memory()) && tell_changed(given[0])
-             ? new_reference(given[0])
-             : nullptr;
+  return carry_out(call, array.memory()) && tell_changed(given[0]) ? new_reference(given[0])
+                                                                   : nullptr;
 }
 
 // Takes x, axis, uneven, group, out, async_op and timeout.
@@ -43,7 +42,7 @@ PyObject* all_gather(PyObject*, PyObject* const* given, Py_ssize_t count) {
   if (small_number(given[1]) != 0 || given[2] != Py_False || given[4] != Py_None) {
     return not_usual();
   }
-  const Seat seat = seat_of(given[3]);
+  const Seat seat(given[3]);
   ArrayView input;
   if (!seat || !input.take_with_rows(given[0], 0)) return not_usual();
   const Py_ssize_t rows = input.rows_or_one() * seat.size;
@@ -53,14 +52,14 @@ PyObject* all_gather(PyObject*, PyObject* const* given, Py_ssize_t count) {
     return library.all_gather(seat.comm, input.data(), result.view.data(), input.count(),
                               input.dtype(), how);
   };
-  return carry_out(seat.comm, call, input.memory()) ? result.give() : nullptr;
+  return carry_out(call, input.memory()) ? result.give() : nullptr;
 }
 
 // Takes x, op, split, group, out, async_op, timeout and factor.
 PyObject* reduce_scatter(PyObject*, PyObject* const* given, Py_ssize_t count) {
   if (count != 8 || !are_usual(given[5], given[6]) || !is_one(given[7])) return not_usual();
   if (given[2] != Py_None || given[4] != Py_None) return not_usual();
-  const Seat seat = seat_of(given[3]);
+  const Seat seat(given[3]);
   const int op = reduction_of(given[1]);
   ArrayView input;
   if (!seat || op < 0 || !input.take_with_rows(given[0], 0)) return not_usual();
@@ -73,13 +72,13 @@ PyObject* reduce_scatter(PyObject*, PyObject* const* given, Py_ssize_t count) {
     return library.reduce_scatter(seat.comm, input.data(), result.view.data(), result.view.count(),
                                   input.dtype(), op, how);
   };
-  return carry_out(seat.comm, call, input.memory()) ? result.give() : nullptr;
+  return carry_out(call, input.memory()) ? result.give() : nullptr;
 }
 
 // Takes xs, op, group, async_op, timeout, factor and whether it works in place.
 PyObject* all_reduce_coalesced(PyObject*, PyObject* const* given, Py_ssize_t count) {
   if (count != 7 || !are_usual(given[3], given[4]) || !is_one(given[5])) return not_usual();
-  const Seat seat = seat_of(given[2]);
+  const Seat seat(given[2]);
   const int op = reduction_of(given[1]);
   if (!seat || op < 0 || !PyList_CheckExact(given[0])) return not_usual();
   ArrayList arrays;
@@ -89,7 +88,7 @@ PyObject* all_reduce_coalesced(PyObject*, PyObject* const* given, Py_ssize_t cou
                                         arrays.receives(), arrays.counts(), arrays.dtype(), op,
                                         how);
   };
-  return carry_out(seat.comm, call, arrays.memory()) && arrays.tell_all_changed()
+  return carry_out(call, arrays.memory()) && arrays.tell_all_changed()
              ? new_reference(arrays.results())
              : nullptr;
 }
@@ -97,10 +96,10 @@ PyObject* all_reduce_coalesced(PyObject*, PyObject* const* given, Py_ssize_t cou
 // Takes group, async_op and timeout alone.
 PyObject* barrier(PyObject*, PyObject* const* given, Py_ssize_t count) {
   if (count != 3 || !are_usual(given[1], given[2])) return not_usual();
-  const Seat seat = seat_of(given[0]);
+  const Seat seat(given[0]);
   if (!seat) return not_usual();
   const auto call = [&](const ivy_call* how) { return library.barrier(seat.comm, how); };
-  return carry_out(seat.comm, call) ? new_reference(Py_None) : nullptr;
+  return carry_out(call) ? new_reference(Py_None) : nullptr;
 }
 
 // Takes the library's functions by name, the numbers of the reductions by name and member, the type
@@ -114,10 +113,10 @@ PyObject* connect(PyObject*, PyObject* arguments) {
     return nullptr;
   }
   if (!library.take(addresses)) return nullptr;
-  keep(reduction_numbers, new_reference(reductions));
-  keep(reduction_type, new_reference(type));
-  keep(raise_error, new_reference(raise));
-  keep(usual_reduction, PyUnicode_InternFromString("sum"));
+  reduction_numbers = new_reference(reductions);
+  reduction_type = new_reference(type);
+  raise_error = new_reference(raise);
+  usual_reduction = PyUnicode_InternFromString("sum");
   return new_reference(Py_None);
 }
 
@@ -129,11 +128,13 @@ PyMethodDef methods[] = {
      "is "
      "imported"},
     {"seat", make_seat, METH_VARARGS, "seat(communicator, rank, size): what a Group keeps"},
-    {"set_world", set_world, METH_VARARGS,
-     "set_world(seat, main_thread): None ends the world and every other seat"},
-    {"close", close_seat, METH_O, "close(seat): its communicator is gone"},
+    {"begin_world", begin_world, METH_VARARGS, "begin_world(seat, main_thread)"},
+    {"end_world", end_world, METH_NOARGS,
+     "end_world(): closes every seat, unless calls are under way; returns how many are"},
+    {"close", close_seat, METH_O,
+     "close(seat): calls cannot enter it any longer; False if it was closed before"},
     {"inside", count_inside, METH_O,
-     "inside(communicator): how many threads are inside a call on it; 0: on any"},
+     "inside(seat): how many threads are inside a call on it; None: on any"},
     {"call_library", fast(call_library), kMethodFastCall,
      "call_library(name, arguments, timeout_ms, factor, stream, work): any operation of the C "
      "interface"},
@@ -177,7 +178,13 @@ PyMODINIT_FUNC PyInit_ivycomm_calls() {
   using namespace ivy::python;
   PyObject* const module = PyModule_Create(&definition);
   if (module == nullptr) return nullptr;
-  if (PyModule_AddIntConstant(module, "INTERFACE", kInterface) != 0) {
+#ifdef Py_GIL_DISABLED
+  // A module that does not say so makes the interpreter take its global lock again, in the whole
+  // process.
+  PyUnstable_Module_SetGIL(module, Py_MOD_GIL_NOT_USED);
+#endif
+  name_of_seat = PyUnicode_InternFromString("_seat");
+  if (name_of_seat == nullptr || PyModule_AddIntConstant(module, "INTERFACE", kInterface) != 0) {
     Py_DECREF(module);
     return nullptr;
   }

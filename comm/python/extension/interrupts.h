@@ -8,6 +8,7 @@
 
 #include "comm/contract/ivycomm.h"
 #include "comm/python/extension/python.h"
+#include "comm/python/extension/seats.h"
 #include "comm/python/extension/tensors.h"
 
 namespace ivy::python {
@@ -26,40 +27,6 @@ struct Raised {
 };
 
 inline PyObject* raise_error = nullptr;  // Called with a code, raises the exception for it.
-inline unsigned long main_thread = 0;
-
-// A call that a thread is inside of. They form a list, under the interpreter's lock.
-struct ActiveCall {
-  const ivy_comm* comm;
-  ActiveCall* next;
-  ActiveCall* previous = nullptr;
-
-  explicit ActiveCall(const ivy_comm* of);
-  ~ActiveCall();
-  ActiveCall(const ActiveCall&) = delete;
-  ActiveCall& operator=(const ActiveCall&) = delete;
-};
-inline ActiveCall* first_call = nullptr;
-
-inline ActiveCall::ActiveCall(const ivy_comm* of) : comm(of), next(first_call) {
-  if (next != nullptr) next->previous = this;
-  first_call = this;
-}
-inline ActiveCall::~ActiveCall() {
-  (previous != nullptr ? previous->next : first_call) = next;
-  if (next != nullptr) next->previous = previous;
-}
-
-// Implements inside(communicator), for 0 of all communicators.
-inline PyObject* count_inside(PyObject*, PyObject* communicator) {
-  const void* const comm = PyLong_AsVoidPtr(communicator);
-  if (PyErr_Occurred() != nullptr) return nullptr;
-  Py_ssize_t count = 0;
-  for (const ActiveCall* call = first_call; call != nullptr; call = call->next) {
-    count += comm == nullptr || call->comm == comm ? 1 : 0;
-  }
-  return PyLong_FromSsize_t(count);
-}
 
 // ivy_call.interrupt. `context` is the call's Raised.
 inline int ask_for_signals(void* context) {
@@ -98,8 +65,7 @@ inline bool ended_well(int code, Raised& raised) {
 // Only the main thread runs signal handlers. An asynchronous call (`work` is set) returns without
 // waiting, and must not leave a pointer to this frame behind.
 template <class Call>
-bool carry_out(const ivy_comm* comm, const Call& call, const DenseMemory& memory = {},
-               ivy_work** work = nullptr) {
+bool carry_out(const Call& call, const DenseMemory& memory = {}, ivy_work** work = nullptr) {
   Raised raised;
   ivy_call how = {};
   how.struct_bytes = sizeof how;
@@ -114,7 +80,6 @@ bool carry_out(const ivy_comm* comm, const Call& call, const DenseMemory& memory
     how.flags = (memory.is_told ? IVY_ON_DEVICE : IVY_DEVICE_MEMORY) | IVY_ENQUEUE;
     how.device = memory.device;
   }
-  const ActiveCall active(comm);
   PyThreadState* const state = PyEval_SaveThread();
   const int code = call(&how);
   PyEval_RestoreThread(state);

@@ -1,7 +1,7 @@
 // The functions of the C interface that are called here. Python has loaded the library and tells
 // where they are: two loaders might find two libraries.
 //
-// Thread: any; set once, under the interpreter's lock.
+// Thread: any; set once, by connect(), before the first call.
 #pragma once
 
 #include "comm/contract/ivycomm.h"
@@ -10,7 +10,7 @@
 namespace ivy::python {
 
 // Raised where the Python package knows another one: both must come from one build.
-inline constexpr int kInterface = 6;
+inline constexpr int kInterface = 7;
 
 // Operations, whose last argument is an ivy_call.
 #define IVY_CALLED_FUNCTIONS(each)                                                                \

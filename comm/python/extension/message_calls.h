@@ -1,7 +1,7 @@
 // Messages between two ranks, in the way of calls.cc; those of devices, which may be one of several
 // in a group of NCCL's, are left to the Python way.
 //
-// Thread: any that holds the interpreter's lock, which is given away during every call.
+// Thread: any that is attached to the interpreter, which each call leaves while it waits.
 #pragma once
 
 #include "comm/python/extension/arguments.h"
@@ -25,7 +25,7 @@ inline int number_or_any(PyObject* given, int any) {
 // Takes x, dst, tag, group, async_op and timeout.
 inline PyObject* send(PyObject*, PyObject* const* given, Py_ssize_t count) {
   if (count != 6 || !are_usual(given[4], given[5])) return not_usual();
-  const Seat seat = seat_of(given[3]);
+  const Seat seat(given[3]);
   const int to = small_number(given[1]);
   const int tag = small_number(given[2]);
   ArrayView array;
@@ -34,25 +34,25 @@ inline PyObject* send(PyObject*, PyObject* const* given, Py_ssize_t count) {
   const auto call = [&](const ivy_call* how) {
     return library.send(seat.comm, array.data(), array.count(), array.dtype(), to, tag, how);
   };
-  return carry_out(seat.comm, call) ? new_reference(Py_None) : nullptr;
+  return carry_out(call) ? new_reference(Py_None) : nullptr;
 }
 
 // The rank and the tag that a call waits for.
 struct Awaited {
   Seat seat;
-  int from = kNoNumber;
-  int tag = kNoNumber;
+  int from;
+  int tag;
 
-  // By the arguments src, tag and group. False: they are not usual.
-  bool take(PyObject* src, PyObject* given_tag, PyObject* group) {
-    seat = seat_of(group);
-    from = number_or_any(src, IVY_ANY_SOURCE);
-    tag = number_or_any(given_tag, IVY_ANY_TAG);
+  Awaited(PyObject* src, PyObject* given_tag, PyObject* group)
+      : seat(group),
+        from(number_or_any(src, IVY_ANY_SOURCE)),
+        tag(number_or_any(given_tag, IVY_ANY_TAG)) {}
+  bool is_usual() const {
     return seat && from != kNoNumber && from < seat.size && tag != kNoNumber;
   }
   // False: an exception is set.
   bool receive(const ArrayView& into) const {
-    return carry_out(seat.comm, [&](const ivy_call* how) {
+    return carry_out([&](const ivy_call* how) {
       return library.recv(seat.comm, into.data(), into.count(), into.dtype(), from, tag, nullptr,
                           how);
     });
@@ -62,21 +62,19 @@ struct Awaited {
 // Takes x, src, tag, group, async_op, timeout and with_message.
 inline PyObject* recv_in_place(PyObject*, PyObject* const* given, Py_ssize_t count) {
   if (count != 7 || !are_usual(given[4], given[5]) || given[6] != Py_False) return not_usual();
-  Awaited awaited;
+  const Awaited awaited(given[1], given[2], given[3]);
   ArrayView array;
-  if (!awaited.take(given[1], given[2], given[3]) || !array.take_of_host(given[0], kBufferWritable))
-    return not_usual();
+  if (!awaited.is_usual() || !array.take_of_host(given[0], kBufferWritable)) return not_usual();
   return awaited.receive(array) && tell_changed(given[0]) ? new_reference(given[0]) : nullptr;
 }
 
 // Takes like, src, tag, group, out, timeout and with_message.
 inline PyObject* recv(PyObject*, PyObject* const* given, Py_ssize_t count) {
   if (count != 7 || given[4] != Py_None || !are_usual(given[6], given[5])) return not_usual();
-  Awaited awaited;
+  const Awaited awaited(given[1], given[2], given[3]);
   ArrayView like;
   Result result;
-  if (!awaited.take(given[1], given[2], given[3]) || !like.take_of_host(given[0], 0) ||
-      !result.make(empty_like(given[0])))
+  if (!awaited.is_usual() || !like.take_of_host(given[0], 0) || !result.make(empty_like(given[0])))
     return not_usual();
   return awaited.receive(result.view) ? result.give() : nullptr;
 }

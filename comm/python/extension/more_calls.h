@@ -1,6 +1,6 @@
 // The collectives beside those of calls.cc, in the same way.
 //
-// Thread: any that holds the interpreter's lock, which is given away during every call.
+// Thread: any that is attached to the interpreter, which each call leaves while it waits.
 #pragma once
 
 #include <cstring>
@@ -27,7 +27,7 @@ inline bool is_divisible(const ArrayView& array, const Seat& seat) {
 // Takes x, src, group, out, async_op and timeout.
 inline PyObject* broadcast(PyObject*, PyObject* const* given, Py_ssize_t count) {
   if (count != 6 || !are_usual(given[4], given[5]) || given[3] != Py_None) return not_usual();
-  const Seat seat = seat_of(given[2]);
+  const Seat seat(given[2]);
   const int root = root_of(given[1], seat);
   ArrayView input;
   if (root < 0 || !input.take(given[0], 0)) return not_usual();
@@ -39,13 +39,13 @@ inline PyObject* broadcast(PyObject*, PyObject* const* given, Py_ssize_t count) 
     return library.broadcast(seat.comm, result.view.data(), input.count(), input.dtype(), root,
                              how);
   };
-  return carry_out(seat.comm, call) ? result.give() : nullptr;
+  return carry_out(call) ? result.give() : nullptr;
 }
 
 // Takes x, dst, op, group, out, async_op, timeout and factor.
 inline PyObject* reduce(PyObject*, PyObject* const* given, Py_ssize_t count) {
   if (count != 8 || !are_usual(given[5], given[6]) || !is_one(given[7])) return not_usual();
-  const Seat seat = seat_of(given[3]);
+  const Seat seat(given[3]);
   const int op = reduction_of(given[2]);
   const int root = root_of(given[1], seat);
   ArrayView input;
@@ -57,14 +57,14 @@ inline PyObject* reduce(PyObject*, PyObject* const* given, Py_ssize_t count) {
     return library.reduce(seat.comm, input.data(), is_root ? result.view.data() : nullptr,
                           input.count(), input.dtype(), op, root, how);
   };
-  if (!carry_out(seat.comm, call, input.memory())) return nullptr;
+  if (!carry_out(call, input.memory())) return nullptr;
   return is_root ? result.give() : new_reference(Py_None);
 }
 
 // Takes x, dst, op, group, async_op, timeout and factor.
 inline PyObject* reduce_in_place(PyObject*, PyObject* const* given, Py_ssize_t count) {
   if (count != 7 || !are_usual(given[4], given[5]) || !is_one(given[6])) return not_usual();
-  const Seat seat = seat_of(given[3]);
+  const Seat seat(given[3]);
   const int op = reduction_of(given[2]);
   const int root = root_of(given[1], seat);
   ArrayView array;
@@ -75,8 +75,7 @@ inline PyObject* reduce_in_place(PyObject*, PyObject* const* given, Py_ssize_t c
                           is_root ? array.data() : nullptr, array.count(), array.dtype(), op, root,
                           how);
   };
-  if (!carry_out(seat.comm, call, array.memory()) || (is_root && !tell_changed(given[0])))
-    return nullptr;
+  if (!carry_out(call, array.memory()) || (is_root && !tell_changed(given[0]))) return nullptr;
   return new_reference(given[0]);
 }
 
@@ -84,7 +83,7 @@ inline PyObject* reduce_in_place(PyObject*, PyObject* const* given, Py_ssize_t c
 template <auto Function>
 PyObject* combined(PyObject*, PyObject* const* given, Py_ssize_t count) {
   if (count != 7 || !are_usual(given[4], given[5]) || !is_one(given[6])) return not_usual();
-  const Seat seat = seat_of(given[2]);
+  const Seat seat(given[2]);
   const int op = reduction_of(given[1]);
   ArrayView input;
   if (!seat || op < 0 || !input.take_any(given[0], 0)) return not_usual();
@@ -99,14 +98,14 @@ PyObject* combined(PyObject*, PyObject* const* given, Py_ssize_t count) {
     return (library.*Function)(seat.comm, send, result.view.data(), input.count(), input.dtype(),
                                op, how);
   };
-  return carry_out(seat.comm, call, input.memory()) ? result.give() : nullptr;
+  return carry_out(call, input.memory()) ? result.give() : nullptr;
 }
 
 // all_reduce_, scan_ and exscan_. Takes x, op, group, async_op, timeout and factor.
 template <auto Function>
 PyObject* combined_in_place(PyObject*, PyObject* const* given, Py_ssize_t count) {
   if (count != 6 || !are_usual(given[3], given[4]) || !is_one(given[5])) return not_usual();
-  const Seat seat = seat_of(given[2]);
+  const Seat seat(given[2]);
   const int op = reduction_of(given[1]);
   ArrayView array;
   if (!seat || op < 0 || !array.take_any(given[0], kBufferWritable)) return not_usual();
@@ -114,9 +113,8 @@ PyObject* combined_in_place(PyObject*, PyObject* const* given, Py_ssize_t count)
     return (library.*Function)(seat.comm, IVY_IN_PLACE, array.data(), array.count(), array.dtype(),
                                op, how);
   };
-  return carry_out(seat.comm, call, array.memory()) && tell_changed(given[0])
-             ? new_reference(given[0])
-             : nullptr;
+  return carry_out(call, array.memory()) && tell_changed(given[0]) ? new_reference(given[0])
+                                                                   : nullptr;
 }
 
 // Takes x, dst, axis, uneven, group, out, async_op and timeout.
@@ -124,7 +122,7 @@ inline PyObject* gather(PyObject*, PyObject* const* given, Py_ssize_t count) {
   if (count != 8 || !are_usual(given[6], given[7])) return not_usual();
   if (small_number(given[2]) != 0 || given[3] != Py_False || given[5] != Py_None)
     return not_usual();
-  const Seat seat = seat_of(given[4]);
+  const Seat seat(given[4]);
   const int root = root_of(given[1], seat);
   ArrayView input;
   if (root < 0 || !input.take_with_rows(given[0], 0)) return not_usual();
@@ -136,14 +134,14 @@ inline PyObject* gather(PyObject*, PyObject* const* given, Py_ssize_t count) {
     return library.gather(seat.comm, input.data(), is_root ? result.view.data() : nullptr,
                           input.count(), input.dtype(), root, how);
   };
-  if (!carry_out(seat.comm, call, input.memory())) return nullptr;
+  if (!carry_out(call, input.memory())) return nullptr;
   return is_root ? result.give() : new_reference(Py_None);
 }
 
 // An array that has one part for each rank, in place.
 template <auto Function>
 PyObject* exchanged_in_place(PyObject* given, PyObject* group) {
-  const Seat seat = seat_of(group);
+  const Seat seat(group);
   ArrayView array;
   if (!seat || !array.take_with_rows(given, kBufferWritable) || !is_divisible(array, seat))
     return not_usual();
@@ -151,8 +149,7 @@ PyObject* exchanged_in_place(PyObject* given, PyObject* group) {
   const auto call = [&](const ivy_call* how) {
     return (library.*Function)(seat.comm, IVY_IN_PLACE, array.data(), each, array.dtype(), how);
   };
-  return carry_out(seat.comm, call, array.memory()) && tell_changed(given) ? new_reference(given)
-                                                                           : nullptr;
+  return carry_out(call, array.memory()) && tell_changed(given) ? new_reference(given) : nullptr;
 }
 
 // Takes x, split, group, async_op and timeout.
@@ -171,7 +168,7 @@ inline PyObject* all_to_all_in_place(PyObject*, PyObject* const* given, Py_ssize
 inline PyObject* all_to_all(PyObject*, PyObject* const* given, Py_ssize_t count) {
   if (count != 7 || !are_usual(given[5], given[6])) return not_usual();
   if (given[1] != Py_None || given[2] != Py_None || given[4] != Py_None) return not_usual();
-  const Seat seat = seat_of(given[3]);
+  const Seat seat(given[3]);
   ArrayView input;
   if (!seat || !input.take_with_rows(given[0], 0) || !is_divisible(input, seat)) return not_usual();
   Result result;
@@ -181,7 +178,7 @@ inline PyObject* all_to_all(PyObject*, PyObject* const* given, Py_ssize_t count)
     return library.all_to_all(seat.comm, input.data(), result.view.data(), each, input.dtype(),
                               how);
   };
-  return carry_out(seat.comm, call, input.memory()) ? result.give() : nullptr;
+  return carry_out(call, input.memory()) ? result.give() : nullptr;
 }
 
 }  // namespace ivy::python

@@ -1,7 +1,7 @@
 // Any operation of the library with its arguments as the C interface has them: the package calls it
 // (work.start) for arguments that the functions of calls.cc do not take.
 //
-// Thread: any that holds the interpreter's lock, which is given away during the call.
+// Thread: any that is attached to the interpreter, which the call leaves while it waits.
 #pragma once
 
 #include <cstddef>
@@ -13,6 +13,7 @@
 #include "comm/python/extension/arguments.h"
 #include "comm/python/extension/interrupts.h"
 #include "comm/python/extension/library.h"
+#include "comm/python/extension/seats.h"
 
 namespace ivy::python {
 
@@ -89,8 +90,7 @@ PyObject* call_plainly(int (*function)(All...), const PlainArguments& given, con
     how->factor = with.factor;
     return function(std::get<Index>(values)..., how);
   };
-  return carry_out(std::get<0>(values), call, with.memory, with.work) ? new_reference(Py_None)
-                                                                      : nullptr;
+  return carry_out(call, with.memory, with.work) ? new_reference(Py_None) : nullptr;
 }
 
 template <class... All>
@@ -101,8 +101,9 @@ PyObject* call_plainly(int (*function)(All...), const PlainArguments& given,
 
 // Takes the function's name in C, its arguments but the last, the timeout in milliseconds, the
 // factor, the stream or None, and the address where an asynchronous call's work goes or None.
+// Returns NotImplemented if the communicator, the first argument, was freed.
 inline PyObject* call_library(PyObject*, PyObject* const* given, Py_ssize_t count) {
-  if (count != 6 || !PyTuple_Check(given[1])) {
+  if (count != 6 || !PyTuple_Check(given[1]) || PyTuple_Size(given[1]) == 0) {
     return PyErr_Format(PyExc_TypeError, "call_library takes a name, a tuple and four more");
   }
   Py_ssize_t length = 0;
@@ -117,6 +118,8 @@ inline PyObject* call_library(PyObject*, PyObject* const* given, Py_ssize_t coun
   }
   if (given[5] != Py_None) with.work = static_cast<ivy_work**>(PyLong_AsVoidPtr(given[5]));
   if (PyErr_Occurred() != nullptr) return nullptr;
+  const Seat seat(PyTuple_GetItem(given[1], 0));
+  if (!seat) return not_usual();
   const PlainArguments arguments(given[1]);
 #define IVY_CALLED(function)                    \
   if (std::strcmp(name, "ivy_" #function) == 0) \

@@ -1,16 +1,25 @@
-// CPython's limited API of version 3.9, and the helpers that all files here use.
+// CPython's API, and the helpers that all files here use.
+//
+// Builds with the global interpreter lock get the limited API of version 3.9, so that one file
+// serves all of them. Free-threaded builds have no limited API: the extension is compiled for one
+// version of those.
 //
 // Every CPython from 3.9 on exports the buffer protocol, METH_FASTCALL and PyUnicode_AsUTF8AndSize
 // in the same form, but the limited API has them from 3.11 and 3.10 on only. They are declared
 // here.
 #pragma once
 
+#include <pyconfig.h>
+
 #define PY_SSIZE_T_CLEAN
+#ifndef Py_GIL_DISABLED
 #define Py_LIMITED_API 0x03090000
+#endif
 #include <Python.h>
 
 #include <utility>
 
+#ifdef Py_LIMITED_API
 extern "C" {
 struct IvyPyBuffer {
   void* buf;
@@ -29,6 +38,9 @@ int PyObject_GetBuffer(PyObject* object, IvyPyBuffer* view, int flags);
 void PyBuffer_Release(IvyPyBuffer* view);
 const char* PyUnicode_AsUTF8AndSize(PyObject* text, Py_ssize_t* length);
 }
+#else
+using IvyPyBuffer = Py_buffer;
+#endif
 
 namespace ivy::python {
 
@@ -45,10 +57,18 @@ inline PyObject* new_reference(PyObject* object) {
   return object;
 }
 
-// Puts a new reference into a variable that keeps it.
-inline void keep(PyObject*& variable, PyObject* reference) {
-  PyObject* const former = std::exchange(variable, reference);
-  Py_XDECREF(former);
+inline PyObject* without_exception(PyObject* made) {
+  if (made == nullptr) PyErr_Clear();
+  return made;
+}
+
+// The small number that a dict has for a key; -1, without an exception: none.
+inline int number_in(PyObject* dict, PyObject* key) {
+  PyObject* const number = without_exception(PyObject_GetItem(dict, key));
+  if (number == nullptr) return -1;
+  const long value = PyLong_AsLong(number);
+  Py_DECREF(number);
+  return static_cast<int>(value);
 }
 
 // A function of METH_FASTCALL in a table of methods.

@@ -1,55 +1,89 @@
-// The communicator that a Group stands for, as a capsule that the Group keeps.
+// The communicator that a Group stands for, as a capsule that the Group keeps, and how many calls
+// are inside it. A call enters the seat before it looks at its arguments and leaves it at its end;
+// a seat is closed before its communicator is freed. Both happen under one mutex, so a communicator
+// is freed either before a call, which is then not usual, or after it.
 //
-// Thread: any that holds the interpreter's lock.
+// Thread: any. The mutex, and not the interpreter's lock, guards what changes: free-threaded builds
+// have none. No Python code runs while it is held.
 #pragma once
 
+#include <atomic>
+#include <mutex>
 #include <new>
 
 #include "comm/contract/ivycomm.h"
-#include "comm/python/extension/interrupts.h"
 #include "comm/python/extension/python.h"
 
 namespace ivy::python {
 
-struct Seat {
-  ivy_comm* comm = nullptr;  // Null once the group was freed.
-  int rank = 0;
-  int size = 0;
-  long world = 0;  // The number of the world that it belongs to.
+inline constexpr const char* kSeatName = "ivycomm.seat";
 
-  explicit operator bool() const { return comm != nullptr; }
+// A capsule's content.
+struct GroupSeat {
+  ivy_comm* comm;
+  int rank;
+  int size;
+  long world;              // The number of the world that it belongs to.
+  bool is_closed = false;  // Its group was freed.
+  Py_ssize_t calls = 0;    // How many threads are inside a call on it.
 };
 
-inline constexpr const char* kSeatName = "ivycomm.seat";
-inline long world_number = 0;
-inline PyObject* world_seat = nullptr;
-inline PyObject* name_of_seat = nullptr;
+struct Seats {
+  std::mutex mutex;           // Guards all that follows, and what changes in each GroupSeat.
+  PyObject* world = nullptr;  // The capsule of the world's Group; null if there is no world.
+  long worlds_ended = 0;
+  Py_ssize_t calls = 0;  // The sum of all seats.
 
-inline Seat* open_seat(PyObject* capsule) {
-  auto* const seat = static_cast<Seat*>(PyCapsule_GetPointer(capsule, kSeatName));
-  if (seat == nullptr) PyErr_Clear();
-  return seat != nullptr && seat->comm != nullptr && seat->world == world_number ? seat : nullptr;
-}
-
-inline Seat copy_of_seat(PyObject* capsule) {
-  const Seat* const seat = capsule != nullptr ? open_seat(capsule) : nullptr;
-  return seat != nullptr ? *seat : Seat{};
-}
-
-// Returns the seat of a call's `group`, false if it has none here. It is a copy, because another
-// thread may free the Group while the call has given the interpreter's lock away.
-inline Seat seat_of(PyObject* group) {
-  if (group == Py_None) return copy_of_seat(world_seat);
-  if (name_of_seat == nullptr) name_of_seat = PyUnicode_InternFromString("_seat");
-  PyObject* const capsule = PyObject_GetAttr(group, name_of_seat);
-  if (capsule == nullptr) {
-    PyErr_Clear();
-    return Seat{};
+  // The seat if calls may use it, else null. `mutex` is held. PyCapsule_IsValid also takes null.
+  GroupSeat* open(PyObject* capsule) const {
+    if (PyCapsule_IsValid(capsule, kSeatName) == 0) return nullptr;
+    auto* const seat = static_cast<GroupSeat*>(PyCapsule_GetPointer(capsule, kSeatName));
+    return !seat->is_closed && seat->world == worlds_ended ? seat : nullptr;
   }
-  const Seat seat = copy_of_seat(capsule);
-  Py_DECREF(capsule);
-  return seat;
-}
+};
+inline Seats seats;
+
+inline PyObject* name_of_seat = nullptr;            // "_seat"
+inline std::atomic<unsigned long> main_thread = 0;  // Signal handlers run there.
+
+// A call's stay in the seat of its group. False if the group has none here, or no longer.
+class Seat {
+ public:
+  // `group` is a Group or its handle; None is the world.
+  explicit Seat(PyObject* group) {
+    const bool is_world = group == Py_None;
+    if (!is_world) capsule_ = without_exception(PyObject_GetAttr(group, name_of_seat));
+    const std::lock_guard lock(seats.mutex);
+    if (is_world && seats.world != nullptr) capsule_ = new_reference(seats.world);
+    seat_ = seats.open(capsule_);
+    if (seat_ == nullptr) return;
+    ++seat_->calls;
+    ++seats.calls;
+    comm = seat_->comm;
+    rank = seat_->rank;
+    size = seat_->size;
+  }
+  ~Seat() {
+    if (seat_ != nullptr) {
+      const std::lock_guard lock(seats.mutex);
+      --seat_->calls;
+      --seats.calls;
+    }
+    Py_XDECREF(capsule_);
+  }
+  Seat(const Seat&) = delete;
+  Seat& operator=(const Seat&) = delete;
+
+  explicit operator bool() const { return seat_ != nullptr; }
+
+  ivy_comm* comm = nullptr;
+  int rank = 0;
+  int size = 0;
+
+ private:
+  PyObject* capsule_ = nullptr;
+  GroupSeat* seat_ = nullptr;
+};
 
 // Implements seat(communicator, rank, size), whose capsule ends with its Group.
 inline PyObject* make_seat(PyObject*, PyObject* arguments) {
@@ -57,26 +91,70 @@ inline PyObject* make_seat(PyObject*, PyObject* arguments) {
   int rank = 0;
   int size = 0;
   if (PyArg_ParseTuple(arguments, "Kii", &address, &rank, &size) == 0) return nullptr;
-  void* const memory = PyMem_Malloc(sizeof(Seat));
+  void* const memory = PyMem_Malloc(sizeof(GroupSeat));
   if (memory == nullptr) return PyErr_NoMemory();
+  long world = 0;
+  {
+    const std::lock_guard lock(seats.mutex);
+    world = seats.worlds_ended;
+  }
   auto* const seat =
-      ::new (memory) Seat{reinterpret_cast<ivy_comm*>(address), rank, size, world_number};
+      ::new (memory) GroupSeat{reinterpret_cast<ivy_comm*>(address), rank, size, world};
   return PyCapsule_New(seat, kSeatName,
                        [](PyObject* seat_) { PyMem_Free(PyCapsule_GetPointer(seat_, kSeatName)); });
 }
 
-// Implements set_world(seat, main_thread), whose seat is None when the world ends.
-inline PyObject* set_world(PyObject*, PyObject* arguments) {
+// Implements begin_world(seat, main_thread).
+inline PyObject* begin_world(PyObject*, PyObject* arguments) {
   PyObject* seat = nullptr;
-  if (PyArg_ParseTuple(arguments, "Ok", &seat, &main_thread) == 0) return nullptr;
-  if (seat == Py_None) ++world_number;
-  keep(world_seat, seat == Py_None ? nullptr : new_reference(seat));
+  unsigned long thread = 0;
+  if (PyArg_ParseTuple(arguments, "Ok", &seat, &thread) == 0) return nullptr;
+  main_thread = thread;
+  new_reference(seat);
+  {
+    const std::lock_guard lock(seats.mutex);
+    std::swap(seats.world, seat);
+  }
+  Py_XDECREF(seat);
   return new_reference(Py_None);
 }
 
+// Implements end_world(): closes every seat, unless calls are under way, whose number it returns.
+inline PyObject* end_world(PyObject*, PyObject*) {
+  Py_ssize_t calls = 0;
+  PyObject* ended = nullptr;
+  {
+    const std::lock_guard lock(seats.mutex);
+    calls = seats.calls;
+    if (calls == 0) {
+      ++seats.worlds_ended;
+      std::swap(seats.world, ended);
+    }
+  }
+  Py_XDECREF(ended);
+  return PyLong_FromSsize_t(calls);
+}
+
+// Implements close(seat): False if it was closed before.
 inline PyObject* close_seat(PyObject*, PyObject* capsule) {
-  if (Seat* const seat = open_seat(capsule)) seat->comm = nullptr;
-  return new_reference(Py_None);
+  const std::lock_guard lock(seats.mutex);
+  GroupSeat* const seat = seats.open(capsule);
+  if (seat != nullptr) seat->is_closed = true;
+  return new_reference(seat != nullptr ? Py_True : Py_False);
+}
+
+// Implements inside(seat), for None of all seats.
+inline PyObject* count_inside(PyObject*, PyObject* capsule) {
+  Py_ssize_t calls = 0;
+  {
+    const std::lock_guard lock(seats.mutex);
+    if (capsule == Py_None) {
+      calls = seats.calls;
+    } else if (PyCapsule_IsValid(capsule, kSeatName) != 0) {
+      calls = static_cast<GroupSeat*>(PyCapsule_GetPointer(capsule, kSeatName))->calls;
+    }
+  }
+  return PyLong_FromSsize_t(calls);
 }
 
 }  // namespace ivy::python

@@ -1,17 +1,18 @@
 // A plain tensor of torch as dense memory, of the CPU or of a CUDA device. torch has no limited
 // API: its methods are asked.
 //
-// Thread: any that holds the interpreter's lock; the memory may be used without it.
+// Thread: any that is attached to the interpreter; the memory may be used by any.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 
 #include "comm/python/extension/python.h"
 
 namespace ivy::python {
 
-// What torch has told; all null before it was imported.
-struct Tensors {
+// What torch has told.
+struct Torch {
   PyObject* type = nullptr;
   PyObject* layout = nullptr;  // torch.strided, the only one that is dense memory.
   PyObject* dtypes = nullptr;  // A dict, from torch's types to the numbers of ours.
@@ -20,7 +21,11 @@ struct Tensors {
   PyObject* current_stream = nullptr;     // Takes a device's number; None: no CUDA.
   PyObject* names[14] = {};
 };
-inline Tensors tensors;
+// Null before torch was imported; then set once and never freed, as other threads may be reading
+// it.
+inline std::atomic<const Torch*> taught_torch = nullptr;
+// For tensors only: who has seen one knows that torch was imported.
+inline const Torch& torch() { return *taught_torch.load(std::memory_order_acquire); }
 
 enum TensorName {
   kIsCpu,
@@ -60,42 +65,35 @@ inline PyObject* teach_torch(PyObject*, PyObject* arguments) {
                        &given[5]) == 0) {
     return nullptr;
   }
+  auto* const torch = new Torch{given[0], given[1], given[2], given[3], given[4], given[5]};
+  for (PyObject* const each : given) Py_INCREF(each);
   for (int name = 0; name <= kNewEmpty; ++name) {
-    keep(tensors.names[name], PyUnicode_InternFromString(kNames[name]));
+    torch->names[name] = PyUnicode_InternFromString(kNames[name]);
   }
-  keep(tensors.layout, new_reference(given[1]));
-  keep(tensors.dtypes, new_reference(given[2]));
-  keep(tensors.empty_like, new_reference(given[3]));
-  keep(tensors.increment_version, new_reference(given[4]));
-  keep(tensors.current_stream, new_reference(given[5]));
-  keep(tensors.type, new_reference(given[0]));
+  taught_torch.store(torch, std::memory_order_release);
   return new_reference(Py_None);
 }
 
 inline bool is_tensor(PyObject* value) {
-  return reinterpret_cast<PyObject*>(Py_TYPE(value)) == tensors.type;
-}
-
-inline PyObject* without_exception(PyObject* made) {
-  if (made == nullptr) PyErr_Clear();
-  return made;
+  const Torch* const known = taught_torch.load(std::memory_order_acquire);
+  return known != nullptr && reinterpret_cast<PyObject*>(Py_TYPE(value)) == known->type;
 }
 
 // True if the attribute, or what the method of that name returns, is that object.
 inline bool attribute_is(PyObject* tensor, TensorName name, PyObject* wanted) {
-  PyObject* const value = without_exception(PyObject_GetAttr(tensor, tensors.names[name]));
+  PyObject* const value = without_exception(PyObject_GetAttr(tensor, torch().names[name]));
   Py_XDECREF(value);
   return value == wanted;
 }
 inline bool method_is(PyObject* tensor, TensorName name, PyObject* wanted) {
   PyObject* const value =
-      without_exception(PyObject_CallMethodObjArgs(tensor, tensors.names[name], nullptr));
+      without_exception(PyObject_CallMethodObjArgs(tensor, torch().names[name], nullptr));
   Py_XDECREF(value);
   return value == wanted;
 }
 inline bool take_number(PyObject* tensor, TensorName name, unsigned long long& number) {
   PyObject* const value =
-      without_exception(PyObject_CallMethodObjArgs(tensor, tensors.names[name], nullptr));
+      without_exception(PyObject_CallMethodObjArgs(tensor, torch().names[name], nullptr));
   if (value == nullptr) return false;
   number = PyLong_AsUnsignedLongLong(value);
   Py_DECREF(value);
@@ -105,14 +103,14 @@ inline bool take_number(PyObject* tensor, TensorName name, unsigned long long& n
 // The device of a tensor that is not on the CPU, and the stream that is current there.
 inline bool take_device(PyObject* tensor, DenseMemory& memory) {
   unsigned long long number = 0;
-  if (tensors.current_stream == Py_None || !attribute_is(tensor, kIsCuda, Py_True) ||
+  if (torch().current_stream == Py_None || !attribute_is(tensor, kIsCuda, Py_True) ||
       !take_number(tensor, kDevice, number)) {
     return false;
   }
   memory.device = static_cast<int>(number);
   memory.is_told = true;
   PyObject* const index = PyLong_FromLong(memory.device);
-  PyObject* const stream = PyObject_CallFunctionObjArgs(tensors.current_stream, index, nullptr);
+  PyObject* const stream = PyObject_CallFunctionObjArgs(torch().current_stream, index, nullptr);
   Py_XDECREF(index);
   if (stream == nullptr) return without_exception(nullptr) != nullptr;
   memory.stream = PyLong_AsVoidPtr(stream);
@@ -123,19 +121,18 @@ inline bool take_device(PyObject* tensor, DenseMemory& memory) {
 // False, without an exception: on another kind of device, not one dense block, of another type,
 // negated, or something that autograd or torch.inference_mode() has a say in.
 inline bool take_tensor(PyObject* tensor, DenseMemory& memory) {
-  if (!attribute_is(tensor, kLayout, tensors.layout) ||
+  if (!attribute_is(tensor, kLayout, torch().layout) ||
       !attribute_is(tensor, kRequiresGrad, Py_False) ||
       !attribute_is(tensor, kIsNested, Py_False) || !method_is(tensor, kIsContiguous, Py_True) ||
       !method_is(tensor, kIsNegative, Py_False) || !method_is(tensor, kIsInference, Py_False)) {
     return false;
   }
   if (!attribute_is(tensor, kIsCpu, Py_True) && !take_device(tensor, memory)) return false;
-  PyObject* const type = without_exception(PyObject_GetAttr(tensor, tensors.names[kDtype]));
+  PyObject* const type = without_exception(PyObject_GetAttr(tensor, torch().names[kDtype]));
   if (type == nullptr) return false;
-  PyObject* const number = PyDict_GetItemWithError(tensors.dtypes, type);
+  memory.dtype = number_in(torch().dtypes, type);
   Py_DECREF(type);
-  if (number == nullptr) return without_exception(nullptr) != nullptr;
-  memory.dtype = static_cast<int>(PyLong_AsLong(number));
+  if (memory.dtype < 0) return false;
   unsigned long long address = 0;
   unsigned long long elements = 0;
   if (!take_number(tensor, kDataPointer, address) || !take_number(tensor, kElements, elements)) {
@@ -150,7 +147,7 @@ inline constexpr Py_ssize_t kNoAxis = -1;
 
 // The length of the first axis; kNoAxis: there is none. False, without an exception: not to be had.
 inline bool take_rows(PyObject* tensor, Py_ssize_t& rows) {
-  PyObject* const shape = without_exception(PyObject_GetAttr(tensor, tensors.names[kShape]));
+  PyObject* const shape = without_exception(PyObject_GetAttr(tensor, torch().names[kShape]));
   const bool is_tuple = shape != nullptr && PyTuple_Check(shape) != 0;
   if (is_tuple) {
     rows = PyTuple_Size(shape) == 0 ? kNoAxis : PyLong_AsSsize_t(PyTuple_GetItem(shape, 0));
@@ -161,7 +158,7 @@ inline bool take_rows(PyObject* tensor, Py_ssize_t& rows) {
 
 // A tensor of so many rows that is like this one otherwise; null, without an exception: none.
 inline PyObject* new_of_rows(PyObject* tensor, Py_ssize_t rows) {
-  PyObject* const shape = without_exception(PyObject_GetAttr(tensor, tensors.names[kShape]));
+  PyObject* const shape = without_exception(PyObject_GetAttr(tensor, torch().names[kShape]));
   if (shape == nullptr) return nullptr;
   const Py_ssize_t axes = PyTuple_Size(shape);
   PyObject* const wanted = PyTuple_New(axes > 0 ? axes : 1);
@@ -170,7 +167,7 @@ inline PyObject* new_of_rows(PyObject* tensor, Py_ssize_t rows) {
     is_made = PyTuple_SetItem(wanted, axis, new_reference(PyTuple_GetItem(shape, axis))) == 0;
   }
   PyObject* const made =
-      is_made ? PyObject_CallMethodObjArgs(tensor, tensors.names[kNewEmpty], wanted, nullptr)
+      is_made ? PyObject_CallMethodObjArgs(tensor, torch().names[kNewEmpty], wanted, nullptr)
               : nullptr;
   Py_DECREF(shape);
   Py_XDECREF(wanted);
@@ -180,7 +177,7 @@ inline PyObject* new_of_rows(PyObject* tensor, Py_ssize_t rows) {
 // Tells the framework that what it shows was written into. False: an exception is set.
 inline bool tell_changed(PyObject* array) {
   if (!is_tensor(array)) return true;
-  PyObject* const nothing = PyObject_CallFunctionObjArgs(tensors.increment_version, array, nullptr);
+  PyObject* const nothing = PyObject_CallFunctionObjArgs(torch().increment_version, array, nullptr);
   Py_XDECREF(nothing);
   return nothing != nullptr;
 }

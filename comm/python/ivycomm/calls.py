@@ -7,13 +7,18 @@ NotImplemented if they are not usual. `call_library` takes any operation with th
 import os
 import sys
 import threading
+from importlib.machinery import EXTENSION_SUFFIXES, ExtensionFileLoader, ModuleSpec
 
 from .element_types import DTYPES, ReduceOp, reductions
+from .errors import NotInitialized
 
-INTERFACE = 6  # Both must come from one build.
-FILE_NAME = "ivycomm_calls.abi3.so"
+INTERFACE = 7  # Both must come from one build.
+_IS_FREE_THREADED = "t" in getattr(sys, "abiflags", "")
+# Free-threaded builds have no limited API, so each version of them needs its own file.
+FILE_NAME = "ivycomm_calls" + (EXTENSION_SUFFIXES[0] if _IS_FREE_THREADED else ".abi3.so")
 
 _extension = None
+_connecting = threading.Lock()
 _is_numpy_taught = _is_torch_taught = False
 
 
@@ -38,31 +43,32 @@ def connect(library, places, raise_error):
     raise_error: called with a code, raises its exception. ImportError: the extension cannot be loaded.
     """
     global _extension
-    if _extension is not None:
-        return
-    # An installation keeps it in lib/ivyrun.
-    found = _load([folder for place in [os.path.dirname(library._name), *places] if place
-                   for folder in (place, os.path.join(place, "ivyrun"))])
-    from ctypes import c_void_p, cast
+    with _connecting:
+        if _extension is not None:
+            return
+        # An installation keeps it in lib/ivyrun.
+        found = _load([folder for place in [os.path.dirname(library._name), *places] if place
+                       for folder in (place, os.path.join(place, "ivyrun"))])
+        from ctypes import c_void_p, cast
 
-    addresses = {f"ivy_{name}": cast(getattr(library, f"ivy_{name}"), c_void_p).value for name in _LIBRARY}
-    found.connect(addresses, reductions(), ReduceOp, raise_error)
-    _extension = found
-    for name in _FUNCTIONS:
-        globals()[name] = getattr(found, name)
+        addresses = {f"ivy_{name}": cast(getattr(library, f"ivy_{name}"), c_void_p).value for name in _LIBRARY}
+        found.connect(addresses, reductions(), ReduceOp, raise_error)
+        for name in _FUNCTIONS:
+            globals()[name] = getattr(found, name)
+        _extension = found
 
 
 def _load(places):
-    if sys.implementation.name != "cpython" or "t" in getattr(sys, "abiflags", ""):
-        raise ImportError(f"ivycomm needs CPython 3.9 or later with its global lock, not {sys.version.split()[0]} of "
-                          f"{sys.implementation.name}{' without it' if sys.implementation.name == 'cpython' else ''}: "
-                          f"its extension {FILE_NAME} uses the limited API")
+    if sys.implementation.name != "cpython":
+        raise ImportError(f"ivycomm needs CPython 3.9 or later, not {sys.version.split()[0]} of {sys.implementation.name}")
     path = next(filter(os.path.exists, [os.path.join(place, FILE_NAME) for place in places]), None)
     if path is None:
+        advice = ("install ivycomm again, or build it (cmake --build build --target ivycomm, which needs python3-dev)"
+                  if not _IS_FREE_THREADED else
+                  f"build it for this free-threaded Python: cmake -B build -DIVY_FREE_THREADED_PYTHON={sys.executable} && "
+                  "cmake --build build --target ivycomm")
         raise ImportError(f"ivycomm's extension {FILE_NAME} is missing: it belongs next to libivycomm, and is in none of "
-                          + ", ".join(dict.fromkeys(map(os.path.normpath, places))) + "; install ivycomm again, or build "
-                          "it (cmake --build build --target ivycomm, which needs python3-dev)")
-    from importlib.machinery import ExtensionFileLoader, ModuleSpec
+                          + ", ".join(dict.fromkeys(map(os.path.normpath, places))) + "; " + advice)
     loader = ExtensionFileLoader("ivycomm_calls", path)
     module = loader.create_module(ModuleSpec("ivycomm_calls", loader, origin=path))
     loader.exec_module(module)
@@ -94,9 +100,16 @@ def teach():
                                    current_stream)
 
 
-def inside(communicator=0):
-    """How many threads are inside a call of the extension on a communicator, given by its address; 0: on any."""
-    return _extension.inside(communicator) if _extension is not None else 0
+def call(name, arguments, timeout_ms=0, factor=0.0, stream=None, work=None):
+    """Calls an operation of the C interface. NotInitialized: another thread has freed the group, or ended the world, since
+    the caller has asked for its handle, the first of the arguments."""
+    if call_library(name, arguments, timeout_ms, factor, stream, work) is NotImplemented:
+        raise NotInitialized("the group was freed, or its world finalized or repaired, by another thread")
+
+
+def inside(seat_=None):
+    """How many threads are inside a call of the extension on a group's seat; None: on any."""
+    return _extension.inside(seat_) if _extension is not None else 0
 
 
 def seat(handle, rank, size):
@@ -105,9 +118,14 @@ def seat(handle, rank, size):
 
 
 def close(seat_):
-    _extension.close(seat_)
+    """Lets no other call into the seat. False: it was closed before."""
+    return _extension.close(seat_)
 
 
-def set_world(seat_):
-    """The world begins, or (None) ends with all its groups."""
-    _extension.set_world(seat_, threading.main_thread().ident)
+def begin_world(seat_):
+    _extension.begin_world(seat_, threading.main_thread().ident)
+
+
+def end_world():
+    """Closes the seats of the world and of its groups, unless calls are under way, whose number it returns."""
+    return _extension.end_world()

@@ -5,6 +5,7 @@ import ctypes
 import operator
 import os
 import sys
+import threading
 import time
 import traceback
 import warnings
@@ -19,8 +20,9 @@ from .waiting import call_in_slices, calling, count_inside
 from .work import milliseconds, sweep
 
 _world = None
-_seats = []  # Weak references to the seats in the world's groups, in the order of their making.
+_seats = {}  # Weak references to the seats in the world's groups, in the order of their making; values mean nothing.
 _dropped = deque()  # (address, _worlds_ended) of seats that nobody holds any more. Only added to by destructors.
+_freeing = threading.RLock()  # Held while what is in _dropped is freed or aborted.
 _named = weakref.WeakValueDictionary()  # Groups of which this process is a member.
 _LEAVE_SECONDS = 5.0  # An abort wakes every wait within 10 ms; this is for a machine that hardly moves.
 before_end = []  # Functions that let what runs outside the interpreter end, while there is a world.
@@ -28,10 +30,17 @@ on_free, on_new_world = [], []  # Functions that are told of a group that is fre
 _worlds_ended = 0  # In this process; a group knows by it whether its world is among them.
 
 
-class _Seat(c_void_p):
+class _Handle(c_void_p):
+    """The address of a communicator, with the extension's seat of it, which counts the calls that are inside."""
+
+    __hash__ = object.__hash__  # Weak references to it are keys; ctypes' own classes have no hash.
+    _seat = None
+    is_freed = False
+
+
+class _Seat(_Handle):
     """A group's handle, held by its Group and by the operations under way: who is last lets it be freed."""
 
-    is_freed = False
     _worlds_ended = -1  # A signal handler may raise before it is set: no world's.
 
     def __init__(self, address):
@@ -46,16 +55,14 @@ class _Seat(c_void_p):
 
 def _free_dropped():
     """Frees the seats whose Group was thrown away; nothing is under way on them."""
-    while True:
-        try:
+    with _freeing:
+        while _dropped:
             address, worlds_ended = _dropped.popleft()
-        except IndexError:
-            return
-        if worlds_ended == _worlds_ended and errors.world_pid == os.getpid():
-            try:
-                check(load().ivy_comm_free(address))
-            except IvyError as error:
-                warnings.warn(f"a group that was thrown away ended badly: {error}", RuntimeWarning, stacklevel=4)
+            if worlds_ended == _worlds_ended and errors.world_pid == os.getpid():
+                try:
+                    check(load().ivy_comm_free(address))
+                except IvyError as error:
+                    warnings.warn(f"a group that was thrown away ended badly: {error}", RuntimeWarning, stacklevel=4)
 
 
 class Group:
@@ -79,7 +86,7 @@ class Group:
         library = load()
         self.rank = library.ivy_comm_rank(handle)
         self.size = library.ivy_comm_size(handle)
-        self._seat = calls.seat(handle.value, self.rank, self.size)
+        self._seat = handle._seat = calls.seat(handle.value, self.rank, self.size)
         self.ranks = tuple(library.ivy_comm_world_rank(handle, rank) for rank in range(self.size))
         self.name = library.ivy_comm_name(handle).decode()
         _named[self.name] = self
@@ -114,7 +121,8 @@ class Group:
     def abort(self, reason=""):
         """Breaks the group on every rank; every call that waits on it ends with Aborted."""
         if self.is_member:
-            check(load().ivy_comm_abort(self.handle, reason.encode()))
+            with calling(self.handle):
+                check(load().ivy_comm_abort(self.handle, reason.encode()))
 
     def free(self):
         """Ends the group here; waits for no other rank. The world ends with finalize(), and its groups with it.
@@ -126,12 +134,17 @@ class Group:
             return
         for tell in on_free:
             tell(self)
-        handle, self._handle = self._handle, None
-        handle.is_freed = True
-        calls.close(self._seat)
-        if calls.inside(handle.value):
+        handle = self._handle
+        if handle is None or not calls.close(self._seat):
+            return  # Another thread frees it.
+        handle.is_freed, self._handle = True, None
+
+        def under_way():
+            return calls.inside(self._seat) + count_inside(handle)
+
+        if under_way():
             load().ivy_comm_abort(handle, b"another thread has freed the group")
-            _wait_until_none(lambda: calls.inside(handle.value), "are inside this group, which stays until finalize()")
+            _wait_until_none(under_way, "are inside this group, which stays until finalize()")
         check(load().ivy_comm_free(handle))
 
     def __enter__(self):
@@ -186,7 +199,7 @@ def init(init_method=None, *, rank=None, world_size=None, timeout=None):
         check(library.ivy_init(byref(options), byref(handle)))
 
     call_in_slices(join, on_interrupt=None)
-    _begin(Group(handle))
+    _begin(Group(_Handle(handle.value)))
     return _world
 
 
@@ -212,7 +225,7 @@ def _check_environment():
 def _begin(world):
     global _world
     _world, errors.world_pid = world, os.getpid()
-    calls.set_world(world._seat)
+    calls.begin_world(world._seat)
     _watch_for_uncaught()
     for tell in on_new_world:
         tell()
@@ -248,10 +261,9 @@ def restart_count():
 
 def _repair(function, timeout):
     global _world, _worlds_ended
-    handle = world().handle
+    handle = _Handle(world().handle.value)
     _end_calls()
     _seats.clear()
-    calls.set_world(None)
     _worlds_ended += 1
     # Where the repair fails it can be called again, and finalize.
     _world._worlds_ended = _worlds_ended
@@ -263,20 +275,25 @@ def _repair(function, timeout):
 
     try:
         call_in_slices(repair, on_interrupt=lambda: load().ivy_comm_abort(handle, b"interrupted"))
+    except BaseException:
+        # Calls get the library's error, which says that the world is not repaired.
+        _world._handle._seat = calls.seat(handle.value, _world.rank, _world.size)
+        raise
     finally:
         sweep()
     broken, _world = _world, Group(handle)
     broken._handle = None
-    calls.set_world(_world._seat)
+    calls.begin_world(_world._seat)
     for tell in on_new_world:
         tell()
     return _world
 
 
 def _end_calls():
-    """Wakes other threads that are inside a call on the world or its groups, and waits until they have left it."""
+    """Wakes other threads that are inside a call on the world or its groups, waits until they have left, and lets no
+    other in."""
     def under_way():
-        return count_inside() + calls.inside()
+        return count_inside() or calls.end_world()
 
     if not under_way():
         return
@@ -287,9 +304,9 @@ def _end_calls():
 def _wait_until_none(count, what):
     """Waits until the calls that were aborted have ended. FailedPrecondition: they have not."""
     end = time.monotonic() + _LEAVE_SECONDS
-    while count():
+    while (left := count()):
         if time.monotonic() >= end:
-            raise IvyError(f"{count()} calls of other threads {what}", code="FailedPrecondition")
+            raise IvyError(f"{left} calls of other threads {what}", code="FailedPrecondition")
         time.sleep(0.001)
 
 
@@ -306,7 +323,7 @@ def prepare_device(device=None, *, group=None, timeout=None):
         torch = sys.modules.get("torch")
         device = torch.cuda.current_device() if torch is not None and torch.cuda.is_available() else -1
     call = Call(struct_bytes=ctypes.sizeof(Call), timeout_ms=milliseconds(timeout))
-    with calling():
+    with calling(group.handle):
         call_in_slices(lambda: check(load().ivy_prepare_device(group.handle, device, byref(call))),
                        lambda: group.abort("interrupted"))
 
@@ -334,11 +351,10 @@ def finalize():
         return
     for let_end in before_end:
         let_end()
-    if count_inside() or calls.inside():
+    if count_inside() or calls.end_world():
         raise IvyError(f"{count_inside() + calls.inside()} calls of other threads are under way; abort() and join them first",
                        code="FailedPrecondition")
     handle, _world, errors.world_pid = _world.handle, None, None
-    calls.set_world(None)
     _seats.clear()
     _worlds_ended += 1  # Of the world and of every group in it nothing is left.
     try:
@@ -370,10 +386,15 @@ def _note_uncaught(kind, value, trace):
 
 
 def _abort_all(reason):
-    seats = [seat for seat in (each() for each in _seats) if seat is not None and not seat.is_freed]
-    seats += [address for address, worlds_ended in list(_dropped) if worlds_ended == _worlds_ended]
-    for handle in (_world.handle, *seats):
-        load().ivy_comm_abort(handle, reason.encode(errors="replace"))
+    reason = reason.encode(errors="replace")
+    for handle in [_world.handle, *filter(None, [each() for each in _seats.copy()])]:
+        with calling(handle):
+            if not handle.is_freed:
+                load().ivy_comm_abort(handle, reason)
+    with _freeing:
+        for address, worlds_ended in list(_dropped):
+            if worlds_ended == _worlds_ended:
+                load().ivy_comm_abort(address, reason)
 
 
 def _finalize_at_exit():
@@ -525,12 +546,16 @@ def split(color, key=0, *, group=None):
     return Group(_make(parent, lambda made: load().ivy_comm_split(parent.handle, number, key, byref(made))))
 
 
+def _forget_seat(reference):
+    _seats.pop(reference, None)
+
+
 def _make(parent, call, may_abort=True):
     _free_dropped()
     made, seat, given_up = c_void_p(), None, []
 
     def make():
-        with calling():
+        with calling(parent.handle):
             check(call(made))
         if given_up:
             load().ivy_comm_abort(made, b"interrupted while the group was made")
@@ -540,8 +565,7 @@ def _make(parent, call, may_abort=True):
         if not made.value:
             return None
         seat = _Seat(made.value)
-        _seats[:] = [each for each in _seats if each() is not None]
-        _seats.append(weakref.ref(seat))
+        _seats[weakref.ref(seat, _forget_seat)] = None
         return seat
     except BaseException:
         given_up.append(True)

@@ -34,7 +34,7 @@ def _on_device(shape, dtype, device, window):
     if window is not None:
         group = resolve(window)
         call = Call(struct_bytes=ctypes.sizeof(Call), timeout_ms=milliseconds(None))
-        with calling():
+        with calling(group.handle):
             call_in_slices(lambda: check(load().ivy_mem_window(group.handle, memory.pointer, byref(call))),
                            lambda: group.abort("interrupted"))
     return memory

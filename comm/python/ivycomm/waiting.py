@@ -7,42 +7,40 @@ the library is one such step, so the main thread waits in slices.
 import _thread
 import contextlib
 import signal
-import sys
 import threading
+import weakref
 
 SLICE_MS = 50
 _ABORT_SECONDS = 5.0  # An abort wakes every wait within 10 ms; this is for a machine that hardly moves.
 
 
-# The frame of each function that is inside a call on a communicator; the world must not end meanwhile. Keep no frame in
-# a variable of its own function: what that holds would live until the next garbage collection.
-inside = []
+# Weak references to the locks of calling(), and the handle of the group that each is about.
+_inside = {}
 
 
-class calling:  # noqa: N801: used as a function.
-    """Around a call on a communicator that may wait."""
+def calling(handle=None):
+    """`with calling(handle):` around a call by ctypes on a group's communicator, which must not end meanwhile. None: a call
+    on the world's. Ask for the group's handle inside the block: it is not freed from then on.
 
-    def __enter__(self):
-        inside.append(sys._getframe(1))
+    A call is under way while its lock is held. A signal handler may raise before the block is left, or even in it: the
+    lock is then freed with the frame's stack, and counts no more.
+    """
+    lock = _thread.allocate_lock()
+    _inside[weakref.ref(lock, _forget)] = handle
+    return lock
 
-    def __exit__(self, *_):
-        inside.remove(sys._getframe(1))
+
+def _forget(reference):
+    _inside.pop(reference, None)
 
 
-def count_inside():
-    """How many calls are under way. A function that a signal handler has ended before it was taken off is none."""
-    known = list(inside)
-    if known:
-        running = set()
-        for frame in sys._current_frames().values():
-            while frame is not None:
-                running.add(frame)
-                frame = frame.f_back
-        for frame in known:
-            if frame not in running:
-                with contextlib.suppress(ValueError):  # Two may look at the same time.
-                    inside.remove(frame)
-    return len(inside)
+def count_inside(handle=None):
+    """How many threads are inside calling(handle); None: on any communicator."""
+    count = 0
+    for reference, of in _inside.copy().items():
+        lock = reference()
+        count += lock is not None and lock.locked() and (handle is None or handle is of)
+    return count
 
 
 def must_slice():

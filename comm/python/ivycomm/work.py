@@ -244,13 +244,13 @@ def start(function, arguments, keep, finish=None, async_op=False, timeout=None, 
     stream, limit = find_stream(keep), milliseconds(timeout)
     is_borrowed = stream is not None and let_borrowed_end(keep, stream)  # Waited for here, as no stream can.
     if not (async_op or has_message or is_borrowed):
-        calls.call_library(function.__name__, arguments, limit, factor, stream, None)
+        calls.call(function.__name__, arguments, limit, factor, stream)
         return finish(None) if finish else None
     operation = _Operation((keep, arguments[0]))  # The communicator's handle: a dropped group ends after it.
     _operations.add(operation)
     work = Work(operation, finish)
     try:
-        calls.call_library(function.__name__, arguments, limit, factor, stream, ctypes.addressof(operation.handle))
+        calls.call(function.__name__, arguments, limit, factor, stream, ctypes.addressof(operation.handle))
         return work if async_op else work.wait()
     except BaseException:
         if not async_op:

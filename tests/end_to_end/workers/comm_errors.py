@@ -151,34 +151,31 @@ def interrupted_start(r, n):
     print("went on")
 
 
-class InterruptedOnce(list):
-    """A signal comes as a call takes itself off the list of those that are under way."""
-
-    was_interrupted = False
-
-    def _interrupt(self):
-        if not self.was_interrupted:
-            self.was_interrupted = True
-            raise KeyboardInterrupt
-
-    def remove(self, entry):
-        self._interrupt()
-        super().remove(entry)
-
-    def pop(self, *place):
-        self._interrupt()
-        return super().pop(*place)
-
-
 def interrupted_at_the_end(r, n):
     """Ctrl-C when a call is over, but not all of it: the world can end all the same, and be joined anew."""
-    from ivycomm import waiting
-    waiting.inside = InterruptedOnce()
+    from ivycomm import store_calls, waiting
+
+    class Interrupted:
+        """calling(), whose block a signal handler ends before it is left."""
+
+        def __init__(self, *about):
+            self.lock = waiting.calling(*about)
+
+        def __enter__(self):
+            self.lock.acquire()
+            assert waiting.count_inside() == 1
+
+        def __exit__(self, *_):
+            store_calls.calling = waiting.calling
+            raise KeyboardInterrupt
+
     ic.store().set("there", "yes")
+    store_calls.calling = Interrupted
     try:
         ic.store().get("there")
     except KeyboardInterrupt:
         print("interrupted")
+    assert waiting.count_inside() == 0
     ic.finalize()
     ic.init()
     assert ic.all_gather_object(r) == list(range(n))
@@ -318,7 +315,7 @@ def daemon_thread(r, n):
     if r == 0:
         threading.Thread(target=ic.barrier, daemon=True).start()
         deadline = time.monotonic() + 30
-        while not (waiting.inside or calls.inside()) and time.monotonic() < deadline:
+        while not (waiting.count_inside() or calls.inside()) and time.monotonic() < deadline:
             time.sleep(0.01)
         try:
             ic.finalize()

@@ -4,7 +4,6 @@ A call is a few messages of a few bytes, so what stands between it and the libra
 """
 
 import ctypes
-import sys
 import threading
 import time
 
@@ -13,7 +12,7 @@ from ..element_types import U8
 from ..errors import check
 from ..library import ANY, MessageHeader, load
 from ..modules import imported
-from ..waiting import SLICE_MS, inside
+from ..waiting import SLICE_MS, calling
 from .warm_memory import LEAST_BYTES, WarmMemory
 
 _WITHOUT_LIMIT = -1
@@ -74,7 +73,7 @@ class Messages:
         """Sends a part's bytes; returns when its memory may be changed."""
         address, owner = _address(part)
         length = len(part) if part is address else memoryview(part).nbytes
-        calls.call_library("ivy_send", (self.group.handle, address, length, U8, to, tag), 0, 0.0, None, None)
+        calls.call("ivy_send", (self.group.handle, address, length, U8, to, tag))
         del owner  # It kept the memory.
 
     def receive(self, room, source, tag, timeout=None):
@@ -99,12 +98,9 @@ class Messages:
         return self._receive_within(room, ANY if source is None else source, tag, 0)
 
     def _receive_within(self, room, source, tag, milliseconds):
-        inside.append(sys._getframe())
-        try:
+        with calling(self.group.handle):
             code = self._receive(self.group.handle, room.address, room.length, U8, source, tag, room.header_place,
                                  milliseconds)
-        finally:
-            inside.remove(sys._getframe())
         if code:
             check(code)
         return room.header.source >= 0
