@@ -9,6 +9,8 @@
 
 #include "launcher/hang/rank_names.h"
 #include "launcher/job/rank_rows.h"
+#include "launcher/options/option_values.h"
+#include "launcher/report/folded_ranks.h"
 #include "proto/contract/log.h"
 #include "proto/contract/remote_text.h"
 #include "proto/os/clock.h"
@@ -18,6 +20,24 @@ namespace {
 
 // For the stacks of all ranks, so that `ivyctl top` stays a live view.
 constexpr std::chrono::milliseconds kPlacesPatience{2'000};
+// Ranks that finish their work rarely exit this far apart; ranks that wait for an exited one do.
+constexpr std::chrono::milliseconds kRemainingPatience{60'000};
+
+std::chrono::milliseconds remaining_patience(const JobRequest& request) {
+  // Only tests are in such a hurry.
+  const std::string* const shorter = find_variable(request.caller, "IVY_TEST_REMAINING_PATIENCE");
+  if (shorter == nullptr) return kRemainingPatience;
+  const Result<std::chrono::milliseconds> asked = parse_duration(*shorter);
+  return asked.ok() ? std::min(kRemainingPatience, *asked) : kRemainingPatience;
+}
+
+// "rank 0 exited with code 0"; empty: no rank has.
+std::string succeeded_ranks(const JobWorkers& workers) {
+  std::vector<int> ranks;
+  for (const WorkerRecord& worker : workers)
+    if (worker.ended && !worker.has_failed()) ranks.push_back(worker.end.rank);
+  return ranks.empty() ? "" : named_ranks(ranks) + " exited with code 0";
+}
 
 }  // namespace
 
@@ -27,7 +47,8 @@ RankEvents::RankEvents(JobContext& job, Preemption& preemption)
       news_(job.loop, news_handlers()),
       evidence_(job.loop, evidence_handlers()),
       mpi_(job),
-      losses_(job) {}
+      losses_(job),
+      remaining_timer_(job.loop) {}
 
 JobNews::Handlers RankEvents::news_handlers() {
   return {
@@ -81,7 +102,7 @@ void RankEvents::end_stalled() {
   end.diagnostic = {
       .id = "IVY-R021",
       .what = "the job was stopped because its ranks made no progress (--on-stall stop)",
-      .cause = evidence_.finding(),
+      .cause = evidence_.finding().empty() ? succeeded_ranks(job_.workers) : evidence_.finding(),
       .fix = "see the stall report above, and docs/hangs.md",
       .exit_code = kExitStalled};
   job_.say("no progress: " + job_.stopping_text() + " (--on-stall stop)");
@@ -94,6 +115,8 @@ void RankEvents::begin() {
   job_.device_notes.clear();
   mpi_.begin();
   losses_.begin();
+  remaining_timer_.cancel();
+  has_said_remaining_ = false;
   evidence_.watch(job_.options.stall_timeout);
   job_.workers.begin(job_.plan);
   news_.begin(job_.generation, job_.workers.hosts_by_rank());
@@ -207,7 +230,46 @@ void RankEvents::ended(WorkerRecord& worker) {
       !losses_.goes_on_after(worker, preemption_.has_notice()))
     job_.phase.apply(JobEvent::kWorkerFailed);
   if (job_.workers.running() == 0) job_.phase.apply(JobEvent::kAllEnded);
+  watch_remaining();
   job_.phase.check_end();
+}
+
+void RankEvents::watch_remaining() {
+  remaining_timer_.cancel();
+  if (has_said_remaining_ || job_.phase.state() != JobState::kRunning ||
+      succeeded_ranks(job_.workers).empty())
+    return;
+  remaining_timer_.expires_after(remaining_patience(job_.request));
+  remaining_timer_.async_wait([this](const boost::system::error_code& error) {
+    if (!error) say_remaining();
+  });
+}
+
+// Nobody has asked, so no rank gets the signal that reads its stack: that would end a C library's
+// sleep() early. Status pages are read without the ranks' help.
+void RankEvents::say_remaining() {
+  if (job_.phase.state() != JobState::kRunning || job_.workers.running() == 0) return;
+  has_said_remaining_ = true;
+  news_.ask_operations([this](const std::string& operations) {
+    const std::string done = succeeded_ranks(job_.workers);
+    if (job_.phase.state() != JobState::kRunning || job_.concluded || done.empty()) return;
+    std::vector<int> ranks;
+    for (const WorkerRecord& worker : job_.workers)
+      if (!worker.ended) ranks.push_back(worker.end.rank);
+    if (ranks.empty()) return;
+    const auto seconds =
+        std::chrono::duration_cast<std::chrono::seconds>(remaining_patience(job_.request)).count();
+    std::string text = "note: " + done + ", " + named_ranks(ranks) + " still run" +
+                       (ranks.size() == 1 ? "s" : "") + ", and nothing has changed for " +
+                       std::to_string(seconds) + " s.";
+    if (!operations.empty())
+      text += " What each rank waits for:\n" + indented(operations);
+    else
+      text += " `ivyctl stack` shows where";
+    if (job_.options.on_stall != OnStall::kStop)
+      text += "\n  --stall-timeout TIME --on-stall stop ends a job that makes no progress";
+    job_.screen.note(text);
+  });
 }
 
 void RankEvents::output(std::size_t index, const link::OutputChunk& chunk) {

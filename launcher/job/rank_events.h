@@ -4,6 +4,7 @@
 // Thread: the loop's. Lifetime: destroy it outside its handlers.
 #pragma once
 
+#include <boost/asio/steady_timer.hpp>
 #include <string>
 #include <vector>
 
@@ -51,6 +52,8 @@ class RankEvents {
   JobEvidence::Handlers evidence_handlers();
   WatchdogAbort watchdog_abort() const;
   void end_stalled();
+  void watch_remaining();
+  void say_remaining();
 
   JobContext& job_;
   Preemption& preemption_;
@@ -58,6 +61,8 @@ class RankEvents {
   JobEvidence evidence_;
   MpiWorld mpi_;
   RankLosses losses_;
+  boost::asio::steady_timer remaining_timer_;  // Since the last exit, while other ranks run.
+  bool has_said_remaining_ = false;            // In this attempt.
 };
 
 }  // namespace ivy

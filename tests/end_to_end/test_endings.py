@@ -87,6 +87,40 @@ def test_a_rank_that_had_finished_before_is_named(local):
     assert re.search(r"before: rank 1 had exited with code 0, 0\.\d s earlier", done.err_text), done
 
 
+def test_ranks_that_outlast_one_that_exited_well_are_named_once(local):
+    hurry = {"IVY_TEST_REMAINING_PATIENCE": "1s"}
+    with local.start("-n", "3", "sh", "-c", "[ $RANK = 0 ] && exit 0; exec sleep 9999", env=hurry) as job:
+        job.wait_for(r"ivyrun: note: rank 0 exited with code 0, ranks 1-2 still run, and nothing has changed for 1 s. "
+                     r"`ivyctl stack` shows where\n  --stall-timeout TIME --on-stall stop ends a job")
+        time.sleep(seconds(2))
+        job.signal(signal.SIGINT)
+        done = job.finish()
+    assert done.err_text.count("still run") == 1, done
+
+
+def test_ranks_that_outlast_another_say_what_they_wait_for(local):
+    local.file("waits.py", "import numpy, ivycomm as ic\nic.init()\nic.barrier()\n"
+                           "if ic.rank():\n    ic.recv_(numpy.zeros(1), 3 - ic.rank())\n")
+    with local.start("-n", "3", "--python", "/usr/bin/python3", "waits.py",
+                     env={"IVY_TEST_REMAINING_PATIENCE": "1s"}) as job:
+        job.wait_for(r"rank 0 exited with code 0, ranks 1-2 still run, and nothing has changed for 1 s. What each rank "
+                     r"waits for:\n(.*\n)*?  rank 1 .*in recv.*from rank 2")
+        job.signal(signal.SIGINT)
+        job.finish()
+
+
+def test_ranks_that_exit_soon_after_another_are_not_named(local):
+    done = local.run("-n", "2", "sh", "-c", "sleep $RANK", env={"IVY_TEST_REMAINING_PATIENCE": "20s"})
+    assert (done.code, done.err) == (0, b""), done
+
+
+def test_a_job_whose_last_rank_waits_for_an_exited_one_can_be_ended(local):
+    done = local.run("--stall-timeout", "1", "--on-stall", "stop", "-n", "2", "sh", "-c",
+                     "[ $RANK = 0 ] && exit 0; exec sleep 9999", limit=60)
+    assert done.code == 123, done
+    assert re.search(r"error\[IVY-R021\]: .*\n *cause: rank 0 exited with code 0\n", done.err_text), done
+
+
 def test_other_candidates_are_shown(local):
     """Two ranks fail by themselves: the first is the cause, the second is named too.
 
