@@ -16,7 +16,8 @@ namespace {
 constexpr std::string_view kReset = "\x1b[0m";
 constexpr std::string_view kClearLine = "\r\x1b[K";
 constexpr std::string_view kLineUp = "\x1b[A";
-// Progress bars that are shown at a time. Of more ranks the slowest is shown.
+// Progress bars that are shown at a time. If there are more, of each rank only the outermost is
+// shown; and of more ranks that of the slowest.
 constexpr std::size_t kMaxBars = 4;
 
 bool has_escape(std::string_view text) { return text.find('\x1b') != std::string_view::npos; }
@@ -67,7 +68,8 @@ void Console::release_grants() {
 
 void Console::show(Lane& lane, std::string_view bytes) {
   const std::uint64_t count = bytes.size();
-  if (style_.filters_controls) bytes = lane.filter.apply(bytes);
+  if (style_.filters_controls || (style_.filters_moves && !lane.label.empty()))
+    bytes = lane.filter.apply(bytes);
   if (style_.pass_through) {
     pass(lane, bytes);
   } else {
@@ -159,31 +161,35 @@ void Console::show_partial(Lane& lane) {
 
 void Console::show_state(Lane& lane) {
   lane.state_is_new = false;
-  const std::string_view state = lane.lines.partial();
-  if (state.empty()) return;
   if (style_.is_terminal) {
     bottom_changed_ = true;
+    std::vector<std::string> rows;
+    for (const std::string_view row : lane.lines.state())
+      rows.push_back(lane.label + std::string(row));
     // A bar that removes itself is overwritten with blanks.
-    const bool is_blank = state.find_first_not_of(' ') == std::string_view::npos;
-    if (is_blank) states_.erase({lane.rank, lane.stream});
-    if (!is_blank) states_[{lane.rank, lane.stream}] = lane.label + std::string(state);
+    if (rows.empty())
+      states_.erase({lane.rank, lane.stream});
+    else
+      states_[{lane.rank, lane.stream}] = std::move(rows);
     return;
   }
-  begin_line(lane);
-  out().append(state);
-  out() += '\n';
-  open_ = nullptr;
+  for (const std::string_view row : lane.lines.take_new_state()) {
+    begin_line(lane);
+    out().append(row);
+    out() += '\n';
+    open_ = nullptr;
+  }
 }
 
 void Console::end_lane(Lane& lane) {
-  if (const auto piece = lane.lines.finish()) put(lane, *piece);
+  while (const auto piece = lane.lines.finish()) put(lane, *piece);
 }
 
 void Console::cut_lane(Lane& lane) {
-  auto piece = lane.lines.finish();
-  if (!piece) return;
-  piece->end = LineEnd::kTooLong;
-  put(lane, *piece);
+  while (auto piece = lane.lines.finish()) {
+    piece->end = LineEnd::kTooLong;
+    put(lane, *piece);
+  }
 }
 
 void Console::say(std::string_view text) {
@@ -208,27 +214,31 @@ void Console::begin_text() {
   bottom_changed_ = true;
 }
 
-// A bar for each rank, or of many ranks that of the slowest.
+// The bars of each rank, or of many ranks that of the slowest.
 std::vector<std::string> Console::bottom_text() const {
   // The last column stays free: some terminals wrap as soon as it is filled.
   const int columns = terminal_columns(fd_) - 1;
   if (!status_.empty()) return {clip_to_columns(status_, columns)};
   std::vector<std::string> lines;
+  std::size_t bars = 0;
+  for (const auto& [lane, rows] : states_) bars += rows.size();
   if (states_.size() <= kMaxBars) {
-    for (const auto& [lane, state] : states_) lines.push_back(clip_to_columns(state, columns));
+    for (const auto& [lane, rows] : states_)
+      for (std::size_t row = 0; row < (bars <= kMaxBars ? rows.size() : 1); ++row)
+        lines.push_back(clip_to_columns(rows[row], columns));
     return lines;
   }
   const std::string* slowest = nullptr;
   int least = 0;
-  for (const auto& [lane, state] : states_) {
-    const std::optional<int> percent = percent_of(state);
+  for (const auto& [lane, rows] : states_) {
+    const std::optional<int> percent = percent_of(rows.front());
     if (!percent || (slowest != nullptr && *percent >= least)) continue;
-    slowest = &state;
+    slowest = &rows.front();
     least = *percent;
   }
   const std::string count = std::to_string(states_.size()) + " bars)";
   const std::string more = (slowest != nullptr ? " (slowest of " : " (first of ") + count;
-  if (slowest == nullptr) slowest = &states_.begin()->second;
+  if (slowest == nullptr) slowest = &states_.begin()->second.front();
   lines.push_back(clip_to_columns(*slowest, std::max(columns - static_cast<int>(more.size()), 1)));
   if (has_escape(lines.back())) lines.back().append(kReset);
   lines.back() += more;

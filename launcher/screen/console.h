@@ -49,6 +49,8 @@ struct ConsoleStyle {
   bool is_terminal = false;   // Escape sequences may be written to it.
   bool pass_through = false;  // One rank without label: bytes as they are.
   bool filters_controls = false;
+  // Moves of the cursor are taken out of labelled lines; on a terminal filters_controls does more.
+  bool filters_moves = false;
   bool timestamps = false;
   bool folds = false;  // --dedup: equal lines of ranks are shown once.
   bool utf8 = true;
@@ -81,8 +83,8 @@ class Console {
   void show(Lane& lane, std::string_view bytes);
   // Shows the unfinished line now.
   void show_partial(Lane& lane);
-  // Shows the newest state of a line that is overwritten again and again: below the others on a
-  // terminal, else as a line of its own.
+  // Shows the newest state of a line, or of a group of them, that is overwritten again and again:
+  // below the others on a terminal, else as lines of their own.
   void show_state(Lane& lane);
   // --dedup: the lines that are held.
   LineFold& fold() { return fold_; }
@@ -131,8 +133,9 @@ class Console {
   Lane* open_ = nullptr;  // The lane in whose unfinished line the cursor stands.
   bool open_is_coloured_ = false;
   std::string status_;
-  // Newest progress states with their labels, by rank and stream.
-  std::map<std::pair<int, int>, std::string> states_;
+  // Newest progress states with their labels, by rank and stream: a row each, or those of a group
+  // of bars.
+  std::map<std::pair<int, int>, std::vector<std::string>> states_;
   std::size_t bottom_lines_ = 0;  // Shown below the others.
   bool bottom_changed_ = false;
   std::int64_t clock_second_ = -1;

@@ -60,6 +60,7 @@ ConsoleStyle ConsoleStream::style() const {
   ConsoleStyle style;
   style.is_terminal = is_capable_terminal(fd_);
   style.filters_controls = isatty(fd_) != 0 && !options_.raw;
+  style.filters_moves = !style.filters_controls && !options_.raw;
   style.timestamps = options_.timestamps;
   style.folds = options_.dedup.value_or(style.is_terminal);
   style.utf8 = locale_is_utf8();
@@ -74,12 +75,16 @@ void ConsoleStream::begin(bool is_alone) {
   shown_[0] = shown_[1] = 0;
   ConsoleStyle next = style();
   next.pass_through = is_alone && !next.timestamps;
+  next.filters_moves = next.filters_moves && !next.pass_through;
   console_.set_style(next);
 }
 
 void ConsoleStream::add(Lane& lane) {
-  lane.filter = ControlFilter(console_.style().pass_through ? ControlPolicy::kNoStrings
-                                                            : ControlPolicy::kColoursOnly);
+  const ConsoleStyle& shown = console_.style();
+  lane.filter = ControlFilter(shown.pass_through    ? ControlPolicy::kNoStrings
+                              : shown.filters_moves ? ControlPolicy::kPiped
+                                                    : ControlPolicy::kColoursAndUp);
+  lane.lines.set_groups(shown.filters_controls || (shown.filters_moves && !lane.label.empty()));
   if (lane.label.empty() && !console_.style().is_terminal)
     lane.lines.set_longest(LineSplitter::kMaxPlainLineBytes);
   lane.number = static_cast<std::uint32_t>(lanes_.size());

@@ -35,6 +35,7 @@ bool starts_string(char letter) {
 
 // Bytes that reach the screen as they are.
 bool ControlFilter::is_plain(char byte) const {
+  if (policy_ == ControlPolicy::kPiped) return byte != kEscapeByte;
   if (byte == kEscapeByte || byte == kC2Byte || byte == kEnquiry) return false;
   if (policy_ == ControlPolicy::kNoStrings) return true;
   // Vertical tab, form feed and the two shifts of the character set change what others print.
@@ -53,6 +54,7 @@ bool ControlFilter::is_in_character(char byte) {
 
 bool ControlFilter::all_plain(std::string_view bytes) {
   if (state_ != State::kText) return false;
+  if (policy_ == ControlPolicy::kPiped) return bytes.find(kEscapeByte) == std::string_view::npos;
   const int before = continuations_;
   for (const char byte : bytes) {
     // Most text is ASCII, so this is asked first.
@@ -109,6 +111,8 @@ void ControlFilter::begin_escape() {
 void ControlFilter::on_text(char byte) {
   if (byte == kEscapeByte) {
     begin_escape();
+  } else if (policy_ == ControlPolicy::kPiped) {
+    kept_ += byte;
   } else if (byte == kC2Byte) {
     state_ = State::kC2;
     continuations_ = 0;
@@ -118,10 +122,16 @@ void ControlFilter::on_text(char byte) {
 }
 
 void ControlFilter::on_escape(char byte) {
-  if (byte == kEscapeByte) return begin_escape();
+  const bool is_piped = policy_ == ControlPolicy::kPiped;
+  if (byte == kEscapeByte) {
+    if (is_piped) kept_ += sequence_;
+    return begin_escape();
+  }
   sequence_ += byte;
   const bool first = state_ == State::kEscape;
-  if (first && starts_string(byte)) {
+  if (is_piped && byte != '[') {
+    finish_sequence(true);
+  } else if (first && starts_string(byte)) {
     state_ = State::kString;
     sequence_.clear();
   } else if (first && byte == '[') {
@@ -140,11 +150,13 @@ void ControlFilter::on_sequence(char byte) {
   const bool is_inner = byte >= 0x20 && byte <= 0x3f;
   if (is_final) {
     // "ESC [ > 4 m" and the like set keyboard modes, not colours.
-    const bool is_colour =
-        byte == 'm' && std::all_of(sequence_.begin() + 2, sequence_.end() - 1, [](char c) {
-          return (c >= '0' && c <= '9') || c == ';' || c == ':';
-        });
-    finish_sequence(is_colour || policy_ == ControlPolicy::kNoStrings);
+    const bool is_numeric = std::all_of(sequence_.begin() + 2, sequence_.end() - 1, [](char c) {
+      return (c >= '0' && c <= '9') || c == ';' || c == ':';
+    });
+    const bool takes_up =
+        policy_ == ControlPolicy::kColoursAndUp || policy_ == ControlPolicy::kPiped;
+    const bool is_up = takes_up && (byte == 'A' || byte == 'F');
+    finish_sequence((is_numeric && (byte == 'm' || is_up)) || policy_ == ControlPolicy::kNoStrings);
   } else if (!is_inner || sequence_.size() >= kMaxSequenceBytes) {
     finish_sequence(false);
   }

@@ -16,6 +16,11 @@ enum class ControlPolicy {
   // Lines of several ranks: only colours and other attributes (SGR) are left. Backspaces go too:
   // they would paint over the label.
   kColoursOnly,
+  // The same, and moves of the cursor to a line above, for LineSplitter to take out.
+  kColoursAndUp,
+  // Labelled lines in a pipe or a file: everything but control sequences, of which colours and
+  // moves to a line above are left.
+  kPiped,
 };
 
 class ControlFilter {

@@ -4,14 +4,44 @@
 #include <utility>
 
 namespace ivy {
+namespace {
+
+// A move of the cursor to a line above, as ControlFilter leaves it: whole, and numeric.
+struct MoveUp {
+  std::size_t at = std::string_view::npos;
+  std::size_t size = 0;
+  std::size_t lines = 1;
+};
+
+MoveUp find_up(std::string_view text) {
+  constexpr std::string_view kStart = "\x1b[";
+  for (std::size_t at = text.find(kStart); at != std::string_view::npos;
+       at = text.find(kStart, at + 1)) {
+    std::size_t end = at + kStart.size();
+    std::size_t lines = 0;
+    for (; end < text.size() && text[end] >= '0' && text[end] <= '9'; ++end)
+      lines = std::min<std::size_t>(lines * 10 + static_cast<std::size_t>(text[end] - '0'),
+                                    LineSplitter::kMaxRows);
+    if (end < text.size() && (text[end] == 'A' || text[end] == 'F'))
+      return {at, end + 1 - at, std::max<std::size_t>(lines, 1)};
+  }
+  return {};
+}
+
+bool is_blank(std::string_view text) {
+  return text.find_first_not_of(' ') == std::string_view::npos;
+}
+
+}  // namespace
 
 std::optional<LinePiece> LineSplitter::next(std::string_view& bytes) {
+  if (!ready_.empty()) return give_ready();
   // The common case, a whole line in these bytes, is given out without a copy.
   if (partial_.empty() && shown_ == 0 && !is_update()) {
     const std::size_t newline = bytes.find('\n');
     const std::string_view line = bytes.substr(0, newline);
     if (newline != std::string_view::npos && newline <= longest_ &&
-        line.find('\r') == std::string_view::npos) {
+        line.find('\r') == std::string_view::npos && (!folds_groups_ || find_up(line).size == 0)) {
       bytes.remove_prefix(newline + 1);
       return LinePiece{line, LineEnd::kNewline, false};
     }
@@ -21,6 +51,11 @@ std::optional<LinePiece> LineSplitter::next(std::string_view& bytes) {
 
 std::optional<LinePiece> LineSplitter::absorb(std::string_view& bytes) {
   while (!bytes.empty()) {
+    if (!rows_.empty()) {
+      absorb_row(bytes);
+      if (!ready_.empty()) return give_ready();
+      continue;
+    }
     const char first = bytes.front();
     if (first == '\n') {
       bytes.remove_prefix(1);
@@ -31,11 +66,24 @@ std::optional<LinePiece> LineSplitter::absorb(std::string_view& bytes) {
       return_pending_ = true;
       continue;
     }
+    std::string_view run = bytes.substr(0, bytes.find('\n'));
+    run = run.substr(0, run.find('\r'));
+    if (folds_groups_) {
+      const MoveUp up = find_up(run);
+      if (up.at == 0) {
+        // Its beginning stands on the console already, outside of any group.
+        if (shown_ > 0) return give(LineEnd::kNewline);
+        bytes.remove_prefix(up.size);
+        rows_.assign(1, Row{std::exchange(partial_, {})});
+        row_ = 0;
+        for (std::size_t line = 0; line < up.lines; ++line) go_up();
+        continue;
+      }
+      run = run.substr(0, up.at);
+    }
     if (return_pending_) {
       if (auto piece = go_back()) return piece;
     }
-    std::string_view run = bytes.substr(0, bytes.find('\n'));
-    run = run.substr(0, run.find('\r'));
     const std::size_t used = shown_ + partial_.size();
     const std::size_t room = longest_ - std::min(used, longest_);
     partial_.append(run.substr(0, room));
@@ -71,12 +119,123 @@ LinePiece LineSplitter::give(LineEnd end) {
   return LinePiece{given_, end, continued};
 }
 
+std::optional<LinePiece> LineSplitter::give_ready() {
+  given_ = std::move(ready_.front().text);
+  const LineEnd end = ready_.front().end;
+  ready_.pop_front();
+  return LinePiece{given_, end, false};
+}
+
+// The first row may stand above what was known of the group: its last state was an ordinary line.
+void LineSplitter::go_up() {
+  lines_below_ = 0;
+  is_written_ = false;
+  return_pending_ = true;
+  update_ = false;
+  if (row_ > 0) {
+    --row_;
+  } else if (rows_.size() < kMaxRows) {
+    rows_.insert(rows_.begin(), Row{});
+  }
+}
+
+void LineSplitter::absorb_row(std::string_view& bytes) {
+  const char first = bytes.front();
+  if (first == '\n') {
+    bytes.remove_prefix(1);
+    return end_row();
+  }
+  if (first == '\r') {
+    bytes.remove_prefix(1);
+    return_pending_ = true;
+    return;
+  }
+  std::string_view run = bytes.substr(0, bytes.find('\n'));
+  run = run.substr(0, run.find('\r'));
+  const MoveUp up = find_up(run);
+  if (up.at == 0) {
+    bytes.remove_prefix(up.size);
+    for (std::size_t line = 0; line < up.lines; ++line) go_up();
+    return;
+  }
+  run = run.substr(0, up.at);
+  bytes.remove_prefix(run.size());
+  write_row(run);
+  // What has found no room there goes on as a line.
+  if (!run.empty()) bytes = {run.data(), bytes.size() + run.size()};
+}
+
+// A newline goes to the row below. Below the last row of a group that is being redrawn a bar may
+// follow, or the first line after the group: then what stands above that line is final.
+void LineSplitter::end_row() {
+  return_pending_ = true;
+  const bool was_written = std::exchange(is_written_, false);
+  if (row_ + 1 < rows_.size()) {
+    ++row_;
+    return;
+  }
+  if (was_written && ++lines_below_ == 2) return end_group();
+  if (was_written) release_rows(row_);
+  if (rows_.size() == kMaxRows) release_rows(1);
+  rows_.emplace_back();
+  row_ = rows_.size() - 1;
+}
+
+// Replaces the row, or appends to it; takes what there is room for.
+void LineSplitter::write_row(std::string_view& run) {
+  Row& row = rows_[row_];
+  if (std::exchange(return_pending_, false)) row.text.clear();
+  is_written_ = true;
+  std::size_t used = 0;
+  for (const Row& other : rows_) used += other.text.size();
+  const std::size_t room = longest_ - std::min(used, longest_);
+  row.text.append(run.substr(0, room));
+  run.remove_prefix(std::min(run.size(), room));
+  if (!run.empty()) end_group();
+  if (!run.empty() && !ready_.empty()) ready_.back().end = LineEnd::kTooLong;
+}
+
+void LineSplitter::release_rows(std::size_t count) {
+  const auto end = rows_.begin() + static_cast<std::ptrdiff_t>(count);
+  for (auto row = rows_.begin(); row != end; ++row)
+    if (row->text != row->shown && !is_blank(row->text))
+      ready_.push_back({std::move(row->text), LineEnd::kNewline});
+  rows_.erase(rows_.begin(), end);
+}
+
+void LineSplitter::end_group() {
+  release_rows(rows_.size());
+  row_ = 0;
+  lines_below_ = 0;
+  is_written_ = return_pending_ = update_ = false;
+}
+
+std::vector<std::string_view> LineSplitter::state() const {
+  std::vector<std::string_view> state;
+  if (rows_.empty()) state.emplace_back(partial_);
+  for (const Row& row : rows_) state.emplace_back(row.text);
+  std::erase_if(state, is_blank);
+  return state;
+}
+
+std::vector<std::string_view> LineSplitter::take_new_state() {
+  if (rows_.empty()) return state();
+  std::vector<std::string_view> state;
+  for (Row& row : rows_) {
+    if (row.text != row.shown && !is_blank(row.text)) state.emplace_back(row.text);
+    row.shown = row.text;
+  }
+  return state;
+}
+
 std::string LineSplitter::take_partial() {
   shown_ += partial_.size();
   return std::exchange(partial_, {});
 }
 
 std::optional<LinePiece> LineSplitter::finish() {
+  if (!rows_.empty()) end_group();
+  if (!ready_.empty()) return give_ready();
   if (partial_.empty() && shown_ == 0) return std::nullopt;
   return give(LineEnd::kNewline);
 }

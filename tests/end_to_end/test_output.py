@@ -18,6 +18,7 @@ import pytest
 from launching import BIN, Reader, parse_label, seconds, wait_until
 
 MEGABYTE = 1 << 20
+PYTHON = "/usr/bin/python3"
 
 
 def resident_bytes(pid):
@@ -132,6 +133,41 @@ def test_carriage_returns(local):
     assert done.code == 0, done
     assert {texts[-1].split("\r")[-1] for texts in done.texts_by_rank().values()} == {" 30%"}, done
     assert log_file(local, 1, "out") == b" 10%\r 20%\r 30%\n"
+
+
+NESTED = """
+import sys, time
+for outer in range(12):
+    sys.stdout.write(f"\\router {outer}")
+    for inner in range(12):
+        sys.stdout.write(f"\\n\\r  inner {inner}\\x1b[A")
+        sys.stdout.flush()
+        time.sleep(0.005)
+sys.stdout.write("\\n\\r         \\r\\x1b[A\\router 12\\nready\\n")
+"""
+
+
+def test_bars_inside_bars_leave_no_pages(local):
+    local.file("nested.py", NESTED)
+    done = local.run("-n", "2", "--log-dir", "logs", PYTHON, "nested.py")
+    assert b"\x1b" not in done.out, done
+    for texts in done.texts_by_rank().values():
+        assert texts[-2:] == ["outer 12", "ready"] and len(texts) < 8, done
+    assert log_file(local, 1, "out").count(b"\x1b[A") == 12 * 12 + 1
+    # A line that one rank prints alone stays as it is, for the terminal behind the pipe.
+    alone = local.run("-n", "1", PYTHON, "nested.py")
+    assert alone.out.count(b"\x1b[A") == 12 * 12 + 1, alone
+
+
+def test_bars_inside_bars_scroll_no_terminal(local):
+    local.file("nested.py", NESTED)
+    with local.on_terminal(local.ivyrun(), "--dedup=false", "-n", "2", PYTHON, "nested.py") as run:
+        done = run.finish()
+    # Between two drawings the cursor goes back up as far as it came down.
+    drawn = done.out.replace(b"\r", b"")
+    lasting = drawn.count(b"\n") - drawn.count(b"\x1b[A")
+    assert 4 <= lasting <= 10, (lasting, done)
+    assert done.out.count(b"\x1b[A") > 2 and re.search(rb"inner \d", done.out), done
 
 
 def log_file(launcher, rank, stream):

@@ -187,6 +187,16 @@ TEST_F(ConsoleTest, ControlsAreFilteredWhereAsked) {
   EXPECT_EQ(shown(), "[0] az\n");
 }
 
+TEST_F(ConsoleTest, MovesOfTheCursorLeaveLabelledLinesOnly) {
+  style_.filters_moves = true;
+  open_pipe();
+  for (Lane& lane : lanes_) lane.filter = ControlFilter(ControlPolicy::kPiped);
+  lanes_[1].label.clear();
+  show(0, "\x1b[31ma\x1b[0m\x1b[2K\x1b[5Gz\n");
+  show(1, "\x1b[31ma\x1b[0m\x1b[2K\x1b[5Gz\n");
+  EXPECT_EQ(shown(), "[0] \x1b[31ma\x1b[0mz\n\x1b[31ma\x1b[0m\x1b[2K\x1b[5Gz\n");
+}
+
 TEST_F(ConsoleTest, TimestampsStandBeforeTheLabel) {
   style_.timestamps = true;
   open_pipe();
@@ -325,6 +335,44 @@ TEST_F(ConsoleTest, ShowsABarForEachOfAFewRanks) {
   console_->show_state(lanes_[0]);
   console_->draw_bottom();
   EXPECT_EQ(shown(), "\r\x1b[K");
+}
+
+// What tqdm writes for an inner bar below an outer one.
+std::string nested(int outer, int inner) {
+  return "\router " + std::to_string(outer) + "%\n\rinner " + std::to_string(inner) + "%\x1b[A";
+}
+
+TEST_F(ConsoleTest, ShowsBarsInsideBarsWithoutScrolling) {
+  open_terminal();
+  for (const int rank : {0, 1}) {
+    lanes_[rank].rank = rank;
+    lanes_[rank].lines.set_groups(true);
+    for (int step = 0; step < 10; ++step) show(rank, nested(step, 2 * step));
+    console_->show_state(lanes_[rank]);
+  }
+  // The first states stand above: that a group follows was not known yet.
+  EXPECT_EQ(shown(), "[0] outer 0%\n[1] outer 0%\n");
+  text_.clear();
+  console_->draw_bottom();
+  EXPECT_EQ(shown(), "\r\x1b[K[0] outer 9%\n[0] inner 18%\n[1] outer 9%\n[1] inner 18%");
+  text_.clear();
+  // Five are too many: the outer ones are left.
+  show(0, "\n\n\rthird\x1b[A\x1b[A\n\n\rthird\x1b[2A");
+  console_->show_state(lanes_[0]);
+  console_->draw_bottom();
+  EXPECT_TRUE(shown().ends_with("\r\x1b[K[0] outer 9%\n[1] outer 9%")) << text_;
+}
+
+TEST_F(ConsoleTest, ShowsBarsInsideBarsInAPipeByTheirNewestState) {
+  open_pipe();
+  lanes_[0].lines.set_groups(true);
+  for (int step = 0; step < 10; ++step) show(0, nested(step, 2 * step));
+  console_->show_state(lanes_[0]);
+  EXPECT_EQ(shown(), "[0] outer 0%\n[0] outer 9%\n[0] inner 18%\n");
+  text_.clear();
+  show(0, "\n\r        \r\x1b[A\router 100%\n");
+  console_->end_lane(lanes_[0]);
+  EXPECT_EQ(shown(), "[0] outer 100%\n");
 }
 
 TEST_F(ConsoleTest, ShowsTheSlowestBarOfManyRanks) {

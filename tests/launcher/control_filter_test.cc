@@ -119,5 +119,22 @@ TEST(ControlFilterTest, ForgetsAnEndlessSequence) {
   EXPECT_TRUE(out.ends_with("x\n"));
 }
 
+TEST(ControlFilterTest, LeavesColoursAndMovesUpInPipesAndNothingElseOfControlSequences) {
+  struct {
+    std::string input, output;
+  } const rows[] = {
+      {"a\x1b[2Ab\x1b[Kc\x1b[3Fd", "a\x1b[2Abc\x1b[3Fd"},
+      {"\x1b[?25l\x1b[H\x1b[2J\x1b[1;31mred\x1b[0m\x1b[5G\x1b[B", "\x1b[1;31mred\x1b[0m"},
+      {"\x1b]8;;u\x1b\\link \b\x05\x85\xff\xc2\x9b 1\x1b(0\x1b\x1b[Kz",
+       "\x1b]8;;u\x1b\\link \b\x05\x85\xff\xc2\x9b 1\x1b(0\x1bz"},
+      {"cut\x1b[3\nnext", "cut\nnext"},
+  };
+  for (const auto& row : rows)
+    for (std::size_t chunk = 1; chunk <= row.input.size(); ++chunk)
+      EXPECT_EQ(filtered(ControlPolicy::kPiped, row.input, chunk), row.output)
+          << row.input << ", chunks of " << chunk;
+  EXPECT_EQ(filtered(ControlPolicy::kColoursAndUp, "a\x1b[2Ab\x1b[Kc\x1b[>1A", 3), "a\x1b[2Abc");
+}
+
 }  // namespace
 }  // namespace ivy

@@ -111,5 +111,116 @@ TEST(LineSplitterTest, PassesNulAndInvalidUtf8) {
   EXPECT_EQ(pieces(splitter, odd + "\n"), (Pieces{odd}));
 }
 
+// ---- Groups of bars ----------------------------------------------------------------------------
+
+std::vector<std::string> texts(const std::vector<std::string_view>& views) {
+  return {views.begin(), views.end()};
+}
+
+// What tqdm writes for an outer bar and the steps of an inner one.
+std::string nested_bars(int outer, int steps) {
+  std::string text = "\router " + std::to_string(outer);
+  for (int step = 0; step < steps; ++step) text += "\n\rinner " + std::to_string(step) + "\x1b[A";
+  return text;
+}
+
+class GroupsTest : public ::testing::Test {
+ protected:
+  GroupsTest() { splitter_.set_groups(true); }
+  LineSplitter splitter_;
+};
+
+TEST_F(GroupsTest, KeepTheNewestStateOfEachRow) {
+  // That a group follows is known only at the first move up.
+  EXPECT_EQ(pieces(splitter_, nested_bars(0, 3)), Pieces{"outer 0"});
+  EXPECT_EQ(texts(splitter_.state()), Pieces{"inner 2"});
+  for (int outer = 1; outer < 9; ++outer)
+    EXPECT_EQ(pieces(splitter_, nested_bars(outer, 5)), Pieces{});
+  EXPECT_TRUE(splitter_.is_update());
+  EXPECT_EQ(texts(splitter_.state()), (Pieces{"outer 8", "inner 4"}));
+}
+
+TEST_F(GroupsTest, AreFinalWhenTwoLinesFollow) {
+  pieces(splitter_, nested_bars(0, 3) + nested_bars(1, 3));
+  // The inner bar removes itself, the outer one is left.
+  EXPECT_EQ(pieces(splitter_, "\n\r       \r\x1b[A\router 2\n"), Pieces{});
+  EXPECT_EQ(pieces(splitter_, "epoch is over\n"), Pieces{"outer 2"});
+  EXPECT_EQ(pieces(splitter_, "bye\nand a line\n"), (Pieces{"epoch is over", "bye", "and a line"}));
+  EXPECT_FALSE(splitter_.is_update());
+}
+
+TEST_F(GroupsTest, LetLinesAboveThemPass) {
+  pieces(splitter_, nested_bars(0, 3) + nested_bars(1, 3));
+  // tqdm.write(): clears both bars, prints, and draws them again one row below.
+  EXPECT_EQ(pieces(splitter_, "\r       \r\n\r       \r\x1b[Aa line\n" + nested_bars(1, 1)),
+            Pieces{"a line"});
+  EXPECT_EQ(texts(splitter_.state()), (Pieces{"outer 1", "inner 0"}));
+}
+
+TEST_F(GroupsTest, GrowWhenTheCursorGoesFurtherUp) {
+  const std::string three = "\ra\n\rb\x1b[A\n\n\rc\x1b[2A";
+  pieces(splitter_, three + three);
+  EXPECT_EQ(pieces(splitter_, three), Pieces{});
+  EXPECT_EQ(texts(splitter_.state()), (Pieces{"a", "b", "c"}));
+}
+
+TEST_F(GroupsTest, GiveTheSameLinesForEveryChunking) {
+  const std::string text = nested_bars(0, 2) + nested_bars(1, 2) +
+                           "\n\x1b[32mgreen\x1b[0m\nlast\nend\n" + nested_bars(7, 1);
+  LineSplitter whole;
+  whole.set_groups(true);
+  const Pieces expected = pieces(whole, text);
+  EXPECT_EQ(expected.back(), "outer 7");
+  // ControlFilter leaves sequences whole.
+  for (std::size_t cut = 1; cut < text.size(); ++cut) {
+    const std::size_t escape = text.rfind('\x1b', cut - 1);
+    if (escape != std::string::npos && text.find_first_of("Am", escape) >= cut) continue;
+    LineSplitter splitter;
+    splitter.set_groups(true);
+    Pieces all = pieces(splitter, text.substr(0, cut));
+    for (std::string& piece : pieces(splitter, text.substr(cut))) all.push_back(std::move(piece));
+    EXPECT_EQ(all, expected) << "cut at " << cut;
+    EXPECT_EQ(splitter.state(), whole.state()) << "cut at " << cut;
+  }
+}
+
+TEST_F(GroupsTest, GiveOutNoRowThatWasShown) {
+  pieces(splitter_, nested_bars(0, 1) + nested_bars(1, 3));
+  EXPECT_EQ(texts(splitter_.take_new_state()), (Pieces{"outer 1", "inner 2"}));
+  pieces(splitter_, "\n\rinner 3\x1b[A");
+  EXPECT_EQ(texts(splitter_.take_new_state()), Pieces{"inner 3"});
+  EXPECT_EQ(pieces(splitter_, "\router 2"), Pieces{});
+  EXPECT_EQ(splitter_.finish()->text, "outer 2");
+  EXPECT_FALSE(splitter_.finish().has_value()) << "inner 3 stands there already";
+}
+
+TEST_F(GroupsTest, StayWithinTheirBounds) {
+  std::string deep = "x";
+  for (int row = 0; row < 1000; ++row) deep += "\x1b[A\rrow";
+  pieces(splitter_, deep);
+  EXPECT_LE(splitter_.state().size(), LineSplitter::kMaxRows);
+  pieces(splitter_, "\x1b[99999999999999999999A\r");
+  std::string given;
+  for (int row = 0; row < 4; ++row)
+    for (const std::string& piece : pieces(splitter_, std::string(kMax / 2, 'y') + "\n"))
+      given += piece;
+  std::size_t kept = 0;
+  for (const std::string_view row : splitter_.state()) kept += row.size();
+  EXPECT_LE(kept, kMax);
+  EXPECT_GE(given.size() + kept, 2 * kMax) << "what has no room is given out";
+}
+
+TEST_F(GroupsTest, FollowALineWhoseBeginningWasShown) {
+  pieces(splitter_, "begin");
+  EXPECT_EQ(splitter_.take_partial(), "begin");
+  EXPECT_EQ(pieces(splitter_, " end\x1b[A\rabove\n"), Pieces{"~ end"});
+  EXPECT_EQ(texts(splitter_.state()), Pieces{"above"});
+}
+
+TEST(LineSplitterTest, LeavesMovesOfTheCursorInPlaceUnlessTold) {
+  LineSplitter splitter;
+  EXPECT_EQ(pieces(splitter, "a\x1b[Ab\n"), Pieces{"a\x1b[Ab"});
+}
+
 }  // namespace
 }  // namespace ivy
