@@ -1,4 +1,5 @@
 // ivyctl status: one job, as its launcher describes it, or as it was when it ended.
+#include <algorithm>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -51,6 +52,26 @@ std::string ranks_text(const Described& described) {
   return text;
 }
 
+// "logs       /home/me/logs": a line for each of the value's. If the value is wider than the rest
+// of the terminal, and it would fit better there, it stands on lines of its own.
+std::string field_text(std::string_view name, std::string_view value, std::size_t columns) {
+  constexpr std::size_t kNameColumns = 11;
+  constexpr std::size_t kIndent = 2;
+  std::vector<std::string> lines;
+  for (std::string_view rest = value; !rest.empty();)
+    lines.push_back(table_cell(std::string(take_part(rest, '\n')), 200));
+  std::size_t widest = 0;
+  for (const std::string& line : lines) widest = std::max(widest, line.size());
+  const bool is_stacked = widest > columns - std::min(columns, kNameColumns);
+  std::string text(name);
+  if (!is_stacked) text.resize(kNameColumns, ' ');
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    if (is_stacked || i > 0) text += "\n" + std::string(is_stacked ? kIndent : kNameColumns, ' ');
+    text += lines[i];
+  }
+  return text;
+}
+
 // For people: what they ask first comes first.
 std::string status_text(const Described& described) {
   const ctl::JobDescription& job = described.job;
@@ -79,14 +100,9 @@ std::string status_text(const Described& described) {
       {"launcher", job.pid() == 0 || described.ended ? "" : "pid " + std::to_string(job.pid())},
       {"id", id}};
   std::string text;
-  for (const auto& [name, value] : lines) {
-    std::string_view rest = value;
-    for (std::string lead(name); !rest.empty(); lead.clear()) {
-      lead.resize(11, ' ');
-      text +=
-          (text.empty() ? "" : "\n") + lead + table_cell(std::string(take_part(rest, '\n')), 200);
-    }
-  }
+  const std::size_t columns = shown_columns().value_or(std::string::npos);
+  for (const auto& [name, value] : lines)
+    if (!value.empty()) text += (text.empty() ? "" : "\n") + field_text(name, value, columns);
   return text;
 }
 

@@ -1,10 +1,13 @@
 #include "launcher/ctl/ctl_table.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <ctime>
 #include <string_view>
 
+#include "launcher/screen/terminal.h"
 #include "proto/contract/text.h"
 #include "proto/os/clock.h"
 
@@ -32,6 +35,34 @@ std::string table_cell(const RemoteText& text, std::size_t columns) {
   std::replace(clean.begin(), clean.end(), '\n', ' ');
   if (clean.size() <= columns) return clean;
   return clean.substr(0, columns - 3) + "...";
+}
+
+std::optional<std::size_t> shown_columns() {
+  if (isatty(STDOUT_FILENO) == 0) return std::nullopt;
+  return static_cast<std::size_t>(std::max(terminal_columns(STDOUT_FILENO), 1));
+}
+
+void drop_columns(std::vector<TextRow>& lines, std::span<const std::string_view> dispensable,
+                  std::size_t columns) {
+  constexpr std::size_t kLeastOfLast = 16;
+  const auto width = [&] {
+    std::size_t sum = 0;
+    for (std::size_t cell = 0; cell < lines.front().size(); ++cell) {
+      std::size_t widest = 0;
+      for (const TextRow& line : lines) widest = std::max(widest, line[cell].size());
+      const bool is_last = cell + 1 == lines.front().size();
+      sum += is_last ? std::min(widest, kLeastOfLast) : widest + 2;
+    }
+    return sum;
+  };
+  for (const std::string_view name : dispensable) {
+    if (width() <= columns) return;
+    const TextRow& names = lines.front();
+    const auto found = std::find(names.begin(), names.end(), name);
+    if (found == names.end()) continue;
+    const auto cell = found - names.begin();
+    for (TextRow& line : lines) line.erase(line.begin() + cell);
+  }
 }
 
 void print_list(const TextRow& header, const std::vector<ListRow>& rows, bool as_json) {

@@ -149,25 +149,42 @@ std::string job_line(const ctl::RanksDescription& ranks) {
 }
 
 // The names of the columns in bold, ranks that have failed in red.
-std::string coloured(std::string_view plain, const RankTable& table) {
+std::string coloured(std::string_view plain, const RankTable& table, std::size_t lines) {
   std::string text;
   for (std::size_t line = 0; !plain.empty(); ++line) {
-    const char* colour = line == 0 ? "\x1b[1m" : table.failed[line - 1] ? "\x1b[31m" : nullptr;
+    const char* colour = line == 0                                ? "\x1b[1m"
+                         : line < lines && table.failed[line - 1] ? "\x1b[31m"
+                                                                  : nullptr;
     const std::string words(take_part(plain, '\n'));
     text += (colour == nullptr ? words : colour + words + "\x1b[0m") + "\n";
   }
   return text;
 }
 
+// Each line cut to the terminal's columns.
+std::string fitted(std::string_view text) {
+  const std::optional<std::size_t> columns = shown_columns();
+  if (!columns) return std::string(text);
+  std::string out;
+  while (!text.empty())
+    out += clip_to_columns(take_part(text, '\n'), static_cast<int>(*columns)) + "\n";
+  return out;
+}
+
 std::string table_text(const RankTable& table, std::size_t most, Colour colour = Colour::kOff) {
+  // In the order in which a narrow terminal does without them.
+  constexpr std::string_view kDispensable[] = {"PROCS",  "GPUMEM", "MEMORY", "PID",
+                                               "OUTPUT", "HOST",   "GPU%",   "CPU%"};
   const std::vector<ListRow>& rows = table.rows;
   std::vector<TextRow> lines{table.names};
   for (std::size_t i = 0; i < rows.size() && i < most; ++i) lines.push_back(rows[i].cells);
+  if (const std::optional<std::size_t> columns = shown_columns())
+    drop_columns(lines, kDispensable, *columns);
   std::string text = text_columns(lines, "");
-  if (colour != Colour::kOff) text = coloured(text, table);
   if (rows.size() > most)
     text += "and " + std::to_string(rows.size() - most) + " more (--ranks LIST chooses)\n";
-  return text;
+  text = fitted(text);
+  return colour == Colour::kOff ? text : coloured(text, table, lines.size());
 }
 
 std::size_t terminal_lines() {
@@ -238,7 +255,7 @@ int show_once(const FoundJob& job, const CtlOptions& options) {
   if (const Result<void> there = check_ranks(options.ranks, now->job().world_size()); !there.ok())
     return ctl_complain(there.error());
   if (!options.json) {
-    std::string text = job_line(*now) + table_text(table, table.rows.size());
+    std::string text = fitted(job_line(*now)) + table_text(table, table.rows.size());
     text.pop_back();  // ctl_print() ends the last line.
     return ctl_print(text);
   }
@@ -268,7 +285,7 @@ int show_always(const FoundJob& job, const CtlOptions& options) {
       return 0;
     }
     const std::size_t lines = std::max(terminal_lines(), kOtherLines + 1) - kOtherLines;
-    const std::string text = "\x1b[H\x1b[J" + job_line(*now) +
+    const std::string text = "\x1b[H\x1b[J" + fitted(job_line(*now)) +
                              table_text(rank_table(before, *now, options), lines, colour);
     if (std::fputs(text.c_str(), stdout) < 0 || std::fflush(stdout) != 0) return kCtlFailed;
     before = std::move(now).value();

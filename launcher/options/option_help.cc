@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <utility>
 
 #include "launcher/options/option_table.h"
 #include "launcher/options/option_values.h"
@@ -102,17 +103,23 @@ CommandPage ivyrun_page() {
 }
 
 std::string short_help() {
-  return "ivyrun runs one process per GPU on every host and reports the first failure.\n"
-         "\n"
-         "usage: ivyrun [flags] program [arguments]\n"
-         "  ivyrun -n 4 train.py --lr 3e-4\n"
-         "  ivyrun -H 'node[01-04]' --nproc_per_node 8 train.py\n"
-         "\n"
-         "  -H LIST    hosts in rank order: node01,node02 or node01:8,node02:8\n"
-         "  -n N       number of workers in total; --nproc-per-node N: on each host\n"
-         "  -x K=V     set a variable for the workers; -m: the program is a module\n"
-         "  --dry-run  connect, check and print the plan; --log-dir DIR keeps output\n"
-         "  --help     common flags; --help all: every flag\n";
+  constexpr std::pair<std::string_view, std::string_view> kFlags[] = {
+      {"-H LIST", "hosts in rank order: node01,node02 or node01:8,node02:8"},
+      {"-n N", "number of workers in total; --nproc-per-node N: on each host"},
+      {"-x K=V", "set a variable for the workers; -m: the program is a module"},
+      {"--dry-run", "connect, check and print the plan; --log-dir DIR keeps output"},
+      {"--help", "common flags; --help all: every flag"}};
+  constexpr std::size_t kFlagColumn = 13;
+  const std::size_t width = help_width();
+  std::string text =
+      entry_text("", "ivyrun runs one process per GPU on every host and reports the first failure.",
+                 0, width) +
+      "\nusage: ivyrun [flags] program [arguments]\n"
+      "  ivyrun -n 4 train.py --lr 3e-4\n"
+      "  ivyrun -H 'node[01-04]' --nproc_per_node 8 train.py\n\n";
+  for (const auto& [typed, what] : kFlags)
+    text += entry_text("  " + std::string(typed), what, kFlagColumn, width);
+  return text;
 }
 
 Result<std::string> help_about(const std::string& topic) {

@@ -10,16 +10,19 @@
 #include "proto/contract/text.h"
 
 namespace ivy {
-namespace {
 
-// What is typed, then from `column` on what it does, wrapped at `width`. The text starts on its own
-// line if what is typed is too long.
 std::string entry_text(std::string typed, std::string_view text, std::size_t column,
                        std::size_t width) {
   std::string out;
   std::string line = std::move(typed);
   if (!line.empty() && line.size() + 2 > column) {
-    out = line + "\n";
+    // A list of words goes on below.
+    for (std::size_t cut = 0; line.size() > width; line = "        " + line.substr(cut + 1)) {
+      cut = line.rfind('|', width - 1);
+      if (cut == std::string::npos) break;
+      out += line.substr(0, cut + 1) + "\n";
+    }
+    out += line + "\n";
     line.clear();
   }
   line.resize(column, ' ');
@@ -33,6 +36,8 @@ std::string entry_text(std::string typed, std::string_view text, std::size_t col
   }
   return out + line + "\n";
 }
+
+namespace {
 
 constexpr std::size_t kNarrowest = 40;
 constexpr std::size_t kWidest = 100;
@@ -129,8 +134,10 @@ std::string help_text(const CommandPage& page, HelpLength length) {
 }
 
 std::string verb_help(const CommandPage& page, const PageVerb& verb) {
-  std::string text =
-      "usage: " + page.name + " " + verb.usage + "\n\n" + entry_text("", verb.text, 0, page.width);
+  constexpr std::string_view kLead = "usage: ";
+  std::string text = entry_text("", page.name + " " + verb.usage, kLead.size(), page.width);
+  text.replace(0, kLead.size(), kLead);
+  text += "\n" + entry_text("", verb.text, 0, page.width);
   if (!verb.options.empty()) text += "\n";
   for (const PageOption& option : verb.options) text += option_help(page, option, option.text);
   if (!verb.more.empty()) text += "\n" + wrapped(page, verb.more);

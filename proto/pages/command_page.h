@@ -53,6 +53,10 @@ struct CommandPage {
 
 // The width of the terminal on standard output, at most 100; kHelpWidth if it is not a terminal.
 std::size_t help_width();
+// What is typed, then from `column` on what it does, wrapped at `width`. The text starts on its own
+// line if what is typed is too long.
+std::string entry_text(std::string typed, std::string_view text, std::size_t column,
+                       std::size_t width);
 
 // Everything, or the daily options alone.
 enum class HelpLength { kDaily, kAll };

@@ -243,6 +243,99 @@ def test_top_says_what_each_rank_does(local):
         run.finish()
 
 
+def message_of_two_ranks(job, state=b"exit 3"):
+    """What a launcher says of two ranks; of rank 1 the state that is given."""
+    description = field(1, job.encode()) + field(2, os.getpid()) + field(3, b"running") + field(5, 2) + field(6, 1)
+    description += field(10, b"/home/somebody/a/long/path/of/a/project") + field(9, b"train.py") + field(9, b"--lr=3e-4" * 9)
+    rows = [field(1, rank) + field(2, b"node%02d" % rank) + field(3, 4000 + rank) + field(4, state if rank else b"running") +
+            field(5, 1) + field(8, 3 << 30) + field(9, 4) + field(10, 1) + field(11, b'all_reduce #812 of "world" for 3.2 s')
+            for rank in range(2)]
+    return field(1, 1) + field(61, field(1, description) + b"".join(field(2, row) for row in rows)), description
+
+
+def picture(local, *words, columns=80, env=None):
+    """What a terminal of that many columns shows until the cursor goes home again, line by line."""
+    with local.on_terminal(IVYCTL, *words, size=(24, columns), env=env) as run:
+        run.wait_for(rb"(?s)RANK.*\x1b\[H")
+        run.type(b"q")
+        done = run.finish()
+    assert done.code == 0, done
+    return done.out.decode().split("\x1b[H\x1b[J")[1].replace("\r", "").splitlines()
+
+
+@pytest.mark.parametrize("columns", [40, 60, 80])
+def test_top_fits_the_terminal(local, columns):
+    job = os.urandom(16).hex()
+    with launcher_that_says(job, message_of_two_ranks(job)[0]):
+        lines = picture(local, "top", job, columns=columns, env={"NO_COLOR": "1"})
+    assert len(lines) == 4 and all(len(line) <= columns for line in lines), lines
+    names = lines[1].split()
+    assert names[0] == "RANK" and "STATE" in names and names[-1] == "IN", lines
+    assert "all_reduce #8" in lines[2] and "exit 3" in lines[3], lines
+    assert ("PID" in names) == (columns == 80) and ("OUTPUT" in names) == (columns > 40), lines
+
+
+@pytest.mark.parametrize("env", [{}, {"NO_COLOR": "1"}, {"TERM": "dumb"}], ids=["colour", "no-color", "dumb"])
+def test_top_colours_the_names_and_failed_ranks(local, env):
+    job = os.urandom(16).hex()
+    with launcher_that_says(job, message_of_two_ranks(job)[0]):
+        lines = picture(local, "top", job, env=env)
+    if env:
+        assert not any("\x1b" in line for line in lines), lines
+        return
+    assert lines[1].startswith("\x1b[1mRANK") and lines[1].endswith("\x1b[0m"), lines
+    assert "\x1b" not in lines[2], lines
+    assert lines[3].startswith("\x1b[31m1 ") and lines[3].endswith("\x1b[0m"), lines
+
+
+def test_top_leaves_ranks_that_ended_well_without_colour(local):
+    job = os.urandom(16).hex()
+    with launcher_that_says(job, message_of_two_ranks(job, b"exit 0")[0]):
+        assert not any("\x1b" in line for line in picture(local, "top", job)[2:])
+
+
+def test_top_shows_where_silent_python_ranks_are(local):
+    local.file("silent.py", "import os, sys, time\n\ndef waits_here():\n"
+                            "    while True:\n        time.sleep(0.3)\n"
+                            "        if len(sys.argv) > 1 and os.environ['RANK'] == '1':\n"
+                            "            print('alive', flush=True)\n\nwaits_here()\n")
+    silent = ("--name", "silent", "-n", "2", "--python", "/usr/bin/python3", "silent.py")
+    with local.start(*silent), local.start(*silent[:1], "alive", *silent[2:], "alive") as alive:
+        alive.wait_for("alive")
+        place = r"running .* \S*waits_here\S* .*silent.py"
+
+        def shown():
+            return local.run_program(IVYCTL, "top", "silent", "--once").out_lines[2:]
+        wait_until(lambda: len([line for line in shown() if re.search(place, line)]) == 2, 20, "where the ranks are")
+        # A rank that prints proves that the job goes on: nobody is interrupted to be asked.
+        lines = local.run_program(IVYCTL, "top", "alive", "--once").out_lines[2:]
+        assert len(lines) == 2 and all(line.split()[-1] == "-" for line in lines), lines
+
+
+def test_status_fits_a_narrow_terminal(local):
+    with local.start("--name", "narrow", "-n", "1", "sh", "-c", "echo ready; exec sleep 600", "x", "y " * 20) as run:
+        run.wait_for("ready")
+        wait_until(lambda: local.run_program(IVYCTL, "status", "narrow").code == 0, 10, "the job is found")
+        with local.on_terminal(IVYCTL, "status", "narrow", size=(24, 40)) as asked:
+            narrow = asked.finish().out.decode().replace("\r", "").splitlines()
+        wide = local.run_program(IVYCTL, "status", "narrow").out_lines
+        run.signal(15)
+        run.finish()
+    assert re.match(r"command    sh -c echo ready", next(line for line in wide if line.startswith("command"))), wide
+    at = narrow.index("command")
+    assert narrow[at + 1].startswith("  sh -c echo ready"), narrow
+    assert any(re.fullmatch("state      running", line) for line in narrow), narrow
+
+
+def test_help_fits_a_narrow_terminal(local):
+    for words in ([local.ivyrun()], [local.ivyrun(), "--help"], [IVYCTL], [IVYCTL, "top", "--help"]):
+        with local.on_terminal(*words, size=(24, 40)) as run:
+            lines = run.finish().out.decode().replace("\r", "").splitlines()
+        # What is to be typed stays whole, so that it can be copied.
+        wide = [line for line in lines if len(line) > 40 and not re.match("(usage:)?  ?(ivyrun|ivyctl) ", line)]
+        assert len(lines) > 10 and not wide, wide
+
+
 def examined(local, *words):
     done = local.run_program(IVYCTL, "doctor", "--json", *words)
     return done, json.loads(done.out)

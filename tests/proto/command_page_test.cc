@@ -53,6 +53,7 @@ TEST(CommandPage, HelpFitsTheWidth) {
   narrow.width = 40;
   narrow.description = "A description that is longer than forty columns and is wrapped.";
   narrow.sections[0].options[0].text = "a text that does not fit into the rest of one line";
+  narrow.sections[0].options[1].value = "auto|none|first|second|third|fourth|fifth|sixth|FILE";
   std::string text = help_text(narrow, HelpLength::kAll);
   while (!text.empty()) {
     const std::string line = text.substr(0, text.find('\n'));
