@@ -62,6 +62,12 @@ int ctl_attach(const CtlOptions& options) {
       return 130;
     case FollowEnd::kOutputClosed:
       return kExitOutputClosed;
+    case FollowEnd::kNoAnswer:
+      return ctl_complain(
+          {Code::kDeadlineExceeded, followed->trouble,
+           "attach again once it runs (kill -CONT, if it was stopped); its hosts end "
+           "the job with its lease"},
+          kExitHostLost);
     case FollowEnd::kShown:
     case FollowEnd::kNoFiles:
     case FollowEnd::kLauncherLost:

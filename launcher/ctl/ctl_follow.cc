@@ -16,6 +16,7 @@
 #include "launcher/ctl/ctl_options.h"
 #include "launcher/job/log_reader.h"
 #include "launcher/screen/output.h"
+#include "proto/os/clock.h"
 
 namespace ivy {
 namespace {
@@ -28,6 +29,13 @@ constexpr std::chrono::milliseconds kLook{100};
 constexpr std::size_t kMostAheadBytes = 1u << 20;
 // After an interrupt, output that cannot be shown within this time is dropped.
 constexpr std::chrono::milliseconds kInterruptPatience{100};
+// A launcher that has sent nothing for kQuiet is asked whether it lives. An answer that is late is
+// reported after kFirstReport and each further kReports; after kSilenceLimit the launcher is given
+// up, as it does not act on its job either.
+constexpr std::chrono::seconds kQuiet{1};
+constexpr std::chrono::seconds kFirstReport{4};
+constexpr std::chrono::seconds kReports{15};
+constexpr std::chrono::seconds kSilenceLimit{60};
 
 std::vector<RankPlace> places_of(const ctl::JobDescription& job, const ShowRanks& wanted) {
   std::vector<RankPlace> places;
@@ -66,6 +74,9 @@ class Follower {
   void conversation_over(FollowEnd how);
   void finish_when_read();
   void stop(FollowEnd how);
+  void watch_launcher();
+  void ask_for_life();
+  void check_silence();
 
   FollowRequest request_;
   boost::asio::io_context loop_{1};
@@ -74,6 +85,11 @@ class Follower {
   CtlDecoder decoder_{kMaxCtlReplyBytes};
   boost::asio::signal_set signals_{loop_, SIGINT, SIGTERM, SIGHUP};
   boost::asio::steady_timer look_timer_{loop_};
+  boost::asio::steady_timer life_timer_{loop_};
+  stream_descriptor life_{loop_};  // Open while an answer is awaited.
+  std::int64_t heard_at_ns_ = 0;   // When the launcher was heard last,
+  std::int64_t asked_at_ns_ = 0;   // was asked for a sign of life,
+  std::int64_t reported_ns_ = 0;   // and how long its silence was when that was last said.
   std::unique_ptr<Output> output_;
   std::optional<LogReader> files_;
   // The attempt that follows, until the files of this one have been read to their end; what the
@@ -135,6 +151,8 @@ Followed Follower::run() {
     take_replies();
     wait_readable();
   });
+  heard_at_ns_ = monotonic_ns();
+  watch_launcher();
   loop_.run();
   return std::move(followed_);
 }
@@ -209,6 +227,7 @@ void Follower::read_socket() {
   const ssize_t count = ::read(socket_.native_handle(), buffer.data(), buffer.size());
   if (count == 0 || (count < 0 && errno != EAGAIN && errno != EINTR))
     return conversation_over(FollowEnd::kLauncherLost);
+  if (count > 0) heard_at_ns_ = monotonic_ns();
   if (count > 0) decoder_.feed(std::string_view(buffer.data(), static_cast<std::size_t>(count)));
   take_replies();
   wait_readable();
@@ -267,6 +286,55 @@ void Follower::conversation_over(FollowEnd how) {
   look_at_files();
 }
 
+void Follower::watch_launcher() {
+  if (!is_live()) return;
+  life_timer_.expires_after(kQuiet);
+  life_timer_.async_wait([this](const boost::system::error_code& error) {
+    if (error || is_stopping_ || !is_live()) return;
+    if (life_.is_open())
+      check_silence();
+    else if (monotonic_ns() - heard_at_ns_ >= std::chrono::nanoseconds(kQuiet).count())
+      ask_for_life();
+    watch_launcher();
+  });
+}
+
+// On a connection of its own: the one that follows says nothing while the ranks print nothing.
+void Follower::ask_for_life() {
+  ctl::Request request;
+  request.mutable_describe();
+  Result<CtlConnection> asked = CtlConnection::ask(request_.place, request);
+  if (!asked.ok()) return;  // Its end shows on the other connection.
+  asked_at_ns_ = monotonic_ns();
+  life_.assign(asked->release());
+  life_.async_wait(stream_descriptor::wait_read, [this](const boost::system::error_code& error) {
+    if (error) return;
+    boost::system::error_code ignored;
+    life_.close(ignored);
+    heard_at_ns_ = monotonic_ns();
+    if (std::exchange(reported_ns_, 0) != 0)
+      output_->say("ivyctl: the job's ivyrun answers again\n");
+  });
+}
+
+void Follower::check_silence() {
+  const std::int64_t silent_ns = monotonic_ns() - asked_at_ns_;
+  const auto seconds = std::to_string(silent_ns / 1'000'000'000);
+  const std::string what = "the job's ivyrun (pid " + std::to_string(request_.job.pid()) +
+                           ") has not answered for " + seconds + " s";
+  if (silent_ns >= std::chrono::nanoseconds(kSilenceLimit).count()) {
+    followed_.trouble = what;
+    return conversation_over(FollowEnd::kNoAnswer);
+  }
+  const std::int64_t due_ns = reported_ns_ == 0
+                                  ? std::chrono::nanoseconds(kFirstReport).count()
+                                  : reported_ns_ + std::chrono::nanoseconds(kReports).count();
+  if (silent_ns < due_ns) return;
+  reported_ns_ = silent_ns;
+  output_->say("ivyctl: " + what + "; is it stopped? (ps -o pid,stat,args -p " +
+               std::to_string(request_.job.pid()) + ")\n");
+}
+
 void Follower::finish_when_read() {
   if (is_over_) stop(followed_.how);
 }
@@ -283,7 +351,9 @@ void Follower::stop(FollowEnd how) {
     followed_.trouble = files_->trouble();
   }
   look_timer_.cancel();
+  life_timer_.cancel();
   boost::system::error_code ignored;
+  life_.close(ignored);
   socket_.close(ignored);
   if (how == FollowEnd::kInterrupted || how == FollowEnd::kOutputClosed)
     output_->limit_finish(kInterruptPatience);
@@ -297,6 +367,7 @@ Result<FollowRequest> begin_to_follow(const CtlOptions& options, const JobPlace&
   FollowRequest follow;
   follow.shows_messages = shows_messages;
   follow.options = &options;
+  follow.place = place;
   follow.job = IVY_TRY(describe_job(place));
   ctl::Request request;
   // What is in files need not travel twice.

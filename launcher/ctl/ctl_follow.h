@@ -12,6 +12,7 @@ namespace ivy {
 struct FollowRequest {
   const CtlOptions* options = nullptr;
   ctl::JobDescription job;
+  JobPlace place;  // For questions beside the connection.
   // Follow has been asked for on it and the description has been received. Without it only what the
   // files hold now is shown.
   std::optional<CtlConnection> connection;
@@ -23,6 +24,7 @@ enum class FollowEnd {
   kShown,         // Everything in the files has been shown.
   kJobEnded,      // Followed::end has the verdict.
   kLauncherLost,  // The connection ended without a word.
+  kNoAnswer,      // The launcher has not answered for long; Followed::trouble has the reason.
   kInterrupted,   // Ctrl-C or TERM to us.
   kOutputClosed,  // Our output has no reader any more.
   kNoFiles,       // Followed::trouble has the reason.

@@ -79,6 +79,7 @@ int ctl_logs(const CtlOptions& options) {
     case FollowEnd::kOutputClosed:
       return kExitOutputClosed;
     case FollowEnd::kNoFiles:
+    case FollowEnd::kNoAnswer:
       return ctl_complain({Code::kUnavailable, followed->trouble, {}});
     case FollowEnd::kLauncherLost:
       return ctl_complain({Code::kUnavailable, "the job's ivyrun closed the connection", {}});

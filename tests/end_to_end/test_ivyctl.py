@@ -520,6 +520,56 @@ def test_a_job_without_a_launcher_can_be_read_and_stopped(local, ctl):
     assert not workers_of(local)
 
 
+@pytest.mark.parametrize("words", [("attach",), ("logs", "-f")], ids=["attach", "logs"])
+def test_following_a_job_names_an_ivyrun_that_stands_still(local, ctl, words):
+    job, _ = detach(local, "--lease", "120", "-n", "1", "sh", "-c", "echo ready; sleep 600")
+    pid = ctl.job()["pid"]
+    with ctl.start(*words, job) as following:
+        following.wait_for("ready")
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            following.wait_for(rf"ivyctl: the job's ivyrun \(pid {pid}\) has not answered for [4-9] s; is it stopped\?")
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        following.wait_for("ivyctl: the job's ivyrun answers again")
+        following.process.send_signal(signal.SIGINT)
+        done = following.finish()
+    assert done.code == 130, done
+    assert ctl.run("stop", job, "--now").code == 0
+
+
+@pytest.mark.long
+def test_attach_gives_up_an_ivyrun_that_stands_still(local, ctl):
+    job, _ = detach(local, "--lease", "300", "-n", "1", "sh", "-c", "echo ready; sleep 600")
+    pid = ctl.job()["pid"]
+    with ctl.start("attach", job) as following:
+        following.wait_for("ready")
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            done = following.finish(100)
+        finally:
+            os.kill(pid, signal.SIGCONT)
+    assert done.code == 121 and "has not answered for 60 s" in done.err_text, done
+    assert ctl.run("stop", job, "--now").code == 0
+
+
+def test_a_job_does_not_wait_for_a_follower_that_stands_still(local, ctl):
+    with local.start("-n", "1", "sh", "-c", "echo ready; while [ ! -e go ]; do sleep 0.05; done; seq 1 2000000") as run:
+        run.wait_for("ready")
+        with ctl.start("attach", ctl.job()["job"]) as following:
+            following.wait_for("what comes now")
+            os.kill(following.process.pid, signal.SIGSTOP)
+            try:
+                local.file("go")
+                done = run.finish()
+            finally:
+                os.kill(following.process.pid, signal.SIGCONT)
+            # The verdict may be lost to it as well; it ends and says so.
+            late = following.finish()
+    assert done.code == 0 and done.out.endswith(b"2000000\n"), done.code
+    assert late.code == 0 or (late.code == 121 and "closed the connection" in late.err_text), late
+
+
 def without_a_launcher(local, ctl):
     """A job of which the launcher has left nothing, as where it ran on another host; (id, its keepers' pids)."""
     job, _ = detach(local, "--lease", "60", "-n", "1", *COUNTING)
