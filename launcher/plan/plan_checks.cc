@@ -194,7 +194,9 @@ void check_script(PlanContext& context) {
                  name.substr(name.rfind('/') + 1) + " differs on " + fold_host_names(others),
                  context.facts(context.plan.hosts.front()).program_path(),
                  {"its content is not that of " + fold_host_names(hashes.at(right)),
-                  "copy the same file to every host, or use a shared directory"});
+                  "copy the same file to every host, or use a shared directory\n"
+                  "if it was saved just now: a network file system may show the old one for a "
+                  "minute"});
 }
 
 void check_arguments(PlanContext& context) {

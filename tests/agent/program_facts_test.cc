@@ -7,8 +7,10 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 
 #include "agent/node/facts/elf_libraries.h"
 #include "agent/node/facts/mpi_file.h"
@@ -242,6 +244,68 @@ TEST_F(ProgramFactsTest, NamesAMissingWorkingDirectory) {
   request.program = "/bin/sh";
   request.working_directory = root_ + "/missing";
   EXPECT_NE(check_program(request).working_directory_error.find("/missing"), std::string::npos);
+}
+
+// A file system that shows new files late, as NFS does: they appear while they are looked for.
+class LateFilesTest : public ProgramFactsTest {
+ protected:
+  ProgramFacts check_late(const std::string& program, const std::string& folder,
+                          std::function<void(const std::string&)> awaits) {
+    ProgramRequest request;
+    request.program = program;
+    request.interpreters = interpreters_;
+    request.search_path = root_ + "/bin";
+    request.working_directory = root_ + folder;
+    request.second_looks = std::chrono::milliseconds(1'000);
+    request.awaits = [this, awaits = std::move(awaits)](const std::string& path) {
+      awaited_.push_back(path);
+      if (awaits) awaits(path);
+    };
+    request.is_on_network = [this](const std::string& path) {
+      return is_network_ && path.starts_with(root_);
+    };
+    return check_program(request);
+  }
+  bool is_network_ = true;
+  std::vector<std::string> awaited_;
+};
+
+TEST_F(LateFilesTest, FindsAScriptThatAppearsWhileItIsLookedFor) {
+  const ProgramFacts facts =
+      check_late("train.py", "", [this](const std::string&) { write("train.py", "abc"); });
+  EXPECT_EQ(facts.error, "");
+  EXPECT_EQ(facts.sha256.size(), 64u);
+  EXPECT_EQ(awaited_, std::vector<std::string>{root_ + "/train.py"});
+}
+
+TEST_F(LateFilesTest, FindsAProgramAndAWorkingDirectoryThatAppear) {
+  const ProgramFacts facts = check_late("./run", "/new/work", [this](const std::string&) {
+    write("new/work/run", "#!/bin/sh\n", 0755);
+  });
+  EXPECT_EQ(facts.working_directory_error, "");
+  EXPECT_EQ(facts.error, "");
+  EXPECT_EQ(awaited_, std::vector<std::string>{root_ + "/new/work"});
+}
+
+TEST_F(LateFilesTest, SaysThatAMissingScriptWasLookedForAgain) {
+  const ProgramFacts facts = check_late("train.py", "", nullptr);
+  EXPECT_EQ(facts.error_number, ENOENT);
+  EXPECT_NE(facts.error.find("No such file or directory (looked for again for 1 s: a network file"),
+            std::string::npos)
+      << facts.error;
+}
+
+TEST_F(LateFilesTest, LooksOnceOnALocalFileSystem) {
+  is_network_ = false;
+  const ProgramFacts facts = check_late("train.py", "", nullptr);
+  EXPECT_EQ(facts.error_number, ENOENT);
+  EXPECT_EQ(awaited_, std::vector<std::string>{});
+  EXPECT_EQ(facts.error.find("again"), std::string::npos);
+}
+
+TEST(NetworkFileSystem, IsNotProcOrARemovedFolder) {
+  EXPECT_FALSE(is_on_network_file_system("/proc"));
+  EXPECT_FALSE(is_on_network_file_system("/nonexistent"));
 }
 
 TEST_F(ProgramFactsTest, ReadsThePythonVersionWithoutRunningIt) {

@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <openssl/sha.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -23,6 +24,8 @@
 #include <memory>
 #include <optional>
 #include <string_view>
+#include <thread>
+#include <utility>
 
 #include "agent/node/facts/elf_libraries.h"
 #include "agent/node/spawn/spawn.h"
@@ -331,24 +334,34 @@ std::string version_in_environment(const std::string& directory) {
   return {};
 }
 
-}  // namespace
-
-std::string python_version(const std::string& interpreter) {
-  const std::size_t bin = interpreter.rfind('/');
-  if (bin != std::string::npos && bin > 0) {
-    const std::size_t top = interpreter.rfind('/', bin - 1);
-    if (top != std::string::npos) {
-      std::string version = version_in_environment(interpreter.substr(0, top));
-      if (!version.empty()) return version;
-    }
-  }
-  char resolved[PATH_MAX];
-  if (realpath(interpreter.c_str(), resolved) == nullptr) return {};
-  const std::string_view path(resolved);
-  return version_in_name(path.substr(path.rfind('/') + 1));
+std::string folder_of(const std::string& path) {
+  const std::size_t slash = path.find_last_not_of('/') == std::string::npos
+                                ? 0
+                                : path.rfind('/', path.find_last_not_of('/'));
+  return slash == 0 || slash == std::string::npos ? "/" : path.substr(0, slash);
 }
 
-ProgramFacts check_program(const ProgramRequest& request) {
+// The nearest folder above this path that is there.
+std::string existing_folder(const std::string& path) {
+  std::string folder = folder_of(path);
+  while (folder != "/" && access(folder.c_str(), F_OK) != 0) folder = folder_of(folder);
+  return folder;
+}
+
+// Reading a folder makes a network file system ask its server what is in it now.
+void list_folder(const std::string& path) {
+  const OpenDirectory directory(opendir(path.c_str()));
+  if (directory) readdir(directory.get());
+}
+
+// What is missing: the working directory, a script, or a program given by its path; else empty.
+std::string missing_path(const ProgramRequest& request, const ProgramFacts& facts) {
+  if (access(request.working_directory.c_str(), F_OK) != 0 && errno == ENOENT)
+    return request.working_directory;
+  return facts.error_number == ENOENT ? facts.path : "";
+}
+
+ProgramFacts look_at_program(const ProgramRequest& request) {
   ProgramFacts facts;
   facts.search_path = request.search_path;
   if (facts.search_path.empty()) {
@@ -367,6 +380,61 @@ ProgramFacts check_program(const ProgramRequest& request) {
   } else {
     check_executable(request, facts);
   }
+  return facts;
+}
+
+}  // namespace
+
+bool is_on_network_file_system(const std::string& path) {
+  // NFS, SMB, CIFS, Lustre, GPFS, BeeGFS, FUSE (as sshfs and many a cluster's), Ceph, AFS,
+  // OrangeFS, 9p.
+  constexpr std::array<std::uint32_t, 12> kNetworks = {
+      0x6969,     0x517b,     0xff534d42, 0xfe534d42, 0x0bd00bd0, 0x47504653,
+      0x19830326, 0x65735546, 0x00c36400, 0x5346414f, 0x20030528, 0x01021997};
+  struct statfs info {};
+  if (statfs(path.c_str(), &info) != 0) return false;
+  return std::find(kNetworks.begin(), kNetworks.end(), static_cast<std::uint32_t>(info.f_type)) !=
+         kNetworks.end();
+}
+
+std::string python_version(const std::string& interpreter) {
+  const std::size_t bin = interpreter.rfind('/');
+  if (bin != std::string::npos && bin > 0) {
+    const std::size_t top = interpreter.rfind('/', bin - 1);
+    if (top != std::string::npos) {
+      std::string version = version_in_environment(interpreter.substr(0, top));
+      if (!version.empty()) return version;
+    }
+  }
+  char resolved[PATH_MAX];
+  if (realpath(interpreter.c_str(), resolved) == nullptr) return {};
+  const std::string_view path(resolved);
+  return version_in_name(path.substr(path.rfind('/') + 1));
+}
+
+ProgramFacts check_program(const ProgramRequest& request) {
+  constexpr std::chrono::milliseconds kPause{250};
+  using Clock = std::chrono::steady_clock;
+  const std::string folder =
+      existing_folder(absolute_path(request.program, request.working_directory));
+  if (request.second_looks.count() > 0 && request.is_on_network(folder)) list_folder(folder);
+  ProgramFacts facts = look_at_program(request);
+  const Clock::time_point until = Clock::now() + request.second_looks;
+  bool has_waited = false;
+  for (std::string missing; Clock::now() < until; facts = look_at_program(request)) {
+    missing = missing_path(request, facts);
+    if (missing.empty() || !request.is_on_network(existing_folder(missing))) return facts;
+    if (!std::exchange(has_waited, true) && request.awaits) request.awaits(missing);
+    std::this_thread::sleep_for(kPause);
+    list_folder(existing_folder(missing));
+  }
+  if (!has_waited || missing_path(request, facts).empty()) return facts;
+  const std::string waited = " (looked for again for " +
+                             std::to_string(request.second_looks.count() / 1000) +
+                             " s: a network file system may show new files late)";
+  for (std::string* error : {&facts.working_directory_error, &facts.error})
+    // Advice ends with the words to write.
+    if (error->ends_with(errno_text(ENOENT))) *error += waited;
   return facts;
 }
 

@@ -4,7 +4,9 @@
 #pragma once
 
 #include <cerrno>
+#include <chrono>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -12,12 +14,22 @@
 
 namespace ivy {
 
+// NFS, Lustre and their like remember for a while that a name was not there, and which file it
+// meant: what another host has just saved may be missing, or old. False if that cannot be found
+// out.
+bool is_on_network_file_system(const std::string& path);
+
 struct ProgramRequest {
   std::string program;
   ProgramForm form = PROGRAM_AUTO;
   std::vector<std::string> interpreters;  // Candidates, in the order in which they are tried.
   std::string search_path;                // Empty: this process's own PATH.
   std::string working_directory;          // It is an absolute path.
+  // How long a missing script, program or working directory is looked for again if its folder is on
+  // a network file system, and who is told that it is awaited.
+  std::chrono::milliseconds second_looks{0};
+  std::function<void(const std::string& path)> awaits = nullptr;
+  std::function<bool(const std::string& path)> is_on_network = is_on_network_file_system;
 };
 
 // The error_number of a program that begins with "#!" and the name of an interpreter that does not
@@ -42,6 +54,7 @@ struct ProgramFacts {
   std::string search_path;
 };
 
+// Thread: one that may wait.
 ProgramFacts check_program(const ProgramRequest& request);
 
 // Finds the version of a Python interpreter without running it: from pyvenv.cfg of its virtual

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <utility>
 
 #include "agent/node/facts/host_facts.h"
@@ -16,8 +17,17 @@
 namespace ivy {
 namespace {
 
-void add_program(const Hello& hello, HostFacts& facts) {
+// Covers what NFS clients remember of a folder that changes (acdirmin is 30 s, but its listing asks
+// the server); a user who has mistyped a name waits as long.
+constexpr std::chrono::milliseconds kSecondLooks{6'000};
+
+void add_program(const Hello& hello, const BlockingPool::Label& label, HostFacts& facts) {
   ProgramRequest request;
+  // What is missing on the launcher's own host, which has no lease, is missing.
+  if (hello.lease_ms() > 0) request.second_looks = kSecondLooks;
+  request.awaits = [&label](const std::string& path) {
+    label.set(path + " to appear on its network file system");
+  };
   request.program = hello.program();
   request.form = hello.program_form();
   request.interpreters.assign(hello.interpreters().begin(), hello.interpreters().end());
@@ -97,9 +107,9 @@ Result<void> write_token_file(const std::string& path, const std::string& token)
   return error;
 }
 
-HostFacts look_at_host(const Hello& hello) {
+HostFacts look_at_host(const Hello& hello, const BlockingPool::Label& label) {
   HostFacts facts = collect_host_facts();
-  add_program(hello, facts);
+  add_program(hello, label, facts);
   if (hello.examine()) examine_host(hello, facts);
   return facts;
 }

@@ -10,6 +10,7 @@
 #include "agent/node/spawn/job_directory.h"
 #include "agent/node/spawn/reserved_port.h"
 #include "proto/contract/status.h"
+#include "proto/os/blocking.h"
 #include "proto/wire/job.pb.h"
 
 namespace ivy {
@@ -27,8 +28,9 @@ struct JobPorts {
 };
 
 // Reads files of the user and of the host, whose file systems may not answer: for a pool thread.
-// Takes well under a millisecond beside hashing the script.
-HostFacts look_at_host(const Hello& hello);
+// Takes well under a millisecond beside hashing the script, but on a host other than the launcher's
+// waits some seconds for a script that a network file system does not show yet.
+HostFacts look_at_host(const Hello& hello, const BlockingPool::Label& label);
 
 // Reserves in `ports` what was asked for; ports that it already holds are answered again. Thread:
 // the loop's.

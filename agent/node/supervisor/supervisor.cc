@@ -429,7 +429,7 @@ Result<void> Supervisor::on_hello(const Hello& hello) {
       "the file system of " + hello.working_directory(), BlockingPool::kNoDeadline,
       [hello,
        programs = start_.program_directory](const BlockingPool::Label& label) -> Result<Found> {
-        Found found{look_at_host(hello), {}};
+        Found found{look_at_host(hello, label), {}};
         label.set("the file system of " + programs);
         found.own_files = HostWorkers::find_own_files(programs);
         return found;
