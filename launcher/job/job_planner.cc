@@ -86,6 +86,7 @@ Result<EnvironmentInputs> JobPlanner::inputs(const std::vector<HostAnswer>& answ
   if (!from_files_)
     from_files_ = IVY_TRY(read_env_files(job_.options.env_files, job_.request.caller));
   inputs.from_files = *from_files_;
+  inputs.shared_machines = shared_machines(job_.plan, answers);
   for (const PlannedHost& planned : job_.plan.hosts)
     inputs.interfaces.push_back(job_.hosts[planned.host_index].interface);
   return inputs;

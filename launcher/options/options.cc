@@ -522,6 +522,11 @@ void note_odd_commands(Options& options) {
       options.notes.push_back(name +
                               " is a launcher itself: every worker runs one of its own; "
                               "give ivyrun the script instead");
+  if (name == "uv" && options.command.size() > 1 && options.command[1] == "run" &&
+      options.num_proc != 1)
+    options.notes.push_back(
+        "every worker runs uv, and all check the same environment at once; `uv run ivyrun [flags] "
+        "PROGRAM` checks it once");
   for (auto word = options.command.begin() + 1; word != options.command.end(); ++word) {
     const std::optional<OptionSpelling> flag = find_option(word->substr(0, word->find('=')));
     const bool is_count = (*word == "-n" || *word == "-np") && word + 1 != options.command.end() &&

@@ -102,6 +102,7 @@ constexpr Reason kReasons[] = {
     {"GLOO_SOCKET_IFNAME", "the way to the first host, because nobody has set it"},
     {"IVY_NCCL_PROFILER", "--nccl-profiler"},
     {"IVY_NCCL_SHRINK", "--on-failure shrink, because nobody has set it"},
+    {"NCCL_HOSTID", "the host's name: another host of the job has the same name and boot id"},
     {"NCCL_RAS_ADDR", "a loopback address for each job, by its id, because nobody has set it"},
     {"NCCL_SOCKET_IFNAME", "the way to the first host, because nobody has set it"}};
 

@@ -95,7 +95,17 @@ std::string ras_address(const std::string& job_id) {
   return "127." + part(0) + "." + part(2) + "." + part(4) + ":" + std::to_string(kPort);
 }
 
+// By srun the supervisor has all that the caller has, but for what was hidden from srun; a node
+// that has joined has what its own ivyrun was called with.
+bool has_callers_environment(const PlannedHost& host) {
+  return host.carrier == Carrier::kSrun || host.carrier == Carrier::kJoined;
+}
+
+// By this NCCL decides whether two ranks are on one machine.
+std::string machine_of(const HostFacts& facts) { return facts.boot_id() + " " + facts.host_name(); }
+
 void add_defaults(const EnvironmentInputs& inputs, const PlannedHost& host, Environment& out) {
+  const HostFacts& facts = answer_of(inputs, host).facts;
   set_default(inputs, out, "PYTHONUNBUFFERED", "1");
   set_default(inputs, out, "TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");
   set_default(inputs, out, "NCCL_RAS_ADDR", ras_address(inputs.plan->job_id));
@@ -104,20 +114,18 @@ void add_defaults(const EnvironmentInputs& inputs, const PlannedHost& host, Envi
     set_default(inputs, out, "IVY_NCCL_SHRINK", "1");
   for (const EnvVariable& variable : jax_defaults(*inputs.options))
     set_default(inputs, out, variable.name, variable.value);
-  const std::size_t threads =
-      answer_of(inputs, host).facts.cores() / workers_on_machine(inputs, host);
+  // A uid may have no name in a container; Python's getpass, and so torch's compiler, needs one.
+  if (is_on_this_host(host) || has_callers_environment(host))
+    for (const char* name : {"USER", "LOGNAME"}) set_default(inputs, out, name, facts.user());
+  const std::size_t threads = facts.cores() / workers_on_machine(inputs, host);
   set_default(inputs, out, "OMP_NUM_THREADS",
               std::to_string(threads_within_quota(inputs, host, threads)));
   if (inputs.plan->hosts.size() < 2 || is_fake(inputs, host)) return;
   const std::string interface = interface_to_master(inputs, host);
   set_default(inputs, out, "GLOO_SOCKET_IFNAME", interface);
   set_default(inputs, out, "NCCL_SOCKET_IFNAME", interface);
-}
-
-// By srun the supervisor has all that the caller has, but for what was hidden from srun; a node
-// that has joined has what its own ivyrun was called with.
-bool has_callers_environment(const PlannedHost& host) {
-  return host.carrier == Carrier::kSrun || host.carrier == Carrier::kJoined;
+  if (inputs.shared_machines.contains(machine_of(facts)))
+    set_default(inputs, out, "NCCL_HOSTID", host.name);
 }
 
 bool is_proxy(std::string_view name) {
@@ -456,6 +464,16 @@ Result<void> check_lengths(const Repeated& variables) {
 }
 
 }  // namespace
+
+std::set<std::string> shared_machines(const JobPlan& plan, const std::vector<HostAnswer>& answers) {
+  std::set<std::string> known;
+  std::set<std::string> shared;
+  for (const PlannedHost& host : plan.hosts) {
+    const std::string machine = machine_of(answers[host.host_index].facts);
+    if (!known.insert(machine).second) shared.insert(machine);
+  }
+  return shared;
+}
 
 Result<HostPlan> make_host_plan(const EnvironmentInputs& inputs, const PlannedHost& host) {
   const Options& options = *inputs.options;

@@ -1,6 +1,7 @@
 // One worker's variables, each with its reason. Pure; thread: any.
 #pragma once
 
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,6 +17,10 @@ namespace ivy {
 // worker. On the launcher's own host the supervisor inherits the caller's environment, so only
 // differences travel; on others the allow-listed variables travel too.
 Result<HostPlan> make_host_plan(const EnvironmentInputs& inputs, const PlannedHost& host);
+
+// Host name and boot id of planned hosts that share both, as containers of one machine may: NCCL
+// would look for memory that they do not share.
+std::set<std::string> shared_machines(const JobPlan& plan, const std::vector<HostAnswer>& answers);
 
 // The variables that change from one generation to the next, for StartAgain.
 Environment generation_variables(std::uint32_t generation);

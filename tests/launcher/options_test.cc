@@ -278,6 +278,7 @@ TEST(OptionsTest, WhatIsEasilyMeantOtherwiseIsNoted) {
   const std::pair<Words, const char*> cases[] = {
       {{"torchrun", "x"}, "torchrun is a launcher itself"},
       {{"train.py", "--nproc_per_node=2"}, "--nproc_per_node=2 is passed to the program"},
+      {{"uv", "run", "train.py"}, "`uv run ivyrun [flags] PROGRAM`"},
       {{"/usr/bin/mpirun", "x"}, "mpirun is a launcher itself"}};
   for (const auto& [words, note] : cases) {
     const Options options = options_of(words);
@@ -285,6 +286,8 @@ TEST(OptionsTest, WhatIsEasilyMeantOtherwiseIsNoted) {
     EXPECT_TRUE(contains(options.notes[0], note)) << options.notes[0];
   }
   EXPECT_TRUE(options_of({"train.py", "torchrun"}).notes.empty());
+  EXPECT_TRUE(options_of({"-n", "1", "uv", "run", "train.py"}).notes.empty());
+  EXPECT_TRUE(options_of({"uv", "pip", "list"}).notes.empty());
 }
 
 TEST(OptionsTest, SeveralProgramsAreRefused) {

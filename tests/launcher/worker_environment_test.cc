@@ -78,6 +78,7 @@ struct Job {
     all.from_files = from_files;
     all.interfaces = interfaces;
     all.generation = generation;
+    all.shared_machines = shared_machines(plan, answers);
     return all;
   }
 
@@ -294,6 +295,35 @@ TEST(WorkerEnvironmentTest, EveryJobHasALoopbackAddressForNcclsHealth) {
   EXPECT_EQ(value(job.worker(), "NCCL_RAS_ADDR"), "127.254.254.17:28028");
   job.caller.push_back({"NCCL_RAS_ADDR", "localhost:5"});
   EXPECT_EQ(value(job.worker(), "NCCL_RAS_ADDR"), "localhost:5");
+}
+
+TEST(WorkerEnvironmentTest, HostsOfOneNameAndBootAreDifferentOnesForNccl) {
+  Job job("ssh", 3);
+  for (HostAnswer& answer : job.answers) {
+    answer.facts.set_boot_id("b");
+    answer.facts.set_host_name("pod");
+  }
+  job.answers[2].facts.set_boot_id("c");
+  EXPECT_EQ(value(job.worker(0), "NCCL_HOSTID"), "n0");
+  EXPECT_EQ(value(job.worker(1), "NCCL_HOSTID"), "n1");
+  EXPECT_EQ(value(job.worker(2), "NCCL_HOSTID"), "(unset)");
+  job.caller.push_back({"NCCL_HOSTID", "mine"});
+  EXPECT_EQ(value(job.worker(0), "NCCL_HOSTID"), "mine");
+  for (Host& host : job.options.hosts) host.fake = 0;
+  job.caller.pop_back();
+  EXPECT_EQ(value(job.worker(0), "NCCL_HOSTID"), "(unset)") << "pretended hosts share memory";
+}
+
+TEST(WorkerEnvironmentTest, AUserWhomNobodyNamesHasANameOnThisHost) {
+  Job job("local", 1);
+  job.answers[0].facts.set_user("12345");
+  EXPECT_EQ(value(job.worker(), "USER"), "12345");
+  EXPECT_EQ(value(job.worker(), "LOGNAME"), "12345");
+  job.caller.push_back({"USER", "alice"});
+  EXPECT_EQ(value(job.worker(), "USER"), "(unset)") << "it is inherited";
+  Job other("ssh", 1);
+  other.answers[0].facts.set_user("12345");
+  EXPECT_EQ(value(other.worker(), "USER"), "(unset)") << "the login there has set it";
 }
 
 TEST(WorkerEnvironmentTest, RanksAreToldThatDevicesAreSharedOnPurpose) {
