@@ -321,12 +321,15 @@ def test_stop_reaches_a_stubborn_job_with_another_grace(agents):
         return agents.launcher.run_on(number, agents.credentials.path("bin/ivyctl"), *words,
                                       user=USER, limit=60)
     stubborn = "trap '' TERM INT HUP; echo count 1; while :; do sleep 0.05; done"
-    with agents.job("-H", "node[2-3]", "sh", "-c", stubborn) as run:
+    with agents.job("--name", "stubborn", "-H", "node[2-3]", "sh", "-c", stubborn) as run:
         run.wait_for("count 1", count=2)
         kill_suspended(run)
     job, = {line.split()[1] for line in ctl(1, "ps", "-H", "node[2-3]").out_lines[1:]}
     moment = time.monotonic()
-    stopped = ctl(1, "stop", "-H", "node2", job, "--grace", "1")
+    wrong = ctl(1, "stop", "-H", "node2", "nameless")
+    assert wrong.code == 1 and agents.supervisors(2), wrong
+    # By its name, which the agents know.
+    stopped = ctl(1, "stop", "-H", "node2", "stubborn", "--grace", "1")
     assert stopped.code == 0 and "own time" not in stopped.err_text, stopped
     assert 1 <= time.monotonic() - moment < seconds(10)
     assert not agents.supervisors(2) and not agents.workers(2)

@@ -134,6 +134,29 @@ def test_limits_travel_to_other_hosts(hosts):
     assert sorted(done.out_lines) == ["0002", "0002", "4096", "4096"], done
 
 
+CPU = "/sys/fs/cgroup/cpu" if os.path.isdir("/sys/fs/cgroup/cpu") else "/sys/fs/cgroup"
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or not os.access(f"{CPU}/cgroup.procs", os.W_OK) or len(os.sched_getaffinity(0)) < 2,
+                    reason="makes a cgroup with a quota, as root, on two processors")
+def test_threads_fit_the_processor_quota_of_the_cgroup(local):
+    group = f"{CPU}/ivytest-quota-{os.getpid()}"
+    os.mkdir(group)
+    try:
+        limit = ("cpu.cfs_quota_us", "150000") if os.path.exists(f"{group}/cpu.cfs_quota_us") else ("cpu.max", "150000 100000")
+        if not os.path.exists(f"{group}/{limit[0]}"):
+            pytest.skip("no controller of processors here")
+        with open(f"{group}/{limit[0]}", "w") as file:
+            file.write(limit[1])
+        inside = f"echo $$ > {group}/cgroup.procs; exec "
+        job = shlex.join([local.ivyrun(), "-n", "1", "sh", "-c", "echo $OMP_NUM_THREADS"])
+        assert local.run_program("sh", "-c", inside + job).out_lines == ["1"]
+        assert int(local.run_program("sh", "-c", job).out_lines[0]) >= 2
+    finally:
+        wait_until(lambda: not open(f"{group}/cgroup.procs").read(), 10, "the group is empty")
+        os.rmdir(group)
+
+
 def test_processes_that_a_rank_left_behind_are_named(local):
     """They end with the job; a helper that uploads results would disappear without a word."""
     done = local.run("-n", "2", "sh", "-c", "setsid sleep 30 & sleep 0.5; exit 0")

@@ -217,3 +217,22 @@ def test_term_ends_a_job_that_waits_for_a_file_system(hosts, way):
         done = job.finish()
     assert done.code in (143, -signal.SIGTERM), done
     assert "IVY-R003" in done.err_text, done
+
+
+def test_an_agent_names_the_file_system_of_its_certificates_and_serves_on(request, hosts):
+    agents = request.getfixturevalue("agents")
+    with Drill(hosts, "certificates", "agent", agents) as drill:
+        agent, = agents.prepare(2)
+        backing = drill.file_system.outside(drill.file_system.backing)
+        for name in os.listdir(agents.credentials.place("node2")):
+            shutil.copy(os.path.join(agents.credentials.place("node2"), name), backing)
+            os.chown(os.path.join(backing, name), drill.owner, drill.owner)
+        agent.certificates = drill.file_system.mount_point
+        agent.start()
+        drill.stall()
+        agent.signal(signal.SIGHUP)
+        agent.wait_for(f"certificates: waiting for the file system of {drill.file_system.mount_point}", 15)
+        assert "s; those read before stay in use" in agent.text()
+        done = agents.launcher.run("--transport", "agent", "-H", "node2", "-n", "1", "echo", "ran")
+        assert done.code == 0 and b"ran" in done.out, done
+        drill.go_on()
