@@ -16,6 +16,7 @@ import time
 import numpy as np
 
 import ivycomm as ic
+from ivycomm import calls
 
 ROUNDS = int(os.environ.get("ROUNDS") or 30)
 
@@ -81,6 +82,25 @@ def frameworks():
         yield lambda size, value=1.0: torch.full((size,), value)
 
 
+@contextlib.contextmanager
+def once_inside(act):
+    """act() on another thread as soon as this one is inside a call of the extension."""
+    def watch():
+        deadline = time.monotonic() + 60
+        while not calls.inside() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        time.sleep(0.02)
+        act()
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join(90)
+        assert not thread.is_alive(), "a thread hangs"
+
+
 # ---- lists and dicts -----------------------------------------------------------------------------
 
 def changed_lists(r, n):
@@ -131,16 +151,16 @@ def emptied_lists(r, n):
                                                  for timeout in (None, 60.0)):
             key = f"emptied {make(1)!r} {number}"
             parts = [make(1_000_000) for _ in range(4)]  # Large enough that their memory is unmapped when freed.
-            if r == 0:
-                def empty():
-                    parts.clear()
-                    gc.collect()
-                    ic.store().set(key, "yes")
 
-                threading.Timer(0.1, empty).start()
-            else:
-                ic.store().get(key, timeout=60)
-            done = call(parts, timeout=timeout)
+            def empty():
+                parts.clear()
+                gc.collect()
+                ic.store().set(key, "yes")
+
+            with once_inside(empty) if r == 0 else contextlib.nullcontext():
+                if r:
+                    ic.store().get(key, timeout=90)
+                done = call(parts, timeout=timeout)
             assert len(done) == 4 and all(float(part[-1]) == n for part in done)
 
 
@@ -160,8 +180,7 @@ def resizable():
 def resized_arrays(r, n):
     """While a call waits its memory cannot be resized; when it is over it can."""
     prepare()
-    ways = {"short": lambda x: ic.all_reduce_(x), "long": lambda x: ic.all_reduce_(x, timeout=60.0),
-            "async": lambda x: ic.all_reduce_(x, async_op=True).wait()}
+    ways = {"short": lambda x: ic.all_reduce_(x), "long": lambda x: ic.all_reduce_(x, timeout=60.0)}
     for way, call in ways.items():
         for number, (memory, resize, view) in enumerate(resizable()):
             key, refused = f"resized {way} {number}", []
@@ -173,15 +192,17 @@ def resized_arrays(r, n):
                     refused.append(error)
                 ic.store().set(key, "on")
 
+            with once_inside(resize_early) if r == 0 else contextlib.nullcontext():
+                if r:
+                    ic.store().get(key, timeout=90)
+                call(view(memory))
+            assert refused or r, key
+            work = ic.all_reduce_(view(memory), "max", async_op=True)
             if r == 0:
-                timer = threading.Timer(0.1, resize_early)
-                timer.start()
-            else:
-                ic.store().get(key, timeout=60)
-            call(view(memory))
-            if r == 0:
-                timer.join()
-                assert refused, key
+                resize_early()
+                assert len(refused) == 2, key
+            work.wait()
+            del work
             assert memory[-1] in (0, n), memory[-1]
             if not isinstance(memory, np.ndarray):  # Its resize() counts this function's references too.
                 resize()
@@ -232,15 +253,15 @@ def replaced_tensors(r, n):
     for number in range(2):
         former, key = torch.ones(1_000_000), f"replaced {number}"
         x = former.view(-1)
-        if r == 0:
-            def replace_late():
-                x.data = torch.zeros(3)
-                ic.store().set(key, "on")
 
-            threading.Timer(0.1, replace_late).start()
-        else:
-            ic.store().get(key, timeout=60)
-        ic.all_reduce_(x, timeout=None if number else 60.0)
+        def replace_late():
+            x.data = torch.zeros(3)
+            ic.store().set(key, "on")
+
+        with once_inside(replace_late) if r == 0 else contextlib.nullcontext():
+            if r:
+                ic.store().get(key, timeout=90)
+            ic.all_reduce_(x, timeout=None if number else 60.0)
         assert float(former[-1]) == n
 
 
@@ -285,7 +306,7 @@ def freed_groups(r, n):
     """Groups are freed by several threads at once while others are inside calls on them, enter them, or abort them."""
     prepare()
     x = np.ones(4)
-    for number in range(ROUNDS * 3):
+    for number in range(ROUNDS):
         group = [ic.new_group([rank]) for rank in range(n)][r]
         is_free = threading.Event()
 
