@@ -3,7 +3,7 @@
 
     scripts/lanes.py title            one line: what is chosen, and why
     scripts/lanes.py units            test programs of the folders that differ from the main branch, else a sample
-    scripts/lanes.py targets          what has to be built for these and for end-to-end tests
+    scripts/lanes.py targets PART     what has to be built: for unit, for e2e, or for both
     scripts/lanes.py tests EXTENT     end-to-end tests: quick: the smoke test; changed: also files of those folders
     scripts/lanes.py left-out EXTENT  what this leaves out, and the commands for it; also for all
     scripts/lanes.py numbers BUILD TARGET...  numbers of the targets' tests, as ctest -I takes them
@@ -94,6 +94,14 @@ class Selection:
 
 def all_tests(rows):
     return {test for row in rows.values() for test in row["tests"]}
+
+
+def targets_of(table, units, targets, part):
+    names = table["programs"] if part != "unit" else []
+    if part != "e2e":
+        # A test that CMake only names has no target: what it starts is among the helpers.
+        names = names + [unit for unit in units if targets[unit].is_program]
+    return names + table["helpers"]
 
 
 def units_of_test(path, targets):
@@ -230,9 +238,7 @@ def main():
     elif verb == "units":
         names = chosen.units
     elif verb == "targets":
-        # A test that CMake only names has no target: what it starts is among the helpers.
-        programs = [unit for unit in chosen.units if targets[unit].is_program]
-        names = table["programs"] + table["helpers"] + programs
+        names = targets_of(table, chosen.units, targets, words[0])
     elif verb == "tests":
         names = chosen.tests(words[0])
     else:

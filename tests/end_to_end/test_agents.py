@@ -340,7 +340,7 @@ def open_under_dying_agents(agents, times):
 
 
 def test_an_open_whose_answer_is_lost(agents):
-    open_under_dying_agents(agents, 10)
+    open_under_dying_agents(agents, 6)
 
 
 @pytest.mark.long

@@ -44,13 +44,14 @@ def test_a_stalled_cache_stops_no_other_job(agents):
         agent.environment = {"XDG_CACHE_HOME": cache}
         agent.start()
         stop = f"{agents.launcher.directory}/stop"
-        with agents.job("--lease", f"{seconds(5):g}s", "-H", "node2", "-n", "2", *sequence(agents, "0.1", stop)) as run:
+        lease = 3 + seconds(1)
+        with agents.job("--lease", f"{lease:g}s", "-H", "node2", "-n", "2", *sequence(agents, "0.1", stop)) as run:
             run.wait_for("count 2", count=2)
             workers = agents.workers(2)
             stalling.stall()
             with agents.job("--start-timeout", f"{seconds(60):g}s", "-v", "-H", "node2",
                             "sh", "-c", "echo here $RANK") as late:
-                time.sleep(seconds(15))
+                time.sleep(3 * lease)
                 assert agents.workers(2) == workers, run.said()
                 late.wait_for(f"it waits for the file system of {cache}")
                 assert b"here 0" not in late.said()
@@ -148,6 +149,7 @@ def job_places(bed, number):
             if re.fullmatch(r"[0-9a-f]{32}-\d+", name)]
 
 
+@pytest.mark.long
 def test_what_takes_a_minute(agents):
     """Agents and launcher killed together; an agent that never comes back; a slow link."""
     agents.start(1, 2, 3, 4, 5)
@@ -239,6 +241,7 @@ def kill_suspended(run):
     os.kill(pid, signal.SIGKILL)
 
 
+@pytest.mark.long
 def test_a_suspended_launcher_is_killed(agents):
     """Whoever was told of the silence must miss the launcher all the same."""
     agents.start(2, 3)
@@ -361,7 +364,10 @@ def test_an_agent_that_cannot_watch_a_job_says_so_and_ends(agents):
     agent.start()
     again = agents.run("-H", "node2", "true")
     assert again.code == 0, again
-    agents.wait_clean(ABSENCE + GRACE)
+    # The supervisor of the first job has no workers and waits half a minute for a launcher; this test does not.
+    for pid in agents.supervisors(2):
+        os.kill(pid, signal.SIGKILL)
+    agents.wait_clean(GRACE)
 
 
 # ---- the wall clock jumps ------------------------------------------------------------------------

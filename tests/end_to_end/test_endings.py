@@ -443,7 +443,7 @@ def test_stopped_and_continued(hosts):
         shell.wait_for("count 5", count=2)
         shell.type(b"\x1a")
         shell.wait_for("Stopped", 5)
-        time.sleep(seconds(5))
+        time.sleep(5)
         shell.type(b"fg\n")
         shell.wait_for("count 79", 20, count=2)
         # Until the prompt is back, what is typed belongs to rank 0.

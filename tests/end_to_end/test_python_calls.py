@@ -26,7 +26,8 @@ def check(local, scenario, *flags):
 
 @pytest.mark.parametrize("scenario", ["same_results", "unusual_arguments", "threads", "handler_runs",
                                       "interrupted_calls", "plain_calls", "changed_lists", "freed_groups",
-                                      "arrays_without_bytes", "late_interrupts"])
+                                      "arrays_without_bytes", "late_interrupts",
+                                      pytest.param("late_interrupts_at_every_moment", marks=pytest.mark.long)])
 def test_calls(local, scenario):
     check(local, scenario, "-n", "3" if scenario == "unusual_arguments" else "2")
 

@@ -1,7 +1,7 @@
 """Jobs inside a real Slurm's allocations: one srun step starts the hosts, which dial back.
 
-Everything runs twice: with a Slurm that finds a step's processes by /proc and sends every signal to all of them, and
-with one that finds them by cgroup and sends all but SIGKILL to the step's tasks alone.
+Slurm finds a step's processes by /proc and sends every signal to all of them. With --long everything also runs where
+it finds them by cgroup and sends all but SIGKILL to the step's tasks only; test_slurm_ends_by_cgroup.py always does.
 """
 
 import os
@@ -21,7 +21,7 @@ FOUR = ("-N", "4")
 HOSTS = [f"node{number}" for number in (1, 2, 3, 4)]
 
 
-@pytest.fixture(scope="module", params=["linuxproc", "cgroup"])
+@pytest.fixture(scope="module", params=["linuxproc", pytest.param("cgroup", marks=pytest.mark.long)])
 def track(request, testbed):
     with running_on(testbed, request.param):
         yield request.param
@@ -274,10 +274,10 @@ def test_connections_that_die_are_replaced(slurm):
 
 def test_a_short_cut_is_survived(slurm):
     stop = slurm.launcher.directory + "/stop"
-    with slurm.start(FOUR, "--lease", f"{seconds(15):g}s", *sequence(slurm, "0.05", stop)) as run:
+    with slurm.start(FOUR, "--lease", "30s", *sequence(slurm, "0.05", stop)) as run:
         run.wait_for("count 5", count=4)
         slurm.bed.cut(3)
-        time.sleep(seconds(6))
+        time.sleep(6)
         slurm.bed.join(3)
         before = run.said().count(b"[ 2 node3]")
         wait_until(lambda: run.said().count(b"[ 2 node3]") > before + 200, 40, "node3's output")

@@ -166,17 +166,21 @@ def test_slurms_term_comes_behind_ours(slurm):
     assert slurm.track == "linuxproc" or "heard 2" not in done.err_text, done
 
 
-def test_one_notice_whoever_sends_it(slurm):
-    """Slurm's USR1 to the batch script comes first, our own timer later: the ranks hear one."""
-    job = slurm.batch(["-N", "2", "-t", "1", "--signal=B:USR1@55"],
-                      "exec IVYRUN --stop-before-end 45s --preempt-signal USR1 "
-                      f"{slurm.launcher.script('signals.py')}")
+def test_ranks_get_one_notice_whoever_sends_it(slurm):
+    """Slurm's USR1 to the batch script comes first, our own timer later."""
+    delay = 6 + seconds(2)
+    job = slurm.batch(["-N", "2"], f"export SLURM_JOB_END_TIME=$(($(date +%s) + 90 + {round(delay)}))\n"
+                      "exec IVYRUN --stop-before-end 90s --preempt-signal USR1 " + slurm.launcher.script("signals.py"))
+    job.wait_for("ready", count=2)
+    assert slurm.command("scancel", "--signal=USR1", "--batch", str(job.number)).code == 0
     job.wait_for("got SIGUSR1 1", count=2, limit=40)
-    time.sleep(seconds(20))
+    time.sleep(delay + 2)
     assert "SIGUSR1 2" not in job.text(), job.text()
     assert job.text().count("is about to end") == 1, job.text()
 
 
+# Slurm looks at limits of minutes, so this cannot be short. A signal by scancel goes the same way (test_slurm.py).
+@pytest.mark.long
 @pytest.mark.parametrize("flags", [["--signal=USR1@55"], ["--signal=B:USR1@55"]], ids=["steps", "script"])
 def test_slurms_own_signal_is_a_notice(slurm, flags):
     job = slurm.batch(["-N", "2", "-t", "1", *flags],
@@ -186,7 +190,8 @@ def test_slurms_own_signal_is_a_notice(slurm, flags):
     assert done.err_text.count("SIGUSR1: saved at step") == 2, done
 
 
-def test_what_ignores_the_notice_is_stopped_in_time(slurm):
+@pytest.mark.long
+def test_slurm_does_not_cancel_a_job_whose_ranks_ignore_the_notice(slurm):
     started = time.monotonic()
     job = slurm.batch(["-N", "2", "-t", "1"],
                       f"IVYRUN --stop-before-end 40s {slurm.launcher.script('stubborn.py')}\necho code $?")

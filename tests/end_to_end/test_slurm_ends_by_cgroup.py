@@ -1,5 +1,5 @@
-"""The same ends of an allocation where Slurm finds a step's processes by cgroup: its signals go to the step's tasks
-alone, not to the whole tree below them (test_slurm_ends.py)."""
+"""Signals and ends where Slurm finds a step's processes by cgroup: its signals go to the step's tasks only, not to the
+whole tree below them (test_slurm.py, test_slurm_ends.py)."""
 
 import time
 
@@ -7,9 +7,12 @@ import pytest
 
 from slurm_jobs import Slurm, running_on
 from launching import seconds
-from test_slurm_ends import (test_ranks_are_told_and_the_job_is_put_back,  # noqa: F401
-                             test_slurms_own_signal_is_a_notice, test_slurms_term_comes_behind_ours,
+from test_slurm import (test_a_signal_of_slurm_reaches_ranks_once, test_a_task_of_the_step_is_killed,  # noqa: F401
+                        test_launcher_is_killed, test_scancel_gives_ranks_their_time, test_scancel_leaves_nothing,
+                        test_workers_live_in_the_step)
+from test_slurm_ends import (test_slurms_own_signal_is_a_notice, test_slurms_term_comes_behind_ours,  # noqa: F401
                              test_what_is_cancelled_is_not_put_back)
+import test_slurm_ends as ends
 
 
 @pytest.fixture(scope="module")
@@ -22,6 +25,11 @@ def running_slurm(testbed):
 def slurm(hosts, running_slurm):
     with Slurm(hosts.as_user("ivyuser"), "cgroup") as made:
         yield made
+
+
+@pytest.mark.long
+def test_ranks_are_told_and_the_job_is_put_back(slurm):
+    ends.test_ranks_are_told_and_the_job_is_put_back(slurm)
 
 
 def test_a_notice_is_for_ranks_alone(slurm):

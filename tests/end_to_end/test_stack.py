@@ -91,7 +91,7 @@ def test_a_stall_without_output_is_said_once(local):
                      "plain") as job:
         job.wait_for(rb"no progress for \d+ s. Where each rank is:\n(  .*\n)*?  rank 2 .*where_two_is",
                      limit=20)
-        time.sleep(seconds(4))
+        time.sleep(4)
         finished = end(job)
     assert finished.err_text.count("Where each rank is") == 1, finished
     assert re.search(r"  ranks 0-1 \(host \S+\): main thread: where_others_are", finished.err_text)
@@ -100,7 +100,7 @@ def test_a_stall_without_output_is_said_once(local):
 def test_what_a_look_makes_ranks_print_is_no_life(local):
     with local.start("--stall-timeout", "4", "-n", "2", PYTHON, local.script("hangs.py"), "echo") as job:
         job.wait_for(rb"no progress for 4 s. Where each rank is:\n", limit=20)
-        time.sleep(seconds(6))
+        time.sleep(6)
         finished = end(job)
     assert b"interrupted" in finished.out, "the look itself has made them print"
     assert finished.err_text.count("Where each rank is") == 1, finished

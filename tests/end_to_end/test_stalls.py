@@ -14,7 +14,7 @@ from stalling_fs import Stalling
 
 QUICKLY = {"IVY_TEST_RESTART_PAUSE": "200ms"}
 # Every stall here lasts longer.
-LEASE_S = seconds(3)
+LEASE_S = 2 + seconds(1)
 OPTIONS = ("-H", "node1,node2", "-n", "2", "--lease", f"{LEASE_S:g}s")
 TRAP = 'trap "echo rank $RANK got TERM; exit 143" TERM; '
 # Rank 1 fails once, when the test says so.

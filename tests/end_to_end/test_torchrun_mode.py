@@ -235,7 +235,7 @@ def test_a_node_that_comes_too_late(local, two):
 
 
 def test_a_node_says_what_it_waits_for_and_gives_up_a_node_0_that_is_stopped(local):
-    nodes = Nodes(local, 3, "--start-timeout", f"{seconds(5):g}s")
+    nodes = Nodes(local, 3, "--start-timeout", f"{3 + seconds(2):g}s")
     script = hello(local)
     with nodes.start(1, script) as second, nodes.start(0, script) as first:
         second.wait_for("node 1 has reached node 0 at 127.0.0.1:.*; waiting until all nodes are there")
@@ -250,7 +250,7 @@ def test_a_node_says_what_it_waits_for_and_gives_up_a_node_0_that_is_stopped(loc
 @pytest.mark.skipif(os.geteuid() != 0 or not os.path.exists("/dev/fuse"), reason="mounts through /dev/fuse, as root")
 @pytest.mark.parametrize("when", ["in --start-timeout", "before the job had ended"])
 def test_a_node_names_the_file_system_that_it_waits_for(local, when):
-    nodes = Nodes(local, 2, "--start-timeout", f"{seconds(6):g}s")
+    nodes = Nodes(local, 2, "--start-timeout", f"{4 + seconds(2):g}s")
     script = sequence(local) if when == "in --start-timeout" else ["sh", "-c", "sleep 3"]
     with Stalling(f"{local.directory}/backing", f"{local.directory}/logs") as logs:
         logs.stall()

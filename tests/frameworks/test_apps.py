@@ -94,7 +94,7 @@ ports = 1
 ready = "port"
 command = ["{PYTHON}", "{server}", "{{db.port}}"]
 """)
-    done = local.run("--start-timeout", f"{seconds(5):g}s", "--app", app, "true", limit=20)
+    done = local.run("--start-timeout", f"{3 + seconds(2):g}s", "--app", app, "true", limit=20)
     assert done.code == 1 and "the readiness command has not ended within" in done.err_text, done
     assert "IVY-R019" in done.err_text and not processes_with(server), done
 

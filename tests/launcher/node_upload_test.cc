@@ -67,7 +67,10 @@ Conversation talk(const std::string& shell_name, const std::string& home, NodeUp
     result.bytes += step.bytes;
     result.sent_bundle |= step.progress.starts_with("sending");
     result.sent_rest |= step.progress.starts_with("sending the rest of ivy-node");
-    if (step.failed) result.failure = step.failed->message.bytes();
+    if (step.failed) {
+      result.failure = step.failed->message.bytes();
+      break;  // The remote side waits for more.
+    }
     for (std::size_t sent = 0; sent < step.send.size();) {
       if (sent >= breaks_after) {
         close(std::exchange(input[1], -1));

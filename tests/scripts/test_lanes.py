@@ -56,6 +56,14 @@ def test_changed_unit_test_selects_the_program_made_of_it():
     assert selection("tests/proto/fixture.h").units == ["proto_test", "tls_test"]
 
 
+def test_each_part_builds_only_what_it_starts():
+    targets = {**TARGETS, "StoreTorch": lanes.TestTarget("tests/rendezvous", set(), is_program=False)}
+    units = ["proto_test", "StoreTorch"]
+    assert lanes.targets_of(TABLE, units, targets, "both") == ["ivyrun", "proto_test", "store"]
+    assert lanes.targets_of(TABLE, units, targets, "unit") == ["proto_test", "store"]
+    assert lanes.targets_of(TABLE, units, targets, "e2e") == ["ivyrun", "store"]
+
+
 def test_changed_end_to_end_file_runs():
     assert selection("tests/end_to_end/test_job.py").files == ["end_to_end/test_job.py"]
 

@@ -385,10 +385,10 @@ def arrays_without_bytes(r, n):
     ic.barrier()
 
 
-def late_interrupts(r, n):
+def late_interrupts(r, n, moments=range(0, 30, 3)):
     """A second SIGINT while the first one's exception is on its way: no later call that succeeds raises it."""
     prepare()
-    for number in range(30):
+    for number in moments:
         try:
             if r == 0:
                 for delay in 0.01, 0.0101 + 0.0001 * number:
@@ -411,6 +411,10 @@ def late_interrupts(r, n):
                 pass
         for _ in range(20):
             ic.all_reduce(np.ones(4), timeout=60.0)
+
+
+def late_interrupts_at_every_moment(r, n):
+    late_interrupts(r, n, range(30))
 
 
 def interrupted_calls(r, n):
