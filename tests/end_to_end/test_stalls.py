@@ -9,7 +9,7 @@ import time
 import pytest
 
 import leftovers
-from launching import HOSTS, REPOSITORY, seconds, wait_until
+from launching import HOSTS, REPOSITORY, HostLauncher, seconds, wait_until
 from stalling_fs import Stalling
 
 QUICKLY = {"IVY_TEST_RESTART_PAUSE": "200ms"}
@@ -236,3 +236,28 @@ def test_an_agent_names_the_file_system_of_its_certificates_and_serves_on(reques
         done = agents.launcher.run("--transport", "agent", "-H", "node2", "-n", "1", "echo", "ran")
         assert done.code == 0 and b"ran" in done.out, done
         drill.go_on()
+
+
+def test_a_script_that_a_network_file_system_shows_late_is_awaited(hosts):
+    """The kernel of node2 calls its working directory FUSE. node1, where the job is started, has the scripts at once."""
+    with Drill(hosts, "wd") as drill:
+        def start(name):
+            return hosts.start(*drill.options, "--python", "/usr/bin/python3", name)
+        backing = drill.file_system.outside(drill.file_system.backing)
+        hosts.file("wd/late.py", "print('ran')\n")
+        with start("late.py") as job:
+            time.sleep(2)
+            shutil.copy(hosts.outside(f"{hosts.directory}/wd/late.py"), backing)
+            done = job.finish()
+        assert done.code == 0 and done.out.count(b"ran") == 2, done
+        hosts.file("wd/never.py", "print('ran')\n")
+        with start("never.py") as job:
+            job.wait_for(r"node2 waits for \S+/never.py to appear on its network file system, \d s")
+            done = job.finish()
+        assert done.code == 127, done
+        assert "never.py: No such file or directory (looked for again for 6 s" in done.err_text, done
+        # A name that is missing on the launcher's own host is mistyped: nobody waits for it.
+        there = HostLauncher(hosts.bed, hosts.name, host=2)
+        done = there.run("--wdir", drill.file_system.mount_point, "-n", "1", "--python", "/usr/bin/python3", "never.py")
+        assert done.code == 127 and "looked for again" not in done.err_text, done
+

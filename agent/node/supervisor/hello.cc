@@ -21,10 +21,11 @@ namespace {
 // the server); a user who has mistyped a name waits as long.
 constexpr std::chrono::milliseconds kSecondLooks{6'000};
 
-void add_program(const Hello& hello, const BlockingPool::Label& label, HostFacts& facts) {
+void add_program(const Hello& hello, CarrierKind carrier, const BlockingPool::Label& label,
+                 HostFacts& facts) {
   ProgramRequest request;
-  // What is missing on the launcher's own host, which has no lease, is missing.
-  if (hello.lease_ms() > 0) request.second_looks = kSecondLooks;
+  // What is missing on the launcher's own host was never saved.
+  if (carrier != CarrierKind::kLocal) request.second_looks = kSecondLooks;
   request.awaits = [&label](const std::string& path) {
     label.set(path + " to appear on its network file system");
   };
@@ -107,9 +108,9 @@ Result<void> write_token_file(const std::string& path, const std::string& token)
   return error;
 }
 
-HostFacts look_at_host(const Hello& hello, const BlockingPool::Label& label) {
+HostFacts look_at_host(const Hello& hello, CarrierKind carrier, const BlockingPool::Label& label) {
   HostFacts facts = collect_host_facts();
-  add_program(hello, label, facts);
+  add_program(hello, carrier, label, facts);
   if (hello.examine()) examine_host(hello, facts);
   return facts;
 }

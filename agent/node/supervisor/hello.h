@@ -9,6 +9,7 @@
 #include "agent/node/spawn/containment.h"
 #include "agent/node/spawn/job_directory.h"
 #include "agent/node/spawn/reserved_port.h"
+#include "agent/node/workers/lease.h"
 #include "proto/contract/status.h"
 #include "proto/os/blocking.h"
 #include "proto/wire/job.pb.h"
@@ -30,7 +31,7 @@ struct JobPorts {
 // Reads files of the user and of the host, whose file systems may not answer: for a pool thread.
 // Takes well under a millisecond beside hashing the script, but on a host other than the launcher's
 // waits some seconds for a script that a network file system does not show yet.
-HostFacts look_at_host(const Hello& hello, const BlockingPool::Label& label);
+HostFacts look_at_host(const Hello& hello, CarrierKind carrier, const BlockingPool::Label& label);
 
 // Reserves in `ports` what was asked for; ports that it already holds are answered again. Thread:
 // the loop's.

@@ -427,9 +427,9 @@ Result<void> Supervisor::on_hello(const Hello& hello) {
   };
   blocking_.run(
       "the file system of " + hello.working_directory(), BlockingPool::kNoDeadline,
-      [hello,
+      [hello, carrier = start_.carrier,
        programs = start_.program_directory](const BlockingPool::Label& label) -> Result<Found> {
-        Found found{look_at_host(hello, label), {}};
+        Found found{look_at_host(hello, carrier, label), {}};
         label.set("the file system of " + programs);
         found.own_files = HostWorkers::find_own_files(programs);
         return found;
