@@ -90,7 +90,7 @@ TEST_F(AgentCgroupTest, JobsAreBornBesideTheAgent) {
     EXPECT_NE(cgroup.find(unit_.substr(unit_.rfind('/')) + "/jobs"), std::string::npos) << cgroup;
   }
   const std::string worker =
-      content_of("/proc/" + std::to_string(launcher.started(0)->pid()) + "/cgroup");
+      content_of("/proc/" + std::to_string(launcher.started(0).value().pid()) + "/cgroup");
   EXPECT_NE(worker.find("/jobs/ivy-" + launcher.job_id().substr(0, 12) + "-0\n"), std::string::npos)
       << worker;
   launcher.finish();

@@ -42,7 +42,7 @@ TEST_F(AgentOpenTest, RunsAJobToItsEnd) {
   EXPECT_EQ(launcher.stream().answer().version(), "test");
   launcher.start(2, "seq 1 50000");
   ASSERT_TRUE(launcher.wait([&] { return launcher.has_report(); }));
-  EXPECT_EQ(launcher.exited(1)->code(), 0);
+  EXPECT_EQ(launcher.exited(1).value().code(), 0);
   EXPECT_TRUE(launcher.wait([&] { return launcher.output(0).ends_with("\n50000\n"); }));
   EXPECT_EQ(list().jobs_size(), 1);
   EXPECT_TRUE(list().jobs(0).attached());
@@ -95,7 +95,7 @@ TEST_F(AgentOpenTest, ReattachesToALivingJob) {
   ASSERT_TRUE(launcher.stream().opened());
   EXPECT_TRUE(launcher.stream().answer().reattached());
   launcher.finish();
-  EXPECT_EQ(launcher.exited(0)->signal(), SIGTERM);
+  EXPECT_EQ(launcher.exited(0).value().signal(), SIGTERM);
   EXPECT_TRUE(has_outcome(audit_of(launcher.job_id()), "stopped before its workers had ended"));
   EXPECT_TRUE(all_gone(launcher));
 }
@@ -180,7 +180,7 @@ TEST_F(AgentOpenTest, JobsLiveThroughARestart) {
   launcher.say_hello();
   launcher.start(1, "i=0; while [ $i -lt 400 ]; do i=$((i+1)); echo $i; sleep 0.01; done");
   ASSERT_TRUE(launcher.wait([&] { return launcher.started(0).has_value(); }));
-  const pid_t worker = launcher.started(0)->pid();
+  const pid_t worker = launcher.started(0).value().pid();
   for (int restart = 0; restart < 5; ++restart) {
     end_agent();
     EXPECT_FALSE(is_gone(worker));
@@ -195,7 +195,7 @@ TEST_F(AgentOpenTest, JobsLiveThroughARestart) {
   std::string expected;
   for (int i = 1; i <= 400; ++i) expected += std::to_string(i) + "\n";
   EXPECT_EQ(launcher.output(0), expected);
-  EXPECT_EQ(launcher.exited(0)->code(), 0);
+  EXPECT_EQ(launcher.exited(0).value().code(), 0);
   launcher.finish();
   EXPECT_TRUE(has_outcome(audit_of(launcher.job_id()), "all workers succeeded"));
 }
