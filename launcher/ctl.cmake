@@ -1,7 +1,7 @@
 # ivy_job_place: where a job is found and how it is spoken to, for ivyrun and ivyctl.
 add_library(ivy_job_place STATIC
   hang/rank_names.cc
-  job/ctl_wire.cc job/job_end.cc job/job_place.cc job/job_record.cc)
+  job/ctl_wire.cc job/ended_jobs.cc job/job_place.cc job/job_record.cc)
 target_link_libraries(ivy_job_place PUBLIC ivy_contract ivy_proto ivy_launch_core ivy_options)
 
 # ivyctl: talks to launchers on this host, and with `ps -H` to agents.
@@ -9,7 +9,7 @@ add_library(ivy_ctl STATIC
   ctl/ctl_agents.cc ctl/ctl_attach.cc ctl/ctl_config.cc ctl/ctl_connection.cc ctl/ctl_explain.cc ctl/ctl_follow.cc ctl/ctl_job_rows.cc ctl/ctl_launcher.cc ctl/ctl_logs.cc ctl/ctl_options.cc
   ctl/ctl_ps.cc ctl/ctl_ps_hosts.cc ctl/ctl_stack.cc ctl/ctl_status.cc ctl/ctl_stop.cc ctl/ctl_stop_hosts.cc
   ctl/ctl_doctor.cc ctl/ctl_table.cc ctl/ctl_top.cc ctl/ctl_verbs.cc ctl/ctl_why.cc
-  job/hosted_job.cc job/log_reader.cc)
+  ctl/hosted_job.cc ctl/log_reader.cc)
 target_link_libraries(ivy_ctl PUBLIC ivy_job_place ivy_launch_core ivy_agent_links ivy_screen ivy_store_client ivy_handshake ivy_asio)
 target_include_directories(ivy_ctl SYSTEM PRIVATE ${IVY_CLI11_INCLUDE})
 add_executable(ivyctl ctl/ctl_main.cc)

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "launcher/job/ctl_wire.h"
-#include "launcher/job/job_end.h"
+#include "launcher/job/ended_jobs.h"
 #include "launcher/job/job_place.h"
 #include "launcher/options/option_types.h"
 #include "proto/contract/status.h"

@@ -14,7 +14,7 @@
 #include <csignal>
 
 #include "launcher/ctl/ctl_options.h"
-#include "launcher/job/log_reader.h"
+#include "launcher/ctl/log_reader.h"
 #include "launcher/screen/output.h"
 #include "proto/os/clock.h"
 

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "launcher/ctl/ctl_table.h"
-#include "launcher/job/job_end.h"
+#include "launcher/job/ended_jobs.h"
 #include "proto/wire/ctl.pb.h"
 
 namespace ivy {

@@ -8,7 +8,7 @@
 #include "launcher/ctl/ctl_job_rows.h"
 #include "launcher/ctl/ctl_options.h"
 #include "launcher/ctl/ctl_verbs.h"
-#include "launcher/job/hosted_job.h"
+#include "launcher/ctl/hosted_job.h"
 
 namespace ivy {
 namespace {

@@ -12,7 +12,7 @@
 #include "launcher/ctl/ctl_connection.h"
 #include "launcher/ctl/ctl_options.h"
 #include "launcher/ctl/ctl_verbs.h"
-#include "launcher/job/hosted_job.h"
+#include "launcher/ctl/hosted_job.h"
 #include "proto/contract/exit_code.h"
 #include "proto/contract/limits.h"
 #include "proto/os/clock.h"

@@ -48,7 +48,7 @@ RemoteText progress_of(const HostRecord& host) {
 
 }  // namespace
 
-BringUp::BringUp(JobContext& job, JobPlanner& planner, StorePlace& store)
+BringUp::BringUp(JobContext& job, JobPlanner& planner, StoreHost& store)
     : job_(job),
       planner_(planner),
       store_(store),

@@ -12,13 +12,13 @@
 
 #include "launcher/job/job_context.h"
 #include "launcher/job/job_planner.h"
-#include "launcher/job/store_place.h"
+#include "launcher/job/store_host.h"
 
 namespace ivy {
 
 class BringUp {
  public:
-  BringUp(JobContext& job, JobPlanner& planner, StorePlace& store);
+  BringUp(JobContext& job, JobPlanner& planner, StoreHost& store);
 
   // Opens the sessions of all hosts. handlers(index): what each of them calls.
   void dial(const std::shared_ptr<CarrierContext>& carriers,
@@ -59,7 +59,7 @@ class BringUp {
 
   JobContext& job_;
   JobPlanner& planner_;
-  StorePlace& store_;
+  StoreHost& store_;
   bool looks_up_master_ = false;  // Its name is with the resolver: no plan before the answer.
   boost::asio::steady_timer start_timer_, gather_timer_, waiting_timer_;
 };

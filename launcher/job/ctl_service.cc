@@ -6,7 +6,7 @@
 #include <set>
 #include <utility>
 
-#include "launcher/job/job_end.h"
+#include "launcher/job/ended_jobs.h"
 #include "launcher/job/job_record.h"
 #include "proto/contract/text.h"
 #include "proto/os/clock.h"

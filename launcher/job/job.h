@@ -21,7 +21,7 @@
 #include "launcher/job/rank_events.h"
 #include "launcher/job/restarts.h"
 #include "launcher/job/stdin_feed.h"
-#include "launcher/job/store_place.h"
+#include "launcher/job/store_host.h"
 #include "launcher/job/suspension.h"
 #include "launcher/job/takeover.h"
 
@@ -79,7 +79,7 @@ class Job {
   JobContext job_;
   std::shared_ptr<CarrierContext> carriers_;
   JobPlanner planner_;
-  StorePlace store_;
+  StoreHost store_;
   BringUp bring_up_;
   Preemption preemption_;
   RankEvents ranks_;

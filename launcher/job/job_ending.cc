@@ -8,7 +8,7 @@
 #include <memory>
 #include <utility>
 
-#include "launcher/job/hints.h"
+#include "launcher/job/advice.h"
 #include "launcher/job/rank_rows.h"
 #include "launcher/report/missing_module.h"
 #include "launcher/screen/json_text.h"

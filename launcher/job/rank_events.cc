@@ -50,7 +50,7 @@ RankEvents::RankEvents(JobContext& job, Preemption& preemption)
       losses_(job),
       remaining_timer_(job.loop) {}
 
-JobNews::Handlers RankEvents::news_handlers() {
+RankEventRelay::Handlers RankEvents::news_handlers() {
   return {
       [this](std::size_t index, const Command& command) { return job_.hosts.send(index, command); },
       [this](std::size_t index) { return job_.hosts[index].name(); }};

@@ -10,9 +10,9 @@
 
 #include "launcher/hang/job_evidence.h"
 #include "launcher/job/job_context.h"
-#include "launcher/job/job_news.h"
 #include "launcher/job/mpi_world.h"
 #include "launcher/job/preemption.h"
+#include "launcher/job/rank_event_relay.h"
 #include "launcher/job/rank_losses.h"
 
 namespace ivy {
@@ -34,7 +34,7 @@ class RankEvents {
   // The ranks of a lost host.
   void lost(std::size_t index, const std::vector<std::uint32_t>& ranks, HostLoss loss);
 
-  JobNews& news() { return news_; }
+  RankEventRelay& news() { return news_; }
   // What each rank does and uses, within a second; `job` is for the caller to fill.
   using Described = std::function<void(const ctl::RanksDescription&)>;
   void describe(Described done, bool with_places = false);
@@ -48,7 +48,7 @@ class RankEvents {
   void stalled(std::size_t index, const Stalled& stalled);
   void jax_service_lost(std::size_t index, const JaxServiceLost& lost);
   void ended(WorkerRecord& worker);
-  JobNews::Handlers news_handlers();
+  RankEventRelay::Handlers news_handlers();
   JobEvidence::Handlers evidence_handlers();
   WatchdogAbort watchdog_abort() const;
   void end_stalled();
@@ -57,7 +57,7 @@ class RankEvents {
 
   JobContext& job_;
   Preemption& preemption_;
-  JobNews news_;
+  RankEventRelay news_;
   JobEvidence evidence_;
   MpiWorld mpi_;
   RankLosses losses_;

@@ -15,7 +15,7 @@
 #include <functional>
 #include <optional>
 
-#include "launcher/job/log_reader.h"
+#include "launcher/ctl/log_reader.h"
 #include "launcher/screen/output.h"
 #include "tests/support/eventually.h"
 #include "tests/support/leak_guard.h"

@@ -1,5 +1,5 @@
 // What ivyctl sees of jobs on this host: directories whose supervisor lives, and processes.
-#include "launcher/job/hosted_job.h"
+#include "launcher/ctl/hosted_job.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // Which host is told what of the others' ranks.
-#include "launcher/job/news_board.h"
+#include "launcher/job/rank_event_log.h"
 
 #include <gtest/gtest.h>
 
@@ -25,10 +25,10 @@ News news_of(std::uint32_t generation, std::initializer_list<RankNews> ranks,
   return news;
 }
 
-class NewsBoardTest : public testing::Test {
+class RankEventLogTest : public testing::Test {
  protected:
   // Host 0 has ranks 0, 1, 3 and 5, host 1 has rank 2, host 2 rank 4.
-  NewsBoardTest() { board_.begin(3, kHostOfRank); }
+  RankEventLogTest() { board_.begin(3, kHostOfRank); }
   static inline const std::vector<std::size_t> kHostOfRank = {0, 0, 1, 0, 2, 0};
   // "1=3/9 4=2/0": rank, state, code.
   std::string next_for(std::size_t host) {
@@ -39,16 +39,16 @@ class NewsBoardTest : public testing::Test {
               std::to_string(news->ranks(i).state()) + "/" + std::to_string(news->ranks(i).code());
     return text;
   }
-  NewsBoard board_;
+  RankEventLog board_;
 };
 
-TEST_F(NewsBoardTest, NobodyIsToldWhoDoesNotListen) {
+TEST_F(RankEventLogTest, NobodyIsToldWhoDoesNotListen) {
   EXPECT_TRUE(board_.worker_ended(0, rank_news(0, RankState::kExited)));
   EXPECT_TRUE(board_.listeners().empty());
   EXPECT_EQ(next_for(1), "");
 }
 
-TEST_F(NewsBoardTest, WhoBeginsToListenHearsEverythingOfTheOthersOnce) {
+TEST_F(RankEventLogTest, WhoBeginsToListenHearsEverythingOfTheOthersOnce) {
   board_.worker_ended(0, rank_news(0, RankState::kSignalled, 9));
   board_.worker_ended(1, rank_news(2, RankState::kExited, 1));
   EXPECT_TRUE(board_.take(1, news_of(3, {}, true)));
@@ -59,7 +59,7 @@ TEST_F(NewsBoardTest, WhoBeginsToListenHearsEverythingOfTheOthersOnce) {
   EXPECT_EQ(next_for(1), "1=2/7");
 }
 
-TEST_F(NewsBoardTest, WhoHasLeftDiesNoMoreAndIsNoHurry) {
+TEST_F(RankEventLogTest, WhoHasLeftDiesNoMoreAndIsNoHurry) {
   board_.take(1, news_of(3, {}, true));
   EXPECT_TRUE(board_.take(0, news_of(3, {rank_news(0, RankState::kLeft)})));
   EXPECT_FALSE(board_.is_urgent());
@@ -72,7 +72,7 @@ TEST_F(NewsBoardTest, WhoHasLeftDiesNoMoreAndIsNoHurry) {
   EXPECT_EQ(next_for(1), "0=0/0 0=3/9");
 }
 
-TEST_F(NewsBoardTest, AShellsEndIsNotTheEndOfTheProcessBelowIt) {
+TEST_F(RankEventLogTest, AShellsEndIsNotTheEndOfTheProcessBelowIt) {
   board_.take(1, news_of(3, {}, true));
   board_.take(0, news_of(3, {rank_news(0, RankState::kAlive)}, true));
   EXPECT_FALSE(board_.worker_ended(0, rank_news(0, RankState::kExited)));
@@ -82,7 +82,7 @@ TEST_F(NewsBoardTest, AShellsEndIsNotTheEndOfTheProcessBelowIt) {
   EXPECT_EQ(next_for(1), "0=4/0 0=3/9");
 }
 
-TEST_F(NewsBoardTest, ARankThatStartsAgainLivesAndMayDieAgain) {
+TEST_F(RankEventLogTest, ARankThatStartsAgainLivesAndMayDieAgain) {
   board_.take(1, news_of(3, {}, true));
   board_.worker_ended(0, rank_news(0, RankState::kSignalled, 9));
   EXPECT_EQ(next_for(1), "0=3/9");
@@ -96,7 +96,7 @@ TEST_F(NewsBoardTest, ARankThatStartsAgainLivesAndMayDieAgain) {
   EXPECT_EQ(next_for(1), "0=2/4");
 }
 
-TEST_F(NewsBoardTest, ADeathIsToldOnce) {
+TEST_F(RankEventLogTest, ADeathIsToldOnce) {
   board_.take(1, news_of(3, {}, true));
   EXPECT_TRUE(board_.take(0, news_of(3, {rank_news(0, RankState::kSignalled, 9)})));
   EXPECT_FALSE(board_.worker_ended(0, rank_news(0, RankState::kSignalled, 9)));
@@ -104,7 +104,7 @@ TEST_F(NewsBoardTest, ADeathIsToldOnce) {
   EXPECT_EQ(next_for(1), "0=3/9");
 }
 
-TEST_F(NewsBoardTest, NothingOfAnotherGenerationCounts) {
+TEST_F(RankEventLogTest, NothingOfAnotherGenerationCounts) {
   EXPECT_FALSE(board_.take(0, news_of(2, {rank_news(0, RankState::kDied)}, true)));
   board_.take(0, news_of(3, {rank_news(0, RankState::kDied)}, true));
   board_.begin(4, kHostOfRank);
@@ -113,7 +113,7 @@ TEST_F(NewsBoardTest, NothingOfAnotherGenerationCounts) {
   EXPECT_EQ(next_for(1), "");
 }
 
-TEST_F(NewsBoardTest, AHostIsBelievedForItsOwnRanksAlone) {
+TEST_F(RankEventLogTest, AHostIsBelievedForItsOwnRanksAlone) {
   board_.take(2, news_of(3, {}, true));
   EXPECT_FALSE(
       board_.take(1, news_of(3, {rank_news(0, RankState::kDied), rank_news(6, RankState::kDied),
@@ -128,10 +128,10 @@ TEST_F(NewsBoardTest, AHostIsBelievedForItsOwnRanksAlone) {
   EXPECT_EQ(next_for(2), "2=4/0");
 }
 
-TEST_F(NewsBoardTest, WhatWasOvertakenIsForgottenAndWhoComesLateHearsTheLast) {
+TEST_F(RankEventLogTest, WhatWasOvertakenIsForgottenAndWhoComesLateHearsTheLast) {
   board_.take(1, news_of(3, {}, true));
   board_.take(0, news_of(3, {rank_news(5, RankState::kSignalled, 9)}));
-  for (std::size_t i = 0; i < 4 * NewsBoard::kMaxReports; ++i) {
+  for (std::size_t i = 0; i < 4 * RankEventLog::kMaxReports; ++i) {
     board_.take(0, news_of(3, {rank_news(0, RankState::kLeft)}));
     board_.take(0, news_of(3, {rank_news(0, RankState::kAlive)}));
     board_.next_for(1);
@@ -142,16 +142,16 @@ TEST_F(NewsBoardTest, WhatWasOvertakenIsForgottenAndWhoComesLateHearsTheLast) {
   board_.take(2, news_of(3, {}, true));
   const auto all = board_.next_for(2);
   ASSERT_TRUE(all);
-  EXPECT_LT(all->ranks_size(), static_cast<int>(3 * NewsBoard::kMaxReports));
+  EXPECT_LT(all->ranks_size(), static_cast<int>(3 * RankEventLog::kMaxReports));
   EXPECT_EQ(all->ranks(0).rank(), 5u);
   EXPECT_EQ(all->ranks(all->ranks_size() - 1).state(),
             static_cast<std::uint32_t>(RankState::kLeft));
 }
 
-TEST_F(NewsBoardTest, AllReportsArePassedOnAndTheLastAreKept) {
+TEST_F(RankEventLogTest, AllReportsArePassedOnAndTheLastAreKept) {
   board_.take(1, news_of(3, {}, true));
   std::size_t told = 0;
-  for (std::size_t i = 0; i < 5 * NewsBoard::kMaxReports; ++i) {
+  for (std::size_t i = 0; i < 5 * RankEventLog::kMaxReports; ++i) {
     News news = news_of(3, {});
     news.add_reports()->set_text(std::to_string(i));
     EXPECT_TRUE(board_.take(0, news));
@@ -161,14 +161,14 @@ TEST_F(NewsBoardTest, AllReportsArePassedOnAndTheLastAreKept) {
     told += static_cast<std::size_t>(next->reports_size());
     board_.told_all();
   }
-  EXPECT_EQ(told, 5 * NewsBoard::kMaxReports);
+  EXPECT_EQ(told, 5 * RankEventLog::kMaxReports);
   board_.take(2, news_of(3, {}, true));
   const auto late = board_.next_for(2);
   ASSERT_TRUE(late);
-  EXPECT_GE(late->reports_size(), static_cast<int>(NewsBoard::kMaxReports));
-  EXPECT_LT(late->reports_size(), static_cast<int>(3 * NewsBoard::kMaxReports));
+  EXPECT_GE(late->reports_size(), static_cast<int>(RankEventLog::kMaxReports));
+  EXPECT_LT(late->reports_size(), static_cast<int>(3 * RankEventLog::kMaxReports));
   EXPECT_EQ(late->reports(late->reports_size() - 1).text(),
-            std::to_string(5 * NewsBoard::kMaxReports - 1));
+            std::to_string(5 * RankEventLog::kMaxReports - 1));
 }
 
 }  // namespace

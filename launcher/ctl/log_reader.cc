@@ -1,4 +1,4 @@
-#include "launcher/job/log_reader.h"
+#include "launcher/ctl/log_reader.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>

@@ -14,7 +14,7 @@
 
 namespace ivy {
 
-class NewsBoard {
+class RankEventLog {
  public:
   // Reports that are kept for a host that listens later; the others were sent all of them.
   static constexpr std::size_t kMaxReports = 1024;

@@ -1,5 +1,5 @@
 // What is remembered of a job that has ended in the background.
-#include "launcher/job/job_end.h"
+#include "launcher/job/ended_jobs.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

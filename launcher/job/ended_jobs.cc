@@ -1,4 +1,4 @@
-#include "launcher/job/job_end.h"
+#include "launcher/job/ended_jobs.h"
 
 #include <sys/stat.h>
 #include <unistd.h>

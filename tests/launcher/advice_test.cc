@@ -1,4 +1,4 @@
-#include "launcher/job/hints.h"
+#include "launcher/job/advice.h"
 
 #include <gtest/gtest.h>
 

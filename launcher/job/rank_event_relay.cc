@@ -1,4 +1,4 @@
-#include "launcher/job/job_news.h"
+#include "launcher/job/rank_event_relay.h"
 
 #include <algorithm>
 #include <chrono>
@@ -18,7 +18,7 @@ constexpr milliseconds kPatience{1'000};
 
 }  // namespace
 
-struct JobNews::Question {
+struct RankEventRelay::Question {
   explicit Question(boost::asio::io_context& loop) : timer(loop) {}
   std::uint32_t number = 0;
   std::set<std::size_t> waits_for;
@@ -27,20 +27,20 @@ struct JobNews::Question {
   boost::asio::steady_timer timer;
 };
 
-JobNews::JobNews(boost::asio::io_context& loop, Handlers handlers)
+RankEventRelay::RankEventRelay(boost::asio::io_context& loop, Handlers handlers)
     : loop_(loop), handlers_(std::move(handlers)), timer_(loop) {}
 
-void JobNews::begin(std::uint32_t generation, std::vector<std::size_t> host_of_rank) {
+void RankEventRelay::begin(std::uint32_t generation, std::vector<std::size_t> host_of_rank) {
   board_.begin(generation, std::move(host_of_rank));
   timer_.cancel();
   is_timer_set_ = false;
 }
 
-void JobNews::on_news(std::size_t host, const News& news) {
+void RankEventRelay::on_news(std::size_t host, const News& news) {
   if (board_.take(host, news)) tell();
 }
 
-void JobNews::on_exited(std::size_t host, const Exited& exited) {
+void RankEventRelay::on_exited(std::size_t host, const Exited& exited) {
   RankNews rank;
   rank.set_rank(exited.rank());
   rank.set_state(static_cast<std::uint32_t>(exited.signal() != 0 ? RankState::kSignalled
@@ -51,22 +51,22 @@ void JobNews::on_exited(std::size_t host, const Exited& exited) {
   if (board_.worker_ended(host, rank)) tell();
 }
 
-void JobNews::on_restarted(std::size_t host, const Started& started) {
+void RankEventRelay::on_restarted(std::size_t host, const Started& started) {
   if (board_.rank_restarted(host, started.rank(), started.rejoins(), started.pid())) tell();
 }
 
-void JobNews::on_start_failed(std::size_t host, std::uint32_t rank) {
+void RankEventRelay::on_start_failed(std::size_t host, std::uint32_t rank) {
   if (board_.rank_lost(host, rank, RankState::kDied)) tell();
 }
 
-void JobNews::ranks_lost(std::size_t host, const std::vector<std::uint32_t>& ranks,
-                         RankState state) {
+void RankEventRelay::ranks_lost(std::size_t host, const std::vector<std::uint32_t>& ranks,
+                                RankState state) {
   bool is_news = false;
   for (const std::uint32_t rank : ranks) is_news |= board_.rank_lost(host, rank, state);
   if (is_news) tell();
 }
 
-void JobNews::tell() {
+void RankEventRelay::tell() {
   const std::int64_t since_ns = monotonic_ns() - told_at_ns_;
   const bool is_quiet = since_ns >= std::chrono::nanoseconds(kGather).count();
   if (board_.is_urgent() && is_quiet) return tell_now();
@@ -77,7 +77,7 @@ void JobNews::tell() {
   });
 }
 
-void JobNews::tell_now() {
+void RankEventRelay::tell_now() {
   timer_.cancel();
   is_timer_set_ = false;
   told_at_ns_ = monotonic_ns();
@@ -91,7 +91,7 @@ void JobNews::tell_now() {
   board_.told_all();
 }
 
-void JobNews::ask_operations(std::function<void(const std::string&)> done) {
+void RankEventRelay::ask_operations(std::function<void(const std::string&)> done) {
   const auto question = std::make_shared<Question>(loop_);
   question->done = [this, done = std::move(done)](const Question& asked) {
     std::vector<std::string> silent;
@@ -101,14 +101,15 @@ void JobNews::ask_operations(std::function<void(const std::string&)> done) {
   ask(question, board_.listeners(), false);
 }
 
-void JobNews::ask_usage(const std::vector<std::size_t>& hosts, Usage done) {
+void RankEventRelay::ask_usage(const std::vector<std::size_t>& hosts, Usage done) {
   const auto question = std::make_shared<Question>(loop_);
   question->done = [done = std::move(done)](const Question& asked) { done(asked.answers); };
   ask(question, hosts, true);
 }
 
 template <class Hosts>
-void JobNews::ask(const std::shared_ptr<Question>& question, const Hosts& hosts, bool with_usage) {
+void RankEventRelay::ask(const std::shared_ptr<Question>& question, const Hosts& hosts,
+                         bool with_usage) {
   question->number = ++next_question_;
   Command command;
   command.mutable_read_operations()->set_number(question->number);
@@ -124,7 +125,7 @@ void JobNews::ask(const std::shared_ptr<Question>& question, const Hosts& hosts,
   });
 }
 
-void JobNews::on_operations(std::size_t host, const Operations& operations) {
+void RankEventRelay::on_operations(std::size_t host, const Operations& operations) {
   const auto found = std::find_if(questions_.begin(), questions_.end(), [&](const auto& question) {
     return question->number == operations.number();
   });
@@ -135,7 +136,7 @@ void JobNews::on_operations(std::size_t host, const Operations& operations) {
   if (question->waits_for.empty()) answer(question);
 }
 
-void JobNews::answer(const std::shared_ptr<Question>& question) {
+void RankEventRelay::answer(const std::shared_ptr<Question>& question) {
   if (std::erase(questions_, question) == 0) return;
   question->timer.cancel();
   question->done(*question);

@@ -1,4 +1,4 @@
-#include "launcher/job/hosted_job.h"
+#include "launcher/ctl/hosted_job.h"
 
 #include <fcntl.h>
 #include <sys/file.h>

@@ -12,9 +12,9 @@
 
 namespace ivy {
 
-class StorePlace {
+class StoreHost {
  public:
-  explicit StorePlace(JobContext& job) : job_(job) {}
+  explicit StoreHost(JobContext& job) : job_(job) {}
 
   // Has the first host of the plan listen, unless its store is open already.
   void open();

@@ -1,4 +1,4 @@
-#include "launcher/job/news_board.h"
+#include "launcher/job/rank_event_log.h"
 
 #include <utility>
 
@@ -6,13 +6,13 @@ namespace ivy {
 
 using comm_status::RankState;
 
-void NewsBoard::begin(std::uint32_t generation, std::vector<std::size_t> host_of_rank) {
-  *this = NewsBoard();
+void RankEventLog::begin(std::uint32_t generation, std::vector<std::size_t> host_of_rank) {
+  *this = RankEventLog();
   generation_ = generation;
   host_of_rank_ = std::move(host_of_rank);
 }
 
-bool NewsBoard::set(std::size_t host, const RankNews& rank) {
+bool RankEventLog::set(std::size_t host, const RankNews& rank) {
   const auto state = static_cast<RankState>(rank.state());
   Known& known = ranks_[rank.rank()];
   const bool is_better = known.state == RankState::kDied &&
@@ -26,7 +26,7 @@ bool NewsBoard::set(std::size_t host, const RankNews& rank) {
   return true;
 }
 
-bool NewsBoard::take(std::size_t host, const News& news) {
+bool RankEventLog::take(std::size_t host, const News& news) {
   if (news.generation() != generation_) return false;
   if (news.listening()) cursors_.emplace(host, 0);
   bool changed = news.listening() && !entries_.empty();
@@ -45,21 +45,21 @@ bool NewsBoard::take(std::size_t host, const News& news) {
   return changed;
 }
 
-bool NewsBoard::worker_ended(std::size_t host, const RankNews& rank) {
+bool RankEventLog::worker_ended(std::size_t host, const RankNews& rank) {
   const auto known = ranks_.find(rank.rank());
   const bool is_told = known != ranks_.end() && known->second.told_by_host;
   return !is_told && set(host, rank);
 }
 
-bool NewsBoard::rank_lost(std::size_t host, std::uint32_t rank, RankState state) {
+bool RankEventLog::rank_lost(std::size_t host, std::uint32_t rank, RankState state) {
   RankNews lost;
   lost.set_rank(rank);
   lost.set_state(static_cast<std::uint32_t>(state));
   return set(host, lost);
 }
 
-bool NewsBoard::rank_restarted(std::size_t host, std::uint32_t rank, std::uint32_t rejoins,
-                               std::int32_t pid) {
+bool RankEventLog::rank_restarted(std::size_t host, std::uint32_t rank, std::uint32_t rejoins,
+                                  std::int32_t pid) {
   if (!has_rank(host, rank)) return false;
   RankNews news;
   news.set_rank(rank);
@@ -72,7 +72,7 @@ bool NewsBoard::rank_restarted(std::size_t host, std::uint32_t rank, std::uint32
   return true;
 }
 
-Operations NewsBoard::of_own_ranks(std::size_t host, const Operations& said) const {
+Operations RankEventLog::of_own_ranks(std::size_t host, const Operations& said) const {
   Operations own = said;
   own.clear_ranks();
   own.clear_usage();
@@ -83,13 +83,13 @@ Operations NewsBoard::of_own_ranks(std::size_t host, const Operations& said) con
   return own;
 }
 
-std::vector<std::size_t> NewsBoard::listeners() const {
+std::vector<std::size_t> RankEventLog::listeners() const {
   std::vector<std::size_t> hosts;
   for (const auto& [host, cursor] : cursors_) hosts.push_back(host);
   return hosts;
 }
 
-std::optional<News> NewsBoard::next_for(std::size_t host) {
+std::optional<News> RankEventLog::next_for(std::size_t host) {
   const auto found = cursors_.find(host);
   if (found == cursors_.end()) return std::nullopt;
   News news;
@@ -104,7 +104,7 @@ std::optional<News> NewsBoard::next_for(std::size_t host) {
   return news;
 }
 
-void NewsBoard::told_all() {
+void RankEventLog::told_all() {
   is_urgent_ = false;
   // A rank may leave and come back without end, and communicators break.
   if (entries_.size() < 2 * (ranks_.size() + kMaxReports)) return;

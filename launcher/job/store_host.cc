@@ -1,4 +1,4 @@
-#include "launcher/job/store_place.h"
+#include "launcher/job/store_host.h"
 
 #include <algorithm>
 #include <set>
@@ -29,7 +29,7 @@ Advice advice_for(Code code, const std::string& host) {
 
 }  // namespace
 
-void StorePlace::open() {
+void StoreHost::open() {
   const JobPlan& plan = job_.plan;
   const std::size_t first = plan.hosts.front().host_index;
   if (plan.store_port == 0 || host_ == first) return;
@@ -41,7 +41,7 @@ void StorePlace::open() {
   tell(generation, open_command(generation));
 }
 
-Command StorePlace::open_command(std::uint32_t generation) const {
+Command StoreHost::open_command(std::uint32_t generation) const {
   const JobPlan& plan = job_.plan;
   Command command;
   OpenStore& open = *command.mutable_open_store();
@@ -70,15 +70,15 @@ Command StorePlace::open_command(std::uint32_t generation) const {
   return command;
 }
 
-void StorePlace::tell(std::uint32_t generation, const Command& command) {
+void StoreHost::tell(std::uint32_t generation, const Command& command) {
   host_ = job_.plan.hosts.front().host_index;
   generation_ = generation;
   job_.hosts.send(*host_, command);
 }
 
-std::string StorePlace::host_name() const { return job_.hosts[host_.value_or(0)].name(); }
+std::string StoreHost::host_name() const { return job_.hosts[host_.value_or(0)].name(); }
 
-bool StorePlace::opened(std::size_t index, const StoreOpened& opened) {
+bool StoreHost::opened(std::size_t index, const StoreOpened& opened) {
   HostRecord& host = job_.hosts[index];
   host.opens_store = false;
   if (opened.error().empty()) return true;
@@ -93,7 +93,7 @@ bool StorePlace::opened(std::size_t index, const StoreOpened& opened) {
   return false;
 }
 
-void StorePlace::lost(std::size_t index, const StoreLost& lost) {
+void StoreHost::lost(std::size_t index, const StoreLost& lost) {
   if (index != host_) return;  // The store of an earlier first host.
   host_.reset();
   const JobState state = job_.phase.state();
@@ -123,7 +123,7 @@ void StorePlace::lost(std::size_t index, const StoreLost& lost) {
   job_.phase.apply(JobEvent::kHostLost);
 }
 
-void StorePlace::begin_generation(std::uint32_t generation) {
+void StoreHost::begin_generation(std::uint32_t generation) {
   open();
   if (host_ == job_.plan.hosts.front().host_index && generation_ == generation) return;
   begins_ = true;
@@ -132,11 +132,11 @@ void StorePlace::begin_generation(std::uint32_t generation) {
   tell(generation, command);
 }
 
-void StorePlace::begun(const GenerationBegun& begun) {
+void StoreHost::begun(const GenerationBegun& begun) {
   if (begun.generation() == job_.generation + 1) begins_ = false;
 }
 
-void StorePlace::take_over() {
+void StoreHost::take_over() {
   host_ = job_.plan.hosts.front().host_index;
   generation_ = job_.generation;
 }

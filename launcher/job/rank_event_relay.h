@@ -14,12 +14,12 @@
 #include <vector>
 
 #include "launcher/hang/operation_lines.h"
-#include "launcher/job/news_board.h"
+#include "launcher/job/rank_event_log.h"
 #include "proto/wire/job.pb.h"
 
 namespace ivy {
 
-class JobNews {
+class RankEventRelay {
  public:
   // Questions at a time; each is answered within kPatience.
   static constexpr std::size_t kMaxQuestions = 64;
@@ -30,9 +30,9 @@ class JobNews {
     std::function<std::string(std::size_t host)> name;
   };
 
-  JobNews(boost::asio::io_context& loop, Handlers handlers);
-  JobNews(const JobNews&) = delete;
-  JobNews& operator=(const JobNews&) = delete;
+  RankEventRelay(boost::asio::io_context& loop, Handlers handlers);
+  RankEventRelay(const RankEventRelay&) = delete;
+  RankEventRelay& operator=(const RankEventRelay&) = delete;
 
   void begin(std::uint32_t generation, std::vector<std::size_t> host_of_rank);
   void on_news(std::size_t host, const News& news);
@@ -62,7 +62,7 @@ class JobNews {
 
   boost::asio::io_context& loop_;
   Handlers handlers_;
-  NewsBoard board_;
+  RankEventLog board_;
   boost::asio::steady_timer timer_;
   bool is_timer_set_ = false;
   std::int64_t told_at_ns_ = 0;
