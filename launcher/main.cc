@@ -113,9 +113,9 @@ class Signals {
         if (watch_ != nullptr) return watch_->received(signal, ivy::SignalSource::kLauncher);
         return signal == SIGTERM ? interrupt(signal) : job_.forward_signal(signal);
       case SIGTSTP:
-        return job_.suspension().begin([] { raise(SIGSTOP); });
+        return job_.suspend([] { raise(SIGSTOP); });
       case SIGCONT:
-        return job_.suspension().end();
+        return job_.resume();
       default:
         return interrupt(signal);
     }

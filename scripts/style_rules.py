@@ -161,7 +161,6 @@ BLOCKING_FILES = {
     "launcher/job/job_events.cc": WRITER,
     "launcher/job/job_place.cc": LOCAL,
     "launcher/job/job_record.cc": LOCAL,
-    "launcher/job/state_file.cc": WRITER,
     "launcher/links/agent_identity.cc": "the socket's place is local",
     "launcher/links/node_upload.cc": TASKS,
     "launcher/links/ssh/host_key_question.cc": LOCAL,

@@ -7,10 +7,9 @@
 #include <cstring>
 #include <exception>
 #include <limits>
+#include <utility>
 
 #include "launcher/hang/rank_names.h"
-#include "launcher/job/device_troubles.h"
-#include "launcher/job/joined_nodes.h"
 #include "launcher/links/carrier_context.h"
 #include "launcher/screen/control_filter.h"
 #include "launcher/slurm/allocation_watch.h"
@@ -64,12 +63,12 @@ Job::Job(boost::asio::io_context& loop, JobRequest request)
                       [this] { return ranks_.losses().lines(); }}),
       ending_(job_, ending_handlers()),
       takeover_(job_, service_, restarts_, takeover_handlers()),
-      suspension_(job_),
       timeout_timer_(loop),
       restart_timer_(loop),
       restart_limit_timer_(loop),
       absence_timer_(loop),
-      reader_timer_(loop) {
+      reader_timer_(loop),
+      pause_timer_(loop) {
   job_.phase.begin({[this](JobAction action) { act(action); }, [this] { check_end(); }});
 }
 
@@ -584,7 +583,7 @@ void Job::handle(std::size_t index, const Event& event) {
     case Event::kNote:
       return on_note(index, event.note());
     case Event::kDeviceTrouble:
-      return take_device_trouble(job_, index, event.device_trouble());
+      return ranks_.device_trouble(index, event.device_trouble());
     case Event::kSignalled:
       return preemption_.step_signalled(event.signalled().signal(), true);
     case Event::kStartFailed:
@@ -688,6 +687,45 @@ void Job::interrupt(int signal) {
              std::to_string(grace_s.count()) + " s; " +
              (signal == SIGINT ? "press Ctrl-C" : "send it") + " again to kill now");
   }
+}
+
+void Job::suspend(std::function<void()> ready) {
+  job_.signal_workers(SIGSTOP);
+  milliseconds longest = kPauseLimit;
+  bool has_others = false;
+  for (HostRecord& host : job_.hosts) {
+    has_others |= !host.on_this_host;
+    if (!host.session) continue;
+    host.session->pause();
+    longest = std::max(longest, host.session->lease());
+  }
+  const auto minutes = std::chrono::duration_cast<std::chrono::minutes>(longest).count();
+  if (has_others)
+    job_.screen.note("suspended; the other hosts stop the job if it is not resumed within " +
+                     std::to_string(minutes) + " min");
+  // The loop needs a moment to hand the message to the links, and longer for a link that is slow or
+  // is being redialled. Still, Ctrl-Z must not seem to do nothing.
+  await_paused(std::move(ready), monotonic_ns() + 2 * kSecondNs);
+}
+
+void Job::await_paused(std::function<void()> ready, std::int64_t until_ns) {
+  pause_timer_.expires_after(milliseconds(100));
+  pause_timer_.async_wait([this, ready = std::move(ready),
+                           until_ns](const boost::system::error_code& error) mutable {
+    if (error) return;
+    const auto has_paused = [](const HostRecord& host) {
+      return !host.session || host.session->has_paused();
+    };
+    if (monotonic_ns() >= until_ns || std::all_of(job_.hosts.begin(), job_.hosts.end(), has_paused))
+      return ready();
+    await_paused(std::move(ready), until_ns);
+  });
+}
+
+void Job::resume() {
+  for (HostRecord& host : job_.hosts)
+    if (host.session) host.session->resume();
+  job_.signal_workers(SIGCONT);
 }
 
 void Job::fail(const std::string& what) {

@@ -22,7 +22,6 @@
 #include "launcher/job/restarts.h"
 #include "launcher/job/stdin_feed.h"
 #include "launcher/job/store_host.h"
-#include "launcher/job/suspension.h"
 #include "launcher/job/takeover.h"
 
 namespace ivy {
@@ -45,7 +44,10 @@ class Job {
   Output& output() { return job_.screen.output(); }
   // What happens when the allocation ends (slurm/allocation_watch.h calls it).
   Preemption& preemption() { return preemption_; }
-  Suspension& suspension() { return suspension_; }
+  // Ctrl-Z: tells every host before this process is stopped. Calls ready when the hosts know, or
+  // after 2 s.
+  void suspend(std::function<void()> ready);
+  void resume();
 
  private:
   void act(JobAction action);
@@ -73,6 +75,7 @@ class Job {
   void on_report(std::size_t index, const Report& report);
   void on_note(std::size_t index, const Note& note);
   void leave_foreground();
+  void await_paused(std::function<void()> ready, std::int64_t until_ns);
   JobEnding::Handlers ending_handlers();
   Takeover::Handlers takeover_handlers();
 
@@ -88,7 +91,6 @@ class Job {
   CtlService service_;
   JobEnding ending_;
   Takeover takeover_;
-  Suspension suspension_;
   std::unique_ptr<StdinFeed> stdin_feed_;
   std::function<void(int, int)> over_;
   // How often fail() and interrupt() were called.
@@ -97,7 +99,7 @@ class Job {
   std::int64_t restart_due_ns_ = 0;  // ...and its end.
   // The last one: for all that a restart waits for after its pause.
   boost::asio::steady_timer timeout_timer_, restart_timer_, restart_limit_timer_;
-  boost::asio::steady_timer absence_timer_, reader_timer_;
+  boost::asio::steady_timer absence_timer_, reader_timer_, pause_timer_;
 };
 
 // Runs the loop until the job has stopped it. An exception that leaves a handler does not end the

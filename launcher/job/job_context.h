@@ -93,7 +93,7 @@ struct JobContext {
   std::int64_t opened_unix_ms = 0, opened_at_ns = 0;
   std::int64_t started_at_ns = 0, job_started_at_ns = 0;  // This generation, the first one.
   LauncherEnd launcher_end;
-  std::vector<DeviceNote> device_notes;  // What this generation has met (device_troubles.h).
+  std::vector<DeviceNote> device_notes;  // Faults of devices in this generation.
   std::vector<std::string> unclean;      // What may have been left running, for the summary.
   LeftBehind left_behind;                // Of all hosts and generations.
   // Bytes of standard input that ranks have read. Nothing: not known (yet).

@@ -187,7 +187,7 @@ void JobEnding::conclude() {
 }
 
 // The summary has told of what went wrong before the last text.
-void JobEnding::end_state(StateFile& file, const std::string& text) {
+void JobEnding::end_state(MetricsFile& file, const std::string& text) {
   const bool was_well = file.complaint().empty();
   file.end(text);
   if (const std::string missing = file.complaint(); was_well && !missing.empty())

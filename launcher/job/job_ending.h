@@ -57,7 +57,7 @@ class JobEnding {
   // The same for programs: --summary json, --events, attempt.json.
   void record(const SummaryInputs& inputs);
   std::string hints(const std::vector<WorkerEnd>& ends, const Outcome& outcome) const;
-  static void end_state(StateFile& file, const std::string& text);
+  static void end_state(MetricsFile& file, const std::string& text);
   void write_state(int exit_code);
   void say_over(const Outcome& outcome);
 

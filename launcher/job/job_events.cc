@@ -1,10 +1,13 @@
 #include "launcher/job/job_events.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
+#include <utility>
 
 #include "launcher/screen/json_text.h"
 #include "launcher/screen/log_files.h"
@@ -19,6 +22,13 @@ namespace {
 constexpr std::size_t kEventRoomBytes = 8u << 20;
 // Events are small: a file system that has not taken them by now does not answer.
 constexpr std::chrono::milliseconds kEventPatience{2'000};
+
+// The first text of --metrics-file, after the workers have started.
+constexpr std::chrono::seconds kFirstMetrics{1};
+constexpr std::chrono::seconds kMetricsPeriod{15};
+constexpr std::chrono::milliseconds kMetricsPatience{500};
+// A text of the largest job is smaller.
+constexpr std::size_t kMetricsRoomBytes = 256u << 20;
 
 // Each line reaches the file whole, also where several jobs share it.
 FileWriter::Opener event_opener(const std::string& path) {
@@ -156,6 +166,71 @@ std::string JobEvents::complaint() {
   return errno_value_ == 0 ? ""
                            : "--events " + request_.options.events + ": " +
                                  std::strerror(errno_value_) + "; events are missing there";
+}
+
+MetricsFile::MetricsFile(boost::asio::io_context& loop, std::string path)
+    : path_(std::move(path)), writer_(kMetricsRoomBytes, [] {}), timer_(loop) {}
+
+void MetricsFile::begin(Ask ask) {
+  if (!is_wanted()) return;
+  ask_ = std::move(ask);
+  schedule(kFirstMetrics);
+}
+
+void MetricsFile::write() {
+  take_done();
+  // A slow file system misses a turn.
+  if (writer_.is_idle()) ask_([this](const std::string& text) { replace(text); });
+  schedule(kMetricsPeriod);
+}
+
+void MetricsFile::schedule(std::chrono::seconds time) {
+  timer_.expires_after(time);
+  timer_.async_wait([this](const boost::system::error_code& error) {
+    if (!error) write();
+  });
+}
+
+// A reader of the file sees the whole of the old text or of the new one. The name changes on the
+// writer's thread, behind what was written before: an opener is what runs there. What could not be
+// written whole, on a full disk, does not take the name.
+void MetricsFile::replace(std::string_view text) {
+  const std::string fresh = path_ + "." + std::to_string(getpid());
+  const FileWriter::File file = writer_.open([fresh] {
+    const int fd =
+        ::open(fresh.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644);
+    return fd < 0 ? -errno : fd;
+  });
+  writer_.write(file, text);
+  writer_.close(file);
+  const FileWriter::File renamed = writer_.open([fresh, path = path_, bytes = text.size()] {
+    struct stat written = {};
+    if (stat(fresh.c_str(), &written) != 0) return -errno;
+    if (static_cast<std::size_t>(written.st_size) != bytes) {
+      unlink(fresh.c_str());
+      return -ENOSPC;
+    }
+    if (std::rename(fresh.c_str(), path.c_str()) != 0) return -errno;
+    return ::open("/dev/null", O_WRONLY | O_CLOEXEC);
+  });
+  writer_.close(renamed);
+}
+
+void MetricsFile::end(const std::string& text) {
+  if (!is_wanted()) return;
+  timer_.cancel();
+  replace(text);
+  writer_.wait_idle(kMetricsPatience);
+}
+
+void MetricsFile::take_done() {
+  for (const FileWriter::Done& done : writer_.take_done())
+    if (done.errno_value != 0 && errno_value_ == 0) errno_value_ = done.errno_value;
+}
+
+std::string MetricsFile::complaint() {
+  take_done();
+  return errno_value_ == 0 ? "" : "--metrics-file " + path_ + ": " + std::strerror(errno_value_);
 }
 
 }  // namespace ivy

@@ -5,14 +5,17 @@
 // Thread: the loop's. Lifetime: within the job's context.
 #pragma once
 
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
 #include <boost/json.hpp>
 #include <chrono>
+#include <functional>
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 
 #include "launcher/job/job_request.h"
-#include "launcher/job/state_file.h"
 #include "launcher/plan/job_plan.h"
 #include "launcher/screen/summary.h"
 #include "proto/os/file_writer.h"
@@ -21,6 +24,36 @@ namespace ivy {
 
 // The plan as an object: hosts with their ranks and carriers, addresses, the command.
 boost::json::object plan_object(const Options& options, const JobPlan& plan);
+
+// The file of --metrics-file, replaced as a whole every 15 s and at the end of the job. Written on
+// a thread: a file system that does not answer costs the file, not the job.
+class MetricsFile {
+ public:
+  // Calls its argument with the file's text, at once or later.
+  using Ask = std::function<void(std::function<void(const std::string& text)>)>;
+
+  // path: empty: no such file.
+  MetricsFile(boost::asio::io_context& loop, std::string path);
+  // The workers are about to run: writes a second later, and once in each period.
+  void begin(Ask ask);
+  // Writes the last text, and waits a moment for it.
+  void end(const std::string& text);
+  bool is_wanted() const { return !path_.empty(); }
+  // Why the file is not what it should be; empty: it is.
+  std::string complaint();
+
+ private:
+  void write();
+  void replace(std::string_view text);
+  void schedule(std::chrono::seconds time);
+  void take_done();
+
+  const std::string path_;
+  FileWriter writer_;
+  boost::asio::steady_timer timer_;
+  Ask ask_;
+  int errno_value_ = 0;
+};
 
 class JobEvents {
  public:
@@ -41,7 +74,7 @@ class JobEvents {
   void finish();
   // A verdict would go somewhere; making one copies what ranks have printed.
   bool wants_verdict(const std::string& folder) const;
-  StateFile& metrics() { return metrics_; }
+  MetricsFile& metrics() { return metrics_; }
   // Why something could not be written; empty: it was.
   std::string complaint();
 
@@ -55,7 +88,7 @@ class JobEvents {
   FileWriter writer_;
   FileWriter::File file_ = 0;
   std::set<int> heard_;  // Ranks whose first output has come.
-  StateFile metrics_;
+  MetricsFile metrics_;
   std::int64_t started_at_ns_ = 0;
   int errno_value_ = 0;
 };

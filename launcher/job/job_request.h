@@ -2,12 +2,17 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 
 #include "launcher/job/detach.h"
 #include "launcher/links/choice/carrier.h"
 #include "launcher/options/options.h"
+#include "launcher/plan/job_plan.h"
+#include "launcher/screen/output.h"
 #include "proto/contract/env.h"
 #include "proto/contract/limits.h"
 #include "proto/wire/ctl.pb.h"
@@ -16,7 +21,23 @@
 namespace ivy {
 
 class AllocationWatch;
-class JoinedNodes;
+class DialBackHosts;
+
+// The nodes of torchrun mode whose ivyruns have joined this job: each shows its user what its own
+// workers print and what this ivyrun says, and exits with the job's exit code. Implemented in
+// launcher/join. Thread: the loop's. Lifetime: outlives the job.
+class JoinedNodes {
+ public:
+  virtual ~JoinedNodes() = default;
+  // The hosts' links wait there for the job.
+  virtual std::shared_ptr<DialBackHosts> hosts() = 0;
+  // The part of the job's output that these nodes show. consumed: see Output::Handlers.
+  virtual Output::Elsewhere elsewhere(
+      std::function<void(int host, std::uint64_t bytes)> consumed) = 0;
+  virtual void begin_attempt(std::uint32_t generation, int max_attempts, const JobPlan& plan) = 0;
+  // Sends the exit code to them; calls done when they have it, or cannot be reached.
+  virtual void end(int exit_code, std::function<void()> done) = 0;
+};
 
 // Names a job, and proves that a launcher is its own.
 struct JobIdentity {

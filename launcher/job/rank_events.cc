@@ -39,6 +39,31 @@ std::string succeeded_ranks(const JobWorkers& workers) {
   return ranks.empty() ? "" : named_ranks(ranks) + " exited with code 0";
 }
 
+// Device faults kept for the report of an attempt; later ones are dropped.
+constexpr std::size_t kMaxDeviceNotes = 256;
+
+// The first of the ranks that were given the device at this address.
+std::optional<int> rank_with(const JobPlan& plan, const HostRecord& host, const std::string& bdf) {
+  if (bdf.empty() || !host.is_planned() || !host.facts) return std::nullopt;
+  const PlannedHost& planned = plan.hosts[static_cast<std::size_t>(host.plan_index)];
+  for (const PlannedWorker& worker : planned.workers) {
+    for (const int place : worker.devices) {
+      const int index = planned.devices[static_cast<std::size_t>(place)];
+      if (index < host.facts->devices_size() && host.facts->devices(index).bdf() == bdf)
+        return worker.rank;
+    }
+  }
+  return std::nullopt;
+}
+
+// True for a GPU that masks or the scheduler hide from this job: it is another job's.
+bool is_foreign(const HostRecord& host, const std::string& bdf) {
+  if (bdf.empty() || !host.facts || host.facts->devices_size() == 0) return false;
+  const auto& devices = host.facts->devices();
+  return std::none_of(devices.begin(), devices.end(),
+                      [&](const Accelerator& device) { return device.bdf() == bdf; });
+}
+
 }  // namespace
 
 RankEvents::RankEvents(JobContext& job, Preemption& preemption)
@@ -308,6 +333,22 @@ void RankEvents::say_stall(const std::string& what, const std::string& more) {
     job_.say(text);
     evidence_.stalled();
   });
+}
+
+void RankEvents::device_trouble(std::size_t index, const DeviceTrouble& trouble) {
+  if (trouble.generation() != job_.generation) return;
+  const HostRecord& host = job_.hosts[index];
+  for (const DeviceTroubleOne& one : trouble.findings()) {
+    if (job_.device_notes.size() >= kMaxDeviceNotes) return;
+    if (is_foreign(host, one.bdf())) continue;
+    DeviceNote note;
+    note.host = host.name();
+    note.device = RemoteText(one.device()).line();
+    note.text = RemoteText(one.text()).line();
+    note.rank = rank_with(job_.plan, host, one.bdf());
+    if (one.at_ns() != 0) note.at_ns = host.session->relate(one.at_ns()).at_ns;
+    job_.device_notes.push_back(std::move(note));
+  }
 }
 
 void RankEvents::lost(std::size_t index, const std::vector<std::uint32_t>& ranks, HostLoss loss) {

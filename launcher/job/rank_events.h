@@ -29,6 +29,9 @@ class RankEvents {
   // Takes every other event that is about ranks.
   void heard(std::size_t index, const Event& event);
   void output(std::size_t index, const link::OutputChunk& chunk);
+  // Keeps a fault that a host reports of its devices after a failure, with the rank that uses the
+  // device. Faults of devices that the job may not use are ignored.
+  void device_trouble(std::size_t index, const DeviceTrouble& trouble);
   // Prints what has stalled, what the ranks are doing, and `more`: the wait graph of the store.
   void say_stall(const std::string& what, const std::string& more);
   // The ranks of a lost host.

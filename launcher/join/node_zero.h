@@ -19,7 +19,6 @@
 #include <vector>
 
 #include "launcher/job/job_request.h"
-#include "launcher/job/joined_nodes.h"
 #include "launcher/join/join_key.h"
 #include "launcher/join/join_roll.h"
 #include "launcher/join/joined_node.h"
