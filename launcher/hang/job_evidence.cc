@@ -133,8 +133,8 @@ struct JobEvidence::Open {
   boost::asio::steady_timer timer;
 };
 
-JobEvidence::JobEvidence(boost::asio::io_context& loop, Handlers handlers)
-    : handlers_(std::move(handlers)),
+JobEvidence::JobEvidence(boost::asio::io_context& loop, ExaminedJob& job)
+    : job_(job),
       loop_(loop),
       stall_timer_(loop),
       pause_timer_(loop),
@@ -146,9 +146,9 @@ void JobEvidence::ask(const Question& question, Done done) {
   const auto open = std::make_shared<Open>(loop_);
   open->number = ++next_number_;
   open->done = std::move(done);
-  const std::vector<HostPart> hosts = handlers_.hosts();
+  const std::vector<ExaminedJob::HostRanks> hosts = job_.ranks_by_host();
   const milliseconds patience = std::max(question.patience - kTravel, kTravel);
-  for (const HostPart& host : hosts) {
+  for (const ExaminedJob::HostRanks& host : hosts) {
     open->world += static_cast<std::uint32_t>(host.ranks.size());
     Command command;
     CollectStacks& collect = *command.mutable_collect_stacks();
@@ -163,7 +163,7 @@ void JobEvidence::ask(const Question& question, Done done) {
     const bool is_asked = question.ranks.empty() || collect.ranks_size() > 0;
     if (open_.size() >= kMaxQuestions || !is_asked) continue;
     collect.set_nccl_health(question.flight_records && open->names.empty());
-    if (!handlers_.send(host.host, command)) continue;
+    if (!job_.send(host.host, command)) continue;
     open->names[host.host] = host.name;
     open->ranks[host.host] = {host.ranks.begin(), host.ranks.end()};
   }
@@ -266,7 +266,7 @@ void JobEvidence::describe(const ctl::DescribeStacks& request,
   question.flight_records = !request.main_threads();
   if (request.patience_ms() > 0)
     question.patience = std::min(milliseconds(request.patience_ms()), kMaxCtlPatience);
-  for (const JobEvidence::HostPart& host : handlers_.hosts())
+  for (const ExaminedJob::HostRanks& host : job_.ranks_by_host())
     for (const std::uint32_t rank : host.ranks)
       for (const ctl::RankRange& range : request.ranks())
         if (rank >= range.first() && rank <= range.last()) question.ranks.insert(rank);
@@ -308,7 +308,7 @@ void JobEvidence::wait_second() {
 
 void JobEvidence::check_stall() {
   const std::int64_t silent_ns = monotonic_ns() - moved_at_ns_;
-  if (was_said_ || is_looking_ || !handlers_.is_running()) return;
+  if (was_said_ || is_looking_ || !job_.is_running()) return;
   if (silent_ns < std::chrono::nanoseconds(limit_).count()) return;
   is_looking_ = true;
   look([this](const Answer& first) {
@@ -332,13 +332,13 @@ void JobEvidence::look_again(const Answer& first) {
   look([this, first](const Answer& second) {
     is_looking_ = false;
     const bool printed = monotonic_ns() - moved_at_ns_ < std::chrono::nanoseconds(limit_).count();
-    if (was_said_ || printed || !handlers_.is_running()) return;
+    if (was_said_ || printed || !job_.is_running()) return;
     // It works quietly: the next look is one limit away.
     if (has_moved(first.hosts, second.hosts)) return has_moved_now();
     was_said_ = true;
     report("no output and no progress for " + std::to_string(limit_.count()) + " s", kStallPatience,
            [this] {
-             if (was_said_ && handlers_.is_running()) handlers_.stall_lasts();
+             if (was_said_ && job_.is_running()) job_.stall_lasts();
            });
   });
 }
@@ -348,7 +348,7 @@ void JobEvidence::stalled() {
   was_said_ = true;
   // Output of other ranks meanwhile is no end of this one: an operation has its own clock.
   report("", kStallPatience, [this] {
-    if (handlers_.is_running()) handlers_.stall_lasts();
+    if (job_.is_running()) job_.stall_lasts();
   });
 }
 
@@ -362,7 +362,7 @@ void JobEvidence::report(const std::string& what, milliseconds patience,
     if (!text.empty())
       text = "ivyrun: warning: " + (what.empty() ? "" : what + ". ") + "Where each rank is:\n" +
              indented(text) + "\n";
-    if (!text.empty()) handlers_.say(text);
+    if (!text.empty()) job_.say(text);
     done();
   });
 }
@@ -370,7 +370,7 @@ void JobEvidence::report(const std::string& what, milliseconds patience,
 void JobEvidence::after_failure(std::function<void()> done) { wait_for_words(0, std::move(done)); }
 
 void JobEvidence::wait_for_words(int pauses, std::function<void()> done) {
-  const WatchdogAbort abort = handlers_.watchdog_abort();
+  const WatchdogAbort abort = job_.watchdog_abort();
   if (abort == WatchdogAbort::kYes)
     return report("a collective's watchdog killed a rank, which is a symptom",
                   kAbortPatience - kTravel, std::move(done));

@@ -3,7 +3,7 @@
 // agent/node/hang/stack_collector.h allows; the flight records of all hosts together stay below 96
 // MiB.
 //
-// Thread: the loop's. Lifetime: destroy it outside its handlers; nothing is called afterwards.
+// Thread: the loop's. Lifetime: destroy it outside its callbacks; nothing is called afterwards.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -26,24 +26,30 @@ namespace ivy {
 // Whether a collective library's watchdog ended the worker that failed.
 enum class WatchdogAbort { kNo, kYes, kNotKnownYet };
 
-class JobEvidence {
+// The job whose ranks JobEvidence examines: RankEvents, and tests.
+class ExaminedJob {
  public:
-  struct HostPart {
+  struct HostRanks {
     std::size_t host = 0;
     std::string name;
     std::vector<std::uint32_t> ranks;
   };
-  struct Handlers {
-    // False: nothing can be sent to that host any more.
-    std::function<bool(std::size_t host, const Command& command)> send;
-    std::function<std::vector<HostPart>()> hosts;
-    // Workers run, and nothing is being stopped.
-    std::function<bool()> is_running;
-    std::function<WatchdogAbort()> watchdog_abort;
-    std::function<void(const std::string& text)> say;
-    // A stall has been reported, and it lasts.
-    std::function<void()> stall_lasts;
-  };
+  // False: nothing can be sent to that host any more.
+  virtual bool send(std::size_t host, const Command& command) = 0;
+  virtual std::vector<HostRanks> ranks_by_host() = 0;
+  // Workers run, and nothing is being stopped.
+  virtual bool is_running() = 0;
+  virtual WatchdogAbort watchdog_abort() = 0;
+  virtual void say(const std::string& text) = 0;
+  // A stall has been reported, and it lasts.
+  virtual void stall_lasts() = 0;
+
+ protected:
+  ~ExaminedJob() = default;
+};
+
+class JobEvidence {
+ public:
   struct Question {
     std::set<std::uint32_t> ranks;  // Empty where all were asked.
     bool native = false;
@@ -63,7 +69,7 @@ class JobEvidence {
   // Questions at a time; a further one is answered at once with nothing.
   static constexpr std::size_t kMaxQuestions = 8;
 
-  JobEvidence(boost::asio::io_context& loop, Handlers handlers);
+  JobEvidence(boost::asio::io_context& loop, ExaminedJob& job);
   ~JobEvidence();
   JobEvidence(const JobEvidence&) = delete;
   JobEvidence& operator=(const JobEvidence&) = delete;
@@ -102,7 +108,7 @@ class JobEvidence {
   void report(const std::string& what, std::chrono::milliseconds patience,
               std::function<void()> done);
 
-  Handlers handlers_;
+  ExaminedJob& job_;
   boost::asio::io_context& loop_;
   std::vector<std::shared_ptr<Open>> open_;
   std::uint32_t next_number_ = 0;

@@ -3,6 +3,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
 #include <utility>
 
 #include "launcher/job/host_failures.h"
@@ -11,6 +14,7 @@
 #include "launcher/plan/device_plan.h"
 #include "launcher/plan/interpreter.h"
 #include "launcher/plan/worker_ports.h"
+#include "launcher/screen/control_filter.h"
 #include "proto/contract/limits.h"
 #include "proto/contract/log.h"
 #include "proto/os/clock.h"
@@ -48,16 +52,18 @@ RemoteText progress_of(const HostRecord& host) {
 
 }  // namespace
 
-BringUp::BringUp(JobContext& job, JobPlanner& planner, StoreHost& store)
+BringUp::BringUp(JobContext& job, JobPlanner& planner, StoreHost& store, RankEvents& ranks,
+                 StdinFeed& stdin_feed)
     : job_(job),
       planner_(planner),
       store_(store),
+      ranks_(ranks),
+      stdin_feed_(stdin_feed),
       start_timer_(job.loop),
       gather_timer_(job.loop),
       waiting_timer_(job.loop) {}
 
-void BringUp::dial(const std::shared_ptr<CarrierContext>& carriers,
-                   const std::function<HostSession::Handlers(std::size_t)>& handlers) {
+void BringUp::dial(const std::shared_ptr<CarrierContext>& carriers, HostSessionEvents& events) {
   // A user sits at the terminal, unlike under nohup or a scheduler.
   const bool is_attended = isatty(STDERR_FILENO) != 0 && job_.request.detachment == nullptr;
   for (std::size_t index = 0; index < job_.hosts.size(); ++index) {
@@ -71,14 +77,13 @@ void BringUp::dial(const std::shared_ptr<CarrierContext>& carriers,
     session.token = job_.request.identity.token;
     session.takeover = job_.takeover;
     session.window_bytes = job_.hosts.window_bytes();
-    session.lease = [given = job_.options.lease, is_attended](Carrier carrier) {
-      return given.value_or(usual_lease(carrier, is_attended));
-    };
+    session.lease = job_.options.lease;
+    session.is_attended = is_attended;
     session.make_link = [carriers, &host](const HostLink::Handlers& of_link, int attempt) {
       return make_link(carriers, *host.host, of_link, attempt);
     };
     session.heartbeat = &job_.hosts.heartbeat();
-    host.session = std::make_unique<HostSession>(job_.loop, session, handlers(index));
+    host.session = std::make_unique<HostSession>(job_.loop, session, events);
   }
   bool asks_agents = false;
   for (HostRecord& host : job_.hosts) {
@@ -420,6 +425,71 @@ void BringUp::check_ready() {
   if (std::all_of(job_.hosts.begin(), job_.hosts.end(),
                   [](const HostRecord& host) { return host.is_ready(); }))
     job_.phase.apply(JobEvent::kAllChecked);
+}
+
+void BringUp::start_workers() {
+  stop_waiting();
+  for (const Diagnostic& warning : job_.plan.warnings)
+    if (!job_.options.quiet) job_.screen.say(render(warning));
+  if (!job_.options.doctor &&
+      std::any_of(job_.hosts.begin(), job_.hosts.end(),
+                  [](const HostRecord& host) { return host.gone.has_value(); }))
+    job_.say("warning: starting with " + job_.hosts.members_text());
+  if (job_.hosts.may_shrink())
+    job_.spare_hosts = spare_members(job_.hosts.members(), job_.hosts.least_members());
+  if (job_.options.dry_run) return print_dry_run();
+  job_.events.planned(job_.plan);
+  Result<std::vector<HostPlan>> plans = planner_.host_plans();
+  if (!plans.ok()) return job_.refuse_input(plans.error());
+  const Result<std::vector<std::string>> lines = planner_.first_lines();
+  if (!lines.ok()) return job_.refuse_input(lines.error());
+  job_.screen.begin(job_.generation, job_.plan, job_.max_attempts(),
+                    {[this, lines = *lines, plans = std::move(plans).value()] {
+                       if (job_.phase.state() != JobState::kRunning || job_.was_started()) return;
+                       for (const std::string& line : lines) job_.say(line);
+                       start_with(plans);
+                     },
+                     [this](const Diagnostic& refusal) {
+                       if (job_.phase.state() == JobState::kRunning && !job_.was_started())
+                         job_.refuse({refusal}, LauncherReason::kRefused);
+                     }});
+}
+
+void BringUp::print_dry_run() {
+  const Result<std::string> text = planner_.dry_run();
+  if (!text.ok()) return job_.refuse_input(text.error());
+  if (std::fputs(escape_control(*text).c_str(), stdout) < 0 || std::fflush(stdout) != 0)
+    return job_.refuse({Diagnostic{.id = "IVY-O003",
+                                   .what = std::string("standard output: ") + std::strerror(errno),
+                                   .exit_code = kExitInternal}},
+                       LauncherReason::kRefused);
+  job_.phase.apply_later(JobEvent::kRefused);
+}
+
+void BringUp::start_with(const std::vector<HostPlan>& plans) {
+  if (job_.request.joined != nullptr)
+    job_.request.joined->begin_attempt(job_.generation, job_.max_attempts(), job_.plan);
+  ranks_.begin();
+  job_.started_at_ns = job_.job_started_at_ns = monotonic_ns();
+  job_.events.started(job_.generation, job_.max_attempts(), job_.started_at_ns);
+  for (std::size_t index = 0; index < plans.size(); ++index)
+    job_.hosts.send(job_.plan.hosts[index].host_index, start_command(plans[index]));
+  Command not_needed;
+  not_needed.mutable_stop();
+  for (std::size_t index = 0; index < job_.hosts.size(); ++index)
+    if (!job_.hosts[index].is_planned() && !job_.hosts[index].gone)
+      job_.hosts.send(index, not_needed);
+  stdin_feed_.begin();
+}
+
+Command BringUp::start_command(HostPlan plan) const {
+  Command command;
+  Start& start = *command.mutable_start();
+  *start.mutable_plan() = std::move(plan);
+  start.set_is_last(job_.is_last_attempt());
+  start.set_max_restarts(static_cast<std::uint32_t>(job_.max_restarts));
+  start.set_last_generation(static_cast<std::uint32_t>(job_.max_attempts() - 1));
+  return command;
 }
 
 }  // namespace ivy

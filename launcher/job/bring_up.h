@@ -1,28 +1,38 @@
-// Brings a job's hosts up: dials and greets them, waits for all or for --nnodes MIN of them, has
-// each test the address that workers will be given. Ends with kAllGreeted and kAllChecked, or with
-// a refusal that names every host that did not come.
+// Brings a job up, from its list of hosts to the first Start:
 //
-// Thread: the loop's. Lifetime: destroy it outside its handlers.
+//   dial()             opens a session to every host, looks --master-addr up
+//   up(), greeted()    each host answers Hello with its facts; failed(): it did not come up
+//   check_greeted()    all have answered, or --nnodes MIN of them: kAllGreeted
+//   check_addresses()  makes the plan, opens the store; every host tests its way to the first one
+//   check_ready()      all hosts reach it and the store listens: kAllChecked
+//   start_workers()    opens the files of the output, then sends every host its part of the plan
+//
+// Ends with a refusal that names every host that did not come up, if the job cannot do without
+// them.
+//
+// Thread: the loop's. Lifetime: that of the job.
 #pragma once
 
 #include <boost/asio/steady_timer.hpp>
-#include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "launcher/job/job_context.h"
 #include "launcher/job/job_planner.h"
+#include "launcher/job/rank_events.h"
+#include "launcher/job/stdin_feed.h"
 #include "launcher/job/store_host.h"
 
 namespace ivy {
 
 class BringUp {
  public:
-  BringUp(JobContext& job, JobPlanner& planner, StoreHost& store);
+  BringUp(JobContext& job, JobPlanner& planner, StoreHost& store, RankEvents& ranks,
+          StdinFeed& stdin_feed);
 
-  // Opens the sessions of all hosts. handlers(index): what each of them calls.
-  void dial(const std::shared_ptr<CarrierContext>& carriers,
-            const std::function<HostSession::Handlers(std::size_t index)>& handlers);
+  // Opens the sessions of all hosts.
+  void dial(const std::shared_ptr<CarrierContext>& carriers, HostSessionEvents& events);
   // The hosts have --start-timeout from now on; the wait line says which are awaited.
   void start_waiting();
   void stop_waiting();
@@ -41,8 +51,10 @@ class BringUp {
   bool address_checked(std::size_t index, const AddressChecked& checked);
   // Every host may have said that it reaches the first one, and the store that it listens.
   void check_ready();
+  // --dry-run prints the plan instead.
+  void start_workers();
 
-  // What a host that is not ready has not done yet.
+  // Name the step that a host has not taken yet.
   std::string awaited_store(const HostRecord& host) const;
   std::string awaited_check(const HostRecord& host) const;
 
@@ -56,10 +68,15 @@ class BringUp {
   Diagnostic name_was_not_found(const std::string& when) const;
   void hosts_did_not_come_up(const std::string& when);
   void cannot_reach(std::size_t index, const RemoteText& error);
+  void print_dry_run();
+  void start_with(const std::vector<HostPlan>& plans);
+  Command start_command(HostPlan plan) const;
 
   JobContext& job_;
   JobPlanner& planner_;
   StoreHost& store_;
+  RankEvents& ranks_;
+  StdinFeed& stdin_feed_;
   bool looks_up_master_ = false;  // Its name is with the resolver: no plan before the answer.
   boost::asio::steady_timer start_timer_, gather_timer_, waiting_timer_;
 };

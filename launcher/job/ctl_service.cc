@@ -46,8 +46,8 @@ Error no_workers(JobState state) {
 
 }  // namespace
 
-CtlService::CtlService(JobContext& job, Handlers handlers)
-    : job_(job), handlers_(std::move(handlers)), parent_(getppid()), timer_(job.loop) {}
+CtlService::CtlService(JobContext& job, RankEvents& ranks)
+    : job_(job), ranks_(ranks), parent_(getppid()), timer_(job.loop) {}
 
 void CtlService::schedule() {
   if (job_.options.dry_run) return;
@@ -67,15 +67,7 @@ void CtlService::open() {
 }
 
 Result<void> CtlService::listen() {
-  JobSocket::Handlers handlers;
-  handlers.describe = [this] { return description(); };
-  handlers.signal = [this](int signal_number) { return signal(signal_number); };
-  handlers.stop = [this](const ctl::StopJob& request) { return stop(request); };
-  handlers.describe_store = [this] { return store_description(); };
-  handlers.describe_operations = handlers_.describe_operations;
-  handlers.describe_stacks = handlers_.describe_stacks;
-  handlers.describe_ranks = handlers_.describe_ranks;
-  socket_ = IVY_TRY(JobSocket::open(job_.loop, job_.request.identity.job_id, std::move(handlers)));
+  socket_ = IVY_TRY(JobSocket::open(job_.loop, job_.request.identity.job_id, *this));
   Output::Listener listener;
   listener.bytes = [this](int rank, int stream, std::string_view bytes, bool end) {
     socket_->output(rank, stream, bytes, end);
@@ -85,7 +77,7 @@ Result<void> CtlService::listen() {
   return {};
 }
 
-ctl::JobDescription CtlService::description() const {
+ctl::JobDescription CtlService::describe() {
   const Options& options = job_.options;
   ctl::JobDescription job;
   job.set_job_id(job_.request.identity.job_id);
@@ -109,8 +101,8 @@ ctl::JobDescription CtlService::description() const {
   if (!logs.empty() && job_.was_started())
     job.set_log_directory(logs.starts_with('/') ? logs : job_.request.started_in + "/" + logs);
   job.set_generation(job_.generation);
-  job.set_max_attempts(static_cast<std::uint32_t>(handlers_.max_attempts()));
-  for (const std::string& line : handlers_.losses()) job.add_losses(line);
+  job.set_max_attempts(static_cast<std::uint32_t>(job_.max_attempts()));
+  for (const std::string& line : ranks_.losses().lines()) job.add_losses(line);
   job.set_name(options.name);
   job.set_detached(job_.request.detachment != nullptr);
   job.set_orphan(!job.detached() && getppid() != parent_);
@@ -119,7 +111,7 @@ ctl::JobDescription CtlService::description() const {
   return job;
 }
 
-Result<ctl::StoreDescription> CtlService::store_description() const {
+Result<ctl::StoreDescription> CtlService::describe_store() {
   const JobPlan& plan = job_.plan;
   if (job_.options.no_store || (plan.store_port == 0 && !plan.hosts.empty()))
     return Error{Code::kFailedPrecondition, "this job has no store",
@@ -180,14 +172,24 @@ Result<void> CtlService::stop(const ctl::StopJob& stop) {
     return {};
   }
   if (before == JobState::kStopping) {
-    // A second stop may only shorten the grace.
-    if (stop.has_grace()) handlers_.shorten_grace(*job_.requested_grace);
+    // A second stop may only change the grace.
+    if (stop.has_grace()) job_.phase.apply(JobEvent::kGraceChanged);
     return {};
   }
   if (before == JobState::kKilling || before == JobState::kConfirming) return {};
   job_.phase.apply(JobEvent::kInterrupted);
   if (job_.phase.state() == JobState::kStopping) job_.say("ivyctl: " + job_.stopping_text());
   return {};
+}
+
+void CtlService::describe_operations(Text done) { ranks_.relay().ask_operations(std::move(done)); }
+
+void CtlService::describe_stacks(const ctl::DescribeStacks& request, Text done) {
+  ranks_.evidence().describe(request, std::move(done));
+}
+
+void CtlService::describe_ranks(const ctl::DescribeRanks& request, Ranks done) {
+  ranks_.describe(std::move(done), request.places());
 }
 
 void CtlService::end(const Outcome& outcome, const std::string& summary,
@@ -201,7 +203,7 @@ void CtlService::end(const Outcome& outcome, const std::string& summary,
   const std::string first = first_line_of(summary);
   end.set_cause(first.starts_with("logs: ") ? "" : first);
   const Detachment* const detachment = job_.request.detachment;
-  const ctl::JobDescription last = description();
+  const ctl::JobDescription last = describe();
   // For "ivyctl logs" and "ivyctl why" afterwards; the rest of what a job in the foreground had to
   // say stands on its terminal.
   if ((detachment != nullptr && detachment->has_left()) || !last.log_directory().empty())

@@ -1,5 +1,5 @@
-// What ivyctl is told of this job and may ask of it. Opens the job's socket when the job has lived
-// long enough to be found; a job runs as well without one.
+// Answers ivyctl: describes this job, signals and stops it. Opens the job's socket once the job has
+// run long enough to be looked for; a job runs as well without one.
 //
 // Thread: the loop's. Lifetime: destroy it outside its handlers.
 #pragma once
@@ -13,25 +13,13 @@
 
 #include "launcher/job/job_context.h"
 #include "launcher/job/job_socket.h"
+#include "launcher/job/rank_events.h"
 
 namespace ivy {
 
-class CtlService {
+class CtlService final : private CtlRequests {
  public:
-  using Text = std::function<void(const std::string& text)>;
-  struct Handlers {
-    std::function<void(Text done)> describe_operations;
-    std::function<void(const ctl::DescribeStacks& request, Text done)> describe_stacks;
-    // Stops the workers that are being stopped already, with this grace.
-    std::function<void(std::chrono::milliseconds grace)> shorten_grace;
-    std::function<int()> max_attempts;
-    std::function<void(const ctl::DescribeRanks& request,
-                       std::function<void(const ctl::RanksDescription&)> done)>
-        describe_ranks;
-    // Sentences for JobDescription, from RankLosses::lines().
-    std::function<std::vector<std::string>()> losses;
-  };
-  CtlService(JobContext& job, Handlers handlers);
+  CtlService(JobContext& job, RankEvents& ranks);
 
   // Opens the socket a little later: a job that ends sooner needs none.
   void schedule();
@@ -43,17 +31,20 @@ class CtlService {
   JobSocket* socket() { return socket_.get(); }
 
   // FailedPrecondition: there is no store, or no workers run.
-  Result<ctl::StoreDescription> store_description() const;
-  // The last that followers hear; calls told when they have heard it.
+  Result<ctl::StoreDescription> describe_store() override;
+  // Sends followers the end of the job; calls told when they have it.
   void end(const Outcome& outcome, const std::string& summary, std::function<void()> told);
 
  private:
-  ctl::JobDescription description() const;
-  Result<void> signal(int signal);
-  Result<void> stop(const ctl::StopJob& stop);
+  ctl::JobDescription describe() override;
+  Result<void> signal(int signal) override;
+  Result<void> stop(const ctl::StopJob& stop) override;
+  void describe_operations(Text done) override;
+  void describe_stacks(const ctl::DescribeStacks& request, Text done) override;
+  void describe_ranks(const ctl::DescribeRanks& request, Ranks done) override;
 
   JobContext& job_;
-  Handlers handlers_;
+  RankEvents& ranks_;
   const pid_t parent_;  // Of this process, at the start.
   std::unique_ptr<JobSocket> socket_;
   boost::asio::steady_timer timer_;

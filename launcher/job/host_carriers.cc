@@ -11,37 +11,37 @@ void HostCarriers::dial(const OpenRequest& request) {
   HostLink::Handlers handlers;
   handlers.up = [this, serial](const LinkUp& up) { on_up(serial, up); };
   handlers.bytes = [this, serial](std::string_view bytes) {
-    if (serial == serial_) handlers_.bytes(bytes);
+    if (serial == serial_) events_.carrier_bytes(bytes);
   };
   handlers.drained = [this, serial] {
     if (serial != serial_) return;
     writes_ = false;
-    handlers_.drained();
+    events_.carrier_drained();
   };
   handlers.down = [this, serial](const LinkDown& down) { on_down(serial, down); };
-  handlers.progress = handlers_.progress;
-  handlers.stuck = handlers_.stuck;
+  handlers.progress = [this](const RemoteText& step) { events_.dial_progress(step); };
+  handlers.stuck = [this](const std::string& what) { events_.dial_stuck(what); };
   dialing_ = make_link_(handlers, serial);
   dialing_->open(request);
 }
 
 void HostCarriers::on_up(int serial, const LinkUp& up) {
   if (serial != dialing_serial_) return;
-  // The new way is there before the old one is given up: a supervisor must not see an end between.
+  // The new link is up before the old one is dropped: the supervisor must not see a gap between.
   drop();
   link_ = std::move(dialing_);
   serial_ = serial;
   dialing_serial_ = -1;
-  handlers_.up(up);
+  events_.carrier_up(up);
 }
 
 void HostCarriers::on_down(int serial, const LinkDown& down) {
   if (serial == serial_) {
     drop();
-    handlers_.broken(down);
+    events_.carrier_broken(down);
   } else if (serial == dialing_serial_) {
     give_up_dialing();
-    handlers_.failed(down);
+    events_.dial_failed(down);
   }
 }
 

@@ -1,5 +1,5 @@
-// The carriers of one host's session: the one that bears it now, and one that is on its way to
-// replace it. Thread: the loop's, but for send_alive(). Lifetime: destroy it outside its handlers.
+// The links of one host's session: the active one, and one that is being dialled to replace it.
+// Thread: the loop's, but for send_alive(). Lifetime: destroy it outside its events.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -17,32 +17,42 @@ namespace ivy {
 using MakeHostLink =
     std::function<std::unique_ptr<HostLink>(const HostLink::Handlers&, int attempt)>;
 
+// The session of these carriers.
+class HostCarrierEvents {
+ public:
+  // The link that was dialled is the active one from now on.
+  virtual void carrier_up(const LinkUp& up) = 0;
+  // Bytes of the active link.
+  virtual void carrier_bytes(std::string_view bytes) = 0;
+  virtual void carrier_drained() = 0;
+  // The active link broke.
+  virtual void carrier_broken(const LinkDown& down) = 0;
+  virtual void dial_failed(const LinkDown& down) = 0;
+  virtual void dial_progress(const RemoteText& step) = 0;
+  // The dial attempt reached the host and waits for this there.
+  virtual void dial_stuck(const std::string& what) = 0;
+
+ protected:
+  ~HostCarrierEvents() = default;
+};
+
 class HostCarriers {
  public:
-  struct Handlers {
-    std::function<void(const LinkUp&)> up;        // What was dialled bears the session from now on.
-    std::function<void(std::string_view)> bytes;  // From the carrier that bears it.
-    std::function<void()> drained;
-    std::function<void(const LinkDown&)> broken;  // What bore the session is gone.
-    std::function<void(const LinkDown&)> failed;  // What was dialled did not come up.
-    std::function<void(const RemoteText&)> progress;
-    std::function<void(const std::string&)> stuck;  // What was dialled waits for this, there.
-  };
-  HostCarriers(boost::asio::io_context& loop, MakeHostLink make_link, Handlers handlers)
-      : loop_(loop), make_link_(std::move(make_link)), handlers_(std::move(handlers)) {}
+  HostCarriers(boost::asio::io_context& loop, MakeHostLink make_link, HostCarrierEvents& events)
+      : loop_(loop), make_link_(std::move(make_link)), events_(events) {}
 
   bool is_dialing() const { return dialing_ != nullptr; }
   void dial(const OpenRequest& request);
   void give_up_dialing();
 
-  // The number of the carrier that bears the session; -1: none does.
+  // The number of the active link; -1: there is none.
   int serial() const { return serial_; }
   bool can_write() const { return link_ && !writes_; }
   bool has_written() const { return !writes_; }
   void write(std::string bytes);
-  // Whether send_alive() may use the carrier that bears the session now; the next one may not yet.
+  // Whether send_alive() may use the active link; the next one may not yet.
   void allow_alive(bool allowed);
-  // Passes a whole frame to that carrier. Thread: any.
+  // Writes a whole frame to that link. Thread: any.
   void send_alive(std::string_view frame);
   void drop();
 
@@ -53,11 +63,11 @@ class HostCarriers {
 
   boost::asio::io_context& loop_;
   const MakeHostLink make_link_;
-  const Handlers handlers_;
+  HostCarrierEvents& events_;
   std::mutex alive_mutex_;             // Held while send_alive() uses link_.
   bool allows_alive_ = false;          // Changed with alive_mutex_ held, before link_ changes.
-  std::unique_ptr<HostLink> link_;     // Bears the session now (or is silent).
-  std::unique_ptr<HostLink> dialing_;  // On its way to replace link_.
+  std::unique_ptr<HostLink> link_;     // The active one; it may be silent.
+  std::unique_ptr<HostLink> dialing_;  // Replaces link_ when it is up.
   int serial_ = -1;
   int dialing_serial_ = -1;
   int next_serial_ = 0;

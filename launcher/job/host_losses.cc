@@ -57,11 +57,11 @@ void HostLosses::lost(std::size_t index, HostLoss loss, const RemoteText& messag
   end.at_ns = host.session->last_heard_ns();
   if (lose_member(index, end, end.diagnostic.what + ": " + message.line())) return;
   if (goes_on_without(index, ranks, end, message)) {
-    handlers_.ranks_lost(index, ranks, loss);
+    ranks_.lost(index, ranks, loss);
     return job_.phase.check_end();
   }
   end_job(index, std::move(end), message);
-  handlers_.ranks_lost(index, ranks, loss);
+  ranks_.lost(index, ranks, loss);
   job_.phase.apply(JobEvent::kHostLost);
   job_.phase.check_end();
 }
@@ -71,7 +71,7 @@ bool HostLosses::goes_on_without(std::size_t index, const std::vector<std::uint3
   // The first host keeps the store.
   if (job_.plan.hosts.empty() || job_.plan.hosts.front().host_index == index) return false;
   if (job_.phase.state() != JobState::kRunning || job_.has_reason()) return false;
-  if (!handlers_.goes_on_without(index, ranks, end)) return false;
+  if (!ranks_.losses().goes_on_without(index, ranks, end)) return false;
   job_.unclean.push_back(end.diagnostic.what + ": " + message.line() +
                          "; its workers may still run");
   job_.hosts[index].session->close();
@@ -122,7 +122,7 @@ bool HostLosses::lose_member(std::size_t index, const LauncherEnd& end, const st
   host.session->close();
   if (is_before_start(state)) {
     boost::asio::post(job_.loop, [this] {
-      if (job_.phase.state() == JobState::kConnecting) return handlers_.check_greeted();
+      if (job_.phase.state() == JobState::kConnecting) return bring_up_.check_greeted();
       job_.phase.apply(JobEvent::kMemberLost);
     });
     return true;

@@ -5,32 +5,23 @@
 // Thread: the loop's.
 #pragma once
 
-#include <functional>
 #include <string>
 #include <vector>
 
+#include "launcher/job/bring_up.h"
 #include "launcher/job/job_context.h"
+#include "launcher/job/rank_events.h"
 
 namespace ivy {
 
 class HostLosses {
  public:
-  struct Handlers {
-    // The ranks of a lost host: the others have to know.
-    std::function<void(std::size_t index, const std::vector<std::uint32_t>& ranks, HostLoss loss)>
-        ranks_lost;
-    // --on-failure: true: the other ranks go on without those of this host.
-    std::function<bool(std::size_t index, const std::vector<std::uint32_t>& ranks,
-                       const LauncherEnd& end)>
-        goes_on_without;
-    // A host that was awaited is gone, and the others are enough.
-    std::function<void()> check_greeted;
-  };
-  HostLosses(JobContext& job, Handlers handlers) : job_(job), handlers_(std::move(handlers)) {}
+  HostLosses(JobContext& job, RankEvents& ranks, BringUp& bring_up)
+      : job_(job), ranks_(ranks), bring_up_(bring_up) {}
 
   void lost(std::size_t index, HostLoss loss, const RemoteText& message);
-  // Its supervisor has ended the job there, for a reason of its own. True: the attempt goes on
-  // without further ado, or is about to end.
+  // The supervisor stopped the job on this host for a reason of its own. True: the job can do
+  // without the host.
   bool left(std::size_t index, const RemoteText& reason);
 
   // Hosts that were lost in this attempt, and that the job can do without.
@@ -38,7 +29,7 @@ class HostLosses {
   void begin_attempt() { members_.clear(); }
   // The first of them is why the job ends.
   void take_as_reason();
-  // The job ends, and not because of these: what is not known about them has to be said.
+  // Call when the job ends for another reason: reports the hosts whose fate is unknown.
   void conclude();
   // The workers of a host that fell silent live until its lease and their grace are over: what they
   // write to shared files must not meet the next attempt's.
@@ -52,7 +43,8 @@ class HostLosses {
   void end_job(std::size_t index, LauncherEnd end, const RemoteText& message);
 
   JobContext& job_;
-  Handlers handlers_;
+  RankEvents& ranks_;
+  BringUp& bring_up_;
   std::vector<LostMember> members_;
 };
 

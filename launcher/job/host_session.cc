@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "launcher/options/carrier_kind.h"
 #include "proto/contract/build.h"
 #include "proto/contract/limits.h"
 #include "proto/contract/text.h"
@@ -34,20 +35,12 @@ bool ends_the_start(const LinkDown& down) {
 }  // namespace
 
 HostSession::HostSession(boost::asio::io_context& loop, HostSessionOptions options,
-                         Handlers handlers)
+                         HostSessionEvents& events)
     : loop_(loop),
       options_(std::move(options)),
-      handlers_(std::move(handlers)),
+      events_(events),
       session_(options_.window_bytes),
-      carriers_(loop, options_.make_link,
-                {[this](const LinkUp& up) { on_up(up); },
-                 [this](std::string_view bytes) { on_bytes(bytes); }, [this] { pump(); },
-                 [this](const LinkDown& down) { carrier_lost(down); },
-                 [this](const LinkDown& down) {
-                   if (!was_up_) return fail(down);
-                   redial_failed(down);
-                 },
-                 handlers_.progress, [this](const std::string& what) { redial_stuck(what); }}),
+      carriers_(loop, options_.make_link, *this),
       tick_timer_(loop),
       redial_timer_(loop) {}
 
@@ -61,7 +54,7 @@ void HostSession::dial() {
   carriers_.dial(OpenRequest{options_.job_id, options_.host, reattach, was_up_});
 }
 
-void HostSession::on_up(const LinkUp& up) {
+void HostSession::carrier_up(const LinkUp& up) {
   paused_ = false;
   const bool first = !std::exchange(was_up_, true);
   attach_sent_ns_ = monotonic_ns();
@@ -75,14 +68,15 @@ void HostSession::on_up(const LinkUp& up) {
   state_ = over_ ? State::kEnding : State::kUp;
   if (first) {
     // A carrier that is up proves a living host, not a living supervisor: only its bytes do.
-    silence_.begin(options_.lease(up.carrier), attach_sent_ns_);
-    handlers_.up(up);
+    silence_.begin(options_.lease.value_or(usual_lease(up.carrier, options_.is_attended)),
+                   attach_sent_ns_);
+    events_.host_up(options_.host, up);
     schedule_tick();
   }
   pump();
 }
 
-void HostSession::on_bytes(std::string_view bytes) {
+void HostSession::carrier_bytes(std::string_view bytes) {
   silence_.heard(monotonic_ns());
   const std::weak_ptr<void> alive = alive_;
   const int serial = carriers_.serial();
@@ -91,7 +85,7 @@ void HostSession::on_bytes(std::string_view bytes) {
     Result<std::vector<link::Frame>> frames = session_.receive(rest);
     if (!frames.ok()) {
       carriers_.drop();
-      return carrier_lost(LinkDown{LinkFailure::kBroken, frames.error().message, ""});
+      return carrier_broken(LinkDown{LinkFailure::kBroken, frames.error().message, ""});
     }
     if (frames->empty()) break;
     rest = {};
@@ -100,7 +94,7 @@ void HostSession::on_bytes(std::string_view bytes) {
       if (alive.expired() || serial != carriers_.serial()) return;
     }
   }
-  handlers_.input_room();
+  events_.host_input_room(options_.host);
   if (!alive.expired()) pump();
 }
 
@@ -112,7 +106,7 @@ void HostSession::on_frame(const link::Frame& frame) {
       break;
     case link::FrameType::kEvent: {
       Event event;
-      if (event.ParseFromString(frame.payload)) handlers_.event(event);
+      if (event.ParseFromString(frame.payload)) events_.host_event(options_.host, event);
       break;
     }
     case link::FrameType::kOutput: {
@@ -120,7 +114,7 @@ void HostSession::on_frame(const link::Frame& frame) {
       if (!chunk.ok()) break;
       // The header of the chunk is spent at once, its bytes when they have been disposed of.
       session_.grant(link::kOutputHeaderBytes);
-      handlers_.output(*chunk);
+      events_.host_output(options_.host, *chunk);
       break;
     }
     case link::FrameType::kHeartbeat: {
@@ -130,7 +124,7 @@ void HostSession::on_frame(const link::Frame& frame) {
     }
     case link::FrameType::kAlive: {
       const Result<link::Alive> alive = link::decode_alive(frame.payload);
-      if (alive.ok()) handlers_.alive(*alive);
+      if (alive.ok()) events_.host_alive(options_.host, *alive);
       break;
     }
     default:
@@ -154,7 +148,7 @@ void HostSession::on_attached(const link::Frame& frame) {
   const Result<void> resumed = session_.attached(frame.header.acknowledged);
   if (!resumed.ok()) return lose(HostLoss::kSupervisor, resumed.error().message);
   carriers_.allow_alive(!pausing_);
-  if (std::exchange(was_stuck_, false)) handlers_.alive({});
+  if (std::exchange(was_stuck_, false)) events_.host_alive(options_.host, {});
   // The new carrier itself was a word: it took an earlier pause back.
   if (pausing_ && !paused_) queue_pause();
 }
@@ -232,7 +226,7 @@ void HostSession::send_input(std::string bytes) {
   pump();
 }
 
-void HostSession::carrier_lost(const LinkDown& down) {
+void HostSession::carrier_broken(const LinkDown& down) {
   session_.carrier_down();
   last_failure_ = down.message;
   if (state_ == State::kEnding) {
@@ -246,8 +240,13 @@ void HostSession::carrier_lost(const LinkDown& down) {
     return lose(HostLoss::kSupervisor, down.message);
   state_ = State::kRedialing;
   carrier_lost_ns_ = monotonic_ns();
-  handlers_.progress("connection lost, reconnecting");
+  events_.host_progress(options_.host, "connection lost, reconnecting");
   dial();
+}
+
+void HostSession::dial_failed(const LinkDown& down) {
+  if (!was_up_) return fail(down);
+  redial_failed(down);
 }
 
 void HostSession::redial_failed(const LinkDown& down) {
@@ -280,14 +279,14 @@ void HostSession::redial_failed(const LinkDown& down) {
 }
 
 // The host lives, and its workers go on until their supervisor has missed us for kAbsenceLease.
-void HostSession::redial_stuck(const std::string& what) {
+void HostSession::dial_stuck(const std::string& what) {
   if (state_ != State::kRedialing || !was_attached_) return;
   const std::int64_t now = monotonic_ns();
   const std::int64_t waited = now - carrier_lost_ns_;
   if (waited <= std::chrono::nanoseconds(kRefusedPatience).count()) silence_.heard(now);
   last_failure_ = "it waits for " + what;
   was_stuck_ = true;
-  handlers_.alive(link::Alive{0, static_cast<std::uint64_t>(waited), what});
+  events_.host_alive(options_.host, link::Alive{0, static_cast<std::uint64_t>(waited), what});
 }
 
 void HostSession::schedule_tick() {
@@ -318,7 +317,7 @@ void HostSession::tick() {
 
 void HostSession::fail(const LinkDown& down) {
   close();
-  handlers_.failed(down);
+  events_.host_failed(options_.host, down);
 }
 
 void HostSession::lose(HostLoss loss, const RemoteText& message) {
@@ -326,7 +325,7 @@ void HostSession::lose(HostLoss loss, const RemoteText& message) {
   close();
   // Its report was here already: it could not be told that it is over, and ends by itself.
   if (over_) return over_();
-  handlers_.lost(loss, message);
+  events_.host_lost(options_.host, loss, message);
 }
 
 void HostSession::expect_end(std::function<void()> over) {

@@ -3,15 +3,17 @@
 // good.
 //
 // Thread: the loop's, but for send_alive(). Lifetime: outlives nothing; destroy it outside its
-// handlers.
+// events.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "launcher/job/host_carriers.h"
@@ -36,8 +38,9 @@ struct HostSessionOptions {
   // reattaches, and the first event is TakenOver.
   std::uint32_t takeover = 0;
   std::uint64_t window_bytes = 0;  // Output bytes that may be under way from this host.
-  // Silence beyond it is a loss. Asked once, when the first link is up.
-  std::function<std::chrono::milliseconds(Carrier carrier)> lease;
+  // Silence beyond it is a loss. Empty: usual_lease() of the first link's carrier.
+  std::optional<std::chrono::milliseconds> lease;
+  bool is_attended = false;  // A user sits at the terminal.
   MakeHostLink make_link;
   Heartbeat* heartbeat = nullptr;  // Learns that the loop runs. Null in tests.
 };
@@ -49,20 +52,32 @@ struct HostAbsence {
   std::chrono::milliseconds limit{0};  // Given up after this time; 0: never.
 };
 
-class HostSession {
+// The owner of the sessions, which are numbered as HostSessionOptions::host says. Class Job, and
+// tests.
+class HostSessionEvents {
  public:
-  struct Handlers {
-    std::function<void(const LinkUp&)> up;  // Once: the first link is there.
-    std::function<void(const Event&)> event;
-    std::function<void(const link::OutputChunk&)> output;
-    std::function<void(const LinkDown&)> failed;            // It never came up. Final.
-    std::function<void(HostLoss, const RemoteText&)> lost;  // It was up before; final.
-    std::function<void(const RemoteText&)> progress;        // What it is doing now.
-    std::function<void()> input_room;               // What input_room() returns may have grown.
-    std::function<void(const link::Alive&)> alive;  // The host lives though something hangs there.
-  };
+  // Once: the first link is up.
+  virtual void host_up(std::size_t host, const LinkUp& up) = 0;
+  virtual void host_event(std::size_t host, const Event& event) = 0;
+  virtual void host_output(std::size_t host, const link::OutputChunk& chunk) = 0;
+  // It never came up. Final.
+  virtual void host_failed(std::size_t host, const LinkDown& down) = 0;
+  // It was up before. Final.
+  virtual void host_lost(std::size_t host, HostLoss loss, const RemoteText& why) = 0;
+  // The present step on the way to the host.
+  virtual void host_progress(std::size_t host, const RemoteText& step) = 0;
+  // input_room() may have grown.
+  virtual void host_input_room(std::size_t host) = 0;
+  // The host runs, though something may hang there.
+  virtual void host_alive(std::size_t host, const link::Alive& alive) = 0;
 
-  HostSession(boost::asio::io_context& loop, HostSessionOptions options, Handlers handlers);
+ protected:
+  ~HostSessionEvents() = default;
+};
+
+class HostSession final : private HostCarrierEvents {
+ public:
+  HostSession(boost::asio::io_context& loop, HostSessionOptions options, HostSessionEvents& events);
   HostSession(const HostSession&) = delete;
   HostSession& operator=(const HostSession&) = delete;
 
@@ -74,7 +89,7 @@ class HostSession {
   std::uint64_t input_room() const { return session_.flow_room(); }
   void send_input(std::string bytes);  // Empty bytes are the end of the input.
   // Call after telling the host to forget the job: its end of file is expected now. Calls `over`
-  // when that has come (at once when there is no carrier), and no other handler any more.
+  // when that has come (at once when there is no carrier), and sends no event any more.
   void expect_end(std::function<void()> over);
   // Call before we are suspended: tells the host so, as our last message until resume(). A host
   // that is being redialled receives it when it is connected again.
@@ -99,13 +114,18 @@ class HostSession {
   enum class State { kDialing, kUp, kRedialing, kEnding, kOver };
 
   void dial();
-  void on_up(const LinkUp& up);
-  void on_bytes(std::string_view bytes);
+  void carrier_up(const LinkUp& up) override;
+  void carrier_bytes(std::string_view bytes) override;
+  void carrier_drained() override { pump(); }
+  void carrier_broken(const LinkDown& down) override;
+  void dial_failed(const LinkDown& down) override;
+  void dial_progress(const RemoteText& step) override {
+    events_.host_progress(options_.host, step);
+  }
+  void dial_stuck(const std::string& what) override;
   void on_frame(const link::Frame& frame);
   void on_attached(const link::Frame& frame);
-  void carrier_lost(const LinkDown& down);
   void redial_failed(const LinkDown& down);
-  void redial_stuck(const std::string& what);
   void tick();
   void schedule_tick();
   void pump();
@@ -115,7 +135,7 @@ class HostSession {
 
   boost::asio::io_context& loop_;
   const HostSessionOptions options_;
-  Handlers handlers_;
+  HostSessionEvents& events_;
   State state_ = State::kDialing;
   link::Session session_;
   HostCarriers carriers_;
@@ -134,7 +154,7 @@ class HostSession {
   boost::asio::steady_timer redial_timer_;
   HostClock clock_;
   std::int64_t attach_sent_ns_ = 0;
-  std::shared_ptr<void> alive_ = std::make_shared<int>(0);  // Our handlers may destroy us.
+  std::shared_ptr<void> alive_ = std::make_shared<int>(0);  // Our owner may destroy us in an event.
 };
 
 }  // namespace ivy

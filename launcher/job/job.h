@@ -1,5 +1,13 @@
-// One job, from its hosts to its verdict: what happens when. What has happened is said by the parts
-// below; what follows from it stands in job_state.h, and is done here, part by part.
+// One job, from its hosts to its exit code. Its parts apply events; the table of job_state.h says
+// what follows from them, and act() calls the part that does it:
+//
+//   how a job comes up            bring_up.h
+//   how a generation runs         rank_events.h
+//   how a group starts again      restarts.h
+//   how a job ends                job_ending.h
+//
+// Here are the things that no part owns: the dispatch of actions and of the hosts' messages, hosts
+// that are silent or stuck, --timeout, signals.
 //
 // Thread: the loop's. Lifetime: until `over` was called.
 #pragma once
@@ -19,6 +27,7 @@
 #include "launcher/job/job_planner.h"
 #include "launcher/job/preemption.h"
 #include "launcher/job/rank_events.h"
+#include "launcher/job/record_keeper.h"
 #include "launcher/job/restarts.h"
 #include "launcher/job/stdin_feed.h"
 #include "launcher/job/store_host.h"
@@ -26,13 +35,13 @@
 
 namespace ivy {
 
-class Job {
+class Job final : private JobActions, private HostSessionEvents, private TakeoverActions {
  public:
   Job(boost::asio::io_context& loop, JobRequest request);
   ~Job();
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;
-  // over(exit code, signal to die of or 0) is the last thing that happens.
+  // over(exit code, signal to die of or 0) is the last call.
   void start(std::function<void(int exit_code, int raise_signal)> over);
   // Ctrl-C, TERM, HUP, QUIT: the first asks, the second kills, the third leaves.
   void interrupt(int signal);
@@ -50,56 +59,56 @@ class Job {
   void resume();
 
  private:
-  void act(JobAction action);
+  // JobActions
+  void act(JobAction action) override;
+  void check_end() override { ending_.check_end(); }
+  void exit(int exit_code, int raise_signal) override;
+  // HostSessionEvents
+  void host_up(std::size_t host, const LinkUp& up) override { bring_up_.up(host, up); }
+  void host_event(std::size_t host, const Event& event) override;
+  void host_output(std::size_t host, const link::OutputChunk& chunk) override {
+    ranks_.output(host, chunk);
+  }
+  void host_failed(std::size_t host, const LinkDown& down) override;
+  void host_lost(std::size_t host, HostLoss loss, const RemoteText& why) override;
+  void host_progress(std::size_t host, const RemoteText& step) override;
+  void host_input_room(std::size_t) override { stdin_feed_.resume(); }
+  void host_alive(std::size_t host, const link::Alive& alive) override;
+  // TakeoverActions
+  void dial_hosts() override;
+  void handle(std::size_t host, const Event& event) override;
+  void taken_over() override;
+
+  Output::Handlers output_handlers();
   void start_timeout();
   void watch_reader();
-  void start_workers();
-  void start_with(const std::vector<HostPlan>& plans);
-  void feed_stdin();
-  void stop_workers(std::chrono::milliseconds grace);
-  void prepare_restart();
-  void check_restart();
-  void restart_workers();
-  void check_end();
   void check_ready();
-  void limit_restart(std::int64_t until_ns);
-  std::vector<std::string> restart_awaits() const;
-  void restart_is_late();
   void watch_absences();
   void check_absence(std::size_t index);
-
-  HostSession::Handlers session_handlers(std::size_t index);
-  void on_alive(std::size_t index, const link::Alive& alive);
-  void on_event(std::size_t index, const Event& event);
-  void handle(std::size_t index, const Event& event);
-  void on_report(std::size_t index, const Report& report);
   void on_note(std::size_t index, const Note& note);
   void leave_foreground();
   void await_paused(std::function<void()> ready, std::int64_t until_ns);
-  JobEnding::Handlers ending_handlers();
-  Takeover::Handlers takeover_handlers();
+  void cancel_timers();
 
+  // Each part refers only to those before it.
   JobContext job_;
   std::shared_ptr<CarrierContext> carriers_;
   JobPlanner planner_;
   StoreHost store_;
-  BringUp bring_up_;
   Preemption preemption_;
   RankEvents ranks_;
+  StdinFeed stdin_feed_;
+  BringUp bring_up_;
   HostLosses losses_;
-  Restarts restarts_;
   CtlService service_;
+  RecordKeeper record_;
+  Restarts restarts_;
   JobEnding ending_;
   Takeover takeover_;
-  std::unique_ptr<StdinFeed> stdin_feed_;
   std::function<void(int, int)> over_;
   // How often fail() and interrupt() were called.
   int failures_ = 0, interrupts_ = 0;
-  bool pause_is_over_ = false;       // The pause before a restart...
-  std::int64_t restart_due_ns_ = 0;  // ...and its end.
-  // The last one: for all that a restart waits for after its pause.
-  boost::asio::steady_timer timeout_timer_, restart_timer_, restart_limit_timer_;
-  boost::asio::steady_timer absence_timer_, reader_timer_, pause_timer_;
+  boost::asio::steady_timer timeout_timer_, absence_timer_, reader_timer_, pause_timer_;
 };
 
 // Runs the loop until the job has stopped it. An exception that leaves a handler does not end the

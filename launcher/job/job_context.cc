@@ -35,7 +35,7 @@ void JobPhase::apply(JobEvent event) {
   if (step.next != state_)
     log::debug(std::string("job: ") + name(state_) + " -> " + name(step.next));
   state_ = step.next;
-  handlers_.act(step.action);
+  actions_.act(step.action);
 }
 
 void JobPhase::apply_later(JobEvent event) {
@@ -46,12 +46,15 @@ void JobPhase::check_end_later() {
   boost::asio::post(loop_, [this] { check_end(); });
 }
 
-JobContext::JobContext(boost::asio::io_context& loop_of_all, JobRequest asked)
+JobContext::JobContext(boost::asio::io_context& loop_of_all, JobRequest asked,
+                       JobActions& actions_of_job)
     : loop(loop_of_all),
       request(std::move(asked)),
       options(request.options),
       takeover(takeover_of(request)),
-      phase(loop),
+      actions(actions_of_job),
+      phase(loop, actions),
+      max_restarts(options.max_restarts),
       hosts(options, options.min_nodes.has_value() && takeover == 0),
       screen(loop, request),
       events(loop, request),
@@ -102,6 +105,14 @@ std::vector<WorkerEnd> JobContext::worker_ends() const {
     screen.add_tail(ends.back());
   }
   return ends;
+}
+
+bool JobContext::has_all_output() const {
+  return workers.has_all_output([this](std::size_t host) { return hosts[host].lost; });
+}
+
+bool JobContext::is_last_attempt() const {
+  return static_cast<int>(generation) + 1 >= max_attempts() && plan.hosts.size() == 1;
 }
 
 std::string JobContext::stopping_text() const {

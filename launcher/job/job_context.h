@@ -5,7 +5,6 @@
 #include <boost/asio/io_context.hpp>
 #include <chrono>
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -22,29 +21,38 @@
 
 namespace ivy {
 
-// The state of a job: any part says what has happened, class Job does what follows.
+// Class Job, as its parts know it.
+class JobActions {
+ public:
+  // Does what follows from an event, by the table of job_state.h.
+  virtual void act(JobAction action) = 0;
+  // Calls JobEnding::check_end().
+  virtual void check_end() = 0;
+  // The last call of a job: this launcher has nothing left to do for it.
+  virtual void exit(int exit_code, int raise_signal) = 0;
+
+ protected:
+  ~JobActions() = default;
+};
+
+// The state of a job: its parts apply events, class Job does what follows from them.
 class JobPhase {
  public:
-  struct Handlers {
-    std::function<void(JobAction)> act;
-    std::function<void()> check_end;
-  };
-  explicit JobPhase(boost::asio::io_context& loop) : loop_(loop) {}
-  void begin(Handlers handlers) { handlers_ = std::move(handlers); }
+  JobPhase(boost::asio::io_context& loop, JobActions& actions) : loop_(loop), actions_(actions) {}
   JobState state() const { return state_; }
   // The job runs already: this launcher takes it over.
   void take_over() { state_ = JobState::kRunning; }
   void apply(JobEvent event);
-  // Something that the end of this attempt waits for has come, or does not come any more.
-  void check_end() { handlers_.check_end(); }
+  // Call when something that the end of this attempt waits for has arrived, or never will.
+  void check_end() { actions_.check_end(); }
   // From the loop, later: something is being sent to all hosts, or our caller goes on.
   void apply_later(JobEvent event);
   void check_end_later();
 
  private:
   boost::asio::io_context& loop_;
+  JobActions& actions_;
   JobState state_ = JobState::kConnecting;
-  Handlers handlers_;
 };
 
 // Processes that had outlived workers which exited by themselves, and were ended.
@@ -55,7 +63,7 @@ struct LeftBehind {
 };
 
 struct JobContext {
-  JobContext(boost::asio::io_context& loop, JobRequest request);
+  JobContext(boost::asio::io_context& loop, JobRequest request, JobActions& actions);
 
   void say(const std::string& text) { screen.say("ivyrun: " + text + "\n"); }
   // The first reason is the cause; what follows from it is not. True: this was the first.
@@ -74,7 +82,13 @@ struct JobContext {
   bool outlives_launcher() const { return request.detachment != nullptr && options.lease; }
   // The workers that have ended, with the last that they have written.
   std::vector<WorkerEnd> worker_ends() const;
-  // What --metrics-file says of the job itself.
+  // All output of the workers is here, except that of lost hosts.
+  bool has_all_output() const;
+  // Attempts that this job may have: the first one, the restarts, one for each spare host.
+  int max_attempts() const { return 1 + max_restarts + static_cast<int>(spare_hosts); }
+  // A supervisor may then exit with its own workers, if the store is not on another host.
+  bool is_last_attempt() const;
+  // The part of --metrics-file that describes the job itself.
   MetricsInputs metrics_inputs() const;
   // What ending the job means now: "stopping 8 workers".
   std::string stopping_text() const;
@@ -83,9 +97,12 @@ struct JobContext {
   const JobRequest request;
   const Options& options;
   const std::uint32_t takeover;  // Which launcher of the job this is; 0: the first.
+  JobActions& actions;
   JobPhase phase;
   JobPlan plan;
   std::uint32_t generation = 0;
+  int max_restarts;  // --max-restarts; of a job that was taken over, what its hosts know.
+  std::size_t spare_hosts = 0;  // Hosts that may be lost (--nnodes MIN:MAX), counted at the start.
   JobHosts hosts;
   JobWorkers workers;
   JobScreen screen;

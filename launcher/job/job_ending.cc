@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <boost/asio/post.hpp>
 #include <csignal>
 #include <memory>
@@ -22,9 +23,9 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Hosts have proved that nothing is left; this long they may take to close the connection.
+// Time for hosts that have reported to close their connections.
 constexpr milliseconds kFinishLimit{1'000};
-// Hosts that have not confirmed the end this long after the grace are named.
+// Hosts that have not reported this long after the grace are named.
 constexpr milliseconds kReportPatience{4'000};
 
 // "ended 3 processes that ranks had left behind on node1: sleep (2), wandb-core"
@@ -49,21 +50,38 @@ void write_at_once(const std::string& text) {
   [[maybe_unused]] const ssize_t ignored = write(STDERR_FILENO, harmless.data(), harmless.size());
 }
 
-JobEnding::JobEnding(JobContext& job, Handlers handlers)
+JobEnding::JobEnding(JobContext& job, BringUp& bring_up, StdinFeed& stdin_feed,
+                     Preemption& preemption, RankEvents& ranks, HostLosses& losses,
+                     Restarts& restarts, CtlService& service, RecordKeeper& record)
     : job_(job),
-      handlers_(std::move(handlers)),
+      bring_up_(bring_up),
+      stdin_feed_(stdin_feed),
+      preemption_(preemption),
+      ranks_(ranks),
+      losses_(losses),
+      restarts_(restarts),
+      service_(service),
+      record_(record),
       drain_timer_(job.loop),
       stop_timer_(job.loop),
       finish_timer_(job.loop),
       report_timer_(job.loop) {}
 
+// ---- Stop: first the evidence, then TERM, then KILL ---------------------------------------------
+
+void JobEnding::collect_evidence() {
+  ranks_.evidence().after_failure([this] { job_.phase.apply_later(JobEvent::kEvidenceReady); });
+}
+
 void JobEnding::stop(milliseconds grace) {
+  bring_up_.stop_waiting();
+  stdin_feed_.stop();
   job_.screen.stop_waiting();
   const LauncherReason why = job_.launcher_end.reason;
   Command command;
   Stop& stop = *command.mutable_stop();
   stop.set_grace_ms(static_cast<std::uint32_t>(grace.count()));
-  // By then their workers on the control socket know who failed.
+  // By then the relay has sent who failed to the workers that listen.
   stop.set_after_failure((!job_.has_reason() && !job_.workers.attempt_end()) ||
                          why == LauncherReason::kHostLost ||
                          why == LauncherReason::kSupervisorLost);
@@ -71,7 +89,7 @@ void JobEnding::stop(milliseconds grace) {
   for (std::size_t index = 0; index < job_.hosts.size(); ++index) {
     HostRecord& host = job_.hosts[index];
     if (job_.hosts.send(index, command) || host.reported) continue;
-    // It never came up: its supervisor, if there is one, sees the end of its carrier.
+    // It never came up: its supervisor, if there is one, sees the end of its connection.
     host.session->close();
     host.lost = true;
   }
@@ -107,8 +125,7 @@ void JobEnding::say_unconfirmed() {
   const auto left_s =
       std::chrono::duration_cast<std::chrono::seconds>(kStopPatience - kReportPatience);
   // A host cannot report before its output has been taken.
-  const bool has_output =
-      job_.workers.has_all_output([this](std::size_t host) { return job_.hosts[host].lost; });
+  const bool has_output = job_.has_all_output();
   job_.say("waiting for " + fold_host_names(awaited) +
            " to confirm that no process of the job is left" +
            (has_output ? "" : ", and for the reader of its output (Ctrl-C: without the rest)") +
@@ -120,8 +137,59 @@ void JobEnding::hosts_did_not_stop() {
     HostRecord& host = job_.hosts[index];
     if (host.reported || host.lost) continue;
     host.session->close();
-    handlers_.host_did_not_stop(index, "it did not confirm that the job has stopped");
+    losses_.lost(index, HostLoss::kSupervisor, "it did not confirm that the job has stopped");
   }
+}
+
+void JobEnding::cancel_stop() {
+  stop_timer_.cancel();
+  report_timer_.cancel();
+  drain_timer_.cancel();
+}
+
+// ---- Reports: every host confirms that no process is left ---------------------------------------
+
+void JobEnding::take_report(std::size_t index, const Report& report) {
+  HostRecord& host = job_.hosts[index];
+  if (host.is_planned() && report.generation() != job_.generation) return;
+  host.reported = true;
+  job_.workers.host_reported(index);
+  if (report.left_behind_count() > 0) {
+    job_.left_behind.count += report.left_behind_count();
+    job_.left_behind.hosts.push_back(host.name());
+    for (const std::string& name : report.left_behind())
+      ++job_.left_behind.names[RemoteText(name).line()];
+  }
+  for (const Leftover& leftover : report.leftovers())
+    job_.unclean.push_back(host.name() + ": pid " + std::to_string(leftover.pid()) + " (" +
+                           RemoteText(leftover.name()).line() +
+                           ") cannot be killed: " + RemoteText(leftover.state()).line() + " in " +
+                           RemoteText(leftover.waiting_in()).line());
+  const auto is_listed = [&](const std::string& line) {
+    return line.starts_with(host.name() + ": ");
+  };
+  if (!report.clean() && std::none_of(job_.unclean.begin(), job_.unclean.end(), is_listed))
+    job_.unclean.push_back(host.name() +
+                           ": its processes could not be read; its workers may still run");
+  if (!report.reason().empty() && losses_.left(index, report.reason())) return;
+  check_end();
+}
+
+// Every host has reported or is lost, and all output is here: another attempt follows, or the job
+// ends.
+void JobEnding::check_end() {
+  const JobState state = job_.phase.state();
+  if (state == JobState::kDone || !job_.hosts.all_reported()) return;
+  if (!job_.screen.has_given_up() && !job_.has_all_output()) {
+    if (job_.was_started()) job_.screen.await_reader();
+    return;
+  }
+  const bool is_over = state == JobState::kStopping || state == JobState::kConfirming;
+  if (!is_over || !restarts_.decide(preemption_.has_notice()))
+    return job_.phase.apply(JobEvent::kAllReported);
+  cancel_stop();
+  stdin_feed_.stop();
+  job_.phase.apply(JobEvent::kGroupGone);
 }
 
 bool JobEnding::awaits_only_output() const {
@@ -138,15 +206,13 @@ void JobEnding::give_up_output() {
   job_.phase.check_end();
 }
 
-void JobEnding::forget_stop() {
-  stop_timer_.cancel();
-  report_timer_.cancel();
-  drain_timer_.cancel();
-}
+// ---- The end: the last output, the summary, the exit code ---------------------------------------
 
 void JobEnding::finish() {
-  // Everything has ended before its time was up; a reader that takes nothing gets no more of it.
-  // So does a file system that has not opened the files of workers that do not start any more.
+  stdin_feed_.stop();
+  restarts_.cancel();
+  // The time limit of the stop applies to the rest of the output, too; and a file system that has
+  // not opened the files of the next attempt is not waited for.
   if (drain_timer_.cancel() > 0 || job_.screen.is_beginning())
     job_.screen.output().limit_finish(JobScreen::kDrainAfterKill);
   stop_timer_.cancel();
@@ -178,80 +244,92 @@ void JobEnding::conclude() {
   job_.screen.output().finish([this] {
     summary_follows_ = false;
     job_.screen.stop_awaiting_reader();
-    const Outcome outcome = say_summary();
-    handlers_.requeue(outcome, [this, outcome] {
-      job_.screen.output().finish([this, outcome] { say_over(outcome); });
-    });
+    requeue(say_summary());
   });
   summary_follows_ = true;
 }
 
-// The summary has told of what went wrong before the last text.
-void JobEnding::end_state(MetricsFile& file, const std::string& text) {
-  const bool was_well = file.complaint().empty();
-  file.end(text);
-  if (const std::string missing = file.complaint(); was_well && !missing.empty())
-    write_at_once("ivyrun: warning: " + missing + "\n");
-}
-
-// The last text of --metrics-file.
-void JobEnding::write_state(int exit_code) {
-  if (!job_.events.metrics().is_wanted()) return;
-  ctl::RanksDescription ranks;
-  add_rank_rows(job_.workers, {}, monotonic_ns(), ranks);
-  MetricsInputs inputs = job_.metrics_inputs();
-  inputs.exit_code = exit_code;
-  end_state(job_.events.metrics(), metrics_text(inputs, ranks));
-}
-
-void JobEnding::say_over(const Outcome& outcome) {
-  handlers_.tell_followers(outcome, summary_, [this, outcome] {
-    if (!leaves_) job_.events.finish();
-    if (!leaves_) write_state(outcome.exit_code);
-    handlers_.over(outcome.exit_code, outcome.raise_signal);
+// Slurm may put the job back into its queue, which is said before the output is closed.
+void JobEnding::requeue(const Outcome& outcome) {
+  preemption_.requeue_if_due(outcome, [this, outcome] {
+    job_.screen.output().finish([this, outcome] { tell_followers(outcome); });
   });
 }
 
-void JobEnding::leave() {
-  leaves_ = true;
-  job_.concluded = true;
-  report_timer_.cancel();
-  job_.say("exiting now; each host stops its remaining processes when its lease expires");
-  const Outcome outcome = say_summary();
-  job_.hosts.close_sessions();
-  job_.screen.output().limit_finish(JobScreen::kInterruptedDrain);
-  job_.screen.output().finish([this, outcome] { say_over(outcome); });
+void JobEnding::tell_followers(const Outcome& outcome) {
+  record_.stop();
+  service_.end(outcome, summary_, [this, outcome] {
+    if (job_.request.joined == nullptr) return exit(outcome);
+    job_.request.joined->end(outcome.exit_code, [this, outcome] { exit(outcome); });
+  });
 }
 
-// Its next step may have been lost with the exception.
-void JobEnding::fail(const Diagnostic& reason) {
-  if (!job_.concluded) return conclude();
-  Output& output = job_.screen.output();
-  if (std::exchange(summary_follows_, false))
-    return output.limit_finish(JobScreen::kInterruptedDrain);
-  if (std::exchange(has_failed_, true)) {
-    write_at_once(render(reason));
-    return handlers_.over(kExitInternal, 0);
+void JobEnding::exit(const Outcome& outcome) {
+  if (!leaves_) job_.events.finish();
+  if (!leaves_) write_metrics(outcome.exit_code);
+  job_.actions.exit(outcome.exit_code, outcome.raise_signal);
+}
+
+Outcome JobEnding::say_summary() {
+  const Output& output = job_.screen.output();
+  losses_.conclude();
+  const std::vector<WorkerEnd> ends = job_.worker_ends();
+  Outcome outcome = judge(ends, job_.launcher_end);
+  summary_ = advice(ends, outcome);
+  // Without its output a job is not a success: its result is incomplete.
+  if (outcome.exit_code == 0 && !output.console_failure().empty()) {
+    outcome.exit_code = kExitInternal;
+    summary_ +=
+        "ivyrun: error[IVY-O003]: all ranks succeeded, but " + output.console_failure() + "\n";
   }
-  output.say(render(reason));
-  output.limit_finish(JobScreen::kInterruptedDrain);
-  output.finish([this] { handlers_.over(kExitInternal, 0); });
+  SummaryInputs inputs;
+  inputs.finding = ranks_.evidence().finding();
+  inputs.attempts = restarts_.failed();
+  inputs.losses = ranks_.losses().lines();
+  inputs.max_attempts = job_.max_attempts();
+  inputs.ends = &ends;
+  inputs.launcher_end = &job_.launcher_end;
+  inputs.outcome = &outcome;
+  inputs.started_at_ns = job_.started_at_ns;
+  inputs.world_size = job_.plan.world_size;
+  inputs.log_path = [&output](int rank) { return output.log_path(rank, 2); };
+  inputs.quiet = job_.options.quiet;
+  inputs.attempt = static_cast<int>(job_.generation) + 1;
+  if (job_.was_started()) {
+    inputs.head_logs = job_.screen.head_logs(job_.generation);
+    inputs.node_logs = job_.screen.node_logs(job_.generation);
+  }
+  if (stdin_feed_.has_eaten(job_.input_taken))
+    inputs.notes.push_back(
+        "ivyrun read its standard input, and no rank used any of it; --stdin none leaves it to "
+        "the commands after ivyrun");
+  inputs.complaints = output.complaints();
+  inputs.unclean = job_.unclean;
+  if (job_.left_behind.count > 0) inputs.notes.push_back(left_behind_text(job_.left_behind));
+  for (const std::string& missing : {job_.events.complaint(), job_.events.metrics().complaint()})
+    if (!missing.empty()) inputs.complaints.push_back(missing);
+  inputs.device_lines =
+      device_lines(job_.device_notes, outcome.first ? &ends[*outcome.first] : nullptr);
+  summary_ += summary(inputs);
+  if (!summary_.empty() && job_.options.summary == SummaryChoice::kAuto) job_.screen.say(summary_);
+  record_verdict(inputs);
+  return outcome;
 }
 
-// Advice about what the ranks have printed, that only the launcher can give.
-std::string JobEnding::hints(const std::vector<WorkerEnd>& ends, const Outcome& outcome) const {
+// Advice that follows from the output of all ranks.
+std::string JobEnding::advice(const std::vector<WorkerEnd>& ends, const Outcome& outcome) const {
   const JobPlan& plan = job_.plan;
   if (plan.hosts.empty()) return {};
   const MasterPlace master{plan.hosts.front().name, plan.master_address, plan.master_port,
                            plan.store_port != 0};
   std::string text;
   if (plan.hosts.size() > 1) {
-    if (const auto hint = overwritten_master_address(ends, master)) text += render(*hint);
+    if (const auto advice = overwritten_master_address(ends, master)) text += render(*advice);
   }
-  if (const auto hint = taken_master_port(ends, master)) text += render(*hint);
+  if (const auto advice = taken_master_port(ends, master)) text += render(*advice);
   if (!outcome.first) return text;
   const WorkerEnd& first = ends[*outcome.first];
-  if (const auto hint = missing_input(first, job_.options.stdin_choice)) text += render(*hint);
+  if (const auto advice = missing_input(first, job_.options.stdin_choice)) text += render(*advice);
   const PlannedHost& host = plan.host_of_rank(first.rank);
   const std::optional<HostFacts>& facts = job_.hosts[host.host_index].facts;
   if (!facts) return text;
@@ -278,45 +356,7 @@ std::string JobEnding::hints(const std::vector<WorkerEnd>& ends, const Outcome& 
   return text + missing_module_text(module, place) + missing_library_text(first.stderr_tail, place);
 }
 
-Outcome JobEnding::say_summary() {
-  const Output& output = job_.screen.output();
-  SummaryInputs inputs;
-  handlers_.add_to_summary(inputs);
-  const std::vector<WorkerEnd> ends = job_.worker_ends();
-  Outcome outcome = judge(ends, job_.launcher_end);
-  summary_ = hints(ends, outcome);
-  // Without its output a job is not a success: its result is incomplete.
-  if (outcome.exit_code == 0 && !output.console_failure().empty()) {
-    outcome.exit_code = kExitInternal;
-    summary_ +=
-        "ivyrun: error[IVY-O003]: all ranks succeeded, but " + output.console_failure() + "\n";
-  }
-  inputs.ends = &ends;
-  inputs.launcher_end = &job_.launcher_end;
-  inputs.outcome = &outcome;
-  inputs.started_at_ns = job_.started_at_ns;
-  inputs.world_size = job_.plan.world_size;
-  inputs.log_path = [&output](int rank) { return output.log_path(rank, 2); };
-  inputs.quiet = job_.options.quiet;
-  inputs.attempt = static_cast<int>(job_.generation) + 1;
-  if (job_.was_started()) {
-    inputs.head_logs = job_.screen.head_logs(job_.generation);
-    inputs.node_logs = job_.screen.node_logs(job_.generation);
-  }
-  inputs.complaints = output.complaints();
-  inputs.unclean = job_.unclean;
-  if (job_.left_behind.count > 0) inputs.notes.push_back(left_behind_text(job_.left_behind));
-  for (const std::string& missing : {job_.events.complaint(), job_.events.metrics().complaint()})
-    if (!missing.empty()) inputs.complaints.push_back(missing);
-  inputs.device_lines =
-      device_lines(job_.device_notes, outcome.first ? &ends[*outcome.first] : nullptr);
-  summary_ += summary(inputs);
-  if (!summary_.empty() && job_.options.summary == SummaryChoice::kAuto) job_.screen.say(summary_);
-  record(inputs);
-  return outcome;
-}
-
-void JobEnding::record(const SummaryInputs& inputs) {
+void JobEnding::record_verdict(const SummaryInputs& inputs) {
   if (!job_.events.wants_verdict(inputs.head_logs)) return;
   boost::json::object verdict = verdict_object(inputs);
   job_.events.verdict(verdict);
@@ -326,6 +366,49 @@ void JobEnding::record(const SummaryInputs& inputs) {
       {"schema", kMachineSchema}, {"event", "verdict"}, {"job", job_.request.identity.job_id}};
   for (auto& field : verdict) line[field.key()] = std::move(field.value());
   job_.screen.say(json_line(line) + "\n");
+}
+
+// The last text of --metrics-file. If it cannot be written, the summary was printed too early to
+// say so.
+void JobEnding::write_metrics(int exit_code) {
+  MetricsFile& file = job_.events.metrics();
+  if (!file.is_wanted()) return;
+  ctl::RanksDescription ranks;
+  add_rank_rows(job_.workers, {}, monotonic_ns(), ranks);
+  MetricsInputs inputs = job_.metrics_inputs();
+  inputs.exit_code = exit_code;
+  const bool was_well = file.complaint().empty();
+  file.end(metrics_text(inputs, ranks));
+  if (const std::string missing = file.complaint(); was_well && !missing.empty())
+    write_at_once("ivyrun: warning: " + missing + "\n");
+}
+
+// ---- Ends in a hurry ----------------------------------------------------------------------------
+
+void JobEnding::leave() {
+  leaves_ = true;
+  job_.concluded = true;
+  report_timer_.cancel();
+  job_.say("exiting now; each host stops its remaining processes when its lease expires");
+  const Outcome outcome = say_summary();
+  job_.hosts.close_sessions();
+  job_.screen.output().limit_finish(JobScreen::kInterruptedDrain);
+  job_.screen.output().finish([this, outcome] { tell_followers(outcome); });
+}
+
+// Its next step may have been lost with the exception.
+void JobEnding::fail(const Diagnostic& reason) {
+  if (!job_.concluded) return conclude();
+  Output& output = job_.screen.output();
+  if (std::exchange(summary_follows_, false))
+    return output.limit_finish(JobScreen::kInterruptedDrain);
+  if (std::exchange(has_failed_, true)) {
+    write_at_once(render(reason));
+    return job_.actions.exit(kExitInternal, 0);
+  }
+  output.say(render(reason));
+  output.limit_finish(JobScreen::kInterruptedDrain);
+  output.finish([this] { job_.actions.exit(kExitInternal, 0); });
 }
 
 }  // namespace ivy

@@ -1,70 +1,92 @@
-// The end of a job: workers are stopped or killed, hosts prove that nothing is left, the output is
-// awaited or given up, and the verdict is printed.
+// The end of a job, from the first failure to the exit code. Class Job calls these in the order in
+// which they stand here, as the table of job_state.h says:
 //
-// Thread: the loop's. Lifetime: destroy it outside its handlers.
+//   a rank fails (rank_events.cc: ended), a host is lost (host_losses.cc: lost), Ctrl-C or
+//   --timeout (job.cc): the part applies an event, and keeps the reason in
+//   JobContext::end_because() if it is not a rank's
+//     collect_evidence()  a rank failed: what do the others do? Only after a watchdog's kill
+//     stop(grace)         TERM to every worker, KILL after the grace
+//     confirm()           instead of stop(): all workers have exited by themselves
+//     take_report()       a host proves that none of its processes is left
+//     check_end()         all hosts have reported and all output is here: Restarts::decide() starts
+//                         another attempt, or the job ends
+//     finish()            the hosts may forget the job
+//     conclude()          the rest of the output; say_summary() prints the verdict: judge() in
+//                         report/verdict.h picks the first cause and the exit code
+//     requeue(), tell_followers(), exit()
+//
+// Thread: the loop's. Lifetime: that of the job.
 #pragma once
 
 #include <boost/asio/steady_timer.hpp>
 #include <chrono>
-#include <functional>
 #include <string>
+#include <vector>
 
+#include "launcher/job/bring_up.h"
+#include "launcher/job/ctl_service.h"
+#include "launcher/job/host_losses.h"
 #include "launcher/job/job_context.h"
+#include "launcher/job/preemption.h"
+#include "launcher/job/rank_events.h"
+#include "launcher/job/record_keeper.h"
+#include "launcher/job/restarts.h"
+#include "launcher/job/stdin_feed.h"
 #include "launcher/screen/summary.h"
 
 namespace ivy {
 
 class JobEnding {
  public:
-  struct Handlers {
-    // Adds what only others know: attempts, evidence.
-    std::function<void(SummaryInputs&)> add_to_summary;
-    std::function<void(std::size_t index, const RemoteText& why)> host_did_not_stop;
-    // The outcome stands and has been said. Calls then once.
-    std::function<void(const Outcome& outcome, std::function<void()> then)> requeue;
-    std::function<void(const Outcome& outcome, const std::string& summary,
-                       std::function<void()> then)>
-        tell_followers;
-    std::function<void(int exit_code, int raise_signal)> over;
-  };
-  JobEnding(JobContext& job, Handlers handlers);
+  JobEnding(JobContext& job, BringUp& bring_up, StdinFeed& stdin_feed, Preemption& preemption,
+            RankEvents& ranks, HostLosses& losses, Restarts& restarts, CtlService& service,
+            RecordKeeper& record);
 
-  // TERM to every worker, KILL after the grace (at once if it is 0).
+  void collect_evidence();
+  // TERM to every worker, KILL after the grace (immediately if it is 0).
   void stop(std::chrono::milliseconds grace);
-  // All workers have ended by themselves: names the hosts that are late to confirm it.
+  // Names the hosts that are late to report.
   void confirm() { await_reports(std::chrono::milliseconds(0)); }
-  // Nothing runs any more that could be stopped: only output is awaited.
-  bool awaits_only_output() const;
-  // No more than 2 s for output that its reader does not take.
-  void give_up_output();
-  // Between two attempts nothing is being stopped.
-  void forget_stop();
-
-  // The hosts may forget the job; then conclude().
+  void take_report(std::size_t index, const Report& report);
+  // Call when a host has reported or is lost, and when output has ended.
+  void check_end();
   void finish();
-  // Prints the rest of the output and the summary, and is over.
-  void conclude();
+
+  // Only output is awaited: nothing runs that could still be stopped.
+  bool awaits_only_output() const;
+  // From now on, output that its reader does not take is awaited for 2 s at most.
+  void give_up_output();
   // Exits without waiting for anything.
   void leave();
-  // The end itself has failed: it goes on with less, and is over after three calls at most.
+  // The end itself has failed: continues with less, and exits after three calls at most.
   void fail(const Diagnostic& reason);
 
  private:
   void await_reports(std::chrono::milliseconds grace);
   void say_unconfirmed();
   void hosts_did_not_stop();
+  void cancel_stop();
+  void conclude();
   Outcome say_summary();
-  // The same for programs: --summary json, --events, attempt.json.
-  void record(const SummaryInputs& inputs);
-  std::string hints(const std::vector<WorkerEnd>& ends, const Outcome& outcome) const;
-  static void end_state(MetricsFile& file, const std::string& text);
-  void write_state(int exit_code);
-  void say_over(const Outcome& outcome);
+  std::string advice(const std::vector<WorkerEnd>& ends, const Outcome& outcome) const;
+  // The summary for programs: --summary json, --events, attempt.json.
+  void record_verdict(const SummaryInputs& inputs);
+  void requeue(const Outcome& outcome);
+  void tell_followers(const Outcome& outcome);
+  void exit(const Outcome& outcome);
+  void write_metrics(int exit_code);
 
   JobContext& job_;
-  Handlers handlers_;
+  BringUp& bring_up_;
+  StdinFeed& stdin_feed_;
+  Preemption& preemption_;
+  RankEvents& ranks_;
+  HostLosses& losses_;
+  Restarts& restarts_;
+  CtlService& service_;
+  RecordKeeper& record_;
   std::string summary_;
-  bool leaves_ = false;           // The launcher leaves without waiting for anything.
+  bool leaves_ = false;           // The launcher exits without waiting for anything.
   bool summary_follows_ = false;  // The summary comes after the output that conclude() waits for.
   bool has_failed_ = false;       // Only the reason of this failure is still printed.
   boost::asio::steady_timer drain_timer_, stop_timer_, finish_timer_, report_timer_;

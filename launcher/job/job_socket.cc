@@ -81,21 +81,22 @@ struct JobSocket::Client {
 };
 
 Result<std::unique_ptr<JobSocket>> JobSocket::open(boost::asio::io_context& loop,
-                                                   const std::string& job_id, Handlers handlers) {
+                                                   const std::string& job_id,
+                                                   CtlRequests& requests) {
   JobPlace place = IVY_TRY(make_job_place(job_id));
   const Result<int> fd = listen_unix(place.socket(), SOCK_STREAM, kBacklog);
   if (!fd.ok()) {
     remove_job_place(place);
     return fd.error();
   }
-  return std::unique_ptr<JobSocket>(new JobSocket(loop, place, *fd, std::move(handlers)));
+  return std::unique_ptr<JobSocket>(new JobSocket(loop, place, *fd, requests));
 }
 
-JobSocket::JobSocket(boost::asio::io_context& loop, JobPlace place, int fd, Handlers handlers)
+JobSocket::JobSocket(boost::asio::io_context& loop, JobPlace place, int fd, CtlRequests& requests)
     : loop_(loop),
       place_(std::move(place)),
       listener_(loop, fd),
-      handlers_(std::move(handlers)),
+      requests_(requests),
       accept_timer_(loop),
       place_timer_(loop),
       end_timer_(loop) {
@@ -210,9 +211,9 @@ void JobSocket::answer(const ClientPointer& client, const ctl::Request& request)
     case ctl::Request::kFollow:
       return follow(client, request.follow());
     case ctl::Request::kSignal:
-      return say(client, reply_to(handlers_.signal(request.signal().signal())));
+      return say(client, reply_to(requests_.signal(request.signal().signal())));
     case ctl::Request::kDescribeStore: {
-      Result<ctl::StoreDescription> store = handlers_.describe_store();
+      Result<ctl::StoreDescription> store = requests_.describe_store();
       if (!store.ok()) return say(client, refused(store.error()));
       ctl::Reply reply;
       *reply.mutable_store() = std::move(*store);
@@ -251,7 +252,7 @@ void JobSocket::stop(const ClientPointer& client, const ctl::StopJob& wanted) {
   // The client follows before the stop, which speaks, and may end the job in the same turn.
   client->closes = false;
   client->follows = true;
-  const Result<void> ordered = handlers_.stop(wanted);
+  const Result<void> ordered = requests_.stop(wanted);
   client->closes = !ordered.ok();
   say(client, reply_to(ordered));
 }
@@ -264,31 +265,31 @@ void JobSocket::answer_later(const ClientPointer& client, const ctl::Request& re
     say(client, reply);
   };
   if (request.has_describe_operations())
-    return handlers_.describe_operations([say_last](const std::string& text) {
+    return requests_.describe_operations([say_last](const std::string& text) {
       ctl::Reply said;
       said.mutable_operations()->set_text(text.substr(0, kMaxCtlBytes / 2));
       say_last(said);
     });
   if (request.has_describe_stacks())
-    return handlers_.describe_stacks(
+    return requests_.describe_stacks(
         request.describe_stacks(), [say_last](const std::string& text) {
           ctl::Reply said;
           said.mutable_stacks()->set_text(text.substr(0, kMaxCtlBytes / 2));
           say_last(said);
         });
-  handlers_.describe_ranks(request.describe_ranks(),
+  requests_.describe_ranks(request.describe_ranks(),
                            [this, say_last, alive = alive_](const ctl::RanksDescription& ranks) {
                              if (!*alive) return;
                              ctl::Reply said;
                              *said.mutable_ranks() = ranks;
-                             *said.mutable_ranks()->mutable_job() = handlers_.describe();
+                             *said.mutable_ranks()->mutable_job() = requests_.describe();
                              say_last(said);
                            });
 }
 
 void JobSocket::describe_to(const ClientPointer& client) {
   ctl::Reply reply;
-  *reply.mutable_description() = handlers_.describe();
+  *reply.mutable_description() = requests_.describe();
   if (reply.ByteSizeLong() > kMaxCtlBytes / 2) reply.mutable_description()->clear_hosts();
   say(client, reply);
 }

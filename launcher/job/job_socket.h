@@ -1,7 +1,7 @@
 // What ivyctl talks to: the launcher's Unix socket in the job's own 0700 directory (job_place.h).
 // Answers one request per connection; a follower stays. Only our own user and root are heard.
 //
-// Thread: the loop's. Lifetime: destroy it outside its handlers.
+// Thread: the loop's. Lifetime: destroy it outside its requests.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -19,6 +19,25 @@
 
 namespace ivy {
 
+// Answers the requests that a JobSocket receives: CtlService, and tests.
+class CtlRequests {
+ public:
+  virtual ctl::JobDescription describe() = 0;
+  virtual Result<void> signal(int signal) = 0;
+  virtual Result<void> stop(const ctl::StopJob& stop) = 0;
+  virtual Result<ctl::StoreDescription> describe_store() = 0;
+  // These call done with the answer, at once or later.
+  using Text = std::function<void(const std::string& text)>;
+  using Ranks = std::function<void(const ctl::RanksDescription& ranks)>;
+  virtual void describe_operations(Text done) = 0;
+  virtual void describe_stacks(const ctl::DescribeStacks& request, Text done) = 0;
+  // done's `job` is for the socket to fill in.
+  virtual void describe_ranks(const ctl::DescribeRanks& request, Ranks done) = 0;
+
+ protected:
+  ~CtlRequests() = default;
+};
+
 class JobSocket {
  public:
   // Connections that have not been answered; more wait in the backlog.
@@ -29,24 +48,9 @@ class JobSocket {
   // Limit of the messages kept while no client listens; the oldest are dropped.
   static constexpr std::size_t kUnheardBytesMax = 64u << 10;
 
-  struct Handlers {
-    std::function<ctl::JobDescription()> describe;
-    std::function<Result<void>(int signal)> signal;
-    std::function<Result<void>(const ctl::StopJob& stop)> stop;
-    std::function<Result<ctl::StoreDescription>()> describe_store;
-    // Calls done with the text, at once or later.
-    std::function<void(std::function<void(const std::string& text)> done)> describe_operations;
-    std::function<void(const ctl::DescribeStacks& request,
-                       std::function<void(const std::string& text)> done)>
-        describe_stacks;
-    std::function<void(const ctl::DescribeRanks& request,
-                       std::function<void(const ctl::RanksDescription&)> done)>
-        describe_ranks;
-  };
-
   // Makes the directory and listens in it.
   static Result<std::unique_ptr<JobSocket>> open(boost::asio::io_context& loop,
-                                                 const std::string& job_id, Handlers handlers);
+                                                 const std::string& job_id, CtlRequests& requests);
   ~JobSocket();
   JobSocket(const JobSocket&) = delete;
   JobSocket& operator=(const JobSocket&) = delete;
@@ -70,7 +74,7 @@ class JobSocket {
   struct Client;
   using ClientPointer = std::shared_ptr<Client>;
 
-  JobSocket(boost::asio::io_context& loop, JobPlace place, int fd, Handlers handlers);
+  JobSocket(boost::asio::io_context& loop, JobPlace place, int fd, CtlRequests& requests);
   std::size_t followers() const;
   void keep_there();
   void accept();
@@ -91,7 +95,7 @@ class JobSocket {
   boost::asio::io_context& loop_;
   JobPlace place_;
   boost::asio::posix::stream_descriptor listener_;
-  Handlers handlers_;
+  CtlRequests& requests_;
   std::vector<ClientPointer> clients_;
   bool keeps_unheard_ = false;
   std::string unheard_;

@@ -44,6 +44,7 @@ constexpr Row kTable[] = {
     {S::kCollecting, E::kInterrupted, {S::kStopping, A::kStopByRequest}},
     {S::kCollecting, E::kTimeUp, {S::kStopping, A::kStopAfterFailure}},
 
+    {S::kStopping, E::kGraceChanged, {S::kStopping, A::kStopByRequest}},
     {S::kStopping, E::kInterrupted, {S::kKilling, A::kKill}},
     {S::kStopping, E::kAllReported, {S::kDone, A::kFinish}},
     {S::kStopping, E::kGroupGone, {S::kRestarting, A::kPrepareRestart}},

@@ -37,6 +37,7 @@ enum class JobEvent {
   kAllEnded,       // Every worker of the group has ended.
   kHostLost,       // A host, or its supervisor, is gone, and the job cannot do without it.
   kMemberLost,     // The same, and those that are left are enough (launcher/job/membership.h).
+  kGraceChanged,   // While workers are being stopped: a new grace was requested.
   kInterrupted,    // The user sent Ctrl-C, TERM, HUP or QUIT.
   kTimeUp,         // --timeout, or the reader of our output went away.
   kAllReported,    // Every living host has proved that nothing is left, and all output is here.

@@ -27,17 +27,17 @@ struct RankEventRelay::Question {
   boost::asio::steady_timer timer;
 };
 
-RankEventRelay::RankEventRelay(boost::asio::io_context& loop, Handlers handlers)
-    : loop_(loop), handlers_(std::move(handlers)), timer_(loop) {}
+RankEventRelay::RankEventRelay(boost::asio::io_context& loop, JobHosts& hosts)
+    : loop_(loop), hosts_(hosts), timer_(loop) {}
 
 void RankEventRelay::begin(std::uint32_t generation, std::vector<std::size_t> host_of_rank) {
-  board_.begin(generation, std::move(host_of_rank));
+  log_.begin(generation, std::move(host_of_rank));
   timer_.cancel();
   is_timer_set_ = false;
 }
 
 void RankEventRelay::on_news(std::size_t host, const News& news) {
-  if (board_.take(host, news)) tell();
+  if (log_.take(host, news)) tell();
 }
 
 void RankEventRelay::on_exited(std::size_t host, const Exited& exited) {
@@ -48,28 +48,28 @@ void RankEventRelay::on_exited(std::size_t host, const Exited& exited) {
   rank.set_code(exited.signal() != 0 ? exited.signal() : exited.code());
   rank.set_pid(exited.pid());
   rank.set_out_of_memory(exited.out_of_memory());
-  if (board_.worker_ended(host, rank)) tell();
+  if (log_.worker_ended(host, rank)) tell();
 }
 
 void RankEventRelay::on_restarted(std::size_t host, const Started& started) {
-  if (board_.rank_restarted(host, started.rank(), started.rejoins(), started.pid())) tell();
+  if (log_.rank_restarted(host, started.rank(), started.rejoins(), started.pid())) tell();
 }
 
 void RankEventRelay::on_start_failed(std::size_t host, std::uint32_t rank) {
-  if (board_.rank_lost(host, rank, RankState::kDied)) tell();
+  if (log_.rank_lost(host, rank, RankState::kDied)) tell();
 }
 
 void RankEventRelay::ranks_lost(std::size_t host, const std::vector<std::uint32_t>& ranks,
                                 RankState state) {
   bool is_news = false;
-  for (const std::uint32_t rank : ranks) is_news |= board_.rank_lost(host, rank, state);
+  for (const std::uint32_t rank : ranks) is_news |= log_.rank_lost(host, rank, state);
   if (is_news) tell();
 }
 
 void RankEventRelay::tell() {
   const std::int64_t since_ns = monotonic_ns() - told_at_ns_;
   const bool is_quiet = since_ns >= std::chrono::nanoseconds(kGather).count();
-  if (board_.is_urgent() && is_quiet) return tell_now();
+  if (log_.is_urgent() && is_quiet) return tell_now();
   if (std::exchange(is_timer_set_, true)) return;
   timer_.expires_after(kGather);
   timer_.async_wait([this](const boost::system::error_code& error) {
@@ -81,24 +81,24 @@ void RankEventRelay::tell_now() {
   timer_.cancel();
   is_timer_set_ = false;
   told_at_ns_ = monotonic_ns();
-  for (const std::size_t host : board_.listeners()) {
-    std::optional<News> news = board_.next_for(host);
+  for (const std::size_t host : log_.listeners()) {
+    std::optional<News> news = log_.next_for(host);
     if (!news) continue;
     Command command;
     *command.mutable_news() = *std::move(news);
-    handlers_.send(host, command);
+    hosts_.send(host, command);
   }
-  board_.told_all();
+  log_.told_all();
 }
 
 void RankEventRelay::ask_operations(std::function<void(const std::string&)> done) {
   const auto question = std::make_shared<Question>(loop_);
   question->done = [this, done = std::move(done)](const Question& asked) {
     std::vector<std::string> silent;
-    for (const std::size_t host : asked.waits_for) silent.push_back(handlers_.name(host));
+    for (const std::size_t host : asked.waits_for) silent.push_back(hosts_[host].name());
     done(operation_lines(asked.answers, silent));
   };
-  ask(question, board_.listeners(), false);
+  ask(question, log_.listeners(), false);
 }
 
 void RankEventRelay::ask_usage(const std::vector<std::size_t>& hosts, Usage done) {
@@ -116,7 +116,7 @@ void RankEventRelay::ask(const std::shared_ptr<Question>& question, const Hosts&
   command.mutable_read_operations()->set_usage(with_usage);
   if (questions_.size() < kMaxQuestions)
     for (const std::size_t host : hosts)
-      if (handlers_.send(host, command)) question->waits_for.insert(host);
+      if (hosts_.send(host, command)) question->waits_for.insert(host);
   questions_.push_back(question);
   if (question->waits_for.empty()) return answer(question);
   question->timer.expires_after(kPatience);
@@ -132,7 +132,7 @@ void RankEventRelay::on_operations(std::size_t host, const Operations& operation
   if (found == questions_.end()) return;
   const std::shared_ptr<Question> question = *found;
   if (question->waits_for.erase(host) == 0) return;
-  question->answers.push_back({handlers_.name(host), board_.of_own_ranks(host, operations)});
+  question->answers.push_back({hosts_[host].name(), log_.of_own_ranks(host, operations)});
   if (question->waits_for.empty()) answer(question);
 }
 

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "launcher/hang/operation_lines.h"
+#include "launcher/job/job_hosts.h"
 #include "launcher/job/rank_event_log.h"
 #include "proto/wire/job.pb.h"
 
@@ -24,13 +25,7 @@ class RankEventRelay {
   // Questions at a time; each is answered within kPatience.
   static constexpr std::size_t kMaxQuestions = 64;
 
-  struct Handlers {
-    // False: nothing can be sent to that host any more.
-    std::function<bool(std::size_t host, const Command& command)> send;
-    std::function<std::string(std::size_t host)> name;
-  };
-
-  RankEventRelay(boost::asio::io_context& loop, Handlers handlers);
+  RankEventRelay(boost::asio::io_context& loop, JobHosts& hosts);
   RankEventRelay(const RankEventRelay&) = delete;
   RankEventRelay& operator=(const RankEventRelay&) = delete;
 
@@ -61,8 +56,8 @@ class RankEventRelay {
   void answer(const std::shared_ptr<Question>& question);
 
   boost::asio::io_context& loop_;
-  Handlers handlers_;
-  RankEventLog board_;
+  JobHosts& hosts_;
+  RankEventLog log_;
   boost::asio::steady_timer timer_;
   bool is_timer_set_ = false;
   std::int64_t told_at_ns_ = 0;

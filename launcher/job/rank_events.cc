@@ -69,82 +69,21 @@ bool is_foreign(const HostRecord& host, const std::string& bdf) {
 RankEvents::RankEvents(JobContext& job, Preemption& preemption)
     : job_(job),
       preemption_(preemption),
-      news_(job.loop, news_handlers()),
-      evidence_(job.loop, evidence_handlers()),
+      relay_(job.loop, job.hosts),
+      evidence_(job.loop, *this),
       mpi_(job),
       losses_(job),
       remaining_timer_(job.loop) {}
 
-RankEventRelay::Handlers RankEvents::news_handlers() {
-  return {
-      [this](std::size_t index, const Command& command) { return job_.hosts.send(index, command); },
-      [this](std::size_t index) { return job_.hosts[index].name(); }};
-}
-
-JobEvidence::Handlers RankEvents::evidence_handlers() {
-  JobEvidence::Handlers handlers;
-  handlers.send = [this](std::size_t index, const Command& command) {
-    return job_.hosts.send(index, command);
-  };
-  handlers.hosts = [this] {
-    std::vector<JobEvidence::HostPart> parts;
-    for (const PlannedHost& planned : job_.plan.hosts) {
-      parts.push_back({planned.host_index, planned.name, {}});
-      for (const PlannedWorker& worker : planned.workers)
-        parts.back().ranks.push_back(static_cast<std::uint32_t>(worker.rank));
-    }
-    return parts;
-  };
-  handlers.is_running = [this] {
-    return job_.phase.state() == JobState::kRunning && !job_.concluded;
-  };
-  handlers.watchdog_abort = [this] { return watchdog_abort(); };
-  handlers.say = [this](const std::string& text) {
-    if (!job_.concluded) job_.screen.say(text);
-  };
-  handlers.stall_lasts = [this] { end_stalled(); };
-  return handlers;
-}
-
-WatchdogAbort RankEvents::watchdog_abort() const {
-  WatchdogAbort answer = WatchdogAbort::kNo;
-  for (const WorkerRecord& worker : job_.workers) {
-    if (!worker.has_failed()) continue;
-    WorkerEnd end = worker.end;
-    job_.screen.add_tail(end);
-    if (was_aborted_by_watchdog(end)) return WatchdogAbort::kYes;
-    if (was_abort(end.status) && worker.open_streams > 0) answer = WatchdogAbort::kNotKnownYet;
-  }
-  return answer;
-}
-
-// --on-stall stop: this attempt is over, as after a failure.
-void RankEvents::end_stalled() {
-  if (job_.options.on_stall != OnStall::kStop) return;
-  LauncherEnd end;
-  end.reason = LauncherReason::kStalled;
-  end.at_ns = monotonic_ns();
-  end.diagnostic = {
-      .id = "IVY-R021",
-      .what = "the job was stopped because its ranks made no progress (--on-stall stop)",
-      .cause = evidence_.finding().empty() ? succeeded_ranks(job_.workers) : evidence_.finding(),
-      .fix = "see the stall report above, and docs/hangs.md",
-      .exit_code = kExitStalled};
-  job_.say("no progress: " + job_.stopping_text() + " (--on-stall stop)");
-  job_.workers.attempt_ends(std::move(end));
-  if (job_.options.max_restarts == 0) job_.take_attempt_end_as_reason();
-  job_.phase.apply(JobEvent::kTimeUp);
-}
-
 void RankEvents::begin() {
+  remaining_timer_.cancel();
+  has_said_remaining_ = false;
   job_.device_notes.clear();
   mpi_.begin();
   losses_.begin();
-  remaining_timer_.cancel();
-  has_said_remaining_ = false;
   evidence_.watch(job_.options.stall_timeout);
   job_.workers.begin(job_.plan);
-  news_.begin(job_.generation, job_.workers.hosts_by_rank());
+  relay_.begin(job_.generation, job_.workers.hosts_by_rank());
   job_.events.metrics().begin([this](std::function<void(const std::string&)> done) {
     describe([this, done = std::move(done)](const ctl::RanksDescription& ranks) {
       if (!job_.concluded) done(metrics_text(job_.metrics_inputs(), ranks));
@@ -152,7 +91,6 @@ void RankEvents::begin() {
   });
 }
 
-// Null: this generation has no such rank, or another host has it.
 WorkerRecord* RankEvents::worker(std::size_t index, std::uint32_t generation, std::uint32_t rank) {
   if (generation != job_.generation) return nullptr;
   WorkerRecord* const found = job_.workers.of(index, rank);
@@ -168,55 +106,29 @@ bool RankEvents::started(std::size_t index, const Started& started) {
   job_.workers.started(*found, started.pid());
   if (started.rejoins() > 0) {
     found->started_at_ns = monotonic_ns();
-    news_.on_restarted(index, started);
+    relay_.on_restarted(index, started);
   }
   return job_.workers.all_started();
 }
 
-void RankEvents::heard(std::size_t index, const Event& event) {
-  switch (event.kind_case()) {
-    case Event::kStartFailed:
-      return start_failed(index, event.start_failed());
-    case Event::kExited:
-      return exited(index, event.exited());
-    case Event::kStalled:
-      return stalled(index, event.stalled());
-    case Event::kJaxServiceLost:
-      return jax_service_lost(index, event.jax_service_lost());
-    case Event::kMpiLost:
-      return mpi_.lost(index, event.mpi_lost());
-    case Event::kMpiJoined:
-      return mpi_.joined(index, event.mpi_joined());
-    case Event::kNews:
-      return news_.on_news(index, event.news());
-    case Event::kOperations:
-      return news_.on_operations(index, event.operations());
-    case Event::kEvidencePart:
-      return evidence_.on_part(index, event.evidence_part());
-    case Event::kHelloOk:
-    case Event::kAddressChecked:
-    case Event::kStoreOpened:
-    case Event::kStoreLost:
-    case Event::kGenerationBegun:
-    case Event::kStarted:
-    case Event::kReport:
-    case Event::kNote:
-    case Event::kDeviceTrouble:
-    case Event::kSignalled:
-    case Event::kTakenOver:
-    case Event::KIND_NOT_SET:
-      return;  // Job::handle() takes these itself.
+void RankEvents::output(std::size_t index, const link::OutputChunk& chunk) {
+  WorkerRecord* const found = worker(index, chunk.generation, chunk.rank);
+  if (found != nullptr) {
+    evidence_.output_came();
+    if (!chunk.bytes.empty()) found->last_output_ns = monotonic_ns();
   }
-}
-
-void RankEvents::start_failed(std::size_t index, const StartFailed& failed) {
-  WorkerRecord* const found = worker(index, failed.generation(), failed.rank());
-  if (found == nullptr || found->ended) return;
-  job_.workers.start_failed(*found, failed, job_.hosts[index].session->relate(failed.at_ns()));
-  // A stop came before it could be started again.
-  found->end.after_stop |= found->rejoins > 0 && failed.error() == ECANCELED;
-  news_.on_start_failed(index, failed.rank());
-  ended(*found);
+  if (found == nullptr || job_.screen.has_given_up()) {
+    job_.hosts[index].session->grant(chunk.bytes.size());
+  } else {
+    if (!chunk.bytes.empty()) job_.events.output(static_cast<int>(chunk.rank), chunk.stream);
+    // With --on-failure replace, a process's stream may end before its rank's output does.
+    const bool is_last = chunk.end && job_.options.on_failure != OnFailure::kReplace;
+    job_.screen.output().worker_bytes(static_cast<int>(chunk.rank), chunk.stream, chunk.bytes,
+                                      is_last);
+  }
+  if (found == nullptr || !chunk.end) return;
+  --found->open_streams;
+  job_.phase.check_end();
 }
 
 void RankEvents::exited(std::size_t index, const Exited& exited) {
@@ -226,22 +138,20 @@ void RankEvents::exited(std::size_t index, const Exited& exited) {
   // Only the first generation has the input.
   if (exited.rank() == 0 || job_.options.stdin_choice == "all")
     job_.input_taken = std::max<std::uint64_t>(job_.input_taken.value_or(0), exited.input_taken());
-  news_.on_exited(index, exited);
+  relay_.on_exited(index, exited);
   losses_.tell_store(*found);
   ended(*found);
   mpi_.check_absent();
 }
 
-void RankEvents::jax_service_lost(std::size_t index, const JaxServiceLost& lost) {
-  if (job_.concluded) return;
-  job_.end_because(LauncherReason::kStoreLost,
-                   Diagnostic{.id = "IVY-R016",
-                              .what = "JAX's coordination service exited (--app jax-service)",
-                              .where = job_.hosts[index].name(),
-                              .cause = RemoteText(lost.why()).line(),
-                              .fix = "see its requirements in docs/frameworks.md",
-                              .exit_code = kExitRefused});
-  job_.phase.apply(JobEvent::kHostLost);
+void RankEvents::start_failed(std::size_t index, const StartFailed& failed) {
+  WorkerRecord* const found = worker(index, failed.generation(), failed.rank());
+  if (found == nullptr || found->ended) return;
+  job_.workers.start_failed(*found, failed, job_.hosts[index].session->relate(failed.at_ns()));
+  // It was to be started again alone, and a stop came first.
+  found->end.after_stop |= found->rejoins > 0 && failed.error() == ECANCELED;
+  relay_.on_start_failed(index, failed.rank());
+  ended(*found);
 }
 
 void RankEvents::ended(WorkerRecord& worker) {
@@ -257,6 +167,60 @@ void RankEvents::ended(WorkerRecord& worker) {
   if (job_.workers.running() == 0) job_.phase.apply(JobEvent::kAllEnded);
   watch_remaining();
   job_.phase.check_end();
+}
+
+// ---- What else may happen to a generation -------------------------------------------------------
+
+void RankEvents::lost(std::size_t index, const std::vector<std::uint32_t>& ranks, HostLoss loss) {
+  relay_.ranks_lost(
+      index, ranks,
+      loss == HostLoss::kHost ? comm_status::RankState::kHostLost : comm_status::RankState::kDied);
+}
+
+void RankEvents::jax_service_lost(std::size_t index, const JaxServiceLost& lost) {
+  if (job_.concluded) return;
+  job_.end_because(LauncherReason::kStoreLost,
+                   Diagnostic{.id = "IVY-R016",
+                              .what = "JAX's coordination service exited (--app jax-service)",
+                              .where = job_.hosts[index].name(),
+                              .cause = RemoteText(lost.why()).line(),
+                              .fix = "see its requirements in docs/frameworks.md",
+                              .exit_code = kExitRefused});
+  job_.phase.apply(JobEvent::kHostLost);
+}
+
+void RankEvents::device_trouble(std::size_t index, const DeviceTrouble& trouble) {
+  if (trouble.generation() != job_.generation) return;
+  const HostRecord& host = job_.hosts[index];
+  for (const DeviceTroubleOne& one : trouble.findings()) {
+    if (job_.device_notes.size() >= kMaxDeviceNotes) return;
+    if (is_foreign(host, one.bdf())) continue;
+    DeviceNote note;
+    note.host = host.name();
+    note.device = RemoteText(one.device()).line();
+    note.text = RemoteText(one.text()).line();
+    note.rank = rank_with(job_.plan, host, one.bdf());
+    if (one.at_ns() != 0) note.at_ns = host.session->relate(one.at_ns()).at_ns;
+    job_.device_notes.push_back(std::move(note));
+  }
+}
+
+void RankEvents::stalled(std::size_t index, const Stalled& stalled) {
+  if (worker(index, stalled.generation(), stalled.rank()) == nullptr) return;
+  say_stall("an operation of rank " + std::to_string(stalled.rank()) +
+                " takes longer than --stall-timeout",
+            "");
+}
+
+void RankEvents::say_stall(const std::string& what, const std::string& more) {
+  relay_.ask_operations([this, what, more](const std::string& operations) {
+    if (job_.concluded) return;
+    std::string text = "warning: " + what + ". What each rank waits for:";
+    if (!operations.empty()) text += "\n" + indented(operations);
+    if (!more.empty()) text += "\n" + indented(more);
+    job_.say(text);
+    evidence_.stalled();
+  });
 }
 
 void RankEvents::watch_remaining() {
@@ -275,7 +239,7 @@ void RankEvents::watch_remaining() {
 void RankEvents::say_remaining() {
   if (job_.phase.state() != JobState::kRunning || job_.workers.running() == 0) return;
   has_said_remaining_ = true;
-  news_.ask_operations([this](const std::string& operations) {
+  relay_.ask_operations([this](const std::string& operations) {
     const std::string done = succeeded_ranks(job_.workers);
     if (job_.phase.state() != JobState::kRunning || job_.concluded || done.empty()) return;
     std::vector<int> ranks;
@@ -297,71 +261,13 @@ void RankEvents::say_remaining() {
   });
 }
 
-void RankEvents::output(std::size_t index, const link::OutputChunk& chunk) {
-  WorkerRecord* const found = worker(index, chunk.generation, chunk.rank);
-  if (found != nullptr) {
-    evidence_.output_came();
-    if (!chunk.bytes.empty()) found->last_output_ns = monotonic_ns();
-  }
-  if (found == nullptr || job_.screen.has_given_up()) {
-    job_.hosts[index].session->grant(chunk.bytes.size());
-  } else {
-    if (!chunk.bytes.empty()) job_.events.output(static_cast<int>(chunk.rank), chunk.stream);
-    // Where ranks are replaced, the end of a process's stream is not that of its rank's output.
-    const bool is_last = chunk.end && job_.options.on_failure != OnFailure::kReplace;
-    job_.screen.output().worker_bytes(static_cast<int>(chunk.rank), chunk.stream, chunk.bytes,
-                                      is_last);
-  }
-  if (found == nullptr || !chunk.end) return;
-  --found->open_streams;
-  job_.phase.check_end();
-}
-
-void RankEvents::stalled(std::size_t index, const Stalled& stalled) {
-  if (worker(index, stalled.generation(), stalled.rank()) == nullptr) return;
-  say_stall("an operation of rank " + std::to_string(stalled.rank()) +
-                " takes longer than --stall-timeout",
-            "");
-}
-
-void RankEvents::say_stall(const std::string& what, const std::string& more) {
-  news_.ask_operations([this, what, more](const std::string& operations) {
-    if (job_.concluded) return;
-    std::string text = "warning: " + what + ". What each rank waits for:";
-    if (!operations.empty()) text += "\n" + indented(operations);
-    if (!more.empty()) text += "\n" + indented(more);
-    job_.say(text);
-    evidence_.stalled();
-  });
-}
-
-void RankEvents::device_trouble(std::size_t index, const DeviceTrouble& trouble) {
-  if (trouble.generation() != job_.generation) return;
-  const HostRecord& host = job_.hosts[index];
-  for (const DeviceTroubleOne& one : trouble.findings()) {
-    if (job_.device_notes.size() >= kMaxDeviceNotes) return;
-    if (is_foreign(host, one.bdf())) continue;
-    DeviceNote note;
-    note.host = host.name();
-    note.device = RemoteText(one.device()).line();
-    note.text = RemoteText(one.text()).line();
-    note.rank = rank_with(job_.plan, host, one.bdf());
-    if (one.at_ns() != 0) note.at_ns = host.session->relate(one.at_ns()).at_ns;
-    job_.device_notes.push_back(std::move(note));
-  }
-}
-
-void RankEvents::lost(std::size_t index, const std::vector<std::uint32_t>& ranks, HostLoss loss) {
-  news_.ranks_lost(
-      index, ranks,
-      loss == HostLoss::kHost ? comm_status::RankState::kHostLost : comm_status::RankState::kDied);
-}
+// ---- What the ranks do: ivyctl top, --metrics-file, stalls --------------------------------------
 
 void RankEvents::describe(Described done, bool with_places) {
   std::vector<std::size_t> hosts;
   for (const PlannedHost& planned : job_.plan.hosts) hosts.push_back(planned.host_index);
-  news_.ask_usage(hosts, [this, with_places,
-                          done = std::move(done)](const std::vector<HostOperations>& answers) {
+  relay_.ask_usage(hosts, [this, with_places,
+                           done = std::move(done)](const std::vector<HostOperations>& answers) {
     ctl::RanksDescription ranks;
     add_rank_rows(job_.workers, answers, monotonic_ns(), ranks);
     if (!with_places) return done(ranks);
@@ -375,6 +281,58 @@ void RankEvents::describe(Described done, bool with_places) {
       done(placed);
     });
   });
+}
+
+bool RankEvents::send(std::size_t host, const Command& command) {
+  return job_.hosts.send(host, command);
+}
+
+std::vector<ExaminedJob::HostRanks> RankEvents::ranks_by_host() {
+  std::vector<HostRanks> all;
+  for (const PlannedHost& planned : job_.plan.hosts) {
+    all.push_back({planned.host_index, planned.name, {}});
+    for (const PlannedWorker& worker : planned.workers)
+      all.back().ranks.push_back(static_cast<std::uint32_t>(worker.rank));
+  }
+  return all;
+}
+
+bool RankEvents::is_running() {
+  return job_.phase.state() == JobState::kRunning && !job_.concluded;
+}
+
+void RankEvents::say(const std::string& text) {
+  if (!job_.concluded) job_.screen.say(text);
+}
+
+WatchdogAbort RankEvents::watchdog_abort() {
+  WatchdogAbort answer = WatchdogAbort::kNo;
+  for (const WorkerRecord& worker : job_.workers) {
+    if (!worker.has_failed()) continue;
+    WorkerEnd end = worker.end;
+    job_.screen.add_tail(end);
+    if (was_aborted_by_watchdog(end)) return WatchdogAbort::kYes;
+    if (was_abort(end.status) && worker.open_streams > 0) answer = WatchdogAbort::kNotKnownYet;
+  }
+  return answer;
+}
+
+// --on-stall stop: this attempt is over, as after a failure.
+void RankEvents::stall_lasts() {
+  if (job_.options.on_stall != OnStall::kStop) return;
+  LauncherEnd end;
+  end.reason = LauncherReason::kStalled;
+  end.at_ns = monotonic_ns();
+  end.diagnostic = {
+      .id = "IVY-R021",
+      .what = "the job was stopped because its ranks made no progress (--on-stall stop)",
+      .cause = evidence_.finding().empty() ? succeeded_ranks(job_.workers) : evidence_.finding(),
+      .fix = "see the stall report above, and docs/hangs.md",
+      .exit_code = kExitStalled};
+  job_.say("no progress: " + job_.stopping_text() + " (--on-stall stop)");
+  job_.workers.attempt_ends(std::move(end));
+  if (job_.options.max_restarts == 0) job_.take_attempt_end_as_reason();
+  job_.phase.apply(JobEvent::kTimeUp);
 }
 
 }  // namespace ivy

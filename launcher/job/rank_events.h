@@ -1,7 +1,15 @@
-// What hosts say about the ranks of the present generation: how they start, print, stall and end;
-// what they report to each other goes through here. A host is believed for its own ranks alone.
+// How a generation runs, from the first worker that starts to the last that exits:
 //
-// Thread: the loop's. Lifetime: destroy it outside its handlers.
+//   begin()    the workers of the plan are about to start
+//   started()  a host has started a worker
+//   output()   a worker has written bytes: to the screen and the files (launcher/screen)
+//   exited(), start_failed(), then ended(): a failure becomes kWorkerFailed, unless the allocation
+//              ends (preemption.h) or the job goes on without the rank (rank_losses.h); the last
+//              worker becomes kAllEnded
+//
+// A host is believed for its own ranks only: see worker().
+//
+// Thread: the loop's. Lifetime: that of the job.
 #pragma once
 
 #include <boost/asio/steady_timer.hpp>
@@ -17,50 +25,51 @@
 
 namespace ivy {
 
-class RankEvents {
+class RankEvents final : private ExaminedJob {
  public:
   RankEvents(JobContext& job, Preemption& preemption);
 
-  // The workers of the plan are about to start, in the job's present generation.
   void begin();
-
   // True: this was the last of the workers.
   bool started(std::size_t index, const Started& started);
-  // Takes every other event that is about ranks.
-  void heard(std::size_t index, const Event& event);
   void output(std::size_t index, const link::OutputChunk& chunk);
+  void exited(std::size_t index, const Exited& exited);
+  void start_failed(std::size_t index, const StartFailed& failed);
+  // Tells the other hosts about the ranks of a lost host.
+  void lost(std::size_t index, const std::vector<std::uint32_t>& ranks, HostLoss loss);
+  void stalled(std::size_t index, const Stalled& stalled);
+  void jax_service_lost(std::size_t index, const JaxServiceLost& lost);
   // Keeps a fault that a host reports of its devices after a failure, with the rank that uses the
   // device. Faults of devices that the job may not use are ignored.
   void device_trouble(std::size_t index, const DeviceTrouble& trouble);
   // Prints what has stalled, what the ranks are doing, and `more`: the wait graph of the store.
   void say_stall(const std::string& what, const std::string& more);
-  // The ranks of a lost host.
-  void lost(std::size_t index, const std::vector<std::uint32_t>& ranks, HostLoss loss);
 
-  RankEventRelay& news() { return news_; }
-  // What each rank does and uses, within a second; `job` is for the caller to fill.
+  RankEventRelay& relay() { return relay_; }
+  MpiWorld& mpi() { return mpi_; }
+  // Calls done with what each rank does and uses, within a second; `job` is for the caller to fill.
   using Described = std::function<void(const ctl::RanksDescription&)>;
   void describe(Described done, bool with_places = false);
   JobEvidence& evidence() { return evidence_; }
   RankLosses& losses() { return losses_; }
 
  private:
+  // Null: this generation has no such rank, or another host has it.
   WorkerRecord* worker(std::size_t index, std::uint32_t generation, std::uint32_t rank);
-  void start_failed(std::size_t index, const StartFailed& failed);
-  void exited(std::size_t index, const Exited& exited);
-  void stalled(std::size_t index, const Stalled& stalled);
-  void jax_service_lost(std::size_t index, const JaxServiceLost& lost);
   void ended(WorkerRecord& worker);
-  RankEventRelay::Handlers news_handlers();
-  JobEvidence::Handlers evidence_handlers();
-  WatchdogAbort watchdog_abort() const;
-  void end_stalled();
   void watch_remaining();
   void say_remaining();
+  // For evidence_.
+  bool send(std::size_t host, const Command& command) override;
+  std::vector<HostRanks> ranks_by_host() override;
+  bool is_running() override;
+  WatchdogAbort watchdog_abort() override;
+  void say(const std::string& text) override;
+  void stall_lasts() override;
 
   JobContext& job_;
   Preemption& preemption_;
-  RankEventRelay news_;
+  RankEventRelay relay_;
   JobEvidence evidence_;
   MpiWorld mpi_;
   RankLosses losses_;

@@ -2,16 +2,22 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <utility>
 
 #include "launcher/options/option_values.h"
 #include "launcher/plan/worker_environment.h"
 #include "launcher/screen/machine_output.h"
+#include "proto/os/clock.h"
 
 namespace ivy {
 
 using std::chrono::milliseconds;
 
 namespace {
+
+// What a restart waits for is named this long after its pause.
+constexpr std::int64_t kFirstNamedNs = 4'000'000'000;
+constexpr std::size_t kMostAwaitedShown = 4;
 
 // Why an attempt failed, and what has happened to a device of that host.
 std::string cause_with_device(const WorkerEnd& first, const JobContext& job) {
@@ -21,13 +27,24 @@ std::string cause_with_device(const WorkerEnd& first, const JobContext& job) {
 
 }  // namespace
 
-Restarts::Restarts(JobContext& job, HostLosses& losses)
-    : job_(job), losses_(losses), policy_(limits(job.options.max_restarts)) {}
+Restarts::Restarts(JobContext& job, JobPlanner& planner, StoreHost& store, BringUp& bring_up,
+                   RankEvents& ranks, HostLosses& losses, CtlService& service, RecordKeeper& record)
+    : job_(job),
+      planner_(planner),
+      store_(store),
+      bring_up_(bring_up),
+      ranks_(ranks),
+      losses_(losses),
+      service_(service),
+      record_(record),
+      policy_(limits()),
+      pause_timer_(job.loop),
+      limit_timer_(job.loop) {}
 
-RestartLimits Restarts::limits(int max_restarts) const {
+RestartLimits Restarts::limits() const {
   RestartLimits limits;
-  limits.max_restarts = max_restarts;
-  // Only tests are in such a hurry: it can make the first pause shorter, never longer.
+  limits.max_restarts = job_.max_restarts;
+  // For tests: it can make the first pause shorter, never longer.
   if (const std::string* pause = find_variable(job_.request.caller, "IVY_TEST_RESTART_PAUSE")) {
     const Result<milliseconds> shorter = parse_duration(*pause);
     if (shorter.ok()) limits.first_pause = std::min(limits.first_pause, shorter.value());
@@ -36,25 +53,14 @@ RestartLimits Restarts::limits(int max_restarts) const {
 }
 
 void Restarts::learn_max_restarts(int max_restarts) {
-  if (max_restarts > policy_.max_restarts()) policy_ = RestartPolicy(limits(max_restarts));
-}
-
-void Restarts::count_spare_hosts() {
-  if (job_.hosts.may_shrink())
-    may_be_lost_ = spare_members(job_.hosts.members(), job_.hosts.least_members());
-}
-
-int Restarts::max_attempts() const {
-  return 1 + policy_.max_restarts() + static_cast<int>(may_be_lost_);
-}
-
-bool Restarts::is_last_attempt() const {
-  return static_cast<int>(job_.generation) + 1 >= max_attempts() && job_.plan.hosts.size() == 1;
+  if (max_restarts <= job_.max_restarts) return;
+  job_.max_restarts = max_restarts;
+  policy_ = RestartPolicy(limits());
 }
 
 bool Restarts::decide(bool is_preempted) {
   const bool has_lost = !losses_.members().empty();
-  if (policy_.max_restarts() == 0 && !has_lost) return false;
+  if (job_.max_restarts == 0 && !has_lost) return false;
   const std::vector<WorkerEnd> ends = job_.worker_ends();
   const LauncherEnd& reason = ending_reason();
   const Outcome outcome = judge(ends, reason);
@@ -115,7 +121,7 @@ void Restarts::keep_attempt(const std::vector<WorkerEnd>& ends, const LauncherEn
   inputs.log_path = [this](int rank) { return job_.screen.output().log_path(rank, 2); };
   inputs.head_logs = folder;
   inputs.attempt = static_cast<int>(job_.generation) + 1;
-  inputs.max_attempts = max_attempts();
+  inputs.max_attempts = job_.max_attempts();
   inputs.attempts = failed_;
   job_.events.attempt_ended(folder, verdict_object(inputs));
 }
@@ -126,7 +132,7 @@ void Restarts::say_failed(const std::string& cause) {
   job_.events.restarts(failed_.back(), pause_);
   char seconds[32];
   std::snprintf(seconds, sizeof seconds, "%.3g", static_cast<double>(pause_.count()) / 1e3);
-  job_.say("attempt " + std::to_string(number) + " of " + std::to_string(max_attempts()) +
+  job_.say("attempt " + std::to_string(number) + " of " + std::to_string(job_.max_attempts()) +
            " failed: " + cause + "; attempt " + std::to_string(number + 1) + " starts in " +
            seconds + " s");
 }
@@ -144,21 +150,136 @@ std::string Restarts::missing() const {
   return "";
 }
 
-Command Restarts::start(HostPlan plan) const {
-  Command command;
-  Start& start = *command.mutable_start();
-  *start.mutable_plan() = std::move(plan);
-  start.set_is_last(is_last_attempt());
-  start.set_max_restarts(static_cast<std::uint32_t>(max_restarts()));
-  start.set_last_generation(static_cast<std::uint32_t>(max_attempts() - 1));
-  return command;
+void Restarts::cancel() {
+  pause_timer_.cancel();
+  limit_timer_.cancel();
+}
+
+void Restarts::prepare() {
+  job_.screen.forget_generation();
+  // Events from now on belong to no worker; a host that is lost now is lost to the job.
+  job_.workers.clear();
+  bool has_changed = false;
+  for (HostRecord& host : job_.hosts) {
+    if (!host.is_planned()) continue;
+    host.reported = false;
+    has_changed |= host.gone.has_value();
+  }
+  if (has_changed) {
+    const std::size_t first_before = job_.plan.hosts.front().host_index;
+    if (!planner_.plan_without_the_gone()) return;
+    if (job_.plan.hosts.front().host_index != first_before) {
+      store_.open();
+      bring_up_.ask_for_checks();
+    }
+  }
+  store_.begin_generation(job_.generation + 1);
+  pause_is_over_ = false;
+  pause_timer_.expires_after(pause_);
+  pause_timer_.async_wait([this](const boost::system::error_code& error) {
+    if (error) return;
+    pause_is_over_ = true;
+    check();
+  });
+  due_ns_ = monotonic_ns() + std::chrono::nanoseconds(pause_).count();
+  limit(due_ns_ + kFirstNamedNs);
+}
+
+// The restart may take as long as a start: names what is awaited, and ends the job at the limit.
+void Restarts::limit(std::int64_t until_ns) {
+  const std::int64_t limit_ns =
+      due_ns_ + std::chrono::nanoseconds(job_.options.start_timeout).count();
+  const std::int64_t next_ns = std::min(until_ns, limit_ns);
+  limit_timer_.expires_after(std::chrono::nanoseconds(next_ns - monotonic_ns()));
+  limit_timer_.async_wait([this, next_ns, limit_ns](const boost::system::error_code& error) {
+    if (error || job_.phase.state() != JobState::kRestarting) return;
+    if (next_ns == limit_ns) return is_late();
+    const std::vector<std::string> awaited = waits();
+    const std::string number = std::to_string(job_.generation + 2);
+    for (std::size_t i = 0; i < std::min(awaited.size(), kMostAwaitedShown); ++i)
+      job_.say("attempt " + number + " waits: " + awaited[i]);
+    if (awaited.size() > kMostAwaitedShown)
+      job_.say("attempt " + number + " waits for " +
+               std::to_string(awaited.size() - kMostAwaitedShown) + " answers more");
+    limit(limit_ns);
+  });
+}
+
+std::vector<std::string> Restarts::waits() const {
+  std::vector<std::string> awaited;
+  if (store_.is_beginning())
+    awaited.push_back("the job's store on " + store_.host_name() + " has not started the attempt");
+  for (const HostRecord& host : job_.hosts) {
+    if (!host.is_planned()) continue;
+    if (host.opens_store) awaited.push_back(bring_up_.awaited_store(host));
+    if (!host.checked) awaited.push_back(bring_up_.awaited_check(host));
+  }
+  if (job_.screen.is_beginning())
+    awaited.push_back("the directory of --log-dir or --output does not respond");
+  return awaited;
+}
+
+void Restarts::is_late() {
+  const std::vector<std::string> awaited = waits();
+  Diagnostic late;
+  late.id = "IVY-R022";
+  late.what =
+      "attempt " + std::to_string(job_.generation + 2) + " could not start in " + "--start-timeout";
+  late.where = store_.host_name();
+  for (const std::string& one : awaited) late.cause += (late.cause.empty() ? "" : "\n") + one;
+  late.fix = "allow more time: --start-timeout; the kernel log of the host may name the cause";
+  late.exit_code = kExitHostsNotUp;
+  job_.refuse({std::move(late)}, LauncherReason::kHostsNotUp);
+}
+
+void Restarts::check() {
+  if (job_.phase.state() != JobState::kRestarting || !pause_is_over_ || store_.is_beginning() ||
+      job_.screen.is_beginning())
+    return;
+  if (!std::all_of(job_.hosts.begin(), job_.hosts.end(),
+                   [](const HostRecord& host) { return !host.is_planned() || host.is_ready(); }))
+    return;
+  job_.screen.begin(job_.generation + 1, job_.plan, job_.max_attempts(),
+                    {[this] {
+                       if (job_.phase.state() == JobState::kRestarting)
+                         job_.phase.apply(JobEvent::kRestartDue);
+                     },
+                     [this](const Diagnostic& refusal) {
+                       if (job_.phase.state() == JobState::kRestarting)
+                         job_.refuse({refusal}, LauncherReason::kRefused);
+                     }});
+}
+
+void Restarts::restart() {
+  limit_timer_.cancel();
+  ++job_.generation;
+  losses_.begin_attempt();
+  ranks_.begin();
+  job_.started_at_ns = monotonic_ns();
+  job_.events.started(job_.generation, job_.max_attempts(), job_.started_at_ns);
+  // Before any host gets the order: a launcher that takes the job over must know the generation.
+  if (job_.outlives_launcher()) record_.write();
+  if (service_.socket() != nullptr) service_.socket()->attempt();
+  if (job_.request.joined != nullptr)
+    job_.request.joined->begin_attempt(job_.generation, job_.max_attempts(), job_.plan);
+  std::vector<HostPlan> plans;
+  if (planner_.is_new()) {
+    Result<std::vector<HostPlan>> made = planner_.host_plans();
+    if (!made.ok()) return job_.refuse_input(made.error());
+    plans = std::move(made).value();
+  }
+  for (std::size_t index = 0; index < job_.plan.hosts.size(); ++index) {
+    Command command = start_again();
+    if (!plans.empty()) *command.mutable_start_again()->mutable_plan() = std::move(plans[index]);
+    job_.hosts.send(job_.plan.hosts[index].host_index, command);
+  }
 }
 
 Command Restarts::start_again() const {
   Command command;
   StartAgain& start = *command.mutable_start_again();
   start.set_generation(job_.generation);
-  start.set_is_last(is_last_attempt());
+  start.set_is_last(job_.is_last_attempt());
   for (const EnvVariable& variable : generation_variables(job_.generation)) {
     Variable& copy = *start.add_environment();
     copy.set_name(variable.name);

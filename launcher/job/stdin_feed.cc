@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <limits>
 
 #include "proto/os/descriptor.h"
 
@@ -17,21 +18,43 @@ constexpr std::size_t kInputBytes = 32u << 10;
 // How often a background job looks whether it has come to the foreground.
 constexpr std::chrono::milliseconds kForegroundPoll{300};
 
-}  // namespace
-
-StdinFeed::StdinFeed(boost::asio::io_context& loop, Handlers handlers)
-    : handlers_(std::move(handlers)), descriptor_(loop), timer_(loop) {}
-
-bool StdinFeed::worth_forwarding() {
+// True if standard input is a pipe, a socket, a file or a terminal, and not /dev/null.
+bool is_worth_forwarding() {
   struct stat status {};
   if (fstat(STDIN_FILENO, &status) != 0) return false;
   if (S_ISFIFO(status.st_mode) || S_ISSOCK(status.st_mode) || S_ISREG(status.st_mode)) return true;
   return isatty(STDIN_FILENO) != 0;
 }
 
+}  // namespace
+
+StdinFeed::StdinFeed(JobContext& job) : job_(job), descriptor_(job.loop), timer_(job.loop) {}
+
+void StdinFeed::begin() {
+  if (job_.options.stdin_choice == "all") {
+    for (const PlannedHost& planned : job_.plan.hosts) takers_.push_back(planned.host_index);
+  } else {
+    takers_.push_back(job_.workers[0].host);
+  }
+  if (job_.options.stdin_choice == "none" || !is_worth_forwarding()) return send("");
+  start();
+}
+
+void StdinFeed::send(const std::string& bytes) {
+  for (const std::size_t host : takers_)
+    if (!job_.hosts[host].lost) job_.hosts[host].session->send_input(bytes);
+}
+
+std::size_t StdinFeed::room() const {
+  std::uint64_t room = std::numeric_limits<std::uint64_t>::max();
+  for (const std::size_t host : takers_)
+    if (!job_.hosts[host].lost) room = std::min(room, job_.hosts[host].session->input_room());
+  return static_cast<std::size_t>(room);
+}
+
 void StdinFeed::start() {
   struct stat status {};
-  if (fstat(STDIN_FILENO, &status) != 0) return handlers_.bytes("");
+  if (fstat(STDIN_FILENO, &status) != 0) return send("");
   is_file_ = S_ISREG(status.st_mode);
   if (is_file_) file_start_ = lseek(STDIN_FILENO, 0, SEEK_CUR);
   is_pipe_ = S_ISFIFO(status.st_mode);
@@ -45,7 +68,7 @@ void StdinFeed::start() {
     readable.events = EPOLLIN;
     if (!watcher || epoll_ctl(watcher.get(), EPOLL_CTL_ADD, STDIN_FILENO, &readable) != 0) {
       ended_ = true;
-      return handlers_.bytes("");
+      return send("");
     }
     descriptor_.assign(watcher.release());
   }
@@ -53,7 +76,7 @@ void StdinFeed::start() {
 }
 
 void StdinFeed::resume() {
-  if (!ended_ && !waiting_ && handlers_.room() > 0) wait();
+  if (!ended_ && !waiting_ && room() > 0) wait();
 }
 
 void StdinFeed::stop() {
@@ -87,18 +110,18 @@ void StdinFeed::wait() {
 
 void StdinFeed::read_some() {
   if (is_terminal_ && !may_read_terminal()) return wait();
-  const std::size_t room = std::min(handlers_.room(), kInputBytes);
-  if (room == 0) return;
-  std::string bytes(room, '\0');
+  const std::size_t most = std::min(room(), kInputBytes);
+  if (most == 0) return;
+  std::string bytes(most, '\0');
   const ssize_t count = read(STDIN_FILENO, bytes.data(), bytes.size());
   if (count < 0 && (errno == EINTR || errno == EAGAIN)) return wait();
   if (count <= 0) {
     stop();
-    return handlers_.bytes("");
+    return send("");
   }
   bytes.resize(static_cast<std::size_t>(count));
   read_bytes_ += bytes.size();
-  handlers_.bytes(std::move(bytes));
+  send(bytes);
   resume();
 }
 

@@ -1,30 +1,28 @@
-// Standard input of ivyrun on its way to rank 0. Never changes the flags of the shared descriptor,
-// and reads a terminal only while ivyrun is in the foreground, so that a background job is not
-// stopped. Thread: the loop's.
+// Standard input of ivyrun on its way to rank 0, or to all. Never changes the flags of the shared
+// descriptor, and reads a terminal only while ivyrun is in the foreground, so that a background job
+// is not stopped. Thread: the loop's.
 #pragma once
 
 #include <sys/types.h>
 
-#include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <string>
+#include <vector>
+
+#include "launcher/job/job_context.h"
 
 namespace ivy {
 
 class StdinFeed {
  public:
-  struct Handlers {
-    std::function<std::size_t()> room;       // Bytes that may be read now.
-    std::function<void(std::string)> bytes;  // Empty: end of the input, once.
-  };
-  StdinFeed(boost::asio::io_context& loop, Handlers handlers);
-  // Standard input is a pipe, a socket, a file or a terminal, and not /dev/null.
-  static bool worth_forwarding();
-  void start();
+  explicit StdinFeed(JobContext& job);
+  // The workers have been started: reads for those that --stdin names. Sends them the end of input
+  // if there is nothing to read.
+  void begin();
   // There may be room again.
   void resume();
   void stop();
@@ -37,11 +35,17 @@ class StdinFeed {
   }
 
  private:
+  void start();
+  // Sends bytes to the hosts that take input. Empty: the end of the input, once.
+  void send(const std::string& bytes);
+  // Bytes that may be read now: as many as the slowest host takes.
+  std::size_t room() const;
   void wait();
   void read_some();
   bool may_read_terminal() const;
 
-  Handlers handlers_;
+  JobContext& job_;
+  std::vector<std::size_t> takers_;  // Hosts that get the input.
   boost::asio::posix::stream_descriptor descriptor_;
   boost::asio::steady_timer timer_;
   off_t file_start_ = -1;  // Offset of a file when ivyrun was started.

@@ -6,7 +6,6 @@
 #include <chrono>
 
 #include "launcher/job/job_record.h"
-#include "proto/contract/build.h"
 #include "proto/contract/host_ranges.h"
 #include "proto/contract/text.h"
 #include "proto/os/clock.h"
@@ -14,9 +13,6 @@
 namespace ivy {
 namespace {
 
-using std::chrono::milliseconds;
-
-constexpr std::chrono::seconds kRenewEvery{5};
 // Hosts that have not answered are named after the first time, then after each further one.
 constexpr std::chrono::seconds kFirstNamed{4};
 constexpr std::chrono::seconds kNamedAgain{30};
@@ -28,47 +24,19 @@ constexpr std::size_t kDeferredOverhead = 1024;
 
 }  // namespace
 
-Takeover::Takeover(JobContext& job, CtlService& service, Restarts& restarts, Handlers handlers)
+Takeover::Takeover(JobContext& job, StoreHost& store, RankEvents& ranks, HostLosses& losses,
+                   CtlService& service, RecordKeeper& record, Restarts& restarts,
+                   TakeoverActions& actions)
     : job_(job),
+      store_(store),
+      ranks_(ranks),
+      losses_(losses),
       service_(service),
+      record_(record),
       restarts_(restarts),
-      handlers_(std::move(handlers)),
-      record_timer_(job.loop),
+      actions_(actions),
       patience_timer_(job.loop),
       limit_timer_(job.loop) {}
-
-void Takeover::write_record() {
-  if (service_.socket() == nullptr) return;
-  const Result<void> written = save_record();
-  if (!written.ok())
-    job_.say("warning: this job will stop if its launcher dies: " + written.error().message);
-}
-
-Result<void> Takeover::save_record() {
-  ctl::JobRecord record;
-  record.set_build(std::string(build_name()));
-  record.set_job_id(job_.request.identity.job_id);
-  record.set_token(job_.request.identity.token);
-  record.set_takeover(job_.takeover);
-  record.set_generation(job_.generation);
-  record_hosts(job_.options.hosts, record);
-  record_plan(job_.plan, record);
-  record.set_opened_unix_ms(job_.opened_unix_ms);
-  record.set_started_unix_ms(wall_ms() - (monotonic_ns() - job_.job_started_at_ns) / 1'000'000);
-  record.set_started_in(job_.request.started_in);
-  record_options(job_.options, *record.mutable_options());
-  return write_job_record(service_.socket()->place(), record);
-}
-
-void Takeover::keep_record() {
-  record_timer_.expires_after(kRenewEvery);
-  record_timer_.async_wait([this](const boost::system::error_code& error) {
-    if (error || service_.socket() == nullptr) return;
-    renew_job_record(service_.socket()->place(),
-                     *job_.options.lease + job_.options.shutdown_timeout.value_or(milliseconds(0)));
-    keep_record();
-  });
-}
 
 void Takeover::begin() {
   restore_plan();
@@ -80,7 +48,7 @@ void Takeover::begin() {
     return leave();
   }
   if (!listening.ok()) return give_up(listening.error().message);
-  job_.screen.begin(job_.generation, job_.plan, restarts_.max_attempts(),
+  job_.screen.begin(job_.generation, job_.plan, job_.max_attempts(),
                     {[this] {
                        if (!job_.concluded) dial();
                      },
@@ -102,16 +70,17 @@ void Takeover::restore_plan() {
   job_.hosts.take_plan(job_.plan);
   // The previous launcher has checked that they reach the first one.
   for (HostRecord& host : job_.hosts) host.checked = true;
-  handlers_.begin();
+  ranks_.begin();
+  store_.take_over();
 }
 
 void Takeover::dial() {
   // Before anybody hears of the new number: what comes after us must be newer still.
-  const Result<void> written = save_record();
+  const Result<void> written = record_.save();
   if (!written.ok()) return give_up(written.error().message);
   for (std::size_t index = 0; index < job_.hosts.size(); ++index) awaited_.insert(index);
   announced_.assign(job_.hosts.size(), 0);
-  handlers_.dial();
+  actions_.dial_hosts();
   patience_timer_.expires_after(kFirstNamed);
   say_awaited();
   limit_timer_.expires_after(job_.options.start_timeout);
@@ -193,13 +162,13 @@ void Takeover::host_answered(std::size_t index) {
   job_.say("launcher pid " + std::to_string(getpid()) + " took over the job");
   for (const auto& [from, bytes] : std::exchange(deferred_, {})) {
     Event event;
-    if (event.ParseFromString(bytes)) handlers_.event(from, event);
+    if (event.ParseFromString(bytes)) actions_.handle(from, event);
   }
   for (const auto& [gone, lost] : std::exchange(lost_, {}))
-    handlers_.host_lost(gone, lost.first, lost.second);
+    losses_.lost(gone, lost.first, lost.second);
   for (const std::size_t late : std::exchange(missed_start_, {}))
     job_.hosts.send(late, restarts_.start_again());
-  handlers_.taken();
+  actions_.taken_over();
 }
 
 void Takeover::give_up(const RemoteText& why) {
@@ -216,8 +185,9 @@ void Takeover::leave() {
   job_.hosts.close_sessions();
   job_.screen.stop_waiting();
   if (service_.socket() != nullptr) service_.socket()->keep_place();
-  boost::asio::post(
-      job_.loop, [this, &output] { output.finish([this] { handlers_.left(kExitHostsNotUp); }); });
+  boost::asio::post(job_.loop, [this, &output] {
+    output.finish([this] { job_.actions.exit(kExitHostsNotUp, 0); });
+  });
 }
 
 }  // namespace ivy

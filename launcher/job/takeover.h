@@ -1,19 +1,17 @@
-// A job that outlives its launcher: this launcher writes what the next one needs, and takes a job
-// over whose launcher is dead.
+// Takes over a job whose launcher is dead, from the record that it left (record_keeper.h).
 //
-//   record -> plan, files -> every host: Attach{takeover} -> TakenOver, then what has happened
-//   meanwhile -> as if it had been the launcher all along
+//   record -> plan, files -> every host: Attach{takeover} -> TakenOver, then the events since
+//   -> as if it had been the launcher all along
 //
 // A host that cannot be reached makes it give up and leave the job as it is; a host that has no
 // supervisor any more is lost.
 //
-// Thread: the loop's. Lifetime: destroy it outside its handlers.
+// Thread: the loop's. Lifetime: that of the job.
 #pragma once
 
 #include <boost/asio/steady_timer.hpp>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <set>
 #include <string>
@@ -22,32 +20,29 @@
 
 #include "launcher/job/ctl_service.h"
 #include "launcher/job/job_context.h"
+#include "launcher/job/record_keeper.h"
 #include "launcher/job/restarts.h"
 
 namespace ivy {
 
+// The part of a takeover that class Job does.
+class TakeoverActions {
+ public:
+  // The files of the output are open.
+  virtual void dial_hosts() = 0;
+  // Handles an event that arrived before all hosts had answered.
+  virtual void handle(std::size_t host, const Event& event) = 0;
+  // The job is this launcher's from now on.
+  virtual void taken_over() = 0;
+
+ protected:
+  ~TakeoverActions() = default;
+};
+
 class Takeover {
  public:
-  struct Handlers {
-    // The plan is known again.
-    std::function<void()> begin;
-    // The output's files are open: dials the hosts.
-    std::function<void()> dial;
-    // What a host has said meanwhile.
-    std::function<void(std::size_t index, const Event& event)> event;
-    std::function<void(std::size_t index, HostLoss loss, const RemoteText& why)> host_lost;
-    // The job is this launcher's.
-    std::function<void()> taken;
-    // This launcher ends, and the job goes on without it.
-    std::function<void(int exit_code)> left;
-  };
-  Takeover(JobContext& job, CtlService& service, Restarts& restarts, Handlers handlers);
-
-  // Writes the record, and says so when it cannot be written.
-  void write_record();
-  // Dates the record anew every few seconds: the hosts still hear a launcher.
-  void keep_record();
-  void stop_keeping() { record_timer_.cancel(); }
+  Takeover(JobContext& job, StoreHost& store, RankEvents& ranks, HostLosses& losses,
+           CtlService& service, RecordKeeper& record, Restarts& restarts, TakeoverActions& actions);
 
   // Takes over the job of the record; its plan stands in the context then.
   void begin();
@@ -67,14 +62,17 @@ class Takeover {
   void dial();
   void say_awaited();
   std::string awaited_text() const;
-  Result<void> save_record();
   void host_answered(std::size_t index);
   void leave();
 
   JobContext& job_;
+  StoreHost& store_;
+  RankEvents& ranks_;
+  HostLosses& losses_;
   CtlService& service_;
+  RecordKeeper& record_;
   Restarts& restarts_;
-  Handlers handlers_;
+  TakeoverActions& actions_;
   std::set<std::size_t> awaited_;                                // Hosts that have not answered.
   std::map<std::size_t, std::pair<HostLoss, RemoteText>> lost_;  // Reported once all have answered.
   std::vector<std::uint32_t> announced_;  // By host: events still to come after its TakenOver.
@@ -83,7 +81,7 @@ class Takeover {
   // By host, as it came: an event of many small parts takes hundreds of times its bytes when read.
   std::vector<std::pair<std::size_t, std::string>> deferred_;
   std::size_t deferred_bytes_ = 0;
-  boost::asio::steady_timer record_timer_, patience_timer_, limit_timer_;
+  boost::asio::steady_timer patience_timer_, limit_timer_;
 };
 
 }  // namespace ivy

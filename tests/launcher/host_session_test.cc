@@ -16,31 +16,33 @@ namespace {
 
 using std::chrono::milliseconds;
 
-class HostSessionTest : public ::testing::Test {
+class HostSessionTest : public ::testing::Test, public HostSessionEvents {
  protected:
+  void host_up(std::size_t, const LinkUp&) override {
+    EXPECT_FALSE(up_) << "the host came up twice";
+    up_ = true;
+  }
+  void host_event(std::size_t, const Event& event) override {
+    notes_.push_back(event.note().text());
+  }
+  void host_output(std::size_t, const link::OutputChunk&) override {}
+  void host_failed(std::size_t, const LinkDown& down) override { failed_ = down.message.line(); }
+  void host_lost(std::size_t, HostLoss loss, const RemoteText&) override { lost_ = loss; }
+  void host_progress(std::size_t, const RemoteText&) override {}
+  void host_input_room(std::size_t) override {}
+  void host_alive(std::size_t, const link::Alive&) override {}
+
   void open(milliseconds lease, bool on_this_host = false) {
     HostSessionOptions options;
     options.on_this_host = on_this_host;
     options.job_id = std::string(32, 'a');
     options.token = std::string(32, 't');
     options.window_bytes = 64u << 10;
-    options.lease = [lease](Carrier) { return lease; };
+    options.lease = lease;
     options.make_link = [this](const HostLink::Handlers& handlers, int) {
       return std::make_unique<FakeLink>(host_, handlers);
     };
-    HostSession::Handlers handlers;
-    handlers.up = [this](const LinkUp&) {
-      EXPECT_FALSE(up_) << "the host came up twice";
-      up_ = true;
-    };
-    handlers.event = [this](const Event& event) { notes_.push_back(event.note().text()); };
-    handlers.output = [](const link::OutputChunk&) {};
-    handlers.failed = [this](const LinkDown& down) { failed_ = down.message.line(); };
-    handlers.lost = [this](HostLoss loss, const RemoteText&) { lost_ = loss; };
-    handlers.progress = [](const RemoteText&) {};
-    handlers.input_room = [] {};
-    handlers.alive = [](const link::Alive&) {};
-    session_ = std::make_unique<HostSession>(loop_, options, handlers);
+    session_ = std::make_unique<HostSession>(loop_, options, *this);
     session_->open();
   }
 

@@ -27,27 +27,25 @@ constexpr std::size_t kKeptWhenFreed = 1'152 * kMib;
 constexpr std::size_t kKeptWhenFreed = 0;
 #endif
 
-class JobEvidenceTest : public ::testing::Test {
+class JobEvidenceTest : public ::testing::Test, private ExaminedJob {
  protected:
-  JobEvidenceTest() : evidence_(loop_, handlers()) {}
+  JobEvidenceTest() : evidence_(loop_, *this) {}
 
-  JobEvidence::Handlers handlers() {
-    JobEvidence::Handlers handlers;
-    handlers.send = [this](std::size_t, const Command& command) {
-      number_ = command.collect_stacks().number();
-      return true;
-    };
-    handlers.hosts = [this] {
-      std::vector<JobEvidence::HostPart> parts;
-      for (std::size_t host = 0; host < hosts_; ++host)
-        parts.push_back({host, "node" + std::to_string(host), {static_cast<std::uint32_t>(host)}});
-      return parts;
-    };
-    handlers.is_running = [] { return true; };
-    handlers.watchdog_abort = [] { return WatchdogAbort::kNo; };
-    handlers.say = [](const std::string&) {};
-    return handlers;
+  bool send(std::size_t, const Command& command) override {
+    number_ = command.collect_stacks().number();
+    return true;
   }
+  std::vector<HostRanks> ranks_by_host() override {
+    std::vector<HostRanks> all;
+    for (std::size_t host = 0; host < hosts_; ++host)
+      all.push_back({host, "node" + std::to_string(host), {static_cast<std::uint32_t>(host)}});
+    return all;
+  }
+  bool is_running() override { return true; }
+  WatchdogAbort watchdog_abort() override { return WatchdogAbort::kNo; }
+  void say(const std::string&) override {}
+  void stall_lasts() override {}
+
   // Asks so many hosts, with a rank each.
   void ask(std::size_t hosts) {
     hosts_ = hosts;

@@ -40,13 +40,24 @@ class NoDescriptorsLeft {
   std::vector<int> taken_;
 };
 
+// `ivyctl ps` may ask every job.
+class OnlyDescribes final : public CtlRequests {
+ public:
+  ctl::JobDescription describe() override { return {}; }
+  Result<void> signal(int) override { return {}; }
+  Result<void> stop(const ctl::StopJob&) override { return {}; }
+  Result<ctl::StoreDescription> describe_store() override { return ctl::StoreDescription(); }
+  void describe_operations(Text) override {}
+  void describe_stacks(const ctl::DescribeStacks&, Text) override {}
+  void describe_ranks(const ctl::DescribeRanks&, Ranks) override {}
+};
+
 TEST(JobSocketDescriptorsTest, WaitsUntilThereIsOneAgain) {
   boost::asio::io_context loop;
   std::string id = std::to_string(getpid());
   id.resize(31, 'd');
-  JobSocket::Handlers handlers;
-  handlers.describe = [] { return ctl::JobDescription(); };  // ivyctl ps may ask every job.
-  Result<std::unique_ptr<JobSocket>> opened = JobSocket::open(loop, id + "e", std::move(handlers));
+  OnlyDescribes requests;
+  Result<std::unique_ptr<JobSocket>> opened = JobSocket::open(loop, id + "e", requests);
   ASSERT_TRUE(opened.ok()) << opened.error().message;
   std::unique_ptr<JobSocket> socket = std::move(opened).value();
   sockaddr_un address{};

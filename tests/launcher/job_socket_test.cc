@@ -31,43 +31,44 @@ std::string test_job_id(char digit) {
   return id + "e";
 }
 
-class JobSocketTest : public ::testing::Test {
+class JobSocketTest : public ::testing::Test, public CtlRequests {
  protected:
+  ctl::JobDescription describe() override {
+    ctl::JobDescription job;
+    job.set_job_id(id_);
+    job.set_state("running");
+    return job;
+  }
+  Result<void> signal(int signal) override {
+    signalled_ = signal;
+    if (signal == 99) return Error{Code::kInvalidArgument, "no such signal", "another"};
+    return {};
+  }
+  Result<void> stop(const ctl::StopJob& stop) override {
+    stopped_with_ms_ = stop.grace_ms();
+    socket_->message("stopping\n");
+    return {};
+  }
+  Result<ctl::StoreDescription> describe_store() override {
+    if (store_address_.empty()) return Error{Code::kFailedPrecondition, "no store", "get one"};
+    ctl::StoreDescription store;
+    store.set_address(store_address_);
+    return store;
+  }
+  void describe_operations(Text) override {}
+  void describe_stacks(const ctl::DescribeStacks&, Text) override {}
+  void describe_ranks(const ctl::DescribeRanks&, Ranks done) override {
+    ctl::RanksDescription ranks;
+    for (int rank = 0; rank < 16'384; ++rank) {
+      ctl::RankRow& row = *ranks.add_ranks();
+      row.set_host(std::string(100, 'h'));
+      row.set_pid(rank);
+    }
+    done(ranks);
+  }
+
   void SetUp() override {
-    JobSocket::Handlers handlers;
-    handlers.describe = [this] {
-      ctl::JobDescription job;
-      job.set_job_id(id_);
-      job.set_state("running");
-      return job;
-    };
-    handlers.signal = [this](int signal) -> Result<void> {
-      signalled_ = signal;
-      if (signal == 99) return Error{Code::kInvalidArgument, "no such signal", "another"};
-      return {};
-    };
-    handlers.stop = [this](const ctl::StopJob& stop) -> Result<void> {
-      stopped_with_ms_ = stop.grace_ms();
-      socket_->message("stopping\n");
-      return {};
-    };
-    handlers.describe_ranks = [](const ctl::DescribeRanks&,
-                                 const std::function<void(const ctl::RanksDescription&)>& done) {
-      ctl::RanksDescription ranks;
-      for (int rank = 0; rank < 16'384; ++rank) {
-        ctl::RankRow& row = *ranks.add_ranks();
-        row.set_host(std::string(100, 'h'));
-        row.set_pid(rank);
-      }
-      done(ranks);
-    };
-    handlers.describe_store = [this]() -> Result<ctl::StoreDescription> {
-      if (store_address_.empty()) return Error{Code::kFailedPrecondition, "no store", "get one"};
-      ctl::StoreDescription store;
-      store.set_address(store_address_);
-      return store;
-    };
-    Result<std::unique_ptr<JobSocket>> opened = JobSocket::open(loop_, id_, std::move(handlers));
+    Result<std::unique_ptr<JobSocket>> opened = JobSocket::open(loop_, id_, *this);
     ASSERT_TRUE(opened.ok()) << opened.error().message;
     socket_ = std::move(opened).value();
   }
@@ -158,7 +159,7 @@ TEST_F(JobSocketTest, TheDirectoryIsPrivateLockedAndFound) {
   const Result<FoundJob> found = choose_job(id_);
   ASSERT_TRUE(found.ok());
   EXPECT_TRUE(found->is_alive);
-  EXPECT_EQ(JobSocket::open(loop_, id_, {}).error().code, Code::kAlreadyExists);
+  EXPECT_EQ(JobSocket::open(loop_, id_, *this).error().code, Code::kAlreadyExists);
 }
 
 TEST_F(JobSocketTest, AStopIsAnsweredAtOnceAndThenWithTheEnd) {

@@ -16,7 +16,7 @@ const std::vector<JobEvent> kEvents = {
     JobEvent::kAllGreeted,    JobEvent::kAllChecked,  JobEvent::kRefused,   JobEvent::kWorkerFailed,
     JobEvent::kEvidenceReady, JobEvent::kAllEnded,    JobEvent::kHostLost,  JobEvent::kInterrupted,
     JobEvent::kTimeUp,        JobEvent::kAllReported, JobEvent::kGroupGone, JobEvent::kRestartDue,
-    JobEvent::kMemberLost};
+    JobEvent::kMemberLost,    JobEvent::kGraceChanged};
 
 JobState after(std::vector<JobEvent> events) {
   JobState state = JobState::kConnecting;
