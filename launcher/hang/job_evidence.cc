@@ -134,11 +134,7 @@ struct JobEvidence::Open {
 };
 
 JobEvidence::JobEvidence(boost::asio::io_context& loop, ExaminedJob& job)
-    : job_(job),
-      loop_(loop),
-      stall_timer_(loop),
-      pause_timer_(loop),
-      abort_timer_(loop) {}
+    : job_(job), loop_(loop), stall_timer_(loop), pause_timer_(loop), abort_timer_(loop) {}
 
 JobEvidence::~JobEvidence() = default;
 

@@ -12,11 +12,11 @@ namespace {
 constexpr std::array<std::string_view, 4> kLocalNames = {"localhost", "127.0.0.1", "::1]", "(::1,"};
 constexpr std::array<std::string_view, 2> kTimeOuts = {"timed out", "imeout"};
 constexpr std::array<std::string_view, 3> kConnects = {"connect to", "connecting to", "connect("};
-// Words of those who look for rank 0: PyTorch's store and the frameworks that use it, JAX's
+// Words in the messages of clients of rank 0: PyTorch's store and the frameworks that use it, JAX's
 // service.
 constexpr std::array<std::string_view, 7> kRendezvous = {
     "c10d", "client socket", "TCPStore", "tcp://", "MASTER_", "endezvous", "oordinat"};
-// What a failed bind() says, as strerror, Go, Java and Node.js write it.
+// The error of a failed bind(), as strerror, Go, Java and Node.js write it.
 constexpr std::array<std::string_view, 3> kInUse = {"ddress already in use", "ddress in use",
                                                     "EADDRINUSE"};
 constexpr char kOverwritten[] =
@@ -48,7 +48,7 @@ bool is_connect_failure(std::string_view line) {
 
 enum class Target { kNone, kOwnHost, kGivenPlace };
 
-// Where the line says that no connection to rank 0 came about.
+// Returns the kind of address in torch's "failed to connect" message.
 Target failed_target(std::string_view line, const std::string& port) {
   if (!is_connect_failure(line)) return Target::kNone;
   const bool names_port = mentions_number(line, port);

@@ -20,7 +20,7 @@ struct MasterPlace {
 };
 
 // On several hosts, a script that overwrites MASTER_ADDR (or MASTER_PORT), as many tutorials do.
-// What gives it away is what a worker on another host than rank 0's says when it cannot connect:
+// The sign is the error of a worker on another host than rank 0's that cannot connect:
 //  - it tried its own host (localhost): every rank has overwritten it;
 //  - it tried the place that it was given, and had no listener there though rank 0 was running:
 //    rank 0 alone has overwritten it. With the job's store this cannot happen; then

@@ -215,7 +215,7 @@ void BringUp::greeted(std::size_t index, const HelloOk& hello) {
   if (host.facts || host.failure) return;
   const std::string& trouble = hello.facts().job_directory_error();
   if (!trouble.empty()) {
-    // The supervisor lives and is told to end; to the user this host could not be reached.
+    // The supervisor runs and is told to stop; the user sees a host that could not be used.
     const std::string& directory = hello.facts().job_directory();
     // The job's own directory goes with the job: what is full is the place where all of them are.
     return failed(index, LinkDown{LinkFailure::kBootstrap, trouble,
@@ -289,7 +289,7 @@ void BringUp::time_is_up() {
   job_.phase.apply(JobEvent::kMemberLost);
 }
 
-// Why a host is not up: what ended its way here, or where it still is.
+// Returns the reason why a host is not up: the failure, or the step that it is still at.
 LinkDown BringUp::failure_of(const HostRecord& host) const {
   if (host.failure) return *host.failure;
   if (job_.phase.state() == JobState::kChecking)
@@ -389,7 +389,7 @@ bool BringUp::address_checked(std::size_t index, const AddressChecked& checked) 
   HostRecord& host = job_.hosts[index];
   const JobState state = job_.phase.state();
   const bool is_asked = state == JobState::kChecking || state == JobState::kRestarting;
-  // An answer about an earlier first host, which is gone.
+  // An answer about an earlier first host, which is lost.
   const bool is_old =
       checked.address() != job_.plan.master_address || checked.port() != job_.plan.master_port;
   if (host.checked || !is_asked || is_old) return false;
@@ -444,15 +444,13 @@ void BringUp::start_workers() {
   const Result<std::vector<std::string>> lines = planner_.first_lines();
   if (!lines.ok()) return job_.refuse_input(lines.error());
   job_.screen.begin(job_.generation, job_.plan, job_.max_attempts(),
-                    {[this, lines = *lines, plans = std::move(plans).value()] {
-                       if (job_.phase.state() != JobState::kRunning || job_.was_started()) return;
-                       for (const std::string& line : lines) job_.say(line);
-                       start_with(plans);
-                     },
-                     [this](const Diagnostic& refusal) {
-                       if (job_.phase.state() == JobState::kRunning && !job_.was_started())
-                         job_.refuse({refusal}, LauncherReason::kRefused);
-                     }});
+                    [this, lines = *lines,
+                     plans = std::move(plans).value()](const std::optional<Diagnostic>& refusal) {
+                      if (job_.phase.state() != JobState::kRunning || job_.was_started()) return;
+                      if (refusal) return job_.refuse({*refusal}, LauncherReason::kRefused);
+                      for (const std::string& line : lines) job_.say(line);
+                      start_with(plans);
+                    });
 }
 
 void BringUp::print_dry_run() {

@@ -33,23 +33,22 @@ class BringUp {
 
   // Opens the sessions of all hosts.
   void dial(const std::shared_ptr<CarrierContext>& carriers, HostSessionEvents& events);
-  // The hosts have --start-timeout from now on; the wait line says which are awaited.
+  // Starts --start-timeout, and the line that names the hosts that are awaited.
   void start_waiting();
   void stop_waiting();
 
   void up(std::size_t index, const LinkUp& up);
   void failed(std::size_t index, const LinkDown& down);
   void greeted(std::size_t index, const HelloOk& hello);
-  // All hosts may have answered, or have been given up, and --master-addr has been looked up.
+  // Call when a host has answered or is given up, and when --master-addr has been looked up.
   void check_greeted();
 
-  // All have answered: makes the plan and has them test it.
   void check_addresses();
-  // Has every planned host test its way to the first one.
+  // Asks every planned host to connect to the first one.
   void ask_for_checks();
-  // True: the host does reach it, and has been asked.
+  // True: the host reaches it, and had been asked.
   bool address_checked(std::size_t index, const AddressChecked& checked);
-  // Every host may have said that it reaches the first one, and the store that it listens.
+  // Call when a host has reported that it reaches the first one, or that the store listens.
   void check_ready();
   // --dry-run prints the plan instead.
   void start_workers();
@@ -77,7 +76,7 @@ class BringUp {
   StoreHost& store_;
   RankEvents& ranks_;
   StdinFeed& stdin_feed_;
-  bool looks_up_master_ = false;  // Its name is with the resolver: no plan before the answer.
+  bool looks_up_master_ = false;  // Its name is being looked up: no plan before the answer.
   boost::asio::steady_timer start_timer_, gather_timer_, waiting_timer_;
 };
 

@@ -204,8 +204,8 @@ void CtlService::end(const Outcome& outcome, const std::string& summary,
   end.set_cause(first.starts_with("logs: ") ? "" : first);
   const Detachment* const detachment = job_.request.detachment;
   const ctl::JobDescription last = describe();
-  // For "ivyctl logs" and "ivyctl why" afterwards; the rest of what a job in the foreground had to
-  // say stands on its terminal.
+  // For `ivyctl logs` and `ivyctl why` afterwards. The messages of a job in the foreground are on
+  // its terminal.
   if ((detachment != nullptr && detachment->has_left()) || !last.log_directory().empty())
     remember_end(socket_->place(),
                  {last.job_id(), outcome.exit_code, end.cause(), last.SerializeAsString()});

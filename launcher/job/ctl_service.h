@@ -25,7 +25,7 @@ class CtlService final : private CtlRequests {
   void schedule();
   // Says so when it cannot be opened.
   void open();
-  // AlreadyExists: another launcher of this job lives.
+  // AlreadyExists: another launcher of this job runs.
   Result<void> listen();
   // Null: ivyctl does not find this job.
   JobSocket* socket() { return socket_.get(); }

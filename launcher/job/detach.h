@@ -36,7 +36,7 @@ class Detachment {
   Descriptor pipe_;  // To the parent; none once the launcher has left.
 };
 
-// What the parent prints when the launcher has left. Pure.
+// The notice that the parent prints when the launcher has left. Pure.
 std::string detach_notice(const DetachNotice& notice, int launcher_pid);
 
 }  // namespace ivy

@@ -27,7 +27,7 @@ void FollowQueue::lose(Lane& lane, std::string_view bytes) {
   lane.lost_in_line = bytes.back() != '\n';
 }
 
-// What of these bytes is sent; dropping ends at the beginning of a line.
+// Returns the part of these bytes that is sent; dropping ends at the beginning of a line.
 std::string_view FollowQueue::keep_some(Lane& lane, std::string_view bytes) {
   const bool is_full = bytes_ + bytes.size() > kLimitBytes;
   if (!lane.is_dropping) {

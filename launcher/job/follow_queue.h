@@ -1,5 +1,5 @@
-// What waits to be sent to one follower of a job. A follower that does not read loses whole lines,
-// counted, and never holds the job up. Pure; thread: one at a time.
+// Frames to be sent to one follower of a job. A follower that does not read loses whole lines,
+// which are counted, and never holds the job up. Pure; thread: one at a time.
 #pragma once
 
 #include <cstdint>
@@ -33,9 +33,9 @@ class FollowQueue {
  private:
   struct Lane {
     bool is_dropping = false;
-    bool is_in_line = false;    // What was queued last did not end with a newline.
+    bool is_in_line = false;    // The last bytes queued did not end with a newline.
     bool was_cut = false;       // The first dropped byte was in the middle of a queued line.
-    bool lost_in_line = false;  // What was dropped last did not end with a newline.
+    bool lost_in_line = false;  // The last bytes dropped did not end with a newline.
     std::uint64_t lost_lines = 0;
   };
   std::string_view keep_some(Lane& lane, std::string_view bytes);

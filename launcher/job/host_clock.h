@@ -1,4 +1,4 @@
-// When a host was heard: how its clock stands to ours, and for how long it has been silent. Pure;
+// A host's clock in relation to ours, and the time for which it has been silent. Pure;
 // thread: any, one at a time.
 #pragma once
 
@@ -59,7 +59,7 @@ class HostClock {
     std::int64_t at_ns;
   };
 
-  // What to add to a stamp, and the error of the sum.
+  // Returns the number to add to a stamp, and the error of the sum.
   RelatedTime relation(std::int64_t now_ns) const {
     const std::int64_t up = up_.value_ns();
     std::int64_t oldest_ns = up_.seen_at_ns();
@@ -94,10 +94,10 @@ class HostSilence {
   std::int64_t last_heard_ns() const { return heard_ns_; }
   std::chrono::milliseconds lease() const { return lease_; }
   bool is_over(std::int64_t now_ns) const { return now_ns - heard_ns_ > lease_ns(); }
-  // Half the lease of silence: another way is to be tried while the old one stays open. A way that
-  // is new has a quarter of the lease to bring an answer.
-  bool wants_another_way(std::int64_t now_ns, std::int64_t way_since_ns) const {
-    return now_ns - heard_ns_ > lease_ns() / 2 && now_ns - way_since_ns > lease_ns() / 4;
+  // Half the lease has passed in silence: another link is to be dialled while the old one stays
+  // open. A new link has a quarter of the lease to bring an answer.
+  bool wants_another_link(std::int64_t now_ns, std::int64_t link_since_ns) const {
+    return now_ns - heard_ns_ > lease_ns() / 2 && now_ns - link_since_ns > lease_ns() / 4;
   }
 
  private:

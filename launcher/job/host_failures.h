@@ -1,4 +1,4 @@
-// What users read about hosts that are not up: while they are awaited, and when they did not come.
+// Messages about hosts that are not up: while they are awaited, and when they did not come up.
 // Pure; thread: any.
 #pragma once
 

@@ -79,7 +79,7 @@ bool HostLosses::goes_on_without(std::size_t index, const std::vector<std::uint3
 }
 
 void HostLosses::end_job(std::size_t index, LauncherEnd end, const RemoteText& message) {
-  // Another reason is the cause; what is not known about this host has to be said all the same.
+  // Another reason is the cause; still, the summary says that this host's workers may run.
   if (job_.has_reason()) {
     job_.unclean.push_back(job_.hosts[index].name() + ": " + message.line() +
                            "; its workers may still run");
@@ -89,8 +89,8 @@ void HostLosses::end_job(std::size_t index, LauncherEnd end, const RemoteText& m
   if (job_.hosts.may_shrink())
     end.diagnostic.cause += "\n" + job_.hosts.members_text() + ": too few";
   job_.end_because(end.reason, end.diagnostic);
-  // It was lost when it fell silent, not when the lease was over: what peers did in between
-  // follows.
+  // It was lost when it fell silent, not when the lease expired: failures of its peers in between
+  // are consequences.
   if (end.reason == LauncherReason::kHostLost) job_.launcher_end.at_ns = end.at_ns;
 }
 
@@ -132,7 +132,7 @@ bool HostLosses::lose_member(std::size_t index, const LauncherEnd& end, const st
       std::all_of(job_.workers.begin(), job_.workers.end(),
                   [](const WorkerRecord& worker) { return worker.end.status.success(); });
   if (all_ended_well) {
-    // The work is done; only the proof is missing that nothing else is left there.
+    // The work is done; only the report that nothing is left there is missing.
     job_.unclean.push_back(
         cause + ", after its workers had exited; processes that they started may still run");
     job_.phase.check_end_later();

@@ -1,6 +1,6 @@
-// Hosts that go away while a job lives: the end of the job, or, with --nnodes MIN:MAX, of this
-// attempt. A lost host does not come back: its session is closed, its supervisor ends its workers
-// when the lease is over, and the store has begun another generation by then.
+// Hosts that are lost while a job runs: the end of the job, or, with --nnodes MIN:MAX, of this
+// attempt. A lost host does not come back: its session is closed, its supervisor kills its workers
+// when the lease expires, and the store has begun another generation by then.
 //
 // Thread: the loop's.
 #pragma once
@@ -31,8 +31,8 @@ class HostLosses {
   void take_as_reason();
   // Call when the job ends for another reason: reports the hosts whose fate is unknown.
   void conclude();
-  // The workers of a host that fell silent live until its lease and their grace are over: what they
-  // write to shared files must not meet the next attempt's.
+  // Extends the pause before a restart: the workers of a silent host run until its lease and their
+  // grace are over, and must not write to shared files beside the next attempt.
   std::chrono::milliseconds pause_for(std::chrono::milliseconds usual) const;
 
  private:

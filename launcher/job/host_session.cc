@@ -15,18 +15,18 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Between two tries to reach a host again; the first try is at once.
+// Between two attempts to reach a host again; the first one is made immediately.
 constexpr milliseconds kRedialPause{500};
-// A host whose address refuses lives: its sshd or agent may be restarting.
+// A host whose address refuses is up: its sshd or agent may be restarting.
 constexpr milliseconds kRefusedPatience{60'000};
-// A host that has come up so often, and was gone each time before it said a word, has a reason that
-// another try does not cure.
+// A link that came up this often and broke each time before the supervisor answered will not work
+// on another attempt either.
 constexpr int kMaxEarlyLosses = 3;
 // Bytes handed to a link at once: enough to fill a socket, little enough to keep commands in front.
 constexpr std::size_t kWriteBytes = 256u << 10;
 
-// True if this failure is final for a host whose supervisor has never answered. What a network or a
-// restarting agent may have caused is not: --start-timeout bounds the retries.
+// True if this failure is final for a host whose supervisor has never answered. A failure that the
+// network or a restarting agent may have caused is not: --start-timeout bounds the retries.
 bool ends_the_start(const LinkDown& down) {
   return down.failure != LinkFailure::kBroken && down.failure != LinkFailure::kRefused &&
          down.failure != LinkFailure::kUnreachable;
@@ -46,8 +46,7 @@ HostSession::HostSession(boost::asio::io_context& loop, HostSessionOptions optio
 
 void HostSession::open() { dial(); }
 
-// Until its supervisor has answered it is not known whether there is one: `new` finds it or starts
-// it.
+// Until its supervisor has answered, it may not exist: a `new` request finds or starts it.
 void HostSession::dial() {
   if (state_ == State::kOver || carriers_.is_dialing()) return;
   const bool reattach = was_attached_ || options_.takeover != 0;
@@ -62,12 +61,12 @@ void HostSession::carrier_up(const LinkUp& up) {
   session_.send_handshake(link::FrameType::kAttach,
                           link::encode_attach({options_.job_id, options_.token,
                                                std::string(build_name()), options_.takeover}));
-  // Nothing was said before, so nothing has to wait for what the peer already has.
+  // The first link has nothing to replay, so nothing waits for the peer's position.
   if (first) IVY_ASSERT(session_.attached(0).ok());
-  // What waited for this carrier may be the farewell alone.
+  // The last frame may be all that waited for this link.
   state_ = over_ ? State::kEnding : State::kUp;
   if (first) {
-    // A carrier that is up proves a living host, not a living supervisor: only its bytes do.
+    // A link that is up proves that the host runs; only its bytes prove that the supervisor does.
     silence_.begin(options_.lease.value_or(usual_lease(up.carrier, options_.is_attended)),
                    attach_sent_ns_);
     events_.host_up(options_.host, up);
@@ -112,7 +111,7 @@ void HostSession::on_frame(const link::Frame& frame) {
     case link::FrameType::kOutput: {
       const Result<link::OutputChunk> chunk = link::decode_output(frame.payload);
       if (!chunk.ok()) break;
-      // The header of the chunk is spent at once, its bytes when they have been disposed of.
+      // The header of the chunk is granted again now, its bytes when they have been written.
       session_.grant(link::kOutputHeaderBytes);
       events_.host_output(options_.host, *chunk);
       break;
@@ -149,7 +148,7 @@ void HostSession::on_attached(const link::Frame& frame) {
   if (!resumed.ok()) return lose(HostLoss::kSupervisor, resumed.error().message);
   carriers_.allow_alive(!pausing_);
   if (std::exchange(was_stuck_, false)) events_.host_alive(options_.host, {});
-  // The new carrier itself was a word: it took an earlier pause back.
+  // The new link itself cancelled an earlier pause.
   if (pausing_ && !paused_) queue_pause();
 }
 
@@ -308,7 +307,7 @@ void HostSession::tick() {
       const std::string silent = tenths_text(now - silence_.last_heard_ns());
       return lose(HostLoss::kHost, "no answer for " + silent + why);
     }
-    if (was_attached_ && state_ == State::kUp && silence_.wants_another_way(now, attach_sent_ns_))
+    if (was_attached_ && state_ == State::kUp && silence_.wants_another_link(now, attach_sent_ns_))
       dial();
   }
   if (!pausing_) session_.send_heartbeat();
@@ -323,13 +322,13 @@ void HostSession::fail(const LinkDown& down) {
 void HostSession::lose(HostLoss loss, const RemoteText& message) {
   if (state_ == State::kOver) return;
   close();
-  // Its report was here already: it could not be told that it is over, and ends by itself.
+  // Its report has arrived already. It cannot be told to finish, and exits by itself.
   if (over_) return over_();
   events_.host_lost(options_.host, loss, message);
 }
 
 void HostSession::expect_end(std::function<void()> over) {
-  // Without the farewell its supervisor would wait for us as long as for a lost launcher.
+  // Without the last frame its supervisor would wait for us as long as for a lost launcher.
   if (state_ == State::kRedialing) {
     over_ = std::move(over);
     return;

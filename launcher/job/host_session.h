@@ -1,6 +1,5 @@
-// The conversation with one host's supervisor, whichever carrier bears it today: opens the first
-// link, redials a lost one, replays what the peer did not get, and says when the host is gone for
-// good.
+// The session with one host's supervisor, over whichever link is up: opens the first link, redials
+// a broken one, replays the frames that the peer did not get, and reports when the host is lost.
 //
 // Thread: the loop's, but for send_alive(). Lifetime: outlives nothing; destroy it outside its
 // events.
@@ -25,8 +24,8 @@
 namespace ivy {
 
 enum class HostLoss {
-  kHost,        // Silence beyond the lease, or nothing answers any more.
-  kSupervisor,  // The host answers, but its supervisor is gone.
+  kHost,        // Silence beyond the lease, or no answer to redials.
+  kSupervisor,  // The host answers, but its supervisor has exited.
 };
 
 struct HostSessionOptions {
@@ -89,7 +88,7 @@ class HostSession final : private HostCarrierEvents {
   std::uint64_t input_room() const { return session_.flow_room(); }
   void send_input(std::string bytes);  // Empty bytes are the end of the input.
   // Call after telling the host to forget the job: its end of file is expected now. Calls `over`
-  // when that has come (at once when there is no carrier), and sends no event any more.
+  // then (immediately if no link is up), and sends no more events.
   void expect_end(std::function<void()> over);
   // Call before we are suspended: tells the host so, as our last message until resume(). A host
   // that is being redialled receives it when it is connected again.
@@ -102,10 +101,10 @@ class HostSession final : private HostCarrierEvents {
   void send_alive(std::string_view frame) { carriers_.send_alive(frame); }
   // When the host was last heard, on our clock.
   std::int64_t last_heard_ns() const { return silence_.last_heard_ns(); }
-  // What the host was given; 0: no link was up yet.
+  // The lease that the host was given; 0: no link was up yet.
   std::chrono::milliseconds lease() const { return silence_.lease(); }
   HostAbsence absence();
-  // Ends the conversation without waiting; nothing is called any more.
+  // Closes the session without waiting; no event follows.
   void close();
   bool is_open() const { return state_ == State::kUp || state_ == State::kRedialing; }
   RelatedTime relate(std::uint64_t host_ns);
@@ -143,7 +142,7 @@ class HostSession final : private HostCarrierEvents {
   bool paused_ = false;   // ...and has left: any later frame would take it back.
   bool was_up_ = false;
   bool was_attached_ = false;  // Its supervisor has answered at least once.
-  int early_losses_ = 0;       // Carriers that were up and broke before it had.
+  int early_losses_ = 0;       // Links that were up and broke before it had.
   HostSilence silence_;
   std::int64_t carrier_lost_ns_ = 0;
   RemoteText last_failure_;

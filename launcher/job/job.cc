@@ -26,7 +26,7 @@ std::string whole_seconds(std::int64_t ns) { return std::to_string(ns / kSecondN
 
 using std::chrono::milliseconds;
 
-// How often it is looked whether the reader of standard output is still there.
+// How often to check that standard output still has a reader.
 static constexpr std::chrono::seconds kReaderCheck{1};
 
 Job::Job(boost::asio::io_context& loop, JobRequest request)
@@ -96,7 +96,8 @@ Output::Handlers Job::output_handlers() {
   return output;
 }
 
-// Ranks that print nothing would go on for the reader of `| head`, or of an ssh that was killed.
+// Without this, ranks that print nothing would run on after the reader of `| head`, or an ssh, has
+// exited.
 void Job::watch_reader() {
   reader_timer_.expires_after(kReaderCheck);
   reader_timer_.async_wait([this](const boost::system::error_code& error) {
@@ -247,8 +248,7 @@ void Job::host_progress(std::size_t index, const RemoteText& text) {
   if (is_new) log::debug(job_.hosts[index].name() + ": " + line);
 }
 
-// A stuck host is reported and nothing ends because of it: it is not silent, and what it waits for
-// may answer again.
+// Reports a stuck host. Nothing ends because of it: its heartbeats arrive, and it may recover.
 void Job::host_alive(std::size_t index, const link::Alive& alive) {
   HostRecord& host = job_.hosts[index];
   const std::int64_t now = monotonic_ns();
@@ -276,16 +276,16 @@ void Job::watch_absences() {
   absence_timer_.expires_after(kHeartbeat);
   absence_timer_.async_wait([this](const boost::system::error_code& error) {
     if (error) return;
-    // Before the start, BringUp tells who is awaited.
+    // Before the start, BringUp names the hosts that are awaited.
     for (std::size_t index = 0; index < job_.hosts.size(); ++index)
       if (!is_before_start(job_.phase.state())) check_absence(index);
     watch_absences();
   });
 }
 
-// Tells the user about a host that is not heard, before its lease is over. A supervisor on this
-// host has no lease: the end of its socket would tell its end, so it is only stopped, and its
-// workers run on. Once they have ended, it has to answer in time.
+// Warns about a silent host before its lease is over. A supervisor on this host has no lease: its
+// socket would be closed if it had exited, so it is only stopped, and its workers run on. Once they
+// have exited, it has to answer in time.
 void Job::check_absence(std::size_t index) {
   HostRecord& host = job_.hosts[index];
   if (!host.session || !host.session->is_open() || !host.up || host.reported) return;
@@ -335,7 +335,7 @@ void Job::leave_foreground() {
   Detachment* const detachment = job_.request.detachment;
   // A job that is about to end does so in the foreground.
   if (detachment == nullptr || detachment->has_left() || job_.concluded) return;
-  // A user who reads the parent's notice may call ivyctl at once, so the socket must exist.
+  // A user who reads the parent's notice may call ivyctl immediately, so the socket must exist.
   service_.open();
   if (job_.outlives_launcher()) {
     record_.write();
@@ -349,7 +349,7 @@ void Job::interrupt(int signal) {
   const std::string called = signal_name(signal);
   const JobState before = job_.phase.state();
   ++interrupts_;
-  // Everything has ended; only the console still takes what was printed.
+  // Everything has exited; only the console is still being written to.
   if (before == JobState::kDone)
     return job_.screen.output().limit_finish(JobScreen::kInterruptedDrain);
   if (!job_.hosts.have_sessions()) return takeover_.give_up("interrupted by " + called);
@@ -363,7 +363,7 @@ void Job::interrupt(int signal) {
     job_.say(called + ": dropping the rest of the output");
     return ending_.give_up_output();
   }
-  // A kill that is under way for another reason is what the first one asks for.
+  // The workers are being killed for another reason: the first signal needs to do no more.
   if (before == JobState::kKilling && interrupts_ == 1) return;
   job_.phase.apply(JobEvent::kInterrupted);
   const JobState state = job_.phase.state();
@@ -435,12 +435,12 @@ void Job::fail(const std::string& what) {
 }
 
 void run_to_the_end(boost::asio::io_context& loop, Job& job) {
-  // Beyond this nothing can be trusted; the hosts end what is left when their lease is over.
+  // Beyond this nothing can be trusted; the hosts stop what is left when their leases expire.
   constexpr int kMaxFailures = 8;
   std::optional<std::string> last;
   for (int failures = 0; failures < kMaxFailures; ++failures) {
     try {
-      // In here: what ends the job may throw as well.
+      // Inside `try`: ending the job may throw, too.
       if (last) job.fail(*last);
       loop.run();
       return;
@@ -449,7 +449,7 @@ void run_to_the_end(boost::asio::io_context& loop, Job& job) {
     }
   }
   job.output().status_line("");
-  // Our caller exits now: output that is only queued would be lost.
+  // Our caller exits now, and queued output would be dropped.
   write_at_once("ivyrun: error[IVY-X001]: ivyrun keeps failing and exits: " + *last + "\n");
 }
 

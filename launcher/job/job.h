@@ -43,15 +43,15 @@ class Job final : private JobActions, private HostSessionEvents, private Takeove
   Job& operator=(const Job&) = delete;
   // over(exit code, signal to die of or 0) is the last call.
   void start(std::function<void(int exit_code, int raise_signal)> over);
-  // Ctrl-C, TERM, HUP, QUIT: the first asks, the second kills, the third leaves.
+  // Ctrl-C, TERM, HUP, QUIT: the first stops the workers, the second kills them, the third exits.
   void interrupt(int signal);
-  // A handler has thrown: the job ends in order, with this as its reason. Called again, it ends
-  // faster.
+  // A handler has thrown: ends the job in order, with this as its reason; faster on each further
+  // call.
   void fail(const std::string& what);
   // USR1, USR2 and the like: once to each rank's own process.
   void forward_signal(int signal) { job_.signal_workers(signal); }
   Output& output() { return job_.screen.output(); }
-  // What happens when the allocation ends (slurm/allocation_watch.h calls it).
+  // For slurm/allocation_watch.h, when the allocation ends.
   Preemption& preemption() { return preemption_; }
   // Ctrl-Z: tells every host before this process is stopped. Calls ready when the hosts know, or
   // after 2 s.

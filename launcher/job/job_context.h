@@ -1,5 +1,5 @@
-// What the parts of one job share: what it was asked to do, where it stands, and what is known of
-// its hosts and ranks. Each part changes only what its own header says. Thread: the loop's.
+// The state that the parts of one job share: the request, the phase, the plan, the hosts and ranks.
+// Each part changes only the fields that its own header names. Thread: the loop's.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -45,7 +45,7 @@ class JobPhase {
   void apply(JobEvent event);
   // Call when something that the end of this attempt waits for has arrived, or never will.
   void check_end() { actions_.check_end(); }
-  // From the loop, later: something is being sent to all hosts, or our caller goes on.
+  // The same, posted to the loop: for a caller that is in the middle of something.
   void apply_later(JobEvent event);
   void check_end_later();
 
@@ -66,12 +66,12 @@ struct JobContext {
   JobContext(boost::asio::io_context& loop, JobRequest request, JobActions& actions);
 
   void say(const std::string& text) { screen.say("ivyrun: " + text + "\n"); }
-  // The first reason is the cause; what follows from it is not. True: this was the first.
+  // Keeps the first reason, as later ones follow from it. True: this was the first.
   bool end_because(LauncherReason reason, Diagnostic diagnostic, int signal = 0);
   bool has_reason() const { return launcher_end.reason != LauncherReason::kNone; }
   // If a stall or a lost store ended this attempt, it ends the job.
   void take_attempt_end_as_reason();
-  // No worker starts any more. The last of them ends the job, the others are said before it.
+  // No worker will start. The last diagnostic becomes the reason, the others are printed now.
   void refuse(std::vector<Diagnostic> diagnostics, LauncherReason reason);
   void refuse_input(const Error& error);
   // Signals each rank's own process, while workers run.
@@ -80,7 +80,7 @@ struct JobContext {
   std::chrono::milliseconds grace(std::chrono::milliseconds usual) const;
   bool was_started() const { return started_at_ns != 0; }
   bool outlives_launcher() const { return request.detachment != nullptr && options.lease; }
-  // The workers that have ended, with the last that they have written.
+  // The workers that have exited, with the end of their output.
   std::vector<WorkerEnd> worker_ends() const;
   // All output of the workers is here, except that of lost hosts.
   bool has_all_output() const;
@@ -90,13 +90,13 @@ struct JobContext {
   bool is_last_attempt() const;
   // The part of --metrics-file that describes the job itself.
   MetricsInputs metrics_inputs() const;
-  // What ending the job means now: "stopping 8 workers".
+  // The first words about an end of the job now: "stopping 8 workers".
   std::string stopping_text() const;
 
   boost::asio::io_context& loop;
   const JobRequest request;
   const Options& options;
-  const std::uint32_t takeover;  // Which launcher of the job this is; 0: the first.
+  const std::uint32_t takeover;  // The number of this launcher of the job; 0: the first.
   JobActions& actions;
   JobPhase phase;
   JobPlan plan;
@@ -111,13 +111,12 @@ struct JobContext {
   std::int64_t started_at_ns = 0, job_started_at_ns = 0;  // This generation, the first one.
   LauncherEnd launcher_end;
   std::vector<DeviceNote> device_notes;  // Faults of devices in this generation.
-  std::vector<std::string> unclean;      // What may have been left running, for the summary.
+  std::vector<std::string> unclean;      // Processes that may still run, for the summary.
   LeftBehind left_behind;                // Of all hosts and generations.
   // Bytes of standard input that ranks have read. Nothing: not known (yet).
   std::optional<std::uint64_t> input_taken;
-  std::optional<std::chrono::milliseconds>
-      requested_grace;     // What `ivyctl stop --grace` asked for.
-  bool concluded = false;  // Its end is being printed, or this launcher leaves it to another.
+  std::optional<std::chrono::milliseconds> requested_grace;  // By `ivyctl stop --grace`.
+  bool concluded = false;  // The summary is being printed, or another launcher takes over.
 };
 
 }  // namespace ivy

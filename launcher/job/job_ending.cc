@@ -396,7 +396,7 @@ void JobEnding::leave() {
   job_.screen.output().finish([this, outcome] { tell_followers(outcome); });
 }
 
-// Its next step may have been lost with the exception.
+// The exception may have interrupted the last step, so its continuation cannot be relied on.
 void JobEnding::fail(const Diagnostic& reason) {
   if (!job_.concluded) return conclude();
   Output& output = job_.screen.output();

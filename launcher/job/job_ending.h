@@ -1,5 +1,5 @@
-// The end of a job, from the first failure to the exit code. Class Job calls these in the order in
-// which they stand here, as the table of job_state.h says:
+// The end of a job, from the first failure to the exit code. Class Job makes these calls in this
+// order, driven by the table of job_state.h:
 //
 //   a rank fails (rank_events.cc: ended), a host is lost (host_losses.cc: lost), Ctrl-C or
 //   --timeout (job.cc): the part applies an event, and keeps the reason in

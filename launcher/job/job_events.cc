@@ -192,7 +192,7 @@ void MetricsFile::schedule(std::chrono::seconds time) {
 }
 
 // A reader of the file sees the whole of the old text or of the new one. The name changes on the
-// writer's thread, behind what was written before: an opener is what runs there. What could not be
+// writer's thread, after the earlier writes, as an opener runs there. A text that could not be
 // written whole, on a full disk, does not take the name.
 void MetricsFile::replace(std::string_view text) {
   const std::string fresh = path_ + "." + std::to_string(getpid());

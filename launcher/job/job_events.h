@@ -1,4 +1,4 @@
-// What happens to a job, for programs: the JSON lines of --events, the file of
+// A job's events for programs: the JSON lines of --events, the file of
 // --metrics-file, attempt.json beside the log files of each attempt, and the object of --summary
 // json (docs/machine-output.md). Files are written on a thread.
 //

@@ -1,4 +1,4 @@
-// A job's hosts: what is known of each, which of them take part, and the way to send to them.
+// A job's hosts: a record of each, which of them take part, and sending to them.
 // Thread: the loop's; a heartbeat's thread runs beside it.
 #pragma once
 

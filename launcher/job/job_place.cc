@@ -18,7 +18,7 @@ namespace {
 
 // A directory without a lock may be one that another launcher has made and not locked yet.
 constexpr std::time_t kSettledSeconds = 10;
-// What waits for a launcher is not thrown away because the clock has been put forward.
+// A job that waits for a launcher is not removed because the clock was put forward.
 constexpr std::time_t kClockStep = 24 * 60 * 60;
 constexpr int kLockTries = 20;
 constexpr useconds_t kLockPauseMicroseconds = 1000;

@@ -26,10 +26,10 @@ struct JobPlace {
 // directories of ours whose launcher is dead and left no record, or one that expired over a day ago
 // (a clock that is put forward must not cost a job that waits for a new launcher).
 Result<JobPlace> make_job_place(const std::string& job_id);
-// Removes the directory with what is in it, and gives the lock back.
 // Makes the directory again if something else has removed it, such as a cleaner of /tmp. True if
 // the socket has to be made again.
 bool restore_job_place(JobPlace& place);
+// Removes the directory with its contents, and releases the lock.
 void remove_job_place(JobPlace& place);
 
 struct FoundJob {
@@ -37,7 +37,8 @@ struct FoundJob {
   bool is_alive = false;    // Its launcher is still there.
   bool has_record = false;  // A new launcher can take it over: its hosts may still wait for one.
 };
-// Jobs of this user on this host, by id. What is neither alive nor recorded is removed as above.
+// Jobs of this user on this host, by id. Removes directories as above that are neither alive nor
+// recorded.
 std::vector<FoundJob> find_job_places();
 
 }  // namespace ivy

@@ -17,7 +17,7 @@
 namespace ivy {
 namespace {
 
-// What a command has to hold beside a host's plan, at most.
+// Bytes of a command besides the host's plan, at most.
 constexpr std::size_t kCommandBytes = 64;
 // The exit code of --doctor when a check has failed.
 constexpr int kDoctorFailed = 1;

@@ -1,5 +1,5 @@
-// Plans a job from what its hosts have answered, and says to each host what it has to start.
-// Changes the job's plan. Thread: the loop's.
+// Plans a job from its hosts' answers, and makes the part of the plan that each host gets. Changes
+// the job's plan. Thread: the loop's.
 #pragma once
 
 #include <string>
@@ -19,17 +19,17 @@ class JobPlanner {
   void master_found(const Result<std::vector<std::string>>& addresses) { master_ = addresses; }
   // False: there is none, and the job has been refused.
   bool plan();
-  // A host is gone. Where the first host is the same, so are the addresses that workers are given.
+  // A host is gone. If the first host stays the same, so do the addresses that workers are given.
   bool plan_without_the_gone();
 
-  // The hosts have not been told this plan yet.
+  // This plan has not been sent to the hosts yet.
   bool is_new() const { return is_new_; }
 
   // --dry-run: the plan, or with --explain-env the workers' variables.
   Result<std::string> dry_run();
-  // The plan of each host in it, to be told to them now. What is larger than a frame is an error.
+  // The part of the plan for each host, to be sent now. Fails if one is larger than a frame.
   Result<std::vector<HostPlan>> host_plans();
-  // What is printed before the workers start.
+  // The lines that are printed before the workers start.
   Result<std::vector<std::string>> first_lines();
 
  private:
@@ -45,8 +45,8 @@ class JobPlanner {
   JobContext& job_;
   Result<std::vector<std::string>> master_ = std::vector<std::string>();
   bool is_new_ = false;
-  std::vector<Diagnostic> refusals_;       // --doctor: what would have refused the job.
-  std::optional<Environment> from_files_;  // What the files of --env-file said.
+  std::vector<Diagnostic> refusals_;       // --doctor: the reasons that would have refused the job.
+  std::optional<Environment> from_files_;  // The variables in the files of --env-file.
 };
 
 }  // namespace ivy

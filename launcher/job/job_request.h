@@ -1,4 +1,4 @@
-// What one job is asked to do, and who it is: what main gives to class Job. Thread: any.
+// A request to run one job, and the job's identity: main's input to class Job. Thread: any.
 #pragma once
 
 #include <chrono>
@@ -53,9 +53,9 @@ struct JobRequest {
   MakeAgentLink make_agent_link;  // From agent_link_maker().
   JobIdentity identity;
   std::optional<WorkerLimits> limits;  // Of the shell in which ivyrun was started.
-  std::string started_in;              // Where ivyrun was called; --log-dir may be relative to it.
-  Detachment* detachment = nullptr;    // Set with --detach; it outlives the job.
-  JoinedNodes* joined = nullptr;       // torchrun mode: the other nodes; outlives the job.
+  std::string started_in;            // ivyrun's working directory; --log-dir may be relative to it.
+  Detachment* detachment = nullptr;  // Set with --detach; it outlives the job.
+  JoinedNodes* joined = nullptr;     // torchrun mode: the other nodes; outlives the job.
   AllocationWatch* allocation_end = nullptr;  // In a Slurm allocation; outlives the job.
   // Set when the job runs already and its launcher is dead: this launcher takes it over. Options
   // are then what job_record.h has read from the record.

@@ -57,19 +57,18 @@ void JobScreen::begin(std::uint32_t generation, const JobPlan& plan, int max_att
     if (!error) note("waiting for " + called);
   });
   limit_timer_.expires_after(options_.start_timeout);
-  limit_timer_.async_wait(
-      [called, refused = begun.refused](const boost::system::error_code& error) {
-        if (!error)
-          refused(log_dir_refusal(called + " did not answer in --start-timeout",
-                                  "name a folder on another file system, or allow more: "
-                                  "--start-timeout"));
-      });
+  limit_timer_.async_wait([called, begun](const boost::system::error_code& error) {
+    if (!error)
+      begun(log_dir_refusal(called + " did not answer in --start-timeout",
+                            "name a folder on another file system, or allow more: "
+                            "--start-timeout"));
+  });
   const auto done = [this, begun = std::move(begun), serial = serial_](const Result<void>& opened) {
     if (serial != serial_) return;
     begins_ = false;
     stop_waiting();
-    if (opened.ok()) return begun.ready();
-    begun.refused(log_dir_refusal(opened.error().message, opened.error().fix));
+    if (opened.ok()) return begun(std::nullopt);
+    begun(log_dir_refusal(opened.error().message, opened.error().fix));
   };
   output_->begin(generation, rank_places(plan), max_attempts, done);
 }

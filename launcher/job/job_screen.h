@@ -1,11 +1,12 @@
-// Where a job prints: its Output, who follows it, and what is said when a file system or a reader
-// keeps the job waiting. Thread: the loop's. Lifetime: destroy it outside its handlers.
+// A job's output: the console, the files and the followers, and the messages when a file system or
+// a reader keeps the job waiting. Thread: the loop's. Lifetime: destroy it outside its handlers.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -37,21 +38,18 @@ class JobScreen {
   void status_line(const std::string& text) { output_->status_line(text); }
   void follow(Output::Listener listener) { output_->listen(std::move(listener)); }
 
-  struct Begun {
-    std::function<void()> ready;
-    std::function<void(const Diagnostic&)> refused;
-  };
-  // Opens the output of a generation. The file system of --log-dir may take its time: heartbeats go
-  // on meanwhile, its user is told after 2 s, and after --start-timeout `refused` is called instead
-  // of `ready`.
+  // Opens the output of a generation, and calls begun, with the reason if it cannot be opened.
+  // The file system of --log-dir may be slow: heartbeats continue meanwhile, its user is told after
+  // 2 s, and begun gets a refusal after --start-timeout.
+  using Begun = std::function<void(const std::optional<Diagnostic>& refusal)>;
   void begin(std::uint32_t generation, const JobPlan& plan, int max_attempts, Begun begun);
   bool is_beginning() const { return begins_; }
-  // No generation will begin now: nothing is called for one that is on its way.
+  // No generation will begin now: the callback of one that is being opened is not called.
   void stop_waiting();
   // Between two generations: what was awaited belongs to the last one.
   void forget_generation();
 
-  // Workers' output is all that the end waits for: says so after 2 s.
+  // The end waits for nothing but workers' output: prints that after 2 s.
   void await_reader();
   void stop_awaiting_reader() { reader_timer_.cancel(); }
   // From now on output that its reader does not take is dropped.
@@ -60,7 +58,7 @@ class JobScreen {
 
   // The end of each worker that has ended, with what the verdict wants to know of its output.
   void add_tail(WorkerEnd& end) const;
-  // Where this generation's files are at the head and at the hosts; empty: nowhere.
+  // Directory of this generation's files on this machine and on the hosts; empty: none.
   std::string head_logs(std::uint32_t generation) const;
   std::string node_logs(std::uint32_t generation) const;
 

@@ -183,7 +183,7 @@ void JobSocket::read_some(const ClientPointer& client) {
   const ssize_t count = ::read(client->socket.native_handle(), buffer.data(), buffer.size());
   if (count < 0 && (errno == EAGAIN || errno == EINTR)) return read(client);
   if (count <= 0) return close(client);
-  // Whatever follows a request only shows that the client lives.
+  // Bytes after a request mean nothing, but the client is still there.
   if (!client->has_asked) {
     client->decoder.feed(std::string_view(buffer.data(), static_cast<std::size_t>(count)));
     const Result<std::optional<std::string>> message = client->decoder.next();
@@ -257,7 +257,7 @@ void JobSocket::stop(const ClientPointer& client, const ctl::StopJob& wanted) {
   say(client, reply_to(ordered));
 }
 
-// What the hosts have to be asked for.
+// Requests that the hosts have to answer first.
 void JobSocket::answer_later(const ClientPointer& client, const ctl::Request& request) {
   const auto say_last = [this, client, alive = alive_](const ctl::Reply& reply) {
     if (!*alive || client->is_closed) return;

@@ -1,5 +1,5 @@
-// What ivyctl talks to: the launcher's Unix socket in the job's own 0700 directory (job_place.h).
-// Answers one request per connection; a follower stays. Only our own user and root are heard.
+// The launcher's Unix socket in the job's own 0700 directory (job_place.h), for ivyctl. Answers one
+// request per connection; a follower stays connected. Accepts this user and root only.
 //
 // Thread: the loop's. Lifetime: destroy it outside its requests.
 #pragma once

@@ -10,8 +10,8 @@
 //
 // A lost host that the job can do without is the end of this attempt, like a worker's failure.
 //
-// `collecting` is where evidence is gathered before anybody is stopped: the abort epoch, the dumps
-// of a collective library's watchdog, stacks.
+// In `collecting`, evidence is gathered before any worker is stopped: the abort epoch, the dumps of
+// a collective library's watchdog, stacks.
 #pragma once
 
 namespace ivy {
@@ -19,10 +19,10 @@ namespace ivy {
 enum class JobState {
   kConnecting,  // Hosts are dialled and greeted.
   kChecking,    // Every host tests the address that workers will be given.
-  kRunning,     // Start has gone out to every host.
+  kRunning,     // Start was sent to every host.
   kCollecting,  // A worker failed; evidence is gathered, no worker has been stopped yet.
-  kStopping,    // Stop has gone out; the grace runs.
-  kKilling,     // Kill has gone out to every host.
+  kStopping,    // Stop was sent; the grace runs.
+  kKilling,     // Kill was sent to every host.
   kConfirming,  // All workers have ended by themselves; hosts prove that nothing is left.
   kRestarting,  // Nothing of the last generation is left; the next one is waiting to start.
   kDone,
@@ -35,12 +35,13 @@ enum class JobEvent {
   kWorkerFailed,   // A worker ended badly, or could not be started.
   kEvidenceReady,  // All awaited evidence is there, or has timed out.
   kAllEnded,       // Every worker of the group has ended.
-  kHostLost,       // A host, or its supervisor, is gone, and the job cannot do without it.
+  kHostLost,       // A host, or its supervisor, is lost, and the job cannot do without it.
   kMemberLost,     // The same, and those that are left are enough (launcher/job/membership.h).
   kGraceChanged,   // While workers are being stopped: a new grace was requested.
   kInterrupted,    // The user sent Ctrl-C, TERM, HUP or QUIT.
   kTimeUp,         // --timeout, or the reader of our output went away.
-  kAllReported,    // Every living host has proved that nothing is left, and all output is here.
+  kAllReported,    // Every host that is not lost has reported that nothing is left; all output is
+                   // here.
   kGroupGone,      // The same, and the group will run again.
   kRestartDue,     // The pause is over, and the store has begun the next generation.
 };
@@ -55,7 +56,7 @@ enum class JobAction {
   kKill,              // Stop without any grace at all.
   kConfirm,           // All workers have ended: the hosts' reports are awaited.
   kFinish,            // Tell every host that it may forget the job; show the summary.
-  kLeave,             // Exit at once; leases end what is left.
+  kLeave,             // Exit immediately; leases stop what is left.
   kPrepareRestart,    // The store begins the next generation; the pause runs.
   kRestartWorkers,    // The same workers, once more.
 };

@@ -55,7 +55,7 @@ void JobWorkers::start_failed(WorkerRecord& worker, const StartFailed& failed, R
         (failed.path().empty() ? "" : ": " + RemoteText(failed.path()).line());
     worker.end.status.code = failed.error() == ENOENT ? kExitNotFound : kExitNotExecutable;
   }
-  // What its last process has printed may still be on its way.
+  // The output of its last process may still be on its way.
   worker.open_streams = worker.rejoins == 0 ? 0 : worker.open_streams - 2;
   ended(worker, at);
 }

@@ -1,5 +1,5 @@
-// What is known of each rank of the present generation: where it runs, how it has ended, which of
-// its streams may still bring output. Pure; thread: any, one at a time.
+// A record of each rank of the present generation: its host, how it exited, which of its streams
+// may still bring output. Pure; thread: any, one at a time.
 #pragma once
 
 #include <cstddef>
@@ -63,7 +63,7 @@ class JobWorkers {
   void start_failed(WorkerRecord& worker, const StartFailed& failed, RelatedTime at);
   // Another process will stand for the rank, whose last one has ended.
   void starts_again(WorkerRecord& worker);
-  // Nothing more will be heard of it, and the job goes on.
+  // No more events of it will arrive, and the job continues.
   void lost_with_host(WorkerRecord& worker, std::int64_t at_ns);
   // The host has reported: a worker of it that was never started has no streams to wait for.
   void host_reported(std::size_t host);

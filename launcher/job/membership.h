@@ -1,4 +1,4 @@
-// Which of a job's hosts take part: --nnodes MIN:MAX. Pure; thread: any.
+// The hosts that take part in a job of --nnodes MIN:MAX. Pure; thread: any.
 //
 //   awaited -> here -> gone    lost while the job ran, or its supervisor is
 //      '-> gone                did not come up, or not in time
@@ -53,7 +53,7 @@ std::string members_line(std::size_t here, std::size_t all, const std::string& r
 // A host that was lost in an attempt, and that the job can do without.
 struct LostMember {
   std::size_t host = 0;  // Its number in the job.
-  LauncherEnd end;       // What would be said if nothing else were to be said.
+  LauncherEnd end;       // The job's end if there is no other reason.
   std::string cause;     // "host node03 was lost: no answer for 10 s"
 };
 std::string lost_text(const std::vector<LostMember>& lost);

@@ -63,7 +63,7 @@ void Preemption::preempted(std::int64_t at_ns) {
 void Preemption::end_with_allocation() {
   preempted(monotonic_ns());
   const JobState before = job_.phase.state();
-  // Whatever ends it already goes on; a second interrupt would kill.
+  // The job is being stopped already; a second interrupt would kill.
   if (before == JobState::kStopping || before == JobState::kKilling || before == JobState::kDone)
     return;
   job_.phase.apply(JobEvent::kInterrupted);

@@ -1,5 +1,5 @@
-// A job whose allocation ends: its ranks are told, what they do then is no failure, and the job is
-// put back into the queue. Outside of an allocation it does nothing. Thread: the loop's.
+// A job whose allocation ends: its ranks get a signal, their exits are no failure then, and the job
+// is put back into the queue. Does nothing outside of an allocation. Thread: the loop's.
 #pragma once
 
 #include <functional>
@@ -24,7 +24,7 @@ class Preemption {
   // ends with its allocation: no worker is stopped for this end then, and those that still write
   // their state have time until the last call.
   bool explains(WorkerRecord& worker);
-  // --requeue: asks for it where the outcome is due to the allocation's end. Calls then once.
+  // --requeue: requests it if the job ended because the allocation does. Calls then once.
   void requeue_if_due(const Outcome& outcome, std::function<void()> then);
 
  private:

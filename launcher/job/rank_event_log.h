@@ -30,9 +30,9 @@ class RankEventLog {
   // The rank was started again alone, `rejoins` times by now.
   bool rank_restarted(std::size_t host, std::uint32_t rank, std::uint32_t rejoins,
                       std::int32_t pid);
-  // Nothing more will be heard of this rank.
+  // No more events of this rank will arrive.
   bool rank_lost(std::size_t host, std::uint32_t rank, comm_status::RankState state);
-  // What the host says of its own ranks; it is not believed for those of others.
+  // Returns the host's answer without the ranks of other hosts, for which it is not believed.
   Operations of_own_ranks(std::size_t host, const Operations& said) const;
 
   // Hosts that listen, in any order.
@@ -61,9 +61,9 @@ class RankEventLog {
 
   std::uint32_t generation_ = 0;
   std::vector<std::size_t> host_of_rank_;
-  std::map<std::uint32_t, Known> ranks_;        // Those that are more than alive.
+  std::map<std::uint32_t, Known> ranks_;        // Ranks that have been in another state than alive.
   std::vector<Entry> entries_;                  // In the order of their arrival.
-  std::map<std::size_t, std::size_t> cursors_;  // Listening host: entries that it was told.
+  std::map<std::size_t, std::size_t> cursors_;  // Listening host: number of entries sent to it.
   bool is_urgent_ = false;
 };
 

@@ -1,6 +1,6 @@
-// Passes on among a job's hosts the states and reports of ranks (the abort epoch and its reasons),
-// and asks all hosts what their ranks do in the comm runtime. Thread: the loop's. Lifetime: destroy
-// it outside its handlers; nothing is called afterwards.
+// Sends the states and reports of ranks (the abort epoch and its reasons) on to the other hosts of
+// a job, and queries all hosts for the operations of their ranks in the comm runtime. Thread: the
+// loop's. Lifetime: that of the job.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -31,7 +31,7 @@ class RankEventRelay {
 
   void begin(std::uint32_t generation, std::vector<std::size_t> host_of_rank);
   void on_news(std::size_t host, const News& news);
-  // Goes out to the hosts before the caller orders the others to stop.
+  // Sent to the hosts before the caller orders the others to stop.
   void on_exited(std::size_t host, const Exited& exited);
   void on_restarted(std::size_t host, const Started& started);
   void on_start_failed(std::size_t host, std::uint32_t rank);

@@ -100,7 +100,7 @@ bool RankLosses::lose(WorkerRecord& worker) {
 }
 
 void RankLosses::forgo(const WorkerRecord& worker) {
-  // Its host would keep a place for it otherwise, and never report.
+  // Otherwise its host would keep waiting for its replacement, and never report.
   if (job_.options.on_failure != OnFailure::kReplace) return;
   Command command;
   ReplaceWorker& order = *command.mutable_replace_worker();
@@ -161,7 +161,7 @@ bool RankLosses::goes_on_without(std::size_t host, const std::vector<std::uint32
 
 void RankLosses::tell_store(const WorkerRecord& worker) {
   const std::size_t store_host = job_.plan.hosts.front().host_index;
-  // The supervisor of that host tells of its own.
+  // The supervisor of that host reports its own ranks.
   if (!is_on() || worker.host == store_host || job_.plan.store_port == 0) return;
   Command command;
   RankGone& gone = *command.mutable_rank_gone();

@@ -1,6 +1,6 @@
-// Ranks that end badly while the job goes on (--on-failure shrink, replace): decides with
-// plan/failure_policy.h, says it, has ranks started again, tells the store's host which processes
-// have ended, and remembers what the summary names. Thread: the loop's.
+// Ranks that fail while the job continues (--on-failure shrink, replace): decides with
+// plan/failure_policy.h, prints the decision, has ranks started again, reports processes that have
+// exited to the store's host, and keeps a line of each for the summary. Thread: the loop's.
 #pragma once
 
 #include <string>
@@ -17,12 +17,12 @@ class RankLosses {
 
   // The workers of a generation are about to start.
   void begin();
-  // True: the job goes on without this worker, which has ended badly, or with another process in
-  // its place. is_preempted: the ranks have been told that the allocation ends.
+  // True: the job continues without this worker, which has failed, or with another process in its
+  // place. is_preempted: the ranks have been told that the allocation ends.
   bool goes_on_after(WorkerRecord& worker, bool is_preempted);
-  // This worker has ended badly, and is neither a loss nor replaced.
+  // This worker has failed, and is neither a loss nor replaced.
   void forgo(const WorkerRecord& worker);
-  // True: the job goes on without these ranks of a host that is lost.
+  // True: the job continues without these ranks of a lost host.
   bool goes_on_without(std::size_t host, const std::vector<std::uint32_t>& ranks,
                        const LauncherEnd& end);
   // A process of this rank has ended, on another host than the store's.

@@ -85,7 +85,7 @@ void add_rank_rows(const JobWorkers& workers, const std::vector<HostOperations>&
 std::optional<double> cpu_percent(const ctl::RankRow& before, const ctl::RankRow& now) {
   if (!before.has_usage() || !now.has_usage() || before.pid() != now.pid()) return std::nullopt;
   if (now.sampled_ns() <= before.sampled_ns()) return std::nullopt;
-  // What a child has used may be missing for a moment when it ends.
+  // The usage of a child may be missing for a moment when it exits.
   if (now.cpu_ms() <= before.cpu_ms()) return 0;
   return 100e6 * static_cast<double>(now.cpu_ms() - before.cpu_ms()) /
          static_cast<double>(now.sampled_ns() - before.sampled_ns());

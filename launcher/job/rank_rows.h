@@ -1,4 +1,4 @@
-// What each rank does and uses, for `ivyctl top` and --metrics-file. Pure; thread: any.
+// The state and the usage of each rank, for `ivyctl top` and --metrics-file. Pure; thread: any.
 #pragma once
 
 #include <cstdint>

@@ -15,7 +15,7 @@ using std::chrono::milliseconds;
 
 namespace {
 
-// What a restart waits for is named this long after its pause.
+// The things that a restart waits for are named this long after its pause.
 constexpr std::int64_t kFirstNamedNs = 4'000'000'000;
 constexpr std::size_t kMostAwaitedShown = 4;
 
@@ -137,7 +137,7 @@ void Restarts::say_failed(const std::string& cause) {
            seconds + " s");
 }
 
-// Why the hosts that are left cannot run the group again, or empty.
+// Returns the reason why the hosts that are left cannot run the group again, or an empty string.
 std::string Restarts::missing() const {
   const JobHosts& hosts = job_.hosts;
   if (hosts.may_shrink()) {
@@ -185,7 +185,8 @@ void Restarts::prepare() {
   limit(due_ns_ + kFirstNamedNs);
 }
 
-// The restart may take as long as a start: names what is awaited, and ends the job at the limit.
+// A restart may take as long as a start: names the things that are awaited, and ends the job at the
+// limit.
 void Restarts::limit(std::int64_t until_ns) {
   const std::int64_t limit_ns =
       due_ns_ + std::chrono::nanoseconds(job_.options.start_timeout).count();
@@ -240,14 +241,11 @@ void Restarts::check() {
                    [](const HostRecord& host) { return !host.is_planned() || host.is_ready(); }))
     return;
   job_.screen.begin(job_.generation + 1, job_.plan, job_.max_attempts(),
-                    {[this] {
-                       if (job_.phase.state() == JobState::kRestarting)
-                         job_.phase.apply(JobEvent::kRestartDue);
-                     },
-                     [this](const Diagnostic& refusal) {
-                       if (job_.phase.state() == JobState::kRestarting)
-                         job_.refuse({refusal}, LauncherReason::kRefused);
-                     }});
+                    [this](const std::optional<Diagnostic>& refusal) {
+                      if (job_.phase.state() != JobState::kRestarting) return;
+                      if (refusal) return job_.refuse({*refusal}, LauncherReason::kRefused);
+                      job_.phase.apply(JobEvent::kRestartDue);
+                    });
 }
 
 void Restarts::restart() {

@@ -58,7 +58,7 @@ class Restarts {
   void keep_attempt(const std::vector<WorkerEnd>& ends, const LauncherEnd& reason,
                     const Outcome& outcome) const;
   void limit(std::int64_t until_ns);
-  // What a restart still waits for.
+  // The things that a restart still waits for, a line each.
   std::vector<std::string> waits() const;
   void is_late();
 

@@ -22,14 +22,14 @@ class StoreHost {
   bool opened(std::size_t index, const StoreOpened& opened);
   // Ends the attempt; --max-restarts may start another one, which has a new store.
   void lost(std::size_t index, const StoreLost& lost);
-  // The hosts have proved that no worker is left that could still write to the store. No worker may
-  // start before it has forgotten what the last ones wrote.
+  // All hosts have reported that no worker is left that could still write to the store. No worker
+  // may start before the store has dropped the keys of the last generation.
   void begin_generation(std::uint32_t generation);
   void begun(const GenerationBegun& begun);
   bool is_beginning() const { return begins_; }
   // The host that is to begin a generation, or to open the store.
   std::string host_name() const;
-  // The launcher before us has opened it.
+  // The previous launcher has opened it.
   void take_over();
 
  private:
@@ -37,8 +37,8 @@ class StoreHost {
   void tell(std::uint32_t generation, const Command& command);
 
   JobContext& job_;
-  std::optional<std::size_t> host_;  // The host that was last told of the store...
-  std::uint32_t generation_ = 0;     // ...and the generation that it was told.
+  std::optional<std::size_t> host_;  // The host that got the last order about the store...
+  std::uint32_t generation_ = 0;     // ...and the generation in that order.
   bool begins_ = false;              // Between BeginGeneration and its answer.
 };
 

@@ -49,12 +49,11 @@ void Takeover::begin() {
   }
   if (!listening.ok()) return give_up(listening.error().message);
   job_.screen.begin(job_.generation, job_.plan, job_.max_attempts(),
-                    {[this] {
-                       if (!job_.concluded) dial();
-                     },
-                     [this](const Diagnostic& refusal) {
-                       if (!job_.concluded) give_up(refusal.what);
-                     }});
+                    [this](const std::optional<Diagnostic>& refusal) {
+                      if (job_.concluded) return;
+                      if (refusal) return give_up(refusal->what);
+                      dial();
+                    });
 }
 
 void Takeover::restore_plan() {
@@ -75,7 +74,7 @@ void Takeover::restore_plan() {
 }
 
 void Takeover::dial() {
-  // Before anybody hears of the new number: what comes after us must be newer still.
+  // Before any host gets the new number: the next launcher must use a higher one.
   const Result<void> written = record_.save();
   if (!written.ok()) return give_up(written.error().message);
   for (std::size_t index = 0; index < job_.hosts.size(); ++index) awaited_.insert(index);

@@ -44,14 +44,14 @@ class Takeover {
   Takeover(JobContext& job, StoreHost& store, RankEvents& ranks, HostLosses& losses,
            CtlService& service, RecordKeeper& record, Restarts& restarts, TakeoverActions& actions);
 
-  // Takes over the job of the record; its plan stands in the context then.
+  // Takes over the job of the record, and puts its plan into the context.
   void begin();
   // Not all hosts have answered yet: events are deferred, as a verdict needs all of them.
   bool is_under_way() const { return !awaited_.empty(); }
   void host_taken_over(std::size_t index, const TakenOver& taken);
   void defer(std::size_t index, const Event& event);
   void host_failed(std::size_t index, const LinkDown& down);
-  // A host that had answered a dial is lost before all of its events have come: no more are
+  // A host that had answered a dial is lost before all of its events have arrived: no more are
   // awaited.
   void host_lost(std::size_t index, HostLoss loss, const RemoteText& why);
   // Ends this launcher before it has ordered anything: the hosts wait for another one.
@@ -78,7 +78,7 @@ class Takeover {
   std::vector<std::uint32_t> announced_;  // By host: events still to come after its TakenOver.
   // Hosts that the launcher before us did not get to tell of the restart.
   std::set<std::size_t> missed_start_;
-  // By host, as it came: an event of many small parts takes hundreds of times its bytes when read.
+  // By host, unparsed: an event of many small parts takes hundreds of times its bytes when parsed.
   std::vector<std::pair<std::size_t, std::string>> deferred_;
   std::size_t deferred_bytes_ = 0;
   boost::asio::steady_timer patience_timer_, limit_timer_;

@@ -82,9 +82,9 @@ TEST(HostClockTest, KeepsTheOrderOfOneHostsStamps) {
 TEST(HostSilenceTest, HalfTheLeaseAsksForAnotherWayAndTheWholeIsALoss) {
   HostSilence silence;
   silence.begin(std::chrono::seconds(20), 0);
-  EXPECT_FALSE(silence.wants_another_way(9 * kSecond, 0));
-  EXPECT_TRUE(silence.wants_another_way(11 * kSecond, 0));
-  EXPECT_FALSE(silence.wants_another_way(11 * kSecond, 8 * kSecond)) << "a new way has its time";
+  EXPECT_FALSE(silence.wants_another_link(9 * kSecond, 0));
+  EXPECT_TRUE(silence.wants_another_link(11 * kSecond, 0));
+  EXPECT_FALSE(silence.wants_another_link(11 * kSecond, 8 * kSecond)) << "a new link has its time";
   EXPECT_FALSE(silence.is_over(20 * kSecond));
   EXPECT_TRUE(silence.is_over(21 * kSecond));
   silence.heard(21 * kSecond);
