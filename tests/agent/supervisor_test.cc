@@ -30,6 +30,15 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
+// A number in /proc/PID/status; 0: it has no such line.
+long read_status(pid_t pid, const std::string& name) {
+  std::ifstream status("/proc/" + std::to_string(pid) + "/status");
+  long number = 0;
+  for (std::string word; status >> word;)
+    if (word == name) status >> number;
+  return number;
+}
+
 class SupervisorTest : public testing::Test {
  protected:
   // Starts a shell script on `count` workers and waits for the host's report.
@@ -266,6 +275,18 @@ TEST_F(SupervisorTest, StartsThirtyTwoWorkersAtOnce) {
   EXPECT_LT(last - first,
             static_cast<std::uint64_t>(stretched(milliseconds(500)).count()) * 1'000'000u);
   EXPECT_TRUE(all_streams_end(launcher, 32));
+  finish(launcher);
+}
+
+// A process with threads waits for an RCU grace period whenever its table of descriptors grows.
+TEST_F(SupervisorTest, HasRoomForTheDescriptorsOfAHundredWorkers) {
+  FakeLauncher launcher;
+  launcher.say_hello();
+  const long slots = read_status(launcher.supervisor_pid(), "FDSize:");
+  EXPECT_GE(slots, 1024);
+  launcher.start(launcher.shell_plan(100, "true"));
+  ASSERT_TRUE(launcher.wait([&] { return launcher.report() != nullptr; }, seconds(30)));
+  EXPECT_EQ(read_status(launcher.supervisor_pid(), "FDSize:"), slots);
   finish(launcher);
 }
 
@@ -575,10 +596,7 @@ TEST_F(SupervisorTest, StaysSmallWhileMuchIsPrinted) {
   launcher.start(launcher.shell_plan(4, "head -c 60000000 /dev/zero"));
   ASSERT_TRUE(launcher.wait([&] { return launcher.report() != nullptr; }, seconds(30)));
   ASSERT_TRUE(all_streams_end(launcher, 4));
-  std::ifstream status("/proc/" + std::to_string(launcher.supervisor_pid()) + "/status");
-  long peak_kib = 0;
-  for (std::string word; status >> word;)
-    if (word == "VmHWM:") status >> peak_kib;
+  const long peak_kib = read_status(launcher.supervisor_pid(), "VmHWM:");
   EXPECT_GT(peak_kib, 0);
 #if !defined(__SANITIZE_ADDRESS__)
   EXPECT_LT(peak_kib, 64 << 10);

@@ -1,5 +1,7 @@
 #include "agent/node/supervisor/supervisor.h"
 
+#include <fcntl.h>
+#include <malloc.h>
 #include <poll.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -47,6 +49,7 @@
 #include "proto/os/blocking.h"
 #include "proto/os/clock.h"
 #include "proto/os/heartbeat.h"
+#include "proto/os/descriptor.h"
 #include "proto/os/process.h"
 #include "proto/os/short_slice.h"
 #include "proto/os/user_places.h"
@@ -94,6 +97,14 @@ void let_go_of_directory() {
 }
 
 ContainmentRequest containment_request(const SupervisorStart& start) {
+// Makes the descriptor table large enough for 140 workers. Once a process has threads, the kernel
+// makes the table larger only after an RCU grace period: each doubling would stop a start of many
+// workers for 3 to 5 ms. The table keeps its size when the descriptor is closed.
+void reserve_descriptors() {
+  constexpr int kReserved = 1024;
+  const Descriptor last(fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, kReserved - 1));
+}
+
   return {.job_id = start.job_id,
           .host = start.host,
           .supervisor = getpid(),
@@ -842,3 +853,7 @@ int run_supervisor(const SupervisorStart& start) {
 }
 
 }  // namespace ivy
+  reserve_descriptors();
+  // Pool threads create the workers. In an arena of its own such a thread would get its memory page
+  // by page, with an mprotect() for each that interrupts the workers on their way to their exec.
+  mallopt(M_ARENA_MAX, 1);
