@@ -56,6 +56,7 @@ struct BlockingPool::State : std::enable_shared_from_this<State> {
   int threads = 0;
   int idle = 0;
   int stuck = 0;
+  bool needs_watch = false;  // A task has a deadline, or waits for a thread that may hang.
   bool has_watch = false;
   std::int64_t watch_sleeps_until = 0;  // kNever: until it is woken; 0: it is awake.
   bool is_closed = false;
@@ -90,8 +91,9 @@ bool BlockingPool::State::add_threads(Lock&) {
     ++threads;
     ++idle;  // It takes the lock and a task.
   }
-  if (!has_watch) has_watch = start_thread(&State::watch);
-  return threads > 0 && has_watch;
+  if (static_cast<int>(queue.size()) > idle) needs_watch = true;
+  if (needs_watch && !has_watch) has_watch = start_thread(&State::watch);
+  return threads > 0 && (has_watch || !needs_watch);
 }
 
 void BlockingPool::State::work_off() {
@@ -218,6 +220,7 @@ BlockingPool::TaskId BlockingPool::add(std::shared_ptr<Task> task, std::string n
   task->since_ns = monotonic_ns();
   task->end_ns =
       deadline.count() < kNever - task->since_ns ? task->since_ns + deadline.count() : kNever;
+  if (task->end_ns != kNever) state_->needs_watch = true;
   state_->awaited.emplace(task->id, task);
   if (state_->queue.size() >= state_->limits.queued) {
     task->failure =

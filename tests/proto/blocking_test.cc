@@ -5,6 +5,8 @@
 #include <atomic>
 #include <condition_variable>
 #include <deque>
+#include <filesystem>
+#include <iterator>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -166,6 +168,26 @@ TEST_F(BlockingPoolTest, NamesTheOldestOverdueTaskAndItsAge) {
   ASSERT_TRUE(loop_->run_one());
   EXPECT_EQ(answers, 2);
   EXPECT_FALSE(pool.overdue());
+}
+
+// Threads of this process. Earlier tests' threads may still exit, which makes it smaller.
+std::ptrdiff_t count_threads() {
+  return std::distance(std::filesystem::directory_iterator("/proc/self/task"), {});
+}
+
+TEST_F(BlockingPoolTest, StartsOneThreadForATaskWithoutDeadline) {
+  const std::ptrdiff_t before = count_threads();
+  BlockingPool pool(post(), {.threads = 1, .stuck_threads = 1, .overdue = milliseconds(5)});
+  const auto ignore = [](Result<int>) {};
+  pool.run("a file", BlockingPool::kNoDeadline, behind(gate_), ignore);
+  ASSERT_TRUE(gate_->await(1));
+  EXPECT_LE(count_threads(), before + 1);
+  // The second waits for a thread that hangs.
+  pool.run("another file", BlockingPool::kNoDeadline, behind(gate_), ignore);
+  EXPECT_TRUE(gate_->await(2));
+  gate_->open();
+  ASSERT_TRUE(loop_->run_one());
+  ASSERT_TRUE(loop_->run_one());
 }
 
 TEST_F(BlockingPoolTest, TasksRenameThemselvesFromStepToStep) {
