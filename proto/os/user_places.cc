@@ -3,9 +3,9 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <array>
 #include <charconv>
 #include <cstdlib>
-#include <sstream>
 
 #include "proto/contract/text.h"
 #include "proto/os/files.h"
@@ -47,10 +47,15 @@ std::vector<std::string> job_parents() {
 }
 
 std::uint32_t uid_outside(std::uint32_t uid, std::string_view uid_map) {
-  std::istringstream lines{std::string(uid_map)};
-  for (std::uint64_t inside = 0, outside = 0, count = 0; lines >> inside >> outside >> count;)
-    if (uid >= inside && uid - inside < count)
-      return static_cast<std::uint32_t>(outside + (uid - inside));
+  while (!uid_map.empty()) {
+    const std::vector<std::string_view> words = words_of(take_part(uid_map, '\n'));
+    if (words.size() != 3) break;
+    std::array<std::uint32_t, 3> range{};  // Its first number inside and outside, and its length.
+    for (std::size_t i = 0; i < range.size(); ++i)
+      if (!read_number(words[i], range[i])) return uid;
+    const auto [inside, outside, count] = range;
+    if (uid >= inside && uid - inside < count) return outside + (uid - inside);
+  }
   return uid;
 }
 

@@ -6,9 +6,10 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <fstream>
 #include <memory>
+#include <string_view>
 
+#include "proto/contract/text.h"
 #include "proto/os/files.h"
 #include "proto/os/interfaces.h"
 #include "proto/os/processor_quota.h"
@@ -18,16 +19,14 @@ namespace {
 
 // Read from the file, not through getpwuid: a static binary has no name service switch.
 std::string user_name() {
+  constexpr std::size_t kMostBytes = 16u << 20;
   const std::string uid = std::to_string(geteuid());
-  std::ifstream file("/etc/passwd");
-  std::string line;
-  while (std::getline(file, line)) {
-    const std::size_t name_end = line.find(':');
-    if (name_end == std::string::npos) continue;
-    const std::size_t uid_begin = line.find(':', name_end + 1);
-    if (uid_begin == std::string::npos) continue;
-    if (line.compare(uid_begin + 1, uid.size() + 1, uid + ":") == 0)
-      return line.substr(0, name_end);
+  const std::string file = read_file("/etc/passwd", kMostBytes).value_or("");
+  for (std::string_view rest = file; !rest.empty();) {
+    std::string_view line = take_part(rest, '\n');
+    const std::string_view name = take_part(line, ':');
+    take_part(line, ':');  // The password.
+    if (take_part(line, ':') == uid) return std::string(name);
   }
   // A user of a directory service is not in the file; the login session has set his name.
   const char* login = std::getenv("LOGNAME");
