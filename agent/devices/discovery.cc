@@ -62,15 +62,6 @@ ProbeAnswer without_probe(const std::string& why) {
 Discovery::Discovery(boost::asio::io_context& loop, std::string probe_program, std::string root)
     : probe_program_(std::move(probe_program)), root_(std::move(root)), probe_(loop) {}
 
-void Discovery::complete(const Hello& hello, const Event& answer,
-                         std::function<void(const Event&)> send) {
-  describe(hello, [answer, send = std::move(send)](const HostFacts& devices) {
-    Event whole = answer;
-    whole.mutable_hello_ok()->mutable_facts()->MergeFrom(devices);
-    send(whole);
-  });
-}
-
 void Discovery::describe(const Hello& hello, Done done) {
   const auto request = std::make_shared<Request>();
   request->files = read_device_files(root_);

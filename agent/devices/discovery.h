@@ -26,8 +26,6 @@ class Discovery {
   // Calls `done` once: at once where no probe is needed, else within kProbeLimit. Another call
   // before that takes the place of the first, whose `done` is not called.
   void describe(const Hello& hello, Done done);
-  // As above, but fills the answer to Hello, which is then handed to `send`.
-  void complete(const Hello& hello, const Event& answer, std::function<void(const Event&)> send);
 
  private:
   const std::string probe_program_;

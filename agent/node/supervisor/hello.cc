@@ -115,16 +115,20 @@ HostFacts look_at_host(const Hello& hello, CarrierKind carrier, const BlockingPo
   return facts;
 }
 
-HelloOk answer_hello(const Hello& hello, HostFacts facts_found, const Containment& containment,
+HelloOk begin_answer(const Hello& hello, const Containment& containment,
                      const JobDirectory& directory, JobPorts& ports) {
   HelloOk answer;
   HostFacts& facts = *answer.mutable_facts();
-  facts = std::move(facts_found);
   if (hello.reserve_port()) add_ports(hello, ports, facts);
-  if (hello.has_worker_ports()) add_worker_ports(hello, ports, facts);
   facts.set_containment(containment.describe());
   facts.set_job_directory(directory.path);
   return answer;
+}
+
+void add_facts(const Hello& hello, HostFacts found, JobPorts& ports, HelloOk& answer) {
+  HostFacts& facts = *answer.mutable_facts();
+  facts.MergeFrom(found);
+  if (hello.has_worker_ports()) add_worker_ports(hello, ports, facts);
 }
 
 }  // namespace ivy

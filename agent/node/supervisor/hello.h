@@ -33,9 +33,11 @@ struct JobPorts {
 // waits some seconds for a script that a network file system does not show yet.
 HostFacts look_at_host(const Hello& hello, CarrierKind carrier, const BlockingPool::Label& label);
 
-// Reserves in `ports` what was asked for; ports that it already holds are answered again. Thread:
-// the loop's.
-HelloOk answer_hello(const Hello& hello, HostFacts facts, const Containment& containment,
+// The answer as far as it takes no look at the host. Reserves in `ports` what was asked for; ports
+// that it already holds are answered again. Thread: the loop's.
+HelloOk begin_answer(const Hello& hello, const Containment& containment,
                      const JobDirectory& directory, JobPorts& ports);
+// Adds the facts, and ports for as many workers as there are cores. Thread: the loop's.
+void add_facts(const Hello& hello, HostFacts found, JobPorts& ports, HelloOk& answer);
 
 }  // namespace ivy

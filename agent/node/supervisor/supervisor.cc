@@ -19,6 +19,7 @@
 #include <cstdio>
 #include <exception>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -48,8 +49,8 @@
 #include "proto/contract/limits.h"
 #include "proto/os/blocking.h"
 #include "proto/os/clock.h"
-#include "proto/os/heartbeat.h"
 #include "proto/os/descriptor.h"
+#include "proto/os/heartbeat.h"
 #include "proto/os/process.h"
 #include "proto/os/short_slice.h"
 #include "proto/os/user_places.h"
@@ -96,7 +97,6 @@ void let_go_of_directory() {
   syscall(SYS_close_range, kFirst, ~0u, 0u);  // Before Linux 5.9 the exit does it.
 }
 
-ContainmentRequest containment_request(const SupervisorStart& start) {
 // Makes the descriptor table large enough for 140 workers. Once a process has threads, the kernel
 // makes the table larger only after an RCU grace period: each doubling would stop a start of many
 // workers for 3 to 5 ms. The table keeps its size when the descriptor is closed.
@@ -105,6 +105,7 @@ void reserve_descriptors() {
   const Descriptor last(fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, kReserved - 1));
 }
 
+ContainmentRequest containment_request(const SupervisorStart& start) {
   return {.job_id = start.job_id,
           .host = start.host,
           .supervisor = getpid(),
@@ -155,6 +156,14 @@ struct FinishWhen {
   bool unattached = false;  // It was asked to end by SIGTERM, whose sender waits for the exit.
 };
 
+// The answer to Hello, and the parts that it still lacks.
+struct Greeting {
+  Hello hello;
+  HelloOk answer;
+  bool awaits_host = true;     // A look at the host's and the user's files.
+  bool awaits_devices = true;  // Discovery.
+};
+
 // What this host serves to the workers' frameworks.
 struct FrameworkServers {
   MpiServers mpi;
@@ -202,8 +211,9 @@ class Supervisor {
   void refuse_start(const HostPlan& plan, std::uint32_t generation);
   void refuse_rank(std::uint32_t rank, std::uint32_t generation);
   void reap_children();
-  // The second half of on_hello(), once the file systems have answered.
-  void answer(const Hello& hello, HostFacts facts);
+  bool is_looking_at_host() const { return greeting_ && greeting_->awaits_host; }
+  void prepare_answer();
+  void answer_if_complete();
   // Called on the heartbeat's thread.
   void beat(std::chrono::nanoseconds loop_silent);
   void order_stop(std::uint64_t grace_ns, const std::string& reason, bool after_failure = false);
@@ -264,7 +274,7 @@ class Supervisor {
   FinishWhen finish_when_;
   int address_checks_ = 0;
   std::vector<JobProcess> left_behind_;  // Outlived the last worker, and got TERM.
-  bool is_greeting_ = false;             // The pool collects the answer to Hello.
+  std::optional<Greeting> greeting_;     // Until Hello is answered.
   bool must_reap_ = false;               // A sweep stopped at a process that is being started.
   Descriptor restored_lock_;             // Of the job's directory, if it was made again.
   std::atomic<bool> is_launcher_paused_{false};
@@ -429,9 +439,9 @@ Result<void> Supervisor::on_hello(const Hello& hello) {
     lease_.set_outlives_launcher(true);
     channel_.allow_takeover();
   }
-  if (is_greeting_) return out_of_turn("Hello twice");
-  is_greeting_ = true;
+  if (is_looking_at_host()) return out_of_turn("Hello twice");
   if (!containment_) containment_ = make_containment(containment_request(start_));
+  greeting_ = Greeting{.hello = hello, .answer = {}};
   struct Found {
     HostFacts facts;
     HostWorkers::OwnFiles own_files;
@@ -445,33 +455,46 @@ Result<void> Supervisor::on_hello(const Hello& hello) {
         found.own_files = HostWorkers::find_own_files(programs);
         return found;
       },
-      [this, hello](Result<Found> found) {
-        is_greeting_ = false;
-        if (!found.ok()) {
-          HostFacts facts;
+      [this](Result<Found> found) {
+        HostFacts facts;
+        if (found.ok()) {
+          facts = std::move(found->facts);
+          servers_.mpi.set_has_pmix(found->own_files.has_pmix);
+          workers_.take_own_files(std::move(found->own_files));
+        } else {
           facts.set_job_directory_error(found.error().message);
-          return answer(hello, std::move(facts));
         }
-        servers_.mpi.set_has_pmix(found->own_files.has_pmix);
-        workers_.take_own_files(std::move(found->own_files));
-        answer(hello, std::move(found->facts));
+        add_facts(greeting_->hello, std::move(facts), ports_, greeting_->answer);
+        greeting_->awaits_host = false;
+        answer_if_complete();
       });
+  prepare_answer();
   return {};
 }
 
-void Supervisor::answer(const Hello& hello, HostFacts facts) {
+// What needs no pool thread is done while one looks at the host.
+void Supervisor::prepare_answer() {
+  const Hello& hello = greeting_->hello;
   const Result<void> token = write_token_file(start_.directory.token_file(), channel_.token());
-  Event event;
-  *event.mutable_hello_ok() =
-      answer_hello(hello, std::move(facts), *containment_, start_.directory, ports_);
+  greeting_->answer = begin_answer(hello, *containment_, start_.directory, ports_);
   // Workers could not authenticate: not to start is better than to fail later and elsewhere.
   if (!token.ok())
-    event.mutable_hello_ok()->mutable_facts()->set_job_directory_error(token.error().message);
+    greeting_->answer.mutable_facts()->set_job_directory_error(token.error().message);
   // With accelerators this takes up to two seconds, during which all else goes on.
-  devices_.discovery.complete(hello, event, [this](const Event& answer) {
-    devices_.watch.learn(answer.hello_ok().facts());
-    send(answer);
+  devices_.discovery.describe(hello, [this](const HostFacts& devices) {
+    greeting_->answer.mutable_facts()->MergeFrom(devices);
+    devices_.watch.learn(devices);
+    greeting_->awaits_devices = false;
+    answer_if_complete();
   });
+}
+
+void Supervisor::answer_if_complete() {
+  if (greeting_->awaits_host || greeting_->awaits_devices) return;
+  Event event;
+  *event.mutable_hello_ok() = std::move(greeting_->answer);
+  greeting_.reset();
+  send(event);
   // Done after the answer is sent, while the launcher makes its plan.
   boost::asio::post(loop_, [this] {
     open_control();
@@ -504,7 +527,7 @@ Result<void> Supervisor::on_open_store(const OpenStore& request) {
 }
 
 Result<void> Supervisor::on_start(const HostPlan& plan) {
-  if (!containment_ || is_greeting_) return out_of_turn("Start before Hello");
+  if (!containment_ || is_looking_at_host()) return out_of_turn("Start before Hello");
   // Answered, not cut off: a frame that was received is never sent again.
   if (plan.arguments().empty() || plan.workers_size() > kMaxWorkers) {
     refuse_start(plan, plan.generation());
@@ -561,7 +584,7 @@ Result<void> Supervisor::on_start_again(const StartAgain& request) {
 // Makes again what a cleaner of /tmp has removed: without it no worker starts, no connection comes
 // back, and ivyctl finds no job.
 void Supervisor::restore_directory() {
-  if (!containment_ || is_greeting_) return;
+  if (!containment_ || is_looking_at_host()) return;
   const JobDirectory& directory = start_.directory;
   if (restore_job_directory(directory, restored_lock_)) write_own_grace();
   (void)write_token_file(directory.token_file(), channel_.token());
@@ -836,6 +859,10 @@ int run_supervisor(const SupervisorStart& start) {
     for (const int signal : {SIGUSR1, SIGUSR2, SIGALRM, SIGQUIT}) std::signal(signal, SIG_IGN);
   // A worker costs up to seven descriptors here; the soft limit is often 1024.
   raise_descriptor_limit();
+  reserve_descriptors();
+  // Pool threads create the workers. In an arena of its own such a thread would get its memory page
+  // by page, with an mprotect() for each that interrupts the workers on their way to their exec.
+  mallopt(M_ARENA_MAX, 1);
   try {
     // Never destroyed: the process exits next, and the kernel takes everything back at once.
     auto* const supervisor = new Supervisor(start);
@@ -853,7 +880,3 @@ int run_supervisor(const SupervisorStart& start) {
 }
 
 }  // namespace ivy
-  reserve_descriptors();
-  // Pool threads create the workers. In an arena of its own such a thread would get its memory page
-  // by page, with an mprotect() for each that interrupts the workers on their way to their exec.
-  mallopt(M_ARENA_MAX, 1);
