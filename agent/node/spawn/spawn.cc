@@ -32,6 +32,7 @@ struct SpawnMemory {
   std::string cores;  // In the usual text form.
   std::vector<std::string> arguments;
   std::vector<std::string> block;
+  std::shared_ptr<const SharedEnvironment> shared;
   std::vector<char*> argument_pointers;
   std::vector<char*> block_pointers;
   std::vector<unsigned long> processors;
@@ -63,6 +64,20 @@ std::vector<std::string> environment_block(const Environment& environment) {
     block.push_back(variable.name + "=" + variable.value);
   }
   return block;
+}
+
+// The process's own variables, then the shared ones that they do not replace.
+std::vector<char*> environment_words(const SpawnRequest& request,
+                                     const std::vector<std::string>& block) {
+  std::vector<char*> pointers = exec_words(block);
+  if (request.shared == nullptr) return pointers;
+  pointers.pop_back();
+  const Environment& shared = request.shared->variables;
+  for (std::size_t i = 0; i < shared.size(); ++i)
+    if (find_variable(request.environment, shared[i].name) == nullptr)
+      pointers.push_back(const_cast<char*>(request.shared->words[i].c_str()));
+  pointers.push_back(nullptr);
+  return pointers;
 }
 
 PendingSpawn failed(std::string step, int error) {
@@ -151,14 +166,18 @@ bool read_report(PendingSpawn& pending, ChildReport& report) {
 
 }  // namespace
 
+SharedEnvironment::SharedEnvironment(Environment of_all)
+    : variables(std::move(of_all)), words(environment_block(variables)) {}
+
 SpawnMemory::SpawnMemory(const SpawnRequest& request)
     : executable(request.executable),
       working_directory(request.working_directory),
       cores(core_list_text(request.cores)),
       arguments(request.arguments),
       block(environment_block(request.environment)),
+      shared(request.shared),
       argument_pointers(exec_words(arguments)),
-      block_pointers(exec_words(block)),
+      block_pointers(environment_words(request, block)),
       processors(bits_of(request.cores)),
       memory_nodes(bits_of(request.memory_node ? CoreList{*request.memory_node} : CoreList{})),
       plan{.executable = executable.c_str(),

@@ -127,20 +127,22 @@ WorkerGroup HostWorkers::group_of(const ProcessorShare& share) const {
   group.arguments.assign(plan_.arguments().begin(), plan_.arguments().end());
   group.working_directory = plan_.working_directory();
   group.log_directory = plan_.log_directory();
-  group.environment = inherited_environment(environ, {plan_.unset().begin(), plan_.unset().end()});
+  Environment environment =
+      inherited_environment(environ, {plan_.unset().begin(), plan_.unset().end()});
   for (const Variable& variable : plan_.environment())
-    set_variable(group.environment, variable.name(), variable.value());
-  append_package(group.environment, own_files_.package);
-  add_evidence_variables(group.environment, start_.directory, plan_.generation());
-  add_nccl_profiler(group.environment, own_files_.nccl_profiler);
+    set_variable(environment, variable.name(), variable.value());
+  append_package(environment, own_files_.package);
+  add_evidence_variables(environment, start_.directory, plan_.generation());
+  add_nccl_profiler(environment, own_files_.nccl_profiler);
   if (plan_.mpi().pmi() || plan_.mpi().pmix())
     group.mpi_exec = mpi_exec_words(plan_.mpi(), start_.program_directory, start_.directory.path);
   group.node_program = start_.program_directory + "/ivy-node";
   group.own_sessions = share.own_sessions;
   group.limits = limits_of(plan_);
   group.python_hook =
-      plan_.python_hook() && add_python_hook(group.environment, own_files_.hook, start_.directory);
+      plan_.python_hook() && add_python_hook(environment, own_files_.hook, start_.directory);
   if (group.python_hook) write_rank_hosts(plan_, start_.directory);
+  group.environment = std::make_shared<SharedEnvironment>(std::move(environment));
   return group;
 }
 

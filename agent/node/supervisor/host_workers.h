@@ -102,7 +102,7 @@ class HostWorkers {
   const HostPlan& plan() const { return plan_; }  // The one that was started last.
   // What the stack collector needs to know.
   StackCollector::Group group() const {
-    return {start_.directory, generation(), group_.environment};
+    return {start_.directory, generation(), group_.environment->variables};
   }
   OutputPump& output() { return *output_; }
   InputPipe& input() { return input_; }

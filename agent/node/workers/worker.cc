@@ -71,6 +71,7 @@ void put_tool_in_front(const std::string& tool, const std::vector<std::string>& 
 SpawnFailure find_program(const std::string& program, const SpawnRequest& request,
                           std::string& place) {
   const std::string* path = find_variable(request.environment, "PATH");
+  if (path == nullptr) path = find_variable(request.shared->variables, "PATH");
   int error = ENOENT;
   const Result<std::string> found = find_executable(
       program, path != nullptr ? *path : kDefaultSearchPath, request.working_directory, &error);
@@ -144,8 +145,8 @@ Worker::Worker(WorkerContext& context, std::uint32_t rank, std::uint32_t rejoins
 
 Worker::~Worker() = default;
 
-Environment Worker::environment_of_worker(const WorkerGroup& group, const WorkerSpec& spec) const {
-  Environment environment = group.environment;
+Environment Worker::own_environment(const WorkerGroup& group, const WorkerSpec& spec) const {
+  Environment environment;
   for (EnvVariable& variable : from_plan(spec.environment()))
     set_variable(environment, std::move(variable.name), std::move(variable.value));
   // Without a cgroup the containment finds the job's processes by these two variables.
@@ -182,7 +183,8 @@ std::unique_ptr<WorkerLaunch> Worker::prepare(const WorkerGroup& group, const Wo
   }
   SpawnRequest& request = launch->request_;
   request.arguments = group.arguments;
-  request.environment = environment_of_worker(group, spec);
+  request.environment = own_environment(group, spec);
+  request.shared = group.environment;
   request.working_directory = group.working_directory;
   request.own_session = group.own_sessions;
   request.limits = group.limits;

@@ -56,7 +56,8 @@ struct WorkerGroup {
   std::uint32_t generation = 0;
   std::vector<std::string> arguments;
   std::string working_directory;
-  Environment environment;    // The supervisor's own, less `unset`, with the plan's over it.
+  // The supervisor's own variables, less `unset`, with the plan's over them.
+  std::shared_ptr<const SharedEnvironment> environment = std::make_shared<SharedEnvironment>();
   std::string log_directory;  // Empty where no files are written.
   bool python_hook = false;   // sitecustomize stands on its PYTHONPATH.
   bool own_sessions = false;  // Each worker has its own session.
@@ -163,7 +164,7 @@ class Worker {
   bool ended_out_of_memory() const { return ended_out_of_memory_; }
 
  private:
-  Environment environment_of_worker(const WorkerGroup& group, const WorkerSpec& spec) const;
+  Environment own_environment(const WorkerGroup& group, const WorkerSpec& spec) const;
   void fail(const std::string& step, const std::string& path, int error);
   void add_streams(const WorkerGroup& group, WorkerLaunch::Pipes& pipes);
   void add_stream(const WorkerGroup& group, int fd, std::uint8_t stream);
