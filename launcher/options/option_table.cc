@@ -323,9 +323,10 @@ std::span<const OptionEntry> option_table() { return kTable; }
 
 std::optional<OptionSpelling> find_option(std::string_view typed) {
   const std::string wanted = normalised(typed);
+  const std::string_view bare =
+      wanted.starts_with("--") ? std::string_view(wanted).substr(2) : std::string_view();
   for (const OptionEntry& entry : kTable) {
-    if (entry.name.front() != '-' && wanted == "--" + std::string(entry.name))
-      return OptionSpelling{&entry, {}};
+    if (entry.name.front() != '-' && entry.name == bare) return OptionSpelling{&entry, {}};
     std::string_view rest = entry.aliases;
     while (!rest.empty()) {
       std::string_view alias = take_part(rest, ' ');
