@@ -1,8 +1,8 @@
-// --detach: the launcher is forked off before it has any thread, loop or socket. The parent stays
-// in the foreground and is nothing but the launcher's face: it dies as the launcher dies, until the
-// launcher says that all workers run and leaves for a session of its own; then it exits with 0.
+// --detach: forks the launcher before it has any thread, loop or socket. The parent stays in the
+// foreground until all workers run, and then exits with 0; if the launcher exits before that, so
+// does the parent, in the same way.
 //
-//   parent   waits on a pipe; hands signals sent to it alone on to the launcher
+//   parent   waits on a pipe; passes signals on that only it receives
 //   launcher runs the job; leave(): own session, no terminal, ivyrun.log as its standard error
 #pragma once
 
@@ -16,7 +16,7 @@ namespace ivy {
 
 struct DetachNotice {
   std::string job_id;
-  std::string log_dir;    // It is an absolute path.
+  std::string log_dir;    // An absolute path.
   std::string name = {};  // --name.
 };
 
@@ -27,7 +27,8 @@ class Detachment {
   Detachment(const Detachment&) = delete;
   Detachment& operator=(const Detachment&) = delete;
 
-  // All workers run: go into the background. log_fd: becomes standard output and error.
+  // All workers run: moves the launcher into the background. log_fd: becomes standard output and
+  // error.
   void leave(int log_fd);
   bool has_left() const { return !pipe_; }
 

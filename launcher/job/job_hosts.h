@@ -31,22 +31,22 @@ struct HostWait {
 
 struct HostRecord {
   const Host* host = nullptr;  // Points into Options::hosts, which outlives the job.
-  std::string shown_name;      // Another one than those of all other hosts.
+  std::string shown_name;      // Unique in the job.
   bool on_this_host = false;
   std::unique_ptr<HostSession> session;
-  RemoteText doing;
+  RemoteText doing;  // The present step on the way to it.
   HostWait wait;
   std::int64_t absence_reported_ns = 0;  // Its length in the last report; 0: not reported.
   std::optional<LinkUp> up;
   std::optional<HostFacts> facts;
-  std::optional<LinkDown> failure;  // Why it never came up.
-  RelatedTime clock;                // --doctor: how far its clock is ahead of ours.
+  std::optional<LinkDown> failure;  // The reason why it never came up.
+  RelatedTime clock;                // --doctor: its clock minus ours.
   bool checked = false;
   bool opens_store = false;  // Host 0, between OpenStore and its answer.
   std::string interface;
   bool reported = false;  // Its report of this generation has arrived.
   bool lost = false;
-  std::optional<GoneMember> gone;  // --nnodes MIN:MAX: why it takes no part any more.
+  std::optional<GoneMember> gone;  // --nnodes MIN:MAX: the reason why it takes no part.
   int plan_index = -1;             // In JobPlan::hosts; -1: no workers there.
 
   const std::string& name() const { return shown_name; }
@@ -56,7 +56,8 @@ struct HostRecord {
 
 class JobHosts {
  public:
-  // may_shrink: a job of --nnodes MIN:MAX, which goes on with fewer hosts. options outlives it.
+  // may_shrink: a job of --nnodes MIN:MAX, which may continue with fewer hosts. options outlives
+  // it.
   JobHosts(const Options& options, bool may_shrink);
 
   auto begin() { return records_.begin(); }
@@ -74,16 +75,15 @@ class JobHosts {
   void send_to_planned(const Command& command);
   // Output bytes that may be under way from one host.
   std::uint64_t window_bytes() const;
-  // Lets each host send a window more: what fills the last one is not going to be read.
+  // Grants each host another window: the output in the last one will not be read.
   void grant_window();
   void close_sessions();
-  // Tells the hosts that we live while the loop hangs. All sessions are there before it first
-  // turns.
+  // Sends heartbeats to the hosts while the loop hangs. All sessions exist before it first turns.
   Heartbeat& heartbeat() { return heartbeat_; }
 
   void take_plan(const JobPlan& plan);
   bool all_reported() const;
-  // The hosts' answers for the plan; a host that is gone only has its name.
+  // The hosts' answers, for the plan; a host that is gone has only a name.
   std::vector<HostAnswer> answers() const;
 
   bool may_shrink() const { return may_shrink_; }
@@ -94,7 +94,7 @@ class JobHosts {
   std::string members_text() const;
   // True if the job can do without this host: the others that are here or may still come suffice.
   bool can_do_without(std::size_t index) const;
-  // The job goes on without this host.
+  // The job continues without this host.
   void let_go(std::size_t index, const std::string& step, const RemoteText& reason);
 
  private:

@@ -3,8 +3,8 @@
 //   awaited -> here -> gone    lost while the job ran, or its supervisor is
 //      '-> gone                did not come up, or not in time
 //
-// A host that is gone never comes back: another attempt would have to wait for it, and a host that
-// comes back cannot be told from one that is about to be lost again.
+// A host that is gone is never used again: another attempt would have to wait for it, and a host
+// that returns may be about to be lost again.
 #pragma once
 
 #include <cstddef>
@@ -18,16 +18,16 @@ namespace ivy {
 
 enum class Member { kAwaited, kHere, kGone };
 
-// Whether a job may begin, or begin again, with the hosts that are here.
+// Decides whether a job may start, or start again, with the hosts that are here.
 enum class MemberDecision {
   kWait,    // Some are awaited, and have time left.
-  kGoOn,    // With those that are here; hosts that are still awaited are gone.
-  kTooFew,  // Even with all that are awaited: less than `least`.
+  kGoOn,    // Starts with the hosts that are here; awaited ones are gone.
+  kTooFew,  // Fewer than `least`, even with all that are awaited.
 };
 MemberDecision decide_members(const std::vector<Member>& members, std::size_t least,
                               bool time_is_up);
 
-// How many hosts may still be lost; 0 also where there are too few already.
+// Returns the number of hosts that may still be lost; 0 also if there are too few already.
 std::size_t spare_members(const std::vector<Member>& members, std::size_t least);
 
 // The addresses from which the other hosts' workers connect to `store_host`, given each host's own
@@ -38,7 +38,7 @@ std::size_t spare_members(const std::vector<Member>& members, std::size_t least)
 std::vector<std::string> peer_addresses(const std::vector<std::vector<std::string>>& hosts,
                                         std::size_t store_host);
 
-// Why one host takes no part.
+// A host that takes no part, and the reason.
 struct GoneMember {
   std::string name;
   std::string step;  // Such as "connecting"; may be empty.
@@ -46,7 +46,7 @@ struct GoneMember {
 };
 
 // "2 of 4 hosts (--nnodes 2:4), without node03 (connecting: no answer in 5 s), node04 (...)". Equal
-// reasons are said once for all of their hosts.
+// reasons are printed once for all of their hosts.
 std::string members_line(std::size_t here, std::size_t all, const std::string& range,
                          const std::vector<GoneMember>& gone);
 
