@@ -141,7 +141,6 @@ WorkerGroup HostWorkers::group_of(const ProcessorShare& share) const {
   group.limits = limits_of(plan_);
   group.python_hook =
       plan_.python_hook() && add_python_hook(environment, own_files_.hook, start_.directory);
-  if (group.python_hook) write_rank_hosts(plan_, start_.directory);
   group.environment = std::make_shared<SharedEnvironment>(std::move(environment));
   return group;
 }
@@ -179,6 +178,8 @@ void HostWorkers::begin_all() {
     start->launches.push_back(workers_.back()->prepare(group_, spec));
   }
   carry_out(std::move(start));
+  // Read for messages only, long after the start.
+  if (group_.python_hook) write_rank_hosts(plan_, start_.directory);
 }
 
 // No deadline: a slow file system is reported, and a stop calls the start off. Ending it here would
