@@ -16,12 +16,15 @@ QUICKLY = {"IVY_TEST_RESTART_PAUSE": "200ms"}
 # Every stall here lasts longer.
 LEASE_S = 2 + seconds(1)
 OPTIONS = ("-H", "node1,node2", "-n", "2", "--lease", f"{LEASE_S:g}s")
-TRAP = 'trap "echo rank $RANK got TERM; exit 143" TERM; '
+# bash looks at its working directory when it first searches PATH for a command: before "up", not on a file system that
+# the test has stalled.
+READY = "hash sleep; "
+TRAP = READY + 'trap "echo rank $RANK got TERM; exit 143" TERM; '
 # Rank 1 fails once, when the test says so.
 REPLACED = TRAP + ('echo up $RANK; if [ $RANK = 1 ] && [ -z "$IVY_REJOIN" ]; then '
                    'while ! test -e {0}/fail; do sleep 0.05; done; exit 1; fi; '
                    'while ! test -e {0}/end; do sleep 0.1; done; echo done $RANK')
-RESTARTED = ('echo up $IVY_GENERATION $RANK; [ $IVY_GENERATION = 1 ] && exit 0; '
+RESTARTED = (READY + 'echo up $IVY_GENERATION $RANK; [ $IVY_GENERATION = 1 ] && exit 0; '
              'while ! test -e {0}/fail; do sleep 0.05; done; [ $RANK = 1 ] && exit 1; sleep 600')
 RUNNING = TRAP + "echo up $RANK; while ! test -e {0}/end; do echo line; sleep 0.1; done; echo done $RANK"
 
