@@ -1,34 +1,36 @@
-/* libivycomm: rank, world size and collectives inside a worker. The C interface; everything else
- * (ivycomm.hpp, the Python package) stands on it.
+/* The C interface of libivycomm: rank, world size, collectives, messages and the job's store for
+ * a worker process. All other interfaces (ivycomm.hpp, the Python package) are built on it.
  *
- * Life: ivy_init gives the world communicator; ivy_finalize ends it and every group made from it. A
- * process may init again afterwards. Under `ivyrun`, torchrun, mpirun, mpiexec or srun nothing
- * needs to be said; without a launcher the world has one rank, or as many as ivy_options says.
+ * Lifetime: ivy_init creates the world communicator; ivy_finalize ends it and every group made
+ * from it. A process may call ivy_init again afterwards. Under `ivyrun`, torchrun, mpirun,
+ * mpiexec or srun no options are needed. Without a launcher the world has one rank, unless
+ * ivy_options specifies more.
  *
- * Results: every function returns an ivy_code (IVY_OK = 0). ivy_last_error() then tells the text
- * and ivy_last_failure() who is to blame, of the last failed call of this thread.
+ * Results: every function returns an ivy_code (IVY_OK = 0) unless documented
+ * otherwise. ivy_last_error() and ivy_last_failure() describe the last failed call of the
+ * calling thread.
  *
- * Threads: any thread may call; calls on one communicator are carried out one at a time, in the
- * order in which they were made, and that order must be the same on all its ranks. Different
- * communicators are independent. Point-to-point calls are ordered only among themselves (pair and
- * tag).
+ * Threads: functions may be called from any thread. Calls on one communicator run one at a time,
+ * in the order in which they were made, and that order must be the same on all its ranks.
+ * Different communicators are independent. Point-to-point calls are ordered only among
+ * themselves, by pair and tag.
  *
- * Buffers: dense memory, any alignment, all of a call on the host or all on one device; without
- * elements NULL will do. Device memory is found by its address and travels by NCCL; see
- * ivy_call.stream and docs/nccl.md. Where `send` and `recv` may not be the
- * same they must not overlap. In place: `send` = IVY_IN_PLACE means that the input stands where it
- * belongs in `recv`; of scatter, at the root, `recv` = IVY_IN_PLACE that its own part stays where
- * it is. A buffer of an asynchronous call belongs to the library until ivy_work_wait returned.
+ * Buffers: dense memory of any alignment. All buffers of a call must be on the host, or all on
+ * one device; a buffer without elements may be NULL. The library recognises device memory by its
+ * address and transfers it with NCCL; see ivy_call.stream and docs/nccl.md. `send` and `recv`
+ * must not overlap unless they may be the same. `send` = IVY_IN_PLACE means that the input is
+ * already at its position in `recv`; for scatter at the root, `recv` = IVY_IN_PLACE leaves the
+ * root's part where it is in `send`. The buffers of an asynchronous call belong to the library
+ * until ivy_work_wait returns.
  *
- * After an error the communicator is broken: every later call on it returns the same error on every
- * rank, the contents of output buffers are undefined, and no other process writes into this one's
- * memory. What is left is ivy_finalize, or ivy_comm_shrink and ivy_comm_grow. InvalidArgument (seen
- * before anything was sent) breaks nothing.
+ * Errors: a failed operation breaks the communicator. Every later call on it returns the same
+ * error on every rank, the contents of output buffers are undefined, and no other process writes
+ * to this process's memory. Only ivy_finalize, ivy_comm_shrink and ivy_comm_grow can be called
+ * then. IVY_INVALID_ARGUMENT is found before anything is sent and breaks nothing.
  *
- * Fork: while there is a world, a child has no communicators: every call there returns
- * IVY_FAILED_PRECONDITION and changes nothing. Only what asks without doing anything
- * (ivy_comm_rank, ivy_last_error, ...) still answers, and ivy_bytes_free frees.
- */
+ * Fork: while a world exists, a forked child has no communicators: its calls return
+ * IVY_FAILED_PRECONDITION and change nothing. Only read-only functions (ivy_comm_rank,
+ * ivy_last_error, ...) and ivy_bytes_free work there. */
 #pragma once
 
 #include <stddef.h>
@@ -45,8 +47,8 @@ extern "C" {
 
 /* ---- Errors and versions --------------------------------------------------------------------- */
 
-/* The text of this thread's last failure: what, where, why, what to do. Valid until this thread's
- * next call. */
+/* Returns the text of this thread's last failure: what failed, where, why and what to do. Valid
+ * until this thread's next call. */
 IVY_API const char* ivy_last_error(void);
 
 IVY_API int ivy_last_failure(ivy_failure* failure);
@@ -57,114 +59,126 @@ IVY_API int ivy_abi_version(void);
 
 /* ---- Life ------------------------------------------------------------------------------------ */
 
-/* `options` may be NULL. Waits until every rank has come, at most the timeout; names who is
- * missing. */
+/* Joins the job and returns the world communicator. `options` may be NULL. Waits until every
+ * rank has joined, at most for the timeout; the error then names the missing ranks. */
 IVY_API int ivy_init(const ivy_options* options, ivy_comm** world);
-/* `world` and all groups made from it are gone afterwards, whatever is returned: calls on them
- * return IVY_FAILED_PRECONDITION, as on a group that was freed. Where the last
- * operation on the world was one that a rank can leave before the others come (broadcast, reduce,
- * gather, scatter, scan, exscan, all_to_all_v) it waits for them, within the world's timeout, and
- * returns the error where theirs was another operation or where a rank has died. Messages whose
- * sends are done reach their receivers also afterwards. Sends that are work and not done are seen
- * through first, while their receivers take of them: one of which nothing was taken for 10 s, or
- * whose timeout is over, is an error here. Otherwise it waits for nobody. */
+/* Ends `world` and all groups made from it, whatever the result: later calls on them return
+ * IVY_FAILED_PRECONDITION, as on a freed group.
+ * Some operations let a rank return before the others have started (broadcast, reduce, gather,
+ * scatter, scan, exscan, all_to_all_v). If the world's last operation was one of them, this call
+ * waits for the other ranks, within the world's timeout, and returns an error if they called a
+ * different operation or a rank has died. It also waits for asynchronous sends as long as their
+ * receivers make progress: a send of which nothing was received for 10 s, or whose timeout
+ * expired, is an error. Completed sends reach their receivers even after this call. Otherwise it
+ * waits for no other rank. */
 IVY_API int ivy_finalize(ivy_comm* world);
 
-/* Cheap questions; they cannot fail on a valid communicator. On one that is gone: -1, or "". */
+/* Properties of a communicator. These functions are cheap and cannot fail on a valid
+ * communicator; on one that has ended they return -1 or "". */
 IVY_API int ivy_comm_rank(const ivy_comm* comm);
 IVY_API int ivy_comm_size(const ivy_comm* comm);
 IVY_API int ivy_comm_local_rank(
-    const ivy_comm* comm); /* Among this communicator's ranks of this host. */
+    const ivy_comm* comm); /* Among this communicator's ranks on this host. */
 IVY_API int ivy_comm_local_size(const ivy_comm* comm);
 IVY_API int ivy_comm_node_rank(
-    const ivy_comm* comm); /* Index of this host among those of the communicator. */
+    const ivy_comm* comm); /* Index of this host among the communicator's hosts. */
 IVY_API int ivy_comm_node_count(const ivy_comm* comm);
 IVY_API int ivy_comm_world_rank(const ivy_comm* comm, int rank); /* -1: no such rank. */
-/* The source that assigned this rank: "ivyrun (IVY_RANK=1, IVY_WORLD_SIZE=4)", "a world of one".
- * Valid until ivy_finalize. */
+/* Returns the source that assigned this rank: "ivyrun (IVY_RANK=1, IVY_WORLD_SIZE=4)", "a world
+ * of one". Valid until ivy_finalize. */
 IVY_API const char* ivy_comm_source(const ivy_comm* comm);
 IVY_API const char* ivy_comm_name(const ivy_comm* comm); /* "world", "world/3" */
 
-/* Groups. Every rank of `comm` calls both, in the same order among its other operations.
- * ivy_comm_group: `ranks` of `comm`, in the order of their new ranks; *group is NULL on the others.
- * ivy_comm_split: one group per colour, ordered by key, then by rank; colour < 0: none.
- * ivy_comm_free: this rank's seat in a group. Waits for no other rank, but for what it has enqueued
- * on a device, and sees sends through as ivy_finalize does. A collective that is work and not done
- * is not waited for: it breaks the group on every rank (IVY_CANCELLED); wait for the work before.
- * The seat is freed also where freeing fails;
- * IVY_ABORTED: the last operation was another one than a rank's that came before. */
+/* Groups. Every rank of `comm` calls ivy_comm_group and ivy_comm_split, in the same order among
+ * its other operations.
+ * ivy_comm_group: `ranks` are ranks of `comm`, in the order of their new ranks; *group is NULL
+ * on all other ranks.
+ * ivy_comm_split: makes one group per color, ordered by key, then by rank; a rank with color < 0
+ * joins none.
+ * ivy_comm_free: frees this rank's handle of a group, even if it returns an error. It waits for
+ * no other rank, but for operations enqueued on a device, and for asynchronous sends as
+ * ivy_finalize does. It does not wait for an unfinished asynchronous collective: that breaks the
+ * group on every rank (IVY_CANCELLED), so wait for the work first. IVY_ABORTED: another rank,
+ * which was here earlier, had called a different last operation. */
 IVY_API int ivy_comm_group(ivy_comm* comm, const int32_t* ranks, int32_t rank_count,
                            ivy_comm** group);
 IVY_API int ivy_comm_split(ivy_comm* comm, int32_t color, int32_t key, ivy_comm** group);
-/* A group that only its members make, through the job's store, also where `comm` is broken: ranks
- * of `comm`, this process's among them. IVY_FAILED_PRECONDITION: the members name different ranks;
- * IVY_DEADLINE_EXCEEDED: one does not come, and is named; IVY_UNAVAILABLE: one has died. */
+/* Makes a group; only its members call this. It uses the job's store and
+ * also works if `comm` is broken. The members are ranks of `comm` and include this process.
+ * IVY_FAILED_PRECONDITION: the members named different ranks; IVY_DEADLINE_EXCEEDED: the text
+ * names a member that did not join; IVY_UNAVAILABLE: a member has died. */
 IVY_API int ivy_comm_group_of_members(ivy_comm* comm, const ivy_members* members, ivy_comm** group);
 IVY_API int ivy_comm_free(ivy_comm* group);
 
-/* Repairs a world in this process, after a rank has died: the world of this handle becomes another
- * one, and every group made from it is gone. Every survivor calls the same of the two, whatever it
- * was in: the first that calls breaks what the others are in (IVY_CANCELLED).
- *   ivy_comm_shrink: the survivors, in their order; ranks are dense. Nobody has died: all of them.
- *   ivy_comm_grow: all ranks of the job, as at first. The lost ones are processes that the launcher
- *     has started again (IVY_REJOIN is set there): these call ivy_init, which waits for it.
- * `call` may be NULL; its timeout is the whole repair's, by default the world's. The result is the
- * same on every survivor. IVY_DEADLINE_EXCEEDED: names who has not come; IVY_ABORTED: the ranks
- * called different ones of the two; IVY_CANCELLED: ivy_comm_abort on the world during the repair;
- * IVY_FAILED_PRECONDITION: also, on one that the others took for dead, that they have gone on
- * without it. After an error there is no world until one of the two is called again; or
- * ivy_finalize. A rank that dies meanwhile is left out (shrink) or waited for (grow).
- * No other thread may be in a call on the world or its groups. Registered memory stays. */
+/* Repairs a world in this process after a rank has died. The handle then refers to the new
+ * world, and every group made from the old one has ended. Every survivor calls the same function
+ * of the two, whatever operation it was in; the first call interrupts the operations of the
+ * others (IVY_CANCELLED).
+ *   ivy_comm_shrink: the new world has the survivors, in their order, with dense ranks. If no
+ *   rank has died it has all of them.
+ *   ivy_comm_grow: the new world has all ranks of the job, as at first. The launcher starts the
+ *   lost ranks again (IVY_REJOIN is set there); they call ivy_init, which waits for the repair.
+ * `call` may be NULL. Its timeout covers the whole repair; the default is the world's. All
+ * survivors get the same result. IVY_DEADLINE_EXCEEDED: the text names the missing ranks.
+ * IVY_ABORTED: the ranks called different functions of the two. IVY_CANCELLED: ivy_comm_abort
+ * was called on the world during the repair. IVY_FAILED_PRECONDITION: also on a rank that the
+ * others believed dead and have continued without. After an error no world exists until one of
+ * the two functions is called again; ivy_finalize works, too. A rank that dies during the repair
+ * is left out (shrink) or waited for (grow). No other thread may be in a call on the world or
+ * its groups. Registered memory is kept. */
 IVY_API int ivy_comm_shrink(ivy_comm* world, const ivy_call* call);
 IVY_API int ivy_comm_grow(ivy_comm* world, const ivy_call* call);
-/* How many times this process's rank was started again before it: 0 in the first one. */
+/* Returns how many times the launcher restarted this rank before this process: 0 in the first
+ * one. */
 IVY_API int ivy_restart_count(void);
 
-/* Breaks the communicator on every rank; wakes every waiting call within 10 ms. Without ivyrun
- * ranks of other hosts learn it from rank 0's store: within 50 ms while that answers, else from
- * connections that hang up. Any thread. */
+/* Breaks the communicator on every rank and wakes all waiting calls within 10 ms. Without
+ * ivyrun, ranks on other hosts learn of it from rank 0's store within 50 ms if the store
+ * answers, otherwise when their connections close. Callable from any thread. */
 IVY_API int ivy_comm_abort(ivy_comm* comm, const char* reason);
 
-/* Makes NCCL's part of a communicator ahead of its first collective on device memory, which would
- * make it. Every rank calls it. `device`: as the process numbers them; -1: the current one. What
- * keeps NCCL from working on any rank is told on every rank, with what to do. */
+/* Sets up NCCL for a communicator before its first collective on device memory, which would
+ * otherwise do it. Every rank calls this. `device`: the device's number in this process; -1: the
+ * current device. If NCCL cannot be used on some rank, every rank gets an error that names that
+ * rank and the fix. */
 IVY_API int ivy_prepare_device(ivy_comm* comm, int device, const ivy_call* call);
-/* Where Python looks for packages, by ':': pip may have put NCCL there. Before a device is used. */
+/* Sets the directories in which Python looks for packages, separated by ':'; pip may have
+ * installed NCCL there. Call it before a device is used. */
 IVY_API int ivy_set_package_folders(const char* folders);
 
 /* ---- Operations ------------------------------------------------------------------------------ */
 
-/* Counts are elements. `send` holds what this rank gives, `recv` what it gets. */
+/* Counts are numbers of elements. `send` is this rank's input, `recv` its output. */
 
 /* recv[i] = op over all ranks of send[i]. */
 IVY_API int ivy_all_reduce(ivy_comm* comm, const void* send, void* recv, size_t count, int dtype,
                            int op, const ivy_call* call);
-/* Several all_reduces as one operation. All of one type and operation; the parts are as long on
- * every rank. */
+/* Several all_reduces as one operation. All parts have the same type and operation; each part
+ * has the same length on every rank. */
 IVY_API int ivy_all_reduce_coalesced(ivy_comm* comm, size_t parts, const void* const* send,
                                      void* const* recv, const size_t* counts, int dtype, int op,
                                      const ivy_call* call);
-/* As all_reduce, but only `root` gets the result; recv may be NULL elsewhere. */
+/* As all_reduce, but only `root` receives the result; `recv` may be NULL on other ranks. */
 IVY_API int ivy_reduce(ivy_comm* comm, const void* send, void* recv, size_t count, int dtype,
                        int op, int root, const ivy_call* call);
 IVY_API int ivy_broadcast(ivy_comm* comm, void* buffer, size_t count, int dtype, int root,
                           const ivy_call* call);
-/* recv = [send of rank 0, send of rank 1, ...]; `count` is one rank's. */
+/* recv = [send of rank 0, send of rank 1, ...]; `count` is the length of one rank's part. */
 IVY_API int ivy_all_gather(ivy_comm* comm, const void* send, void* recv, size_t count, int dtype,
                            const ivy_call* call);
-/* Rank r's counts[r] elements go to recv + displacements[r] (NULL: one after the other). The arrays
- * are the same on all ranks. */
+/* Stores rank r's counts[r] elements at recv + displacements[r]; with NULL displacements, the
+ * parts are stored back to back. The arrays must be the same on all ranks. */
 IVY_API int ivy_all_gather_v(ivy_comm* comm, const void* send, void* recv, const size_t* counts,
                              const size_t* displacements, int dtype, const ivy_call* call);
-/* send = size blocks of `count`; recv = op over all ranks of this rank's block. In place: recv
- * holds all blocks, and the result is put at its beginning. */
+/* `send` has one block of `count` elements per rank; recv = op over all ranks of this rank's
+ * block. In place, `recv` holds all blocks, and the result is stored at its start. */
 IVY_API int ivy_reduce_scatter(ivy_comm* comm, const void* send, void* recv, size_t count,
                                int dtype, int op, const ivy_call* call);
 IVY_API int ivy_reduce_scatter_v(ivy_comm* comm, const void* send, void* recv, const size_t* counts,
                                  int dtype, int op, const ivy_call* call);
 IVY_API int ivy_gather(ivy_comm* comm, const void* send, void* recv, size_t count, int dtype,
                        int root, const ivy_call* call);
-/* `counts` and `displacements` matter at the root; send_count is this rank's. */
+/* `counts` and `displacements` are used at the root only; `send_count` is this rank's. */
 IVY_API int ivy_gather_v(ivy_comm* comm, const void* send, size_t send_count, void* recv,
                          const size_t* counts, const size_t* displacements, int dtype, int root,
                          const ivy_call* call);
@@ -173,19 +187,19 @@ IVY_API int ivy_scatter(ivy_comm* comm, const void* send, void* recv, size_t cou
 IVY_API int ivy_scatter_v(ivy_comm* comm, const void* send, const size_t* counts,
                           const size_t* displacements, void* recv, size_t recv_count, int dtype,
                           int root, const ivy_call* call);
-/* Block r of send goes to rank r; block r of recv comes from rank r. */
+/* Sends block r of `send` to rank r and receives block r of `recv` from rank r. */
 IVY_API int ivy_all_to_all(ivy_comm* comm, const void* send, void* recv, size_t count, int dtype,
                            const ivy_call* call);
 IVY_API int ivy_all_to_all_v(ivy_comm* comm, const void* send, const size_t* send_counts,
                              const size_t* send_displacements, void* recv,
                              const size_t* recv_counts, const size_t* recv_displacements, int dtype,
                              const ivy_call* call);
-/* recv[i] = op over the ranks up to and with this one. */
+/* recv[i] = op over all ranks up to and including this one. */
 IVY_API int ivy_scan(ivy_comm* comm, const void* send, void* recv, size_t count, int dtype, int op,
                      const ivy_call* call);
-/* recv[i] = op over the ranks before this one. At rank 0, before which there is none, every recv[i]
- * is what changes nothing: 0 of a sum, an average, OR and XOR, 1 of a product, all bits of AND, the
- * greatest value (infinity) of MIN, the least of MAX. */
+/* recv[i] = op over all ranks before this one. Rank 0 gets the operation's identity: 0 for a
+ * sum, an average, OR and XOR, 1 for a product, all bits set for AND, the greatest value
+ * (infinity) for MIN, the least for MAX. */
 IVY_API int ivy_exscan(ivy_comm* comm, const void* send, void* recv, size_t count, int dtype,
                        int op, const ivy_call* call);
 IVY_API int ivy_barrier(ivy_comm* comm, const ivy_call* call);
@@ -193,127 +207,136 @@ IVY_API int ivy_barrier(ivy_comm* comm, const ivy_call* call);
 /* ---- Registered buffers -----------------------------------------------------------------------
  */
 
-/* Memory that the other ranks of this host read where it is: all_reduce, reduce_scatter,
- * all_gather, all_to_all and broadcast copy nothing twice when every rank's buffers of the call lie
- * in such memory, on every byte; else they go the usual way. Any rank may call, for itself, at any
- * time. Zeroed, aligned to a page. IVY_RESOURCE_EXHAUSTED: there is not so much memory. After
- * ivy_finalize it is ordinary memory, which still wants ivy_mem_free. */
+/* Allocates memory that the other ranks of this host can read directly. all_reduce,
+ * reduce_scatter, all_gather, all_to_all and broadcast avoid a second copy if every byte of
+ * every rank's buffers in the call is such memory; otherwise they work as usual. Any rank may
+ * call this at any time, without the others. The memory is zeroed and page-aligned.
+ * IVY_RESOURCE_EXHAUSTED: not enough memory. After ivy_finalize it becomes ordinary memory,
+ * which must still be freed with ivy_mem_free. */
 IVY_API int ivy_mem_alloc(ivy_comm* comm, size_t bytes, void** memory);
-/* The pointer that ivy_mem_alloc gave (no operation may be using it) or ivy_mem_alloc_device; NULL
- * is nothing. */
+/* Frees memory from ivy_mem_alloc, which no operation may be using, or from
+ * ivy_mem_alloc_device. NULL is ignored. */
 IVY_API int ivy_mem_free(void* memory);
 
-/* Memory of a device (-1: the current one) that NCCL uses where it lies: from its own allocator
- * where it has one (2.19), else from the driver. Operations of any communicator on it are faster
- * where NCCL can register it, which is done in a communicator's first operation on it, outside of
- * graphs. Any rank may call, for itself, at any time. Not zeroed. ivy_mem_free waits for the
- * operations that use it (but not for graphs that hold some: free these before).
- * IVY_RESOURCE_EXHAUSTED: there is not so much; IVY_FAILED_PRECONDITION: there is no device. */
+/* Allocates memory on a device (-1: the current one) that NCCL can use in place: from NCCL's own
+ * allocator if it has one (2.19), otherwise from the driver. Operations of any communicator on
+ * this memory are faster if NCCL can register it; a communicator registers it in its first
+ * operation on it outside graph capture. Any rank may call this at any time, without the others.
+ * The memory is not zeroed. ivy_mem_free waits for operations that use it, but not for graphs
+ * that contain such operations: free the graphs first. IVY_RESOURCE_EXHAUSTED: not enough
+ * memory; IVY_FAILED_PRECONDITION: no device. */
 IVY_API int ivy_mem_alloc_device(ivy_comm* comm, int device, size_t bytes, void** memory);
-/* Makes memory of ivy_mem_alloc_device a symmetric window of the communicator: each rank's NCCL
- * maps it into all devices that it reaches, for NCCL's fastest ways (2.27; nothing happens where it
- * or the device has none). Every rank calls it, with as much memory of its own, and operations
- * then use the same place in it on all of them. Prepares the communicator as ivy_prepare_device. */
+/* Registers memory from ivy_mem_alloc_device as a symmetric window of the communicator: each
+ * rank's NCCL maps it into all devices that it can reach, for NCCL's fastest algorithms (2.27;
+ * no effect with an older NCCL or a device without support). Every rank calls this with the same
+ * amount of its own memory; operations must then use the same offset in the window on all ranks.
+ * Sets up NCCL as ivy_prepare_device does. */
 IVY_API int ivy_mem_window(ivy_comm* comm, void* memory, const ivy_call* call);
 
-/* Point to point. Tags are 0 to 2^30. Messages of one pair with one tag arrive in order. A message
- * longer than the buffer is an error at the receiver, and so is one that can come no more: from a
- * rank that has left, from any when all others have. `message` may be NULL; with call.work nothing
- * is put there: ivy_work_message asks. */
+/* Point-to-point messages. Tags are 0 to 2^30. Messages of one pair with one tag arrive in
+ * order. The receiver gets an error if a message is longer than the buffer, or if no message can
+ * arrive any longer: the source has left, or, for any source, all other ranks have. `message`
+ * may be NULL; with call.work it is not written: use ivy_work_message. */
 IVY_API int ivy_send(ivy_comm* comm, const void* buffer, size_t count, int dtype, int to, int tag,
                      const ivy_call* call);
 IVY_API int ivy_recv(ivy_comm* comm, void* buffer, size_t count, int dtype, int from, int tag,
                      ivy_message* message, const ivy_call* call);
-/* ivy_recv that gives up when nothing has come in that time (0: it only looks, negative: without
- * limit): it returns IVY_OK with message->source -1, nothing is broken, and the message may come
- * later. A message that has begun to come is waited for. `message` is not NULL. */
+/* As ivy_recv, but gives up if no message has started to arrive after `at_most_ms` (0: poll,
+ * negative: no limit): it then returns IVY_OK with message->source = -1, nothing is broken, and
+ * the message can be received later. Once a message has started to arrive, the call waits for
+ * all of it. `message` must not be NULL. */
 IVY_API int ivy_recv_within(ivy_comm* comm, void* buffer, size_t count, int dtype, int from,
                             int tag, ivy_message* message, int64_t at_most_ms);
-/* Both at once; never asynchronous. */
+/* Sends and receives at the same time; never asynchronous. */
 IVY_API int ivy_sendrecv(ivy_comm* comm, const void* send, size_t send_count, int to, int send_tag,
                          void* recv, size_t recv_count, int from, int recv_tag, int dtype,
                          ivy_message* message, const ivy_call* call);
 
-/* Between the two, this thread's operations on device memory are given to NCCL together: those with
- * IVY_ENQUEUE or ivy_call.work, of communicators that have done one or were prepared
- * (ivy_prepare_device). They are on their streams when ivy_group_end returns, which tells the first
- * failure of them. A rank that sends to a rank which sends to it does so in a group (ivy_sendrecv
- * is one). Others are carried out at once. Groups nest: the outermost end counts. Do not wait for
- * work in between. */
+/* Operations on device memory that this thread calls between the two functions are passed to
+ * NCCL as one group, if they use IVY_ENQUEUE or ivy_call.work and their communicator has
+ * completed one before or was set up with ivy_prepare_device. Other operations run immediately.
+ * When ivy_group_end returns, the operations of the group are on their streams; it returns the
+ * first failure among them. Two ranks that send to each other must do so in a group
+ * (ivy_sendrecv is one). Groups nest: only the outermost ivy_group_end counts. Do not wait for
+ * work inside a group. */
 IVY_API int ivy_group_begin(void);
 IVY_API int ivy_group_end(void);
 
 /* ---- Work ------------------------------------------------------------------------------------ */
 
-/* Returns the operation's own code. IVY_DEADLINE_EXCEEDED of this wait leaves the operation
- * running. */
+/* Waits for the operation and returns its code. If this wait's timeout expires,
+ * IVY_DEADLINE_EXCEEDED is returned and the operation continues. */
 IVY_API int ivy_work_wait(ivy_work* work, int64_t timeout_ms);
-/* What is put on `stream` (a cudaStream_t or hipStream_t) afterwards finds the operation done, and
- * this thread goes on: for work on device memory. It waits as ivy_work_wait does for work on host
- * memory, and while an operation is on no stream yet, as a communicator's first on a device. What
- * fails later is told by the next call, or by ivy_work_wait. */
+/* Makes `stream` (a cudaStream_t or hipStream_t) wait for an operation on device memory, without
+ * blocking this thread: anything enqueued on the stream afterwards sees the result. Blocks as
+ * ivy_work_wait does for operations on host memory, and as long as an operation is not on a
+ * stream yet, such as a communicator's first on a device. A later failure is returned by the
+ * next call or by ivy_work_wait. */
 IVY_API int ivy_work_hold_back(ivy_work* work, void* stream);
-IVY_API int ivy_work_test(ivy_work* work, int* done); /* The code once done. */
-/* Writes `token` (8 bytes) to the descriptor when the operation is done, at once if it is: an
- * eventfd wants 1, a pipe takes any. The descriptor stays open until then and should not block,
- * since the thread that completes operations writes; what a full pipe does not take is dropped. */
+IVY_API int ivy_work_test(ivy_work* work, int* done); /* Returns the operation's code once done. */
+/* Writes `token` (8 bytes) to the descriptor when the operation is done, or immediately if it
+ * already is. An eventfd needs the token 1; a pipe takes any. The descriptor must stay open
+ * until then and should be non-blocking, because the thread that completes operations writes to
+ * it; a token that does not fit into a full pipe is dropped. */
 IVY_API int ivy_work_notify(ivy_work* work, int descriptor, uint64_t token);
 IVY_API int ivy_work_abort(ivy_work* work);                         /* As ivy_comm_abort. */
-IVY_API int ivy_work_message(ivy_work* work, ivy_message* message); /* A finished receive's. */
-/* Seconds from the call to its start, and from its start to its end. */
+IVY_API int ivy_work_message(ivy_work* work, ivy_message* message); /* Of a finished receive. */
+/* Returns the seconds from the call to the operation's start, and from its start to its end. */
 IVY_API int ivy_work_timing(ivy_work* work, double* queued, double* ran);
-/* Waits for the operation first. */
+/* Waits for the operation, then frees its handle. */
 IVY_API int ivy_work_free(ivy_work* work);
 
 /* ---- The job's store --------------------------------------------------------------------------
  */
 
-/* Keys are text of at most 8 KiB, values bytes of at most 8 MiB; they are seen by all ranks of the
- * job, in this generation. A value that is given back is allocated; ivy_bytes_free frees its data.
- * Calls that wait return IVY_DEADLINE_EXCEEDED after their timeout, the others after 60 s without
- * an answer. A failure here breaks no communicator. A world of one has no store:
- * IVY_FAILED_PRECONDITION. */
+/* Keys are text of at most 8 KiB, values are bytes of at most 8 MiB. All ranks of the job see
+ * the same keys, until the job is restarted. Returned values are allocated; free their data with
+ * ivy_bytes_free. Calls that wait return IVY_DEADLINE_EXCEEDED after their timeout, other calls
+ * after 60 s without an answer. A failure here does not break a communicator. A world of one has
+ * no store: IVY_FAILED_PRECONDITION. */
 IVY_API int ivy_store_set(ivy_comm* comm, const char* key, const void* value, size_t value_bytes);
-/* The value, as soon as the key has one. */
+/* Waits until the key has a value and returns it. */
 IVY_API int ivy_store_get(ivy_comm* comm, const char* key, int64_t timeout_ms, void** value,
                           size_t* value_bytes);
-/* Adds to a number in decimal digits; a key that is missing counts as 0. *value: the sum. */
+/* Adds to a decimal number; a missing key counts as 0. *value is the sum. */
 IVY_API int ivy_store_add(ivy_comm* comm, const char* key, int64_t delta, int64_t* value);
 IVY_API int ivy_store_remove(ivy_comm* comm, const char* key, int* existed);
-/* Stores swap->desired where the value is swap->expected, and says what is there afterwards. */
+/* Stores swap->desired if the value equals swap->expected, and reports the value afterwards. */
 IVY_API int ivy_store_compare_set(ivy_comm* comm, const char* key, ivy_swap* swap);
-/* Adds to the end of a value; a key that is missing counts as empty. *length: bytes afterwards. */
+/* Appends to a value; a missing key counts as empty. *length is the new length in bytes. */
 IVY_API int ivy_store_append(ivy_comm* comm, const char* key, ivy_bytes value, uint64_t* length);
 /* Waits until all keys have values. */
 IVY_API int ivy_store_wait(ivy_comm* comm, const char* const* keys, size_t key_count,
                            int64_t timeout_ms);
 IVY_API int ivy_store_check(ivy_comm* comm, const char* const* keys, size_t key_count,
                             int* all_exist);
-/* All at once, as they are at one moment. IVY_NOT_FOUND names a key that is missing. */
+/* Reads all keys atomically. IVY_NOT_FOUND: the text names a missing key. */
 IVY_API int ivy_store_multi_get(ivy_comm* comm, const char* const* keys, size_t key_count,
                                 ivy_bytes* values);
 IVY_API int ivy_store_multi_set(ivy_comm* comm, const char* const* keys, size_t key_count,
                                 const ivy_bytes* values);
-/* Queues have names of their own, apart from keys. What one rank pushes one rank pops, in order. */
+/* Queues have their own names, separate from keys. Each value is popped once, by any rank, in
+ * the order in which values were pushed. */
 IVY_API int ivy_store_push(ivy_comm* comm, const char* queue, ivy_bytes value, uint64_t* length);
 IVY_API int ivy_store_pop(ivy_comm* comm, const char* queue, int64_t timeout_ms, ivy_bytes* value);
 IVY_API int ivy_store_queue_length(ivy_comm* comm, const char* queue, uint64_t* length);
-/* The keys that begin with `prefix`, sorted, each ended by a NUL. The library's own begin with
- * "ivy/". */
+/* Lists the keys that start with `prefix`, sorted, each followed by a NUL. The library's own
+ * keys start with "ivy/". */
 IVY_API int ivy_store_list(ivy_comm* comm, const char* prefix, ivy_bytes* names);
 IVY_API int ivy_store_count(ivy_comm* comm, const char* prefix, uint64_t* keys);
-/* Meets at a barrier of the store: no rank need be of one communicator, and none breaks. */
+/* Waits at a barrier in the store. The members need not share a communicator, and none is broken
+ * by a failure. */
 IVY_API int ivy_store_barrier(ivy_comm* comm, const char* name, ivy_store_meeting* meeting,
                               int64_t timeout_ms);
-/* Text: who waits for what in the store. */
+/* Returns a text that explains which clients wait for which keys in the store. */
 IVY_API int ivy_store_why(ivy_comm* comm, ivy_bytes* text);
-/* From now on every change of a key that begins with `prefix` is kept until ivy_store_next_change
- * takes it, in their order: at most 64 Ki changes and 64 MiB, of which then all are missed. One
- * thread at a time takes a watch's changes. */
+/* Starts to record all changes of keys that start with `prefix`, in order, until
+ * ivy_store_next_change takes them. At most 64 Ki changes and 64 MiB are kept; beyond that all
+ * of them count as missed. Only one thread at a time may take a watch's changes. */
 IVY_API int ivy_store_watch(ivy_comm* comm, const char* prefix, uint32_t* watch);
 IVY_API int ivy_store_next_change(ivy_comm* comm, uint32_t watch, int64_t timeout_ms,
                                   ivy_store_change* change);
-/* A call that waits for a change ends with IVY_CANCELLED. */
+/* Ends a watch. A call that waits for its changes returns IVY_CANCELLED. */
 IVY_API int ivy_store_end_watch(ivy_comm* comm, uint32_t watch);
 IVY_API void ivy_bytes_free(void* value);
 

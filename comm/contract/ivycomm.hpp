@@ -1,14 +1,15 @@
-// libivycomm for C++20: ivycomm.h with destructors, exceptions and element types taken from the
-// compiler. Header only; link libivycomm (CMake: ivy::comm, pkg-config: ivycomm).
+// C++20 interface of libivycomm: ivycomm.h with destructors, exceptions and deduced element types.
+// Header only; link libivycomm (CMake: ivy::comm, pkg-config: ivycomm).
 //
 //   ivycomm::World world;                            // A world of one without a launcher.
 //   world.all_reduce(x);                             // In place; x is a std::vector<float>, say.
 //   world.start().all_reduce(x).wait();              // Until then x belongs to the library.
 //   world.within(5s).broadcast(x, 0);                // With a timeout of its own.
 //
-// What every operation means, who calls it when, and threads: ivycomm.h. Failures are exceptions of
-// type Error. Counts are elements, and buffers are anything that std::span can be made of. The
-// operations stand in ivycomm_collectives.hpp, ivycomm_uneven.hpp and ivycomm_messages.hpp.
+// ivycomm.h defines the operations and their rules for ranks and threads. Failures are thrown as
+// Error. Counts are numbers of elements, and a buffer is anything that std::span can be made of.
+// The operations are declared in ivycomm_collectives.hpp, ivycomm_uneven.hpp and
+// ivycomm_messages.hpp.
 #pragma once
 
 #include <ivycomm.h>
@@ -24,10 +25,10 @@
 
 namespace ivycomm {
 
-// The same operations, each of which returns a Work at once.
+// The asynchronous operations: each returns a Work immediately.
 using Started = Messages<Work>;
 
-// A seat in a group of ranks. Does not own it: World and Group do.
+// Membership in a group of ranks. Does not own it: World and Group do.
 class Communicator : public Messages<void> {
  public:
   using Messages<void>::Messages;
@@ -36,28 +37,28 @@ class Communicator : public Messages<void> {
   int local_size() const { return ivy_comm_local_size(comm_); }
   int node_rank() const { return ivy_comm_node_rank(comm_); }
   int node_count() const { return ivy_comm_node_count(comm_); }
-  // -1: there is no such rank.
+  // Returns -1 if there is no such rank.
   int world_rank(int rank) const { return ivy_comm_world_rank(comm_, rank); }
   std::string_view name() const { return ivy_comm_name(comm_); }
-  // The source that assigned this rank: "torchrun (RANK=1, WORLD_SIZE=4)".
+  // Returns the source that assigned this rank: "torchrun (RANK=1, WORLD_SIZE=4)".
   std::string_view source() const { return ivy_comm_source(comm_); }
   void abort(const std::string& reason) { check(ivy_comm_abort(comm_, reason.c_str())); }
 
-  // The same communicator, whose calls are made in another way.
+  // Each of these returns the same communicator with other call options.
   Started start() const { return Started(comm_, how_); }
   Communicator within(std::chrono::milliseconds timeout) const {
     Communicator other(comm_, how_);
     other.how_.timeout_ms = timeout.count();
     return other;
   }
-  // For IVY_PREMUL_SUM: this rank's input is multiplied by `factor`.
+  // Sets the factor by which IVY_PREMUL_SUM multiplies this rank's input.
   Communicator scaled(double factor) const {
     Communicator other(comm_, how_);
     other.how_.factor = factor;
     return other;
   }
-  // For device memory: `stream` is a cudaStream_t or hipStream_t, otherwise it is the default one.
-  // `flags`: IVY_ENQUEUE, IVY_DEVICE_MEMORY; on_device() sets IVY_ON_DEVICE.
+  // For device memory: `stream` is a cudaStream_t or hipStream_t; null is the default stream.
+  // `flags`: IVY_ENQUEUE, IVY_DEVICE_MEMORY; on_device() adds IVY_ON_DEVICE.
   Communicator on_stream(void* stream, std::uint64_t flags = 0) const {
     Communicator other(comm_, how_);
     other.how_.stream = stream;
@@ -65,7 +66,7 @@ class Communicator : public Messages<void> {
     return other;
   }
 
-  // All buffers of its calls are memory of that device: the driver is not asked about them.
+  // Declares that all buffers are memory of `device`, which saves queries to the driver.
   Communicator on_device(int device, void* stream, std::uint64_t flags = 0) const {
     Communicator other = on_stream(stream, flags | IVY_ON_DEVICE);
     other.how_.device = device;
@@ -80,7 +81,7 @@ class Communicator : public Messages<void> {
   }
 };
 
-// Some ranks of a communicator; ends with its owner, before the World.
+// A group made from a communicator. Destroy it before the World.
 class Group : public Communicator {
  public:
   explicit Group(ivy_comm* comm) : Communicator(comm) {}
@@ -94,15 +95,15 @@ class Group : public Communicator {
   }
 };
 
-// Makes one group per color; nothing: color < 0. Every rank calls it.
+// Makes one group per color; returns none if color < 0. Every rank of `parent` calls it.
 inline std::optional<Group> split(const Communicator& parent, int color, int key = 0) {
   ivy_comm* made = nullptr;
   check(ivy_comm_split(parent.handle(), color, key, &made));
   return made != nullptr ? std::optional<Group>(std::in_place, made) : std::nullopt;
 }
 
-// Makes a group of these ranks, in this order; nothing on the others. Every rank of `parent` calls
-// it.
+// Makes a group of these ranks, in this order; returns none on other ranks. Every rank of `parent`
+// calls it.
 inline std::optional<Group> group(const Communicator& parent, std::span<const std::int32_t> ranks) {
   ivy_comm* made = nullptr;
   check(ivy_comm_group(parent.handle(), ranks.data(), static_cast<std::int32_t>(ranks.size()),
@@ -110,8 +111,8 @@ inline std::optional<Group> group(const Communicator& parent, std::span<const st
   return made != nullptr ? std::optional<Group>(std::in_place, made) : std::nullopt;
 }
 
-// All ranks of the job. The constructor waits for them; the destructor, which can throw nothing,
-// as ivy_finalize does.
+// All ranks of the job. The constructor waits for them. The destructor waits as ivy_finalize does
+// and ignores its error.
 class World : public Communicator {
  public:
   explicit World(const ivy_options* options = nullptr) : Communicator(join(options)) {}
@@ -119,8 +120,9 @@ class World : public Communicator {
   World& operator=(const World&) = delete;
   ~World() { ivy_finalize(comm_); }
 
-  // After a death, on every survivor: this becomes the world of the survivors, or of all ranks with
-  // those that were started again. Groups of before are gone. Zero stands for the world's timeout.
+  // Every survivor calls the same one after a rank has died: this object becomes the world of the
+  // survivors, or of all ranks including the restarted ones. Groups made before have ended. A
+  // timeout of zero means the world's.
   void shrink(std::chrono::milliseconds timeout = {}) { repair(ivy_comm_shrink, timeout); }
   void grow(std::chrono::milliseconds timeout = {}) { repair(ivy_comm_grow, timeout); }
 

@@ -1,4 +1,4 @@
-// Registered memory (ivycomm.h: ivy_mem_alloc) with a destructor and a type.
+// Registered memory (ivycomm.h: ivy_mem_alloc) with an element type, freed by its destructor.
 #pragma once
 
 #include <cstddef>
@@ -8,8 +8,8 @@
 
 namespace ivycomm {
 
-// `count` elements, zeroed, that the other ranks of this host read where they are. Anything that
-// takes a span takes it: world.all_reduce(buffer). Outlives the world or not, as you like.
+// `count` zeroed elements that the other ranks of this host can read directly. Can be passed
+// wherever a span can: world.all_reduce(buffer). May outlive the world.
 template <class T>
 class RegisteredBuffer {
  public:

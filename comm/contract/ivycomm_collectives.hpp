@@ -1,5 +1,5 @@
-// The collectives of a communicator, once for calls that wait (Result is void) and once for those
-// that return a Work at once. What each does: ivycomm.h. Counts are elements.
+// The collectives of a communicator, in a blocking form (Result is void) and an asynchronous one
+// (Result is Work). ivycomm.h defines each of them. Counts are numbers of elements.
 #pragma once
 
 #include <algorithm>
@@ -21,8 +21,8 @@ concept Buffer = requires(T& buffer) {
   std::span(buffer);
 };
 
-// Which part of a buffer each rank has: how long it is, and where it begins (nothing: one part
-// behind the other). Only looked at during the call.
+// The part of a buffer that belongs to each rank: its length, and its start (empty: parts are
+// stored back to back). The spans are used only during the call.
 class Parts {
  public:
   template <Buffer Counts>
@@ -33,7 +33,7 @@ class Parts {
   const std::size_t* counts() const { return counts_.data(); }
   const std::size_t* displacements() const { return begins_.empty() ? nullptr : begins_.data(); }
   std::size_t count_of(int rank) const { return counts_[static_cast<std::size_t>(rank)]; }
-  // Elements of a buffer that holds them all.
+  // Returns the number of elements of a buffer that holds all parts.
   std::size_t extent() const {
     if (begins_.empty()) return std::accumulate(counts_.begin(), counts_.end(), std::size_t{0});
     std::size_t extent = 0;
@@ -51,7 +51,7 @@ class Parts {
   std::span<const std::size_t> begins_;
 };
 
-// One kind of calls on a communicator: whether they wait, and how they are made.
+// Calls on a communicator with one set of options, either blocking or asynchronous.
 template <class Result>
 class Calls {
  public:
@@ -76,7 +76,7 @@ class Calls {
       return Result(work);
     }
   }
-  // A buffer as a span. An asynchronous operation would outlive a temporary vector.
+  // Returns the buffer as a span. Rejects temporaries that an asynchronous operation would outlive.
   template <class B>
   static auto memory(B&& buffer) {
     static_assert(
@@ -97,8 +97,8 @@ class Calls {
                   "both buffers must be of one type");
     return type(from);
   }
-  // Calls a function of the C interface whose arguments are two buffers, a count, their type and
-  // what else it takes. The buffers may be one: then it works in place.
+  // Calls a function of the C interface that takes two buffers, a count, a type and other
+  // arguments. Both buffers may be the same: the operation then works in place.
   template <class Function, class From, class To, class... Others>
   Result pass(Function function, const From& from, const To& to, std::size_t count,
               Others... others) {
@@ -182,7 +182,7 @@ class Collectives : public Calls<Result> {
     const auto data = memory(std::forward<B>(buffer));
     return pass(ivy_scan, data, data, data.size(), op);
   }
-  // In place; rank 0 gets what changes nothing.
+  // In place; rank 0 gets the operation's identity.
   template <Buffer B>
   Result exscan(B&& buffer, ivy_op op = IVY_SUM) {
     const auto data = memory(std::forward<B>(buffer));
@@ -204,7 +204,7 @@ class Collectives : public Calls<Result> {
     expect(to.size() * ranks() == from.size());
     return pass(ivy_reduce_scatter, from, to, to.size(), op);
   }
-  // recv matters at the root only.
+  // `recv` is used at the root only.
   template <Buffer Send, Buffer Recv>
   Result gather(Send&& send, Recv&& recv, int root) {
     const auto from = memory(std::forward<Send>(send));
@@ -212,7 +212,7 @@ class Collectives : public Calls<Result> {
     expect(rank() != root || from.size() * ranks() == to.size());
     return pass(ivy_gather, from, to, from.size(), root);
   }
-  // send matters at the root only.
+  // `send` is used at the root only.
   template <Buffer Send, Buffer Recv>
   Result scatter(Send&& send, Recv&& recv, int root) {
     const auto from = memory(std::forward<Send>(send));

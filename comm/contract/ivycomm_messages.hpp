@@ -1,4 +1,4 @@
-// Messages between two ranks of a communicator. Tags, order and lengths: ivycomm.h.
+// Messages between two ranks of a communicator. ivycomm.h defines tags, order and lengths.
 #pragma once
 
 #include <ivycomm_uneven.hpp>
@@ -23,8 +23,8 @@ class Messages : public UnevenCollectives<Result> {
       return ivy_send(comm_, data.data(), data.size(), type(data), to, tag, how);
     });
   }
-  // A call that waits returns the sender, the tag and the bytes; else a Work, whose message() has
-  // them.
+  // Returns the source, the tag and the size in bytes if blocking; otherwise a Work, whose
+  // message() returns them.
   template <Buffer B>
   auto recv(B&& buffer, int from = IVY_ANY_SOURCE, int tag = IVY_ANY_TAG) {
     const auto data = memory(std::forward<B>(buffer));
@@ -40,7 +40,7 @@ class Messages : public UnevenCollectives<Result> {
       return run(body);
     }
   }
-  // Both at once, where calls wait.
+  // Sends and receives at the same time; blocking form only.
   template <Buffer Send, Buffer Recv>
   ivy_message sendrecv(Send&& send, int to, Recv&& recv, int from = IVY_ANY_SOURCE,
                        int send_tag = 0, int recv_tag = IVY_ANY_TAG) requires(kWaits) {

@@ -1,4 +1,4 @@
-// The collectives whose ranks have parts of different lengths. What each does: ivycomm.h.
+// Collectives whose parts may differ in length from rank to rank. ivycomm.h defines each of them.
 #pragma once
 
 #include <ivycomm_collectives.hpp>
@@ -15,7 +15,7 @@ class UnevenCollectives : public Collectives<Result> {
  public:
   using Base::Base, Base::rank;
 
-  // send holds this rank's part, recv all; the parts are the same on all ranks.
+  // `send` is this rank's part, `recv` holds all parts; `parts` is the same on all ranks.
   template <Buffer Send, Buffer Recv>
   Result all_gather_v(Send&& send, Recv&& recv, const Parts& parts) {
     const auto from = memory(std::forward<Send>(send));
@@ -27,7 +27,8 @@ class UnevenCollectives : public Collectives<Result> {
                               type(from, to), how);
     });
   }
-  // send holds all parts, one behind the other, recv this rank's; the same on all ranks.
+  // `send` holds all parts back to back, `recv` is this rank's part; `parts` is the same on all
+  // ranks.
   template <Buffer Send, Buffer Recv>
   Result reduce_scatter_v(Send&& send, Recv&& recv, const Parts& parts, ivy_op op = IVY_SUM) {
     const auto from = memory(std::forward<Send>(send));
@@ -39,7 +40,7 @@ class UnevenCollectives : public Collectives<Result> {
                                   how);
     });
   }
-  // recv and parts matter at the root only; send is this rank's part.
+  // `recv` and `parts` are used at the root only; `send` is this rank's part.
   template <Buffer Send, Buffer Recv>
   Result gather_v(Send&& send, Recv&& recv, const Parts& parts, int root) {
     const auto from = memory(std::forward<Send>(send));
@@ -51,7 +52,7 @@ class UnevenCollectives : public Collectives<Result> {
                           parts.displacements(), type(from, to), root, how);
     });
   }
-  // send and parts matter at the root only; recv is this rank's part.
+  // `send` and `parts` are used at the root only; `recv` is this rank's part.
   template <Buffer Send, Buffer Recv>
   Result scatter_v(Send&& send, Recv&& recv, const Parts& parts, int root) {
     const auto from = memory(std::forward<Send>(send));
@@ -63,7 +64,7 @@ class UnevenCollectives : public Collectives<Result> {
                            to.size(), type(from, to), root, how);
     });
   }
-  // What goes to each rank, and what comes from each.
+  // `sent` describes the parts for each rank, `received` the parts from each rank.
   template <Buffer Send, Buffer Recv>
   Result all_to_all_v(Send&& send, const Parts& sent, Recv&& recv, const Parts& received) {
     const auto from = memory(std::forward<Send>(send));

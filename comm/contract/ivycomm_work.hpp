@@ -1,4 +1,4 @@
-// What the C++ layer over ivycomm.h is made of: failures, types of elements, operations under way.
+// Building blocks of the C++ interface: errors, element types, asynchronous operations.
 #pragma once
 
 #include <ivycomm.h>
@@ -11,7 +11,7 @@
 
 namespace ivycomm {
 
-// A failed call: its code, its text (what), and who is to blame.
+// A failed call: its code, its text (what()) and the rank that caused it.
 class Error : public std::runtime_error {
  public:
   explicit Error(int code) : std::runtime_error(ivy_last_error()), code_(code) {
@@ -41,11 +41,12 @@ constexpr int dtype_number() {
   constexpr int kPlace = sizeof(T) == 1 ? 0 : sizeof(T) == 2 ? 1 : sizeof(T) == 4 ? 2 : 3;
   return IVY_I8 + 2 * kPlace + (std::is_unsigned_v<T> ? 1 : 0);
 }
-// The element type of T. Half and eighth types have none in C++20: specialise this for your own.
+// The element type of T. C++20 has no 16-bit or 8-bit floating-point types: specialise this for
+// yours.
 template <class T>
 inline constexpr int kDtype = dtype_number<T>();
 
-// An operation under way. Its destructor waits for it.
+// An asynchronous operation. The destructor waits for it.
 class Work {
  public:
   struct Timing {
@@ -54,29 +55,29 @@ class Work {
   };
 
   explicit Work(ivy_work* work) : work_(work) {}
-  // False: still running after this time.
+  // Returns false if the operation still runs after this time.
   bool wait(std::chrono::milliseconds at_most) {
     const int code = ivy_work_wait(work_.get(), at_most.count());
-    // The deadline is this wait's or the operation's own.
+    // Tell this wait's deadline from the operation's own.
     if (code == IVY_DEADLINE_EXCEEDED) return test();
     check(code);
     return true;
   }
   void wait() { check(ivy_work_wait(work_.get(), IVY_FOREVER)); }
-  // Throws what the operation failed with.
+  // Returns whether the operation is done. Throws its error if it failed.
   bool test() {
     int done = 0;
     check(ivy_work_test(work_.get(), &done));
     return done != 0;
   }
   void abort() { check(ivy_work_abort(work_.get())); }
-  // The timing of an operation that is done.
+  // Requires that the operation is done.
   Timing timing() const {
     Timing timing;
     check(ivy_work_timing(work_.get(), &timing.queued, &timing.ran));
     return timing;
   }
-  // The message of a receive that is done.
+  // Returns the message of a receive that is done.
   ivy_message message() const {
     ivy_message message{sizeof message, 0, 0, 0};
     check(ivy_work_message(work_.get(), &message));
