@@ -1,5 +1,5 @@
-// Device memory in the C interface: where the buffers of a call are, and what a collective on a
-// device needs to know of it. Thread: any.
+// Device memory in the C interface: locates a call's buffers and collects what a collective on a
+// device needs. Thread: any.
 #pragma once
 
 #include <initializer_list>
@@ -8,7 +8,7 @@
 
 namespace ivy::comm::c_interface {
 
-// Where a call's buffers are. If is_device is false the rest has no meaning.
+// Location of a call's buffers. `device` is meaningful only if is_device is set.
 struct Placed {
   bool is_device = false;
   int device = 0;
@@ -16,8 +16,8 @@ struct Placed {
   nccl::DeviceOperation operation(Collective&& collective, const ivy_call* call) const;
 };
 
-// Finds out where the buffers are, asking the driver if the program uses one. Null buffers do not
-// count. InvalidArgument: some are on a device and some are not.
+// Locates the buffers; queries the driver if the program uses one. Null buffers do not count.
+// InvalidArgument: some are on a device and some are not.
 int find_place(const ivy_call* call, std::initializer_list<const void*> buffers, Placed& placed);
 
 }  // namespace ivy::comm::c_interface

@@ -1,5 +1,5 @@
-// What the files of the C interface share: what its opaque handles are, how a failure becomes a
-// code and a text, and the checks that calls begin with. No exception leaves those files.
+// Shared by the files of the C interface: the opaque handles, the conversion of failures to codes
+// and texts, and argument checks. These files let no exception escape.
 //
 // Thread: any.
 #pragma once
@@ -19,11 +19,11 @@
 #include "comm/group/job.h"
 
 struct ivy_comm {
-  // The world owns the job and lists what was made from it.
+  // The world owns the job and lists all groups made from it.
   std::unique_ptr<ivy::comm::Job> job;
   std::unique_ptr<ivy::comm::Communicator> communicator;
   ivy_comm* world = nullptr;
-  std::vector<ivy_comm*> groups;  // Only a world has some; guarded by `mutex`.
+  std::vector<ivy_comm*> groups;  // Only used by a world; guarded by `mutex`.
   std::mutex mutex;
   std::atomic<bool> is_ending{false};  // Only the thread that sets it ends the communicator.
   std::atomic<bool> is_in_repair{false};
@@ -37,8 +37,8 @@ struct ivy_work {
 
 namespace ivy::comm::c_interface {
 
-// Each keeps what ivy_last_error() and ivy_last_failure() will say to this thread; returns the
-// code.
+// Each stores the failure for this thread's ivy_last_error() and ivy_last_failure(), and returns
+// its code.
 [[gnu::cold, gnu::noinline]] int fail(const Failure& failure);
 [[gnu::cold, gnu::noinline]] int fail(int code, std::string text);
 [[gnu::cold, gnu::noinline]] int fail(const Error& error);
@@ -58,8 +58,8 @@ int guarded(Body body) noexcept {
 
 std::chrono::nanoseconds timeout_of(std::int64_t timeout_ms);
 
-// A handle's memory is kept when its communicator has ended, so that a stale pointer gives an error
-// and not undefined behaviour. It is reused only after kEndedHandlesKept further handles have
+// A handle's memory is kept after its communicator has ended, so that a stale pointer gives an
+// error instead of undefined behaviour. It is reused only after kEndedHandlesKept more handles have
 // ended.
 inline constexpr std::size_t kEndedHandlesKept = 4096;
 struct EndHandle {
@@ -68,8 +68,8 @@ struct EndHandle {
 using Handle = std::unique_ptr<ivy_comm, EndHandle>;
 Handle make_handle();
 
-// A child of fork() has no communicators: its threads, sockets and seats are the parent's. A child
-// that is forked before the first world or after the last one may have its own.
+// A child of fork() has no communicators: its threads, sockets and memberships are the parent's. A
+// child forked before the first world or after the last one may have its own.
 void watch_forks();
 void note_world_begins();
 void note_world_ends();
@@ -81,21 +81,21 @@ int check_call(const ivy_call* call);
 int check_type(int dtype);
 int check_reduction(int dtype, int op);
 int check_root(const ivy_comm* comm, int root);
-// Refuses NULL unless `count` is 0, and IVY_IN_PLACE: where that is allowed, the caller passes the
-// buffer that it stands for.
+// Rejects NULL unless `count` is 0, and rejects IVY_IN_PLACE: callers that allow it pass the buffer
+// that it stands for.
 int check_buffer(const void* buffer, std::size_t count, const char* name);
-// The most elements whose bytes a size_t can count.
+// Returns the largest number of elements whose size in bytes fits into size_t.
 std::size_t most_elements(int dtype);
 int check_count(std::size_t count, int dtype, std::size_t blocks);
 
-// Also makes the handle of an asynchronous call, which finish() gives away: once the operation is
-// queued, nothing may fail any more.
+// Also allocates the handle of an asynchronous call, which finish() returns: nothing may fail once
+// the operation is queued.
 CallOptions options_of(const ivy_call* call);
-ivy_work* give_work(ivy_work contents);  // Only after options_of() of that call.
-// Gives the caller the work, or the outcome.
+ivy_work* give_work(ivy_work contents);  // Requires that options_of() was called for it.
+// Stores the work for the caller, or returns the result.
 int finish(ivy_comm* comm, const ivy_call* call, Called called);
 
-// Replaces the null pointer of an empty buffer by a valid one.
+// Replaces the null pointer of an empty buffer with a valid one.
 void* or_nothing(void* buffer);
 const void* or_nothing(const void* buffer);
 

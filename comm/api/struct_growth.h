@@ -1,5 +1,5 @@
-// Structs of the C interface that grow: the caller's may be of an older header, which lacks the
-// last fields, or of a newer one, which has some that are not known here. Each begins with
+// Structs of the C interface that grow. The caller may have been built with an older header that
+// lacks the last fields, or a newer one with additional fields. Each struct starts with
 // struct_bytes.
 //
 // Thread: any; values.
@@ -13,7 +13,7 @@
 namespace ivy::comm {
 
 // Copies the caller's fields into `own`; fields that the caller lacks keep their values.
-// `first_bytes`: the struct's size in the first version. False: struct_bytes is not set.
+// `first_bytes`: size of the struct in its first version. Returns false if struct_bytes is not set.
 template <class Struct>
 bool take_fields(const Struct& given, std::size_t first_bytes, Struct& own) {
   static_assert(std::is_trivially_copyable_v<Struct>);
@@ -22,7 +22,7 @@ bool take_fields(const Struct& given, std::size_t first_bytes, Struct& own) {
   return true;
 }
 
-// Copies the other way, as much as the caller's struct has room for.
+// Copies in the other direction, as much as the caller's struct can hold.
 template <class Struct>
 bool give_fields(Struct own, std::size_t first_bytes, Struct& given) {
   static_assert(std::is_trivially_copyable_v<Struct>);

@@ -1,4 +1,4 @@
-// Starts a thread of the library in a program that is not ours.
+// Starts threads of the library inside the user's program.
 #pragma once
 
 #include <pthread.h>
@@ -24,8 +24,8 @@ class AllSignalsBlocked {
   sigset_t before_;
 };
 
-// Every signal is blocked in the thread: signals are the program's, whose handlers run in its own
-// threads. Throws std::system_error where the system gives no thread.
+// Starts a thread in which every signal is blocked, so that the program's handlers run in its own
+// threads. Throws std::system_error if no thread can be created.
 template <class Body>
 std::thread background_thread(Body body) {
   const AllSignalsBlocked blocked;

@@ -1,5 +1,5 @@
-// What a rank has done on one communicator: its last operations, one by one, and a hash of all.
-// Ranks compare these records when they seem to be in different operations.
+// The last operations of a rank on one communicator, and a hash of all its operations there. Ranks
+// compare these records if they seem to be in different operations.
 //
 // Plain bytes: travels through the store between ranks of one build. Thread: one at a time.
 #pragma once
@@ -17,7 +17,7 @@ struct EnteredOperations {
   static constexpr std::size_t kKept = 8;
   std::uint64_t sequence = 0;
   Fingerprint fingerprints[kKept];  // At the index sequence % kKept.
-  std::uint64_t hash = 0;           // A hash of all operations, the last one included.
+  std::uint64_t hash = 0;           // Hash of all operations, including the last one.
   std::int32_t rank = -1;           // This rank in the communicator.
   std::int32_t zero = 0;
 
@@ -39,7 +39,7 @@ struct EnteredOperations {
 };
 static_assert(std::is_trivially_copyable_v<EnteredOperations>);
 
-// The first operation that both know and that differs.
+// Returns the number of the first operation that both know and that differs.
 inline std::optional<std::uint64_t> first_difference(const EnteredOperations& one,
                                                      const EnteredOperations& other) {
   const std::uint64_t end = one.sequence < other.sequence ? one.sequence : other.sequence;

@@ -1,5 +1,5 @@
-// Why a communicator is broken: one record, the same on every rank that tells it. It travels
-// between processes in shared memory and on the wire, so it is plain bytes of fixed size.
+// The reason why a communicator is broken: one record, the same on every rank. It travels between
+// processes in shared memory and over connections, so it is plain bytes of fixed size.
 //
 // Thread: any; a value.
 #pragma once
@@ -13,7 +13,7 @@
 
 namespace ivy::comm {
 
-// The numbers are those of ivy_failure_kind.
+// Numbered as ivy_failure_kind.
 enum class FailureKind : std::uint32_t {
   kNone = 0,
   kRankDied = 1,
@@ -27,23 +27,23 @@ enum class FailureKind : std::uint32_t {
 
 struct Failure {
   FailureKind kind = FailureKind::kNone;
-  std::int32_t code = 0;   // As the C interface numbers it, ivy_code.
+  std::int32_t code = 0;   // An ivy_code of the C interface.
   std::int32_t rank = -1;  // The world rank to blame, or -1.
   std::int32_t pid = 0;
   std::int32_t signal = 0;
   std::int32_t exit_code = -1;
-  std::uint64_t sequence = 0;  // Number of the operation in which it was found.
+  std::uint64_t sequence = 0;  // Number of the operation that found the failure.
   char host[64] = {};
   char operation[32] = {};
-  char text[512] = {};  // Ends with NUL; cut where it is too long.
+  char text[512] = {};  // Ends with NUL; truncated if too long.
 
   bool is_set() const { return kind != FailureKind::kNone; }
 };
 static_assert(std::is_trivially_copyable_v<Failure>);
 
-// A failure, or nothing. Nothing is a null pointer: an operation of some bytes passes several of
-// them on, and an empty std::optional would be copied with its 648 bytes. Copies share the failure,
-// which does not change, so that a copy needs no memory either.
+// A failure or nothing. An operation on a few bytes passes several of these on, and an empty
+// std::optional would be copied with its 648 bytes; here, nothing is a null pointer. Copies share
+// the immutable failure, so a copy does not allocate either.
 class MaybeFailure {
  public:
   MaybeFailure() = default;
@@ -51,10 +51,10 @@ class MaybeFailure {
   MaybeFailure(const Failure& failure)
       : one_(std::make_shared<const Failure>(failure)) {}  // NOLINT
 
-  // Code that deals with a failure is laid apart, so that calls which go well touch less memory.
+  // Moves error paths out of line, so that successful calls touch less memory.
   bool has_value() const { return __builtin_expect(one_ != nullptr, false); }
   explicit operator bool() const { return has_value(); }
-  // Only where there is one.
+  // Requires has_value().
   const Failure& operator*() const { return *one_; }
   const Failure* operator->() const { return one_.get(); }
 
@@ -66,7 +66,7 @@ void set_text(Failure& failure, std::string_view text);
 void set_host(Failure& failure, std::string_view host);
 void set_operation(Failure& failure, std::string_view operation);
 [[gnu::cold]] Failure make_failure(FailureKind kind, std::string_view text);
-// Turns an exception into a failure: memory or threads that cannot be had are ResourceExhausted.
+// Turns an exception into a failure. Lack of memory or threads becomes ResourceExhausted.
 [[gnu::cold]] Failure failure_of(const std::exception& problem);
 
 }  // namespace ivy::comm

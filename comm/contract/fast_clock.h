@@ -1,6 +1,6 @@
-// CLOCK_MONOTONIC, cheap enough to be read twice in an operation of half a microsecond: the
-// processor's time stamp counter, set by the clock again and again. Off by less than a microsecond
-// per second since it was set, which is at most about a second ago.
+// CLOCK_MONOTONIC, cheap enough to be read twice in an operation of half a microsecond: reads the
+// processor's time stamp counter and sets it by the clock about once a second. Drifts by less than
+// a microsecond per second since it was last set.
 //
 // Thread: one at a time.
 #pragma once
@@ -19,7 +19,7 @@ class FastClock {
 
   std::uint64_t set_ticks_ = 0;
   std::uint64_t set_ns_ = 0;
-  double ns_per_tick_ = 0;  // 0: not known, or there is no such counter.
+  double ns_per_tick_ = 0;  // 0: not yet known, or no such counter.
 };
 
 }  // namespace ivy::comm

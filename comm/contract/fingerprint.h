@@ -1,7 +1,7 @@
-// What an operation is, in two words that ranks compare before they touch each other's data: a
-// mismatch is found at once and shown with both sides. Nothing is hashed away except the counts of
-// the *_v operations and of several parts, whose sum is kept, so that the words can be turned back
-// into text.
+// Encodes an operation in two words that ranks compare before they touch each other's data, so that
+// a mismatch is found immediately and can be shown from both sides. The words can be turned back
+// into text: only the counts of *_v operations and of operations with several parts are hashed, and
+// their sum is kept.
 //
 // Pure; thread: any.
 #pragma once
@@ -18,7 +18,7 @@ namespace ivy::comm {
 
 using Operation = comm_status::Operation;
 
-// Where the buffers of an operation are.
+// Location of an operation's buffers.
 enum class Place : std::uint8_t { kHost = 0, kDevice = 1 };
 
 inline constexpr unsigned kAheadCounted = 64;
@@ -27,13 +27,13 @@ struct OperationShape {
   Operation operation = Operation::kNone;
   Dtype dtype = Dtype::kU8;
   ReduceOp op = ReduceOp::kSum;  // Meaningless for operations that do not reduce.
-  std::int32_t root = -1;        // World-independent: the rank in the communicator; -1: none.
-  // Elements of one rank; of *_v and of several parts: counts_fingerprint(), or 0.
+  std::int32_t root = -1;        // Rank in the communicator, not the world; -1: none.
+  // Elements of one rank. For *_v and operations with several parts: counts_fingerprint(), or 0.
   std::uint64_t count = 0;
-  bool has_parts = false;  // It is several all_reduces as one operation.
+  bool has_parts = false;  // Several all_reduces as one operation.
   Place place = Place::kHost;
-  // Where ranks meet: how many operations on devices this rank has called since it met the others
-  // last, modulo kAheadCounted.
+  // For operations that synchronize: number of operations on devices that this rank has called
+  // since the last one, modulo kAheadCounted.
   std::uint8_t ahead = 0;
 
   bool operator==(const OperationShape&) const = default;
@@ -46,10 +46,11 @@ struct Fingerprint {
 
 Fingerprint fingerprint_of(const OperationShape& shape);
 OperationShape shape_of(const Fingerprint& fingerprint);
-// True if it names an existing type and reduction: a fingerprint from outside need not.
+// True if it names an existing type and reduction. Check this for fingerprints from other
+// processes.
 bool is_possible(const Fingerprint& fingerprint);
 
-// The numbers of the status page, which begin with "none".
+// Numbers of the status page, in which 0 is "none".
 constexpr comm_status::Dtype page_number(Dtype dtype) {
   return static_cast<comm_status::Dtype>(static_cast<std::uint8_t>(dtype) + 1);
 }
@@ -71,17 +72,18 @@ constexpr bool reduces(Operation operation) {
   }
 }
 bool has_data(Operation operation);
-// The elements of the call, as far as the shape tells them: those of all ranks together, or 0, for
-// *_v; those of all parts.
+// Returns the number of elements as far as the shape has it: for *_v the sum over all ranks, or 0;
+// for operations with several parts the sum over all parts.
 std::uint64_t elements_of(const OperationShape& shape);
 
 // "all_reduce(sum) of 1000 f32", "broadcast of 3 i64 from rank 2", "barrier".
 std::string describe(const OperationShape& shape);
-// The same, and in what else it differs from `other`: where its buffers are, or what came before.
+// Adds to describe() how the shape differs from `other` otherwise: the buffers' location, or the
+// number of preceding operations.
 std::string describe_beside(const OperationShape& shape, const OperationShape& other);
 
-// Stands for an array of counts in OperationShape::count: their sum (40 bits, or the most that they
-// hold) and 24 bits of FNV-1a over the values.
+// Encodes an array of counts for OperationShape::count: their sum (40 bits, saturated) and 24 bits
+// of FNV-1a over the values.
 std::uint64_t counts_fingerprint(std::span<const std::size_t> counts);
 
 }  // namespace ivy::comm

@@ -1,6 +1,6 @@
-// Whether the ranks of one machine can all run at once: only then does waiting spin.
+// Decides whether the ranks of one machine can all run at the same time. Waiting spins only then.
 //
-// Pure but for own_processors(). Thread: any.
+// Pure except own_processors(). Thread: any.
 #pragma once
 
 #include <cstddef>
@@ -12,28 +12,28 @@
 
 namespace ivy::comm {
 
-// The processors that this process may run on.
+// Returns the processors that this process may run on.
 CoreList own_processors();
 
-// True if every rank can have a processor of its own (each may run on those of its list). An empty
-// list means that nothing is known of that rank; it then counts as one without a processor.
+// True if each rank can be assigned a different processor of its list. An empty list means unknown
+// and counts as a rank without a processor.
 bool have_processor_each(const std::vector<CoreList>& ranks);
 
-// The number of processors that any of the ranks may run on.
+// Returns the number of processors that any of the ranks may use.
 std::size_t count_processors(const std::vector<CoreList>& ranks);
 
-// True if there are more than two ranks for each of those processors.
+// True if there are more than two ranks per processor that they may use.
 bool are_crowded(const std::vector<CoreList>& ranks);
 
-// "25:4711=0.500,25:1=8.000"; what is no such list is empty.
+// "25:4711=0.500,25:1=8.000". Malformed text parses as an empty list.
 std::string quotas_text(const Quotas& quotas);
 Quotas quotas_from(const std::string& text);
 
-// True if every group has a processor's time for each of its ranks. Otherwise a spinning rank uses
-// up the time of those that it waits for, and then the kernel throttles all of them for a while.
+// True if every cgroup's quota has a processor's time for each of its ranks. Otherwise a spinning
+// rank uses up the time of the ranks that it waits for, and the kernel throttles all of them.
 bool have_quota_each(const std::vector<Quotas>& ranks);
 
-// As above, by the groups' processor time.
+// As above, by the cgroups' processor time.
 bool are_crowded(const std::vector<Quotas>& ranks);
 
 }  // namespace ivy::comm

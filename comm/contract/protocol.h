@@ -1,6 +1,6 @@
-// What two builds of this library must share to be ranks of one job, as one number: the layout of
-// shared memory, the words on connections and in the store, and the built-in table by which all
-// ranks choose the same algorithm. It is compared when the ranks meet and in every segment.
+// One number for all that two builds of this library must share to be ranks of one job: the layout
+// of shared memory, the messages on connections and in the store, and the built-in table from which
+// all ranks choose the same algorithm. It is compared when the ranks join and in every segment.
 //
 // Pure; thread: any.
 #pragma once
@@ -10,7 +10,7 @@
 
 namespace ivy::comm {
 
-// Returns a number that is never 0.
+// Never returns 0.
 std::uint64_t protocol_identity();
 
 }  // namespace ivy::comm

@@ -1,4 +1,4 @@
-// Host names and addresses for the bootstrap. Thread: any; resolve() may ask the network.
+// Host names and addresses for the bootstrap. Thread: any; resolve() may query a name server.
 #pragma once
 
 #include <string>
@@ -8,17 +8,17 @@
 
 namespace ivy::comm {
 
-// Numeric addresses of a host, in the system's order; a numeric host is its own. Unavailable: the
-// name is not known (yet).
+// Returns the numeric addresses of a host, in the system's order; a numeric address resolves to
+// itself. Unavailable: the name is not known (yet).
 Result<std::vector<std::string>> resolve(const std::string& host);
 
 bool is_numeric(const std::string& host);
 
-// The numeric address of this host by which it reaches `host`: where others find it.
+// Returns the numeric address of this host from which it reaches `host`; peers can dial it.
 Result<std::string> own_address_towards(const std::string& host);
 
-// Numeric addresses of this host by which others may reach it, the most likely first; without
-// loopback and link-local ones. May be empty.
+// Returns numeric addresses of this host that peers may reach, the most likely first, without
+// loopback and link-local addresses. May be empty.
 std::vector<std::string> own_addresses();
 
 }  // namespace ivy::comm

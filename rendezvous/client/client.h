@@ -1,26 +1,26 @@
-// A client of the store: blocking, with deadlines and cancellation, on plain POSIX sockets. It is
-// what comm and the tests use; no Asio, no protobuf, no thread of its own.
+// A client of the store: blocking, with deadlines and cancellation, on plain POSIX sockets. Used by
+// comm and tests. It needs no Asio, no protobuf and no thread.
 //
-// Threads: any number may call at once; they share one connection, and each call gets its own
-// reply. Lifetime: no call may be under way when it is destroyed.
+// Threads: any number of threads may call at the same time; they share one connection. Lifetime: no
+// call may be in progress when the client is destroyed.
 //
-// Deadlines: a call with a timeout returns DeadlineExceeded by then, with the text in which the
-// store names what is missing; a call to a store that does not answer fails kAnswerGrace later.
-// Other calls end after ClientOptions::request_timeout, or after their own `limit` where they are
-// given one. A timeout beyond a year means no timeout.
+// Deadlines: a call with a timeout returns DeadlineExceeded by then, with the store's text that
+// names what is missing. If the store does not answer, the call fails kAnswerGrace later. Other
+// calls end after their `limit`, or else after ClientOptions::request_timeout. A timeout beyond a
+// year means no timeout.
 //
-// Reconnecting: a lost connection is dialled again for as long as the call's deadline allows.
-// Requests that change nothing (get, wait, check, multi_get, list, count, queue_length) are then
-// sent again; so are set, set_once, multi_set, remove and barrier, which the store recognizes and
-// does once, however often it gets them (answered_requests.h). The first four of these fail with
-// Unavailable when they would have to be sent again after repeat_for, and add, append, compare_set,
-// push and pop as soon as a byte of them has left: it is unknown whether they happened. A store
-// that has lost its contents (another epoch) fails everything with Aborted "EpochLost", one of
-// another generation with FailedPrecondition. A store that cannot be reached is Unavailable.
+// Reconnecting: a lost connection is dialled again until the call's deadline. Read-only requests
+// (get, wait, check, multi_get, list, count, queue_length) are then sent again. So are set,
+// set_once, multi_set, remove and barrier, which the store recognizes and executes only once
+// (answered_requests.h). The first four of these fail with Unavailable if they would have to be
+// sent again after repeat_for. add, append, compare_set, push and pop fail with Unavailable as soon
+// as one of their bytes was sent, because it is unknown whether they were executed. A store that
+// has lost its contents (a different epoch) fails every call with Aborted "EpochLost", a store of
+// another generation with FailedPrecondition, and an unreachable store with Unavailable.
 //
-// Fork: the child shares the connection and must not use it. Every call in another process than
-// the one that connected returns FailedPrecondition, and destruction there only closes the child's
-// descriptor. The child makes a client of its own.
+// Fork: the child shares the connection and must not use it. Every call in a process other than the
+// one that connected returns FailedPrecondition, and the destructor there only closes the child's
+// descriptors. The child can make its own client.
 #pragma once
 
 #include <chrono>
@@ -49,17 +49,17 @@ inline Result<std::uint64_t> counted(const Result<Number>& answer) {
 class Client {
  public:
   using Milliseconds = std::chrono::milliseconds;
-  using Limit = std::optional<Milliseconds>;  // Where it is empty, request_timeout holds.
+  using Limit = std::optional<Milliseconds>;  // If empty, request_timeout applies.
   using Entries = std::vector<std::pair<std::string, std::string>>;
   using Names = std::vector<std::string>;
 
-  // Dials until connect_timeout. InvalidArgument: the options are wrong; Unauthenticated: the store
-  // does not know the token, or closes the connection on the greeting (another job or version);
+  // Dials until connect_timeout. InvalidArgument: invalid options; Unauthenticated: the store does
+  // not know the token, or closes the connection during the handshake (another job or version);
   // FailedPrecondition: another generation; Unavailable: no store answers.
   static Result<std::unique_ptr<Client>> connect(const ClientOptions& options);
 
-  // Any request of requests.h that the native dialect has, and its answer. The calls below are
-  // these requests by name.
+  // Sends any request of requests.h that exists in the native dialect and returns its answer. The
+  // functions below wrap these requests.
   template <class Kind>
   Result<typename Kind::Answer> ask(Kind request, SharedConnection::Times times = {}) {
     ReplyBody body = IVY_TRY(connection_->ask(Request(std::move(request)), times));
@@ -79,8 +79,8 @@ class Client {
   Result<std::string> wait_get(std::string_view key, Milliseconds timeout) {
     return IVY_TRY(ask(Get{std::string(key), kNever}, {.timeout = timeout})).bytes;
   }
-  // `limit`: how long the store may stay silent, from the call on; the default is kAnswerGrace
-  // beyond the timeout.
+  // `limit`: longest silence of the store, measured from the call; by default kAnswerGrace after
+  // the timeout.
   Result<void> wait(const Names& keys, Milliseconds timeout, Limit limit = std::nullopt) {
     return done(ask(Wait{keys}, {timeout, limit}));
   }
@@ -90,7 +90,7 @@ class Client {
   Result<std::int64_t> add(std::string_view key, std::int64_t delta) {
     return IVY_TRY(ask(Add{std::string(key), delta})).value;
   }
-  // Returns whether `desired` was stored, and the value afterwards (nothing: the key is missing).
+  // Returns whether `desired` was stored, and the value afterwards (empty if the key is missing).
   Result<std::pair<bool, std::optional<std::string>>> compare_set(
       std::string_view key, const std::optional<std::string>& expected, std::string_view desired,
       Limit limit = std::nullopt) {
@@ -117,14 +117,14 @@ class Client {
   Result<std::uint64_t> queue_length(std::string_view queue) {
     return counted(ask(QueueLength{std::string(queue)}));
   }
-  // The limit is that of each page.
+  // `limit` applies to each page.
   Result<Names> list(std::string_view prefix, Limit limit = std::nullopt);
   Result<std::uint64_t> count(std::string_view prefix) {
     return counted(ask(Count{std::string(prefix)}));
   }
-  // Returns the number of the round, from 1. A caller that waits in several short calls passes the
-  // same `arrival`, from new_arrival(), in each, so that they are one wait: the answer to one call
-  // may arrive only in the next.
+  // Returns the number of the round, from 1. A caller that waits in several short calls must pass
+  // the same `arrival`, from new_arrival(), in each, so that they count as one wait: the answer to
+  // one call may arrive only in the next.
   Result<std::uint64_t> barrier(std::string_view name, std::uint32_t size, std::uint32_t member,
                                 Milliseconds timeout,
                                 std::optional<std::uint64_t> arrival = std::nullopt) {
@@ -134,16 +134,16 @@ class Client {
   std::uint64_t new_arrival() { return connection_->new_arrival(); }
   struct Round {
     std::uint64_t number = 0;
-    std::optional<std::uint32_t> lost_member;  // Set: no further round will complete.
+    std::optional<std::uint32_t> lost_member;  // If set, no further round will complete.
   };
-  // A barrier that ends for good, for all members, when a client that waits in it is lost.
+  // A barrier that ends permanently, for all members, if a client that waits in it disconnects.
   Result<Round> barrier_without_losses(std::string_view name, std::uint32_t size,
                                        std::uint32_t member, Milliseconds timeout);
-  // Tells every change of a key that begins with `prefix`, from now on, until end_watch(). A lost
-  // connection is dialled again; a kOverflow says that changes may have been missed. One thread at
-  // a time takes a watch's changes, any may end it.
+  // Reports every change of a key that starts with `prefix`, from now until end_watch(). A lost
+  // connection is dialled again; kOverflow means that changes may have been missed. Only one thread
+  // at a time may take a watch's changes; any thread may end it.
   Result<std::uint32_t> watch(std::string_view prefix) { return connection_->watch(prefix); }
-  // DeadlineExceeded: nothing has changed. Cancelled: the watch has ended.
+  // DeadlineExceeded: nothing has changed. Cancelled: the watch was ended.
   Result<Changed> next_change(std::uint32_t watch, Milliseconds timeout) {
     return connection_->next_change(watch, timeout);
   }
@@ -152,7 +152,7 @@ class Client {
   Result<std::string> why() { return IVY_TRY(ask(Why{})).bytes; }
   Result<void> ping() { return connection_->ping(); }
 
-  // Makes every call, present and to come, return Cancelled. Any thread.
+  // Makes all current and future calls return Cancelled. Callable from any thread.
   void cancel() { connection_->cancel(); }
 
  private:

@@ -1,4 +1,4 @@
-// One connection to the store, made and greeted: a part of the client. Plain POSIX.
+// Opens one connection to the store and performs the handshake. Part of the client. Plain POSIX.
 #pragma once
 
 #include <atomic>
@@ -13,9 +13,9 @@
 
 namespace ivy::store {
 
-// The store to greet, and the client's own identity.
+// The store's address, and the client's identity in the handshake.
 struct DialTarget {
-  std::string text;  // The address as it was given, for messages.
+  std::string text;  // The address as the caller gave it, for messages.
   SocketAddress address;
   std::string job_id;
   std::string token;
@@ -24,32 +24,32 @@ struct DialTarget {
   std::uint64_t session = 0;
 };
 
-// "10.0.0.1:4123", "[fd00::1%eth0]:4123", "unix:/path": numeric, nothing is looked up.
+// Parses "10.0.0.1:4123", "[fd00::1%eth0]:4123" or "unix:/path". Numeric only: no name is resolved.
 Result<void> parse_target(const std::string& text, DialTarget& target);
 
-// Ends a wait early: `descriptor` becomes readable when `cancelled` has been set. It may also
-// become readable for other reasons; the waiter then empties it, and goes on or, if `by_any` is
-// set, ends the wait.
+// Ends a wait early: `descriptor` becomes readable after `cancelled` was set. It may also become
+// readable for other reasons; the waiter then drains it and continues or, if `by_any` is set, ends
+// the wait.
 struct Interrupt {
   int descriptor = -1;
   const std::atomic<bool>* cancelled = nullptr;
   bool by_any = false;
 };
 
-// Waits until the descriptor (-1: none) is ready. Returns poll()'s events; 0 at the deadline or
-// when the interrupt ended the wait for another reason; or the error Cancelled.
+// Waits until the descriptor (-1: none) is ready. Returns poll()'s events; 0 at the deadline or if
+// the interrupt ended the wait for another reason; or Cancelled.
 Result<short> wait_ready(int descriptor, short events, std::uint64_t deadline_ns,
                          Interrupt interrupt);
 
 struct Dialled {
-  Descriptor socket;  // Non-blocking; no child of a fork keeps it.
+  Descriptor socket;  // Non-blocking; closed in forked children.
   std::string epoch;
-  WireDecoder decoder;  // Holds the bytes that came after the welcome.
+  WireDecoder decoder;  // Holds the bytes that arrived after the welcome.
 };
 
-// Dials again and again, at growing intervals, until the deadline. Unavailable: no store answered
-// by then (with the last error); Unauthenticated, FailedPrecondition: a store refused, and dialling
-// again would not help; AlreadyExists: the same, as the store takes no more clients; Cancelled.
+// Dials repeatedly, at growing intervals, until the deadline. Unavailable: no store answered (the
+// text has the last error). Unauthenticated, FailedPrecondition, AlreadyExists (the store takes no
+// more clients): a store rejected the client, and dialling again would not help. Cancelled.
 Result<Dialled> dial_until(const DialTarget& target, std::uint64_t deadline_ns,
                            Interrupt interrupt);
 

@@ -1,4 +1,4 @@
-// A connected socket as frames in and out, until it breaks. Plain POSIX, never blocks.
+// Sends and receives frames on a connected socket until it breaks. Plain POSIX; never blocks.
 // Thread: one at a time; shut_down() any, while the socket is open.
 #pragma once
 
@@ -21,19 +21,19 @@ class FrameSocket {
   bool is_open() const { return static_cast<bool>(socket_); }
   bool is_usable() const { return is_open() && broken_.empty(); }
   int descriptor() const { return socket_.get(); }
-  // Returns why it is unusable; empty: it is not.
+  // Returns the reason why it is unusable; empty if it is usable.
   const std::string& broken() const { return broken_; }
   void set_broken(std::string why) { broken_ = std::move(why); }
 
-  // Returns where the frame begins in all that this connection was ever to send.
+  // Returns the offset of the frame in the connection's stream of outgoing bytes.
   std::uint64_t queue(FrameHead head, std::string_view payload);
   bool has_unsent() const { return !unsent_.empty(); }
   std::uint64_t sent_bytes() const { return sent_bytes_; }
   void write_some();
   void read_some();
-  // Returns the next frame that has arrived whole.
+  // Returns the next complete frame.
   std::optional<WireFrame> next();
-  // Notices an end that came while nothing was awaited.
+  // Detects that the peer has closed the connection while nothing was expected from it.
   void notice_end();
   void shut_down() const;
 

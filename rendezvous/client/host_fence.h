@@ -1,13 +1,13 @@
-// A meeting of one process on each host of a job: each gives a blob, and each gets the blobs of
-// all. It is how PMI's fences cross hosts.
+// A barrier with data between one process per host of a job: each contributes a blob, and each gets
+// the blobs of all. PMI's fences cross hosts with it.
 //
-// A round is one key per host, "ivy/NAME/ROUND/HOST"; those of a subset of the hosts, which have
-// rounds of their own, are "ivy/NAME/GROUP/ROUND/HOST". When a round is complete
-// everybody has read the one before: a host then removes its key of that. Another generation of the
-// job begins with rounds of its own, as the store forgets what the one before has written.
+// A round is one key per host, "ivy/NAME/ROUND/HOST". Subsets of the hosts have their own rounds,
+// "ivy/NAME/GROUP/ROUND/HOST". When a round is complete, every host has read the previous one and
+// removes its key of that round. The store forgets all keys between generations, so each generation
+// starts with its own rounds.
 //
-// Thread: one at a time for each name or group; different groups may meet at once. Lifetime: the
-// client outlives it.
+// Thread: one at a time for each name or group; different groups may run concurrently. Lifetime:
+// the client outlives it.
 #pragma once
 
 #include <cstdint>
@@ -25,26 +25,27 @@ namespace ivy::store {
 
 class HostFence {
  public:
-  // One host's place in the job, from 0.
+  // The number of this host in the job, from 0, and the number of hosts.
   struct Place {
     std::uint32_t host = 0;
     std::uint32_t hosts = 1;
   };
 
-  // `name`: what meets, such as "pmi" or "pmix"; no other part of the job uses it.
+  // `name`: the user of the fence, such as "pmi" or "pmix"; no other part of the job may use it.
   HostFence(Client& client, std::string name, Place place)
       : client_(client), name_(std::move(name)), place_(place) {}
 
-  // Blocks until every host has given its blob for this round; the result is in host order. A blob
-  // has at most kMaxValueBytes. A host that never comes is waited for until the client is cancelled
-  // (Cancelled) or the store is lost (the client's error).
+  // Blocks until every host has contributed its blob to this round; the result is in host order. A
+  // blob has at most kMaxValueBytes. Waits for a missing host until the client is cancelled
+  // (Cancelled) or the store is unreachable (the client's error).
   Result<std::vector<std::string>> gather(std::string_view own);
-  // The same among some hosts, which all name the same group; the result is in the order of
-  // `hosts`, which is the same everywhere and has this host in it. `group`: a word without '/'.
+  // The same for a subset of hosts that all pass the same group; the result is in the order of
+  // `hosts`, which must be the same on all of them and include this host. `group`: a word without
+  // '/'.
   Result<std::vector<std::string>> gather_among(const std::vector<std::uint32_t>& hosts,
                                                 const std::string& group, std::string_view own);
-  // The last of a group's hosts to say it removes what their meetings so far have left in the
-  // store. All say it, each after the same meeting; they may meet again at once.
+  // Removes the keys of a group's rounds from the store. Every host of the group calls it after the
+  // same round; the last caller removes the keys. The group may start the next round immediately.
   Result<void> forget(const std::vector<std::uint32_t>& hosts, const std::string& group);
 
  private:
@@ -52,11 +53,11 @@ class HostFence {
   Result<std::vector<std::string>> meet(const std::vector<std::uint32_t>& hosts,
                                         const std::string& prefix, std::string_view own);
 
-  // Those of one prefix go on behind what is forgotten: a host that is early would read what a late
-  // one has not removed yet.
+  // Round numbers keep increasing after forget(): a fast host must not read keys that a slow host
+  // has not deleted yet.
   struct Rounds {
     std::uint64_t next = 0;
-    std::uint64_t first_kept = 0;  // The store holds none before it.
+    std::uint64_t first_kept = 0;  // The store holds no earlier round.
   };
 
   Client& client_;

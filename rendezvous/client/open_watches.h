@@ -1,10 +1,10 @@
-// The watches of one client: which are open, and the changes that the store has told and nobody has
-// taken yet. The connection (shared_connection.h) says what arrives and when it is lost.
+// The open watches of one client, with the changes that the store has reported and the caller has
+// not taken yet. shared_connection.h reports received frames and lost connections to it.
 //
 // Changes may be missed: the connection was lost, this client did not read (the store then ends the
-// watch), or nobody took the changes until the limits below were reached. A kOverflow stands in the
-// row at the place of what was missed: what came before it is older than a look at the keys after
-// it.
+// watch), or the caller did not take changes until a limit below was reached. A kOverflow in the
+// queue marks the position of missed changes: a caller that reads the keys after it sees everything
+// up to there.
 //
 // Pure. Thread: one at a time.
 #pragma once
@@ -23,7 +23,7 @@ namespace ivy::store {
 
 class OpenWatches {
  public:
-  // For each watch; beyond either all of its changes are forgotten.
+  // Limits of one watch. Beyond either, all of its changes are dropped.
   static constexpr std::size_t kMostChanges = 64u << 10;
   static constexpr std::size_t kMostBytes = 64u << 20;
 
@@ -32,14 +32,14 @@ class OpenWatches {
   void remove(std::uint32_t id) { watches_.erase(id); }
   const std::string& prefix(std::uint32_t id) const { return watches_.at(id).prefix; }
 
-  // The store has to be asked: at first, and for a watch that has lapsed.
+  // True if the store must be asked to open the watch: at first, and after it has lapsed.
   bool must_ask(std::uint32_t id) const { return watches_.at(id).state == State::kLapsed; }
   void note_asked(std::uint32_t id) { watches_.at(id).state = State::kAsked; }
   void note_refused(std::uint32_t id);
 
-  // Takes what the store says of a watch; false: damaged.
+  // Handles a frame that the store sent for a watch. Returns false if it is malformed.
   bool take(std::uint32_t id, std::string_view payload);
-  // The connection is lost. What has been asked and not answered is asked again by the connection.
+  // Call when the connection is lost. The connection itself repeats unanswered requests.
   void lapse();
   std::optional<Changed> next(std::uint32_t id);
 

@@ -1,13 +1,14 @@
-// One connection to the store for all threads of a process: each call sends a request and gets the
-// answer to it, again and again over new connections as long as that may be done (client.h).
+// One connection to the store for all threads of a process. Each call sends a request and returns
+// the answer; it is repeated over new connections as long as that is safe (client.h).
 //
-// Every call queues its frame and sends what the socket takes at once. Then one of the calling
-// threads drives: it polls, receives for all, and sends what was left over; the others sleep on a
-// condition of their own. A driver whose own reply has come hands the role to another call. Only
-// the driver closes or replaces the connection, so no thread polls a descriptor number that was
-// reused.
+// Every call queues its frame and sends as much as the socket takes immediately. Then one of the
+// calling threads becomes the driver: it polls, receives for all, and sends the remaining bytes;
+// the others sleep on a condition variable each. A driver whose own reply has arrived hands the
+// role to another call. Only the driver closes or replaces the connection, so no thread polls a
+// descriptor number that was reused.
 //
-// Thread: any number may call at once. Lifetime: no call may be under way when it is destroyed.
+// Thread: any number may call at the same time. Lifetime: no call may be in progress when it is
+// destroyed.
 #pragma once
 
 #include <sys/types.h>
@@ -40,28 +41,28 @@ struct ClientOptions {
   std::optional<std::uint32_t> rank;
   std::chrono::milliseconds connect_timeout{30'000};
   std::chrono::milliseconds request_timeout{60'000};  // For calls without a timeout.
-  // False: the store would not be started again, so a lost connection is final, and every later
-  // call fails with Unavailable at once.
+  // False: the store will not be restarted, so a lost connection is final, and every later call
+  // fails with Unavailable immediately.
   bool may_redial = true;
-  // How long after it was first sent a set, set_once, multi_set or remove is sent again; at most
-  // kRepeatFor.
+  // Time after the first transmission during which a set, set_once, multi_set or remove may be
+  // repeated; at most kRepeatFor.
   std::chrono::milliseconds repeat_for{kRepeatFor};
 };
 
-// How long after a call's own timeout the store may take to answer that the call has timed out.
+// Time that the store may take, after a call's own timeout, to answer that the call has timed out.
 inline constexpr std::chrono::milliseconds kAnswerGrace{2'000};
 
 class SharedConnection {
  public:
   using Milliseconds = std::chrono::milliseconds;
   struct Times {
-    std::optional<Milliseconds> timeout = {};  // The store's answer by then is DeadlineExceeded.
-    std::optional<Milliseconds> limit = {};    // How long the store may be silent.
+    std::optional<Milliseconds> timeout = {};  // The store answers DeadlineExceeded after this.
+    std::optional<Milliseconds> limit = {};    // Longest silence of the store.
   };
 
   static Result<std::unique_ptr<SharedConnection>> connect(const ClientOptions& options);
 
-  // Returns the answer, of the kind that the request's Answer names.
+  // Returns the answer; it holds the alternative that the request's Answer names.
   Result<ReplyBody> ask(const Request& request, Times times);
   Result<void> ping();
   // See Client: watch(), next_change() and end_watch().
@@ -70,29 +71,29 @@ class SharedConnection {
   void end_watch(std::uint32_t watch);
   // Returns a number that is unique among all arrivals at barriers of all clients.
   std::uint64_t new_arrival();
-  // For an answer that makes no sense: the connection is useless after it.
+  // Marks the connection as unusable after a malformed answer; returns the error.
   Error refuse(const char* what);
   void cancel();
 
  private:
   using Lock = std::unique_lock<std::mutex>;
-  // Whether a call may be sent again when its answer was lost. kMay: it changes nothing, or the
-  // store tells a barrier's calls apart; kNumbered: the store does it once by its number.
+  // Whether a call may be repeated if its answer was lost. kMay: it is read-only, or a barrier,
+  // whose calls the store tells apart. kNumbered: the store executes it once, by its number.
   enum class Repeat { kMay, kNumbered, kMustNot };
   struct Call {
     Op op = Op::kPing;
     std::uint32_t id = 0;
     std::string payload;  // Without the timeout, if the call has one.
     Repeat repeat = Repeat::kMay;
-    std::uint64_t number = 0;           // 0 unless it is kNumbered.
-    bool again = false;                 // Some bytes have left on a lost connection...
+    std::uint64_t number = 0;           // 0 unless `repeat` is kNumbered.
+    bool again = false;                 // Some bytes were sent on a connection that was lost...
     std::uint64_t first_queued_ns = 0;  // ...not earlier than at this time.
     bool timed = false;
-    bool listens = false;  // For a watch's next change: nothing is sent.
+    bool listens = false;  // Waits for a watch's next change; nothing is sent.
     std::uint64_t deadline_ns = 0;
     std::uint64_t give_up_ns = 0;
-    bool queued = false;      // It is in the present connection's buffer, or sent.
-    std::uint64_t begin = 0;  // Where its frame begins in all that this connection was to send.
+    bool queued = false;      // Its frame is in the current connection's buffer, or was sent.
+    std::uint64_t begin = 0;  // Offset of its frame in the connection's outgoing bytes.
     bool done = false;
     Result<std::string> result = std::string();
     std::condition_variable changed;
@@ -105,7 +106,7 @@ class SharedConnection {
   Result<std::string> call(Call& call, Times times);
   Result<void> open_watch(std::uint32_t watch);
 
-  // These are called under the lock.
+  // Require the lock.
   std::optional<Error> verdict() const;
   void send(Call& call);
   void take_frames();
@@ -141,7 +142,7 @@ class SharedConnection {
   std::map<std::uint32_t, Call*> in_flight_;
   std::uint64_t next_number_ = 1;
   bool driving_ = false;
-  int futile_dials_ = 0;  // Connections in a row that were lost before any reply came.
+  int futile_dials_ = 0;  // Consecutive connections that were lost before any reply arrived.
   std::optional<Error> fatal_;
   OpenWatches watches_;
 };

@@ -1,17 +1,17 @@
-// Remembers the answers to requests that their clients may send again. A client whose connection is
-// lost repeats the requests that got no answer; with this memory the store answers them again, and
-// nothing is done twice, however late a copy of the request comes.
+// Remembers the answers to requests that clients may send again. A client whose connection is lost
+// repeats its unanswered requests; with this memory the store repeats the answers and executes
+// nothing twice, however late a copy of a request arrives.
 //
-// A client names its session, a random number, with every connection. Its requests that change
-// something are numbered from 1 on, and each says the lowest number that has no answer yet: answers
-// below it need not be kept any more, and a late copy of such a request is past.
+// A client names its session, a random number, on every connection. It numbers its modifying
+// requests from 1, and each request carries the lowest number that is still unanswered: answers
+// below it are dropped, and a late copy of such a request is rejected as past.
 //
-// A session is forgotten kept_ns after the end of the last of its connections, or as soon as it has
-// no answers. Clients repeat for a shorter time than that (kRepeatFor of proto/wire/store_wire.h).
-// Only beyond Limits::answers are sessions without a connection forgotten early; a client that
-// repeats a request then is told that its outcome is unknown.
+// A session is forgotten kept_ns after its last connection closed, or immediately then if it has no
+// answers. Clients stop repeating earlier than that (kRepeatFor in proto/wire/store_wire.h). Only
+// above Limits::answers are sessions without a connection forgotten early; a client that then
+// repeats a request is told that its outcome is unknown.
 //
-// Pure. Thread: one at a time. Times: of any clock that never goes back.
+// Pure. Thread: one at a time. Times are from any clock that never goes back.
 #pragma once
 
 #include <cstddef>
@@ -35,11 +35,11 @@ class AnsweredRequests {
   };
   using Answer = std::variant<Done, Number, Error>;
   enum class Known {
-    kNew,       // Serve it, and remember the answer.
-    kAnswered,  // It was served: give the same answer again.
-    kPast,      // Its client has heard the answer, or has given up.
+    kNew,       // Execute it and remember the answer.
+    kAnswered,  // It was executed: repeat the answer.
+    kPast,      // Its client has received the answer, or has given up.
     kUnclear,   // It was sent before, and its session may have been forgotten since.
-    kTooMany,   // No room to remember: do not serve it.
+    kTooMany,   // No memory for its answer: do not execute it.
   };
   struct Finding {
     Known known = Known::kNew;
@@ -49,7 +49,7 @@ class AnsweredRequests {
   AnsweredRequests() : AnsweredRequests(Limits()) {}
   explicit AnsweredRequests(Limits limits) : limits_(limits) {}
 
-  // Tells that a connection of that session has begun, or has ended.
+  // Notes that a connection of that session was opened or closed.
   void begin(SessionId session);
   void end(SessionId session);
   // Forgets expired sessions. end() uses the time of the last call.
@@ -59,9 +59,9 @@ class AnsweredRequests {
   }
   // Looks up a request. Its session must have begun.
   Finding find(SessionId session, const Numbered& request);
-  // Call it only after kNew.
+  // Requires that find() returned kNew.
   void remember(SessionId session, std::uint64_t number, Answer answer);
-  // Forgets everything for a new generation: clients of the one before are not served any more.
+  // Forgets everything when a new generation starts: older clients are no longer served.
   void clear();
 
   std::size_t sessions() const { return sessions_.size(); }
@@ -73,7 +73,7 @@ class AnsweredRequests {
     std::uint64_t ended_ns = 0;
     std::uint64_t lowest = 1;
     std::map<std::uint64_t, Answer> answers;
-    bool has_gaps = false;  // It may have been forgotten before.
+    bool has_gaps = false;  // Its older answers may have been forgotten.
   };
   using Sessions = std::map<SessionId, Session>;
 
@@ -86,7 +86,8 @@ class AnsweredRequests {
 
   const Limits limits_;
   Sessions sessions_;
-  std::set<std::pair<std::uint64_t, SessionId>> ended_;  // Without a connection, by when.
+  std::set<std::pair<std::uint64_t, SessionId>>
+      ended_;  // Sessions without a connection, by the time it closed.
   std::size_t answers_ = 0;
   bool forgot_early_ = false;
   std::uint64_t now_ns_ = 0;

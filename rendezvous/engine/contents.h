@@ -1,6 +1,5 @@
-// What the store holds: values, queues and barriers of each space, within the store's limits. Every
-// change is refused as a whole or made and counted; the bytes and keys that it counts are always
-// those that are there.
+// The store's data: values, queues and barriers of each space, within the store's limits. A change
+// is either rejected as a whole or made and counted; the counters always match the contents.
 //
 // Pure. Thread: one at a time.
 #pragma once
@@ -27,11 +26,12 @@ struct EngineLimits {
   std::size_t store_bytes = kMaxStoreBytes;
   std::size_t keys = kMaxKeys;
   std::size_t waits_per_client = 4096;
-  std::size_t watches_per_client = 1024;  // Every write looks at all of them.
-  // Keys that requests wait for, kept until they are answered.
+  std::size_t watches_per_client = 1024;  // Every write scans all of them.
+  // Limits of the keys that waiting requests name, which are kept until they are answered.
   std::size_t waiting_bytes_per_client = 64u << 20;
   std::size_t waiting_bytes = 1u << 30;
-  std::size_t torch_waiting_bytes = 256u << 20;  // Part of those: torch does not authenticate.
+  std::size_t torch_waiting_bytes = 256u
+                                    << 20;  // Part of waiting_bytes: torch does not authenticate.
 };
 
 Result<void> check_key(const std::string& key);
@@ -48,18 +48,18 @@ class Contents {
     std::uint32_t size = 0;
     std::uint64_t round = 1;
     std::map<std::uint32_t, std::set<WaiterId>> arrived = {};
-    std::map<std::uint32_t, std::uint64_t> last_calls = {};  // Calls of the round before.
+    std::map<std::uint32_t, std::uint64_t> last_calls = {};  // Arrivals of the previous round.
     std::size_t cost_bytes = 0;
-    // Both are for barriers that end with a loss.
+    // For barriers that end with a loss.
     bool ends_with_a_loss = false;
     std::optional<std::uint32_t> lost_member = {};
-    // The answer to everybody once a member is lost.
+    // The answer to all members once one is lost.
     Number loss() const { return {-1 - static_cast<std::int64_t>(*lost_member)}; }
   };
   using Queue = std::deque<std::string>;
   struct KeySpace {
     std::map<std::string, Entry, std::less<>> values;
-    std::map<std::string, Queue, std::less<>> queues;  // There is no empty one.
+    std::map<std::string, Queue, std::less<>> queues;  // Empty queues are removed.
     std::map<std::string, Barrier, std::less<>> barriers;
   };
 
@@ -77,19 +77,19 @@ class Contents {
 
   Result<void> put(Space space, const std::string& key, std::string value);
   Result<void> put_all(Space space, std::vector<std::pair<std::string, std::string>>& entries);
-  // Adds to the number in the key's value (0 if it has none). InvalidArgument: it is no number, or
-  // the sum has more than 64 bits.
+  // Adds to the number in the key's value (0 if missing). InvalidArgument: the value is not a
+  // number, or the sum exceeds 64 bits.
   Result<std::int64_t> add(Space space, const std::string& key, std::int64_t delta);
-  // Appends to the value, which exists.
+  // Appends to the value, which must exist.
   Result<void> append(Space space, const std::string& key, const std::string& more);
-  // Returns whether the key was there.
+  // Returns whether the key existed.
   bool erase(Space space, const std::string& key);
-  // Returns how many items are in the queue then.
+  // Returns the new length of the queue.
   Result<std::size_t> push(Space space, const std::string& key, std::string item);
-  // Takes the oldest item of a queue that exists, which is removed with its last one.
+  // Takes the oldest item of a queue, which must exist; removes the queue with its last item.
   std::string pop(Space space, const std::string& key);
-  // Returns the barrier of that name; creates it if needed. Its size may change between rounds
-  // only.
+  // Returns the barrier of that name; creates it if needed. Its size may change only between
+  // rounds.
   Result<Barrier*> barrier_for(Space space, const store::Barrier& request);
   Barrier* find_barrier(Space space, std::string_view name);
 
@@ -97,7 +97,7 @@ class Contents {
   std::size_t bytes() const { return bytes_; }
   std::size_t keys() const { return keys_; }
   std::uint64_t changes() const { return changes_; }
-  // Waits that are satisfied and members that arrive are progress, too.
+  // Counts progress without a write: a satisfied wait, or a member that arrived.
   void count_change() { changes_ += 1; }
 
  private:

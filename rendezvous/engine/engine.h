@@ -1,15 +1,16 @@
-// The store's contents and rules, as a state machine: a request and a time go in, replies come out.
+// The store's contents and rules as a state machine: a request and a time go in, replies come out.
 // No socket, no clock, no thread; the same requests in the same order give the same replies.
 //
-// Values are bytes. A missing key waits or is NotFound, never an empty value. Numbers (add) are
-// kept as ASCII decimals in the same keys, as torch does, so a get after an add sees "3".
+// Values are bytes. A request for a missing key waits or fails with NotFound; it never returns an
+// empty value. Numbers (add) are kept as ASCII decimals in the same keys, as torch does, so a get
+// after an add returns "3".
 //
-// Generations: a client belongs to the generation that it named. begin_generation(g) forgets every
-// key, queue, barrier and waiter of the one before; its clients get Aborted for what they wait for
-// and FailedPrecondition for what they ask from then on. So nothing that was written in generation
-// g can be read in g + 1.
+// Generations: a client belongs to the generation that it named. begin_generation(g) forgets all
+// keys, queues, barriers and waiters of the previous one; its clients get Aborted for waiting
+// requests and FailedPrecondition for later ones. Nothing written in generation g can be read in g
+// + 1.
 //
-// Spaces: each dialect has keys of its own, so a framework's keys and ours never meet.
+// Spaces: each dialect has its own keys, so a framework's keys never collide with ivyrun's.
 //
 // Pure. Thread: one at a time.
 #pragma once
@@ -37,42 +38,43 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  // Adds a client. FailedPrecondition if its generation is not the present one.
+  // Adds a client. FailedPrecondition if its generation is not the current one.
   Result<ClientId> join(ClientInfo info, std::uint64_t now_ns);
-  // Removes a client: its waits are forgotten, its watches end, its writes stay. Clients that must
-  // be told of the loss are told at the next advance().
+  // Removes a client: its waits and watches are dropped, its writes remain. Clients that must learn
+  // of the loss are answered in the next advance().
   void leave(ClientId client);
-  // Adds the pid of a client, which torch's ping tells.
+  // Sets the pid of a client, which torch's ping carries.
   void describe(ClientId client, std::uint32_t pid);
 
-  // Serves a request. Adds every reply that it causes, its own and those of clients that waited for
-  // it, to `out` in the order in which they must be sent. A client's requests are answered in order
-  // unless they wait.
+  // Executes a request. Appends all replies that result, its own and those of clients that waited
+  // for it, to `out` in the order in which they must be sent. A client's requests are answered in
+  // order unless they wait.
   void apply(ClientId client, RequestId request, Request body, std::uint64_t now_ns, Replies& out);
-  // Answers overdue waits with DeadlineExceeded, whose text names the missing keys and the time
-  // waited, and the clients that do not wait for them and how long each has been silent (if very
-  // many are due at once, only some texts do). Returns the next time at which a wait will be due,
-  // or kNever.
+  // Answers overdue waits with DeadlineExceeded. The text names the missing keys and the time
+  // waited, and the clients that do not wait for them with the length of their silence (if very
+  // many are due at the same time, only some texts do). Returns the next deadline, or kNever.
   std::uint64_t advance(std::uint64_t now_ns, Replies& out);
 
-  // Cancels a watch, without an answer.
+  // Cancels a watch without an answer.
   void end_watch(ClientId client, RequestId request) { watches_.end(client, request); }
   void begin_generation(std::uint32_t generation, Replies& out);
   std::uint32_t generation() const { return generation_; }
 
-  // Returns who waits for what, without `asker` if that has only asked for this (wait_graph.h).
+  // Returns which clients wait for what, without `asker` if it has sent no other request
+  // (wait_graph.h).
   WaitGraph wait_graph(ClientId asker = 0) const {
     return wait_graph_of(waiters_, contents_, clients_, asker);
   }
   std::size_t bytes() const { return contents_.bytes(); }
   std::size_t key_count() const { return contents_.keys(); }
   std::size_t open_requests() const { return waiters_.size(); }
-  // Returns nothing if no client waits.
+  // Returns nothing if no request waits.
   std::optional<std::uint64_t> longest_wait_since_ns() const { return waiters_.oldest_ns(); }
   std::size_t waiting_bytes() const { return waiters_.bytes(); }
-  // Grows with every write and every satisfied wait, so it shows whether the job makes progress.
+  // Increases with every write and every satisfied wait, so it shows whether the job makes
+  // progress.
   std::uint64_t changes() const { return contents_.changes(); }
-  // Requests that were applied.
+  // Number of executed requests.
   std::uint64_t requests() const { return requests_; }
 
  private:
@@ -85,12 +87,12 @@ class Engine {
   const EngineLimits limits_;
   std::uint32_t generation_ = 0;
   Contents contents_;
-  mutable Waiters waiters_;  // A look at them brings them up to date.
+  mutable Waiters waiters_;  // Reading them updates them.
   Watches watches_;
   AnsweredRequests answered_;
   Clients clients_;
   ClientId next_client_ = 1;
-  std::vector<std::pair<Space, std::string>> lost_barriers_;  // Their waiters must be told.
+  std::vector<std::pair<Space, std::string>> lost_barriers_;  // Their waiters must be answered.
   std::uint64_t requests_ = 0;
   std::uint64_t explained_since_ns_ = 0;  // Start of the window for...
   std::size_t explained_ = 0;             // ...the count of explained timeouts.

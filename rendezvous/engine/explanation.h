@@ -1,5 +1,5 @@
-// The wait graph as text for people: which keys are missing, which clients wait for them and how
-// long, and which ranks have been silent since. Pure.
+// The wait graph as text for people: the missing keys, the clients that wait for them and for how
+// long, and the ranks that have been silent since. Pure.
 #pragma once
 
 #include <cstdint>
@@ -14,9 +14,9 @@ namespace ivy::store {
 // that) or "a client at ADDRESS:PORT".
 std::string explain(const WaitGraph& graph, std::uint64_t now_ns);
 
-// Returns the end of a timeout's text: which clients of that dialect are connected and wait for
-// none of its keys (or not at its barrier), and how long each has been silent. `graph` still
-// holds the wait.
+// Returns the end of a timeout's text: the connected clients of that dialect that wait for none of
+// its keys (or not at its barrier), and how long each has been silent. `graph` still contains the
+// wait.
 std::string explain_absence(const WaitGraph& graph, const Waiting& overdue, std::uint64_t now_ns);
 
 }  // namespace ivy::store

@@ -1,17 +1,17 @@
-// The store's requests and replies: values, the same for every dialect, for the engine and for the
-// client. engine.h has the rules.
+// The store's requests and replies as values, the same for every dialect, for the engine and for
+// the client. engine.h has the rules.
 //
-// A struct per request says once what everybody needs: its command (names and numbers), its answer,
-// its fields in the order in which they travel, and that the engine serves it. dialects/codec.h
-// turns the fields into bytes and back: after the frame's head (proto/wire/store_wire.h), for the
-// op that is `timed` a u64 timeout in milliseconds, then the fields.
+// Each request is a struct that declares its command (names and numbers), its answer, its fields in
+// wire order, and the function with which the engine executes it. dialects/codec.h converts the
+// fields to bytes and back: after the frame's head (proto/wire/store_wire.h), a u64 timeout in
+// milliseconds for the op that is `timed`, then the fields.
 //
-// Beside these the native dialect has PING (text, answered by the same text) and CANCEL (u32 id of
-// a request, which answers Cancelled first).
+// The native dialect also has PING (text, answered with the same text) and CANCEL (u32 id of a
+// request, which is first answered with Cancelled).
 //
-// A client that may send a SET, SET_ONCE, MULTI_SET or DELETE again adds kNumberedOp to the op and
-// puts before all else: u64 number, from 1 on in its session (handshake.h) | u64 lowest number to
-// which it has heard no answer | u8 1: it was sent before. Such a request is done once.
+// A client that may repeat a SET, SET_ONCE, MULTI_SET or DELETE adds kNumberedOp to the op and puts
+// before everything else: u64 number, from 1 within its session (handshake.h) | u64 lowest
+// unanswered number | u8 1 if it was sent before. Such a request is executed once.
 //
 // Pure. Thread: any.
 #pragma once
@@ -31,7 +31,7 @@ namespace ivy::store {
 
 using ClientId = std::uint64_t;
 using RequestId = std::uint64_t;  // Unique among a client's open requests.
-using SessionId = std::uint64_t;  // A client has one over all its connections; 0: it has none.
+using SessionId = std::uint64_t;  // The same for all connections of a client; 0: it has none.
 
 enum class Space : std::uint8_t { kNative, kTorch };
 inline constexpr std::size_t kSpaces = 2;
@@ -40,14 +40,14 @@ struct ClientInfo {
   Space space = Space::kNative;
   std::uint32_t generation = 0;
   std::optional<std::uint32_t> rank;
-  std::uint32_t pid = 0;  // 0 if it is unknown.
-  std::string address;    // Where it connected from, for messages.
+  std::uint32_t pid = 0;  // 0 if unknown.
+  std::string address;    // Its peer address, for messages.
   SessionId session = 0;
 };
 
 // The request's number in the native dialect.
 enum class Op : std::uint8_t {
-  kNone = 0,  // The native dialect does not have this request.
+  kNone = 0,  // The native dialect lacks this request.
   kSet = 1,
   kSetOnce = 2,
   kGet = 3,
@@ -77,24 +77,24 @@ inline constexpr std::uint8_t kNumberedOp = 0x80;
 struct Command {
   const char* name;  // As the wait graph shows it.
   Op op = Op::kNone;
-  Op other = Op::kNone;    // A second number: a Set that is `once`, a Get that waits.
-  Op timed = Op::kNone;    // The one of the two that waits for at most a timeout.
+  Op other = Op::kNone;    // Second number: of a Set that is `once`, of a Get that waits.
+  Op timed = Op::kNone;    // Which of the two has a timeout.
   bool writes = false;     // It may change the keys that it names.
-  bool is_yes_no = false;  // Its answer is the Number 0 or 1, natively a u8.
+  bool is_yes_no = false;  // The answer is the Number 0 or 1, natively a u8.
 };
 
 // deadline_ns is on the clock of `now`; kNever means no timeout.
 inline constexpr std::uint64_t kNever = ~std::uint64_t{0};
 
-// The number of a request that may be sent again, by a client with a session (answered_requests.h).
+// Number of a request that may be repeated, from a client with a session (answered_requests.h).
 struct Numbered {
-  std::uint64_t number = 0;  // 0: it is not repeated.
+  std::uint64_t number = 0;  // 0: never repeated.
   std::uint64_t lowest = 0;  // Between 1 and the number.
   bool again = false;        // It was sent before, over another connection.
 };
 
-// Lets a visitor `f` see the fields of `self`, in the order in which they travel. A visitor that
-// reads gets them to change, one that writes as constants.
+// Passes the fields of `self` to a visitor `f`, in wire order: mutable to a decoder, const to an
+// encoder.
 #define IVY_FIELDS(...)                                                         \
   template <class Fields, class Self>                                           \
   static void fields([[maybe_unused]] Fields& f, [[maybe_unused]] Self& self) { \
@@ -108,7 +108,7 @@ struct Value {
   std::string bytes;
   IVY_FIELDS(f.text(self.bytes))
 };
-struct Values {  // Natively without their number, which is that of the keys asked for.
+struct Values {  // Natively without a count, which equals the number of requested keys.
   std::vector<std::string> bytes;
   IVY_FIELDS(f.values(self.bytes))
 };
@@ -118,7 +118,7 @@ struct Number {
 };
 struct Compared {
   bool stored = false;
-  std::optional<std::string> current;  // Nothing: the key is missing.
+  std::optional<std::string> current;  // Empty if the key is missing.
   IVY_FIELDS(f.flag(self.stored), f.optional_text(self.current))
 };
 struct Keys {
@@ -156,7 +156,8 @@ void answer_to(ClientId client, RequestId request, Body body, Replies& out) {
 
 struct Serving;  // serving.h: what the engine gives a request to serve itself with.
 
-// What every request has, with its fields: the kind of its answer, and how the engine serves it.
+// The members of every request: the type of its answer, its fields, and the function that executes
+// it.
 #define IVY_REQUEST(Kind, ...) \
   using Answer = Kind;         \
   IVY_FIELDS(__VA_ARGS__)      \
@@ -175,7 +176,8 @@ struct Get {
       .name = "get", .op = Op::kGet, .other = Op::kWaitGet, .timed = Op::kWaitGet};
   IVY_REQUEST(Value, f.key(self.key), f.optional_deadline(self.wait_until_ns))
   std::string key;
-  std::optional<std::uint64_t> wait_until_ns;  // Without it the answer is NotFound at once.
+  std::optional<std::uint64_t>
+      wait_until_ns;  // If empty, a missing key fails with NotFound immediately.
 };
 struct Wait {
   static constexpr Command kCommand{.name = "wait", .op = Op::kWait, .timed = Op::kWait};
@@ -192,16 +194,16 @@ struct Add {
   static constexpr Command kCommand{.name = "add", .op = Op::kAdd, .writes = true};
   IVY_REQUEST(Number, f.key(self.key), f.number(self.delta))
   std::string key;
-  std::int64_t delta = 0;  // InvalidArgument if the value is no number, or would overflow.
+  std::int64_t delta = 0;  // InvalidArgument if the value is not a number, or would overflow.
 };
 struct CompareSet {
   static constexpr Command kCommand{.name = "compare_set", .op = Op::kCompareSet, .writes = true};
   IVY_REQUEST(Compared, f.key(self.key), f.optional_text(self.expected), f.text(self.desired))
   std::string key;
-  std::optional<std::string> expected;  // Nothing: the key must be missing.
+  std::optional<std::string> expected;  // Empty: the key must be missing.
   std::string desired;
-  // torch's rules: an empty expectation also matches a missing key, and if the key is missing and
-  // the expectation does not match, the answer is the expected value.
+  // torch's rules: an empty expectation also matches a missing key; if the key is missing and the
+  // expectation does not match, the answer is the expected value.
   bool as_torch = false;
 };
 struct Append {
@@ -237,8 +239,9 @@ struct QueuePop {
       .name = "queue_pop", .op = Op::kQueuePop, .timed = Op::kQueuePop, .writes = true};
   IVY_REQUEST(Value, f.key(self.key), f.optional_deadline(self.wait_until_ns))
   std::string key;
-  std::optional<std::uint64_t> wait_until_ns;  // Without it the answer is NotFound at once.
-  bool counted = false;                        // torch's rules: answered at once, with Popped.
+  std::optional<std::uint64_t>
+      wait_until_ns;     // If empty, an empty queue fails with NotFound immediately.
+  bool counted = false;  // torch's rules: answered immediately, with Popped.
 };
 struct QueueLength {
   static constexpr Command kCommand{.name = "queue_len", .op = Op::kQueueLength};
@@ -249,8 +252,8 @@ struct List {
   static constexpr Command kCommand{.name = "list", .op = Op::kList};
   IVY_REQUEST(Keys, f.key(self.prefix), f.number(self.limit), f.text(self.after))
   std::string prefix;
-  std::uint32_t limit = 0;  // 0: as many keys as one reply has room for.
-  std::string after;        // Only keys behind this one are listed.
+  std::uint32_t limit = 0;  // 0: as many keys as fit into one reply.
+  std::string after;        // Lists only keys that sort after this one.
 };
 struct Count {
   static constexpr Command kCommand{.name = "count", .op = Op::kCount};
@@ -263,14 +266,14 @@ struct Barrier {  // Answered with the round's number, from 1.
               f.number(self.call), f.deadline(self.deadline_ns), f.last_flag(self.ends_with_a_loss))
   std::string name;
   std::uint32_t size = 0;    // Fixed by a round's first member; may change between rounds.
-  std::uint32_t member = 0;  // Below size. Counts once per round, however often it asks.
+  std::uint32_t member = 0;  // Below `size`. Counts once per round, however often it is sent.
   std::uint64_t call = 0;  // Number of this arrival: a repeat after its round gets the same answer.
   std::uint64_t deadline_ns = kNever;
-  // A client that is lost while it waits here ends the barrier for good: all members that wait and
-  // all that come later are answered with the Number -1 - member.
+  // If a client that waits here disconnects, the barrier ends permanently: all waiting and all
+  // later members are answered with the Number -1 - member.
   bool ends_with_a_loss = false;
 };
-struct AddAndWait {  // torch's BARRIER: add 1, answer when the number is at_least.
+struct AddAndWait {  // torch's BARRIER: adds 1, answers when the number is at least at_least.
   static constexpr Command kCommand{.name = "add_and_wait", .writes = true};
   IVY_REQUEST(Done, f.key(self.key), f.number(self.at_least))
   std::string key;
@@ -280,13 +283,13 @@ struct Watch {  // Answered with Done, then with one Changed per change.
   static constexpr Command kCommand{.name = "watch", .op = Op::kWatch};
   IVY_REQUEST(Done, f.key(self.prefix))
   std::string prefix;
-  bool exact = false;  // This key only; answered with Compared: its present value.
+  bool exact = false;  // Watches this key only; answered with Compared: its current value.
 };
-struct Cancel {  // The native dialect names the request in another way.
+struct Cancel {  // The native dialect identifies the request differently.
   static constexpr Command kCommand{.name = "cancel"};
   IVY_REQUEST(Done)
   RequestId request = 0;
-  std::vector<RequestId> or_these = {};  // Cancels those of them that wait.
+  std::vector<RequestId> or_these = {};  // Cancels each of these that waits.
 };
 struct Why {  // Answered with the wait graph as text.
   static constexpr Command kCommand{.name = "why", .op = Op::kWhy};
@@ -300,7 +303,7 @@ inline const Command& command_of(const Request& request) {
   return std::visit([](const auto& kind) -> const Command& { return kind.kCommand; }, request);
 }
 
-// Returns null if the request is of a kind that is never numbered.
+// Returns null if the kind of request is never numbered.
 template <class AnyRequest>
 auto numbered_of(AnyRequest& request) {
   using Found = std::conditional_t<std::is_const_v<AnyRequest>, const Numbered*, Numbered*>;
@@ -315,8 +318,8 @@ auto numbered_of(AnyRequest& request) {
       request);
 }
 
-// The keys that a request names, in order; prefixes and names of barriers are among them. A visitor
-// of fields. It points into the request.
+// A visitor of fields that collects the keys named by a request, in order, including prefixes and
+// names of barriers. Holds pointers into the request.
 class NamedKeys {
  public:
   explicit NamedKeys(const Request& request) {
@@ -356,9 +359,9 @@ class NamedKeys {
   const std::vector<std::pair<std::string, std::string>>* pairs_ = nullptr;
 };
 
-// A connection's turn ends when its requests and replies have cost this much; it gets another one
-// (has_more) when its replies have left. So no client fills the memory or holds up the others by
-// sending much at once. A request costs kRequestCost and the bytes of the replies.
+// A connection's turn ends when its requests and replies have cost this much; it gets another turn
+// (has_more) after its replies were sent. This keeps one client from filling the memory or delaying
+// others by sending much at once. A request costs kRequestCost plus the bytes of its replies.
 inline constexpr std::size_t kTurnBytes = 1u << 20;
 inline constexpr std::size_t kRequestCost = 256;
 std::size_t cost_of(const Reply& reply);

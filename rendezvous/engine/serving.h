@@ -1,6 +1,5 @@
-// A request while the engine serves it: whose it is, where its replies go, and the parts of the
-// engine that it may use. serve_values.cc and serve_synchronization.cc hold what each request does
-// with it. Pure.
+// A request in execution: its client, its replies, and the parts of the engine that it may use.
+// serve_values.cc and serve_synchronization.cc implement each request. Pure.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +16,7 @@
 
 namespace ivy::store {
 
-// Removes a wait; a barrier's member that leaves counts as not arrived.
+// Removes a wait. A member that leaves a barrier no longer counts as arrived.
 void forget_wait(WaiterId id, Waiters& waiters, Contents& contents);
 
 struct Serving {
@@ -35,9 +34,9 @@ struct Serving {
   }
   Waiter waiter(WaitKind kind, std::vector<std::string> keys, std::uint64_t deadline_ns) const;
   Result<void> room_to_wait(const std::vector<std::string>& keys) const;
-  // Answers with an error instead if there is no room to wait.
+  // Answers with an error if the limits allow no more waits.
   void begin_wait(Waiter waiter);
-  // Tells everybody who waits for the key, or watches it, that it was written.
+  // Notifies all clients that wait for the key, or watch it, of a write.
   void tell_written(const std::string& key);
   void tell_watches(const std::string& key, Changed::What what, const std::string& value) {
     if (!watches.empty()) watches.tell(space, {what, key, value}, out);

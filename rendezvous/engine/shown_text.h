@@ -1,4 +1,4 @@
-// Keys as people read them. Pure.
+// Keys as shown to people. Pure.
 #pragma once
 
 #include <cstdint>
@@ -8,9 +8,9 @@
 
 namespace ivy::store {
 
-// Returns a key for people, without terminal controls and with at most 120 bytes.
+// Returns the key without terminal controls, cut to at most 120 bytes.
 std::string shown_key(std::string_view key);
-// "a, b and 3 more": the first `most` names, of `count` in all.
+// "a, b and 3 more": the first `most` names of `count`.
 std::string shown_list(const std::vector<std::string>& names, std::size_t count, std::size_t most);
 
 }  // namespace ivy::store

@@ -1,5 +1,5 @@
-// Which client waits for what, and what the others did last: the engine's state in values that can
-// be put in words (explanation.h). Also the table of clients that it is made from. Pure.
+// The engine's state for diagnosis: which client waits for what, and the last request of every
+// other client, as values that explanation.h turns into text. Also the table of clients. Pure.
 #pragma once
 
 #include <cstdint>
@@ -25,9 +25,9 @@ using Clients = std::unordered_map<ClientId, KnownClient>;
 struct Waiting {
   ClientInfo client;
   std::string what;                  // "wait", "barrier 'x' of 8", "queue".
-  std::vector<std::string> missing;  // Keys, at most 16; for a barrier: nothing.
+  std::vector<std::string> missing;  // Keys, at most 16; empty for a barrier.
   std::size_t missing_count = 0;
-  std::vector<std::uint32_t> absent;  // Barrier: members that have not come, at most 16.
+  std::vector<std::uint32_t> absent;  // Members of a barrier that have not arrived, at most 16.
   std::uint64_t since_ns = 0;
 };
 struct LastRequest {
@@ -40,11 +40,11 @@ struct WaitGraph {
   std::vector<LastRequest> clients;
 };
 
-// Describes one wait. The waiters are brought up to date: a key that existed may be gone.
+// Describes one wait. Updates the waiters first: a key that existed may have been deleted.
 Waiting describe(WaiterId id, Waiters& waiters, const Contents& contents, const Clients& clients);
 
-// Leaves out `asker`, the client that asks for it, if that has sent no other request: it takes no
-// part in the job.
+// Leaves out `asker`, the client that requested the graph, if it has sent no other request: it is
+// not part of the job.
 WaitGraph wait_graph_of(Waiters& waiters, const Contents& contents, const Clients& clients,
                         ClientId asker);
 

@@ -1,5 +1,5 @@
-// Requests that wait, indexed by the key that they miss, by client, by request and by deadline, so
-// that no look-up scans all of them. Part of the engine. Pure. Thread: one at a time.
+// Waiting requests, indexed by missing key, client, request and deadline, so that no look-up scans
+// all of them. Part of the engine. Pure. Thread: one at a time.
 #pragma once
 
 #include <array>
@@ -43,34 +43,34 @@ struct Waiter {
 
 class Waiters {
  public:
-  // `missing` is made from `keys` without those that `exists` knows.
+  // `missing` becomes the keys of which `exists` returns false.
   template <class Exists>
   WaiterId add(Waiter waiter, const Exists& exists);
   void remove(WaiterId id);
   Waiter* find(WaiterId id);
-  // Returns 0 if that request does not wait.
+  // Returns 0 if the request does not wait.
   WaiterId find(ClientId client, RequestId request) const;
-  // Returns the waiters that miss this key, the longest wait first.
+  // Returns the waiters for this key, the longest wait first.
   std::vector<WaiterId> missing(Space space, const std::string& key) const;
-  // Tells that this key exists now. Returns true if nothing is missing any more.
+  // Call when the key was created. Returns true if the waiter misses no more keys.
   bool found(WaiterId id, const std::string& key);
-  // Finds the missing keys again, as keys that existed may be gone. Returns true if none is
-  // missing.
+  // Updates the missing keys, because keys that existed may have been deleted. Returns true if none
+  // is missing.
   template <class Exists>
   bool look_again(WaiterId id, const Exists& exists);
   std::vector<WaiterId> of_client(ClientId client) const;
-  // Returns a waiter that is due at this time, or 0.
+  // Returns a waiter whose deadline has passed, or 0.
   WaiterId due(std::uint64_t now_ns) const;
   std::uint64_t next_deadline_ns() const;
   std::vector<WaiterId> all() const;
-  // Returns when the longest wait began; nothing if there is none.
+  // Returns the start of the longest wait, or nothing.
   std::optional<std::uint64_t> oldest_ns() const {
     if (waiters_.empty()) return std::nullopt;
     return waiters_.begin()->second.since_ns;
   }
   std::size_t size() const { return waiters_.size(); }
   std::size_t count(ClientId client) const;
-  // The memory that the waiters take.
+  // Memory used by the waiters.
   std::size_t bytes() const { return bytes_; }
   std::size_t bytes(Space space) const { return bytes_of_[static_cast<std::size_t>(space)]; }
   std::size_t bytes(ClientId client) const;

@@ -1,5 +1,5 @@
-// The clients that are told of changes: of every key below a prefix, or of one exact key. Pure.
-// Thread: one at a time.
+// Watches of clients: each reports changes of all keys with a prefix, or of one key. Pure. Thread:
+// one at a time.
 #pragma once
 
 #include <array>
@@ -17,7 +17,7 @@ class Watches {
   struct Entry {
     ClientId client = 0;
     RequestId request = 0;
-    std::string key;  // A prefix if the watch is not exact.
+    std::string key;  // A prefix unless the watch is exact.
   };
 
   std::size_t count(ClientId client) const;
