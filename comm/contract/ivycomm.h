@@ -6,9 +6,8 @@
  * mpiexec or srun no options are needed. Without a launcher the world has one rank, unless
  * ivy_options specifies more.
  *
- * Results: every function returns an ivy_code (IVY_OK = 0) unless documented
- * otherwise. ivy_last_error() and ivy_last_failure() describe the last failed call of the
- * calling thread.
+ * Results: every function returns an ivy_code (IVY_OK = 0) unless documented otherwise.
+ * ivy_last_error() and ivy_last_failure() describe the last failed call of the calling thread.
  *
  * Threads: functions may be called from any thread. Calls on one communicator run one at a time,
  * in the order in which they were made, and that order must be the same on all its ranks.
@@ -103,8 +102,8 @@ IVY_API const char* ivy_comm_name(const ivy_comm* comm); /* "world", "world/3" *
 IVY_API int ivy_comm_group(ivy_comm* comm, const int32_t* ranks, int32_t rank_count,
                            ivy_comm** group);
 IVY_API int ivy_comm_split(ivy_comm* comm, int32_t color, int32_t key, ivy_comm** group);
-/* Makes a group; only its members call this. It uses the job's store and
- * also works if `comm` is broken. The members are ranks of `comm` and include this process.
+/* Makes a group; only its members call this. It uses the job's store and also works if `comm` is
+ * broken. The members are ranks of `comm` and include this process.
  * IVY_FAILED_PRECONDITION: the members named different ranks; IVY_DEADLINE_EXCEEDED: the text
  * names a member that did not join; IVY_UNAVAILABLE: a member has died. */
 IVY_API int ivy_comm_group_of_members(ivy_comm* comm, const ivy_members* members, ivy_comm** group);

@@ -1,5 +1,5 @@
-// A process that holds a job's token or a private key leaves no core file when it crashes; what it
-// starts for the user gets the user's own limit back. Thread: any.
+// Keeps core files from containing a job's token or a private key: ivyrun's processes write none,
+// and the user's processes get the user's own limit back. Thread: any.
 #pragma once
 
 #include <cstdint>
@@ -7,14 +7,14 @@
 
 namespace ivy {
 
-// Sets the soft limit of core files to 0 for this process and its children, except those started
-// under UsersCoreLimit; the hard limit stays. Call it once, at the start.
+// Sets the soft limit of core files to 0 for this process and its children, except children started
+// under UsersCoreLimit. The hard limit is unchanged. Call it once, at the start.
 void leave_no_core();
 
 // Returns the soft limit that leave_no_core() found, or nothing if that was not called.
 std::optional<std::uint64_t> users_core_limit();
 
-// While such an object exists, children that are started inherit that limit.
+// While an object of this class exists, new children inherit the user's limit.
 class UsersCoreLimit {
  public:
   UsersCoreLimit();

@@ -7,16 +7,15 @@
 
 namespace ivy {
 
-// The numbers are sorted, and each stands there once.
+// Sorted, without duplicates.
 using CoreList = std::vector<int>;
 
-// More processors than any machine has (the kernel's own bound is 8192): higher numbers are an
-// error.
+// Higher numbers are an error: no machine has more processors (the kernel's own bound is 8192).
 inline constexpr int kMaxProcessorNumber = 8191;
 
-// Parses "0-3,8\n" to {0,1,2,3,8}. Returns an empty list for an empty text and for a malformed one.
+// Parses "0-3,8\n" to {0,1,2,3,8}. Returns an empty list for an empty or malformed text.
 CoreList parse_core_list(std::string_view text);
-// Returns the shortest such text.
+// Formats a list as the shortest such text.
 std::string core_list_text(const CoreList& cores);
 // Returns the processors that are in both lists.
 CoreList common_cores(const CoreList& one, const CoreList& other);

@@ -1,6 +1,6 @@
-// Vendors of accelerators, one row each: the name in a host's facts, and the variables that tell a
-// process which of the vendor's devices it may use. Nothing else lists these variables.
-// agent/devices/device_files.h lists what else a vendor needs. Pure; thread: any.
+// Vendors of accelerators, one row each: the name in a host's facts, and the variables that select
+// the devices a process may use. Nothing else lists these variables. agent/devices/device_files.h
+// has the vendors' device files and other needs. Pure; thread: any.
 #pragma once
 
 #include <span>
@@ -9,28 +9,28 @@
 namespace ivy {
 
 struct DeviceVendor {
-  std::string_view name;  // As HostFacts.accelerator_source has it, such as "nvidia".
-  // The mask that a worker gets. Numbers in it count what the lower mask leaves.
+  std::string_view name;  // As in HostFacts.accelerator_source, such as "nvidia".
+  // The mask set for a worker. Its numbers index the devices that the lower mask leaves visible.
   std::string_view mask;
-  std::string_view lower_mask = {};  // Empty where the vendor has none.
-  // Another vendor's mask, which this one's libraries read where `mask` is not set; may be empty.
+  std::string_view lower_mask = {};  // Empty if the vendor has none.
+  // Another vendor's mask that this vendor's libraries read if `mask` is not set; may be empty.
   std::string_view borrowed_mask = {};
-  // The order in which numbers count devices, for workers whose user has not chosen one.
+  // Sets the order in which devices are numbered, for workers whose user has not chosen one.
   std::string_view order_variable = {};
   std::string_view order = {};
-  // A variable of other software that selects devices, and is true of one host alone as a mask is:
-  // of a container runtime, of OpenCL. May be empty.
+  // A variable of other software (a container runtime, OpenCL) that selects devices and, like a
+  // mask, applies to one host only. May be empty.
   std::string_view other_mask = {};
 };
 
 std::span<const DeviceVendor> device_vendors();
 
-// The row with this name; the first one for a name that no row has.
+// Returns the row with this name, or the first row if no row has it.
 const DeviceVendor& device_vendor(std::string_view name);
 
 // True if this variable is a mask of any vendor.
 bool is_device_mask(std::string_view variable);
-// True if it is one, or selects devices of one host in another way.
+// True if the variable is a mask, or selects devices of one host in another way.
 bool selects_devices(std::string_view variable);
 
 }  // namespace ivy

@@ -1,4 +1,4 @@
-// How far a mistyped word is from those that are known. Pure; thread: any.
+// Finds the word that a user probably meant. Pure; thread: any.
 #pragma once
 
 #include <cstddef>
@@ -8,11 +8,10 @@
 
 namespace ivy {
 
-// Edits (insert, delete, replace, swap of neighbours) from one text to the other.
+// Returns the number of edits (insert, delete, replace, swap of neighbours) between two texts.
 std::size_t edit_distance(std::string_view a, std::string_view b);
 
-// The word that was probably meant: the nearest one, or one that begins with what was typed. Empty
-// when none is near.
+// Returns the nearest word, or one that starts with `typed`; empty if none is near.
 std::string nearest_word(std::string_view typed, std::span<const std::string_view> words);
 
 }  // namespace ivy

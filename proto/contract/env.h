@@ -1,5 +1,5 @@
-// The one list of environment variables that a worker gets, that are passed on to other hosts, and
-// that are removed. Pure; thread: any.
+// The table of environment variables that ivyrun sets for workers, passes on to other hosts, or
+// removes. Pure; thread: any.
 #pragma once
 
 #include <span>
@@ -9,15 +9,15 @@
 
 namespace ivy {
 
-// The path that a shell searches when PATH is not set.
+// Search path of a shell if PATH is not set.
 inline constexpr char kDefaultSearchPath[] = "/usr/local/bin:/usr/bin:/bin";
 
-// What ivyrun does with a variable of the caller (the shell in which ivyrun was typed).
+// Treatment of a variable of the caller's environment (the shell in which ivyrun was started).
 enum class EnvRule {
   kInherit,  // Kept on this host, not passed to other hosts.
   kAllow,    // Kept on this host and passed to other hosts over SSH and agents.
-  kScrub,    // Removed from every worker: a foreign rank or another launcher's private business.
-  kSet,      // Written by us for every worker; the caller's value is ignored.
+  kScrub,    // Removed from every worker: another launcher's rank or internal state.
+  kSet,      // Set by ivyrun for every worker; the caller's value is ignored.
 };
 
 struct EnvEntry {
@@ -26,7 +26,7 @@ struct EnvEntry {
   std::string_view reader;  // The programs that read it, for --explain-env.
 };
 
-// Every entry, most specific first.
+// Returns all entries, most specific first.
 std::span<const EnvEntry> env_table();
 
 // True if a pattern of the table (a name, or a prefix that ends in '*') matches this name. Inline:
@@ -36,7 +36,7 @@ inline bool env_pattern_matches(std::string_view pattern, std::string_view name)
   return name.starts_with(pattern.substr(0, pattern.size() - 1));
 }
 
-// The rule of the first matching entry; kInherit when none matches.
+// Returns the rule of the first matching entry, or kInherit.
 EnvRule env_rule(std::string_view name);
 
 // True if a shell could export this name: [A-Za-z_][A-Za-z0-9_]*.
@@ -49,7 +49,7 @@ struct EnvVariable {
 };
 using Environment = std::vector<EnvVariable>;
 
-// The process's own environment (environ) as a list. Entries without '=' are skipped.
+// Converts `environ` to a list. Entries without '=' are skipped.
 Environment environment_of(char* const* environment_block);
 
 // Sets or replaces one variable.

@@ -1,6 +1,6 @@
-// Every duration that two sides of a job share, in one table: if one side waits for something, the
-// other must do it in less time. A timeout that only one side depends on stays beside its code.
-// Thread: any; constants.
+// Durations that two sides of a job share: if one side waits for an action, the other must perform
+// it in less time. A timeout that only one side depends on is defined next to its code. Thread:
+// any; constants.
 #pragma once
 
 #include <chrono>
@@ -8,46 +8,47 @@
 
 namespace ivy {
 
-// A launcher and a host's supervisor each send something at least this often. Both check the clock
-// more often than that.
+// A launcher and a host's supervisor each send something at least this often, and check their
+// clocks more often than that.
 inline constexpr std::chrono::milliseconds kHeartbeat{1'000};
 inline constexpr std::chrono::milliseconds kLauncherTick = kHeartbeat / 2;
 inline constexpr std::chrono::milliseconds kSupervisorTick = kHeartbeat / 4;
 
-// The lease: how long workers live without hearing from their launcher, and how long the launcher
-// keeps a host that is silent. It is shorter where a user at a terminal sees the job; a carrier may
-// have another one (launcher/options/carrier_kind.cc).
+// The lease: how long workers survive without contact to their launcher, and how long the launcher
+// keeps a silent host. It is shorter if a user watches the job at a terminal. A transport may have
+// its own (launcher/options/carrier_kind.cc).
 inline constexpr std::chrono::milliseconds kLeaseAttended{10'000};
 inline constexpr std::chrono::milliseconds kLeaseUnattended{60'000};
 inline constexpr std::chrono::milliseconds kShortestLease = 2 * kHeartbeat;
-// The lease after the launcher has closed its connection in order: it is exiting, or redials at
-// once.
+// The lease after the launcher has closed its connection in order: it is exiting, or redials
+// immediately.
 inline constexpr std::chrono::milliseconds kHalfClosedLease{1'000};
 // The lease after the connection broke: the launcher may redial.
 inline constexpr std::chrono::milliseconds kAbsenceLease{60'000};
-// How long a supervisor on another host keeps the workers of a suspended launcher (Ctrl-Z), if the
-// job's lease is not longer.
+// How long a supervisor on another host keeps the workers of a suspended launcher (Ctrl-Z), unless
+// the job's lease is longer.
 inline constexpr std::chrono::minutes kPauseLimit{60};
 
 // How long a supervisor waits for its launcher: for the first bytes of a connection, and for the
-// job. The launcher has just started it, so the first connection may be slower than a later one.
+// job. The first connection may be slower than later ones, because the launcher has only just
+// started.
 inline constexpr std::chrono::milliseconds kFirstAttachTimeout{30'000};
 inline constexpr std::chrono::milliseconds kAttachTimeout{5'000};
 inline constexpr std::chrono::milliseconds kHelloTimeout{30'000};
 
-// Stopping workers: TERM, then KILL after the grace, which is longer when the user or a scheduler
-// asks for the end, and may be set with --shutdown-timeout. INT comes this long before TERM for
-// Ctrl-C.
+// Stopping workers: TERM, then KILL after the grace period. It is longer if the user or a scheduler
+// stops the job, and can be set with --shutdown-timeout. After Ctrl-C, INT is sent this long before
+// TERM.
 inline constexpr std::chrono::milliseconds kGraceAfterFailure{5'000};
 inline constexpr std::chrono::milliseconds kGraceByRequest{30'000};
 inline constexpr std::chrono::milliseconds kInterruptGrace{1'000};
-// A supervisor names what it cannot end this long after KILL...
+// A supervisor reports processes that survive KILL for this long...
 inline constexpr std::chrono::milliseconds kUnkillableAfter{30'000};
-// ... and a supervisor that has not even done that after this time is stuck.
+// ... and a supervisor that has not reported anything after this time is stuck.
 inline constexpr std::chrono::milliseconds kStopPatience = kUnkillableAfter * 3 / 2;
 
-// How long a host waits before another attempt for the memory of its devices, which a driver may
-// give back late; workers of other hosts wait for it in their framework's rendezvous.
+// How long a host delays the next attempt until its devices' memory is free, which a driver may
+// release late; workers of other hosts wait for it in their framework's rendezvous.
 inline constexpr std::chrono::milliseconds kDeviceMemoryWait{50'000};
 
 constexpr std::uint64_t nanoseconds_of(std::chrono::nanoseconds duration) {

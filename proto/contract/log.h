@@ -1,5 +1,5 @@
-// Log lines about ourselves for a person who looks for a fault: "ivyrun: ..." on standard error.
-// What every user must read is not a log line: see launcher/report/diagnostic.h. spdlog and fmt are
+// Log lines about ivyrun itself, for diagnosis: "ivyrun: ..." on standard error. Messages that
+// every user must read are not log lines: see launcher/report/diagnostic.h. spdlog and fmt are
 // compiled once, in log.cc, and no other file includes them. Thread: any.
 #pragma once
 
@@ -7,18 +7,18 @@
 
 namespace ivy::log {
 
-// The word that begins each line; "ivyrun" until it is set.
+// Sets the first word of each line; "ivyrun" by default.
 void set_program(std::string_view program);
 
-// How often -v was given: 0 nothing, 1 debug lines, 2 and more also trace lines.
+// Number of -v options: 0 nothing, 1 debug lines, 2 or more also trace lines.
 void set_verbosity(int verbosity);
 
-// True if lines of this level are shown. Ask before building an expensive line.
+// True if lines of this level are shown. Check before building an expensive line.
 bool shows_debug();
 bool shows_trace();
 
-// One line without its newline; control characters become \xNN (proto/contract/remote_text.h).
-// Never log a token or a value of a user's environment.
+// Logs one line, without its newline; control characters become \xNN
+// (proto/contract/remote_text.h). Never log a token or a value of a user's environment.
 void debug(std::string_view text);
 void trace(std::string_view text);
 

@@ -1,6 +1,6 @@
-// The smallest value of the last 30 to 60 s, and when it was seen: the delay of a peer's frames,
-// for example. Two half-windows: the older one is dropped when the newer one is full. Pure; thread:
-// any, one at a time.
+// The smallest value of the last 30 to 60 s, and its time: for example, the delay of a peer's
+// frames. Two half-windows: the older one is dropped when the newer one is full. Pure; thread: any,
+// one at a time.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ class RecentMinimum {
 
   void add(std::int64_t value_ns, std::int64_t now_ns) {
     if (!current_ || now_ns - began_ns_ > kHalfWindowNs) {
-      // After a longer gap the former half-window is too old as well.
+      // After a longer gap the previous half-window is too old as well.
       const bool is_recent = current_ && now_ns - began_ns_ <= 2 * kHalfWindowNs;
       previous_ = is_recent ? current_ : std::nullopt;
       current_.reset();
@@ -26,8 +26,8 @@ class RecentMinimum {
   bool is_empty() const { return !current_; }
   std::int64_t value_ns() const { return smallest().value_ns; }
   std::int64_t seen_at_ns() const { return smallest().at_ns; }
-  // How far the two half-windows differ: more than noise if one of the clocks was stopped or
-  // stepped.
+  // Returns the difference of the two half-windows: more than noise if one of the clocks was
+  // stopped or stepped.
   std::int64_t step_ns() const {
     return previous_ ? std::abs(current_->value_ns - previous_->value_ns) : 0;
   }

@@ -1,6 +1,6 @@
-// Text of another host, or of a program there. It may contain terminal controls or begin a line
-// that looks like ours, so it is not a std::string: a string converts to it implicitly, and its
-// text for people always comes out escaped. Pure; thread: any.
+// Text from another host, or from a program there. It may contain terminal controls or imitate
+// ivyrun's own lines, so it is not a std::string: a string converts to it implicitly, and it is
+// always escaped for display. Pure; thread: any.
 #pragma once
 
 #include <string>
@@ -9,8 +9,9 @@
 
 namespace ivy {
 
-// Bytes that people may see on a terminal: control characters become \xNN, newlines stay. Controls
-// are C0, DEL and C1, the latter in UTF-8 and as single bytes that belong to no UTF-8 character.
+// Escapes text for display on a terminal: control characters become \xNN, newlines are kept.
+// Controls are C0, DEL and C1, the latter both in UTF-8 and as single bytes outside any UTF-8
+// character.
 std::string escape_control(std::string_view text);
 
 class RemoteText {
@@ -20,14 +21,14 @@ class RemoteText {
   RemoteText(const char* bytes) : bytes_(bytes) {}             // NOLINT: by intention
 
   bool empty() const { return bytes_.empty(); }
-  // For people, as a part of one line: newlines are escaped too.
+  // For people, as a part of one line: newlines are escaped, too.
   std::string line() const;
-  // For people, where the code that shows it indents each line (Diagnostic::cause).
+  // For people, if the code that shows it indents each line (Diagnostic::cause).
   std::string lines() const { return escape_control(bytes_); }
-  // Returns the position of `text` in it, or std::string::npos.
+  // Returns the position of `text`, or std::string::npos.
   std::size_t find(std::string_view text) const { return bytes_.find(text); }
-  // The raw bytes for programs, such as an Error that is escaped where it is shown. Never show them
-  // to people.
+  // Returns the raw bytes for programs, such as an Error that is escaped when it is shown. Never
+  // show them to people.
   const std::string& bytes() const { return bytes_; }
 
   RemoteText& operator+=(const RemoteText& more) {

@@ -1,5 +1,5 @@
-// The result type of every function that can fail in an expected way. A bug aborts (IVY_ASSERT),
-// exceptions stay inside third-party libraries and are caught in the file that calls them.
+// The result type of functions that can fail in an expected way. A bug aborts (IVY_ASSERT);
+// exceptions of third-party libraries are caught in the file that calls them.
 //
 // Thread: any. Everything here is a value.
 #pragma once
@@ -11,25 +11,27 @@
 
 namespace ivy {
 
-// Numbered as gRPC's, so that a conversion is a cast. Each is defined by what the caller does next.
+// Numbered as gRPC's codes, so that a conversion is a cast. Each is defined by the caller's
+// reaction.
 enum class Code {
-  kCancelled = 1,           // The caller's side cancelled it: pass it on, print nothing.
-  kInvalidArgument = 3,     // The input is wrong wherever it is tried: show it to the user.
-  kDeadlineExceeded = 4,    // It may work later: name what was waited for.
+  kCancelled = 1,           // Cancelled by the caller's side: pass it on, print nothing.
+  kInvalidArgument = 3,     // Wrong input; a retry cannot help: show it to the user.
+  kDeadlineExceeded = 4,    // A retry may succeed: name what is missing.
   kNotFound = 5,            // The named thing does not exist.
-  kAlreadyExists = 6,       // Another owner has it: never take it over silently.
-  kPermissionDenied = 7,    // Another person has to allow it.
+  kAlreadyExists = 6,       // It has another owner: never take it over silently.
+  kPermissionDenied = 7,    // Needs permission from another person.
   kResourceExhausted = 8,   // A limit was reached: name the limit.
-  kFailedPrecondition = 9,  // Something else must be put right first: say what.
+  kFailedPrecondition = 9,  // Something else must be fixed first: say what.
   kAborted = 10,            // Lost a race: the caller may start over.
   kInternal = 13,           // The operating system broke a promise.
-  kUnavailable = 14,        // A peer is away: retry with a bound.
-  kDataLoss = 15,           // Bytes are not what they should be: drop the connection.
+  kUnavailable = 14,        // A peer is unreachable: retry with a bound.
+  kDataLoss = 15,           // Corrupt bytes: drop the connection.
   kUnauthenticated = 16,    // The peer did not prove its identity.
 };
 
-// An expected failure. `message` reads outermost first ("host node7: start worker: ..."), names the
-// failing value, and ends without a full stop; `fix` is what the user can do (may be empty).
+// An expected failure. `message` reads from the outermost context inwards ("host node7: start
+// worker: ..."), names the failing value, and has no final full stop; `fix` tells the user what to
+// do (may be empty).
 struct Error {
   Code code = Code::kInternal;
   std::string message;
@@ -41,10 +43,11 @@ struct Error {
   }
 };
 
-// Error whose message ends with the text of an errno value: "open /x: No such file or directory".
+// An Error whose message ends with the text of an errno value: "open /x: No such file or
+// directory".
 Error errno_error(Code code, const std::string& what, int errno_value);
 
-// A T, or the Error that kept us from having one.
+// A T, or the Error that prevented it.
 template <class T>
 class [[nodiscard]] Result {
  public:
@@ -68,7 +71,7 @@ class [[nodiscard]] Result {
   std::variant<T, Error> state_;
 };
 
-// A success that carries no value, or an Error.
+// Success without a value, or an Error.
 template <>
 class [[nodiscard]] Result<void> {
  public:
@@ -82,7 +85,8 @@ class [[nodiscard]] Result<void> {
   std::optional<Error> error_;
 };
 
-// Prints the expression and its place to standard error and aborts. Never for input or peers.
+// Prints the expression and its location to standard error and aborts. Never used for input or
+// peers.
 [[noreturn]] void assertion_failed(const char* expression, const char* file, int line);
 
 }  // namespace ivy
@@ -92,7 +96,7 @@ class [[nodiscard]] Result<void> {
 
 // auto x = IVY_TRY(f());  returns f's error from the calling function, which returns a Result.
 // For Result<void>: IVY_CHECK(f());
-// Not among the arguments of `new`, whose memory would be lost.
+// Do not use it in the arguments of `new`: the memory would leak.
 #define IVY_TRY(expression)                                    \
   __extension__({                                              \
     auto ivy_try_result_ = (expression);                       \

@@ -1,4 +1,4 @@
-// Small things that are done to text in several programs. Pure; thread: any.
+// Helpers for text that several programs use. Pure; thread: any.
 #pragma once
 
 #include <charconv>
@@ -23,25 +23,25 @@ std::string joined(const Words& words, std::string_view separator) {
   return text;
 }
 
-// The length of the well-formed UTF-8 character at the front; 0: there is none.
+// Returns the length of the well-formed UTF-8 character at the front, or 0.
 std::size_t utf8_length(std::string_view text);
-// A control character, or the byte of one: C0, DEL, and C1, which some terminals obey as they obey
-// ESC, in UTF-8 too.
+// True for a control character or its byte: C0, DEL and C1, also in UTF-8. Some terminals obey C1
+// like ESC.
 bool is_control(std::string_view character);
 
-// Adds to a list with commas; an empty item adds nothing.
+// Appends to a comma-separated list; an empty item appends nothing.
 void add_item(std::string& list, std::string_view item);
 
-// Cuts the text at its first separator: returns what stands before it, and leaves what follows.
+// Splits off and returns the text before the first separator; `text` keeps the rest.
 std::string_view take_part(std::string_view& text, char separator);
-// All parts; none of an empty text, nor behind a separator at the end.
+// Returns all parts. An empty text has none, and a trailing separator adds none.
 std::vector<std::string_view> parts_of(std::string_view text, char separator);
 
-// The words of a text, between blanks and line ends.
+// Returns the words between blanks and line ends.
 std::vector<std::string_view> words_of(std::string_view text);
 
-// A number that fills the whole text; nothing where something else stands there, or it does not
-// fit.
+// Parses a number that is the whole text; nothing if the text has other characters or the number
+// does not fit.
 template <class Number>
 std::optional<Number> to_number(std::string_view text) {
   Number number{};
@@ -50,7 +50,7 @@ std::optional<Number> to_number(std::string_view text) {
   if (error != std::errc{} || stop != end) return std::nullopt;
   return number;
 }
-// The same into a place, which becomes 0 where the text is no number; then false.
+// The same with an output parameter, which becomes 0 on failure; returns whether it succeeded.
 template <class Number>
 bool read_number(std::string_view text, Number& number) {
   const std::optional<Number> read = to_number<Number>(text);
@@ -58,17 +58,19 @@ bool read_number(std::string_view text, Number& number) {
   return read.has_value();
 }
 
-// Bytes as lower-case digits, two for each, and back from nothing but such digits.
+// Bytes as lower-case hexadecimal digits, two per byte; from_hexadecimal() requires
+// is_hexadecimal().
 std::string hexadecimal(std::string_view bytes);
 std::string hexadecimal(std::uint64_t number);
 bool is_hexadecimal(std::string_view text);
 std::string from_hexadecimal(std::string_view digits);
 
-// FNV-1a, which is the same in every process and build: for names that several find by themselves.
+// FNV-1a, which gives the same hash in every process and build: for names that several processes
+// derive independently.
 inline constexpr std::uint64_t kHashBegin = 14695981039346656037u;
 std::uint64_t name_hash(std::string_view text, std::uint64_t begin = kHashBegin);
 
-// Runs of sorted numbers, "0-2,5".
+// Formats sorted numbers as ranges: "0-2,5".
 template <class Number>
 std::string folded_numbers(const std::vector<Number>& numbers) {
   std::string text;
@@ -82,16 +84,16 @@ std::string folded_numbers(const std::vector<Number>& numbers) {
   return text;
 }
 
-// ASCII alone, whatever the locale.
+// ASCII only, independent of the locale.
 std::string lower_case(std::string_view text);
 
-// A time in seconds with one decimal: "2.3 s".
+// Formats seconds with one decimal: "2.3 s".
 std::string tenths_text(std::int64_t ns);
 
-// A number with its noun: "1 host", "3 hosts".
+// A count with its noun: "1 host", "3 hosts".
 std::string counted(std::size_t count, std::string_view noun);
 
-// A number with zeros in front, as wide as that at least.
+// A number padded with zeros to at least `width` digits.
 std::string zero_padded(std::uint64_t number, std::size_t width);
 
 // An address with its port: "10.0.0.1:8080", "[::1]:8080".
@@ -99,19 +101,19 @@ std::string with_port(const std::string& address, int port);
 // The address without its port, and without brackets.
 std::string host_of(const std::string& address);
 
-// A time as schedulers write it, [days-]hours:minutes:seconds or minutes:seconds, in seconds. Only
-// its first number may be more than a clock shows.
+// Parses a time in the form that schedulers use, [days-]hours:minutes:seconds or minutes:seconds,
+// and returns seconds. Only the first number may exceed a clock's range.
 std::optional<double> clock_seconds(std::string_view text);
-// Hours, minutes and seconds: "01:02:03".
+// Formats hours, minutes and seconds: "01:02:03".
 std::string clock_text(std::int64_t seconds);
 
-// One word of a command line as a shell needs it.
+// Quotes one word of a command line for a shell.
 std::string quoted_word(std::string_view word);
-// A command line as a shell needs it, so that it can be pasted.
+// Quotes a command line for a shell, so that it can be pasted.
 std::string quoted_arguments(const std::vector<std::string>& arguments);
 
-// One entry of a program's help: what is typed, and from `column` on what it does, wrapped below
-// itself at column 98. The text begins on a line of its own where what is typed is too long.
+// Formats one entry of a program's help: the option, and from `column` on its description, wrapped
+// at column 80. The description starts on the next line if the option is too long.
 std::string help_entry(std::string typed, std::string_view text, std::size_t column);
 
 }  // namespace ivy

@@ -1,7 +1,7 @@
-// The worlds (Horovod's and the like) that ivyrun does not serve unasked: a program that joins one
-// finds no peers in a worker, so a job of N workers would be N worlds of one process, and would
-// succeed with wrong results. Such a job is an error unless --allow-singletons is given. The one
-// table of them; a row goes when its world is served. Pure; thread: any.
+// Frameworks (Horovod and the like) whose processes find their peers only through their own
+// launcher. A program that joins one finds no peers in a worker, so a job of N workers would be N
+// worlds of one process, and would succeed with wrong results. Such a job is an error unless
+// --allow-singletons is given. Remove a row when ivyrun serves the framework. Pure; thread: any.
 #pragma once
 
 #include <span>
@@ -11,16 +11,16 @@ namespace ivy {
 
 struct UnservedWorld {
   std::string_view name;     // "Horovod", as people write it.
-  std::string_view modules;  // Python modules that join it when they are loaded, blank-separated.
-  std::string_view instead;  // What serves such a program.
+  std::string_view modules;  // Python modules that join it when imported, blank-separated.
+  std::string_view instead;  // The way to run such a program.
 };
 
 std::span<const UnservedWorld> unserved_worlds();
 
-// Variables by which launchers that serve these worlds tell a process its rank, blank-separated. If
-// one is set, the process has peers (mpirun inside a worker). PMI_PORT and PMIX_NAMESPACE are not
-// among them: ivyrun sets these itself, and the process has other peers if IVY_MPI_PLACE does not
-// name them.
+// Variables with which launchers that serve these frameworks tell a process its rank,
+// blank-separated. If one is set, the process has peers (mpirun inside a worker). PMI_PORT and
+// PMIX_NAMESPACE are not included: ivyrun sets these itself, and the process has other peers if
+// IVY_MPI_PLACE does not name them.
 std::string_view rank_variables();
 
 }  // namespace ivy

@@ -1,5 +1,5 @@
 // Arguments of a child process that grow with the number of hosts. The kernel limits one argument
-// to 128 KiB, so such lists travel in a file in memory that the child inherits. Thread: any.
+// to 128 KiB, so such lists are passed in an inherited in-memory file. Thread: any.
 #pragma once
 
 #include <string>
@@ -11,13 +11,13 @@
 
 namespace ivy {
 
-// The child's option that names the descriptor; always the last one of its command line.
+// The child's option that names the descriptor; always the last one on its command line.
 inline constexpr std::string_view kArgumentsFd = "--arguments-fd";
 
-// Empty if the system has no memory or descriptor left: errno says why.
+// Empty if the system is out of memory or descriptors: see errno.
 Descriptor make_argument_file(const std::vector<std::string>& arguments);
 
-// Returns the arguments, followed by those of the file that kArgumentsFd names. Closes the file.
+// Returns the arguments, followed by those in the file that kArgumentsFd names. Closes the file.
 Result<std::vector<std::string>> with_argument_file(int argc, char** argv);
 
 }  // namespace ivy

@@ -1,13 +1,13 @@
-// Memory that can still be taken. Thread: any; reads files.
+// Memory that is still available. Thread: any; reads files.
 #pragma once
 
 #include <cstdint>
 
 namespace ivy {
 
-// The memory that this process could still take without swapping: what the machine has
-// (MemAvailable), and what the memory limits of its cgroups allow; ~0 when unknown. Reserving more
-// would not fail but wake the kernel's out-of-memory killer.
+// Returns the memory that this process can still use without swapping: the machine's MemAvailable,
+// limited by the memory limits of the process's cgroups; ~0 if unknown. Reserving more would not
+// fail but trigger the kernel's out-of-memory killer.
 std::uint64_t available_memory_bytes();
 
 }  // namespace ivy

@@ -7,8 +7,8 @@
 //            [this](Result<Facts> facts) { on_facts(std::move(facts)); });   // On the loop.
 //
 // A call that never returns keeps its thread. Such a thread is counted as stuck and replaced, up to
-// Limits::stuck_threads, so that other tasks go on. Thread: the owner's loop thread, except where
-// noted. Threads are started when they are needed.
+// Limits::stuck_threads, so that other tasks continue. Thread: the owner's loop thread, except
+// where noted. Threads are started on demand.
 #pragma once
 
 #include <chrono>
@@ -36,10 +36,10 @@ class BlockingPool {
   using Post = std::function<void(std::function<void()>)>;
 
   struct Limits {
-    int threads = 4;           // Tasks that run at the same time, stuck ones not counted.
-    int stuck_threads = 28;    // Threads that may hang in a call before others have to wait.
-    std::size_t queued = 256;  // Tasks waiting for a thread; one more fails at once.
-    Duration overdue = std::chrono::seconds(2);  // From this age on a task is reported.
+    int threads = 4;           // Tasks that run at the same time, not counting stuck ones.
+    int stuck_threads = 28;    // Threads that may hang in a call before other tasks have to wait.
+    std::size_t queued = 256;  // Tasks waiting for a thread; another one fails immediately.
+    Duration overdue = std::chrono::seconds(2);  // Age at which a task is reported as overdue.
   };
 
   // Lets a running task rename itself. Thread: the task's.
@@ -54,26 +54,26 @@ class BlockingPool {
     std::string& name_;
   };
 
-  // The oldest task that is late: what the process waits for.
+  // The oldest overdue task: what the process waits for.
   struct Overdue {
     std::string name;
     Duration age{};
   };
 
-  // For a task that somebody else bounds, such as the launcher's --start-timeout.
+  // For a task that is bounded elsewhere, such as by the launcher's --start-timeout.
   static constexpr Duration kNoDeadline = Duration::max();
 
   explicit BlockingPool(Post post);
   BlockingPool(Post post, const Limits& limits);
-  // Never waits. No `done` is called afterwards; a thread that hangs in a call is abandoned.
+  // Does not block. No `done` is called afterwards; a thread that hangs in a call is abandoned.
   ~BlockingPool();
   BlockingPool(const BlockingPool&) = delete;
   BlockingPool& operator=(const BlockingPool&) = delete;
 
   // Calls work() on a pool thread and then done(its result) on the loop, exactly once and never
-  // before run() returns. `done` gets kDeadlineExceeded if the result is not there in time (work()
-  // goes on, and its late result is destroyed on its thread), kResourceExhausted if too many tasks
-  // wait or no thread can be started. `name` says what is waited for: "the file system of /home".
+  // before run() returns. `done` gets kDeadlineExceeded if the result is late (work() continues,
+  // and its late result is destroyed on its thread), kResourceExhausted if too many tasks wait or
+  // no thread can be started. `name` describes what the task waits for: "the file system of /home".
   //
   // work() returns a Result<T> and owns everything it uses: it may outlive the caller and the pool.
   // It may take a `const BlockingPool::Label&` to change the name from step to step.
@@ -83,18 +83,20 @@ class BlockingPool {
     return add(std::make_shared<Call<Work, Done>>(std::move(work), std::move(done)),
                std::move(name), deadline);
   }
-  // Drops `done` of a task that is no longer needed; it is never called. Does nothing if it was.
+  // Drops `done` of a task that is no longer needed, so it is never called. No effect if it was
+  // called.
   void forget(TaskId id);
 
-  // The oldest task whose result is awaited and overdue. If it still waits for a thread, the name
-  // is that of the task which has held a thread for longest. Thread: any.
+  // Returns the oldest task whose result is awaited and overdue. If it is still waiting for a
+  // thread, the name is that of the task that has held a thread for the longest time. Thread: any.
   std::optional<Overdue> overdue() const;
-  // Threads that hang in a call for longer than Limits::overdue. Thread: any.
+  // Returns the number of threads that have hung in a call for longer than Limits::overdue. Thread:
+  // any.
   int stuck_threads() const;
 
  private:
-  // Lives in the queue, on its thread and in the loop's queue at once. `done` is used and destroyed
-  // on the loop only.
+  // Owned by the queue, its thread and the loop's queue at the same time. `done` is used and
+  // destroyed only on the loop.
   struct Task {
     virtual ~Task() = default;
     virtual void perform(const Label& label) = 0;  // Pool thread.
@@ -103,12 +105,12 @@ class BlockingPool {
 
     TaskId id = 0;
     std::string name;
-    std::int64_t since_ns = 0;     // When it was asked for.
-    std::int64_t begun_ns = 0;     // 0: it waits for a thread.
+    std::int64_t since_ns = 0;     // Time of run().
+    std::int64_t begun_ns = 0;     // Start on a thread; 0: waiting for a thread.
     std::int64_t end_ns = 0;       // The deadline; INT64_MAX: none.
     bool is_stuck = false;         // Its thread is counted as stuck.
     bool is_awaited = true;        // Neither answered nor forgotten.
-    std::optional<Error> failure;  // Given instead of a result.
+    std::optional<Error> failure;  // Delivered instead of a result.
   };
 
   template <class Work, class Done>

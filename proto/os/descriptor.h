@@ -1,5 +1,5 @@
-// The owners of a file descriptor and of an open directory, which close it at their end, and pairs
-// of connected descriptors. Thread: one at a time.
+// Owners of a file descriptor and of an open directory, which their destructors close, and pairs of
+// connected descriptors. Thread: one at a time.
 #pragma once
 
 #include <dirent.h>
@@ -14,7 +14,7 @@ namespace ivy {
 
 class Descriptor {
  public:
-  // A negative number, such as the -1 of a call that failed, is owned as "none".
+  // A negative number, such as a failed call's -1, means no descriptor.
   explicit Descriptor(int fd = -1) : fd_(fd) {}
   Descriptor(Descriptor&& other) noexcept : fd_(other.release()) {}
   Descriptor& operator=(Descriptor&& other) noexcept {
@@ -25,10 +25,9 @@ class Descriptor {
 
   int get() const { return fd_; }
   explicit operator bool() const { return fd_ >= 0; }
-  // The caller owns it from now on.
+  // Transfers ownership to the caller.
   int release() { return std::exchange(fd_, -1); }
-  // Closes what it owns. An errno that the caller still wants to read stays as it is only if the
-  // close succeeds, so read it first.
+  // Closes the descriptor. errno is preserved only if close() succeeds, so read it first.
   void reset(int fd = -1) {
     if (fd_ >= 0) ::close(fd_);
     fd_ = fd;
@@ -43,14 +42,14 @@ struct CloseDirectory {
 };
 using OpenDirectory = std::unique_ptr<DIR, CloseDirectory>;
 
-// Two connected descriptors, closed on exec. None when the system refuses them: errno says why.
+// Two connected descriptors, close-on-exec. Empty if the system refuses them: see errno.
 struct DescriptorPair {
   Descriptor ours{};
   Descriptor theirs{};
   explicit operator bool() const { return static_cast<bool>(ours); }
 };
 
-// Makes a pipe: `ours` reads what is written into `theirs`.
+// Makes a pipe: `ours` reads what is written to `theirs`.
 inline DescriptorPair make_pipe(int flags = 0) {
   int ends[2] = {-1, -1};
   if (::pipe2(ends, O_CLOEXEC | flags) != 0) return {};

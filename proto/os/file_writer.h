@@ -1,7 +1,7 @@
-// Writes files on a thread of its own, so that a file system that does not answer (a network file
-// system whose server is away) stops this thread and not the loop. The queue is bounded by its
-// user: while has_room() is false, do not read more of what would be written. Thread: all calls
-// from one thread, the user's; `done` and the openers run on the writer's thread.
+// Writes files on a separate thread, so that a file system that does not respond (a network file
+// system whose server is down) blocks this thread and not the loop. The user bounds the queue:
+// while has_room() is false, do not read more data to write. Thread: one thread, the user's, makes
+// all calls; `done` and the openers run on the writer's thread.
 #pragma once
 
 #include <chrono>
@@ -29,35 +29,35 @@ class FileWriter {
     int errno_value = 0;  // The first failure of this file; repeated in each later Done of it.
   };
 
-  // Returns a descriptor, which the writer closes, or -errno. It owns everything that it uses.
+  // Returns a descriptor, which the writer closes, or -errno. Must own everything that it uses.
   using Opener = std::function<int()>;
 
-  // `done` says that take_done() has something new. It must only wake the user's loop, as
-  // boost::asio::post() does, and is never called after the destructor.
+  // `done` signals new results of take_done(). It must only wake the user's loop, as
+  // boost::asio::post() does. It is never called after the destructor.
   FileWriter(std::size_t room_bytes, std::function<void()> done);
-  // Never waits. What is still queued is written when the file system answers, or lost with the
-  // process; wait_idle() first where that matters.
+  // Does not block. Queued data is written when the file system responds, or lost with the process;
+  // call wait_idle() first if that matters.
   ~FileWriter();
   FileWriter(const FileWriter&) = delete;
   FileWriter& operator=(const FileWriter&) = delete;
 
-  // For a descriptor that is open already, of which the writer becomes the owner.
+  // For an open descriptor, which the writer then owns.
   File adopt(int descriptor);
   File open(Opener opener);
-  // Copies the bytes. A file that has failed gets nothing more, so that it has no hole.
+  // Copies the bytes. After a failure nothing more is written to the file, so that it has no hole.
   void write(File file, std::string_view bytes);
-  // After all that was queued before. Some file systems report a full disk only here.
+  // Runs after everything queued before. Some file systems report a full disk only here.
   void close(File file);
 
-  // True if the bytes that are queued or being written are below the bound. write() takes bytes
-  // nevertheless.
+  // True if the queued and in-progress bytes are below the bound. write() accepts bytes even if
+  // false.
   bool has_room() const;
   std::size_t queued_bytes() const;
-  // True if everything that was asked for is done.
+  // True if all requested operations have completed.
   bool is_idle() const;
   // Blocks until is_idle() or until the timeout; returns is_idle().
   bool wait_idle(std::chrono::nanoseconds longest) const;
-  // Returns what was finished since the last call, in order.
+  // Returns the operations completed since the last call, in order.
   std::vector<Done> take_done();
 
  private:
@@ -68,7 +68,7 @@ class FileWriter {
   const std::size_t room_bytes_;
   const std::shared_ptr<Queue> queue_;  // Shared with the thread, which may outlive this object.
   std::thread thread_;                  // Started by the first call that needs it.
-  bool has_no_thread_ = false;          // None could be started: the user's thread writes.
+  bool has_no_thread_ = false;          // It could not be started: the user's thread writes.
   File last_file_ = 0;
 };
 

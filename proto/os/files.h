@@ -1,4 +1,4 @@
-// Whole files, read and written. Where a call fails, errno says why. Thread: any; blocks.
+// Reads and writes whole files. Failed calls leave the reason in errno. Thread: any; blocks.
 #pragma once
 
 #include <cstddef>
@@ -11,31 +11,31 @@
 
 namespace ivy {
 
-// Returns the working directory as the shell names it: $PWD if that is this directory, so that the
-// path also exists on hosts where an automounter or a link leads elsewhere; else the physical path.
-// Fails if the directory was deleted or its path cannot be read.
+// Returns the working directory as the shell names it: $PWD if it is this directory, because that
+// path also exists on hosts where an automounter or a link leads elsewhere; otherwise the physical
+// path. Fails if the directory was deleted or its path cannot be read.
 Result<std::string> current_directory();
 
-// The first `max_bytes` of a file; nothing when it cannot be opened or read. `flags` are those of
-// open() beside O_RDONLY and O_CLOEXEC. To refuse a longer file, ask for a byte more than it may
-// have.
+// Returns the first `max_bytes` of a file; nothing if it cannot be opened or read. `flags` are
+// added to O_RDONLY | O_CLOEXEC for open(). To reject longer files, pass one byte more than the
+// limit.
 std::optional<std::string> read_file(const std::string& path, std::size_t max_bytes, int flags = 0);
-// The same for a descriptor, from its offset.
+// The same for a descriptor, from its current offset.
 std::optional<std::string> read_from(int fd, std::size_t max_bytes);
 
-// What a directory holds, sorted, without "." and ".."; nothing where it cannot be read.
+// Returns a directory's entries, sorted, without "." and ".."; empty if it cannot be read.
 std::vector<std::string> names_in(const std::string& directory);
 
-// What write_all() does when a descriptor that never blocks takes no more for now.
+// Behaviour of write_all() if a non-blocking descriptor accepts no more bytes for now.
 enum class WhenFull { kFail, kWait };
 bool write_all(int fd, std::string_view bytes, WhenFull when_full = WhenFull::kFail);
 
-// What must outlive a power failure is synced before the file gets its name.
+// kSynced: the data is synced before the rename, so it survives a power failure.
 enum class Durability { kWhileTheHostRuns, kSynced };
-// Replaces a file as a whole: PATH.new is written and renamed, or removed again. Mode 0600.
+// Replaces a file atomically: writes PATH.new and renames it, or removes it again. Mode 0600.
 bool write_whole(const std::string& path, std::string_view bytes,
                  Durability durability = Durability::kWhileTheHostRuns);
-// Writes as a shell's `>` does: through links and into devices, and truncates an existing file. For
+// Writes as a shell's `>` does: follows links, writes into devices, truncates an existing file. For
 // files that a user names.
 bool overwrite(const std::string& path, std::string_view bytes);
 

@@ -1,5 +1,5 @@
-// A thread that calls a function at a fixed period and needs neither the loop nor a file system, so
-// that peers hear from this process even if its loop hangs. Thread: the loop's, except `beat`.
+// A thread that calls a function periodically and needs neither the loop nor a file system, so that
+// peers receive heartbeats even if this process's loop hangs. Thread: the loop's, except `beat`.
 #pragma once
 
 #include <atomic>
@@ -22,7 +22,7 @@ class Heartbeat {
   Heartbeat(const Heartbeat&) = delete;
   Heartbeat& operator=(const Heartbeat&) = delete;
 
-  // Call it from a timer of the loop that is more frequent than the period. Starts the thread.
+  // Call it from a timer of the loop that fires more often than the period. Starts the thread.
   void turned();
 
  private:

@@ -8,14 +8,14 @@ namespace ivy {
 
 struct InterfaceAddress {
   std::string interface;
-  std::string address;  // As host_text() writes it, in numbers.
+  std::string address;  // Numeric, as formatted by host_text().
   bool loopback = false;
-  int prefix_bits = 0;  // The length of its network's part.
+  int prefix_bits = 0;  // Length of the network prefix.
 };
 
-// IPv4 and IPv6 addresses of interfaces that are up, at most 1024; nothing when the system does not
-// tell them. Link-local IPv6 addresses are left out: they mean nothing without a zone, so no other
-// process could be given one.
+// Returns the IPv4 and IPv6 addresses of interfaces that are up, at most 1024; empty if the system
+// does not report them. Link-local IPv6 addresses are omitted: other processes cannot use them
+// without a zone.
 std::vector<InterfaceAddress> interface_addresses();
 
 }  // namespace ivy

@@ -1,21 +1,21 @@
-// Keeps connections out of the children of fork(). A connection ends when the last process that has
-// it is gone, and by that end its peers learn that a rank has died; but a child that goes on
-// without exec (a loader of data, say) has a copy of every descriptor. Those that are opened here
-// are closed in such a child, not shut down: the parent's go on.
+// Keeps connections out of the children of fork(). A connection closes only when the last process
+// that holds it has exited, and peers detect a rank's death by that; but a child that continues
+// without exec (a data loader, say) has a copy of every descriptor. Descriptors opened through this
+// module are closed in such a child, not shut down: the parent's remain usable.
 //
-// Thread: any. A program that forks within exec's reach (posix_spawn, vfork) is not concerned.
+// Thread: any. Children that exec immediately (posix_spawn, vfork) are not affected.
 #pragma once
 
 #include <mutex>
 
 namespace ivy::not_inherited {
 
-// Guards a descriptor's making against a fork in the middle of it.
+// Guards the creation of a descriptor against a concurrent fork.
 std::unique_lock<std::mutex> lock();
-void add(int descriptor);  // lock() must be held since before it was made.
+void add(int descriptor);  // lock() must have been held since before it was created.
 
-// Calls `make`, which returns a descriptor or a negative number, and returns that. `make` must not
-// block.
+// Calls `make`, which returns a descriptor or a negative number, and returns its result. `make`
+// must not block.
 template <class Make>
 int open(Make make) {
   const std::unique_lock<std::mutex> guard = lock();

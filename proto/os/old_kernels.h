@@ -1,5 +1,5 @@
-// Calls that old kernels lack and old seccomp profiles forbid. Such profiles (Docker before 20.10,
-// some sandboxes) answer EPERM for a call that they do not know, instead of ENOSYS. Thread: any.
+// Substitutes for calls that old kernels lack or old seccomp profiles forbid. Such profiles (Docker
+// before 20.10, some sandboxes) fail unknown calls with EPERM instead of ENOSYS. Thread: any.
 #pragma once
 
 #include <string>
@@ -8,16 +8,17 @@
 
 namespace ivy {
 
-// access() with the effective user and group, also where faccessat2() is forbidden. Returns 0 or an
+// access() with the effective user and group, even if faccessat2() is forbidden. Returns 0 or an
 // errno.
 int effective_access(const std::string& path, int mode);
 
-// "watch ivy-node: Operation not permitted", with what to do about a missing pidfd_open(), which
-// has no older substitute. `error` is errno of open_pidfd().
+// Returns "watch ivy-node: Operation not permitted", with a fix for a missing pidfd_open(), which
+// has no older substitute. `error` is the errno of open_pidfd().
 Error pidfd_error(const std::string& what, int error);
 
-// What to do about a seccomp profile that forbids clone3(), by which the C library starts threads
-// and programs: it falls back to the older call for ENOSYS alone. Empty: clone3() is not forbidden.
+// Returns the fix for a seccomp profile that forbids clone3(), with which the C library starts
+// threads and programs: it falls back to the older call only after ENOSYS. Empty if clone3() is
+// allowed.
 std::string clone_fix();
 
 }  // namespace ivy

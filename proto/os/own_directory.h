@@ -1,5 +1,6 @@
-// Directories that this user alone may enter, in places where others could have put something else
-// under the name first. Their lock tells a later process whether their maker lives. Thread: any.
+// Directories that only this user may enter, at locations where other users could have created
+// something of that name first. Their lock tells later processes whether the creator is still
+// running. Thread: any.
 #pragma once
 
 #include <string>
@@ -10,23 +11,23 @@
 
 namespace ivy {
 
-// A directory of this user with mode 0700, and no link to one: others say what is wrong. NotFound
-// where there is nothing.
+// Checks that `path` is a directory of this user with mode 0700, and not a link; other errors say
+// what is wrong. NotFound if nothing exists there.
 Result<void> check_own_directory(const std::string& path);
 bool is_own_directory(const std::string& path);
-// Makes it if nothing has that name, and checks it. Its parent has to be there.
+// Creates the directory if nothing has that name, and checks it. Its parent must exist.
 Result<void> make_own_directory(const std::string& path);
 
-// Holds the lock as long as it is open; none where another process holds it, or the directory goes
-// meanwhile.
+// Takes the directory's lock, held while the descriptor is open; empty if another process holds it,
+// or the directory is removed concurrently.
 Descriptor lock_directory(const std::string& path);
-// Removes the directories in `parent` whose names begin so and whose lock nobody holds: their
-// makers are dead. Does nothing where `parent` is not this user's own.
+// Removes the directories in `parent` whose names start with `prefix` and whose lock no process
+// holds, because their creators have exited. Does nothing if `parent` is not this user's own.
 void remove_unlocked(const std::string& parent, std::string_view prefix);
 // False if the opened directory has been removed, even if a new one has its name.
 bool is_still_there(int fd, const std::string& path);
-// Makes a removed directory again, its parent too, and locks it. None if that is not possible, or
-// another process has made it.
+// Creates a removed directory again, with its parent, and locks it. Empty if that is not possible,
+// or another process has created it.
 Descriptor make_again(const std::string& path);
 
 }  // namespace ivy

@@ -1,20 +1,20 @@
-// Where the programs of this build lie: all in one directory, on this host and in a bundle that was
-// sent to another. Thread: any.
+// Locates the programs of this build: they are in one directory, on this host and in a bundle sent
+// to another host. Thread: any.
 #pragma once
 
 #include <string>
 
 namespace ivy {
 
-// The directory of the running program; empty when the program's file was removed.
+// Returns the directory of the running program; empty if the program's file was removed.
 std::string program_directory();
 
-// Reads the file of a running ivy-node whole, so that its pages are in memory and no later step
-// waits for the file system. Waits for the file system now. Does nothing in other programs.
+// Reads the whole file of a running ivy-node, so that its pages are in memory and no later step
+// waits for the file system. Blocks on the file system. Does nothing in other programs.
 void read_own_program();
 
-// What to start for a role of the node binary: the running program if it is that (its file may have
-// been removed since), else the file beside it.
+// Returns the program for a role of the node binary: the running program if it is that binary (its
+// file may have been removed since), otherwise the file in the same directory.
 std::string node_program();
 
 }  // namespace ivy

@@ -1,5 +1,6 @@
 // Finds the user who owns the other end of a TCP connection. torch's clients and MPI libraries
-// cannot authenticate, but if both ends are sockets of this host the kernel knows the user of each.
+// cannot authenticate, but if both ends are sockets of this host, the kernel knows the user of
+// each.
 #pragma once
 
 #include <sys/types.h>

@@ -1,5 +1,5 @@
-// What the process list shows as a process's words. For a process that goes on as another program
-// without starting one. Thread: the main one, while there is no other.
+// The command line that the process list shows, for a process that continues as another program
+// without exec. Thread: the main one, while there is no other.
 #pragma once
 
 #include <string>
@@ -7,13 +7,13 @@
 
 namespace ivy {
 
-// Call it first in main with its argv: the title is written where the kernel put the words and the
-// environment of the start.
+// Call it first in main with its argv: the title is written over the original arguments and
+// environment.
 void keep_title_place(char** argv);
 
-// From now on the process list shows these words, cut to the space there is. The strings of argv
-// are overwritten, and as many of the environment's as it takes; `environ` stays valid. Does
-// nothing without keep_title_place().
+// Makes the process list show these arguments, cut to the available space. Overwrites the strings
+// of argv, and as many of the environment as needed; `environ` stays valid. Does nothing without
+// keep_title_place().
 void set_process_title(const std::vector<std::string>& words);
 
 }  // namespace ivy

@@ -1,4 +1,4 @@
-// Processor time that cgroups grant to this process. Thread: any; reads files.
+// Processor time that cgroups allow this process. Thread: any; reads files.
 #pragma once
 
 #include <string>
@@ -6,19 +6,20 @@
 
 namespace ivy {
 
-// Processor time that the processes of a cgroup share: 0.5 is half of a processor's.
+// Processor time shared by the processes of a cgroup: 0.5 is half of one processor.
 struct Quota {
-  std::string group;  // Which one of this machine: "25:4711", by its directory's device and inode.
+  std::string group;  // Device and inode of the cgroup's directory: "25:4711".
   double processors = 0;
 
   bool operator==(const Quota&) const = default;
 };
 using Quotas = std::vector<Quota>;
 
-// The quotas of all cgroups that this process is in and can see. `root`: of the file system.
+// Returns the quotas of all visible cgroups of this process. `root`: prefix of file
+// paths, for tests.
 Quotas own_quotas(const std::string& root = "");
 
-// The smallest of them in processors, 0 without any quota.
+// Returns the smallest quota in processors, or 0 if there is none.
 double own_processor_quota();
 
 }  // namespace ivy

@@ -3,8 +3,8 @@
 
 namespace ivy {
 
-// For a process that only passes on data that others wait for: with a short slice it runs as soon
-// as it is woken, even if all cores are busy, and never for long. Its children start with the usual
+// For a process that only forwards data that others wait for: with a short slice it runs as soon as
+// it is woken, even if all cores are busy, and never for long. Its children start with the default
 // slice. Needs Linux 6.12; older kernels ignore it.
 void prefer_short_slices();
 

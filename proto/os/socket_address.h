@@ -1,5 +1,4 @@
-// A numeric address and a port, or a Unix socket's path, as the system takes them. Thread: any; a
-// value.
+// A numeric address and port, or a Unix socket's path, in the system's form. Thread: any; a value.
 #pragma once
 
 #include <sys/socket.h>
@@ -16,34 +15,34 @@ struct SocketAddress {
 
   bool is_valid() const { return size != 0; }
   sockaddr* get() { return reinterpret_cast<sockaddr*>(&storage); }
-  std::uint16_t port() const;  // 0: neither an IPv4 nor an IPv6 address, which have one.
-  // The interface of a link-local address; 0 for any other, which takes none.
+  std::uint16_t port() const;  // 0 if it is neither IPv4 nor IPv6.
+  // Interface index of a link-local address; 0 for all others, which have none.
   std::uint32_t scope() const;
   void set_scope(std::uint32_t scope);
   // Opens a non-blocking socket; returns -1 and sets errno on failure.
   int open_socket() const;
 };
 
-// "10.0.0.1", "fd00::1", "fe80::1%eth0". The result is not valid if the text is no numeric address.
+// Parses "10.0.0.1", "fd00::1" or "fe80::1%eth0". The result is not valid for any other text.
 SocketAddress parse_address(const std::string& address, std::uint16_t port);
-// "10.0.0.1:28028", "[fd00::1]:28028", "localhost:28028"; other names are not looked up.
+// Parses "10.0.0.1:28028", "[fd00::1]:28028" or "localhost:28028"; other names are not resolved.
 SocketAddress parse_with_port(std::string_view text);
 
 // The result is not valid if the path is too long for a socket.
 SocketAddress unix_address(std::string_view path);
 
-// The two ends of a socket. The result is not valid if the kernel names none.
+// The two ends of a socket. The result is not valid if the kernel reports none.
 SocketAddress own_address(int socket);
 SocketAddress peer_address(int socket);
 
-// "10.0.0.1", "fd00::1"; "unix socket" for any other kind. An IPv4 address that is mapped into IPv6
-// is shown as IPv4.
+// "10.0.0.1", "fd00::1"; "unix socket" for any other kind. An IPv4 address mapped into IPv6 is
+// shown as IPv4.
 std::string host_text(const sockaddr_storage& address);
 std::string host_text(const sockaddr* address);
 // For messages: "10.0.0.1:28028", "[fd00::1]:28028" or "unix socket".
 std::string address_text(const sockaddr_storage& address);
 
-// True if a host's numeric address means that host itself to every process on it.
+// True if a numeric address refers to the local host on every host.
 bool is_loopback(std::string_view address);
 
 }  // namespace ivy

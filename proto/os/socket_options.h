@@ -1,14 +1,14 @@
-// What our TCP sockets have in common, whoever opened them. An option that the kernel refuses is
-// left as it is. Thread: any.
+// Options that all TCP sockets of ivyrun share. An option that the kernel rejects keeps its value.
+// Thread: any.
 #pragma once
 
 namespace ivy {
 
-// Messages here are whole: none waits for the next one to fill a packet.
+// Disables Nagle's algorithm: messages are complete and must not wait for later ones to fill a
+// packet.
 void send_at_once(int fd);
 
-// When the kernel asks a silent peer whether it is there, and how often before the connection
-// breaks.
+// When the kernel probes a silent peer, and how many probes break the connection.
 struct KeepAlive {
   int idle_s = 0;
   int interval_s = 0;
@@ -16,7 +16,7 @@ struct KeepAlive {
 };
 void keep_alive(int fd, const KeepAlive& times);
 
-// How long the peer may leave what was sent unacknowledged before the connection breaks.
+// Limits how long sent data may stay unacknowledged before the connection breaks.
 void break_after(int fd, unsigned unacknowledged_ms);
 
 }  // namespace ivy

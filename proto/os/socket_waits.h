@@ -1,4 +1,4 @@
-// Sockets that never block, and threads that may: connect, send and receive until a deadline.
+// Connects, sends and receives on non-blocking sockets until a deadline, blocking the thread.
 // Thread: any.
 #pragma once
 
@@ -12,26 +12,26 @@
 
 namespace ivy {
 
-// How long a wait at a socket may take, and what calls it off.
+// The time limit of a wait at a socket, and an optional cancellation.
 struct Patience {
   std::chrono::steady_clock::time_point end;
-  // Asked every few milliseconds; null: it cannot be called off.
+  // Called every few milliseconds; null: the wait cannot be cancelled.
   const std::function<bool()>* may_go_on = nullptr;
 
   bool is_called_off() const { return may_go_on != nullptr && !(*may_go_on)(); }
 };
 
-// Waits until the socket is ready for `events`. False: too late, or called off.
+// Waits until the socket is ready for `events`. Returns false if too late or cancelled.
 bool wait_for(int socket, short events, const Patience& patience);
-// Waits before the next attempt. False: too late, or called off.
+// Waits before the next attempt. Returns false if too late or cancelled.
 bool pause_for(std::chrono::milliseconds time, const Patience& patience);
 
-// Returns an errno, or 0; ETIMEDOUT: there was no answer.
+// Returns an errno, or 0; ETIMEDOUT: no answer.
 int connect_to(int socket, SocketAddress& where, const Patience& patience);
-// What a connection that was begun has failed with: an errno, or 0.
+// Returns the error of a connection attempt in progress: an errno, or 0.
 int error_of(int socket);
 
-// Both are false when it is too late, called off, or the peer has hung up.
+// Both return false if too late, cancelled, or the peer has closed the connection.
 bool send_all(int socket, std::string_view bytes, const Patience& patience);
 bool receive_all(int socket, std::string& bytes, std::size_t count, const Patience& patience);
 

@@ -1,4 +1,4 @@
-// What posix_spawn() is told about a child, freed at the end. Thread: any.
+// Owns the attributes and file actions of a posix_spawn() call. Thread: any.
 #pragma once
 
 #include <fcntl.h>
@@ -20,16 +20,16 @@ struct SpawnSetup {
   SpawnSetup(const SpawnSetup&) = delete;
   SpawnSetup& operator=(const SpawnSetup&) = delete;
 
-  // The child has /dev/null there.
+  // Opens /dev/null in the child at this number.
   void open_null(int number) {
     posix_spawn_file_actions_addopen(&actions, number, "/dev/null", O_RDWR, 0);
   }
-  // The child has a copy of `fd` there. Also where both are the same: close-on-exec is cleared.
+  // Copies `fd` to this number in the child. If both are equal, clears close-on-exec.
   void copy(int fd, int number) { posix_spawn_file_actions_adddup2(&actions, fd, number); }
-  // The child inherits nothing from this number on.
+  // Closes all descriptors from this number on in the child.
   void close_from(int number) { posix_spawn_file_actions_addclosefrom_np(&actions, number); }
-  // The child blocks no signal, has the default for each, and a session of its own, so that Ctrl-C
-  // at our terminal does not reach it.
+  // Gives the child an empty signal mask, default handlers and a new session, so that Ctrl-C at
+  // ivyrun's terminal does not reach it.
   void set_signals_and_session() {
     sigset_t signals;
     sigemptyset(&signals);

@@ -1,5 +1,6 @@
-// What a service tells the manager that has started it, and is asked by it: sd_notify(3) and
-// sd_watchdog_enabled(3), without libsystemd, which is not on every system. Thread: any.
+// Notifies the service manager that started this process, and reads its watchdog interval:
+// sd_notify(3) and sd_watchdog_enabled(3), without libsystemd, which is not on every system.
+// Thread: any.
 #pragma once
 
 #include <chrono>
@@ -8,10 +9,10 @@
 
 namespace ivy {
 
-// Sends "NAME=VALUE" lines. Does nothing where no manager listens ($NOTIFY_SOCKET).
+// Sends "NAME=VALUE" lines. Does nothing if no manager listens ($NOTIFY_SOCKET).
 void notify_service_manager(std::string_view assignments);
 
-// How often the manager wants to hear WATCHDOG=1 at least. Nothing: it does not want to.
+// Returns the longest allowed interval between WATCHDOG=1 messages; nothing if none is required.
 std::optional<std::chrono::microseconds> watchdog_interval();
 
 }  // namespace ivy

@@ -1,4 +1,4 @@
-// The directories of one user on one host, and the names of jobs in them: launchers, supervisors,
+// The directories of one user on one host, and the names of jobs in them. Launchers, supervisors,
 // agents and ivyctl find each other only through these. Thread: any.
 #pragma once
 
@@ -13,32 +13,33 @@
 namespace ivy {
 
 inline constexpr std::size_t kJobIdDigits = 32;
-// 32 lower-case hexadecimal digits: safe as a part of a path.
+// True for 32 lower-case hexadecimal digits: safe as a part of a path.
 bool is_job_id(std::string_view text);
 
 // The directory of last resort: /tmp/ivyrun-UID.
 std::string place_in_tmp(std::uint32_t uid);
-// $XDG_RUNTIME_DIR/ivyrun; empty when that is unset (null) or no absolute path.
+// $XDG_RUNTIME_DIR/ivyrun; empty if that is unset (null) or not an absolute path.
 std::string place_in_runtime_directory(const char* xdg_runtime_dir);
 
-// Returns the parents of jobs' directories, of which the first usable one is used: in /tmp, in
-// /dev/shm, in the runtime directory. JOBID-HOST in them is a supervisor's directory, JOBID a
-// launcher's. In a user namespace, where the first names may belong to the user who has this uid
-// outside (root, as a rule), the last one is named after both uids.
+// Returns the parents of jobs' directories, in order of preference: in /tmp, in /dev/shm, in the
+// runtime directory. A supervisor's directory in them is JOBID-HOST, a launcher's JOBID. In a user
+// namespace the first names may belong to the user who has this uid outside (usually root), so the
+// last one is named after both uids.
 std::vector<std::string> job_parents(std::uint32_t uid, std::uint32_t uid_outside,
                                      const char* xdg_runtime_dir);
 // The parents for this process.
 std::vector<std::string> job_parents();
-// The uid that `uid` stands for outside of this user namespace, by the text of its uid_map; `uid`
-// itself if it is mapped to none. Pure.
+// Returns the uid outside this user namespace to which `uid` maps, by the text of its uid_map;
+// `uid` itself if it is not mapped. Pure.
 std::uint32_t uid_outside(std::uint32_t uid, std::string_view uid_map);
 
-// The time from TERM to KILL of a supervisor that is asked to end by SIGTERM, kept in a file of its
+// The time from TERM to KILL for a supervisor that is stopped by SIGTERM, kept in a file of its
 // job's directory. The supervisor writes the job's own time there; another process of this user
 // changes it before it sends the signal.
 bool write_stop_grace(const std::string& job_directory, std::chrono::milliseconds grace);
 std::optional<std::chrono::milliseconds> read_stop_grace(const std::string& job_directory);
-// False when the job's supervisor has written none: it is of a version that takes its own time.
+// Returns false if the job's supervisor has written no file: an older version that uses its own
+// time.
 bool change_stop_grace(const std::string& job_directory, std::chrono::milliseconds grace);
 
 }  // namespace ivy
