@@ -20,16 +20,16 @@
 //   OBSERVED 132          u64 bytes                    with the descriptor of a page of its own
 // clang-format on
 //
-// A connection begins with ATTACH; one rank has one connection. Answers come in the order in which
-// they become possible, so those to SEGMENT carry the name. SEGMENT: the first of the `members`
-// local ranks to ask has it made (sealed against shrinking and growing), all get the same one, and
-// the supervisor forgets the name when all have it or the generation ends. After LEAVE the
-// process's exit is no death to the others; end of file without LEAVE is only a hint, the process's
-// exit decides.
+// A connection starts with ATTACH; one rank has one connection. Answers are sent as they become
+// available, so answers to SEGMENT carry the name. SEGMENT: the first of the `members` local ranks
+// to request a segment has it created (sealed against shrinking and growing), all get the same one,
+// and the supervisor forgets the name when all have it or the generation ends. After LEAVE the
+// process's exit does not count as a death for the other ranks. End of file without LEAVE is only a
+// hint; the process's exit decides.
 //
-// OBSERVE needs no ATTACH and changes nothing for anybody: a process of a worker, of which there
-// may be many, gets a status page with one slot in which it shows what it does (NCCL's profiler
-// plug-in, comm/nccl_profiler). It closes the connection when it has the page.
+// OBSERVE needs no ATTACH and does not affect any rank: a process of a worker, of which there may
+// be many, gets a status page with one slot in which it shows its activity (NCCL's profiler
+// plug-in, comm/nccl_profiler). It closes the connection after it has received the page.
 //
 // Pure. Thread: any.
 #pragma once
@@ -45,44 +45,45 @@
 namespace ivy::control {
 
 inline constexpr std::uint32_t kWireVersion = 1;
-inline constexpr std::size_t kMaxNameBytes = 64;  // A communicator's name, also its segment's.
+inline constexpr std::size_t kMaxNameBytes = 64;  // Of a communicator and its segment.
 inline constexpr std::size_t kMaxTextBytes = 512;
 inline constexpr std::size_t kMaxPacketBytes = 1024;
 inline constexpr std::uint64_t kMaxSegmentBytes = std::uint64_t{16} << 30;
 inline constexpr std::uint32_t kMaxMembers = 4096;  // Local ranks of one host.
 inline constexpr std::uint32_t kNoRank = 0xffffffff;
 
-// The kind of an error that a rank reports. The wire and the status page use these numbers.
+// Kinds of errors that a rank reports. The wire and the status page use these numbers.
 enum class ReportKind : std::uint8_t {
   kMismatch = 1,       // Operation, type, count, root or order differ between ranks.
-  kTimeout = 2,        // `blamed` was waited for too long.
-  kAborted = 3,        // The program called ivy_comm_abort() or its like.
-  kTransportLost = 4,  // A connection to `blamed` broke and no death explains it.
-  kInternal = 5,       // A defect of the runtime or of the machine.
+  kTimeout = 2,        // A wait for `blamed` timed out.
+  kAborted = 3,        // The program called ivy_comm_abort() or an equivalent.
+  kTransportLost = 4,  // A connection to `blamed` broke, and no death explains it.
+  kInternal = 5,       // A bug in the runtime or a fault of the machine.
 };
 
 struct Attach {
   std::uint32_t version = kWireVersion;
   std::uint32_t rank = 0;
   std::uint32_t generation = 0;
-  std::int32_t pid = 0;  // As the worker sees it; the supervisor trusts only the kernel's.
+  std::int32_t pid =
+      0;  // As the worker sees it; the supervisor trusts only the pid from the kernel.
   bool operator==(const Attach&) const = default;
 };
 
 struct Segment {
   std::string name;
   std::uint64_t bytes = 0;
-  std::uint32_t members = 0;  // Local ranks that will ask for it, this one included.
-  // True: the supervisor allocates all pages now, so too little memory is an error of this request
-  // and not a SIGBUS later. False: each rank touches its own part (and so has it on its own NUMA
-  // node), with MADV_POPULATE_WRITE, which fails as cleanly.
+  std::uint32_t members = 0;  // Number of local ranks that will request it, including this one.
+  // True: the supervisor allocates all pages immediately, so lack of memory is an error of this
+  // request instead of a later SIGBUS. False: each rank touches its own part, which places it on
+  // its own NUMA node, with MADV_POPULATE_WRITE, which fails as cleanly.
   bool reserve = true;
   bool operator==(const Segment&) const = default;
 };
 
 struct Report {
   ReportKind kind = ReportKind::kInternal;
-  std::uint32_t blamed = kNoRank;  // The culprit's rank in the job.
+  std::uint32_t blamed = kNoRank;  // Rank in the job that caused the error.
   std::uint64_t sequence = 0;      // The failed operation's number; 0: none.
   std::string communicator;
   std::string text;
@@ -141,12 +142,12 @@ struct Observed {
 using Request = std::variant<Attach, Segment, Report, Leave, Observe>;
 using Reply = std::variant<Attached, SegmentReady, Refused, Left, Observed>;
 
-// One packet, at most kMaxPacketBytes. Texts are cut at their limits; a name that is longer is a
+// Encodes one packet of at most kMaxPacketBytes. Texts are cut at their limits; a longer name is a
 // bug.
 std::string encode(const Request& request);
 std::string encode(const Reply& reply);
 
-// DataLoss: not a message of ours, or with a field beyond its limit, or with bytes left over.
+// DataLoss: not a valid message, a field beyond its limit, or trailing bytes.
 Result<Request> decode_request(std::string_view packet);
 Result<Reply> decode_reply(std::string_view packet);
 

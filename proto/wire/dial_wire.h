@@ -14,8 +14,8 @@
 //                                     IVYJOIN 1 RANK           an ivyrun, not ivy-node
 //   answer to the first               IVYOPEN 1 new|reattach JOBID HOST
 //
-// After that answer the connection is a carrier like any other (proto/wire/link.h). After IVYJOIN
-// it is the conversation of two ivyruns (launcher/join).
+// After that answer the connection is used as any other transport (proto/wire/link.h). After
+// IVYJOIN it connects two ivyruns (launcher/join).
 #pragma once
 
 #include <chrono>
@@ -30,17 +30,17 @@
 namespace ivy {
 
 inline constexpr std::size_t kDialKeyBytes = 32;
-// 65,536 hosts with long names.
+// Room for 65,536 hosts with long names.
 inline constexpr std::size_t kDialOrderMaxBytes = 8u << 20;
-// At most this many addresses of the launcher are sent, the first ones.
+// Only the first addresses of the launcher are sent, at most this many.
 inline constexpr std::size_t kDialAddressesMax = 16;
-// The first line inside TLS, with its newline.
+// The first line inside TLS, including its newline.
 inline constexpr std::size_t kDialGreetingMaxBytes = 64;
-// The line that ends an order, also for the shell that waits for one.
+// The line that ends an order, also for a shell that waits for one.
 inline constexpr std::string_view kDialOrderEnd = "end";
 
 struct DialAddress {
-  std::string address;  // In numbers, IPv4 or IPv6.
+  std::string address;  // Numeric, IPv4 or IPv6.
   std::uint16_t port = 0;
   bool operator==(const DialAddress&) const = default;
 };
@@ -48,34 +48,34 @@ struct DialAddress {
 struct DialOrder {
   std::string job_id;
   std::string key;  // The secret key, kDialKeyBytes long.
-  // A live launcher sends something twice a second. After this silence the host tries another
-  // connection beside the silent one.
+  // A running launcher sends something twice a second. After this silence the host tries a second
+  // connection in addition to the silent one.
   std::chrono::milliseconds silence{5000};
   std::vector<DialAddress> addresses;  // Tried in this order; at least one.
   std::vector<std::string> hosts;      // Slurm's names; the index is the host's number in the job.
-  std::optional<std::uint32_t> self;   // A host of torchrun mode is told its number.
+  std::optional<std::uint32_t> self;   // Set for hosts in torchrun mode.
 };
 
 std::string encode_dial_order(const DialOrder& order);
-// `text` ends with the "end" line. InvalidArgument names the line; never shows the key.
+// `text` ends with the "end" line. InvalidArgument names the line but never shows the key.
 Result<DialOrder> parse_dial_order(std::string_view text);
 
-// The host that dials, and the purpose.
+// The host that dials, and its purpose.
 struct DialGreeting {
   enum class Kind {
-    kCarrier,  // To carry the job's bytes.
-    kSignal,   // Only to report that the scheduler has signalled the step's task there.
-    kJoin,     // The ivyrun of another node, in torchrun mode; host is its node rank.
+    kCarrier,  // Carries the job's bytes.
+    kSignal,   // Only reports that the scheduler has signalled the step's task on this host.
+    kJoin,     // The ivyrun of another node, in torchrun mode; `host` is its node rank.
   };
   Kind kind = Kind::kCarrier;
   std::uint32_t host = 0;
-  int signal = 0;           // kSignal: which signal it was.
-  bool whole_tree = false;  // kSignal: every process below the task was signalled too.
+  int signal = 0;           // kSignal: the signal's number.
+  bool whole_tree = false;  // kSignal: all processes below the task were signalled, too.
 };
 
-// Makes the one line that a host sends, with its newline.
+// Encodes the line that a host sends, including its newline.
 std::string encode_dial_greeting(const DialGreeting& greeting);
-// Reads that line without its newline. InvalidArgument.
+// Parses that line without its newline. InvalidArgument.
 Result<DialGreeting> parse_dial_greeting(std::string_view line);
 
 }  // namespace ivy

@@ -1,5 +1,5 @@
-// How a client and the store (later: two ranks) prove to each other that they know the job's token,
-// without showing it. Nothing else is parsed before.
+// Mutual authentication of a client and the store (later: of two ranks): each proves that it knows
+// the job's token without revealing it. Nothing else is parsed before.
 //
 // clang-format off
 //   client to server  Hello      magic, version, purpose, job id, generation, rank, pid, session,
@@ -13,7 +13,7 @@
 // MACs are compared in constant time. RFC 2104, RFC 5869. Links OpenSSL's libcrypto, as
 // agent_certificate.
 //
-// What follows is not encrypted: an active attacker on the path can alter it.
+// The data after the handshake is not encrypted: an active attacker on the path can alter it.
 // Thread: any; everything is a value.
 #pragma once
 
@@ -26,8 +26,7 @@
 namespace ivy {
 
 inline constexpr std::string_view kHandshakeMagic = "IVYS";
-// The version covers what follows the greeting of the store's clients, too
-// (store_wire.h).
+// The version also covers the store's protocol after the handshake (store_wire.h).
 inline constexpr std::uint16_t kHandshakeVersion = 2;
 inline constexpr std::size_t kNonceBytes = 32;
 inline constexpr std::size_t kMacBytes = 32;
@@ -40,7 +39,7 @@ struct HandshakeHello {
   std::uint32_t generation = 0;
   std::uint32_t rank = kNoRank;
   std::uint32_t pid = 0;
-  std::uint64_t session = 0;  // A store client's, the same on all its connections; 0: none.
+  std::uint64_t session = 0;  // Of a store client, the same on all its connections; 0: none.
   std::string nonce;          // kNonceBytes of random bytes, never used twice.
 };
 
@@ -50,20 +49,20 @@ struct HandshakeChallenge {
   std::string mac;    // An HMAC-SHA-256 of kMacBytes bytes.
 };
 
-// Fixed sizes, so that a reader knows how many bytes to wait for before it looks at any.
+// Fixed sizes, so that a reader knows how many bytes to wait for before parsing any.
 inline constexpr std::size_t kHelloBytes = 4 + 2 + 16 + 16 + 4 + 4 + 4 + 8 + kNonceBytes;
 inline constexpr std::size_t kChallengeBytes = kNonceBytes + kEpochBytes + kMacBytes;
 inline constexpr std::size_t kProofBytes = kMacBytes;
 
 std::string encode_hello(const HandshakeHello& hello);
-// Checks as many bytes as have arrived. InvalidArgument: not ours; FailedPrecondition: names both
-// versions. Another version's greeting may be shorter, so waiting for the full length could wait in
-// vain.
+// Checks the bytes that have arrived so far. InvalidArgument: not this protocol;
+// FailedPrecondition: the text names both versions. Another version's hello may be shorter, so
+// waiting for the full length could wait forever.
 Result<void> check_hello_begin(std::string_view arrived);
 // Decodes the whole hello; the errors are those of check_hello_begin.
 Result<HandshakeHello> decode_hello(std::string_view bytes);
 
-// A random text of that many bytes. Aborts when the system has no randomness.
+// Returns that many random bytes. Aborts if the system has no randomness.
 std::string random_bytes(std::size_t count);
 
 // For the server: returns the answer to these exact hello bytes.

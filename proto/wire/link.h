@@ -1,5 +1,5 @@
-// The session layer between a launcher and one host's supervisor: one pair of Sessions that
-// outlives every carrier under it.
+// The session layer between a launcher and one host's supervisor: a pair of Sessions that outlives
+// the transports under it.
 //
 //   launcher                                             supervisor
 //   preamble, Attach{job, token, build}  ------------->  checks the token
@@ -8,11 +8,11 @@
 //                                        <-------------  Event, Output frames
 //   Heartbeat every second               <------------>  Heartbeat every second
 //
-// Every frame carries {sequence, acknowledged, credit, sender's monotonic time, type,
-// length}. Sequenced frames are kept until the peer has acknowledged them and are sent again on the
-// next carrier, so a reconnect neither loses nor doubles anything. Flow frames (Output, Input)
-// travel only within the bytes that the receiver has granted; all other frames overtake them while
-// they wait.
+// Every frame carries {sequence, acknowledged, credit, sender's monotonic time, type, length}.
+// Sequenced frames are kept until the peer has acknowledged them and are sent again on the next
+// transport, so a reconnect neither loses nor duplicates anything. Flow frames (Output, Input) are
+// sent only within the bytes that the receiver has granted; all other frames overtake waiting flow
+// frames.
 //
 // Pure: bytes and times in, bytes and frames out. Thread: one at a time.
 #pragma once
@@ -41,31 +41,31 @@ enum class FrameType : std::uint16_t {
   kAlive = 9,      // both ways, unsequenced, from a heartbeat's thread: encode_alive()
 };
 
-// Printed by a supervisor (and sent by a launcher) before its first frame on a carrier. What comes
-// before it is a login shell's noise and is skipped.
+// Printed by a supervisor (and sent by a launcher) before its first frame on a transport. Bytes
+// before it are noise from a login shell and are skipped.
 inline constexpr std::string_view kPreamble =
     "\x01IVYLINK\x01"
     "0001\n";
 
 inline constexpr std::size_t kHeaderBytes = 48;
-// Largest payload. A Start message for 512 workers with 1 MiB of arguments and environment fits in
-// it.
+// Largest payload: enough for a Start message for 512 workers with 1 MiB of arguments and
+// environment.
 inline constexpr std::size_t kMaxPayloadBytes = 8u << 20;
-// Largest payload before the peer has proved itself with Attach (ids, token, build name).
+// Largest payload before the peer has authenticated with Attach (ids, token, build name).
 inline constexpr std::size_t kMaxAttachBytes = 512;
-// Noise kept for messages (the last bytes before the preamble) and tolerated in all.
+// Noise kept for messages (the last bytes before the preamble), and the limit of all noise.
 inline constexpr std::size_t kNoiseKeptBytes = 4096;
 inline constexpr std::size_t kNoiseMaxBytes = 1u << 20;
-// Sequenced bytes that may wait for an acknowledgement besides the granted flow bytes.
+// Limit of unacknowledged sequenced bytes, in addition to the granted flow bytes.
 inline constexpr std::size_t kMaxUnacknowledgedBytes = 64u << 20;
 
 struct FrameHeader {
-  std::uint32_t length = 0;  // Bytes of the payload behind it.
+  std::uint32_t length = 0;  // Bytes of the payload that follows.
   FrameType type = FrameType::kAck;
   std::uint64_t sequence = 0;      // 1, 2, 3... per direction; 0 for unsequenced frames.
   std::uint64_t acknowledged = 0;  // Highest sequence received so far from the peer.
-  std::uint64_t credit = 0;        // Flow payload bytes granted to the peer since the job began.
-  std::uint64_t sent_at_ns = 0;    // By the sender's CLOCK_MONOTONIC.
+  std::uint64_t credit = 0;        // Flow payload bytes granted to the peer since the job started.
+  std::uint64_t sent_at_ns = 0;    // CLOCK_MONOTONIC of the sender.
 };
 
 struct Frame {
@@ -73,18 +73,18 @@ struct Frame {
   std::string payload;
 };
 
-// Bytes to frames. Errors are final: drop the carrier.
+// Splits bytes into frames. Errors are final: drop the transport.
 class FrameDecoder {
  public:
-  // Forgets everything and waits for the preamble again.
+  // Drops all input and waits for the preamble again.
   void reset();
-  // Largest payload accepted from now on.
+  // Sets the largest payload to accept from now on.
   void limit_payload(std::size_t max_bytes) { max_payload_bytes_ = max_bytes; }
   // Appends bytes. DataLoss for a bad header, an oversized frame or too much noise.
   Result<void> feed(std::string_view bytes);
-  // The next whole frame, or nothing.
+  // Returns the next complete frame, or nothing.
   std::optional<Frame> next();
-  // The last kNoiseKeptBytes that came before the preamble.
+  // Returns the last kNoiseKeptBytes before the preamble.
   const std::string& noise() const { return noise_; }
 
  private:
@@ -103,92 +103,94 @@ std::string encode_header(const FrameHeader& header);
 struct AttachRequest {
   std::string job_id;
   std::string token;  // The job's secret, 32 bytes.
-  std::string build;  // Build of the launcher; launcher and supervisor are always the same build.
-  // Which launcher of the job this is: 0 started it, each that takes it over from a dead one counts
-  // one more. A supervisor begins anew with a higher number and refuses a lower one.
+  std::string build;  // Build of the launcher, which must equal the supervisor's.
+  // Number of the job's launcher: 0 started it, each launcher that takes over from a dead one
+  // increments it. A supervisor starts a new session for a higher number and rejects a lower one.
   std::uint32_t takeover = 0;
 };
 std::string encode_attach(const AttachRequest& request);
 Result<AttachRequest> decode_attach(std::string_view payload);
 
-// One piece of a worker's output. The order within one (rank, stream) is the order of reading.
+// A piece of a worker's output. Chunks of one (rank, stream) are in the order in which they were
+// read.
 struct OutputChunk {
   std::uint32_t generation = 0;
   std::uint32_t rank = 0;
   std::uint8_t stream = 1;  // 1 standard output, 2 standard error.
-  bool end = false;         // This stream has ended; `bytes` is empty.
+  bool end = false;         // End of this stream; `bytes` is empty.
   std::string_view bytes;   // Points into the payload given to decode_output().
 };
 inline constexpr std::size_t kOutputHeaderBytes = 12;
 std::string encode_output(const OutputChunk& chunk);
 Result<OutputChunk> decode_output(std::string_view payload);
 
-// The sender's smallest delay of frames of the peer: receipt on its own clock less their time
-// stamps. The launcher relates the clocks with it.
+// The smallest delay of the peer's frames that the sender has seen: time of receipt on its own
+// clock minus their time stamps. The launcher relates the hosts' clocks with it.
 std::string encode_delay(std::int64_t delay_ns);
 Result<std::int64_t> decode_delay(std::string_view payload);
 
-// Heartbeat of a process whose loop hangs, or of a supervisor that has an overdue task. The thread
-// that sends it does not know the session, so acknowledgement and credit are 0 and ignored.
+// Heartbeat of a process whose loop hangs, or of a supervisor with an overdue task. The thread that
+// sends it has no access to the session, so acknowledgement and credit are 0 and ignored.
 struct Alive {
-  std::uint64_t loop_silent_ns = 0;  // Time since the loop last ran its timers; 0: it is on time.
-  std::uint64_t overdue_ns = 0;      // Age of the oldest overdue task; 0: no task is overdue.
+  std::uint64_t loop_silent_ns = 0;  // Time since the loop last ran its timers; 0: on time.
+  std::uint64_t overdue_ns = 0;      // Age of the oldest overdue task; 0: none.
   std::string overdue;               // Its name: "the file system of /home".
 };
-inline constexpr std::size_t kMaxOverdueBytes = 512;  // Of the name; a longer one is cut.
+inline constexpr std::size_t kMaxOverdueBytes = 512;  // Limit of the name, which is cut.
 std::string encode_alive(const Alive& alive);
 Result<Alive> decode_alive(std::string_view payload);
-// The whole frame with its header.
+// Returns the complete frame, including its header.
 std::string alive_frame(const Alive& alive, std::uint64_t now_ns);
 
-// A payload that waits for its frame to be sent, or to be acknowledged.
+// The payload of a frame that was not sent, or not acknowledged yet.
 struct StoredFrame {
   FrameType type;
   std::uint64_t sequence;  // 0 until it is sent.
   std::string payload;
 };
 
-// One direction's sequenced frames: queued, sent within the peer's credit, and kept until the peer
-// has acknowledged them, to be sent again on the next carrier.
+// Sequenced frames of one direction: queued, sent within the peer's credit, and kept until the peer
+// has acknowledged them, for retransmission on the next transport.
 class SendQueue {
  public:
   // Fails with ResourceExhausted beyond kMaxUnacknowledgedBytes.
   Result<void> push(FrameType type, std::string payload);
-  // A flow frame waits for the peer's credit.
+  // Queues a flow frame, which waits for the peer's credit.
   void push_flow(FrameType type, std::string payload);
-  // The peer allows so many flow bytes since the job began; a lower number changes nothing.
+  // Sets the flow bytes that the peer has granted since the job started; a lower number has no
+  // effect.
   void raise_credit(std::uint64_t bytes);
   std::uint64_t flow_room() const;
-  // DataLoss when the peer acknowledges what was never sent, or what is gone.
+  // DataLoss if the peer acknowledges a frame that was never sent, or one that was dropped.
   Result<void> acknowledge(std::uint64_t sequence);
-  // Everything that is not acknowledged is due again.
+  // Schedules all unacknowledged frames for retransmission.
   void send_again() { resend_index_ = 0; }
   bool has_next() const;
-  // The next frame that is due, which then counts as sent; null when none is. It stays valid until
+  // Returns the next frame to send and counts it as sent; null if none is due. It stays valid until
   // the next call.
   const StoredFrame* take_next();
-  // Begins anew for another peer with the flow frames that were not acknowledged, and returns them.
-  // The views hold until the next call.
+  // Restarts for another peer with the unacknowledged flow frames, and returns these. The views are
+  // valid until the next call.
   std::vector<OutputChunk> begin_again();
   bool is_empty() const { return unacknowledged_.empty() && control_.empty() && flow_.empty(); }
-  // Payload bytes of control frames that the peer has not acknowledged.
+  // Returns the unacknowledged payload bytes of control frames.
   std::uint64_t control_bytes() const { return control_bytes_; }
 
  private:
   bool flow_allowed() const;
 
-  std::deque<StoredFrame> control_;         // Not yet sent, no credit needed.
-  std::deque<StoredFrame> flow_;            // Not yet sent, waits for credit.
+  std::deque<StoredFrame> control_;         // Not sent yet; needs no credit.
+  std::deque<StoredFrame> flow_;            // Not sent yet; waits for credit.
   std::deque<StoredFrame> unacknowledged_;  // Sent at least once, in sequence order.
-  std::size_t resend_index_ = 0;            // Frames from here on are sent again.
+  std::size_t resend_index_ = 0;            // Frames from this index on are sent again.
   std::uint64_t next_sequence_ = 1;
-  std::uint64_t flow_bytes_sent_ = 0;  // Since the job began, each byte once.
+  std::uint64_t flow_bytes_sent_ = 0;  // Since the job started, each byte counted once.
   std::uint64_t flow_bytes_queued_ = 0;
   std::uint64_t control_bytes_ = 0;
   std::uint64_t peer_credit_ = 0;
 };
 
-// What one side has received, and how many flow bytes it lets the peer have under way.
+// The receive state of one side: the sequence received, and the flow bytes granted to the peer.
 class ReceiveWindow {
  public:
   explicit ReceiveWindow(std::uint64_t window_bytes)
@@ -196,81 +198,82 @@ class ReceiveWindow {
 
   void begin_again() { *this = ReceiveWindow(window_bytes_); }
   void grant(std::uint64_t bytes) { granted_ += bytes; }
-  // True for a sequenced frame that is new. DataLoss when one before it is missing.
+  // Returns true for a new sequenced frame. DataLoss if an earlier one is missing.
   Result<bool> take(const FrameHeader& header);
-  // The frames after this one were not used: they will be sent again.
+  // Call if the frames after this one were not used: they will be sent again.
   void return_to(std::uint64_t sequence) { sequence_ = sequence; }
-  // Writes the acknowledgement and the credit into a header that is about to be sent.
+  // Writes acknowledgement and credit into the header of a frame about to be sent.
   void write_into(FrameHeader& header);
-  // True when the peer should hear of them soon.
+  // True if acknowledgement or credit should be sent soon.
   bool ack_due() const;
   std::uint64_t sequence() const { return sequence_; }
 
  private:
-  std::uint64_t sequence_ = 0;  // The highest one that was received.
+  std::uint64_t sequence_ = 0;  // The highest received sequence.
   std::uint64_t granted_;
   std::uint64_t granted_sent_ = 0;
   std::uint64_t window_bytes_;
   std::uint64_t bytes_since_ack_ = 0;
 };
 
-// One end of the session. The owner moves bytes between it and the current carrier.
+// One end of the session. The owner moves bytes between it and the current transport.
 class Session {
  public:
-  // window_bytes: flow bytes that the peer may have under way to us (granted at the start).
+  // window_bytes: flow bytes that the peer may send before it gets more credit.
   explicit Session(std::uint64_t window_bytes);
 
-  // A new carrier is connected: forgets half-received bytes, and sends the preamble and, as
-  // launcher, Attach. Sequenced frames wait until attached() is called.
+  // Call when a new transport is connected: drops half-received bytes, and sends the preamble and,
+  // as launcher, Attach. Sequenced frames wait for attached().
   void carrier_up();
-  // The next unsequenced frame of the handshake (kAttach or kAttached).
+  // Queues the next unsequenced frame of the handshake (kAttach or kAttached).
   void send_handshake(FrameType type, std::string payload);
-  // The peer has proved itself and has everything up to `acknowledged`: sends the rest (again). A
-  // launcher on the first carrier of a job calls attached(0) at once and saves a round trip.
-  // DataLoss when it acknowledges what was never sent or what is gone.
+  // Call when the peer has authenticated and has everything up to `acknowledged`: sends the
+  // remaining frames (again). A launcher on the first transport of a job calls attached(0)
+  // immediately to save a round trip. DataLoss if the peer acknowledges a frame that was never sent
+  // or was dropped.
   Result<void> attached(std::uint64_t acknowledged);
   void carrier_down();
 
-  // The peer is gone for good and another takes its place, from the first sequence on: forgets what
-  // was received and every control frame, and queues again all flow frames that were not
-  // acknowledged. Returns these, in order; the views hold until the next call. As supervisor only.
+  // Replaces the peer, which is gone, by another one that starts at the first sequence: drops the
+  // receive state and all control frames, and queues the unacknowledged flow frames again. Returns
+  // these, in order; the views are valid until the next call. Supervisor only.
   std::vector<OutputChunk> take_over();
 
-  // Queues a frame that never waits for output. ResourceExhausted beyond kMaxUnacknowledgedBytes.
+  // Queues a frame that does not wait for credit. ResourceExhausted beyond kMaxUnacknowledgedBytes.
   Result<void> send(FrameType type, std::string payload) {
     return sends_.push(type, std::move(payload));
   }
-  // Queues a flow frame; it leaves when the peer's credit allows. Order among flow frames is kept.
+  // Queues a flow frame, which is sent when the peer's credit allows. Flow frames keep their order.
   void send_flow(FrameType type, std::string payload) {
     sends_.push_flow(type, std::move(payload));
   }
-  // Flow bytes that the owner may still produce so that nothing waits in this process.
+  // Returns the flow bytes that can still be produced without waiting in this process.
   std::uint64_t flow_room() const { return sends_.flow_room(); }
-  // Any frame that leaves earlier replaces an empty heartbeat.
+  // An earlier frame of any type replaces an empty heartbeat.
   void send_heartbeat(std::string payload = {}) {
     heartbeat_due_ = true;
     heartbeat_ = std::move(payload);
   }
-  // Flow payload bytes that our owner has disposed of: raises the peer's credit.
+  // Raises the peer's credit by the flow payload bytes that the owner has processed.
   void grant(std::uint64_t bytes) { receives_.grant(bytes); }
-  // Next bytes for the carrier: whole frames, at least one when any is due, stopping past
-  // max_bytes.
+  // Returns the next bytes for the transport: complete frames, at least one if any is due, stopping
+  // after max_bytes.
   std::string take_bytes(std::uint64_t now_ns, std::size_t max_bytes);
   bool has_bytes() const;
 
-  // Frames that are new, in order. Attach/Attached come out too, always as the last of a batch:
-  // call attached() and then receive({}) for the frames after it. Duplicates, empty heartbeats and
-  // acknowledgements do not come out. An error (DataLoss) means: drop the carrier.
+  // Returns new frames, in order. An Attach or Attached is always the last of a batch: call
+  // attached() and then receive({}) for the frames after it. Duplicates, empty heartbeats and
+  // acknowledgements are not returned. After an error (DataLoss), drop the transport.
   Result<std::vector<Frame>> receive(std::string_view bytes);
   const FrameDecoder& decoder() const { return decoder_; }
   FrameDecoder& decoder() { return decoder_; }
-  // True when the peer has acknowledged every sequenced frame.
+  // True if the peer has acknowledged every sequenced frame.
   bool all_acknowledged() const { return sends_.is_empty(); }
-  // Payload bytes of control frames that the peer has not acknowledged: a sender of a large message
-  // in pieces waits before it sends the next one.
+  // Returns the unacknowledged payload bytes of control frames: a sender of a large message in
+  // pieces waits for it before it sends the next piece.
   std::uint64_t waiting_control_bytes() const { return sends_.control_bytes(); }
   std::uint64_t received_sequence() const { return receives_.sequence(); }
-  // Time stamp of the peer's last frame, on the peer's clock; 0: none yet.
+  // Returns the time stamp of the peer's last frame, on the peer's clock; 0: none yet.
   std::uint64_t last_stamp_ns() const { return last_stamp_ns_; }
   bool is_attached() const { return attached_; }
 
@@ -285,7 +288,8 @@ class Session {
   std::string heartbeat_;  // Its payload.
   std::uint64_t last_stamp_ns_ = 0;
   std::deque<StoredFrame> handshake_;
-  std::uint64_t handshake_credit_ = 0;  // In this carrier's Attach or Attached; not yet trusted.
+  std::uint64_t handshake_credit_ =
+      0;  // From this transport's Attach or Attached; not trusted yet.
   SendQueue sends_;
   ReceiveWindow receives_;
 };

@@ -1,6 +1,8 @@
-// How many bytes of a session a carrier of messages (agents) puts into the next one. A reader hears
-// a message only when all of it is there: at 256 kbit/s 64 KiB take two seconds, and look like
-// silence. So messages grow only while the link carries more, in a second, than the buffers on the
+// Chooses how many bytes of a session a transport of messages (agents) puts into the next message.
+// A reader receives a message only when it is complete: at 256 kbit/s 64 KiB take two seconds, and
+// look like silence. So messages grow only while the connection transfers more per second than the
+// buffers on the path can hold; the time of a single write says nothing, because these buffers
+// absorb it.
 // way can hold; how soon a write is over says nothing, since those buffers take it.
 //
 // Pure. Thread: one at a time.
@@ -18,7 +20,7 @@ class MessageSize {
   static constexpr std::size_t kMost = 64u << 10;  // agent.proto allows no larger message.
 
   std::size_t bytes() const { return bytes_; }
-  // The carrier has taken so much, and takes the next message.
+  // Call when `bytes` were written and the transport accepts the next message.
   void written(std::size_t bytes, std::int64_t now_ns) {
     carried_ += bytes;
     if (carried_ >= kEnough) return begin_period(std::min(bytes_ * 2, kMost), now_ns);

@@ -1,4 +1,4 @@
-// The names under which MPI's libraries know one generation of a job. Pure; thread: any.
+// Names by which MPI libraries know one generation of a job. Pure; thread: any.
 #pragma once
 
 #include <cstdint>
@@ -9,24 +9,23 @@
 namespace ivy {
 
 // The same on every host. Any user of a host can connect to libpmix's port on loopback and claim to
-// be somebody else, but a peer that does not know the name is refused: a part of it follows from
-// the `secret` that the hosts of the job share, from which nobody else can tell it.
+// be another process, but a peer that does not know the name is rejected: a part of it is derived
+// from the `secret` that only the hosts of the job share.
 std::string pmix_namespace(const std::string& job_id, std::uint32_t generation,
                            std::string_view secret);
 
-// The job's name in PMI-1, a word.
+// The job's name in PMI-1: a single word.
 std::string pmi_name(const std::string& job_id, std::uint32_t generation);
 
-// The files in /dev/shm that MPICH 5 makes for the ranks of a host, and leaves there when a rank
-// aborts or is killed: it derives their names from PMI's.
+// Returns the names of the files in /dev/shm that MPICH 5 creates for the ranks of a host, and
+// leaves there if a rank aborts or is killed. It derives them from PMI's name.
 std::vector<std::string> mpich_segments(std::string_view pmi_name, std::uint32_t host);
 
-// The warning for a user whose rank calls MPI_Comm_spawn.
+// Returns the warning for a user whose rank calls MPI_Comm_spawn.
 std::string spawn_refused(std::uint32_t rank);
 
-// Where the segments of libpmix lie: in this directory of the user in `place` (/dev/shm but in
-// tests), each server's in one of its own, which begins so and goes on JOB-HOST-GENERATION. The
-// server holds its lock.
+// Returns the user's directory of libpmix's segments in `place` (/dev/shm except in tests). Each
+// server has a subdirectory in it, named kPmixSegments and JOB-HOST-GENERATION, and holds its lock.
 inline std::string pmix_segments_parent(const std::string& place, std::uint32_t uid) {
   return place + "/ivyrun-" + std::to_string(uid);
 }

@@ -1,5 +1,5 @@
-// What a worker is doing inside the comm runtime, as it stands in the status page (status_page.h):
-// written by libivycomm, read by the supervisor, also after the worker's death. Pure. Thread: any.
+// A worker's current operation in the comm runtime, as recorded in the status page (status_page.h):
+// written by libivycomm, read by the supervisor, even after the worker's death. Pure. Thread: any.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +34,7 @@ enum class Operation : std::uint8_t {
   kExclusiveScan = 23,
 };
 
-// The page's numbers of operations.def begin with "none".
+// The page's numbers are those of operations.def plus one, since 0 is "none".
 enum class Dtype : std::uint8_t {
   kNone = 0,
 #define IVY_ELEMENT(name, number, enumerator, ...) enumerator = number + 1,
@@ -47,31 +47,31 @@ enum class Reduction : std::uint8_t {
 #include "proto/wire/operations.def"
 };
 
-// The progress of an operation. Every operation has the first and the last phase, the others only
-// if they apply.
+// The progress of an operation. Every operation has the first and the last phase, and the others as
+// they apply.
 enum class Phase : std::uint8_t {
   kEntered = 0,       // Not waiting for other ranks yet.
   kWaiting = 1,       // Waiting for the other ranks to arrive.
   kMovingLocal = 2,   // Bytes move through shared memory.
   kMovingRemote = 3,  // Bytes move from host to host.
-  kLeaving = 4,       // Done, but the others have not taken our data yet.
-  // What NCCL's profiler plug-in sees (comm/nccl_profiler):
-  kQueued = 5,    // Given to the stream; the device has not begun it.
-  kOnDevice = 6,  // The device works on it.
-  kIssued = 7,    // Given to the stream; NCCL does not say what the device does.
+  kLeaving = 4,       // Done, but other ranks have not read this rank's data yet.
+  // Phases that NCCL's profiler plug-in reports (comm/nccl_profiler):
+  kQueued = 5,    // On the stream; the device has not started it.
+  kOnDevice = 6,  // The device executes it.
+  kIssued = 7,    // On the stream; NCCL does not report the device's progress.
 };
 
 enum class Outcome : std::uint8_t { kRunning = 0, kDone = 1, kFailed = 2 };
 
 // One operation. 48 bytes without padding, so that it travels as six words.
 struct OperationRecord {
-  std::uint64_t sequence = 0;  // The communicator's own count, from 1.
-  std::uint64_t count = 0;  // Elements, as in the call; of all_gatherv and the like, this rank's.
-  std::uint64_t entered_ns = 0;  // By CLOCK_MONOTONIC of this host.
+  std::uint64_t sequence = 0;  // Number within the communicator, from 1.
+  std::uint64_t count = 0;  // Elements, as in the call; for all_gatherv and the like, this rank's.
+  std::uint64_t entered_ns = 0;  // CLOCK_MONOTONIC of this host.
   std::uint64_t ended_ns = 0;
-  std::int32_t peer = -1;  // Root, or the other side of a send; its rank in the job. -1: none.
-  std::uint32_t communicator_hash = 0;  // The name's hash: the row may have another owner by now.
-  std::uint16_t communicator = 0;       // Row of the slot (status_page.h).
+  std::int32_t peer = -1;  // Root, or the other side of a send, as a rank in the job. -1: none.
+  std::uint32_t communicator_hash = 0;  // Hash of the name: the row may have been reused.
+  std::uint16_t communicator = 0;       // Row in the slot (status_page.h).
   Operation operation = Operation::kNone;
   Dtype dtype = Dtype::kNone;
   Reduction reduction = Reduction::kNone;
@@ -82,7 +82,7 @@ struct OperationRecord {
 };
 static_assert(sizeof(OperationRecord) == 48);
 
-// "all_reduce", "f32", "sum", "waiting for the others"; "?" for numbers that are not listed.
+// "all_reduce", "f32", "sum", "waiting for the others"; "?" for unknown numbers.
 std::string_view name_of(Operation operation);
 std::string_view name_of(Dtype dtype);
 std::string_view name_of(Reduction reduction);

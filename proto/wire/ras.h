@@ -1,9 +1,9 @@
-// Asks NCCL's own health service (RAS, since 2.24) about a job that hangs. Every process that has
-// made a communicator answers at NCCL_RAS_ADDR, on a thread of NCCL that does not hang, for all
-// processes of the job: which of them are silent, and how far each rank is. The protocol is lines
-// of text; its server closes the connection after the answer.
+// Queries NCCL's health service (RAS, since 2.24) about a job that hangs. Every process that has
+// created a communicator answers at NCCL_RAS_ADDR, on a separate thread of NCCL, for all processes
+// of the job: which of them are silent, and how far each rank is. The protocol is lines of text;
+// the server closes the connection after the answer.
 //
-// Thread: one at a time; nothing here blocks but await(). Lifetime: closes its socket.
+// Thread: one at a time; only await() blocks. Lifetime: closes its socket.
 #pragma once
 
 #include <chrono>
@@ -19,26 +19,26 @@ namespace ivy {
 class RasQuestion {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
-  // How long a stopped process may delay a question: all processes of a host listen on one address,
+  // How long a stopped process may delay a query: all processes of a host listen on one address,
   // and the kernel picks one of them for each connection.
   static constexpr std::chrono::milliseconds kFirstWord{1'000};
   static constexpr std::size_t kMaxBytes = 64u << 10;
 
-  // `address`: "127.1.2.3:28028", "[::1]:28028" or "localhost:28028"; other names are not looked
-  // up. The constructor does no I/O.
+  // `address`: "127.1.2.3:28028", "[::1]:28028" or "localhost:28028"; other names are not resolved.
+  // The constructor does no I/O.
   RasQuestion(std::string_view address, TimePoint deadline);
 
-  // Progresses as far as it can without blocking. True: the exchange is over.
+  // Progresses as far as possible without blocking. Returns true when the exchange has finished.
   bool advance(TimePoint now);
   // Blocks until advance() can progress, or for `longest`.
   void await(std::chrono::milliseconds longest) const;
-  // The answer to "verbose status", printable characters and newlines only; after the timeout or
-  // beyond kMaxBytes, what has arrived by then. Empty if no RAS service listens there.
+  // Returns the answer to "verbose status", printable characters and newlines only; after the
+  // timeout or beyond kMaxBytes, the part received so far. Empty if no RAS service listens there.
   std::string answer() const;
 
  private:
   void dial(TimePoint now);
-  // Both return false when the connection is no longer usable.
+  // Both return false if the connection is no longer usable.
   bool send_question();
   bool receive();
 
@@ -51,8 +51,8 @@ class RasQuestion {
 };
 
 inline constexpr std::string_view kRasNoError = "no error";
-// Its errors and warnings in one line; kRasNoError where it has none, "nothing in time" where the
-// answer ends before them. Pure.
+// Returns the errors and warnings of an answer in one line; kRasNoError if it has none, "nothing in
+// time" if it ends before them. Pure.
 std::string summary_of_ras(std::string_view answer, std::size_t longest);
 
 }  // namespace ivy
