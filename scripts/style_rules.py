@@ -398,7 +398,7 @@ def check_readmes(files, findings):
 
 def check_named_files(files, findings):
     """A README names no header or source that is not there, nor does the page of walks and changes."""
-    for path in sorted(file for file in files if file.endswith("/README.md") or file == "docs/structure.md"):
+    for path in sorted(file for file in files if file.endswith("/README.md") or file == "docs/internals/structure.md"):
         folder = os.path.dirname(path)
         for number, line in enumerate(read(path).splitlines(), 1):
             for name in re.findall(r"`([\w/.]+/\w+\.(?:h|cc|py|cmake|proto|def))`|`(\w+\.(?:h|cc|proto|def))`", line):
