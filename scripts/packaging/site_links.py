@@ -1,7 +1,14 @@
 """A hook of MkDocs: links out of docs/ lead to files of the source tree, which are not on the site."""
 
+import os
 import re
 
 
 def on_page_markdown(markdown, page, config, files):
-    return re.sub(r"\[([^\]\n]+)\]\((\.\./[^)\s]+)\)", r"\1 (`\2` in the source tree)", markdown).replace("(`../", "(`")
+    folder = os.path.join("docs", os.path.dirname(page.file.src_uri))
+
+    def named(link):
+        path = os.path.normpath(os.path.join(folder, link[2].partition("#")[0]))
+        return link[0] if path.startswith("docs/") else f"{link[1]} (`{path}` in the source tree)"
+
+    return re.sub(r"\[([^\]\n]+)\]\((\.\./[^)\s]+)\)", named, markdown)

@@ -12,7 +12,7 @@ import pytest
 from launching import BIN, REPOSITORY, seconds
 
 PROGRAMS = ("ivyrun", "ivyctl", "ivy-agent", "ivy-rendezvous")
-PAGES = [os.path.join(REPOSITORY, "README.md"), *sorted(glob.glob(os.path.join(REPOSITORY, "docs/*.md")))]
+PAGES = [os.path.join(REPOSITORY, "README.md"), *sorted(glob.glob(os.path.join(REPOSITORY, "docs/**/*.md"), recursive=True))]
 # Made from the tables themselves, or about what is no flag of ours.
 MADE = ("flags.md", "coming-from.md", "when-it-fails.md", "CHANGELOG.md")
 BROKEN = """import os
@@ -74,7 +74,7 @@ def known():
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if os.path.basename(page) not in MADE],
-                         ids=os.path.basename)
+                         ids=lambda page: os.path.relpath(page, REPOSITORY))
 def test_flags_that_people_are_told_to_type(page, known):
     wrong = [f"{line}: {flag}" for line in typed(page) for program, flags in [own_flags(line)] for flag in flags
              if flag not in known[program]]

@@ -201,7 +201,7 @@ def test_what_a_handler_raises_ends_a_wait_at_once_and_stays_what_it_is():
 # ---- the page ----------------------------------------------------------------------------------------
 
 def code_of_page():
-    with open(os.path.join(REPOSITORY, "docs/python.md"), encoding="utf-8") as page:
+    with open(os.path.join(REPOSITORY, "docs/first-collectives.md"), encoding="utf-8") as page:
         return "\n".join(re.findall(r"^```python\n(.*?)^```$", page.read(), re.MULTILINE | re.DOTALL))
 
 
