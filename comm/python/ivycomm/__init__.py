@@ -7,7 +7,7 @@
     work = ic.all_gather(x, async_op=True)
     z = work.wait(timeout=30)
 
-What the arguments mean everywhere: `help(ivycomm.collectives)`.
+The arguments that all calls share are described in `help(ivycomm.collectives)`.
 """
 
 from .collectives import (all_gather, all_gather_, all_gather_list, all_reduce, all_reduce_, all_reduce_coalesced,
@@ -36,7 +36,7 @@ from .modules import no_such_name as _unknown
 
 _originals.serve()
 
-# Modules that need a framework, or that few programs need, are imported at the first question.
+# Modules that need a framework, or that few programs need, are imported on first use.
 _LATER = {
     "DataParallel": "parallel.data_parallel", "DaskCluster": "dask_cluster", "CudaContext": "cuda_context", "RpcContext": "rpc.context",
     "DistributedContext": "context", "SyncBatchNorm": "parallel.torch_moments", "average_gradients": "parallel.gradients",

@@ -1,8 +1,8 @@
-"""Whose array is it? The classes of dense_arrays.py and staged_arrays.py, one for each framework, and all else that
-NumPy can make an array of.
+"""Finds the class that handles an array: one per framework in dense_arrays.py and staged_arrays.py, and one for
+anything else that NumPy can convert to an array.
 
-Another framework is another class with the same methods, in `KINDS` of staged_arrays.py. Nothing here imports a
-framework that the caller has not imported, but NumPy for scalars and lists.
+To support another framework, add a class with the same methods to `KINDS` in staged_arrays.py. Nothing here imports a
+framework that the caller has not imported, except NumPy for scalars and lists.
 """
 
 import sys
@@ -17,8 +17,8 @@ _kind_of_type = {}  # What NumPy's and torch's classes are, which is asked at ev
 
 
 def kind_by_name(name):
-    """For a rank without an array of its own, which is to get one as another rank has. NumPy's, where its framework is
-    not installed here."""
+    """Returns the class for a rank without an array of its own, which gets one like another rank's: NumPy's if that
+    framework is not installed here."""
     from .staged_arrays import KINDS
     kind = next(kind for kind in (NumpyArrays, TorchArrays, *KINDS) if kind.name == name)
     framework = "sys" if name in ("cuda", "dlpack_device", "numpy") else name
@@ -35,7 +35,7 @@ def _is_installed(module):
 
 
 def kind_of(x):
-    """(kind, array) of an array; None for all else."""
+    """Returns (kind, array) of an array, or None for anything else."""
     kind = _kind_of_type.get(type(x))
     if kind is not None:
         return kind, x
@@ -52,12 +52,12 @@ def kind_of(x):
     return None
 
 
-# Classes that are looked at no further.
+# Classes that need no further check.
 NO_ARRAYS = {int, float, complex, bool, str, bytes, list, tuple, dict, type(None)}
 
 
 def refuse_parts(x):
-    """TypeError for what holds an array as several parts; the message says what makes one of it."""
+    """Raises TypeError for an object that holds an array as several parts; the message says how to join them."""
     name, module = type(x).__name__, type(x).__module__
     for method, attributes in (("toarray", ("toarray", "nnz")), ("todense", ("todense",))):
         if all(hasattr(x, attribute) for attribute in attributes):
@@ -71,7 +71,7 @@ _TENSORFLOW_PARTS = {"SparseTensor": "tf.sparse.to_dense(x)", "RaggedTensor": "x
 
 
 def adopt(x):
-    """(kind, array): scalars, lists and what NumPy can make an array of become NumPy's."""
+    """Returns (kind, array). Scalars, lists and other objects that NumPy can convert become NumPy arrays."""
     found = kind_of(x)
     if found is not None:
         return found
@@ -89,7 +89,8 @@ def adopt(x):
 
 
 def adopt_output(x, what):
-    """(kind, array) by which x is written into, its own memory. TypeError says why that cannot be."""
+    """Returns (kind, array) to write into, sharing x's memory. TypeError: x cannot be written; the text has the
+    reason."""
     found = kind_of(x)
     if found is not None:
         kind, array = found
@@ -102,7 +103,7 @@ def adopt_output(x, what):
 
 
 def is_buffer(x):
-    """Is it memory without being an array: a bytearray, an array.array, a memoryview, an mmap?"""
+    """Returns whether x is memory but not an array: a bytearray, an array.array, a memoryview, an mmap."""
     if type(x) in NO_ARRAYS:
         return False
     try:

@@ -1,7 +1,7 @@
-"""The operations, by the extension ivycomm_calls (comm/python/extension).
+"""Calls the operations through the extension ivycomm_calls (comm/python/extension).
 
-Each function of _FUNCTIONS takes all arguments of the Python function of its name, by position, and returns
-NotImplemented if they are not usual. `call_library` takes any operation with the C interface's arguments.
+Each function of _FUNCTIONS takes all arguments of the Python function of the same name, by position, and returns
+NotImplemented if they are unusual. `call_library` takes any operation with the C interface's arguments.
 """
 
 import os
@@ -14,7 +14,7 @@ from .errors import NotInitialized
 
 INTERFACE = 7  # Both must come from one build.
 _IS_FREE_THREADED = "t" in getattr(sys, "abiflags", "")
-# Free-threaded builds have no limited API, so each version of them needs its own file.
+# Free-threaded builds have no limited API, so each of their versions needs its own file.
 FILE_NAME = "ivycomm_calls" + (EXTENSION_SUFFIXES[0] if _IS_FREE_THREADED else ".abi3.so")
 
 _extension = None
@@ -38,15 +38,15 @@ _LIBRARY = ("all_reduce", "all_reduce_coalesced", "broadcast", "all_gather", "re
 
 
 def connect(library, places, raise_error):
-    """Loads the extension from the directory of `library` or one of the places in which that is searched for; once.
+    """Loads the extension, once, from the directory of `library` or from one of `places`.
 
-    raise_error: called with a code, raises its exception. ImportError: the extension cannot be loaded.
+    raise_error: raises the exception for a code. ImportError: the extension cannot be loaded.
     """
     global _extension
     with _connecting:
         if _extension is not None:
             return
-        # An installation keeps it in lib/ivyrun.
+        # An installation has it in lib/ivyrun.
         found = _load([folder for place in [os.path.dirname(library._name), *places] if place
                        for folder in (place, os.path.join(place, "ivyrun"))])
         from ctypes import c_void_p, cast
@@ -79,7 +79,7 @@ def _load(places):
 
 
 def teach():
-    """Tells the extension of NumPy and torch, once they are imported."""
+    """Gives the extension NumPy's and torch's functions, once they are imported."""
     global _is_numpy_taught, _is_torch_taught
     if _extension is None or _is_numpy_taught and _is_torch_taught:
         return
@@ -89,36 +89,36 @@ def teach():
         _is_numpy_taught = True
     if not _is_torch_taught and torch is not None and hasattr(torch, "empty_like"):
         _is_torch_taught = True
-        # Before torch 2.2 nothing short tells autograd of a change; complex ones may be lazy conjugates.
+        # Before torch 2.2 no short call tells autograd of a change; complex tensors may be lazy conjugates.
         graph = sys.modules.get("torch.autograd.graph")
         if hasattr(graph, "increment_version"):
             numbers = {getattr(torch, name): number for name, (number, _) in DTYPES.items()
                        if hasattr(torch, name) and not name.startswith("complex")}
-            # None where torch was built without CUDA: no tensor of a device is usual then.
+            # None if torch was built without CUDA: then no device tensor is usual.
             current_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
             _extension.teach_torch(torch.Tensor, torch.strided, numbers, torch.empty_like, graph.increment_version,
                                    current_stream)
 
 
 def call(name, arguments, timeout_ms=0, factor=0.0, stream=None, work=None):
-    """Calls an operation of the C interface. NotInitialized: another thread has freed the group, or ended the world, since
-    the caller has asked for its handle, the first of the arguments."""
+    """Calls an operation of the C interface. NotInitialized: another thread has freed the group, or ended the world,
+    since the caller obtained its handle, the first of the arguments."""
     if call_library(name, arguments, timeout_ms, factor, stream, work) is NotImplemented:
         raise NotInitialized("the group was freed, or its world finalized or repaired, by another thread")
 
 
 def inside(seat_=None):
-    """How many threads are inside a call of the extension on a group's seat; None: on any."""
+    """Returns the number of threads inside a call of the extension on a group's seat; None: on any seat."""
     return _extension.inside(seat_) if _extension is not None else 0
 
 
 def seat(handle, rank, size):
-    """What a Group keeps as _seat."""
+    """Returns the object that a Group keeps as _seat."""
     return _extension.seat(handle, rank, size)
 
 
 def close(seat_):
-    """Lets no other call into the seat. False: it was closed before."""
+    """Closes the seat to further calls. Returns False if it was closed before."""
     return _extension.close(seat_)
 
 
@@ -127,5 +127,6 @@ def begin_world(seat_):
 
 
 def end_world():
-    """Closes the seats of the world and of its groups, unless calls are under way, whose number it returns."""
+    """Closes the seats of the world and of its groups. If calls are in progress, closes none and returns their
+    number."""
     return _extension.end_world()

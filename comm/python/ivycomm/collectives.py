@@ -1,20 +1,22 @@
 """Collectives on arrays.
 
-Everywhere: `x` is an array of NumPy, torch, JAX, TensorFlow, CuPy, Ivy or of another framework that speaks DLPack, or
-what NumPy can make an array of; the result is of the same framework, type and device (NumPy's for lists, scalars and
-buffers). Memory of a GPU travels by NCCL on the current stream: a call returns when the operation is on the stream, as
-torch's own operations do, and the stream has the result. A torch tensor that requires grad is differentiated
-(ivycomm.torch says how), or refused where it would be written into. Functions leave `x` alone; those with a trailing underscore write
-into it and return it. `out`: a contiguous array of the result's type and shape, which is filled and
-returned. `group`: a Group, None for the world; on a rank that is no member nothing happens and None is returned. `timeout`:
-seconds, None for the world's. `async_op=True` returns a Work, whose wait() gives the result. Ranks such
-as `src` and `dst` are ranks of the group. all_reduce and broadcast also take tuples, lists and dicts of arrays
-(trees), without `out`: the result has the same form; arrays of one type are reduced as one operation. Every rank of the group makes the same calls in the same order.
+Arguments: `x` is an array of NumPy, torch, JAX, TensorFlow, CuPy, Ivy or another framework that supports DLPack, or
+anything that NumPy can convert to an array. The result has the same framework, type and device (NumPy for lists,
+scalars and buffers). Functions leave `x` unchanged; functions with a trailing underscore write to it and return it.
+`out`: a contiguous array of the result's type and shape that receives the result and is returned. `group`: a Group,
+None for the world; on a rank that is not a member the call does nothing and returns None. `timeout`: seconds, None for
+the world's. `async_op=True` returns a Work, whose wait() returns the result. Ranks such as `src` and `dst` are ranks of
+the group. all_reduce and broadcast also take tuples, lists and dicts of arrays (trees), without `out`: the result has
+the same structure, and arrays of one type are reduced as one operation. Every rank of the group must make the same
+calls in the same order.
+
+GPU memory is transferred by NCCL on the current stream: a call returns when the operation is on the stream, as torch's
+own operations do. A torch tensor that requires grad is differentiated (see ivycomm.torch); operations that would write
+to it raise RuntimeError.
 
 Errors: TypeError and ValueError before anything is sent; RuntimeError for a tensor that requires grad in an operation
-that has no derivative; Mismatch on every rank when the ranks disagree
-about operation, type, count or root; RankDied, HostLost, Timeout, Aborted. After one of the latter the
-group is broken.
+without a derivative; Mismatch on every rank if the ranks disagree about operation, type, count or root; RankDied,
+HostLost, Timeout, Aborted. Mismatch and the errors listed after it break the group.
 """
 
 import ctypes
@@ -38,10 +40,10 @@ def _shape(x):
 
 
 class _Operands:
-    """Input and output of one call: what is sent from where, what is written where."""
+    """Input and output of one call: the memory that is sent and the memory that is written."""
 
     def __init__(self, x, out, shape_of_result, what="out", is_form=False):
-        """is_form: of x only shape and type matter."""
+        """is_form: only the shape and type of x are used."""
         self.kind, self.array = arrays.adopt(x)
         if not is_form:
             self.kind.refuse_gradient(self.array)
@@ -75,7 +77,7 @@ class _Operands:
         return (self.array, self.input, self.result, self.output)
 
     def separate(self):
-        """Input and output may not share memory: a copy where they do."""
+        """Makes a copy if input and output share memory."""
         if self.is_given and self.input.overlaps(self.output):
             copy = self.kind.input(self.kind.empty(_shape(self.array), self.array))
             self.kind.copy(copy, self.input)
@@ -83,7 +85,7 @@ class _Operands:
         return self
 
     def joined(self):
-        """As separate, but the same memory is fine: it is done in place."""
+        """As separate(), but input and output may be the same memory: the operation then works in place."""
         if self.input.pointer == self.output.pointer and self.input.count == self.output.count:
             self.input.pointer = IN_PLACE
             return self
@@ -107,7 +109,7 @@ def _in_place(x):
 
 
 def _written(kind, array, x, rows=None):
-    """rows: which of the array are returned instead of x."""
+    """rows: number of rows of the array to return instead of x."""
     def finish(_work):
         kind.changed(array)
         return x if rows is None else array[:rows]
@@ -123,10 +125,10 @@ def _is_tree(x, out=None):
 
 
 def all_reduce(x, op="sum", group=None, out=None, async_op=False, *, timeout=None, factor=1.0):
-    """result[i] = op over all ranks of x[i]; bitwise the same everywhere. Shape: that of x.
+    """Returns op over all ranks of x, element by element; bitwise identical on all ranks. Same shape as x.
 
-    op: "sum", "mean" (integers: towards zero), "product", "min", "max", "band", "bor", "bxor", or
-    "premul_sum" (each rank's x times its own `factor`). bool: sum is "or", product is "and".
+    op: "sum", "mean" (integers are rounded towards zero), "product", "min", "max", "band", "bor", "bxor", or
+    "premul_sum" (each rank's x times its own `factor`). For bool, sum is "or" and product is "and".
     """
     done = calls.all_reduce(x, op, group, out, async_op, timeout, factor)
     if done is not NotImplemented:
@@ -206,14 +208,14 @@ def _reduce_parts(sends, outputs, keep, op, group, result, async_op, timeout, fa
     pointers = c_void_p * len(outputs)
     send, recv = pointers(*sends), pointers(*(output.pointer for output in outputs))
     counts = counts_of([output.count for output in outputs])
-    # The memories first: they say whether there is a stream.
+    # Create the memories first: they determine whether a stream is needed.
     return start(load().ivy_all_reduce_coalesced,
                  (group.handle, len(outputs), send, recv, counts, outputs[0].dtype, op),
                  (*outputs, keep, send, recv, counts), lambda _work: result(), async_op, timeout, factor)
 
 
 def reduce(x, dst=0, op="sum", *, group=None, out=None, async_op=False, timeout=None, factor=1.0):
-    """As all_reduce, but only rank dst gets the result; None on the others."""
+    """As all_reduce, but only rank dst gets the result; the others get None."""
     done = calls.reduce(x, dst, op, group, out, async_op, timeout, factor)
     if done is not NotImplemented:
         return done
@@ -275,7 +277,7 @@ def _running_in_place(name, x, op, group, async_op, timeout, factor):
 
 
 def scan(x, op="sum", *, group=None, out=None, async_op=False, timeout=None, factor=1.0):
-    """result[i] = op over the ranks up to and with this one of x[i]. Shape: that of x."""
+    """Returns op over the ranks up to and including this one of x, element by element. Same shape as x."""
     done = calls.scan(x, op, group, out, async_op, timeout, factor)
     if done is not NotImplemented:
         return done
@@ -291,10 +293,10 @@ def scan_(x, op="sum", *, group=None, async_op=False, timeout=None, factor=1.0):
 
 
 def exscan(x, op="sum", *, group=None, out=None, async_op=False, timeout=None, factor=1.0):
-    """result[i] = op over the ranks before this one of x[i]. Shape: that of x.
+    """Returns op over the ranks before this one of x, element by element. Same shape as x.
 
-    Rank 0, before which there is none, gets what changes nothing: 0 of "sum", "mean", "bor", "bxor" and "premul_sum",
-    1 of "product", all bits of "band", the greatest value (infinity) of "min", the least of "max".
+    Rank 0 gets the operation's identity: 0 for "sum", "mean", "bor", "bxor" and "premul_sum", 1 for "product", all bits
+    set for "band", the greatest value (infinity) for "min", the least for "max".
     """
     done = calls.exscan(x, op, group, out, async_op, timeout, factor)
     if done is not NotImplemented:
@@ -312,9 +314,9 @@ def exscan_(x, op="sum", *, group=None, async_op=False, timeout=None, factor=1.0
 
 def reduce_scatter(x, op="sum", *, split=None, group=None, out=None, async_op=False, timeout=None,
                    factor=1.0):
-    """op over all ranks of x, of which rank r gets the r-th part along axis 0.
+    """Returns this rank's part, along axis 0, of op over all ranks of x: rank r gets the r-th part.
 
-    split: rows of each rank's part, the same list on all ranks; None: equal parts, and x's first axis
+    split: rows of each rank's part, the same list on all ranks; None: equal parts, and the length of x's first axis
     must be divisible by the group's size.
     """
     done = calls.reduce_scatter(x, op, split, group, out, async_op, timeout, factor)
@@ -347,7 +349,7 @@ def reduce_scatter(x, op="sum", *, split=None, group=None, out=None, async_op=Fa
 def reduce_scatter_(x, op="sum", *, split=None, group=None, async_op=False, timeout=None, factor=1.0):
     """reduce_scatter in place; returns the first rows of x, as many as this rank's part has.
 
-    They hold the result; what is in the other rows afterwards is not defined.
+    These rows hold the result; the contents of the other rows are undefined afterwards.
     """
     group, op = resolve(group), op_number(op)
     if not group.is_member:
@@ -367,7 +369,7 @@ def _row_elements(shape):
 
 
 def _rows(shape, split, group, name):
-    """How many rows of axis 0 each rank has."""
+    """Returns the number of rows of axis 0 for each rank."""
     if not shape:
         raise ValueError(f"{name} divides the first axis, and a 0-d array has none")
     if split is None:
@@ -382,14 +384,14 @@ def _rows(shape, split, group, name):
 
 
 def _row_counts(shape, split, group, name):
-    """(rows of each rank, what the C interface wants: elements of one rank where all are equal, else the array)."""
+    """Returns (rows of each rank, elements of one rank if all are equal, else their array for the C interface)."""
     rows = _rows(shape, split, group, name)
     each = _row_elements(shape)
     return rows, rows[0] * each if split is None else counts_of([n * each for n in rows])
 
 
 def broadcast(x, src=0, *, group=None, out=None, async_op=False, timeout=None):
-    """Rank src's x everywhere. On the others x only says shape and type; it stays as it is."""
+    """Returns rank src's x on every rank. On the other ranks x only specifies shape and type, and is unchanged."""
     done = calls.broadcast(x, src, group, out, async_op, timeout)
     if done is not NotImplemented:
         return done
@@ -440,10 +442,10 @@ def _joined_axis(kind, array, axis, out):
 
 
 def all_gather(x, axis=0, *, uneven=False, group=None, out=None, async_op=False, timeout=None):
-    """x of all ranks, concatenated along `axis` in the order of ranks; 0-d arrays make a vector.
+    """Returns x of all ranks, concatenated along `axis` in rank order; 0-d arrays form a vector.
 
-    uneven: the ranks' lengths along `axis` differ (one more small operation exchanges them); the other
-    axes are the same everywhere. out: only with axis=0.
+    uneven: the ranks' lengths along `axis` may differ, which takes one more small operation; the other axes must be
+    equal on all ranks. out: only with axis=0.
     """
     done = calls.all_gather(x, axis, uneven, group, out, async_op, timeout)
     if done is not NotImplemented:
@@ -458,7 +460,7 @@ def all_gather(x, axis=0, *, uneven=False, group=None, out=None, async_op=False,
 
 
 def _gathered(x, axis, uneven, dst, group, out, async_op, timeout):
-    """x of all ranks at rank dst; None: on every rank."""
+    """Returns x of all ranks on rank dst; None: on every rank."""
     kind, array = arrays.adopt(x)
     axis = _joined_axis(kind, array, axis, out)
     root = () if dst is None else (_root(group, dst),)
@@ -492,7 +494,7 @@ def _gathered(x, axis, uneven, dst, group, out, async_op, timeout):
 
 
 def all_gather_(x, *, split=None, group=None, async_op=False, timeout=None):
-    """all_gather in place: x is divided along axis 0, this rank's part stands where it belongs. Returns x.
+    """all_gather in place: x is divided along axis 0, and this rank's part is already at its position. Returns x.
 
     split: rows of each rank's part, the same list on all ranks; None: equal parts.
     """
@@ -510,7 +512,7 @@ def all_gather_(x, *, split=None, group=None, async_op=False, timeout=None):
 
 
 def all_gather_list(x, *, group=None, async_op=False, timeout=None):
-    """[x of rank 0, x of rank 1, ...], all of one shape. The arrays are views of one block."""
+    """Returns [x of rank 0, x of rank 1, ...], all of one shape. The arrays are views of one block."""
     group = resolve(group)
     if not group.is_member:
         return _nothing(async_op)
@@ -527,7 +529,7 @@ def _views(stacked, size):
 
 
 def gather(x, dst=0, axis=0, *, uneven=False, group=None, out=None, async_op=False, timeout=None):
-    """As all_gather, at rank dst only; None on the others. uneven: as there, and said by every rank."""
+    """As all_gather, but only rank dst gets the result; the others get None. uneven: the same on every rank."""
     done = calls.gather(x, dst, axis, uneven, group, out, async_op, timeout)
     if done is not NotImplemented:
         return done
@@ -539,7 +541,7 @@ def gather(x, dst=0, axis=0, *, uneven=False, group=None, out=None, async_op=Fal
 
 
 def gather_(x, dst=0, *, split=None, group=None, async_op=False, timeout=None):
-    """gather in place: at rank dst as all_gather_; elsewhere x is that rank's part and stays as it is. Returns x.
+    """gather in place: as all_gather_ on rank dst; on the others x is the rank's part and is unchanged. Returns x.
 
     split: as for all_gather_, on every rank.
     """
@@ -565,7 +567,8 @@ def gather_(x, dst=0, *, split=None, group=None, async_op=False, timeout=None):
 
 
 def _scatter_header(x, src, split, group, timeout):
-    """(kind, array, its Memory at rank src, what travels ahead). What is wrong with rank src's x is raised everywhere."""
+    """Returns (kind, array, its Memory on rank src, the header to send first). An error in rank src's x is raised on
+    all ranks."""
     kind = array = input_ = header = None
     try:
         if x is not None:
@@ -588,11 +591,11 @@ def _scatter_header(x, src, split, group, timeout):
 
 
 def scatter(x=None, src=0, *, split=None, group=None, out=None, async_op=False, timeout=None):
-    """Part r of rank src's x, along axis 0, goes to rank r. Only rank src needs to give x.
+    """Returns this rank's part of rank src's x: part r, along axis 0, goes to rank r. Only rank src must pass x.
 
-    split (at src): rows of each rank's part; None: equal parts. The result is of the kind that `out`,
-    else x on this rank, else rank src's x is; NumPy's where that framework is not installed here, or is known by
-    DLPack only. Shape and type travel ahead as an operation of their own.
+    split (on rank src): rows of each rank's part; None: equal parts. The result has the framework of `out`, else of x
+    on this rank, else of rank src's x; it is NumPy's if that framework is not installed here or is only known through
+    DLPack. Shape and type are sent first, as a separate operation.
     """
     group = resolve(group)
     if not group.is_member:
@@ -627,10 +630,10 @@ def scatter(x=None, src=0, *, split=None, group=None, out=None, async_op=False, 
 
 
 def scatter_(x, src=0, *, split=None, group=None, async_op=False, timeout=None):
-    """scatter into x, whose shape every rank knows: nothing travels ahead.
+    """scatter into x, whose shape every rank knows, so that no header is sent.
 
-    At rank src x is what is divided, stays as it is, and its own part is returned, a view. Elsewhere x is filled with
-    this rank's part and returned. split: as for scatter.
+    On rank src x is the array to divide; it is unchanged, and a view of its own part is returned. On the others x
+    receives this rank's part and is returned. split: as for scatter.
     """
     group = resolve(group)
     if not group.is_member:
@@ -651,10 +654,10 @@ def scatter_(x, src=0, *, split=None, group=None, async_op=False, timeout=None):
 
 
 def all_to_all(x, split=None, *, output_split=None, group=None, out=None, async_op=False, timeout=None):
-    """Part r of x, along axis 0, goes to rank r; the result is what came from ranks 0, 1, ...
+    """Sends part r of x, along axis 0, to rank r; returns the parts received from ranks 0, 1, ..., concatenated.
 
-    split: rows for each rank; output_split: rows from each rank (None with a split: exchanged by one more
-    small operation). Without both x's first axis is divided equally.
+    split: rows for each rank; output_split: rows from each rank (None with a split: exchanged by one more small
+    operation). If both are None, x's first axis is divided equally.
     """
     done = calls.all_to_all(x, split, output_split, group, out, async_op, timeout)
     if done is not NotImplemented:

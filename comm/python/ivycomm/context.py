@@ -1,11 +1,11 @@
-"""The job as one object, and the questions that programs ask of it. The names are those of neurenix.distributed.
+"""The job as one object, and queries of its ranks. The names are those of neurenix.distributed.
 
     from ivycomm import DistributedContext, init_distributed, get_rank, get_world_size, is_main_process
 
     with DistributedContext(backend="gloo") as context:
         print(context.rank, context.world_size, context.device)
 
-Under ivyrun, torchrun, mpirun and srun everything is known already; not launched, the world has one rank.
+Under ivyrun, torchrun, mpirun and srun no arguments are needed; without a launcher the world has one rank.
 """
 
 import sys
@@ -18,12 +18,12 @@ BACKENDS = ("nccl", "gloo", "mpi")
 
 
 class DistributedContext:
-    """This process's place in the job; also a context manager, which initializes and shuts down.
+    """This process's membership in the job; also a context manager, which initializes and shuts down.
 
-    backend: "nccl", "gloo" or "mpi". The data goes through ivycomm whatever it says: shared memory inside a host, TCP
-    between hosts, NCCL for memory of GPUs. Where no GPU is, "nccl" is a wish that a note on rank 0 mentions.
-    init_method, world_size, rank: as for ivycomm.init; left out or -1, they are found out. device_id: the GPU of this
-    process; None: its rank on the host. timeout: seconds, of every operation that says none.
+    backend: "nccl", "gloo" or "mpi". Data is transferred by ivycomm in any case: shared memory inside a host, TCP
+    between hosts, NCCL for GPU memory. If there is no GPU, "nccl" only causes a note on rank 0. init_method,
+    world_size, rank: as for ivycomm.init; detected if omitted or -1. device_id: this process's GPU; None: its rank on
+    the host. timeout: seconds, the default of all operations.
     """
 
     def __init__(self, backend="nccl", init_method=None, world_size=-1, rank=-1, device_id=None, timeout=1800.0):
@@ -40,7 +40,7 @@ class DistributedContext:
         self._world = None
 
     def initialize(self):
-        """Joins the job, and waits until every rank has come. Returns the context; a second call changes nothing."""
+        """Joins the job, and waits until every rank has joined. Returns the context; a second call does nothing."""
         if not self.is_initialized:
             self._world = groups.init(**self._options)
             if self.backend == "nccl":
@@ -56,7 +56,7 @@ class DistributedContext:
             print('ivycomm: no GPU is here; what backend "nccl" would send goes through host memory', file=sys.stderr)
 
     def shutdown(self):
-        """Leaves the job. Nothing happens when it has been left."""
+        """Leaves the job. Does nothing if it has already been left."""
         if self.is_initialized:
             self._world = None
             groups.finalize()
@@ -67,7 +67,7 @@ class DistributedContext:
 
     @property
     def is_main_process(self):
-        """Is this rank 0?"""
+        """Whether this is rank 0."""
         return self.rank == 0
 
     def _joined(self):
@@ -89,7 +89,7 @@ class DistributedContext:
 
     @property
     def device_index(self):
-        """Number of this process's GPU: device_id, else what the launcher chose, else its rank on the host."""
+        """Number of this process's GPU: device_id, else the launcher's choice, else its rank on the host."""
         if self._device_id is not None:
             return int(self._device_id)
         chosen = groups.device()
@@ -97,7 +97,7 @@ class DistributedContext:
 
     @property
     def device(self):
-        """The device as torch names it: "cuda:1", or "cpu" where no GPU was chosen."""
+        """The device in torch's notation: "cuda:1", or "cpu" if no GPU was chosen."""
         self._joined()
         return "cpu" if self._device_id is None and groups.device() is None else f"cuda:{self.device_index}"
 
@@ -110,7 +110,7 @@ class DistributedContext:
         return self.initialize()
 
     def __exit__(self, kind, value, trace):
-        # Ranks that wait for a rank which fails are told by the end of its process, with its exception.
+        # Ranks that wait for a failed rank are notified when its process exits, with its exception.
         if kind is None:
             self.shutdown()
 
@@ -125,21 +125,21 @@ def init_distributed(backend="nccl", init_method=None, world_size=-1, rank=-1, d
 
 
 def get_rank():
-    """This process's rank; 0 in a program that has not joined a job."""
+    """Returns this process's rank; 0 if the program has not joined a job."""
     return groups.rank() if groups.is_initialized() else 0
 
 
 def get_world_size():
-    """How many ranks the job has; 1 in a program that has not joined one."""
+    """Returns the number of ranks of the job; 1 if the program has not joined one."""
     return groups.world_size() if groups.is_initialized() else 1
 
 
 def is_main_process():
-    """Is this rank 0? Yes in a program that has not joined a job."""
+    """Returns whether this is rank 0; True if the program has not joined a job."""
     return get_rank() == 0
 
 
 def barrier():
-    """Returns when every rank has called it; at once in a program that has not joined a job."""
+    """Returns when every rank has called it; immediately if the program has not joined a job."""
     if groups.is_initialized():
         collectives.barrier()

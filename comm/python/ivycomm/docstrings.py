@@ -1,4 +1,4 @@
-"""What the docstrings of calls have in common: each ends with it, so that help() of one call says all."""
+"""Text that all docstrings of calls share, appended to each so that help() of one call is complete."""
 
 _WORLD = "group: None for the world; on a rank that is no member nothing happens, and None is returned."
 _TIMES = "timeout: seconds; None: the world's (600 unless init said otherwise), math.inf: no limit."
@@ -8,7 +8,7 @@ _MORE = "More of arrays, types and errors: help(ivycomm.collectives)."
 
 
 def complete(functions):
-    """Gives each function the sentences about the arguments that it has."""
+    """Appends to each function's docstring the sentences about its arguments."""
     for function in functions:
         if function.__doc__ is None:  # python -OO
             continue

@@ -1,4 +1,4 @@
-"""What can go wrong, as exceptions. `check` turns a code of the C interface into one."""
+"""Failures as exceptions. `check` converts a code of the C interface to one."""
 
 import ctypes
 import os
@@ -7,11 +7,11 @@ from .library import Failure, load
 
 
 class IvyError(Exception):
-    """Any failure of a communicator.
+    """A failure of a communicator; the base of all exceptions here.
 
-    code: name of the C interface's code, such as "Unavailable". rank: world rank to blame, or None.
-    host, pid, signal, exit_code: of its process, as far as they are known, else None. operation and
-    sequence: in which operation of the communicator it was seen, or None.
+    code: name of the C interface's code, such as "Unavailable". rank: the world rank that caused it, or None. host,
+    pid, signal, exit_code: of that rank's process, None if unknown. operation and sequence: the operation of the
+    communicator in which the failure was found, or None.
     """
 
     code = "Internal"
@@ -36,13 +36,13 @@ def _restored(kind, text, attributes):
 
 
 class RankDied(IvyError):
-    """A rank's process ended; `signal` or `exit_code` says how."""
+    """A rank's process exited; `signal` or `exit_code` has the details."""
 
     code = "Unavailable"
 
 
 class HostLost(IvyError):
-    """A host no longer answers."""
+    """A host no longer responds."""
 
     code = "Unavailable"
 
@@ -54,17 +54,17 @@ class Mismatch(IvyError):
 
 
 class Timeout(IvyError, TimeoutError):
-    """The operation's time is over; the text names the ranks that did not come."""
+    """The operation's timeout expired; the text names the missing ranks."""
 
     code = "DeadlineExceeded"
 
 
 class StillRunning(Timeout):
-    """The time of this `wait` is over; the operation goes on and can be waited for again."""
+    """The timeout of this wait() expired; the operation continues and can be waited for again."""
 
 
 class MissingRanks(Timeout):
-    """Some ranks did not come to monitored_barrier in time. `missing`: their ranks in the group."""
+    """Some ranks did not reach monitored_barrier in time. `missing`: their ranks in the group."""
 
     def __init__(self, text, missing=(), **what):
         super().__init__(text, **what)
@@ -72,7 +72,7 @@ class MissingRanks(Timeout):
 
 
 class Aborted(IvyError):
-    """Somebody called abort, on this rank or on another."""
+    """abort() was called, on this rank or on another one."""
 
     code = "Cancelled"
 
@@ -84,35 +84,35 @@ class TransportError(IvyError):
 
 
 class InvalidArgument(IvyError, ValueError):
-    """The call makes no sense; nothing was sent and the communicator is whole."""
+    """The arguments are invalid; nothing was sent, and the communicator remains usable."""
 
     code = "InvalidArgument"
 
 
 class FailedPrecondition(IvyError):
-    """Something must be otherwise first: two launchers that disagree, a GPU or NCCL that cannot work."""
+    """Something must be fixed first: two launchers disagree, or a GPU or NCCL cannot be used."""
 
     code = "FailedPrecondition"
 
 
 class NotInitialized(FailedPrecondition):
-    """There is no world here: before init, after finalize, or in a forked child."""
+    """No world exists: before init(), after finalize(), or in a forked child."""
 
 
 class NotFound(IvyError, LookupError):
-    """The job's store has no such key."""
+    """The job's store does not have this key."""
 
     code = "NotFound"
 
 
 class ResourceExhausted(IvyError):
-    """Memory, descriptors or one of the library's limits."""
+    """Out of memory or descriptors, or a limit of the library was exceeded."""
 
     code = "ResourceExhausted"
 
 
 class Unauthenticated(IvyError):
-    """The other side does not know the job's secret."""
+    """The peer does not know the job's secret."""
 
     code = "Unauthenticated"
 
@@ -125,7 +125,7 @@ _BY_CODE = {1: Aborted, 3: InvalidArgument, 4: Timeout, 5: NotFound, 8: Resource
 
 
 def last_error(code):
-    """The exception for the last failed call of this thread."""
+    """Returns the exception for this thread's last failed call."""
     library = load()
     text = (library.ivy_last_error() or b"").decode(errors="replace")
     failure = Failure(struct_bytes=ctypes.sizeof(Failure))
@@ -134,7 +134,7 @@ def last_error(code):
 
 
 def of_failure(code, text, failure):
-    """The exception for a code, its text and the library's Failure."""
+    """Returns the exception for a code, its text and the library's Failure."""
     kind = _BY_KIND.get(failure.kind) or _BY_CODE.get(code, IvyError)
     if kind is FailedPrecondition and world_pid not in (None, os.getpid()):
         kind = NotInitialized
@@ -150,6 +150,6 @@ def of_failure(code, text, failure):
 
 
 def check(code):
-    """Raises unless the code is OK."""
+    """Raises the exception for a code other than OK."""
     if code != OK:
         raise last_error(code)

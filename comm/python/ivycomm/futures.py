@@ -1,7 +1,7 @@
-"""What tells the end of a Work without waiting for it: callbacks, asyncio, the first of several.
+"""Waits for the end of Works without blocking a thread in each: callbacks, asyncio, and the first of several.
 
-The library writes a Work's number into a pipe when the Work is done. One thread of the process, started by the first
-callback, reads it and calls what waits. No thread of the library ever runs Python.
+The library writes a Work's number to a pipe when the Work is done. One thread of the process, started by the first
+callback, reads it and calls the callbacks. No thread of the library ever runs Python.
 """
 
 import fcntl
@@ -20,13 +20,13 @@ _F_GETPIPE_SZ = 1032  # fcntl has the name from Python 3.10 on.
 
 
 class _Watcher:
-    """The pipe and its thread. Made anew in a forked child, which inherits neither's use."""
+    """The pipe and its thread. A forked child, which can use neither, creates new ones."""
 
     def __init__(self):
         self.pid = os.getpid()
         self._reader, self._writer = os.pipe()
         os.set_blocking(self._writer, False)  # The thread that carries out operations must not wait here.
-        # 64 KiB, less if this user has many pipes. After a read of as much, numbers may be missing.
+        # 64 KiB, or less if this user has many pipes. After a read of this size, numbers may be missing.
         self._room = fcntl.fcntl(self._reader, _F_GETPIPE_SZ)
         self._numbers, self._lock = itertools.count(1), threading.Lock()
         self._waiting = {}  # By the number in the pipe: (work, [what is called]). The work lives as long.
@@ -34,7 +34,8 @@ class _Watcher:
         threading.Thread(target=self._run, name="ivycomm-done", daemon=True).start()
 
     def watch(self, work, handle, told):
-        """told() is called on the thread once the operation of that handle is done; returns what undoes that."""
+        """Calls told() on the thread when the operation of that handle is done; returns a function that cancels
+        this."""
         with self._lock:
             number = self._number_of.get(id(work))
             if number is not None:
@@ -70,7 +71,7 @@ class _Watcher:
                 continue
             self._tell(data)
 
-    # A function of its own: while the thread reads, it must hold no work.
+    # A separate function, so that the thread holds no work while it reads.
     def _tell(self, data):
         ended = [number for number, in struct.iter_unpack("=Q", data)]
         if len(data) >= self._room:
@@ -83,9 +84,9 @@ class _Watcher:
 
 
 def _call(function, *arguments):
-    """Calls it; what it raises is printed, because nobody waits for it.
+    """Calls the function and prints any exception, because no caller waits for it.
 
-    SystemExit and CancelledError too: they would end the only thread that calls back.
+    This includes SystemExit and CancelledError, which would end the only thread that runs callbacks.
     """
     try:
         function(*arguments)
@@ -108,15 +109,16 @@ def _the_watcher():
 
 
 class Future:
-    """The part of Work that tells its end."""
+    """The part of Work that reports its end."""
 
     __slots__ = ()
 
     def add_done_callback(self, function):
-        """Calls function(work) once, when the operation is done, well or not.
+        """Calls function(work) once when the operation is done, whether or not it failed.
 
-        At once, in this thread, if it is done already; else on a thread of ivycomm's, where it should be short and
-        must not wait for other works' callbacks. What it raises is printed. The Work lives until then.
+        If it is already done, calls it immediately, in this thread; otherwise on a thread of ivycomm, where it should
+        be short and must not wait for other works' callbacks. Exceptions are printed. The Work is kept alive until
+        then.
         """
         if self.test():
             _call(function, self)
@@ -124,7 +126,7 @@ class Future:
             self._tell_end(lambda: _call(function, self))
 
     def future(self):
-        """A concurrent.futures.Future with this Work's result or exception. It cannot be cancelled."""
+        """Returns a concurrent.futures.Future with this Work's result or exception. It cannot be cancelled."""
         from concurrent.futures import Future as Made  # Slow to import, and rarely needed.
 
         future = Made()
@@ -140,9 +142,9 @@ class Future:
         return future
 
     def __await__(self):
-        """`await work` in a coroutine of asyncio: the result, as wait() gives it; the loop goes on meanwhile.
+        """`await work` in an asyncio coroutine returns the result, as wait() does, without blocking the loop.
 
-        A task that is cancelled stops waiting; the operation goes on, as its other ranks are in it.
+        A cancelled task stops waiting; the operation continues, because other ranks take part in it.
         """
         import asyncio  # Slow to import; who awaits has it.
 
@@ -164,7 +166,8 @@ class Future:
             yield from ended
         return self.wait()
 
-    # told() is called once when the operation is done, on the watcher's thread or at once. Returns what undoes it.
+    # told() is called once when the operation is done, on the watcher's thread or immediately. Returns a function that
+    # cancels this.
     def _tell_end(self, told):
         if self._operation is None:  # It had nothing to do.
             told()
@@ -173,10 +176,11 @@ class Future:
 
 
 def wait_any(works, timeout=None):
-    """The index of a Work that is done, well or not; waits for the first. works: a sequence that is not empty.
+    """Waits for the first Work that is done, whether or not it failed, and returns its index. works: a sequence, not
+    empty.
 
-    timeout: seconds, None: without limit. Raises StillRunning when none is done by then, and ValueError without works.
-    The result, or the exception, is that of `works[index].wait()`.
+    timeout: seconds, None: no limit. Raises StillRunning if none is done by then, and ValueError for an empty sequence.
+    `works[index].wait()` returns the result or raises the exception.
     """
     works = list(works)
     if not works:
@@ -198,10 +202,10 @@ def wait_any(works, timeout=None):
 
 
 def wait_all(works, timeout=None):
-    """The results of all works, in their order, when all are done.
+    """Waits for all works and returns their results, in order.
 
-    timeout: seconds for all together, None: without limit. Raises StillRunning when one is not done by then. Waits for
-    all also when one fails, so that no array is in use any more, and raises the failure of the first in order.
+    timeout: seconds for all together, None: no limit. Raises StillRunning if one is not done by then. If one fails,
+    waits for the others too, so that no array remains in use, and raises the failure that comes first in order.
     """
     deadline = None if timeout is None else time.monotonic() + timeout
     results, failure = [], None

@@ -1,4 +1,4 @@
-"""Life of the world, groups of ranks, and questions about them."""
+"""Lifetime of the world, groups of ranks, and their properties."""
 
 import atexit
 import ctypes
@@ -31,7 +31,7 @@ _worlds_ended = 0  # In this process; a group knows by it whether its world is a
 
 
 class _Handle(c_void_p):
-    """The address of a communicator, with the extension's seat of it, which counts the calls that are inside."""
+    """The address of a communicator, with the extension's seat of it, which counts the calls in progress."""
 
     __hash__ = object.__hash__  # Weak references to it are keys; ctypes' own classes have no hash.
     _seat = None
@@ -39,7 +39,7 @@ class _Handle(c_void_p):
 
 
 class _Seat(_Handle):
-    """A group's handle, held by its Group and by the operations under way: who is last lets it be freed."""
+    """A group's handle, held by its Group and by operations in progress: the last holder frees it."""
 
     _worlds_ended = -1  # A signal handler may raise before it is set: no world's.
 
@@ -48,13 +48,13 @@ class _Seat(_Handle):
         self._worlds_ended = _worlds_ended
 
     def __del__(self):
-        # A destructor runs anywhere: the library is called later. None: the interpreter ends.
+        # A destructor may run in any thread: call the library later. None: the interpreter is shutting down.
         if not self.is_freed and _dropped is not None:
             _dropped.append((self.value, self._worlds_ended))
 
 
 def _free_dropped():
-    """Frees the seats whose Group was thrown away; nothing is under way on them."""
+    """Frees the seats of Groups that were garbage-collected and have no operation in progress."""
     with _freeing:
         while _dropped:
             address, worlds_ended = _dropped.popleft()
@@ -66,14 +66,13 @@ def _free_dropped():
 
 
 class Group:
-    """Some ranks of the job, this process's seat among them.
+    """Some ranks of the job; this process may be one of them.
 
-    `with new_group(ranks) as group:` frees it at the end, as free() does; when the block ends by an exception the group
-    is aborted before. A Group that is thrown away is freed when the next one is made, once the operations on it are
-    done.
+    `with new_group(ranks) as group:` frees the group at the end, as free() does; if the block raises, the group is
+    aborted first. A Group that is garbage-collected is freed when the next one is made, after its operations are done.
 
-    rank, size: of this process in the group, and of the group. A process that is no member has rank
-    None; every operation on such a group returns None there and sends nothing. ranks: world ranks.
+    rank, size: of this process in the group, and of the group. A process that is not a member has rank None; operations
+    on such a group return None there and send nothing. ranks: world ranks.
     """
 
     def __init__(self, handle, ranks=()):
@@ -97,12 +96,12 @@ class Group:
 
     @property
     def is_member(self):
-        """Is this process one of the group's ranks?"""
+        """Whether this process is one of the group's ranks."""
         return self.rank is not None
 
     @property
     def handle(self):
-        """The C interface's communicator. NotInitialized when it is gone."""
+        """The C interface's communicator. Raises NotInitialized after the group has ended."""
         if not self._is_open():
             raise NotInitialized(f"group {self.name!r} is freed, or its world is finalized or repaired")
         return self._handle
@@ -111,24 +110,25 @@ class Group:
         return self._handle is not None and self._worlds_ended == _worlds_ended
 
     def world_rank(self, rank):
-        """World rank of a rank of this group."""
+        """Returns the world rank of a rank of this group."""
         return self.ranks[rank]
 
     def group_rank(self, world_rank):
-        """Rank in this group of a world rank, or None."""
+        """Returns the rank in this group of a world rank, or None."""
         return self.ranks.index(world_rank) if world_rank in self.ranks else None
 
     def abort(self, reason=""):
-        """Breaks the group on every rank; every call that waits on it ends with Aborted."""
+        """Breaks the group on every rank; every call that waits on it raises Aborted."""
         if self.is_member:
             with calling(self.handle):
                 check(load().ivy_comm_abort(self.handle, reason.encode()))
 
     def free(self):
-        """Ends the group here; waits for no other rank. The world ends with finalize(), and its groups with it.
+        """Frees the group on this rank; waits for no other rank. finalize() ends the world and its groups.
 
-        If another thread is inside a call on the group, the group is aborted, so that the call ends.
-        FailedPrecondition: the call has not ended (a signal handler that frees the group of the call that it interrupted).
+        If another thread is inside a call on the group, the group is aborted, so that the call returns.
+        FailedPrecondition: the call has not returned (a signal handler frees the group of the call that it
+        interrupted).
         """
         if not self._is_open() or self is _world:
             return
@@ -152,7 +152,7 @@ class Group:
 
     def __exit__(self, kind, error, _trace):
         try:
-            # Its other ranks may wait for what this one does not do any more.
+            # Other ranks may wait for operations that this rank no longer performs.
             if error is not None and self._is_open() and self is not _world:
                 self.abort(f"its block ended by {kind.__name__}: {error}")
         finally:
@@ -172,14 +172,13 @@ class Group:
 
 
 def init(init_method=None, *, rank=None, world_size=None, timeout=None):
-    """Joins the job and returns the world's Group; waits until every rank has come.
+    """Joins the job and returns the world's Group; waits until every rank has joined.
 
-    Under ivyrun, torchrun, mpirun, mpiexec and srun nothing needs to be said; without a launcher this
-    is a world of one rank. init_method: None or "env://"; "tcp://HOST:PORT", where rank 0 will listen,
-    or "file:///PATH", which all see (both with rank and world_size, unless a launcher gives them);
-    "self://" (a world of one). timeout: seconds, of this call and of every operation that names none
-    (default: 600). A second call returns the same world.
-    Raises Timeout (names who is missing), FailedPrecondition (the environment contradicts itself, or was emptied).
+    Under ivyrun, torchrun, mpirun, mpiexec and srun no arguments are needed; without a launcher the world has one rank.
+    init_method: None or "env://"; "tcp://HOST:PORT", where rank 0 listens, or "file:///PATH", a path that all ranks can
+    access (both with rank and world_size, unless a launcher provides them); "self://" (a world of one). timeout:
+    seconds, for this call and as the default of all operations (default: 600). A second call returns the same world.
+    Raises Timeout (names the missing ranks), FailedPrecondition (the environment contradicts itself, or was emptied).
     """
     global _world
     if _world is not None and errors.world_pid == os.getpid():
@@ -207,7 +206,8 @@ _RANK_VARIABLES = ("IVY_RANK", "RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
 
 
 def _check_environment():
-    """A worker that has lost its launcher's variables would be a world of one, beside others that wait for it."""
+    """Rejects a worker that has lost its launcher's variables: it would be a world of one, while other ranks wait
+    for it."""
     if any(name in os.environ for name in _RANK_VARIABLES):
         return
     try:
@@ -232,30 +232,31 @@ def _begin(world):
 
 
 def shrink(timeout=None):
-    """After a death: the survivors go on as a smaller world, in this same process. Returns its Group.
+    """Continues after a rank has died, with the survivors as a smaller world in the same processes. Returns its Group.
 
-    Every survivor calls it, whatever it was in: the first call ends what the others wait in (Aborted), and pending
-    works. Ranks are dense, in their old order; every Group and Mesh of the old world is gone, and made anew. Nobody has
-    died: the same ranks. A rank that dies meanwhile is left out too. timeout: seconds, of the whole repair (None: the
-    world's). Raises, alike on all survivors, Timeout (names who has not come), Mismatch (some call grow), Aborted (one
-    was interrupted); FailedPrecondition where the others took this rank for dead and went on. After an error there
-    is no world until shrink or grow is called again. Other threads must not be inside a call.
+    Every survivor calls it, whatever it was doing: the first call makes the operations of the others, and pending
+    works, raise Aborted. Ranks are dense, in their old order; every Group and Mesh of the old world has ended and must
+    be made again. If no rank has died, the ranks stay the same. A rank that dies during the call is left out as well.
+    timeout: seconds, for the whole repair (None: the world's). Raises on all survivors alike Timeout (names the missing
+    ranks), Mismatch (some ranks called grow), Aborted (one was interrupted); raises FailedPrecondition if the others
+    believed this rank dead and have continued without it. After an error no world exists until shrink or grow is called
+    again. Other threads must not be inside a call.
     """
     return _repair(load().ivy_comm_shrink, timeout)
 
 
 def grow(timeout=None):
-    """After a death: the survivors take in the processes that were started again in the lost ones' place.
+    """Continues after a rank has died, with restarted processes in place of the lost ones.
 
-    Every survivor calls it; a process that `ivyrun --on-failure replace` has started again calls init(), which waits for
-    it. The world has all ranks of the job again, each with its first number. Everything else is as in shrink(), which
-    may come before. What a newcomer needs to know is sent to it: restart_count() > 0 says who it is.
+    Every survivor calls it; a process that `ivyrun --on-failure replace` has restarted calls init(), which waits for
+    it. The world then has all ranks of the job again, each with its original number. Otherwise as shrink(), which may
+    be called before. The program must send its state to the new processes: they are the ranks with restart_count() > 0.
     """
     return _repair(load().ivy_comm_grow, timeout)
 
 
 def restart_count():
-    """How many times this process's rank was started again before it; 0 in the first one."""
+    """Returns how many times this process's rank was restarted before it; 0 in the first one."""
     return load().ivy_restart_count()
 
 
@@ -265,7 +266,7 @@ def _repair(function, timeout):
     _end_calls()
     _seats.clear()
     _worlds_ended += 1
-    # Where the repair fails it can be called again, and finalize.
+    # After a failed repair it can be called again, or finalize().
     _world._worlds_ended = _worlds_ended
     call = Call(struct_bytes=ctypes.sizeof(Call), timeout_ms=milliseconds(timeout))
 
@@ -290,8 +291,8 @@ def _repair(function, timeout):
 
 
 def _end_calls():
-    """Wakes other threads that are inside a call on the world or its groups, waits until they have left, and lets no
-    other in."""
+    """Interrupts other threads inside a call on the world or its groups, waits until they have left, and blocks
+    further calls."""
     def under_way():
         return count_inside() or calls.end_world()
 
@@ -302,7 +303,7 @@ def _end_calls():
 
 
 def _wait_until_none(count, what):
-    """Waits until the calls that were aborted have ended. FailedPrecondition: they have not."""
+    """Waits until the aborted calls have returned. FailedPrecondition: they have not."""
     end = time.monotonic() + _LEAVE_SECONDS
     while (left := count()):
         if time.monotonic() >= end:
@@ -311,10 +312,10 @@ def _wait_until_none(count, what):
 
 
 def prepare_device(device=None, *, group=None, timeout=None):
-    """Makes what the first collective on memory of a GPU would make: NCCL's part of the group.
+    """Sets up NCCL for the group ahead of the first collective on GPU memory, which would otherwise do it.
 
-    device: its number; None: the current one. Every rank of the group calls it; what keeps NCCL from
-    working on any of them is raised on all, with what to do.
+    device: the GPU's number; None: the current one. Every rank of the group calls it. If NCCL cannot be used on some
+    rank, every rank raises an error that names that rank and the fix.
     """
     group = resolve(group)
     if not group.is_member:
@@ -329,8 +330,8 @@ def prepare_device(device=None, *, group=None, timeout=None):
 
 
 def prepare_device_or_leave(timeout=None):
-    """prepare_device for a program that has joined for its GPU's sake: where that fails, which all ranks are told, there
-    is no world to go on with."""
+    """prepare_device for a program that joins only to use its GPU: if it fails, which all ranks learn, the world is
+    ended."""
     try:
         prepare_device(timeout=timeout)
     except Exception:
@@ -339,12 +340,12 @@ def prepare_device_or_leave(timeout=None):
 
 
 def finalize():
-    """Ends the world and every group. Done by itself when the interpreter ends.
+    """Ends the world and every group. Called automatically when the interpreter exits.
 
-    Waits for what was left on devices' streams; for the receivers of isends that are not done, while they take of
-    them (10 s without is an error); for others only where the last operation was one that this rank could leave before
-    they came (broadcast, reduce, gather, scatter, scan). Raises what these operations would have raised then. Other
-    threads must not be inside a call; abort() and Group.abort() wake them.
+    Waits for operations on devices' streams, and for the receivers of unfinished isends as long as they make progress
+    (10 s without progress is an error). Waits for other ranks only if the last operation was one that this rank could
+    leave before they started (broadcast, reduce, gather, scatter, scan). Raises the errors of these operations. Other
+    threads must not be inside a call; abort() and Group.abort() interrupt them.
     """
     global _world, _worlds_ended
     if _world is None or errors.world_pid != os.getpid():
@@ -368,7 +369,7 @@ _former_hook = None
 
 
 def _watch_for_uncaught():
-    """Once: whoever has put a hook of its own over ours calls ours already, and must not be called by it."""
+    """Installs the hook once: a hook that was installed later already calls this one, and must not be called by it."""
     global _former_hook, _uncaught
     _uncaught = None  # A program that begins another world has gone on.
     if _former_hook is None:
@@ -378,7 +379,7 @@ def _watch_for_uncaught():
 def _note_uncaught(kind, value, trace):
     global _uncaught
     try:
-        # At a prompt the program goes on.
+        # At an interactive prompt the program continues.
         if not (hasattr(sys, "ps1") or sys.flags.interactive):
             _uncaught = "".join(traceback.format_exception_only(kind, value)).strip()
     finally:
@@ -399,9 +400,9 @@ def _abort_all(reason):
 
 def _finalize_at_exit():
     if _uncaught is not None and is_initialized():
-        # Who waits for this rank reads why it does not come, instead of that it has finalized.
+        # Ranks that wait for this rank see the reason, instead of a message that it has finalized.
         _abort_all(f"it ends by an uncaught {_uncaught}")
-    # Threads that still wait keep what they wait on; the process's end ends it all.
+    # Threads that still wait need their resources; the process's exit ends them.
     if not (count_inside() or calls.inside()):
         finalize()
 
@@ -410,17 +411,18 @@ atexit.register(_finalize_at_exit)
 
 
 def worlds_ended():
-    """How many worlds this process has finalized: tells what belongs to one of them from what belongs to the next."""
+    """Returns the number of worlds that this process has finalized, to distinguish objects of one world from those
+    of the next."""
     return _worlds_ended
 
 
 def is_initialized():
-    """Has this process a world? A forked child has none."""
+    """Returns whether this process has a world. A forked child has none."""
     return _world is not None and errors.world_pid == os.getpid()
 
 
 def world():
-    """The Group of all ranks. NotInitialized before init()."""
+    """Returns the Group of all ranks. Raises NotInitialized before init()."""
     if _world is None:
         raise NotInitialized("there is no world here: call ivycomm.init() first")
     return _world
@@ -430,7 +432,7 @@ find_world_by(lambda: world().handle)
 
 
 def resolve(group):
-    """The Group that a call is about; None is the world."""
+    """Returns the Group that a call uses; None is the world."""
     if group is None:
         return world()
     if isinstance(group, Group):
@@ -442,7 +444,7 @@ def resolve(group):
 
 
 def group_named(name):
-    """The Group of that name, of which this process is a member. NotInitialized: it is gone."""
+    """Returns the Group of that name, of which this process is a member. NotInitialized: it has ended."""
     try:
         return _named[name]
     except KeyError:
@@ -450,7 +452,7 @@ def group_named(name):
 
 
 def _root(group, rank):
-    """A root is given as rank of the group, by any whole number: NumPy's and torch's too."""
+    """Converts a root, given as a rank of the group, from any integer type, including NumPy's and torch's."""
     try:
         number = operator.index(rank)
     except TypeError:
@@ -461,53 +463,54 @@ def _root(group, rank):
 
 
 def rank():
-    """This process's rank, 0 to world_size() - 1."""
+    """Returns this process's rank, 0 to world_size() - 1."""
     return world().rank
 
 
 def world_size():
-    """How many ranks the world has."""
+    """Returns the number of ranks of the world."""
     return world().size
 
 
 def local_rank():
-    """Rank among the processes of this host."""
+    """Returns the rank among the processes of this host."""
     return world().local_rank
 
 
 def local_world_size():
-    """How many ranks this host has."""
+    """Returns the number of ranks on this host."""
     return world().local_size
 
 
 def node_rank():
-    """Index of this host."""
+    """Returns the index of this host."""
     return world().node_rank
 
 
 def num_nodes():
-    """How many hosts the world has."""
+    """Returns the number of hosts of the world."""
     return world().node_count
 
 
 def source():
-    """Who said which rank this is: "ivyrun (IVY_RANK=1, IVY_WORLD_SIZE=4)", "torchrun (RANK=...)"."""
+    """Returns the source that assigned this rank: "ivyrun (IVY_RANK=1, IVY_WORLD_SIZE=4)", "torchrun (RANK=...)"."""
     return load().ivy_comm_source(world().handle).decode()
 
 
 def device():
-    """The number to give to set_device, of the accelerator that ivyrun chose (of several, the first); else None."""
+    """Returns the number to pass to set_device for the accelerator that ivyrun chose (the first of several), or
+    None."""
     numbers = os.environ.get("IVY_DEVICE_ORDINAL")
     return int(numbers.split(",")[0]) if numbers else None
 
 
 def is_main_process():
-    """Is this rank 0?"""
+    """Returns whether this is rank 0."""
     return world().rank == 0
 
 
 def new_group(ranks, *, group=None):
-    """A Group of these ranks of `group` (None: the world), in this order.
+    """Makes a Group of these ranks of `group` (None: the world), in this order.
 
     Every rank of `group` calls it, in the same order among its other operations.
     """
@@ -521,12 +524,11 @@ def new_group(ranks, *, group=None):
 
 
 def group_of_members(name, ranks, *, group=None, timeout=None):
-    """A Group of these ranks of `group` (None: the world), made by them alone, in this order.
+    """Makes a Group of these ranks of `group` (None: the world), in this order; only the members call it.
 
-    Other ranks take no part, and `group` may be broken: the members meet in the job's store. name: at most 40
-    bytes, the same on all members, which no group of this world has had before. timeout: seconds, of this call
-    and of the group's operations (None: those of `group`). FailedPrecondition: the members name different ranks;
-    Timeout: it names who did not come.
+    `group` may be broken: the members use the job's store. name: at most 40 bytes, the same on all members, and never
+    used by a group of this world before. timeout: seconds, for this call and the group's operations (None: as for
+    `group`). FailedPrecondition: the members named different ranks; Timeout: names the missing members.
     """
     parent = resolve(group)
     ranks = [whole_number(rank, "rank") for rank in ranks]
@@ -538,7 +540,7 @@ def group_of_members(name, ranks, *, group=None, timeout=None):
 
 
 def split(color, key=0, *, group=None):
-    """One Group per color, ordered by key, then by rank; color None: this rank is in none."""
+    """Makes one Group per color, ordered by key, then by rank; with color None this rank joins none."""
     parent = resolve(group)
     if not parent.is_member:
         return Group(None, [])
@@ -577,6 +579,6 @@ def _make(parent, call, may_abort=True):
 
 
 def abort(reason=""):
-    """Breaks the world and every group of this rank, on every rank; every call that waits on them ends with Aborted."""
+    """Breaks the world and every group of this rank, on every rank; every call that waits on them raises Aborted."""
     world().abort(reason)
     _abort_all(reason)

@@ -1,6 +1,6 @@
-"""The job's store: small values by key, seen by all ranks of this generation.
+"""The job's store: small values by key, shared by all ranks until the job is restarted.
 
-A failure here breaks no group. TypeError and ValueError: a key that is no text without NUL, or a negative timeout.
+A failure here breaks no group. TypeError and ValueError: a key that is not text without NUL, or a negative timeout.
 """
 
 import ctypes
@@ -50,45 +50,45 @@ def _array(kind, values):
 
 
 class Store:
-    """Keys are str (at most 8 KiB), values bytes (at most 8 MiB); a str value is stored as UTF-8.
+    """Keys are str (at most 8 KiB), values are bytes (at most 8 MiB); a str value is stored as UTF-8.
 
-    timeout: seconds, None: 600. Any thread may call. The library's own keys begin with "ivy/".
+    timeout: seconds, None: 600. May be used from any thread. The library's own keys start with "ivy/".
     """
 
     def __init__(self, group):
         self._group = group
 
     def set(self, key, value):
-        """Stores a value, whatever was there."""
+        """Stores a value, whether or not the key exists."""
         value = _bytes(value)
         check(load().ivy_store_set(self._group.handle, _name(key), value, len(value)))
 
     def get(self, key, timeout=None):
-        """The value, as soon as somebody has set it. Timeout after `timeout` seconds."""
+        """Waits until the key has a value and returns it. Raises Timeout after `timeout` seconds."""
         value, size = c_void_p(), c_size_t()
         self._wait(load().ivy_store_get, (_name(key),), (byref(value), byref(size)), timeout, f"key {key!r} was not set")
         return _taken(Bytes(value, size))
 
     def wait(self, keys, timeout=None):
-        """Returns when all these keys (or this one) are set. Timeout names those that are missing."""
+        """Waits until all these keys (or this one) exist. Timeout names the missing keys."""
         names = _names(keys)
         self._wait(load().ivy_store_wait, (_array(c_char_p, names), len(names)), (), timeout, "keys were not set")
 
     def check(self, keys):
-        """Are all these keys (or this one) set now?"""
+        """Returns whether all these keys (or this one) exist now."""
         names = _names(keys)
         return bool(self._answer(load().ivy_store_check, c_int(), _array(c_char_p, names), len(names)).value)
 
     def add(self, key, delta=1):
-        """Adds to a counter, which begins at 0; the new value. InvalidArgument if the value is no number."""
+        """Adds to a counter, which starts at 0; returns the new value. InvalidArgument if the value is not a number."""
         return self._answer(load().ivy_store_add, c_int64(), _name(key), whole_number(delta, "delta", 64)).value
 
     def append(self, key, value):
-        """Adds to the end of a value, which begins empty; its length afterwards."""
+        """Appends to a value, which is empty at first; returns its new length."""
         return self._answer(load().ivy_store_append, c_uint64(), _name(key), Bytes.given(_bytes(value))).value
 
     def compare_set(self, key, expected, desired):
-        """Stores `desired` where the value is `expected` (None: where the key is missing).
+        """Stores `desired` if the value equals `expected` (None: if the key is missing).
 
         Returns (whether it was stored, the value afterwards or None).
         """
@@ -100,15 +100,15 @@ class Store:
         return bool(swap.stored), None if swap.current.data is None else _taken(swap.current)
 
     def set_once(self, key, value):
-        """Stores a value where the key is missing; was it?"""
+        """Stores a value if the key is missing; returns whether it did."""
         return self.compare_set(key, None, value)[0]
 
     def delete(self, key):
-        """Was there such a key?"""
+        """Deletes a key; returns whether it existed."""
         return bool(self._answer(load().ivy_store_remove, c_int(), _name(key)).value)
 
     def multi_get(self, keys, timeout=None):
-        """The values of these keys as they are at one moment, as soon as all are set. Timeout as of wait()."""
+        """Waits until all these keys exist, and returns their values, read atomically. Timeout as for wait()."""
         keys = [keys] if isinstance(keys, str) else list(keys)
         names = _names(keys)
         deadline = time.monotonic() + _seconds(timeout)
@@ -122,39 +122,42 @@ class Store:
             return [_taken(value) for value in values[:len(names)]]
 
     def multi_set(self, values):
-        """Stores all of a dict (or of pairs) at once: nobody sees only some."""
+        """Stores all of a dict (or of pairs) atomically."""
         values = dict(values)
         names, contents = _names(list(values)), [Bytes.given(_bytes(value)) for value in values.values()]
         check(load().ivy_store_multi_set(self._group.handle, _array(c_char_p, names), len(names),
                                          _array(Bytes, contents)))
 
     def push(self, queue, value):
-        """Puts a value at the end of a queue, which has a name of its own, apart from keys; its length afterwards."""
+        """Appends a value to a queue; returns its new length. Queues have their own names, separate from keys."""
         return self._answer(load().ivy_store_push, c_uint64(), _name(queue), Bytes.given(_bytes(value))).value
 
     def pop(self, queue, timeout=None):
-        """Takes the first value of a queue, and waits for one. One rank gets it. Timeout after `timeout` seconds."""
+        """Takes the first value of a queue, and waits for one if it is empty. Only one rank gets it. Raises Timeout
+        after `timeout` seconds."""
         value = Bytes()
         self._wait(load().ivy_store_pop, (_name(queue),), (byref(value),), timeout, f"queue {queue!r} got nothing")
         return _taken(value)
 
     def queue_length(self, queue):
-        """How many values wait in a queue."""
+        """Returns the number of values in a queue."""
         return self._answer(load().ivy_store_queue_length, c_uint64(), _name(queue)).value
 
     def keys(self, prefix=""):
-        """The keys that begin so, sorted. Bytes of other clients' keys that are no UTF-8 stand as surrogates."""
+        """Returns the keys that start with `prefix`, sorted. Invalid UTF-8 in other clients' keys is decoded as
+        surrogates."""
         return _taken(self._answer(load().ivy_store_list, Bytes(), _name(prefix))).decode(errors="surrogateescape").split("\0")[:-1]
 
     def num_keys(self, prefix=""):
-        """How many keys begin so."""
+        """Returns the number of keys that start with `prefix`."""
         return self._answer(load().ivy_store_count, c_uint64(), _name(prefix)).value
 
     def barrier(self, name, size=None, member=None, timeout=None):
-        """Meets at a barrier of this name; the number of the round, from 1. Timeout after `timeout` seconds.
+        """Waits at the barrier of this name; returns the number of the round, from 1. Raises Timeout after `timeout`
+        seconds.
 
-        size: how many meet (None: all ranks); member: which of them this is, below size (None: this rank). Any
-        ranks and threads may meet; whoever dies before it has come is missing, and no group breaks.
+        size: number of members (None: all ranks); member: this member's number, below size (None: this rank). Any ranks
+        and threads may take part; a member that dies before it arrives is missing, and no group is broken.
         """
         size, member = _place(self._group.size if size is None else size, self._group.rank if member is None else member)
         meeting = Meeting(size=size, member=member)
@@ -163,11 +166,11 @@ class Store:
         return meeting.round
 
     def watch(self, prefix=""):
-        """Every change of a key that begins so, from now on, as a Watch."""
+        """Returns a Watch of all changes, from now on, of keys that start with `prefix`."""
         return WatchOfStore(self._group, _name(prefix))
 
     def why(self):
-        """Text: who waits for what in the store, and who has not come; for people."""
+        """Returns a text for people: which clients wait for what in the store, and which have not arrived."""
         return _taken(self._answer(load().ivy_store_why, Bytes())).decode(errors="replace")
 
     def _answer(self, function, answer, *arguments):
@@ -181,7 +184,7 @@ class Store:
 
 
 class StoreOfOne(Store):
-    """The same for a world of one rank, which has no server: the threads of this process share it."""
+    """The store of a world of one rank, which has no server: the threads of this process share it."""
 
     def __init__(self):
         super().__init__(None)
@@ -297,7 +300,7 @@ class StoreOfOne(Store):
         with self._changed:
             return "\n".join(self._waiting) or "store: no blocked requests"
 
-    # Under the condition.
+    # The caller holds the condition.
     def _wait_for(self, predicate, timeout, what):
         line = f"{threading.current_thread().name} waits for {what}"
         self._waiting.append(line)
@@ -323,7 +326,7 @@ _of_one = StoreOfOne()
 
 
 def store():
-    """The job's store. NotInitialized before init(), after finalize() and in a forked child."""
+    """Returns the job's store. Raises NotInitialized before init(), after finalize() and in a forked child."""
     group = world()
     if not is_initialized():
         raise NotInitialized("this process was forked from a worker: it has no place in the job, and no store")

@@ -1,7 +1,6 @@
 """Finds libivycomm, loads it, and declares its C interface (comm/contract/ivycomm.h).
 
-Thread: any. The library is loaded once, at the first question; ctypes gives the interpreter's lock away
-during every call.
+Thread: any. The library is loaded once, on first use; ctypes releases the interpreter's lock during every call.
 """
 
 import ctypes
@@ -30,9 +29,9 @@ class Options(ctypes.Structure):
 
 
 def whole_number(value, what, bits=32):
-    """The value as a number of the C interface, of so many bits: ctypes would cut what does not fit.
+    """Converts a value to a number of the C interface with that many bits; ctypes would silently truncate it.
 
-    TypeError: it is no whole number. ValueError: it does not fit.
+    TypeError: it is not an integer. ValueError: it does not fit.
     """
     try:
         number = operator.index(value)
@@ -59,7 +58,7 @@ class MessageHeader(ctypes.Structure):
 
 
 class Bytes(ctypes.Structure):
-    """A value of the store. `given` makes one of Python's bytes, which it keeps alive."""
+    """A value of the store. `given` converts Python's bytes, and keeps them alive."""
 
     _fields_ = [("data", c_void_p), ("bytes", c_size_t)]
 
@@ -174,7 +173,7 @@ FILE_NAME = "libivycomm.so.1"
 
 
 def places():
-    """The folders in which the library may be, best first."""
+    """Returns the directories that may hold the library, best first."""
     here = os.path.dirname(os.path.abspath(__file__))  # .../ivycomm; inside a zip: .../x.zip/ivycomm
     above = os.path.dirname(here)
     return [os.path.normpath(place) for place in (
@@ -186,7 +185,7 @@ def places():
 
 
 def candidates():
-    """Where the library may be, best first. The last is for the loader to find."""
+    """Returns the paths of possible libraries, best first. The last is left to the loader's search."""
     return [os.path.join(place, FILE_NAME) for place in places()] + [FILE_NAME]
 
 
@@ -229,7 +228,7 @@ _find_world = None
 
 
 def find_world_by(function):
-    """groups.py says how the world's communicator is found, for what may not import groups.py."""
+    """Sets the function that finds the world's communicator, for modules that may not import groups.py."""
     global _find_world
     _find_world = function
 
@@ -239,12 +238,12 @@ def world_handle():
 
 
 def has(name):
-    """Has the library this function? Older ones lack some."""
+    """Returns whether the library has this function. Older ones lack some."""
     return not getattr(getattr(load(), name), "is_missing", False)
 
 
 def load():
-    """The library with its functions declared. ImportError tells where it was looked for."""
+    """Returns the library with its functions declared. ImportError lists the searched paths."""
     global _library
     if _library is not None:
         return _library
@@ -266,7 +265,7 @@ def load():
             raise ImportError(f"{library._name} has ABI {found}, this ivycomm needs {ABI_VERSION}: "
                               "both must come from one build")
         if not getattr(library.ivy_set_package_folders, "is_missing", False):
-            # pip may have put NCCL into one of them.
+            # pip may have installed NCCL in one of them.
             library.ivy_set_package_folders(os.fsencode(":".join(path for path in sys.path if path)))
         _library = library
     return _library

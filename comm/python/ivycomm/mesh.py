@@ -1,4 +1,4 @@
-"""Ranks in a grid: each axis gives every rank a group of those that differ from it along this axis only."""
+"""Ranks in a grid: for each axis, a rank's group holds the ranks that differ from it along that axis only."""
 
 import math
 
@@ -6,15 +6,15 @@ from .groups import resolve, split
 
 
 def mesh(shape, names=None, *, group=None):
-    """A Mesh of the ranks of `group`, the last axis running fastest.
+    """Makes a Mesh of the ranks of `group`; the last axis varies fastest.
 
-    shape: lengths of the axes, whose product is the group's size. names: of the axes; None: their indices.
+    shape: lengths of the axes, whose product must be the group's size. names: of the axes; None: their indices.
     """
     return Mesh(shape, names, group)
 
 
 class Mesh:
-    """shape, names: of the axes. coord: this rank's place, one index for each axis; None on no member."""
+    """shape, names: of the axes. coord: this rank's position, one index per axis; None if it is not a member."""
 
     def __init__(self, shape, names=None, group=None):
         self.parent = resolve(group)
@@ -34,9 +34,10 @@ class Mesh:
             self.coord = tuple(coord)
 
     def group(self, axis):
-        """The Group along an axis, by name or index; its ranks are the indices along it.
+        """Returns the Group along an axis, by name or index; its ranks are the indices along the axis.
 
-        Made at the first question: every rank of the mesh asks for an axis first at the same place in its program.
+        It is made on first use: every rank of the mesh must request an axis for the first time at the same point of its
+        program.
         """
         index = self.names.index(axis) if axis in self.names else axis
         if not isinstance(index, int) or not 0 <= index < len(self.shape):

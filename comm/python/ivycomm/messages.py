@@ -1,12 +1,12 @@
 """Messages between two ranks. See collectives.py for `group`, `out` and `timeout`.
 
-Ranks are ranks of the group. Tags are 0 to 2^30. Messages of one pair with one tag arrive in order. A message that is longer
-than the receiver's array is an error there. A receive that can get nothing any more, because src or, for anyone's, all
-others have left, raises at once. On a rank that is no member nothing happens.
+Ranks are ranks of the group. Tags are 0 to 2^30. Messages of one pair with one tag arrive in order. The receiver gets
+an error if a message is longer than its array. A receive raises immediately if no message can arrive any longer: src
+has left, or, without a src, all other ranks have. On a rank that is not a member the call does nothing.
 
-Memory of a GPU goes by NCCL, on the current stream, in one order with the group's other operations on GPUs: src is
-named, the tag is 0 (None for a receive), and the group has done an operation on a GPU before, or prepare_device(). Ranks
-that send to each other do so in sendrecv or batch_isend_irecv, else each would wait for the other's receive.
+GPU memory is transferred by NCCL, on the current stream, in one order with the group's other operations on GPUs. It
+requires a src, tag 0 (None for a receive), and a previous operation of the group on a GPU, or prepare_device(). Ranks
+that send to each other must use sendrecv or batch_isend_irecv; otherwise each would wait for the other's receive.
 """
 
 import contextlib
@@ -44,7 +44,7 @@ def send(x, dst, tag=0, *, group=None, timeout=None):
 
 
 def isend(x, dst, tag=0, *, group=None, timeout=None):
-    """send that returns a Work at once; x must not change until it is done."""
+    """As send, but returns a Work immediately; x must not change until it is done."""
     return _send(x, dst, tag, group, True, timeout)
 
 
@@ -60,7 +60,7 @@ def _send(x, dst, tag, group, async_op, timeout):
 
 
 def recv(like, src=None, tag=None, *, group=None, out=None, timeout=None, with_message=False):
-    """A new array of the shape and type of `like`, from rank src (None: anyone), with this tag (None: any).
+    """Receives a new array with the shape and type of `like` from rank src (None: any) with this tag (None: any).
 
     with_message: returns (array, Message(source, tag, bytes)).
     """
@@ -83,7 +83,7 @@ def recv_(x, src=None, tag=None, *, group=None, timeout=None, with_message=False
 
 
 def irecv(x, src=None, tag=None, *, group=None, timeout=None):
-    """recv into x that returns a Work at once; its message() tells who sent."""
+    """As recv into x, but returns a Work immediately; its message() has the source."""
     return _recv_into(x, src, tag, group, True, timeout, True)
 
 
@@ -115,10 +115,11 @@ peer None: irecv from anyone; tag None: irecv of any tag.
 
 
 def batch_isend_irecv(operations, *, timeout=None):
-    """Starts several sends and receives at once; returns their Works, in order.
+    """Starts several sends and receives together; returns their Works, in order.
 
-    operations: P2POp each, of any groups. All are looked at before the first is started: TypeError or ValueError
-    names the one that is wrong, and nothing is sent. Ranks may give theirs in any order. wait_all() waits for all.
+    operations: P2POp objects, of any groups. All are checked before the first is started: TypeError or ValueError names
+    the invalid one, and nothing is sent. The order of the operations may differ between ranks. wait_all() waits for
+    all.
     """
     operations = [P2POp(*operation) for operation in operations]
     planned = []
@@ -133,7 +134,7 @@ def batch_isend_irecv(operations, *, timeout=None):
     works = []
     try:
         with together(planned):
-            # Receives first: a message that finds one needs no memory of its own.
+            # Receives first: a message for a posted receive needs no buffer.
             for index in sorted(range(len(planned)), key=lambda index: planned[index][0] is isend):
                 op, x, peer, tag, group = planned[index]
                 works.append((index, op(x, peer, tag, group=group, timeout=timeout)))
@@ -146,7 +147,7 @@ def batch_isend_irecv(operations, *, timeout=None):
 
 @contextlib.contextmanager
 def together(any_on_device):
-    """Messages of device memory inside are one group of NCCL's: ranks may send to each other."""
+    """Passes messages of device memory inside it to NCCL as one group, so that ranks may send to each other."""
     if not any_on_device or not Memory.any_on_device:
         yield
         return
@@ -173,7 +174,8 @@ def _check_message(op, x, peer, tag, group):
 
 
 def sendrecv(x, dst, like=None, src=None, *, send_tag=0, recv_tag=None, group=None, out=None, timeout=None):
-    """Sends x to dst and receives from src at the same time; `like` (None: x) is the received array's form."""
+    """Sends x to dst and receives from src at the same time; the received array has the shape and type of `like`
+    (None: x)."""
     group = resolve(group)
     if not group.is_member:
         return None

@@ -1,9 +1,9 @@
-"""Frameworks that the program has imported, asked for by threads of our own."""
+"""Looks up frameworks that the program has imported, from any thread."""
 
 import sys
 
 
-# What mpi4py, Horovod and torch.distributed call what has another name here, and no likeness to it.
+# Names of mpi4py, Horovod and torch.distributed that are called differently here, without resembling it.
 _ELSEWHERE = {"size": "world_size", "Get_size": "world_size", "Get_rank": "rank", "local_size": "local_world_size",
               "cross_size": "num_nodes", "cross_rank": "node_rank", "init_process_group": "init",
               "destroy_process_group": "finalize", "shutdown": "finalize",
@@ -11,13 +11,13 @@ _ELSEWHERE = {"size": "world_size", "Get_size": "world_size", "Get_rank": "rank"
 
 
 def imported(name):
-    """The module, once it is imported as a whole; None before, and while another thread still imports it."""
+    """Returns the module after its import has completed; None before, or while another thread still imports it."""
     module = sys.modules.get(name)
     return None if getattr(getattr(module, "__spec__", None), "_initializing", False) else module
 
 
 def nearest(name, known):
-    """For messages of unknown names: the known one that was probably meant, else all of them."""
+    """For messages about unknown names: returns the nearest known name, or else all of them."""
     import difflib  # Slow to import, and rarely needed.
 
     close = difflib.get_close_matches(str(name), list(known), n=1)
@@ -27,7 +27,7 @@ def nearest(name, known):
 
 
 def no_such_name(module, name, known):
-    """The AttributeError of a module's __getattr__."""
+    """Returns the AttributeError for a module's __getattr__."""
     import difflib
 
     known = list(known)

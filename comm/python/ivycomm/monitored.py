@@ -1,4 +1,4 @@
-"""A barrier that says who did not come."""
+"""A barrier that names the missing ranks."""
 
 from .collectives import barrier
 from .errors import MissingRanks, Timeout
@@ -9,11 +9,11 @@ _rounds = {}  # By the group's name and world: how many this process has made.
 
 
 def monitored_barrier(*, group=None, timeout=None):
-    """As barrier(); when the time is over every rank that came is told which did not: MissingRanks, in `missing`.
+    """As barrier(), but after the timeout every rank that arrived gets MissingRanks, whose `missing` lists the others.
 
-    timeout: seconds, None for the world's. Like after every failure the group is broken then. It asks the job's store
+    timeout: seconds, None for the world's. As after every failure, the group is then broken. It calls the job's store
     twice, so it takes milliseconds where barrier takes microseconds. RankDied, HostLost, Aborted and Mismatch as in
-    barrier(). On a rank that is no member nothing happens.
+    barrier(). On a rank that is not a member the call does nothing.
     """
     group = resolve(group)
     if not group.is_member:

@@ -1,7 +1,7 @@
 """Any Python object, as a pickle (protocol 5).
 
-Unpickling runs what the sender says; all senders are ranks of this job, which know its secret. What cannot be pickled
-raises pickle's exception on its rank, and a TypeError that names this rank on the others.
+Unpickling runs code that the sender chooses; all senders are ranks of this job, which know its secret. If an object
+cannot be pickled, its rank raises pickle's exception, and the others a TypeError that names the rank.
 """
 
 import ctypes
@@ -22,7 +22,7 @@ _REFUSED = -1  # In the place of a length: there is nothing to send.
 
 
 def _bytes_of(obj):
-    """(pickle, its address, its length, None), or the exception instead of them."""
+    """Returns (pickle, its address, its length, None), or the exception in place of these."""
     try:
         data = pickle.dumps(obj, protocol=_PROTOCOL)
     except Exception as error:  # noqa: B902: whatever a class of the user's raises. The others have to hear of it.
@@ -52,7 +52,7 @@ def _object(buffer, begin, size):
 
 
 def broadcast_object(obj=None, src=0, *, group=None, timeout=None):
-    """Rank src's object, everywhere."""
+    """Returns rank src's object on every rank."""
     group = resolve(group)
     if not group.is_member:
         return None
@@ -70,12 +70,12 @@ def broadcast_object(obj=None, src=0, *, group=None, timeout=None):
 
 
 def all_gather_object(obj, *, group=None, timeout=None):
-    """[object of rank 0, object of rank 1, ...] on every rank."""
+    """Returns [object of rank 0, object of rank 1, ...] on every rank."""
     return _gathered(obj, None, group, timeout)
 
 
 def gather_object(obj, dst=0, *, group=None, timeout=None):
-    """[object of rank 0, object of rank 1, ...] at rank dst, None on the others."""
+    """Returns [object of rank 0, object of rank 1, ...] on rank dst, None on the others."""
     return _gathered(obj, dst, group, timeout)
 
 
@@ -109,7 +109,7 @@ def _pickles_of(objects, count):
 
 
 def scatter_object(objects=None, src=0, *, group=None, timeout=None):
-    """objects[r] of rank src goes to rank r; only rank src needs to give them."""
+    """Returns objects[r] of rank src on rank r; only rank src must pass objects."""
     group = resolve(group)
     if not group.is_member:
         return None

@@ -1,4 +1,5 @@
-"""Arrays in memory that the ranks of this host, or NCCL on a GPU, use where it is: large collectives copy less."""
+"""Arrays in memory that the ranks of this host, or NCCL on a GPU, can use in place, so that large collectives copy
+less."""
 
 import ctypes
 import math
@@ -14,7 +15,7 @@ from .work import milliseconds
 
 
 def _device_number(device):
-    """A GPU is named by 1, "cuda", "cuda:1" or a torch.device; -1 is the current one."""
+    """Returns the number of a GPU given as 1, "cuda", "cuda:1" or a torch.device; -1 is the current one."""
     if isinstance(device, int) and not isinstance(device, bool) and device >= 0:
         return device
     kind, _, number = str(device).partition(":")
@@ -41,16 +42,16 @@ def _on_device(shape, dtype, device, window):
 
 
 def empty_registered(shape, dtype="float32", device=None, window=None):
-    """A NumPy array of zeros in registered memory (torch.from_numpy makes it a tensor).
+    """Returns a NumPy array of zeros in registered memory (torch.from_numpy converts it to a tensor).
 
-    all_reduce, reduce_scatter, all_gather, all_to_all and broadcast use it directly when every rank's arrays
-    of that call are registered: give `out=`, or work in place. Any rank may call it by itself. The memory is
-    given back when the last view of the array is gone; after finalize() it is ordinary memory.
-    ResourceExhausted: there is not so much.
+    all_reduce, reduce_scatter, all_gather, all_to_all and broadcast use it directly if all arrays of the call are
+    registered on every rank: pass `out=`, or work in place. Any rank may call this without the others. The memory is
+    freed with the last view of the array; after finalize() it is ordinary memory. ResourceExhausted: not enough memory.
 
-    device: a GPU (its number, "cuda", "cuda:1"): memory of NCCL's, not zeroed, that NCCL uses where it lies from the
-    first collective on it. Returns a DeviceMemory: torch.from_dlpack(it) and cupy.from_dlpack(it) copy nothing. window: a group whose ranks all call this, with one shape: NCCL maps the memory of
-    each into all, for its fastest ways, and collectives use the same place in it on every rank.
+    device: a GPU (its number, "cuda", "cuda:1"): allocates memory of NCCL, not zeroed, that NCCL can use in place from
+    the first collective on it. Returns a DeviceMemory: torch.from_dlpack(it) and cupy.from_dlpack(it) do not copy.
+    window: a group whose ranks all call this, with one shape: NCCL maps the memory of each rank into all others, for
+    its fastest algorithms, and collectives must use the same offset in it on every rank.
     """
     shape = (shape,) if isinstance(shape, int) else tuple(shape)
     if device is not None:
@@ -65,6 +66,6 @@ def empty_registered(shape, dtype="float32", device=None, window=None):
     pointer = c_void_p()
     check(load().ivy_mem_alloc(world().handle, size, byref(pointer)))
     memory = (ctypes.c_char * size).from_address(pointer.value)
-    # Every view holds the memory alive through its base.
+    # Every view keeps the memory alive through its base.
     weakref.finalize(memory, load().ivy_mem_free, pointer.value).atexit = False
     return numpy.frombuffer(memory, kind).reshape(shape) if size else numpy.empty(shape, kind)

@@ -1,4 +1,4 @@
-"""Ranks as threads of one process: to learn and to test what collectives do, without a launcher.
+"""Ranks as threads of one process, to learn and to test collectives without a launcher.
 
     from ivycomm import sim
 
@@ -8,8 +8,8 @@
     print(sim.World(4).run(step))                     # [array of rank 0, array of rank 1, ...]
     sim.World(4, show=True).run(step)                 # Also prints each rank's array before and after every operation.
 
-The operations have the names and meanings of ivycomm's, on NumPy arrays or what NumPy makes of the arguments. Nothing is
-fast here, and nothing is shared between ranks: every array that goes in or comes out is a copy.
+The operations have the names and meanings of ivycomm's, on NumPy arrays or anything that NumPy converts to one. This is
+not fast, and nothing is shared between ranks: all inputs and outputs are copies.
 """
 
 import functools
@@ -27,11 +27,12 @@ _REDUCERS = {ReduceOp.SUM: operator.add, ReduceOp.AVG: operator.add, ReduceOp.PR
 
 
 class SimulationError(RuntimeError):
-    """The ranks of a simulated world disagree, or one of them has raised while others waited for it."""
+    """The ranks of a simulated world disagree, or one of them raised while others waited for it."""
 
 
 class World:
-    """size ranks in this process. show: print a table for every operation. timeout: seconds a rank waits for others."""
+    """A world of `size` ranks in this process. show: print a table for every operation. timeout: seconds that a rank
+    waits for others."""
 
     def __init__(self, size, *, show=False, timeout=60.0):
         if size < 1:
@@ -39,7 +40,8 @@ class World:
         self.size, self._show, self._timeout = size, show, timeout
 
     def run(self, function, *args, **kwargs):
-        """[function(comm, *args, **kwargs) of rank 0, of rank 1, ...]; raises what the first failing rank raised."""
+        """Returns [function(comm, *args, **kwargs) of rank 0, of rank 1, ...]; raises the exception of the first
+        failing rank."""
         meeting = _Meeting(self.size, self._show, self._timeout)
         results, failures = [None] * self.size, {}
 
@@ -57,7 +59,7 @@ class World:
             thread.start()
         for thread in threads:
             thread.join()
-        # What the others have raised because of it is no news.
+        # Omit the exceptions that the other ranks raised as a consequence.
         causes = [error for error in failures.values() if not isinstance(error, SimulationError)]
         if failures:
             raise (causes or list(failures.values()))[0]
@@ -65,7 +67,7 @@ class World:
 
 
 class _Meeting:
-    """Where the ranks of a world exchange what they bring."""
+    """Exchanges values between the ranks of a world."""
 
     def __init__(self, size, show, timeout):
         self.size, self.show, self.timeout = size, show, timeout
@@ -75,7 +77,8 @@ class _Meeting:
         self.mail = {}  # (source, destination, tag): [array, ...]
 
     def exchange(self, rank, what, value):
-        """[value of rank 0, value of rank 1, ...], when all have come with the same `what`."""
+        """Waits until all ranks have called it with the same `what`; returns [value of rank 0, value of rank 1,
+        ...]."""
         with self.changed:
             self._await(lambda: self._result is None, f"{what[0]}: rank {rank} waits for the others to leave the last operation")
             self._brought[rank] = (what, value)
@@ -132,7 +135,7 @@ class _Meeting:
 
 
 def _shown(operation):
-    """Prints the ranks' arrays before and after, once all are done."""
+    """Prints the ranks' arrays before and after, when all are done."""
 
     @functools.wraps(operation)
     def call(self, x=None, *args, **kwargs):
@@ -147,7 +150,7 @@ def _shown(operation):
 
 
 def table(name, rows):
-    """The text of a table of (before, after), one row for each rank."""
+    """Returns the text of a table of (before, after), one row per rank."""
     cells = [("rank", "before", "after " + name)]
     cells += [(str(rank), _cell(before), _cell(after)) for rank, (before, after) in enumerate(rows)]
     widths = [max(len(line) for row in cells for line in row[column].split("\n")) for column in range(3)]
@@ -159,7 +162,7 @@ def _cell(value):
 
 
 class Comm:
-    """One rank's seat in a simulated world. The operations mean what ivycomm's mean."""
+    """One rank of a simulated world. The operations mean the same as ivycomm's."""
 
     def __init__(self, meeting, rank):
         self._meeting, self.rank, self.size = meeting, rank, meeting.size

@@ -9,7 +9,7 @@
 
     spawn(sums, 4, args=(10,))      # [60, 60, 60, 60]
 
-Runs `ivyrun -n 4`, so the ranks are processes of their own that ivyrun watches, and nothing of them is left behind.
+Runs `ivyrun -n 4`, so the ranks are separate processes supervised by ivyrun, and nothing of them remains afterwards.
 """
 
 import importlib.util
@@ -30,12 +30,12 @@ class SpawnError(IvyError):
 
 
 def spawn(function, size, args=(), kwargs=None, *, timeout=None, flags=()):
-    """[function(*args, **kwargs) of rank 0, of rank 1, ...], each in a process of its own.
+    """Returns [function(*args, **kwargs) of rank 0, of rank 1, ...], each run in a separate process.
 
-    function: one that the ranks can import, or one of the program's main file, which is loaded again there under
-    another name (what `if __name__ == "__main__":` guards is not run); in a notebook cloudpickle must be installed.
-    What it returns must be picklable. timeout: seconds for the whole. flags: more of ivyrun's.
-    Raises what the first failing rank raised; SpawnError when a rank ended otherwise, or in time did not.
+    function: importable by the ranks, or defined in the program's main file, which they load under another name (code
+    guarded by `if __name__ == "__main__":` does not run); in a notebook cloudpickle must be installed. Its result must
+    be picklable. timeout: seconds for the whole run. flags: additional flags of ivyrun. Raises the exception of the
+    first failing rank; SpawnError if a rank exited otherwise, or not in time.
     """
     if size < 1:
         raise ValueError(f"a world of {size} ranks")
@@ -76,7 +76,7 @@ def _ivyrun():
 
 
 def _environment():
-    # A worker may spawn too: what its own job gave it is not the new one's.
+    # A worker may spawn, too: do not pass variables of its own job to the new one.
     kept = {name: value for name, value in os.environ.items()
             if not name.startswith("IVY_") or name in ("IVY_LIBRARY", "IVY_RUN", "IVY_TEST_SLOW")}
     here = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -109,7 +109,7 @@ def _result(folder, rank):
 
 
 def run_rank():
-    """What a spawned rank runs."""
+    """The main function of a spawned rank."""
     import time
 
     folder, rank = sys.argv[1], os.environ["IVY_RANK"]
@@ -147,7 +147,7 @@ def _of_main(path, name):
     spec = importlib.util.spec_from_file_location("__mp_main__", path)
     module = importlib.util.module_from_spec(spec)
     sys.modules["__mp_main__"] = module
-    # Arguments and results that are objects of the program's own classes are pickled as __main__'s.
+    # Objects of classes defined in the program's main file are pickled as __main__'s.
     sys.modules["__main__"] = module
     spec.loader.exec_module(module)
     found = module

@@ -1,4 +1,4 @@
-"""What the calls of the job's store share: how they wait, and what they give back."""
+"""Shared by the calls of the job's store: waiting, and converting results."""
 
 import ctypes
 import re
@@ -23,7 +23,7 @@ def seconds(timeout):
 
 
 def taken(value):
-    """The bytes that the library allocated, which are freed."""
+    """Returns the bytes that the library allocated, and frees them."""
     try:
         return ctypes.string_at(value.data, value.bytes)
     finally:
@@ -31,7 +31,7 @@ def taken(value):
 
 
 def wait_in_slices(function, behind, timeout, what):
-    """Calls function(milliseconds, *behind) until it has an answer, open for signals between; None: for ever."""
+    """Calls function(milliseconds, *behind) until it has an answer, handling signals in between; None: no limit."""
     limit = _FOREVER if timeout is None else timeout
     deadline = time.monotonic() + limit
     while True:
@@ -45,7 +45,7 @@ def wait_in_slices(function, behind, timeout, what):
             continue
         error = last_error(code)
         if isinstance(error, Timeout):
-            # The store knows of the last slice alone.
+            # The store only sees the last slice's timeout.
             waited = re.sub(r"^waited \S+ s", f"waited {limit:.1f} s", str(error))
             raise Timeout(f"{what} within {limit:g} s: {waited}") from None
         raise error

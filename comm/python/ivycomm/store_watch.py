@@ -1,4 +1,4 @@
-"""What a watch of the job's store tells: every change of a key that begins with a prefix."""
+"""Watches of the job's store: reports every change of a key that starts with a prefix."""
 
 import collections
 import threading
@@ -15,9 +15,9 @@ _WHAT = {1: "set", 2: "deleted", 3: "missed"}
 
 
 class Change(NamedTuple):
-    """what: "set", "deleted", or "missed": changes may have been missed before this one, so look at the keys again.
+    """what: "set", "deleted", or "missed": earlier changes may have been missed, so read the keys again.
 
-    key: None where changes were missed. value: the bytes that were set, else None.
+    key: None if changes were missed. value: the bytes that were set, else None.
     """
 
     what: str
@@ -26,18 +26,19 @@ class Change(NamedTuple):
 
 
 class Watch:
-    """Changes in their order, from the moment at which watch() returned; an iterator, and a context manager.
+    """Changes in order, starting when watch() returned; an iterator and a context manager.
 
-    At most 64 Ki changes (64 MiB) are kept for the next call; beyond it all of them count as missed, as do those
-    while the connection to the store was lost. One thread at a time takes changes; any may call close().
+    At most 64 Ki changes (64 MiB) are kept until they are taken; beyond that all of them count as missed, as do changes
+    while the connection to the store was lost. Only one thread at a time may take changes; any may call close().
     """
 
     def next(self, timeout=None):
-        """The next Change. Timeout after `timeout` seconds (None: waits for ever); ValueError once it is closed."""
+        """Returns the next Change. Raises Timeout after `timeout` seconds (None: no limit), and ValueError once
+        closed."""
         raise NotImplementedError
 
     def close(self):
-        """Ends the watch, and the iteration of a thread that waits. Again does nothing."""
+        """Ends the watch, and the iteration of a thread that waits. A second call does nothing."""
         raise NotImplementedError
 
     def __iter__(self):
@@ -95,7 +96,7 @@ def _end_watch(group, number):
 
 
 class WatchOfOne(Watch):
-    """For a world of one rank: the threads of this process share its store, and `changed` is its condition."""
+    """The watch of a world of one rank: the threads of this process share its store, and `changed` is its condition."""
 
     def __init__(self, changed, watches, prefix):
         self._changed, self._watches, self._prefix = changed, watches, prefix
@@ -104,7 +105,7 @@ class WatchOfOne(Watch):
             watches.append(self)
 
     def note(self, change):
-        """Called under the condition."""
+        """The caller holds the condition."""
         if not change.key.encode().startswith(self._prefix):
             return
         if len(self._changes) == 1 << 16:

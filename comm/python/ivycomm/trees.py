@@ -1,9 +1,10 @@
-"""Arrays inside tuples, lists, dicts and what a framework has registered: all_reduce and broadcast of several at once.
+"""Arrays inside tuples, lists, dicts and classes registered with a framework: all_reduce and broadcast of several at
+once.
 
-A dict, and a list or tuple with an array anywhere in it, is a tree; a list of numbers is an array. Dicts are walked in
-the order of their keys' texts, so that ranks may have filled them in different orders; keys whose texts do not
-give the same order on all ranks (objects, arrays, modules) are rejected. None stays None. Other classes are trees when
-jax.tree_util or torch.utils._pytree knows them, if the program has imported that framework.
+A dict, and a list or tuple that contains an array at any depth, is a tree; a list of numbers is an array. Dicts are
+traversed in the order of their keys' texts, so that ranks may have filled them in different orders; keys whose texts do
+not give the same order on all ranks (objects, arrays, modules) are rejected. None stays None. Other classes are trees
+if jax.tree_util or torch.utils._pytree knows them and the program has imported that framework.
 """
 
 import array
@@ -36,7 +37,7 @@ def _is_array(x):
 
 
 def _ordered_keys(tree):
-    """The keys of a dict, in an order that all ranks have."""
+    """Returns the keys of a dict, in an order that is the same on all ranks."""
     texts = {key: _text_of(key) for key in tree}
     keys = sorted(tree, key=texts.__getitem__)
     for former, key in zip(keys, keys[1:]):
@@ -70,7 +71,7 @@ def _children(tree):
 
 
 def _registered(x):
-    """(children, function that makes the like of x of others) where a framework knows the class of x; else None."""
+    """Returns (children, function that rebuilds x from new children) if a framework knows the class of x, else None."""
     if type(x) in arrays.NO_ARRAYS:
         return None
     arrays.refuse_parts(x)  # Of a sparse array, which JAX has among its trees, no sum of the parts is the sum.
@@ -95,7 +96,7 @@ def leaves_of(tree):
 
 
 def rebuilt(tree, leaves):
-    """`tree` with other leaves, an iterator over as many as it has."""
+    """Returns `tree` with its leaves replaced by those of an iterator."""
     if tree is None:
         return None
     if not is_tree(tree):
@@ -112,7 +113,7 @@ def rebuilt(tree, leaves):
 
 
 def _check(leaves, in_place):
-    """What a leaf is refused for is raised before the first of them is sent."""
+    """Raises for an invalid leaf before the first one is sent."""
     for leaf in leaves:
         if in_place:
             kind, array_ = arrays.adopt_output(leaf, "a leaf of x")
@@ -123,7 +124,7 @@ def _check(leaves, in_place):
 
 
 class Joined(Work):
-    """Several operations, or one, as one Work with a result of its own."""
+    """Several operations, or one, as one Work with its own result."""
 
     def __init__(self, works, result):
         super().__init__(None, None)

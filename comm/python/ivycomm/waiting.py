@@ -1,7 +1,7 @@
-"""Waiting that Ctrl-C can end.
+"""Waits that Ctrl-C can interrupt.
 
-The interpreter runs signal handlers in the main thread, between two of its own steps. A wait inside
-the library is one such step, so the main thread waits in slices.
+The interpreter runs signal handlers in the main thread, between two bytecodes. A wait inside the library is a single
+step for it, so the main thread waits in slices.
 """
 
 import _thread
@@ -14,16 +14,16 @@ SLICE_MS = 50
 _ABORT_SECONDS = 5.0  # An abort wakes every wait within 10 ms; this is for a machine that hardly moves.
 
 
-# Weak references to the locks of calling(), and the handle of the group that each is about.
+# Weak references to the locks of calling(), with the handle of the group of each.
 _inside = {}
 
 
 def calling(handle=None):
-    """`with calling(handle):` around a call by ctypes on a group's communicator, which must not end meanwhile. None: a call
-    on the world's. Ask for the group's handle inside the block: it is not freed from then on.
+    """`with calling(handle):` around a ctypes call on a group's communicator keeps the communicator alive during the
+    call. None: the world. Obtain the group's handle inside the block: it is not freed from then on.
 
-    A call is under way while its lock is held. A signal handler may raise before the block is left, or even in it: the
-    lock is then freed with the frame's stack, and counts no more.
+    A call is in progress while its lock is held. A signal handler may raise before the block is left, or while it is
+    being left: the lock is then freed with the frame's stack, and no longer counts.
     """
     lock = _thread.allocate_lock()
     _inside[weakref.ref(lock, _forget)] = handle
@@ -35,7 +35,7 @@ def _forget(reference):
 
 
 def count_inside(handle=None):
-    """How many threads are inside calling(handle); None: on any communicator."""
+    """Returns the number of threads inside calling(handle); None: on any communicator."""
     count = 0
     for reference, of in _inside.copy().items():
         lock = reference()
@@ -44,7 +44,7 @@ def count_inside(handle=None):
 
 
 def must_slice():
-    """Could a signal handler written in Python want to run in this thread?"""
+    """Returns whether a Python signal handler could run in this thread."""
     if threading.current_thread() is not threading.main_thread():
         return False
     return callable(signal.getsignal(signal.SIGINT)) or any(
@@ -53,8 +53,8 @@ def must_slice():
 
 
 class Bell:
-    """Rung once, by any thread; one waits for it. As threading.Event, whose wait() however may raise "release unlocked
-    lock" in place of what a signal handler has raised; so may Thread.start()."""
+    """An event that is set once, by any thread, with one waiter. The wait() of threading.Event may raise "release
+    unlocked lock" instead of the exception of a signal handler; so may Thread.start()."""
 
     def __init__(self):
         self._is_rung, self._lock = False, _thread.allocate_lock()
@@ -66,22 +66,22 @@ class Bell:
             self._lock.release()
 
     def wait(self, seconds=None):
-        """Has it been rung? seconds: how long it is waited for at most."""
+        """Waits at most `seconds`; returns whether it was set."""
         if not self._is_rung:
             self._lock.acquire(timeout=-1 if seconds is None else min(seconds, threading.TIMEOUT_MAX))
         return self._is_rung
 
 
 def call_in_slices(function, on_interrupt):
-    """function() on a thread of its own, while this one stays open for signals.
+    """Runs function() on a separate thread, while this one handles signals.
 
-    When a handler raises, its exception goes on. on_interrupt() is called before: it makes the function
-    return soon, and that is waited for. None: the function is left to itself.
+    If a handler raises, on_interrupt() is called, which must make the function return soon; after that has happened,
+    the exception propagates. None: the function keeps running.
     """
     if not must_slice():
         return function()
     outcome = {}
-    # Not Thread.join: interrupted, it takes a thread that still runs for one that has ended.
+    # Not Thread.join: when interrupted, it believes that a running thread has ended.
     has_ended = Bell()
 
     def body():

@@ -1,4 +1,4 @@
-"""Work: an operation under way, and the one way in which all operations are started."""
+"""Work: an asynchronous operation, and the function that starts all operations."""
 
 import ctypes
 import threading
@@ -20,11 +20,11 @@ Message.__doc__ = "Who sent a message (rank in the group), with which tag, and h
 
 
 class _Operation:
-    """What the library has of a Work: the handle, and the memory that it uses until it is done.
+    """The library's part of a Work: the handle, and the memory that the operation uses until it is done.
 
-    A signal handler may raise between any two steps of the interpreter, those of a destructor too. So the library
-    itself writes the handle where it belongs, and _operations holds the memory from before the call: whatever is
-    interrupted may leave something unfreed, but frees nothing that is in use and nothing twice.
+    A signal handler may raise between any two steps of the interpreter, including those of a destructor. So the library
+    itself writes the handle to its final location, and _operations holds the memory from before the call: an
+    interruption may leave something unfreed, but frees nothing that is in use, and nothing twice.
     """
 
     __slots__ = ("handle", "keep", "is_done", "claim")
@@ -41,8 +41,8 @@ _abandoned = set()  # Those whose works nobody holds any more. Only added to by 
 class Work(Future):
     """An operation that was called with async_op=True.
 
-    Its arrays belong to the library until it is done; the Work keeps them alive, also when it is itself
-    thrown away. Methods may be called from any thread.
+    Its arrays belong to the library until it is done; the Work keeps them alive, even if the Work itself is
+    garbage-collected. Methods may be called from any thread.
     """
 
     def __init__(self, operation, finish):
@@ -54,17 +54,17 @@ class Work(Future):
 
     @classmethod
     def done(cls, result=None):
-        """An operation that had nothing to do."""
+        """Returns a Work of an operation that had nothing to do."""
         work = cls(None, None)
         work._result, work._timing = result, Timing(0.0, 0.0)
         return work
 
     def wait(self, timeout=None):
-        """The result, when the operation is done. timeout: seconds, None: without limit.
+        """Waits until the operation is done and returns its result. timeout: seconds, None: no limit.
 
-        Memory of a GPU, and no timeout: returns at once, and the current stream waits, so that what is put on it
-        afterwards finds the result; synchronize() waits in this thread. Raises what the operation failed with, as
-        far as it is known; StillRunning when the time is over (it goes on).
+        For GPU memory without a timeout it returns immediately and makes the current stream wait, so that work put on
+        the stream later sees the result; use synchronize() to block this thread. Raises the operation's error, as far
+        as it is known; StillRunning if the timeout expires (the operation continues).
         """
         if timeout is None and self._hold_back():
             return self._result
@@ -81,7 +81,7 @@ class Work(Future):
     result = wait
 
     def synchronize(self):
-        """Waits in this thread until the operation is done, on a GPU too. Returns the result, or raises."""
+        """Blocks this thread until the operation is done, also on a GPU. Returns the result, or raises."""
         return self.wait(float(2**31))
 
     # True: the operation is on a device, and the current stream waits for it.
@@ -101,7 +101,7 @@ class Work(Future):
         return True
 
     def test(self):
-        """Is it done? Never waits, never raises."""
+        """Returns whether it is done. Never waits, never raises."""
         if not self._is_done:
             with self._lock:
                 if not self._is_done:
@@ -114,7 +114,7 @@ class Work(Future):
     is_completed = test
 
     def exception(self):
-        """What it failed with; None while it runs and when it ended well."""
+        """Returns its exception; None while it runs and if it succeeded."""
         self.test()
         return self._error
 
@@ -125,13 +125,13 @@ class Work(Future):
                 check(load().ivy_work_abort(self._operation.handle))
 
     def timing(self):
-        """Timing(queued, ran) in seconds; waits for the end."""
+        """Returns Timing(queued, ran) in seconds; waits for the end."""
         if not self._is_done:
             self._wait_done()
         return self._timing
 
     def message(self):
-        """Message(source, tag, bytes) of a receive that is done."""
+        """Returns Message(source, tag, bytes) of a receive that is done."""
         self.wait()
         return self._message
 
@@ -140,8 +140,8 @@ class Work(Future):
             self._wait_slice(None)
 
     def _wait_slice(self, seconds):
-        # The handle is freed under the lock only by who saw the end; a wait must not hold the lock, so
-        # it works on a handle that _settle keeps until the Work itself goes.
+        # A wait must not hold the lock, so _settle keeps the handle until the Work itself is destroyed. The handle is
+        # freed under the lock, only by the thread that saw the operation's end.
         at_most = SLICE_MS if must_slice() else 1000
         milliseconds = at_most if seconds is None else int(min(at_most, seconds * 1000 + 1))
         code = load().ivy_work_wait(self._operation.handle, milliseconds)
@@ -176,7 +176,7 @@ class Work(Future):
         return self._message
 
     def give_up(self):
-        """Ends it, by breaking its communicator unless it is done: its memory is the caller's again."""
+        """Ends it, by breaking its communicator unless it is done, so that the caller can reuse its memory."""
         operation = self._operation
         if not self._is_done and operation.handle:
             load().ivy_work_abort(operation.handle)
@@ -186,7 +186,7 @@ class Work(Future):
     def __del__(self):
         operation = getattr(self, "_operation", None)
         if operation is not None and _abandoned is not None:  # None: the interpreter ends.
-            # A destructor runs anywhere: the library is called later, and never waited for.
+            # A destructor may run in any thread: call the library later, and never wait for it.
             _abandoned.add(operation)
 
     def __repr__(self):
@@ -203,7 +203,7 @@ def sweep(wait=False):
             operation.claim.pop()
         except IndexError:
             continue  # Another thread frees it.
-        # Without a handle the library refused the call.
+        # If there is no handle, the library rejected the call.
         if operation.handle and not operation.is_done and not _has_ended(operation, wait):
             operation.claim.append(None)
             continue
@@ -223,21 +223,21 @@ def _has_ended(operation, wait):
 
 
 def milliseconds(timeout):
-    """The C interface's form of a timeout in seconds: None is the communicator's, inf is forever."""
+    """Converts a timeout in seconds to the C interface's: None is the communicator's, inf is no limit."""
     if timeout is None:
         return 0
     if timeout < 0:
         raise ValueError(f"a timeout of {timeout} s")
-    # More than the number's 64 bits hold would be another number.
+    # Values beyond the field's 64 bits would wrap to a different number.
     return FOREVER if timeout >= 2**53 else max(1, round(timeout * 1000))
 
 
 def start(function, arguments, keep, finish=None, async_op=False, timeout=None, factor=0.0,
           has_message=False):
-    """Starts the operation `function`(*arguments) and returns finish(work), or a Work when it is asynchronous.
+    """Starts the operation `function`(*arguments) and returns finish(work), or a Work if it is asynchronous.
 
-    keep: everything whose memory the operation uses. A signal handler that raises during a blocking
-    call aborts the communicator: its memory could not be given back otherwise.
+    keep: all objects whose memory the operation uses. A signal handler that raises during a blocking call aborts the
+    communicator: its memory could not be released otherwise.
     """
     sweep()
     calls.teach()
