@@ -370,7 +370,7 @@ Result<FollowRequest> begin_to_follow(const CtlOptions& options, const JobPlace&
   follow.place = place;
   follow.job = IVY_TRY(describe_job(place));
   ctl::Request request;
-  // What is in files need not travel twice.
+  // Output that is in files need not be sent twice.
   request.mutable_follow()->set_output(follow.job.log_directory().empty());
   request.mutable_follow()->set_unheard(shows_messages);
   follow.connection.emplace(IVY_TRY(CtlConnection::ask(place, request)));

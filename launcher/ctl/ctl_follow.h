@@ -17,7 +17,7 @@ struct FollowRequest {
   // files hold now is shown.
   std::optional<CtlConnection> connection;
   std::optional<int> last_lines;  // Lines of each file to begin with; none: the whole files.
-  bool shows_messages = false;    // What ivyrun itself says, too.
+  bool shows_messages = false;    // Also ivyrun's own messages.
 };
 
 enum class FollowEnd {

@@ -17,7 +17,7 @@ Error nothing_is_kept() {
                "ivyctl logs -f shows it from now on"};
 }
 
-// What the record of a job whose launcher is dead says about its log files.
+// Returns the log files' description from the record of a job whose launcher is dead.
 Result<ctl::JobDescription> recorded_description(const JobPlace& place) {
   const ctl::JobRecord record = IVY_TRY(read_job_record(place.record()));
   const Options options = recorded_options(record.options());

@@ -36,7 +36,7 @@ void add_value(CLI::App& app, const std::string& spellings, CtlOptions& options)
                  stored_in(options.*place, parse));
 }
 
-// What was not shown is not kept for ivyctl: "failed" is for ivyrun alone.
+// Hidden output is not kept for ivyctl, so "failed" is only for ivyrun.
 Result<ShowRanks> rank_list(const std::string& text) {
   if (text != "failed") return parse_show_ranks(text);
   return usage_error("failed is for ivyrun --show-ranks", "name the ranks: --ranks 0,8-15");

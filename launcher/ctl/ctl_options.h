@@ -38,7 +38,7 @@ struct CtlOptions {
   std::optional<std::chrono::milliseconds> grace;
 };
 
-// What to do with a command line: run a verb, or print a text and exit.
+// The action for a command line: run a verb, or print a text and exit.
 struct ParsedCtl {
   CtlOptions options;
   int (*run)(const CtlOptions& options) = nullptr;

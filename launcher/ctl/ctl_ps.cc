@@ -44,7 +44,7 @@ int ctl_ps(const CtlOptions& options) {
     rows.push_back(described.ok() ? running_row(id, *described)
                                   : silent_row(id, job.is_alive ? "not answering" : "no launcher"));
   }
-  // What runs on this host of jobs that were launched elsewhere, or whose launcher left no record.
+  // Processes on this host of jobs that were launched elsewhere, or whose launcher left no record.
   for (const HostedJob& hosted : find_hosted_jobs())
     if (listed.insert(hosted.job_id).second)
       rows.push_back(silent_row(hosted.job_id, "no launcher here"));

@@ -1,4 +1,4 @@
-// What ivyctl's lists have in common: cells and JSON. Thread: any.
+// Shared by ivyctl's lists: cells and JSON. Thread: any.
 #pragma once
 
 #include <boost/json.hpp>

@@ -32,7 +32,7 @@ using std::chrono::milliseconds;
 // Between two pictures, and between the two samples of a single one.
 constexpr milliseconds kPicturePause{2'000};
 constexpr milliseconds kSamplePause{500};
-// Where a terminal does not say how high it is.
+// For a terminal that does not report its height.
 constexpr std::size_t kUsualLines = 24;
 // Lines of a picture that are no ranks: the job, the header, what is left out, the cursor's.
 constexpr std::size_t kOtherLines = 4;

@@ -1,5 +1,5 @@
-// What ivyctl does, one function and one file per verb. Each returns the exit code:
-// 0 done, 1 it could not be done, 2 the command line is wrong, 130 interrupted; attach: the job's.
+// The verbs of ivyctl, one function and one file each. Each returns the exit code: 0 done, 1
+// failed, 2 invalid command line, 130 interrupted; attach: the job's.
 #pragma once
 
 #include <optional>

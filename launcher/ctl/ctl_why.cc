@@ -72,10 +72,10 @@ Result<std::string> ask_stacks(const FoundJob& job, bool is_brief) {
   return IVY_TRY(ask_once(job.place, request, 2 * kFlightLimit)).stacks().text();
 }
 
-// What is known of a job that hangs, the likely cause first. Empty: nothing.
+// The findings about a job that hangs, the likely cause first. Empty: none.
 struct HangParts {
   std::string job_id;
-  std::string operations;   // What ranks do in the comm runtime.
+  std::string operations;   // The ranks' operations in the comm runtime.
   std::string collectives;  // The ranks that torch's collectives wait for.
   std::string store;        // The waits in the job's store, or why they are not known.
   bool knows_store = false;
@@ -103,7 +103,7 @@ Result<HangParts> ask_job(const CtlOptions& options) {
   const Result<std::string> store = explain_store(job);
   parts.knows_store = store.ok();
   if (!store.ok()) parts.store_error = store.error();
-  // What the ranks do is an answer, also where there is no store or it is lost.
+  // The ranks' operations are an answer even if the store does not exist or is unreachable.
   const std::string fix = parts.store_error.fix.empty() ? "" : "; " + parts.store_error.fix;
   parts.store = store.ok() ? *store : "(" + parts.store_error.message + fix + ")";
   parts.losses = losses_of(job);

@@ -37,7 +37,7 @@ class LogReader {
   bool read_file(File& file, std::size_t& budget, const Feed& feed);
 
   std::vector<File> files_;
-  std::size_t next_ = 0;  // Where the next read() goes on.
+  std::size_t next_ = 0;  // Position of the next read().
   bool any_opened_ = false;
   std::string trouble_;
 };

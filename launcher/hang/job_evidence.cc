@@ -126,7 +126,7 @@ struct JobEvidence::Open {
   std::uint32_t world = 0;
   // NCCL's warnings, each with its ranks.
   std::map<std::string, std::vector<std::uint32_t>> warnings;
-  std::string health;  // What NCCL's own health service says.
+  std::string health;  // The answer of NCCL's own health service.
   std::vector<NcclPlace> nccl_places;
   Answer answer;
   Done done;
@@ -184,7 +184,7 @@ void JobEvidence::on_part(std::size_t host, const EvidencePart& part) {
     received += part.bytes();
     if (!part.last()) return;
   }
-  // What is not read is not kept either: it would take the other hosts' room.
+  // Unread answers are not kept: they would use the other hosts' share of memory.
   if (is_too_much || !host_answered(*open, host, received))
     open->answer.notes.push_back("host " + open->names[host] + ": its answer " +
                                  (is_too_much ? "is too long" : "cannot be read"));
@@ -242,7 +242,7 @@ void JobEvidence::answer(const std::shared_ptr<Open>& open) {
   open->timer.cancel();
   for (const auto& [host, name] : open->names) open->answer.silent.push_back(name);
   open->answer.lines = flight_lines(open->answer.flights, open->world, wall_ns());
-  // What torch knows of its collectives NCCL need not say again.
+  // Collectives that torch has recorded need not be described by NCCL again.
   if (open->answer.lines.empty()) open->answer.lines = nccl_lines(open->nccl_places);
   // Without records the stacks tell at least who is inside a collective.
   if (open->answer.lines.empty())

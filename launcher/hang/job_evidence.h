@@ -1,9 +1,9 @@
-// Where a job's ranks are when it hangs or its collectives' watchdog has ended one: asks the hosts,
-// reads torch's flight records, and says what they show. One question costs a host what
-// agent/node/hang/stack_collector.h allows; the flight records of all hosts together stay below 96
-// MiB.
+// Finds the position of each rank when a job hangs or its collectives' watchdog has ended one:
+// queries the hosts, reads torch's flight records, and summarizes them. The cost of a query for a
+// host is limited by agent/node/hang/stack_collector.h; the flight records of all hosts together
+// stay below 96 MiB.
 //
-// Thread: the loop's. Lifetime: destroy it outside its callbacks; nothing is called afterwards.
+// Thread: the loop's. Lifetime: destroy it outside its callbacks; none is called afterwards.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -90,7 +90,7 @@ class JobEvidence {
   // A worker has failed and no other has been stopped yet. If a watchdog has ended it, what the
   // others do is first collected and printed, for at most 5 s. Calls done once.
   void after_failure(std::function<void()> done);
-  // What after_failure() has found, in one line; empty: nothing.
+  // Returns the finding of after_failure(), in one line; empty: none.
   const std::string& finding() const { return finding_; }
 
  private:

@@ -50,8 +50,8 @@ std::string operation_details(const OperationState& state) {
 
 std::string seconds_of(std::uint64_t age_ms) { return std::to_string(age_ms / 1000) + " s"; }
 
-// Those of one communicator, and how its members are called: by the job's ranks where each has one
-// of its own, else by their numbers in the communicator.
+// The members of one communicator and their names: ranks of the job if each member has a different
+// one, otherwise their numbers in the communicator.
 class Members {
  public:
   explicit Members(const Places& places) : places_(places) {
@@ -178,7 +178,8 @@ std::string differing_line(const Members& members, std::uint64_t sequence) {
   return text + joined(parts, "; ");
 }
 
-// Where all have entered it: which devices have not begun it, and which ranks proxies wait for.
+// If all have entered it: names the devices that have not started it, and the ranks that proxies
+// wait for.
 std::string reasons(const Members& members, const Places& waiting) {
   constexpr std::size_t kMaxWaits = 4;
   Places queued;

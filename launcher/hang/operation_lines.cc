@@ -28,7 +28,7 @@ constexpr std::int64_t kMilli = 1'000'000;
 // Ranks that do the same.
 struct OperationGroup {
   std::string says = {};
-  std::string behind = {};  // What stands behind the age: " ago".
+  std::string behind = {};  // Text after the age: " ago".
   RankGroup who = {};
   std::string end = {};  // How its process ended, such as "SIGKILL"; empty: it lives.
   bool has_age = true;

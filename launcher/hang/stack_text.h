@@ -1,4 +1,5 @@
-// What faulthandler, py-spy and gdb say about a process's threads, in one form. Pure; thread: any.
+// Converts the output of faulthandler, py-spy and gdb about a process's threads to one form. Pure;
+// thread: any.
 #pragma once
 
 #include <string>

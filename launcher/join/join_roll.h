@@ -1,5 +1,5 @@
-// Which nodes of torchrun mode have come, and whether they belong together. Pure; thread: one at a
-// time.
+// The nodes of torchrun mode that have connected, and whether they belong together. Pure; thread:
+// one at a time.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,7 @@ struct JoiningNode {
   std::string process;  // Tells two ivyruns with one rank apart.
   std::string build;
   std::vector<std::pair<std::string, std::string>>
-      terms;  // What its command line says (Options::join_terms).
+      terms;  // Its command line's terms (Options::join_terms).
 };
 
 class JoinRoll {
@@ -35,7 +35,7 @@ class JoinRoll {
   bool is_enough() const { return nodes_.size() >= static_cast<std::size_t>(least_); }
   // Names of node 0 and of those that are here, by rank. Hosts of one name are told apart.
   std::vector<std::pair<int, std::string>> names() const;
-  // Those that are awaited: "nodes 2,5-7".
+  // Returns the missing nodes: "nodes 2,5-7".
   std::string missing_text() const;
   std::size_t size() const { return nodes_.size(); }
   int count() const { return count_; }

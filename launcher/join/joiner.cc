@@ -57,7 +57,8 @@ Environment without_secret(const Environment& caller) {
   return rest;
 }
 
-// What must outlast a connection: how far both sides have heard each other, from Begin on.
+// State that must outlast a connection: how far both sides have received each other's messages,
+// from Begin on.
 struct Talk {
   CtlDecoder decoder;  // Every connection has its own.
   bool is_up = false;
@@ -354,7 +355,7 @@ void Joiner::join(const join::Welcome& welcome) {
   message.mutable_join()->set_heard(talk_.heard_messages);
   talk_.is_up = true;
   send(message);
-  // What the last connection may have lost.
+  // Repeat messages that the last connection may have lost.
   if (talk_.shown_bytes > 0) tell_shown();
   for (std::size_t number = 1; number <= talk_.passed_signals.size(); ++number) tell_signal(number);
 }
@@ -425,7 +426,7 @@ Result<void> Joiner::start_node(const join::Begin& begin) {
   return {};
 }
 
-// What ran here has ended, and node 0 knows why, if there is still a way to it.
+// The local processes have exited; node 0 reports the reason if it can still be reached.
 void Joiner::await_last_word() {
   node_timer_.expires_after(kLastWordPatience);
   node_timer_.async_wait([this](const error_code& error) {

@@ -337,7 +337,8 @@ void NodeZero::leave(NodePlace node) {
   }
   if (node->host >= 0 && !node->is_done) {
     await_return(node, kAbsenceLease);
-    // What has ended its ivyrun has ended its ivy-node too, of which the host's link hears.
+    // The cause that ended its ivyrun has also ended its ivy-node, which the host's link will
+    // notice.
     return hosts_->doubt(node->name);
   }
   forget(node);

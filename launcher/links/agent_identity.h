@@ -1,5 +1,5 @@
-// What the launcher knows of agents besides who we are to them (proto/trust/agent_user.h): this
-// host's socket, and warnings before a certificate expires. No gRPC. Thread: any.
+// The launcher's knowledge of agents apart from the user's identity (proto/trust/agent_user.h):
+// this host's socket, and warnings before a certificate expires. No gRPC. Thread: any.
 #pragma once
 
 #include <cstdint>

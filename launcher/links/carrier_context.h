@@ -1,6 +1,7 @@
-// What the links of one job share: where the node binary is, how many handshakes may be under way,
-// what the ssh configuration says, who we are to agents, which carrier serves which host. Thread:
-// the loop's. Lifetime: outlives every link (they hold it by shared pointer).
+// Shared by the links of one job: the location of the node binary, the limit of concurrent
+// handshakes, the ssh configuration, the user's identity towards agents, and the carrier that
+// serves each host. Thread: the loop's. Lifetime: outlives every link (they hold it by shared
+// pointer).
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -70,11 +71,11 @@ class CarrierContext {
   Slots& terminal() { return terminal_; }
   // Read on the pool when the first host needs it.
   Awaitable<Result<std::shared_ptr<NodeUpload>>> node_upload(Sequence& sequence);
-  // What is sent to hosts of this architecture, read on the pool as well.
+  // Returns the files to send to hosts of this architecture; reads them on the pool.
   Awaitable<Result<NodeBundle>> bundle(Sequence& sequence, std::string architecture);
   // Runs what may block: known_hosts, keys, the SSH agent, libssh's logins.
   BlockingPool& blocking();
-  // Where names are looked up, so that a slow name server delays only its own caller.
+  // Threads for name look-ups, so that a slow name server delays only its own caller.
   boost::asio::thread_pool& resolvers();
   // A number in [0.5, 1.5) by which waits are spread.
   double jitter();
@@ -90,7 +91,7 @@ class CarrierContext {
   // The socket of this host's own agent, looked for once.
   const Result<std::string>& agent_socket();
 
-  // What the links of one carrier share, such as SshState: made when it is first asked for.
+  // Returns the state that the links of one carrier share, such as SshState; created on first use.
   template <class Part>
   std::shared_ptr<Part> part() {
     std::shared_ptr<void>& kept = parts_[typeid(Part)];

@@ -18,8 +18,7 @@
 
 namespace ivy {
 
-// What the carrier asks for at the far end. It travels on the carrier's standard input, never on a
-// command line.
+// The request to the far end. It is sent on the carrier's standard input, never on a command line.
 struct OpenRequest {
   std::string job_id;
   std::uint32_t host = 0;  // Host number in the job.
@@ -32,8 +31,8 @@ struct LinkUp {
   Carrier carrier = Carrier::kLocal;
   std::string peer_address;    // Numeric address of the host as we reached it; empty for local.
   std::string local_address;   // Our own numeric address on that connection; empty for local.
-  std::string remote_command;  // What the far login shell was asked to run; empty for local.
-  std::string listening;       // Where hosts dial back to us: "10.0.0.1:41234"; mostly empty.
+  std::string remote_command;  // The command line for the far login shell; empty for local.
+  std::string listening;       // Address for hosts that dial back: "10.0.0.1:41234"; usually empty.
 };
 
 enum class LinkFailure {
@@ -50,7 +49,7 @@ enum class LinkFailure {
 struct LinkDown {
   LinkFailure failure = LinkFailure::kBroken;
   RemoteText message;  // One line, with the raw text of what failed.
-  std::string fix;     // What the user can do; may be empty.
+  std::string fix;     // Advice for the user; may be empty.
 
   static LinkDown from(LinkFailure failure, const Error& error) {
     return LinkDown{failure, error.message, error.fix};

@@ -16,8 +16,8 @@
 
 namespace ivy {
 
-// What is sent to one host: the files that live in one directory there, a tar compressed by zstd,
-// behind a program that decompresses it (unpack/unpack_main.c).
+// The files sent to one host, for one directory there: a tar compressed with zstd, preceded by a
+// program that decompresses it (unpack/unpack_main.c).
 struct NodeBundle {
   std::string sha256;          // 64 hexadecimal digits, of all.
   std::string archive_sha256;  // The same of the archive alone.

@@ -18,7 +18,7 @@ std::string opening_line(const OpenRequest& request);
 
 class RemoteEntry {
  public:
-  // What the carrier has to do after some bytes arrived, in this order.
+  // Actions for the carrier after some bytes have arrived, in this order.
   struct Step {
     std::string send;
     std::string progress;  // For people; empty: nothing new.

@@ -1,5 +1,6 @@
-// What a far login shell prints before the relay speaks: noise of its start-up files, then markers
-// of our remote command, then the relay's bytes. Pure: bytes in, events out. Thread: any.
+// Parses the output of a far login shell before the relay starts: noise of its start-up files, then
+// markers of ivyrun's remote command, then the relay's bytes. Pure: bytes in, events out. Thread:
+// any.
 //
 //   noise \x01ivy:ready\n   bytes of the relay...
 //   noise \x01ivy:need ARCH\n  \x01ivy:send BYTES\n ...  \x01ivy:ready\n   bytes of the relay...

@@ -1,5 +1,5 @@
-// What the carriers have in common: one coroutine that ends with the link, and an owner that is
-// told of it until then. Thread: the loop's.
+// Base of the links: one coroutine that ends with the link, and an owner that is notified until
+// then. Thread: the loop's.
 #pragma once
 
 #include <boost/asio/io_context.hpp>

@@ -21,13 +21,13 @@ constexpr int kCarrierFd = 3;
 // Its supervisor sees at once that there is no launcher.
 constexpr int kPatienceMs = 1000;
 
-// Where a standard stream is closed, its number is free: a carrier that had it would be read and
+// If a standard stream is closed, its number is free: a carrier with that number would be read and
 // written as that stream.
 void leave_standard_streams(Descriptor& end) {
   if (end.get() < kCarrierFd) end.reset(fcntl(end.get(), F_DUPFD_CLOEXEC, kCarrierFd));
 }
 
-// What a started program has by itself, as far as the warden does not see to it.
+// Sets up the process state that exec would have provided, as far as the warden does not.
 [[noreturn]] void go_on(const WardenOrder& order, int carrier, WardenCopy::Main main,
                         bool has_reaper) noexcept {
   setsid();
@@ -74,7 +74,8 @@ std::shared_ptr<WardenCopy> WardenCopy::start(const WardenOrder& order, Main mai
 
 WardenCopy::~WardenCopy() {
   if (!parts_) return;
-  // Whatever this process starts instead may leave processes behind that are not to be its own.
+  // A program started instead of this process may leave processes behind that must not become its
+  // children.
   prctl(PR_SET_CHILD_SUBREAPER, 0);
   parts_->carrier.reset();
   pollfd ended{open_pidfd(parts_->pid), POLLIN, 0};

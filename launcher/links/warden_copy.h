@@ -21,7 +21,7 @@ struct WardenOrder {
   bool operator==(const WardenOrder&) const = default;
 };
 
-// What ivy-node is called with, as the warden of a carrier on descriptor 3.
+// Returns the arguments of ivy-node as the warden of a carrier on descriptor 3.
 std::vector<std::string> warden_words(const WardenOrder& order);
 
 class WardenCopy {

@@ -31,7 +31,7 @@ std::string value(const Environment& caller, std::string_view name) {
   return found == nullptr ? std::string() : *found;
 }
 
-// Where conda itself may be.
+// Returns directories in which conda itself may be installed.
 std::vector<std::string> conda_roots(const Environment& caller) {
   std::vector<std::string> roots;
   const std::string program = value(caller, "CONDA_EXE");

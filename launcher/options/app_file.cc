@@ -101,7 +101,7 @@ class Reader {
                    path_ + ":" + std::to_string(node.source().begin.line) + ": " + std::move(what),
                    "docs/apps.md describes app files"};
   }
-  // What is wrong, unknown keys included.
+  // Returns the first error, including unknown keys.
   std::optional<Error> error() {
     for (const auto& [key, node] : table_)
       if (!known_.contains(key.str()))

@@ -25,7 +25,7 @@
 namespace ivy {
 
 enum class AppPlace { kFirst, kOthers, kEvery };
-// Where the user's program runs: once, as every rank, or not at all.
+// Ranks on which the user's program runs: the first, every one, or none.
 enum class AppClient { kFirst, kEvery, kNone };
 
 struct AppRole {
@@ -33,8 +33,8 @@ struct AppRole {
   AppPlace place = AppPlace::kFirst;
   std::vector<std::string> command;
   int ports = 0;
-  // What tells that it is ready: nothing (""), "port" (its first port accepts connections), or a
-  // path that its first port answers in HTTP.
+  // Readiness check: none (""), "port" (its first port accepts connections), or a path that its
+  // first port serves over HTTP.
   std::string ready = {};
   Environment environment = {};
   bool may_end = false;  // Its end before the client's is no failure.

@@ -10,7 +10,7 @@
 namespace ivy {
 namespace {
 
-// What a default would make senseless, or end at once.
+// Flags that make no sense as defaults, or that exit immediately.
 constexpr std::string_view kNeverInFiles[] = {"config", "help", "version"};
 // These may be given several times, so a file may have a list of them.
 constexpr std::string_view kLists[] = {"hosts", "export", "env-file", "device-env"};

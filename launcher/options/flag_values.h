@@ -30,7 +30,7 @@ void add_flag_value(CLI::App& app, const std::string& flag, const std::string& s
   app.add_option_function<std::string>(flag, checked)->take_last();
 }
 
-// What parse() makes of a text goes to `place`.
+// Stores the result of parse() in `place`.
 template <class T, class Parse>
 auto stored_in(T& place, Parse parse) {
   return [&place, parse](const std::string& text) -> Result<void> {

@@ -45,7 +45,7 @@ Result<HostPick> parse_pick(std::string_view text) {
   return pick;
 }
 
-// What the picks say of each name: all its places together; none: the whole host.
+// The slots picked of each name, all together; none: the whole host.
 using Picked = std::map<std::string, std::vector<int>>;
 
 Result<Picked> by_name(const std::vector<HostPick>& picks, const std::vector<Host>& hosts) {

@@ -24,7 +24,7 @@ constexpr int kMaxSlots = 8192;
 // Mentions of hosts before repeated ones are added up: PBS writes a line for every slot. Times
 // kMaxSlots it still fits in an int.
 constexpr std::size_t kMaxMentions = 1u << 17;
-// Where a text came from: "-H, column 5" or "hosts.txt:3:5".
+// The origin of a text: "-H, column 5" or "hosts.txt:3:5".
 struct Origin {
   std::string name;
   std::size_t line = 0;  // 0: a list without lines.
@@ -211,7 +211,7 @@ Error too_long(const std::string& origin) {
                origin + ": longer than " + std::to_string(kMaxHostListBytes) + " bytes"};
 }
 
-// What stands at the name and what stands behind it may not contradict each other.
+// The values at a host's name and after it must not contradict each other.
 Error written_twice(const TextPiece& word, const Origin& origin, const Host& host,
                     const std::string& earlier) {
   return origin.error(

@@ -1,4 +1,4 @@
-// Where workers may run, as the user wrote it. Pure: text to hosts. Thread: any.
+// Parses the hosts that the user specified. Pure: text to hosts. Thread: any.
 #pragma once
 
 #include <cstdint>

@@ -192,7 +192,8 @@ std::string variable_of(std::string_view prefix, std::string_view flag) {
   return name;
 }
 
-// Those that can be a flag's default. There are few, if any, and each flag looks through them.
+// Returns the variables that can be a flag's default. There are few, if any, and each flag scans
+// them.
 Environment possible_defaults(const Environment& environment) {
   Environment possible;
   for (const EnvVariable& variable : environment)

@@ -1,4 +1,4 @@
-// What the values of flags become: choices, and the small structs behind --nproc_per_node,
+// Types of the flags' values: enumerations, and the small structs of --nproc_per_node,
 // --show-ranks, --redirects and --tee. Pure; thread: any.
 #pragma once
 
@@ -51,11 +51,11 @@ struct PerHost {
   bool written = false;  // True where --nproc_per_node was given.
 };
 
-// Which ranks reach the console: a list, or every rank.
+// The ranks that reach the console: a list, or every rank.
 struct ShowRanks {
   bool all = true;
   bool first_per_host = false;
-  bool failed = false;  // Those that fail, and only then.
+  bool failed = false;  // Only failed ranks, after they have failed.
   bool local = false;   // The numbers are local ranks (--local-ranks-filter).
   std::vector<int> ranks;
 

@@ -33,7 +33,7 @@ namespace {
 // How long --doctor waits for hosts.
 constexpr std::chrono::seconds kDoctorPatience{20};
 
-// What more than one flag decides together.
+// Values that several flags decide together.
 struct Raw {
   std::optional<int> node_rank;
   std::string per_host_text = "auto";
@@ -195,7 +195,7 @@ void bind_devices(Binder& binder, DeviceOptions& options) {
   });
 }
 
-// What runs beside the workers.
+// Flags for programs that run in addition to the workers.
 void bind_app(Binder& binder, WorkerOptions& options, Raw& raw) {
   binder.value("app", [&](const std::string& text) -> Result<void> {
     options.app = text == "jax-service" ? App::kJaxService : App::kRoles;
@@ -348,7 +348,7 @@ void bind_carriers(Binder& binder, CarrierOptions& options) {
 void bind_rendezvous(Binder& binder, JoinOptions& options, Raw& raw) {
   binder.value("rdzv-backend", [](const std::string& text) -> Result<void> {
     if (text == "static" || text == "c10d") return {};
-    // Where it means a server that hosts find each other by, the job would not be what was asked
+    // If it names a server by which hosts find each other, the job would not be what the user asked
     // for.
     return usage_error(
         "rendezvous backend \"" + text + "\" is not supported; ivyrun has its own store",
@@ -435,7 +435,7 @@ Result<void> check_expanded_brackets(const Binder& binder, const Raw& raw,
       "quote it: " + binder.shown("hosts") + " '" + stem + "[" + first + "-" + last + "]'");
 }
 
-// What is right as it stands and often means something else.
+// Notes hosts that are valid but often a mistake.
 void note_odd_hosts(const Binder& binder, const Raw& raw, Options& options) {
   std::error_code ignored;
   if (raw.hosts.size() == 1 && !cut_at_last_number(raw.hosts.front()).second.empty() &&
@@ -512,7 +512,7 @@ Error no_program(const Scanned& scanned) {
   return error;
 }
 
-// What is easily meant otherwise, but may be meant so: a note, and the job runs.
+// Notes commands that are often a mistake but may be intended; the job runs.
 void note_odd_commands(Options& options) {
   const std::string& program = options.command.front();
   const std::string name = program.substr(program.rfind('/') + 1);
@@ -581,7 +581,7 @@ Result<void> check_exports(const Binder& binder, const Options& options) {
   return {};
 }
 
-// What stands in front of the program.
+// Checks the program that wraps the workers' program.
 Result<void> check_wrap(const Binder& binder, const Options& options) {
   if (binder.is_given("wrap-ranks") && options.wrap.empty())
     return usage_error(binder.shown("wrap-ranks") + " needs --wrap COMMAND");
@@ -747,7 +747,7 @@ Result<void> settle_join(const Binder& binder, const Raw& raw, Options& options)
   return {};
 }
 
-// What a number of hosts that may change does not go with.
+// Rejects flags that conflict with a range of hosts.
 Result<void> settle_range(const Binder& binder, const Options& options) {
   if (!options.min_nodes) return {};
   if (options.num_proc)
@@ -770,7 +770,7 @@ Result<void> settle_range(const Binder& binder, const Options& options) {
                      "or start one ivyrun on each: --node-rank R --master-addr HOST0");
 }
 
-// What a job that goes on without some of its ranks does not go with.
+// Rejects flags that conflict with `--on-failure shrink` or `replace`.
 Result<void> settle_failure(const Binder& binder, Options& options) {
   if (options.on_stall == OnStall::kStop && options.stall_timeout.count() == 0)
     return usage_error(binder.shown("on-stall") + " stop needs --stall-timeout TIME",
@@ -900,7 +900,7 @@ Result<void> settle_doctor(const Binder& binder, Options& options) {
   return {};
 }
 
-// What depends on several flags, or on the program.
+// Settles values that depend on several flags, or on the program.
 Result<void> settle(const Binder& binder, const Raw& raw, const HostfileReader& read,
                     Options& options) {
   IVY_CHECK(settle_app(binder, raw, options));

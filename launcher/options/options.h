@@ -1,4 +1,4 @@
-// What the user typed, checked as far as it can be without touching anything. The table of flags is
+// The user's options, validated as far as possible without side effects. The table of flags is
 // option_table.h; CLI11 is used only in options.cc.
 #pragma once
 
@@ -24,7 +24,7 @@ namespace ivy {
 struct Policy;
 struct Scanned;
 
-// Which hosts, and how many workers on each.
+// The hosts, and the number of workers on each.
 struct HostOptions {
   // From -H, --hostfile, --fake-hosts or an allocation, in rank order, and cut to --nnodes. Main
   // makes this host of an empty list.
@@ -55,7 +55,7 @@ struct DeviceOptions {
   bool display_map = false;  // --display map: the plan as --dry-run shows it, and then the job.
 };
 
-// What a worker executes, and with which variables.
+// The workers' program and variables.
 struct WorkerOptions {
   Profile profile = Profile::kTorch;
   App app = App::kNone;
@@ -79,7 +79,7 @@ struct WorkerOptions {
   std::string nccl_profiler;       // --nccl-profiler; empty: not given, which is "calls".
 };
 
-// What is shown of the workers' output, and where it is kept.
+// Display and storage of the workers' output.
 struct OutputOptions {
   std::string label = "auto";  // --label: auto, none, rank, host, or a template.
   ColorChoice color = ColorChoice::kAuto;
@@ -103,7 +103,7 @@ struct OutputOptions {
 struct LifecycleOptions {
   std::chrono::milliseconds start_timeout{120'000};
   std::optional<std::chrono::milliseconds> timeout;
-  // Where it is set, both graces are this.
+  // If set, it replaces both grace periods.
   std::optional<std::chrono::milliseconds> shutdown_timeout;
   std::optional<std::chrono::milliseconds> lease;
   std::chrono::seconds stall_timeout{0};  // Time until a stall is reported; 0: never.
@@ -143,7 +143,7 @@ struct JoinOptions {
   std::string join_secret_file;
   // torchrun's place to meet; only advice needs it.
   std::string rdzv_endpoint;
-  // What all nodes must have written alike: flag and value.
+  // Flags and values that must be the same on all nodes.
   std::vector<std::pair<std::string, std::string>> join_terms;
 };
 
@@ -159,7 +159,7 @@ struct CarrierOptions {
   bool no_ssh = false, no_agents = false, no_slurm = false;
 };
 
-// What ivyrun says of its own work.
+// Messages of ivyrun about itself.
 struct DiagnosisOptions {
   bool quiet = false;
   int verbose = 0;
@@ -184,7 +184,7 @@ struct Options : HostOptions,
                  CarrierOptions,
                  DiagnosisOptions {};
 
-// What to do with a command line: run a job, or print a text and exit.
+// The action for a command line: run a job, or print a text and exit.
 struct ParsedCommandLine {
   Options options;
   std::string text_to_print;  // --help, --version: print and exit with exit_code.
@@ -195,7 +195,7 @@ struct ParsedCommandLine {
 Result<std::string> read_hostfile(const std::string& path);
 using HostfileReader = std::function<Result<std::string>(const std::string& path)>;
 
-// What was not typed: from IVY_*, PET_* and config files, each setting with its origin.
+// Adds settings from IVY_*, PET_* and config files, each with its origin.
 Result<void> add_all_defaults(const Environment& environment, Scanned& scanned);
 
 // Refuses what the policy of the host (policy.h) forbids, and sets what it decides.

@@ -75,7 +75,7 @@ constexpr OtherLauncher kLaunchers[] = {
      "to torch, JAX or\n"
      "`ivycomm` need none."}};
 
-// What one flag of another launcher is here.
+// Describes ivyrun's equivalent of another launcher's flag.
 std::string meaning_of(std::string_view flag) {
   std::optional<OptionSpelling> spelling = find_option(flag);
   if (!spelling && flag.size() > 2 && flag[1] != '-')

@@ -11,7 +11,7 @@ namespace ivy {
 struct OtherLauncher {
   std::string_view name;
   std::string_view flags;  // As it writes them, blank-separated.
-  // What its users have to know, and its usual command line beside ours.
+  // Advice for its users, with its usual command line next to ivyrun's.
   std::string_view text;
 };
 

@@ -1,4 +1,4 @@
-// What the administrator of this host allows: /etc/ivyrun/policy.toml, root's own. Thread: any;
+// The administrator's policy for this host: /etc/ivyrun/policy.toml, owned by root. Thread: any;
 // reads a file.
 //
 //   carriers = ["ssh", "agent"]      of ssh, agent, slurm, join; this host itself is always allowed

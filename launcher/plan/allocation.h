@@ -18,8 +18,8 @@ struct Allocation {
   std::string name;                // "Slurm job 1234", for people.
   std::vector<std::string> hosts;  // In the scheduler's order; each once, at least one.
   std::optional<std::size_t> own;  // The host that we are on; none: not one of them, or not said.
-  // What Slurm alone says. Its hosts are reached by a step of the scheduler; those of others by the
-  // usual carriers.
+  // Set only in a Slurm allocation. Its hosts are reached by a step of the scheduler, hosts of
+  // other schedulers by the usual carriers.
   std::optional<SlurmAllocation> slurm;
 };
 

@@ -1,5 +1,5 @@
-// What --app and --role make of each rank: the commands that its host runs, with every name in
-// braces replaced (launcher/options/app_table.h). Pure; thread: any.
+// Applies --app and --role to the ranks: the commands for each host, with every name in braces
+// replaced (launcher/options/app_table.h). Pure; thread: any.
 #pragma once
 
 #include "launcher/options/options.h"

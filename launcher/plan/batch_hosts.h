@@ -1,6 +1,6 @@
-// What the variables of PBS, LSF and Grid Engine say about the job that ivyrun was started in: its
-// hosts alone, which are then reached as any others. Slots are read and not used: they count
-// processors, and workers are one for each accelerator. Pure but for `read`; thread: any.
+// Reads from the variables of PBS, LSF and Grid Engine the hosts of the job that ivyrun was started
+// in, which are then reached like any others. Slots are parsed but not used: they count processors,
+// and there is one worker per accelerator. Pure except for `read`; thread: any.
 #pragma once
 
 #include <functional>

@@ -1,4 +1,4 @@
-// Which processors each worker of a host runs on. Pure; thread: any.
+// Assigns processors to the workers of a host. Pure; thread: any.
 #pragma once
 
 #include <optional>
@@ -12,7 +12,7 @@ namespace ivy {
 
 struct CoreShare {
   CoreList processors;
-  std::optional<int> memory_node;  // Where all of them belong to one node, and there are several.
+  std::optional<int> memory_node;  // If all of them belong to one node, and there are several.
   int sharers = 1;                 // Workers with the same processors.
   bool operator==(const CoreShare&) const = default;
 };

@@ -1,4 +1,4 @@
-// What a Slurm allocation says about devices, beside what its hosts show.
+// Compares a Slurm allocation's devices with the devices that its hosts report.
 #include "launcher/plan/plan_context.h"
 
 namespace ivy {

@@ -27,9 +27,9 @@ void plan_devices(PlanContext& context);
 // known.
 std::string hiding_reason(const HostFacts& facts);
 
-// What a host is asked about accelerators and cores: masks of -x, which count on every host as if
-// they were set there, and the layout of the cores, where workers are to be bound by it. An -x that
-// is wrong is refused elsewhere.
+// Adds the request for accelerators and cores to a host's hello: masks from -x, which apply on
+// every host as if they were set there, and the layout of the cores if workers are bound by it.
+// Invalid -x values are rejected elsewhere.
 void add_device_request(const Options& options, const Environment& caller, Hello& hello);
 
 }  // namespace ivy

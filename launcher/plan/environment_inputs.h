@@ -1,4 +1,4 @@
-// What the variables of a job's workers are made of. Values only.
+// Inputs for the variables of a job's workers. Values only.
 #pragma once
 
 #include <cstdint>

@@ -159,8 +159,8 @@ Environment environment_of_spec(const HostPlan& plan, const WorkerSpec& spec) {
   return environment;
 }
 
-// What the host's supervisor adds where MPI is served (agent/node/workers/mpi_place.h). The user's
-// own settings of the third column's kind stay.
+// Variables that the host's supervisor adds if MPI is served (agent/node/workers/mpi_place.h). The
+// user's own settings that match the third column are kept.
 struct MpiRow {
   const char* name;
   const char* reader;
@@ -208,7 +208,8 @@ void add_mpi_rows(const HostPlan& plan, std::vector<TextRow>& rows) {
                     "MPI: the worker's connection, made before the program begins"});
 }
 
-// What app-run takes from the program and gives it; a server's variables are in app_table.cc.
+// Lists the variables that app-run removes from and adds to the program; a server's variables are
+// in app_table.cc.
 void add_app_rows(const WorkerSpec& spec, std::vector<TextRow>& rows) {
   if (!spec.has_app()) return;
   const auto is_of_ranks = [](const TextRow& row) {

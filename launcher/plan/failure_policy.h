@@ -1,14 +1,14 @@
-// What becomes of a job when one of its workers ends badly (--on-failure). Pure: facts in, a
+// Decides how a job continues after one of its workers has failed (--on-failure). Pure: facts in, a
 // decision out. Thread: any, one at a time.
 //
 //   restart  the job ends, and --max-restarts starts all workers again (restart_policy.h)
-//   shrink   the others go on, as long as --min-workers of them are left
-//   replace  the same, and the rank is started again alone, --max-restarts times in all
+//   shrink   the others continue, as long as --min-workers of them are left
+//   replace  the same, and the rank alone is restarted, --max-restarts times in total
 //
-// A rank is replaced at once if its process had lived for 10 s; after a shorter life the pause is
-// 1 s and doubles with every further one, up to 30 s. Five such quick failures in a row end the
-// job. Somebody must be left who has the job's state: a process that is not itself a replacement
-// younger than 10 s.
+// A rank is replaced immediately if its process had run for 10 s; after a shorter run the pause is
+// 1 s and doubles each time, up to 30 s. Five such quick failures in a row end the job. At least
+// one process must be left that has the job's state: one that is not itself a replacement younger
+// than 10 s.
 #pragma once
 
 #include <chrono>

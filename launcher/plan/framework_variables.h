@@ -1,6 +1,6 @@
-// What frameworks other than torch and JAX read to find their world. Names that cost nothing and
-// mislead nobody are set for every worker; the others where -B names the framework.
-// Pure; thread: any.
+// Variables from which frameworks other than torch and JAX learn their world. Variables that cost
+// nothing and mislead no program are set for every worker, the others only if -B names the
+// framework. Pure; thread: any.
 #pragma once
 
 #include "launcher/plan/environment_inputs.h"
@@ -11,7 +11,7 @@ namespace ivy {
 
 // For all workers of a host. The user's own values of TF_CONFIG and its like are replaced.
 Environment framework_variables(const EnvironmentInputs& inputs, const PlannedHost& host);
-// What differs from one worker to the next.
+// The variables that differ between workers.
 Environment framework_rank_variables(const EnvironmentInputs& inputs, const PlannedHost& host,
                                      const PlannedWorker& worker);
 // Adds the files that these variables name.

@@ -1,4 +1,4 @@
-// Which Python runs a script. Touches only the file system of this host. Thread: any.
+// Finds the Python that runs a script. Touches only the file system of this host. Thread: any.
 #pragma once
 
 #include <string>

@@ -1,6 +1,6 @@
-// What JAX reads beside the variables that every worker gets: its answer to TERM, devices of the
-// CPU, and the words of Open MPI by which it finds its rank where ivyrun's Python hook is left out.
-// Pure; thread: any.
+// Variables that JAX reads in addition to those of every worker: its reaction to TERM, devices of
+// the CPU, and the variables of Open MPI from which it finds its rank if ivyrun's Python hook is
+// disabled. Pure; thread: any.
 #pragma once
 
 #include "launcher/options/options.h"

@@ -67,7 +67,7 @@ struct JobPlan {
   std::uint16_t store_port = 0;        // Port of the store's native dialect; 0: no store.
   std::string program;                 // The program's name as messages show it.
   std::vector<std::string> arguments;
-  std::string rule;  // Which rule decided the number of workers, for the plan line.
+  std::string rule;  // The rule that decided the number of workers, for the plan line.
   MapChoice map_by = MapChoice::kHost;
   std::string device_words;  // About accelerators and cores, for the same line; often empty.
   std::vector<Diagnostic> warnings;

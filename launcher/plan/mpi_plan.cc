@@ -73,7 +73,7 @@ void refuse_to_lose_ranks(PlanContext& context) {
                       std::string(kSingletons)});
 }
 
-// Where the program names no MPI library, both: a script may start anything.
+// If the program names no MPI library, both servers run: a script may start any program.
 void choose(PlanContext& context, MpiFamily family) {
   MpiChoice& choice = context.plan.mpi;
   const bool is_asked = context.options.profile == Profile::kMpi;

@@ -1,4 +1,4 @@
-// Which hosts a job gets that was started in an allocation. Pure; thread: any.
+// Selects the hosts of a job that was started in an allocation. Pure; thread: any.
 #pragma once
 
 #include <functional>

@@ -17,8 +17,8 @@ namespace {
 // Linux refuses a longer argument or variable (MAX_ARG_STRLEN, with its final NUL).
 constexpr std::size_t kMaxStringBytes = (128u << 10) - 1;
 
-// What program_errno is when a program names an interpreter that is not there, as in the node's
-// program_facts; the two sides are always the same build.
+// Value of program_errno for a program whose interpreter is missing, as in the node's
+// program_facts; both sides are always the same build.
 constexpr int kInterpreterMissing = ELIBACC;
 
 void check_directory(PlanContext& context) {
@@ -46,7 +46,7 @@ bool may_be_module(const std::string& program) {
   }
 }
 
-// What a newcomer may have meant by the name of a program that is not there.
+// Suggests what a new user may have meant by the name of a missing program.
 std::string not_found_fix(const std::string& program) {
   if (program.find_first_not_of("0123456789") == std::string::npos)
     return "-n " + program + " PROGRAM starts " + program + " workers";

@@ -1,5 +1,5 @@
-// What the steps of planning share: options and hosts' answers, the plan that they fill, and what
-// they say against it. Pure; thread: any.
+// Shared by the steps of planning: the options, the hosts' answers, the plan under construction,
+// and the objections to it. Pure; thread: any.
 #pragma once
 
 #include <functional>

@@ -133,7 +133,7 @@ std::string device_table(const JobPlan& plan, const std::vector<HostAnswer>& ans
   return views + (any ? text_columns(rows) : "");
 }
 
-// Where the job's own processes listen, and which ports are kept for the workers.
+// Lists the addresses on which the job's own processes listen, and the ports reserved for workers.
 std::string listening_lines(const Options& options, const JobPlan& plan) {
   const std::string& first = plan.hosts.front().name;
   std::string out = "listens: " + with_port(plan.master_address, plan.master_port);

@@ -10,8 +10,8 @@
 
 namespace ivy {
 
-// Where a host stands: "5a3b.../0", its NVLink domain; "core1.leaf2", the network switches above
-// it. Empty: with --map-by host, or where the host does not know it.
+// The location of a host: "5a3b.../0", its NVLink domain; "core1.leaf2", the network switches above
+// it. Empty with --map-by host, or if the host does not know it.
 std::string host_domain(const Options& options, const HostFacts& facts);
 
 // Indices of the answers in rank order. Hosts of a domain follow each other; domains, and the hosts

@@ -79,9 +79,9 @@ void set_default(const EnvironmentInputs& inputs, Environment& out, const std::s
   set_variable(out, name, value);
 }
 
-// Where NCCL (2.24) answers questions about its health: its default is one port for all jobs of a
-// host. Every job takes that port of a loopback address of its own, by its id; other programs'
-// ports are on none of them, and only this host reaches it.
+// The address of NCCL's health service (2.24), whose default is one port for all jobs of a host.
+// Each job uses that port on a separate loopback address derived from its id, where no other
+// program listens and which only this host can reach.
 std::string ras_address(const std::string& job_id) {
   constexpr int kPort = 28028;
   const auto part = [&job_id](std::size_t at) {
@@ -225,7 +225,8 @@ void add_passed_on(const EnvironmentInputs& inputs, const PlannedHost& host, Env
     reach_the_first_host_directly(inputs.plan->master_address, out);
 }
 
-// What frameworks and libivycomm read about the world, the same for all workers of this host.
+// Variables about the world that frameworks and libivycomm read, the same for all workers of this
+// host.
 Environment world_variables(const EnvironmentInputs& inputs, const PlannedHost& host) {
   const JobPlan& plan = *inputs.plan;
   const std::string world = std::to_string(plan.world_size);
@@ -355,8 +356,8 @@ void copy_variables(const Environment& from, Repeated* to) {
   }
 }
 
-// What workers keep with --env none: where they are and how they write, and what their scheduler
-// says of the job.
+// Variables that workers keep with --env none: location, locale and terminal, and the scheduler's
+// variables of the job.
 constexpr std::string_view kBareNames =
     "HOME USER LOGNAME SHELL PATH PWD LANG LANGUAGE LC_* TZ TERM TMPDIR SLURM_*";
 

@@ -12,7 +12,7 @@
 
 namespace ivy {
 
-// What a host is asked to keep; nothing for most jobs.
+// The ports to reserve on a host; none for most jobs.
 PortWish worker_port_wish(const Options& options);
 
 // Refuses a plan whose hosts could not keep as many as were asked for, or which has fewer ranks
@@ -20,7 +20,8 @@ PortWish worker_port_wish(const Options& options);
 // --tf-roles names.
 void check_worker_ports(PlanContext& context);
 
-// Where this host's workers listen for those of the others: numeric, without a port.
+// The address at which this host's workers accept connections from other hosts: numeric, without a
+// port.
 std::string host_address(const EnvironmentInputs& inputs, const PlannedHost& host);
 
 // "10.0.0.1:4711" for each rank, in rank order; empty where no ports were kept.

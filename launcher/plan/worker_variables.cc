@@ -116,7 +116,7 @@ Environment worker_device_variables(const Options& options, const PlannedHost& h
     // The local rank counts what a worker sees (torchrun --virtual-local-rank).
     add("LOCAL_RANK", "0");
   }
-  // Where workers share devices JAX must not be told to divide them.
+  // If workers share devices, JAX must not be told to divide them.
   if (!host.shares_devices) add("JAX_LOCAL_DEVICE_IDS", ordinals);
   if (mask.empty()) {
     // Accelerators of a vendor that we do not know: those that would be this worker's.

@@ -1,5 +1,4 @@
-// What has happened to the devices of a job's hosts, as it stands in the report beside the rank
-// that failed. Pure; thread: any.
+// Events of a job's devices, for the report next to the rank that failed. Pure; thread: any.
 #pragma once
 
 #include <cstdint>
@@ -24,8 +23,8 @@ struct DeviceNote {
 // rest.
 std::vector<std::string> device_lines(const std::vector<DeviceNote>& notes, const WorkerEnd* first);
 
-// The one that most likely explains this end, for a line of its own: "GPU 3: Xid 79, fallen off the
-// bus"; empty: none is of its host.
+// Returns the event that most likely explains this exit, for a separate line: "GPU 3: Xid 79,
+// fallen off the bus"; empty if none happened on its host.
 std::string device_reason(const std::vector<DeviceNote>& notes, const WorkerEnd& first);
 
 }  // namespace ivy

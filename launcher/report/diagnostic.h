@@ -22,7 +22,7 @@ struct Diagnostic {
   std::string where = {};  // Host, rank, step; may be empty.
   std::string cause = {};  // Raw text of ssh or the operating system; may have several lines.
   std::string fix = {};    // One to three commands or actions, one a line.
-  int exit_code = 0;       // What ivyrun exits with when this ends the job.
+  int exit_code = 0;       // The exit code of ivyrun if this ends the job.
 };
 
 // The lines above, ending with a newline. Control characters in it are escaped.

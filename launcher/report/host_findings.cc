@@ -25,7 +25,7 @@ constexpr std::uint64_t kNoDisk = 64 * kMebibyte;
 constexpr std::uint64_t kLittleDisk = kGibibyte;
 // Containers have 64 MiB; data loaders and ivycomm's segments need more.
 constexpr std::uint64_t kLittleShared = 512 * kMebibyte;
-// What RDMA and pinned memory of a GPU want to lock.
+// Memory that RDMA and pinned GPU memory need to lock.
 constexpr std::uint64_t kLittleLocked = kGibibyte;
 constexpr std::uint64_t kFewFiles = 4'096;
 
@@ -148,7 +148,7 @@ void check_cgroup(const ExaminedHost& host, Findings& findings) {
                 "an ivy-agent there has one, or a login with Delegate=yes (docs/agents.md)");
 }
 
-// What should be the same on all hosts.
+// A property that should be the same on all hosts.
 struct Likeness {
   const char* check;
   const char* noun;

@@ -16,7 +16,7 @@ struct ExaminedHost {
   std::string name;
   std::string carrier;
   bool is_up = true;  // Else only the next two are known.
-  std::string step;   // Where its way ended; may be empty.
+  std::string step;   // The step at which connecting failed; may be empty.
   RemoteText failure;
   HostFacts facts;  // With a HostCheckup, since it was asked for.
   // By so much its clock is ahead of this host's, and by so much that may be wrong.
@@ -36,7 +36,7 @@ struct Finding {
 struct Examination {
   std::string module;  // --check-module; empty where none was named.
   std::vector<ExaminedHost> hosts;
-  std::vector<Diagnostic> refusals;  // What would keep the job from starting.
+  std::vector<Diagnostic> refusals;  // Errors that would keep the job from starting.
 };
 
 // Hosts about which the same is to be said share a finding. What has failed comes first.

@@ -1,4 +1,4 @@
-// What stands in front of a worker's line. Pure; thread: any.
+// The label before each line of a worker. Pure; thread: any.
 #pragma once
 
 #include <cstdint>

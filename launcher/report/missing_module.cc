@@ -71,8 +71,8 @@ bool holds(const fs::path& place, const std::string& module) {
          fs::is_regular_file(place / (module + ".py"), ignored);
 }
 
-// Where the Python of PREFIX/bin keeps what was installed: PREFIX/lib/python3.11/site-packages and
-// Debian's dist-packages.
+// The directories in which the Python of PREFIX/bin looks for installed modules:
+// PREFIX/lib/python3.11/site-packages and Debian's dist-packages.
 bool has_module(const std::string& interpreter, const std::string& module) {
   const fs::path prefix = fs::path(interpreter).parent_path().parent_path();
   for (const char* library : {"lib", "local/lib"}) {

@@ -15,7 +15,7 @@ namespace ivy {
 // empty: it says nothing of that kind. Pure.
 std::string missing_module(const std::string& stderr_tail);
 
-// Where something is missing.
+// The hosts on which a module or library is missing, and where else it may be found.
 struct MissingPlace {
   std::string hosts;  // "node[2-3]"; empty: the job has one host.
   const HostFacts* facts = nullptr;

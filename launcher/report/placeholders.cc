@@ -9,7 +9,7 @@ namespace {
 
 constexpr std::size_t kFileRankDigits = 5;
 
-// What stands behind a percent sign: at most two digits and a letter.
+// The text after a percent sign: at most two digits and a letter.
 struct Placeholder {
   std::size_t width = 0;
   char letter = '\0';    // 0: the text ends before there is one.

@@ -9,7 +9,7 @@
 
 namespace ivy {
 
-// What the letters stand for: one stream of one rank of one attempt.
+// Values of the letters, for one stream of one rank in one attempt.
 struct PlaceholderValues {
   int rank = 0;
   int local_rank = 0;

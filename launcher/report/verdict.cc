@@ -20,7 +20,7 @@ constexpr std::int64_t kLossWindow = 2 * kSecond;
 // How much an end says about the cause, within the clocks' error.
 enum class Weight { kSymptom, kExitCode, kSignal, kOutOfMemory };
 
-// What a collective library's watchdog prints before it aborts the process.
+// Texts that a collective library's watchdog prints before it aborts the process.
 constexpr std::array<std::string_view, 6> kWatchdogTexts = {
     "Watchdog caught collective operation timeout",
     "watchdog thread terminated with exception",
@@ -29,8 +29,8 @@ constexpr std::array<std::string_view, 6> kWatchdogTexts = {
     "To avoid data inconsistency, we are tearing down the process",
     "Some NCCL operations have failed or timed out"};
 
-// What JAX's client of its coordination service says before it ends the process, by an abort or,
-// depending on how it was built, by exit code 1. The second is that of older versions.
+// Texts that JAX's client of its coordination service prints before it terminates the process, by
+// an abort or, depending on its build, with exit code 1. The second text is from older versions.
 constexpr std::array<std::string_view, 2> kCoordinationTexts = {
     "the JAX distributed service detected fatal errors",
     "the coordinator detected missing heartbeats"};
@@ -146,7 +146,7 @@ void blame_worker(Outcome& outcome, const WorkerEnd& end) {
 // One line of a traceback, without what a library puts in front of each ("[rank3]: ").
 struct TailLine {
   std::string_view text;
-  std::size_t next;  // Where the next line starts; npos after the last.
+  std::size_t next;  // Start of the next line; npos after the last.
 };
 
 TailLine line_at(std::string_view tail, std::size_t at, std::string_view prefix) {
@@ -252,7 +252,7 @@ std::string last_traceback(const std::string& stderr_tail) {
     const bool begins_one = !prefix.ends_with("Original ");
     const std::size_t above = start < 2 ? std::string_view::npos : tail.rfind('\n', start - 2);
     const std::size_t above_start = above == std::string_view::npos ? 0 : above + 1;
-    // What Python says while it dies is not what it died of.
+    // An exception that Python ignores while it exits is not the cause of the exit.
     const bool is_ignored =
         start > 0 && line_at(tail, above_start, prefix).text.starts_with("Exception ignored in");
     if (begins_one && !is_ignored) return copy_traceback(tail, found, prefix);

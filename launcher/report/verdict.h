@@ -24,7 +24,7 @@ struct WorkerEnd {
   bool after_stop = false;          // The supervisor had already been told to stop it: a victim.
   std::int64_t at_ns = 0;           // Launcher's CLOCK_MONOTONIC, related by the frames' stamps.
   std::int64_t clock_error_ns = 0;  // To other hosts' ends; ends of one host are in their order.
-  std::string error_file;           // What it left in TORCHELASTIC_ERROR_FILE.
+  std::string error_file;           // Content of TORCHELASTIC_ERROR_FILE.
   std::string stderr_tail;          // The last bytes of its standard error, at most 64 KiB.
   bool is_just_shown = false;  // The end of stderr_tail is among the last lines on the console.
   std::string cause;           // "by MPI_Abort(7)": how it ended where its status does not tell.

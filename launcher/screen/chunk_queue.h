@@ -13,7 +13,7 @@ namespace ivy {
 enum class ChunkKind : std::uint8_t {
   kBytes,
   kEnd,
-  kCut,  // What follows in this stream was dropped: its line ends here.
+  kCut,  // The following bytes of this stream were dropped: its line ends here.
 };
 
 class ChunkQueue {

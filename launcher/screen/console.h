@@ -34,8 +34,8 @@ struct Lane {
   ControlFilter filter{ControlPolicy::kColoursOnly};
   bool shown = true;          // False where --show-ranks leaves it out.
   bool dropping = false;      // --console-overflow=drop leaves out what comes now.
-  bool is_in_line = false;    // What was kept last did not end with a newline.
-  bool lost_in_line = false;  // What was dropped last did not end with a newline.
+  bool is_in_line = false;    // The last bytes kept did not end with a newline.
+  bool lost_in_line = false;  // The last bytes dropped did not end with a newline.
   bool is_waiting = false;    // In the list of lanes with an unfinished line.
   bool state_is_new = false;  // A progress state that has not been shown.
   std::int64_t due_ns = 0;    // When the unfinished line is shown.

@@ -19,11 +19,11 @@ namespace {
 
 // One call of write(2): enough to be cheap, little enough that the loop is soon back.
 constexpr std::size_t kWriteBytes = 1u << 20;
-// What a pipe takes without waiting when poll(2) says that it is writable.
+// Bytes that a pipe accepts without blocking when poll(2) reports it as writable.
 constexpr std::size_t kSurePipeBytes = PIPE_BUF;
-// What a terminal takes then (WAKEUP_CHARS of the kernel's line discipline).
+// The same for a terminal (WAKEUP_CHARS of the kernel's line discipline).
 constexpr std::size_t kSureTerminalBytes = 256;
-// Where a file is so slow that its writes are counted in calls, the loop gets its turn in between.
+// On a slow file the loop gets a turn after this many writes.
 constexpr int kMaxWritesAtOnce = 16;
 
 }  // namespace

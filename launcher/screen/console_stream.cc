@@ -29,7 +29,7 @@ constexpr std::size_t kDropAboveBytes = 1u << 20;
 constexpr std::size_t kSliceBytes = 64u << 10;
 // Formatted text is written at the latest when there is so much of it.
 constexpr std::size_t kFlushBytes = 64u << 10;
-// What stands so few lines above can be read there, and need not be said again.
+// Lines this close to the end of the console are still visible and need not be repeated.
 constexpr std::uint64_t kJustShownLines = 3;
 
 std::uint64_t newlines_in(std::string_view bytes) {
@@ -96,7 +96,7 @@ void ConsoleStream::add(Lane& lane) {
 void ConsoleStream::accept(Lane& lane, std::string_view bytes, bool end) {
   if (console_.has_failed()) return handlers_.consumed(lane.host_index, bytes.size());
   if (options_.overflow == OverflowChoice::kDrop) bytes = drop_some(lane, bytes);
-  // What can be shown at once is never copied.
+  // Bytes that can be shown immediately are never copied.
   while (!bytes.empty() && queue_.empty() && console_.has_room()) {
     const std::string_view slice = bytes.substr(0, kSliceBytes);
     bytes.remove_prefix(slice.size());

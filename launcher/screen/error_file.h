@@ -1,6 +1,6 @@
-// What a worker left in TORCHELASTIC_ERROR_FILE: {"message": TEXT} or {"message": {"message": TEXT,
-// "extraInfo": {"py_callstack": TEXT, ...}}}. Read leniently: a worker may have died while it
-// wrote. Pure; thread: any.
+// Parses TORCHELASTIC_ERROR_FILE: {"message": TEXT} or {"message": {"message": TEXT, "extraInfo":
+// {"py_callstack": TEXT, ...}}}. Lenient, because the worker may have died while it wrote. Pure;
+// thread: any.
 #pragma once
 
 #include <string>

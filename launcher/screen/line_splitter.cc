@@ -161,7 +161,7 @@ void LineSplitter::absorb_row(std::string_view& bytes) {
   run = run.substr(0, up.at);
   bytes.remove_prefix(run.size());
   write_row(run);
-  // What has found no room there goes on as a line.
+  // Bytes that did not fit there continue as a line.
   if (!run.empty()) bytes = {run.data(), bytes.size() + run.size()};
 }
 

@@ -22,7 +22,7 @@
 
 namespace ivy {
 
-// Where the files of one generation lie below --log-dir, here and on the nodes.
+// Returns the directory of one generation's files below --log-dir, here and on the nodes.
 std::string log_folder(const std::string& directory, const std::string& job_id,
                        std::uint32_t generation);
 // Makes DIR/latest lead to the newest job's folder. What is no link of that name stays, and a link

@@ -1,7 +1,7 @@
-// What workers print and what ivyrun says, on their way to the console and to files: labels,
-// filters, order, colour, back-pressure. A job that goes into the background has no console for its
-// workers: their bytes go to files only, and what ivyrun says goes to the caller's terminal until
-// the job leaves it, and to LOGDIR/ivyrun.log always.
+// The output of workers and the messages of ivyrun, on their way to the console and to files:
+// labels, filters, order, colour, back-pressure. A job in the background has no console for its
+// workers: their output goes only to files. ivyrun's messages go to the caller's terminal until the
+// job leaves it, and always to LOGDIR/ivyrun.log.
 //
 // Thread: the loop's. Lifetime: destroy it outside its handlers.
 #pragma once
@@ -29,7 +29,7 @@
 
 namespace ivy {
 
-// Where a job's output goes: to the console of this process, or to files alone.
+// The destination of a job's output: this process's console, or files only.
 enum class OutputTarget { kConsole, kBackground };
 
 class Output {
@@ -118,7 +118,7 @@ class Output {
     std::string tail;
     std::uint64_t skipped[2] = {0, 0};           // Bytes to come of each stream that the file has.
     bool waits_for_failure[2] = {false, false};  // --show-ranks failed: hidden until it fails.
-    RankMemory memory;                           // What was hidden of it.
+    RankMemory memory;                           // The lane's output that was hidden.
   };
 
   void add_stream(std::size_t index);

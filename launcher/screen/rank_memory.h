@@ -47,7 +47,7 @@ class RankMemory {
   bool has_ended(int stream) const { return ended_[stream == 2 ? 1 : 0]; }
 
  private:
-  // What is forgotten in one go, at most: small writes share one.
+  // Largest piece that is dropped at a time: small writes share one.
   static constexpr std::size_t kPieceBytes = 4u << 10;
 
   // As many of them as the piece of the newest takes.

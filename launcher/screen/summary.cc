@@ -134,7 +134,7 @@ std::string start_fix(const WorkerEnd& end) {
   return "";
 }
 
-// What stands behind the colon of the supervisor's own words.
+// Returns the text after the colon of the supervisor's message.
 std::string cause_line(const WorkerEnd& end) {
   const std::size_t colon = end.cause.find(": ");
   if (colon == std::string::npos) return "";
@@ -151,7 +151,7 @@ std::string symptom_line(const SummaryInputs& inputs, const WorkerEnd& end) {
   return "  symptom: a collective's watchdog killed it: " + clean_line(text) + "\n";
 }
 
-// What the devices have gone through, whether a worker or the launcher has ended the job.
+// Lists the devices' events, whether a worker or the launcher ended the job.
 std::string device_block(const SummaryInputs& inputs) {
   std::string text;
   for (const std::string& line : inputs.device_lines)

@@ -1,4 +1,4 @@
-// What the terminal of standard output or error can do. Thread: any.
+// Capabilities of the terminal of standard output or error. Thread: any.
 #pragma once
 
 #include <string>

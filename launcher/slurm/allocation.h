@@ -1,4 +1,4 @@
-// What Slurm's variables say about the allocation that ivyrun was started in. Pure; thread: any.
+// Reads Slurm's variables of the allocation that ivyrun was started in. Pure; thread: any.
 #pragma once
 
 #include <cstdint>

@@ -36,7 +36,7 @@ enum class SignalSource : std::uint8_t { kTimer, kLauncher, kStep };
 inline constexpr std::size_t kSignalSources = 3;
 
 enum class SignalMeaning : std::uint8_t {
-  kInterrupt,  // What this signal means everywhere: TERM stops the job.
+  kInterrupt,  // The usual meaning of the signal: TERM stops the job.
   kPassOn,     // To the ranks' own processes, and it is no notice.
   kNotice,     // To the ranks' own processes: they should save their state and end.
   kKnown,      // The ranks have the signal already.

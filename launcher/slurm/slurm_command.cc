@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::size_t kMaxBytes = 64u << 10;
 
-// What a command has written; its timer ends it when it takes too long.
+// The output of a command; its timer kills the command if it takes too long.
 struct Said {
   explicit Said(boost::asio::io_context& loop) : timer(loop) {}
 

@@ -12,8 +12,8 @@ namespace {
 constexpr SlurmVersion kExternalLauncher{23, 11};
 constexpr SlurmVersion kOverlap{20, 11};
 
-// What srun takes for an option of its own step (srun(1), "input environment variables"). Left in:
-// what names the job, the cluster and the way to it.
+// Variables that srun would read as options of its own step (srun(1), "input environment
+// variables"). Variables that identify the job, the cluster and the controller are kept.
 constexpr std::string_view kHidden =
     "SLURM_ACCTG_FREQ SLURM_BCAST* SLURM_COMPRESS SLURM_CONSTRAINT SLURM_CONTAINER* "
     "SLURM_CORE_SPEC SLURM_CPUS_PER_GPU SLURM_CPUS_PER_TASK SLURM_CPU_BIND* SLURM_CPU_FREQ_REQ "

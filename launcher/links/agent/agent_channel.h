@@ -52,7 +52,7 @@ class AgentChannel {
   std::optional<AgentTunnels::Dialled> dialled_;  // Nothing: over a Unix socket.
 };
 
-// What the links by agents of one job share.
+// Shared by all links by agents of one job.
 struct AgentConnections {
   explicit AgentConnections(CarrierContext&) {}
   std::shared_ptr<AgentChannel> to_this_host;  // One channel to this host's own agent for all.

@@ -48,7 +48,7 @@ struct StopOrder {
 
 struct StopAnswer {
   std::uint32_t supervisors = 0;  // Supervisors that were asked to end; they end later.
-  std::uint32_t with_grace = 0;   // Those of them that take the order's grace.
+  std::uint32_t with_grace = 0;   // The number of these that take the order's grace period.
 };
 
 // Asks the hosts' agents to end what they have of a job, in order. Unimplemented: that agent is too

@@ -40,7 +40,8 @@ bool is_closed(const AgentStatus& status) {
          has(status, "ransport closed");
 }
 
-// What gRPC wraps around the reason: "failed to connect to all addresses; last error: UNKNOWN: ".
+// Removes the prefix that gRPC puts before the reason: "failed to connect to all addresses; last
+// error: UNKNOWN: ".
 std::string core_of(const std::string& message) {
   constexpr std::string_view kLast = "last error: ";
   const std::size_t at = message.rfind(kLast);

@@ -1,4 +1,4 @@
-// What the end of a call to an agent means for the carrier, in plain words. Pure; thread: any.
+// Explains the end of a call to an agent, for the transport, in plain words. Pure; thread: any.
 #pragma once
 
 #include <cstdint>

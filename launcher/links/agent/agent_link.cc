@@ -108,7 +108,7 @@ Awaitable<LinkDown> AgentLink::try_addresses(Addresses addresses) {
       co_return LinkDown::from(LinkFailure::kAuthentication, dialled.error());
     has_other_addresses_ = &address != &addresses.back();
     const LinkDown down = co_await open_job();
-    // What another address says counts only where none came further.
+    // The error of another address counts only if no address got further.
     if (place_.opened || !is_about_the_address(down.failure)) co_return down;
     failures.push_back(down);
     if (!has_other_addresses_) break;

@@ -1,4 +1,4 @@
-// What an agent is asked for when a job is opened. Pure but for the names of this account and this
+// The request to an agent that opens a job. Pure except for the names of this account and this
 // machine. Thread: the loop's.
 #pragma once
 

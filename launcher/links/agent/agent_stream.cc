@@ -74,7 +74,7 @@ class AgentStream::Call : public grpc::ClientBidiReactor<v1::OpenRequest, v1::Op
     StartWrite(&request_);
   }
 
-  // What is under way gets on without the loop, and serves as a heartbeat too.
+  // Writes in progress continue without the loop, and also serve as heartbeats.
   void write_alive(std::string_view frame) {
     {
       const std::lock_guard lock(mutex_);

@@ -1,12 +1,12 @@
-// What all TLS connections of a launcher to agents share: our key and certificate, and how agents
-// are judged. Made once: OpenSSL 3.0 takes longer for it than for a handshake.
+// Shared by all TLS connections of a launcher to agents: the user's key and certificate, and the
+// verification of agents. Created once: OpenSSL 3.0 takes longer for it than for a handshake.
 //
-// TLS 1.3 alone, keys exchanged on P-256, HTTP/2 as the protocol inside. Whether an agent's
-// certificate is to be believed is decided by check_agent() alone, in the place of OpenSSL's own
-// check, inside the handshake and before a byte of ours leaves.
+// Only TLS 1.3, key exchange on P-256, HTTP/2 as the inner protocol. check_agent() alone decides
+// whether to trust an agent's certificate, in place of OpenSSL's own check, inside the handshake
+// and before any byte of ivyrun is sent.
 //
-// Thread: any, a connection one at a time; of a program that ignores SIGPIPE. Lifetime: shared by
-// its connections.
+// Thread: any, a connection one at a time; the program must ignore SIGPIPE. Lifetime: shared by its
+// connections.
 #pragma once
 
 #include <openssl/ssl.h>

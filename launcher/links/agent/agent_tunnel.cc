@@ -22,7 +22,7 @@ using boost::system::error_code;
 
 namespace {
 
-// What one TLS record holds at most.
+// Maximum size of one TLS record.
 constexpr std::size_t kPieceBytes = 16u << 10;
 // Given to gRPC at once: each time wakes one of its threads.
 constexpr std::size_t kBatchBytes = 4 * kPieceBytes;
@@ -91,7 +91,7 @@ void AgentTunnel::when(Socket& socket, typename Socket::wait_type what, Step ste
 void AgentTunnel::shake_hands() {
   ERR_clear_error();
   const int result = SSL_do_handshake(connection_.get());
-  story_->tell(state_);  // What it has found out.
+  story_->tell(state_);  // The result of the handshake so far.
   if (result == 1) {
     if (!has_http2(connection_.get())) return fail("Handshake failed: it does not speak HTTP/2");
     // The agent has the next word only after ours.

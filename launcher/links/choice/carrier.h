@@ -1,4 +1,4 @@
-// Which carrier reaches which host.
+// Chooses the carrier that reaches each host.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -19,8 +19,8 @@ namespace ivy {
 // the hosts of an allocation.
 bool is_carried_by_slurm(const Options& options, const Host& host);
 
-// Where the host's policy forbids ssh, `auto` becomes agents; PermissionDenied names a host that
-// could not be reached by any way then. The hosts have to be known.
+// If the host's policy forbids ssh, `auto` becomes agents; PermissionDenied names a host that no
+// carrier could reach then. The hosts must be known.
 Result<void> keep_to_policy(Options& options);
 
 // True if its supervisor is a child of ours, over a socket pair: that carrier cannot be lost.

@@ -137,7 +137,8 @@ void DialBackStream::read() {
     handlers_.bytes(std::string_view(buffer.data(), count));
     if (is_stopped_) return;
     if (reads < kReadsPerTurn) continue;
-    // What OpenSSL holds already makes no socket readable; writable it is nearly always.
+    // Data that OpenSSL has already buffered makes no socket readable; the socket is nearly always
+    // writable.
     return when(has_pending ? Outcome::kWantWrite : Outcome::kWantRead, &DialBackStream::read);
   }
 }

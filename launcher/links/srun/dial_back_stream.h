@@ -51,7 +51,7 @@ class DialBackStream : public std::enable_shared_from_this<DialBackStream> {
 
   const std::string& peer_address() const { return peer_address_; }
   const std::string& local_address() const { return local_address_; }
-  // What the peer has proved to know the key of.
+  // Returns the identity whose key the peer has proved to know.
   std::string identity() const { return stream_.identity(); }
 
  private:
@@ -69,7 +69,7 @@ class DialBackStream : public std::enable_shared_from_this<DialBackStream> {
   PskStream::Step write_all_queued();
   void end(const std::string& why);
 
-  // What one TLS record holds at most.
+  // Maximum size of one TLS record.
   static constexpr std::size_t kReadBytes = 16u << 10;
   // Then other connections have their turn.
   static constexpr int kReadsPerTurn = 16;

@@ -51,7 +51,7 @@ std::string version_line() {
 
 }  // namespace
 
-// What must be known before srun is started.
+// Facts that are needed before srun can be started.
 struct SrunStep::Facts {
   std::optional<SlurmVersion> version;
   Addresses addresses;  // Ours, on the way to the hosts.

@@ -31,7 +31,7 @@ struct StepHost {
   StepClient* served = nullptr;
   std::shared_ptr<DialBackStream> parked;  // Came while no link waited for it.
   bool has_come = false;
-  std::string words;             // What it printed before it had come.
+  std::string words;             // Its output before it connected.
   std::optional<LinkDown> lost;  // Why it takes part no more.
   std::map<std::string, int> bundles_asked;
 };

@@ -121,7 +121,7 @@ void SshRelay::enter(const RemoteEntry::Step& step) {
   has_spoken_ = has_spoken_ || !step.bytes.empty() || (step.failed && is_up());
   if (step.up) {
     wire_.lift_limit();
-    // What is written from inside follows the opening line in the same packet.
+    // Bytes written by this callback follow the opening line in the same packet.
     came_up_();
   } else if (!is_up()) {
     wire_.set_limit(kUploadTimeout);

@@ -42,7 +42,7 @@ class SshRelay {
   bool has_spoken() const { return has_spoken_; }
   // True if the far shell has asked for something or started the relay.
   bool has_greeted() const { return has_greeted_; }
-  // What the far end said last, of what is not the relay's output: one line, or nothing.
+  // Returns the last line of the far end that is not the relay's output, or nothing.
   std::string last_words() const;
 
  private:

@@ -1,6 +1,6 @@
-// What the user's own ssh says about one host (`ssh -G`), where libssh can be set up exactly the
-// same; else the reason why the OpenSSH client must take over. Conservative: a setting that differs
-// from OpenSSH's default and is not known here to be harmless belongs to the client. Pure: texts
+// The settings of the user's own ssh for one host (`ssh -G`), if libssh can be configured
+// identically; otherwise the reason why the OpenSSH client must be used. Conservative: a setting
+// that differs from OpenSSH's default and is not known to be harmless needs the client. Pure: texts
 // in, values out. Thread: any.
 #pragma once
 
@@ -12,7 +12,7 @@
 
 namespace ivy {
 
-// Where "~" and the % signs of a setting point to.
+// Values of "~" and the % tokens of a setting.
 struct SshUser {
   std::string home;
   std::string name;

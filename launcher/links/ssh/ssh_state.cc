@@ -129,7 +129,7 @@ Awaitable<Result<void>> SshState::read_account(Sequence& sequence, std::string h
   co_return Result<void>();
 }
 
-// What one `ssh -G` says, for all who wait for it.
+// The result of one `ssh -G`, for all callers that wait for it.
 struct SshState::Answer {
   void end(bool is_good) {
     has_ended = true;

@@ -1,5 +1,5 @@
-// What the links by SSH of one job share: which configuration counts, the keys that were read, and
-// which hosts the OpenSSH client serves because libssh could not. Thread: the loop's. Lifetime: the
+// Shared by the SSH links of one job: the applicable configuration, the loaded keys, and the hosts
+// that the OpenSSH client serves because libssh could not. Thread: the loop's. Lifetime: the
 // context's.
 #pragma once
 
@@ -96,7 +96,7 @@ class SshState {
   bool is_reading_account_ = false;
   std::optional<Result<Account>> account_;
   std::vector<Arrival<bool>> waiting_for_account_;
-  std::shared_ptr<Answer> defaults_;  // What ssh does without any configuration.
+  std::shared_ptr<Answer> defaults_;  // Behaviour of ssh without any configuration.
   const std::shared_ptr<SshKeys> keys_ = std::make_shared<SshKeys>();
   const std::shared_ptr<KnownHostsFiles> known_hosts_ = std::make_shared<KnownHostsFiles>();
   std::map<std::string, SshTarget> targets_;  // By user, name and port as typed.
