@@ -43,7 +43,7 @@ constexpr int kTcpUserTimeoutMs = 120'000;
 // above. The kernel answers probes, so a launcher that was suspended stays connected.
 constexpr int kTcpAskAfterS = 30;
 
-// What a socket is connected or bound to, as people write it.
+// The address of a connected or bound socket, in readable form.
 struct Place {
   std::string address;
   std::string whole;

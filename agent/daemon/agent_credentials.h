@@ -33,8 +33,8 @@ struct CertificateFiles {
   std::string path(const char* name) const { return directory + "/" + name; }
 };
 
-// Where certificates are looked for: `asked` alone when it is given; else $CREDENTIALS_DIRECTORY,
-// /etc/ivyrun/agent, ${XDG_CONFIG_HOME:-$HOME/.config}/ivyrun/agent.
+// Returns the directories to search for certificates: only `asked` if given; else
+// $CREDENTIALS_DIRECTORY, /etc/ivyrun/agent, ${XDG_CONFIG_HOME:-$HOME/.config}/ivyrun/agent.
 std::vector<std::string> certificate_places(const std::string& asked,
                                             const Environment& environment);
 
@@ -106,7 +106,7 @@ class AgentCredentials {
   mutable std::mutex mutex_;  // Guards the three members that a reload changes.
   std::shared_ptr<const TrustAnchor> anchor_;
   CertificateIdentity own_;
-  // What was accepted under anchor_, and goes with it.
+  // Peers accepted under anchor_; dropped with it.
   mutable std::shared_ptr<const LetIn> let_in_;
   // A file in memory with key and certificate, for gRPC's provider, which knows only paths. Its
   // descriptor number stays; the file behind it is exchanged as a whole.

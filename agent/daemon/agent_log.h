@@ -1,7 +1,7 @@
-// What the agent logs while it serves: one line each on standard error. Under the journal a line
-// begins with its priority ("<4>"), elsewhere with "ivy-agent: warning: ". Control characters are
-// escaped, so that a peer can never forge a line. Lines that unauthenticated peers can cause are
-// limited in rate; how many were left out is counted and logged. Thread: any.
+// The log of a serving agent: one line per event on standard error. Under the journal a line starts
+// with its priority ("<4>"), elsewhere with "ivy-agent: warning: ". Control characters are escaped,
+// so that a peer cannot forge a line. Lines that unauthenticated peers can cause are rate-limited;
+// the number of omitted lines is logged. Thread: any.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ enum class Level { kError = 3, kWarning = 4, kNotice = 5, kInfo = 6 };
 enum class Cause {
   kOwn,      // Our own work, audit lines among it: never left out.
   kRefusal,  // A peer that was refused.
-  kGrpc,     // What gRPC says about itself.
+  kGrpc,     // Messages of gRPC itself.
 };
 
 // Reads JOURNAL_STREAM once, and takes over gRPC's lines: errors and those that GRPC_VERBOSITY asks

@@ -25,7 +25,7 @@ struct AgentServiceOptions {
   std::string state_directory;   // 0700: records of jobs, tombstones.
   std::string bundle_directory;  // SSH's too: ${XDG_CACHE_HOME:-$HOME/.cache}/ivyrun.
   std::string jobs_cgroup;       // Supervisors start here; empty: in the agent's own.
-  std::string containment;       // What the Facts call answers.
+  std::string containment;       // The answer to the Facts call.
   std::string version;
   // The agent's own, from which that of jobs is made.
   Environment environment;

@@ -1,5 +1,5 @@
-// What the first bytes of an unauthenticated peer are, before a library of any size reads them.
-// Only a complete TLS 1.3 ClientHello goes further: RFC 8446, sections 4.1.2 and 5.1. Pure.
+// Checks the first bytes of an unauthenticated peer before any large library reads them. Only a
+// complete TLS 1.3 ClientHello is passed on: RFC 8446, sections 4.1.2 and 5.1. Pure.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
-// What the agent records about a job, so that its successor knows whose job it is; and the audit
-// line at its end. Thread: any. Pure: values and texts.
+// The agent's record of a job, from which its successor learns the job's owner, and the audit line
+// at its end. Thread: any. Pure: values and texts.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Where the agent listens for launchers of other hosts. A value.
+// The address on which the agent accepts launchers of other hosts. A value.
 #pragma once
 
 #include <cstdint>

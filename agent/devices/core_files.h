@@ -1,4 +1,4 @@
-// Which processors this host has and which of them we may use, according to the kernel's files.
+// The processors of this host, and those that this process may use, from the kernel's files.
 // Thread: any.
 #pragma once
 

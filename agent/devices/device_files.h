@@ -1,8 +1,8 @@
-// What the kernel's files report about the accelerators of every vendor, and the one list that is
-// made of it. Thread: any.
+// Reads the kernel's files about the accelerators of every vendor, and builds one list from them.
+// Thread: any.
 //
-// A vendor is four things: a row in proto/contract/device_vendor.cc with the variables by which a
-// process is told what it may use, a pair of functions that read its files and add what may be used
+// A vendor consists of four parts: a row in proto/contract/device_vendor.cc with the variables that
+// select a process's devices, a pair of functions that read its files and add usable devices
 // (amd_devices.h), its member of DeviceFiles, and its calls in device_files.cc.
 #pragma once
 

@@ -1,5 +1,4 @@
-// What devices and ports say about their faults, and what has changed between two readings of it.
-// Pure; thread: any.
+// Fault counters of devices and ports, and the changes between two readings. Pure; thread: any.
 #pragma once
 
 #include <cstdint>
@@ -37,7 +36,7 @@ struct HostHealth {
   std::vector<PortHealth> ports;
 };
 
-// What a person should know who looks for the cause of a failure.
+// A fact that may explain a failure.
 struct DeviceFinding {
   std::string device;       // "GPU 3", "mlx5_0 port 1"
   std::string bdf;          // Empty where it is no GPU.
@@ -46,7 +45,7 @@ struct DeviceFinding {
   bool operator==(const DeviceFinding&) const = default;
 };
 
-// What a device does not tell in both readings is not compared.
+// Values that are missing in either reading are not compared.
 std::vector<DeviceFinding> health_changes(const HostHealth& before, const HostHealth& after);
 
 // One of the driver's error codes. The kernel's log has addresses without their function, and

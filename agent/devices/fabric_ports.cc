@@ -28,7 +28,7 @@ constexpr std::array kPortCounters{
     PortCounter{"symbol_error", "symbol error", "symbol errors"},
 };
 
-// What stands behind the number in "4: ACTIVE".
+// Returns the text after the number in "4: ACTIVE".
 std::string state_of(const std::string& line) {
   const std::size_t colon = line.find(": ");
   return colon == std::string::npos ? line : line.substr(colon + 2);

@@ -36,10 +36,10 @@ struct FoundDevice {
 
 struct FoundDevices {
   std::string vendor;  // "nvidia", "amd", "intel" or empty.
-  std::string source;  // What named them: "NVML 535.104.05", or "files".
+  std::string source;  // Source of the devices: "NVML 535.104.05", or "files".
   std::vector<FoundDevice> devices;
   // Each of the two has kMaxDeviceNotes entries at most.
-  std::vector<std::string> notes;          // What cannot be used, and why.
+  std::vector<std::string> notes;          // Devices that cannot be used, with the reasons.
   std::vector<std::string> disagreements;  // Between sources, for the administrator.
   int unusable = 0;                        // Devices that are there and cannot be opened.
 };

@@ -16,7 +16,8 @@ constexpr std::size_t kMostBytes = 1u << 20;
 // The kernel gives one record a read, at most 8 KiB.
 constexpr std::size_t kRecordBytes = 8u << 10;
 
-// What stands between `name` and the next comma; empty: nothing, or the driver does not know it.
+// Returns the text between `name` and the next comma; empty if there is none, or the driver does
+// not know it.
 std::string_view value_of(std::string_view text, std::string_view name) {
   const std::size_t at = text.find(name);
   if (at == std::string_view::npos) return {};

@@ -27,7 +27,7 @@ struct MigSlice {
   std::uint64_t memory_bytes = 0;  // In use, whoever uses it; 0: unknown.
 };
 
-// What /proc/driver/nvidia/gpus says of one accelerator.
+// The entry of one accelerator in /proc/driver/nvidia/gpus.
 struct DriverDevice {
   std::string bdf;  // The PCI address in lower case: "0000:07:00.0".
   int minor = -1;   // N of /dev/nvidiaN; -1: unknown.
@@ -52,7 +52,7 @@ struct NvmlDevice {
   std::string fabric;  // "CLUSTER/CLIQUE" of its NVLink domain; empty: none beyond this host.
 };
 
-// What NVML has told ivy-probe.
+// NVML's answers, as reported by ivy-probe.
 struct NvmlAnswer {
   bool is_here = false;  // Otherwise `error` has the reason.
   std::string error;

@@ -85,7 +85,7 @@ struct EventData {
 };
 inline constexpr unsigned long long kXidEvent = 0x8;
 
-// What every question begins with.
+// The NVML library, which every query needs.
 class Library {
  public:
   Library();

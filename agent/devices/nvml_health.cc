@@ -34,7 +34,7 @@ constexpr std::array kLinkCounters{
     LinkCounter{208, true, "NVLink packet received with an error",
                 "NVLink packets received with errors"},
     LinkCounter{295, true, "NVLink block sent again", "NVLink blocks sent again"},
-    // What GPUs before NVLink 5 have.
+    // Counters of GPUs before NVLink 5.
     LinkCounter{38, false, "NVLink flow control CRC error", "NVLink flow control CRC errors"},
     LinkCounter{45, false, "NVLink data CRC error", "NVLink data CRC errors"},
     LinkCounter{52, false, "NVLink replay", "NVLink replays"},

@@ -1,6 +1,6 @@
-// What NVML says about the health of the GPUs, and who holds their memory. Thread: any, one at a
-// time, but for the thread that NvmlHealth itself keeps. May block where a driver hangs: that is
-// why it is asked in ivy-probe.
+// NVML's report on the health of the GPUs, and the processes that hold their memory. Thread: any,
+// one at a time, except for the thread that NvmlHealth itself owns. May block if a driver hangs:
+// therefore it runs in ivy-probe.
 #pragma once
 
 #include <cstdint>

@@ -11,7 +11,7 @@
 namespace ivy {
 namespace {
 
-// What only this question needs.
+// Functions that only discovery needs.
 struct DiscoveryCalls {
   explicit DiscoveryCalls(const nvml::Library& library) {
     library.load_if_there(driver_version, "nvmlSystemGetDriverVersion");

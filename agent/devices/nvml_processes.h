@@ -1,4 +1,4 @@
-// Which processes compute on a device, as NVML says. Thread: any, one at a time.
+// The processes that compute on a device, as reported by NVML. Thread: any, one at a time.
 #pragma once
 
 #include <cstdint>

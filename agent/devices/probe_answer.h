@@ -1,4 +1,4 @@
-// What ivy-probe prints and the supervisor reads: one line for each fact, fields behind tabs.
+// Output of ivy-probe for the supervisor: one line for each fact, with fields separated by tabs.
 //
 //   ivy-probe 1
 //   ivy nvml 535.104.05                                   or: ivy no-nvml REASON

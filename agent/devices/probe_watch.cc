@@ -37,7 +37,7 @@ class Watch {
     seen_.clear();
     before_ = read();
   }
-  // What is known already is said first: a driver whose device is lost may never answer again.
+  // Report known facts first: a driver whose device is lost may never answer again.
   void look() {
     for (XidRecord& xid : log_.read_new()) seen_.push_back(std::move(xid));
     std::vector<XidRecord> xids = seen_;

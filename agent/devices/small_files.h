@@ -22,7 +22,8 @@ std::string small_file(const std::string& path);
 std::string first_line(const std::string& path);
 // The number in the file, or `otherwise` where there is none.
 int number_in(const std::string& path, int otherwise);
-// What lies behind "name" and a colon or blanks, in a text of such lines; empty: no such line.
+// Returns the text after "name" and a colon or blanks, in a text of such lines; empty if there is
+// no such line.
 std::string value_after(const std::string& text, const std::string& name);
 // The path with every link resolved; empty when it leads nowhere.
 std::string resolved(const std::string& path);

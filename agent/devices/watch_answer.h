@@ -1,5 +1,5 @@
-// What `ivy-probe watch` prints, for the supervisor. It is asked by words on its standard input,
-// one a line, and answers each but "begin" with lines up to "ivy end".
+// Output of `ivy-probe watch` for the supervisor. Requests are words on its standard input, one per
+// line; it answers each except "begin" with lines that end with "ivy end".
 //
 //   ivy-probe 1
 //   ivy ready                                     it has taken the first reading

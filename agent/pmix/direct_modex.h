@@ -1,7 +1,7 @@
-// What single ranks have put, for jobs whose first fence collects nothing (Open MPI's
+// Data of single ranks, for jobs whose first fence collects nothing (Open MPI's
 // pmix_base_collect_data=0): each rank's data is then published once, and fetched by the hosts
-// whose ranks ask. In all other jobs a fence has brought everything, and what is asked for later
-// does not exist.
+// whose ranks request it. In all other jobs a fence has distributed everything, and data that is
+// requested later does not exist.
 //
 //   unknown --first fence of the job, with data--> collected    asks: "not found"
 //      |      '----------------------- without --> on demand    asks: fetched
@@ -22,7 +22,7 @@ namespace ivy {
 class DirectModex {
  public:
   struct Actions {
-    std::function<void()> publish;  // What the ranks of this host have put.
+    std::function<void()> publish;  // Publishes the data that this host's ranks have put.
     std::function<void(std::uint32_t rank, BlobAnswer)> fetch;
   };
   explicit DirectModex(Actions actions) : actions_(std::move(actions)) {}

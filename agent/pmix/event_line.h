@@ -1,5 +1,5 @@
-// What ivy-pmix tells the supervisor, one line for each event, and what it tells a rank that asks
-// for its variables. Pure; thread: any.
+// Lines from ivy-pmix to the supervisor, one for each event, and to a rank that requests its
+// variables. Pure; thread: any.
 #pragma once
 
 #include <cstdint>

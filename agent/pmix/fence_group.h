@@ -1,5 +1,5 @@
-// Which hosts meet in a fence, and under which name. Every host computes the same from the ranks
-// that take part, whatever their order. Pure; thread: any.
+// The hosts that take part in a fence, and the name of their group. Every host derives the same
+// from the participating ranks, whatever their order. Pure; thread: any.
 #pragma once
 
 #include <cstdint>

@@ -25,7 +25,7 @@ class GroupContexts {
   std::uint32_t made_ = 0;
 };
 
-// What the first host gives.
+// The first host's contribution.
 std::string with_context(std::uint32_t context, std::string_view data);
 // Internal: the text does not begin with a number.
 Result<GroupResult> group_result(std::string_view all);

@@ -1,9 +1,9 @@
-// What the servers of a job's hosts exchange through the job's store: the fences in which ranks of
-// several hosts meet, and single ranks' data. A host that meets only itself needs no store.
+// Exchanges data between the servers of a job's hosts through the job's store: fences of ranks on
+// several hosts, and single ranks' data. A fence of one host needs no store.
 //
-// Thread: any. Answers come from threads of its own: one for each group that meets, in the order in
-// which its fences were asked for, and two for single ranks' data. Each lives while there is
-// something to do. Lifetime: its end cancels what is still waited for.
+// Thread: any. Answers are delivered on internal threads: one for each group with a fence in
+// progress, in the order of its requests, and two for single ranks' data. Each thread exits when it
+// has nothing to do. Lifetime: the destructor cancels pending requests.
 #pragma once
 
 #include <condition_variable>
@@ -34,7 +34,7 @@ class HostExchange {
 
   // Gives `own`, and answers with what all hosts of the group have given.
   void fence(FenceGroup group, std::string own, BlobAnswer answer);
-  // What a rank of this host has put, for other hosts to fetch, once for each rank.
+  // Publishes the data of a rank of this host, for other hosts to fetch, once for each rank.
   void publish(std::uint32_t rank, std::string blob);
   // Waits until another host has published the rank's.
   void fetch(std::uint32_t rank, BlobAnswer answer);

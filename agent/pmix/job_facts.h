@@ -1,5 +1,5 @@
-// What PMIx is told of a job: keys and values of its namespace and of each rank. The set is what
-// Open MPI 4.1 and 5 and an MPICH that speaks PMIx ask for. Pure; thread: any.
+// A job's data in PMIx: keys and values of its namespace and of each rank, as far as Open MPI 4.1
+// and 5 and an MPICH with PMIx need them. Pure; thread: any.
 #pragma once
 
 #include <cstdint>
@@ -41,7 +41,7 @@ struct JobFacts {
 struct FactSource {
   const JobLayout& layout;
   std::uint32_t host = 0;
-  std::string job;  // What Open MPI shows as the job's name.
+  std::string job;  // The job's name as Open MPI shows it.
   std::string
       session_directory;  // Private to the ranks of this host: Open MPI may remove it whole.
   std::uint32_t generation = 0;

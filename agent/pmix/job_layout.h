@@ -1,5 +1,5 @@
-// Which ranks run on which hosts, and the forms in which PMIx asks for that. Ranks are numbered by
-// host, in order: the first host has 0, 1, ..., and so on. Pure; thread: any.
+// The ranks on each host, in the forms that PMIx uses. Ranks are numbered by host, in order: the
+// first host has 0, 1, ..., and so on. Pure; thread: any.
 #pragma once
 
 #include <cstdint>

@@ -30,7 +30,7 @@ class PmixHost {
   PmixHost(MpiServerOptions options, const std::string& secret,
            std::function<void(const std::string& line)> say);
 
-  // Where libpmix and the ranks put their files; the caller removes them.
+  // Directories for files of libpmix and the ranks; the caller removes them.
   struct Places {
     std::string server;
     std::string session;

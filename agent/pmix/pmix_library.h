@@ -36,11 +36,11 @@ struct PmixLibrary {
 // answer for a number of members.
 bool serves_groups(std::string_view version);
 
-// Where libpmix may be, in the order in which the places are tried. IVY_PMIX_LIB, of the caller
-// (`chosen`) or of the first rank that asks, is the only place. Else it is the one that the rank
-// has loaded itself, then the library beside the Open MPI of the rank's Python environment, whose
-// wheel brings one, then what the system's loader finds: a server older than its ranks cannot make
-// groups for them.
+// Returns the possible locations of libpmix, in order of preference. IVY_PMIX_LIB of the caller
+// (`chosen`), or of the first rank that asks, is the only location if set. Otherwise: the library
+// that the rank has loaded itself, the library next to the Open MPI of the rank's Python
+// environment, whose wheel contains one, and the system loader's: a server older than its ranks
+// cannot create groups for them.
 std::vector<std::string> pmix_library_places(const std::string& chosen, const RankProcess& rank);
 
 // Loads the first that is there. NotFound says what to install; FailedPrecondition: it is too old.

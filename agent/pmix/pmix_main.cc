@@ -50,9 +50,8 @@ class EventPipe {
   const Descriptor pipe_;
 };
 
-// Whatever the caller has from another PMIx server would make us its client, and other choices of
-// its modules would not suit every client of ours: Open MPI 4.1's and 5's libraries have these two
-// in common.
+// Variables of another PMIx server would make this process its client, and other modules would not
+// suit all clients: the libraries of Open MPI 4.1 and 5 have these two in common.
 void choose_modules() {
   std::vector<std::string> foreign;
   for (char** entry = environ; *entry != nullptr; ++entry) {

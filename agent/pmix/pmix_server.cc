@@ -108,7 +108,7 @@ pmix_status_t on_fence(const Fence::Arguments& call) {
   return PMIX_SUCCESS;
 }
 
-// What a group's members have asked for beside its id.
+// Requests of a group's members besides its id.
 struct GroupDirectives {
   bool is_here_alone = false;  // All members are on this host, and want no number.
   bool wants_context = false;
@@ -133,7 +133,8 @@ GroupDirectives directives_of(std::span<const pmix_info_t> infos) {
   return all;
 }
 
-// What a group's members are told: its number, who is in it, and what the others have given.
+// Fills in the answer to a group's members: its number, its members, and the other hosts'
+// contributions.
 Result<void> load_group(InfoArray& infos, const GroupResult& group, bool wants_context,
                         std::span<const pmix_proc_t> members) {
   if (wants_context) IVY_CHECK(infos.add_size(PMIX_GROUP_CONTEXT_ID, group.context));

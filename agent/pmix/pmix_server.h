@@ -30,11 +30,11 @@ struct GroupRequest {
   bool is_end = false;
   std::string id;
   std::vector<std::uint32_t> ranks;  // None means the whole job.
-  std::string own;                   // What the members here have for the others.
+  std::string own;                   // The local members' contribution for the others.
 };
 struct GroupResult {
   std::uint32_t context = 0;  // A number that no other group of the job gets.
-  std::string data;           // What all hosts have given, one behind the other.
+  std::string data;           // The contributions of all hosts, concatenated.
 };
 using GroupAnswer = std::function<void(Result<GroupResult>)>;
 

@@ -1,5 +1,5 @@
-// What a rank that asks has in its environment and on its command line: libraries that only its own
-// Python environment has, and settings of its user that go before ours. Thread: any.
+// Reads the environment and the command line of a rank that connects: libraries that only its
+// Python environment has, and settings of its user that override ivyrun's. Thread: any.
 #pragma once
 
 #include <sys/types.h>

@@ -1,10 +1,10 @@
-// Where Open MPI's ranks of one host keep their segments of shared memory: a directory of this job
-// in /dev/shm, instead of /dev/shm itself. They are removed with it, also those of ranks that were
-// killed and those that Open MPI 5 forgets; and ranks of several pretended hosts do not take each
-// other's, which Open MPI 4.1 names by machine and local rank alone.
+// The directory for the shared memory segments of one host's Open MPI ranks: a directory of this
+// job in /dev/shm, instead of /dev/shm itself. The segments are removed with it, including those of
+// killed ranks and those that Open MPI 5 forgets; and ranks of several simulated hosts do not use
+// each other's, which Open MPI 4.1 names only by machine and local rank.
 //
-// Thread: one. Its maker holds a lock on it; one whose maker was killed is removed by the next
-// server of this user that starts.
+// Thread: one. Its creator holds a lock on it; if the creator was killed, the next server of this
+// user removes it at its start.
 #pragma once
 
 #include <string>

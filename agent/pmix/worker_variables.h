@@ -11,7 +11,7 @@ namespace ivy {
 struct WorkerSettings {
   std::string job_id;
   bool is_oversubscribed = false;
-  std::string segment_directory;  // Where Open MPI puts its segments of shared memory.
+  std::string segment_directory;  // Directory of Open MPI's shared memory segments.
 };
 
 // `from_libpmix`: NAME=VALUE, as PMIx_server_setup_fork() makes them. What the rank's user has set

@@ -1,4 +1,4 @@
-// What stands in a program's or a shared library's own file. Starts nothing. Thread: any.
+// Reads headers of the file of a program or shared library. Starts nothing. Thread: any.
 #pragma once
 
 #include <string>

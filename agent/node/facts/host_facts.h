@@ -1,6 +1,6 @@
-// What a supervisor tells the launcher about its host. Reads files and asks the kernel; starts no
-// process and asks no name service, so the whole answer takes a fraction of a millisecond.
-// Thread: any.
+// Collects the facts about its host that a supervisor sends to the launcher. Reads files and
+// queries the kernel; starts no process and uses no name service, so it takes a fraction of a
+// millisecond. Thread: any.
 #pragma once
 
 #include "proto/wire/job.pb.h"

@@ -1,5 +1,5 @@
-// Which MPI library a process has loaded, and which version its file says it is: the name of a file
-// tells little, because Intel MPI and every MPICH since 3 call it libmpi.so.12. Thread: any.
+// Finds the MPI library that a process has loaded, and the version in its file: the file's name
+// says little, because Intel MPI and every MPICH since 3 call it libmpi.so.12. Thread: any.
 #pragma once
 
 #include <sys/types.h>

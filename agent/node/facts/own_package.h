@@ -1,5 +1,4 @@
-// Where this build's Python package lies beside ivy-node, and how workers find it.
-// Thread: any.
+// Locates this build's Python package, relative to ivy-node, for the workers. Thread: any.
 #pragma once
 
 #include <string>
@@ -8,9 +7,9 @@
 
 namespace ivy {
 
-// What to append to PYTHONPATH, for an ivy-node in this directory: DIR/../lib/ivyrun/python (a
-// build tree or an installation) or DIR/ivycomm.zip (a bundle that was sent here). Empty: there is
-// neither.
+// Returns the entry to append to PYTHONPATH, for an ivy-node in this directory:
+// DIR/../lib/ivyrun/python (a build tree or an installation) or DIR/ivycomm.zip (a bundle that was
+// sent here). Empty if neither exists.
 std::string own_package(const std::string& program_directory);
 
 // Likewise the folder with this build's sitecustomize.py (agent/node/workers/python_hook.h):

@@ -354,7 +354,8 @@ void list_folder(const std::string& path) {
   if (directory) readdir(directory.get());
 }
 
-// What is missing: the working directory, a script, or a program given by its path; else empty.
+// Returns the path that does not exist: the working directory, a script, or a program given by its
+// path; else empty.
 std::string missing_path(const ProgramRequest& request, const ProgramFacts& facts) {
   if (access(request.working_directory.c_str(), F_OK) != 0 && errno == ENOENT)
     return request.working_directory;

@@ -1,6 +1,5 @@
-// What this host knows about the program that a job wants to run: whether it exists here, its hash,
-// so that hosts can compare scripts, and which interpreter will run it. Reads files, starts
-// nothing. Thread: any.
+// This host's facts about the program of a job: whether it exists here, its hash, by which hosts
+// compare scripts, and the interpreter that will run it. Reads files, starts nothing. Thread: any.
 #pragma once
 
 #include <cerrno>
@@ -46,7 +45,7 @@ struct ProgramFacts {
   int error_number = 0;    // The errno that `error` is about.
   std::string library;     // Its MPI libraries, blank-separated (proto/contract/mpi_library.h).
   std::string sha256;      // 64 hexadecimal digits; scripts only.
-  std::string first_line;  // What a script names behind "#!"; empty: nothing.
+  std::string first_line;  // The interpreter after "#!" in a script; empty: none.
   bool is_script = false;
   std::string interpreter;          // Absolute path; empty when none is needed or none was found.
   std::string interpreter_version;  // "3.11", "3.11.2" or empty: as its path or pyvenv.cfg tell.

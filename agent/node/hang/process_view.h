@@ -1,6 +1,6 @@
-// What the kernel tells about one process, without touching it. Reads only those files of /proc
-// that never wait for the process's memory map, unlike cmdline and environ: a process that sleeps
-// uninterruptibly may hold its lock. Thread: any.
+// Reads the kernel's state of one process without touching the process. Uses only files of /proc
+// that never wait for the process's memory map, unlike cmdline and environ: a process in
+// uninterruptible sleep may hold its lock. Thread: any.
 #pragma once
 
 #include <sys/types.h>

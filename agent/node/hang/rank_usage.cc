@@ -29,7 +29,7 @@ std::set<pid_t> add_tree(const ProcessStat& root, const Children& children, Rank
   return members;
 }
 
-// What the members hold there, and how busy these devices are, whoever keeps them so.
+// Adds the device memory that the members hold, and the load of these devices, whoever causes it.
 void add_devices(const std::set<pid_t>& members, const std::vector<HeldMemory>& held,
                  RankUsage& usage) {
   int measured = 0;

@@ -1,4 +1,4 @@
-// What the processes of ranks use, for `ivyctl top`. Thread: any.
+// Resource usage of the ranks' processes, for `ivyctl top`. Thread: any.
 #pragma once
 
 #include <sys/types.h>

@@ -145,7 +145,7 @@ class HookAnswer {
   const std::string file_;
   const bool is_light_;
   int signal_ = 0;
-  off_t offset_ = 0;  // Where the awaited answer begins.
+  off_t offset_ = 0;  // Start of the awaited answer.
   off_t size_ = 0;
   std::uint64_t asked_at_ns_ = 0;
   std::uint64_t changed_at_ns_ = 0;

@@ -13,8 +13,7 @@ std::vector<StackWay> stack_ways(const StackFacts& facts) {
   if (hook && !facts.native) ways.push_back(StackWay::kHook);
   if (facts.light) return ways;
   if (facts.is_python) ways.push_back(StackWay::kPySpy);
-  // Where C frames were not asked for, those of the interpreter say little, but are better than
-  // none.
+  // If C frames were not requested, those of the interpreter say little, but are better than none.
   ways.push_back(StackWay::kGdb);
   if (hook && facts.native) ways.push_back(StackWay::kHook);
   return ways;

@@ -71,7 +71,7 @@ std::uint32_t own_rank() {
   return rank == nullptr ? 0 : static_cast<std::uint32_t>(std::strtoul(rank, nullptr, 10));
 }
 
-// What a server keeps outside the job's directory: another attempt begins without it.
+// Removes a server's data outside the job's directory, so that another attempt starts without it.
 void remove_scratch(const std::string& path) {
   std::error_code ignored;
   std::filesystem::remove_all(path, ignored);
@@ -156,7 +156,7 @@ class AppRun {
     bool is_said = !keys_.is_first();
     for (int i = 0; i < plan_.servers_size(); ++i) {
       const AppServer& server = plan_.servers(i);
-      // What other hosts wait for is complete.
+      // All servers that other hosts wait for are running.
       if (!server.is_first() && !std::exchange(is_said, true)) keys_.say_ready();
       if (!start_server(server)) return false;
     }
@@ -297,12 +297,12 @@ class AppRun {
   void stop_servers() {
     if (client_ && !client_->has_ended()) client_->kill_group(SIGKILL);
     const std::int64_t end = monotonic_ns() + kGraceNs;
-    // What was started last takes its leave of those before it.
+    // Servers are stopped in reverse order of their start.
     for (auto server = servers_.rbegin(); server != servers_.rend(); ++server) {
       server->kill_group(SIGTERM);
       while (!server->has_ended() && monotonic_ns() < end) pump(kProbeMs);
     }
-    // What they have left in their group may remove their traces once they are gone, as the
+    // Processes left in their groups may still clean up after the servers have exited, as the
     // process that unlinks the semaphores of Python's multiprocessing does.
     const auto has_group = [](AppChild& server) { return server.has_group(); };
     while (std::ranges::any_of(servers_, has_group) && monotonic_ns() < end) pump(kProbeMs);

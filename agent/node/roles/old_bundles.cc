@@ -19,7 +19,7 @@ constexpr std::int64_t kDay = 24 * 60 * 60;
 constexpr std::int64_t kUnusedFor = 30 * kDay;
 constexpr std::size_t kAlwaysKept = 3;
 constexpr std::size_t kNameDigits = 24;  // Digits of the hash (launcher/links/node_upload.cc).
-// What an installation leaves that was killed, and one whose connection broke.
+// Left by an installation that was killed, and by one whose connection broke.
 constexpr std::string_view kHalfMade = ".new.";
 constexpr std::string_view kPart = ".part.";
 

@@ -10,7 +10,7 @@
 
 namespace ivy {
 
-// What lies in a directory of bundles.
+// An entry of a directory of bundles.
 struct BundleEntry {
   std::string name;
   std::int64_t age_s = 0;  // Since its last use; for a half-made one, since it was begun.

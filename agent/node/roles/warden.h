@@ -41,8 +41,9 @@ Result<void> enter_cgroup(const WardenStart& start);
 // Writes to the carrier why there will be no supervisor, and returns kWardenFailed.
 int refuse_to_start(const WardenStart& start, const Error& why);
 
-// What a warden writes to its record, mode 0600, always whole: once at its start and again when
-// nothing of the job is left. An agent that was not running meanwhile learns everything from it.
+// The record that a warden writes, mode 0600, always atomically: once when it starts, and again
+// when no process of the job is left. An agent that was not running in between learns everything
+// from it.
 struct WardenRecord {
   pid_t pid = 0;
   std::uint64_t start_time = 0;  // From /proc/PID/stat: with the pid it identifies the process.

@@ -129,7 +129,7 @@ TrialBirth::TrialBirth(int cgroup_fd) {
     pidfd_.reset(birth.pidfd);
     return;
   }
-  // Where memory or process numbers are short, the other way needs more of them.
+  // If memory or process ids are exhausted, the other method needs more of them.
   if (!is_final(birth.error)) birth = give_birth(cgroup_fd);
   if (birth.pid == 0) leave(birth.must_join_cgroup ? -static_cast<int>(join_cgroup(cgroup_fd)) : 0);
   error_ = birth.error;

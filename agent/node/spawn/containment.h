@@ -57,7 +57,8 @@ struct ContainmentRequest {
   std::uint32_t host = 0;
   pid_t supervisor = 0;  // Never a member of what it contains.
   pid_t warden = 0;      // Never a member; the root of the process tree.
-  // Where a process has been born already, so that no other trial is needed; empty: unknown.
+  // A cgroup in which a process has already been created, so that no trial is needed; empty:
+  // unknown.
   std::string proved_cgroup;
   // A scheduler's step holds us, and searches for the job's processes in its own cgroup only.
   bool in_step = false;

@@ -71,16 +71,17 @@ std::optional<std::string> scratch_of(const std::string& job_directory) {
   return is_ours ? std::optional(target) : std::nullopt;
 }
 
-// Those of Python's multiprocessing, to whose names the Python hook gives the job's: a process that
-// was killed leaves them. Nothing else in /dev/shm can be told to be the job's.
+// Removes semaphores of Python's multiprocessing, whose names contain the job's because of the
+// Python hook: a killed process leaves them behind. No other file in /dev/shm can be attributed to
+// the job.
 void remove_semaphores(const std::string& job_directory) {
   const std::string own = "sem.mp-" + job_directory.substr(job_directory.rfind('/') + 1) + "-";
   for (const std::string& name : names_in("/dev/shm"))
     if (name.starts_with(own)) unlink(("/dev/shm/" + name).c_str());
 }
 
-// Those of the job's PMIx servers. A server removes its own, but where the job ends in haste it may
-// be killed before it has.
+// Removes segments of the job's PMIx servers. A server removes its own, but may be killed before
+// that if the job ends in haste.
 void remove_pmix_segments(const std::string& job_directory) {
   const std::string job = job_directory.substr(job_directory.rfind('/') + 1, kJobIdDigits);
   remove_unlocked(pmix_segments_parent("/dev/shm", geteuid()),

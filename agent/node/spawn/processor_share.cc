@@ -37,7 +37,7 @@ std::size_t own_processor_count() {
 void apply_share(const ProcessorShare& share) {
   if (share.autogroup_nice == 0) return;
   const Descriptor file(open("/proc/self/autogroup", O_WRONLY | O_CLOEXEC));
-  // Where the user may not say so, the shared session keeps the weight of one.
+  // If the user lacks permission, the shared session keeps the weight of a single one.
   if (file) write_all(file.get(), std::to_string(share.autogroup_nice));
 }
 

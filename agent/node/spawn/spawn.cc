@@ -21,7 +21,7 @@
 
 namespace ivy {
 
-// What a child uses until it executes its program; kept until finish_spawn.
+// Memory that a child uses until it executes its program; kept until finish_spawn.
 struct SpawnMemory {
   explicit SpawnMemory(const SpawnRequest& request);
 
@@ -103,7 +103,7 @@ DescriptorPair make_report_pipe() {
   return high.ours && high.theirs ? std::move(high) : DescriptorPair{};
 }
 
-// What the child reported; waits until it has ended.
+// Returns the child's report; waits until the child has exited.
 SpawnFailure failure_of(const ChildReport& report, const PendingSpawn& pending) {
   while (waitpid(pending.process.pid, nullptr, 0) < 0 && errno == EINTR) {
   }

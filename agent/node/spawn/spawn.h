@@ -45,7 +45,7 @@ struct SpawnRequest {
 
 struct SpawnFailure {
   std::string step;  // "clone", "setpgid", "chdir", "exec", "stdin"...
-  std::string path;  // What the step was about.
+  std::string path;  // The path that the step used.
   int error = 0;
 };
 
@@ -75,7 +75,7 @@ struct PendingSpawn {
   std::shared_ptr<SpawnMemory> memory;
   int report_fd = -1;       // Owned; -1: the child shares our memory and reports there.
   bool is_awaited = false;  // await_spawn() has returned.
-  bool has_failed = false;  // What it found: a step has failed, and the child has exited.
+  bool has_failed = false;  // A step has failed, and the child has exited.
 };
 PendingSpawn begin_spawn(const SpawnRequest& request);
 // Blocks until the program is executed, or a step before it has failed; a file system that does not

@@ -1,5 +1,5 @@
-// What a new process does between its start and its program: system calls only, none through the C
-// library, because it may share its parent's memory and with it errno. See "Spawning" in
+// Runs in a new process between its creation and exec: system calls only, none through the C
+// library, because the process may share its parent's memory and with it errno. See "Spawning" in
 // agent/node/README.md. Thread: the only thread of a process that has just been started.
 #pragma once
 
@@ -12,7 +12,7 @@
 
 namespace ivy {
 
-// Where the child was when it failed; travels over the report pipe with an errno.
+// The step at which the child failed; sent over the report pipe with an errno.
 enum class ChildStep : int {
   kGroup,
   kCgroup,

@@ -16,7 +16,7 @@ using comm_status::RankStatus;
 
 Error protocol_error(const std::string& what) { return {Code::kFailedPrecondition, what}; }
 
-// What Attach and Observe begin with.
+// Common checks of Attach and Observe.
 template <class Request>
 Result<void> check_who_asks(const Request& request, const JobStatus& status) {
   if (request.version != control::kWireVersion) {

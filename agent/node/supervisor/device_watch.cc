@@ -31,7 +31,7 @@ constexpr milliseconds kAnswerLimit{2'000};
 constexpr milliseconds kEarlyReportLimit{500};
 constexpr milliseconds kEarlyStartLimit{5'000};
 constexpr milliseconds kMemoryPause{500};
-// What a driver keeps for itself, and a context of a process that ends just now.
+// Covers a driver's own memory, and a context of a process that is just exiting.
 constexpr std::uint64_t kFreeBytes = 512ull << 20;
 constexpr std::size_t kPieceBytes = 16u << 10;
 constexpr std::size_t kMaxTextBytes = 1u << 20;

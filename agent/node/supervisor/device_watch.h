@@ -33,7 +33,7 @@ class DeviceWatch {
     // The processes of the job that live: nobody waits for their memory.
     std::function<std::vector<pid_t>()> living;
   };
-  // What waits for the memory of devices: either function is called, once.
+  // A start that waits for device memory: exactly one of the two functions is called, once.
   struct Start {
     std::string who;                   // In notes: "the next attempt".
     std::vector<std::string> devices;  // Their UUIDs; an empty list means all.
@@ -48,7 +48,8 @@ class DeviceWatch {
   DeviceWatch(const DeviceWatch&) = delete;
   DeviceWatch& operator=(const DeviceWatch&) = delete;
 
-  // What Hello was answered: whether there is anything to watch, and what was in use before us.
+  // Takes the answer to Hello: whether any device can be watched, and the memory in use before the
+  // job.
   void learn(const HostFacts& devices);
   // The workers of this generation have been started.
   void begin(std::uint32_t generation);

@@ -24,7 +24,7 @@ constexpr std::chrono::milliseconds kSecondLooks{6'000};
 void add_program(const Hello& hello, CarrierKind carrier, const BlockingPool::Label& label,
                  HostFacts& facts) {
   ProgramRequest request;
-  // What is missing on the launcher's own host was never saved.
+  // A file that is missing on the launcher's own host was never saved.
   if (carrier != CarrierKind::kLocal) request.second_looks = kSecondLooks;
   request.awaits = [&label](const std::string& path) {
     label.set(path + " to appear on its network file system");

@@ -1,5 +1,5 @@
-// What `ivyrun --doctor` asks of a host beyond its facts. Takes as long as Python takes to start,
-// and 4 s at most: for hosts on which nothing runs. Thread: any.
+// Additional checks of a host for `ivyrun --doctor`. They take as long as a start of Python, at
+// most 4 s: for hosts on which no job runs. Thread: any.
 #pragma once
 
 #include <string>

@@ -306,7 +306,7 @@ void HostWorkers::collect_one(Worker& worker) {
   circumstances.out_of_memory_rose = [this] {
     return context_->containment.out_of_memory_kills() > older_kills_->kills;
   };
-  // What a rank does after the stop has begun is not held against it.
+  // The behaviour of a rank after the stop has started does not count as its failure.
   if (!circumstances.stopping && handlers_.judge_mpi)
     circumstances.judge_mpi = [this, rank = worker.rank()](const ExitStatus& status) {
       return handlers_.judge_mpi(rank, status);

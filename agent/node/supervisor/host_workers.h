@@ -95,12 +95,12 @@ class HostWorkers {
   // Its own process; 0: there is no such rank here.
   pid_t process_of(std::uint32_t rank) const;
 
-  // What the processes of the ranks use.
+  // Returns the resource usage of the ranks' processes.
   Operations usage(const std::vector<HeldMemory>& held) const;
 
   std::uint32_t generation() const { return plan_.generation(); }
-  const HostPlan& plan() const { return plan_; }  // The one that was started last.
-  // What the stack collector needs to know.
+  const HostPlan& plan() const { return plan_; }  // The plan that was started last.
+  // Returns the group for the stack collector.
   StackCollector::Group group() const {
     return {start_.directory, generation(), group_.environment->variables};
   }
@@ -131,7 +131,7 @@ class HostWorkers {
   WorkerGroup group_;
   std::optional<WorkerContext> context_;
   std::vector<std::unique_ptr<Worker>> workers_;
-  std::vector<std::shared_ptr<Start>> starts_;  // Those that the pool carries out now.
+  std::vector<std::shared_ptr<Start>> starts_;  // In progress on the pool.
   OwnFiles own_files_;
   std::vector<std::unique_ptr<Worker>> replaced_;  // Their handlers may still be queued.
   std::unique_ptr<ExitOrder> exits_ = std::make_unique<ExitOrder>();

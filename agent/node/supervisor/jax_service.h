@@ -38,7 +38,7 @@ class JaxService {
   void end();
 
  private:
-  std::string words_path() const;  // What the process writes to its standard error.
+  std::string words_path() const;  // The file with its standard error.
   void fail(const std::string& why);
 
   const SupervisorStart& start_;

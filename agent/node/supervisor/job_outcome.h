@@ -1,5 +1,5 @@
-// What a host's part of a job reports at its end: the supervisor's exit code, and what a launcher
-// that takes over learns about the output. Pure; thread: any.
+// A host's results at the end of its part of a job: the supervisor's exit code, and the state of
+// the output for a launcher that takes over. Pure; thread: any.
 #pragma once
 
 #include <cstdint>

@@ -115,7 +115,7 @@ void JobStatus::revive(std::uint32_t rank, std::int32_t pid, std::uint32_t rejoi
   alive.rejoins = std::max(before.rejoins, rejoins);
   alive.last_end = before.last_end;
   if (alive.rejoins > before.rejoins) {
-    // Those that had to do with the last process learn how that one has ended.
+    // Peers of the last process learn how that process ended.
     alive.last_end = is_ended(before.state) ? before.state : RankState::kDied;
     alive.when_ns = is_ended(before.state) ? before.when_ns : monotonic_ns();
   }

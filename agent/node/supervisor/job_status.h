@@ -1,6 +1,6 @@
-// What this supervisor knows of all ranks of a generation, and the status page
-// (proto/wire/status_page.h) in which it tells its workers. The page is made when the first worker
-// asks for it: a job that does not use libivycomm has none. Thread: the loop's.
+// This supervisor's knowledge of all ranks of a generation, and the status page
+// (proto/wire/status_page.h) through which it informs its workers. The page is created on the first
+// worker's request: a job that does not use libivycomm has none. Thread: the loop's.
 #pragma once
 
 #include <cstdint>
@@ -82,7 +82,7 @@ class JobStatus {
       statuses_;                                 // The ranks that are not plainly alive.
   std::deque<comm_status::PageReport> reports_;  // As many as the page holds.
   std::set<std::pair<std::uint32_t, std::uint64_t>>
-      stalls_;  // Which slot and row, and the operation's sequence.
+      stalls_;  // Slot, row and sequence of the operation.
   ObservedPages observed_;
   std::unique_ptr<SharedPage> shared_;
   bool has_news_ = false;

@@ -116,8 +116,8 @@ void MpiServers::begin(HostPlan& plan) {
   MpiServerStart pmix = start_of("the PMIx server of this host", {"ivy-pmix"}, plan, start_);
   pmix.program = start_.program_directory + "/ivy-pmix";
   pmix.tidies_up = true;
-  // Where it is missing, clients of the socket find none and say so; those of the port, which would
-  // be alone then, end the job.
+  // If it is missing, clients of the socket report that they cannot find it; clients of the port,
+  // which would each run alone, end the job.
   if (has_pmix_) pmix.socket = start_.directory.pmix_socket();
   MpiPlace place;
   place.pmi_port = listen(std::move(pmi), MPI_PMI1);

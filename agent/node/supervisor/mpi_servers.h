@@ -42,7 +42,7 @@ class MpiServers {
   // Called before the workers of this plan start: adds the variables by which these find their
   // places in the MPI world. Without a plan for MPI nothing listens.
   void begin(HostPlan& plan);
-  // What this worker's end means.
+  // Returns how this worker's exit counts.
   MpiEnd judge(std::uint32_t rank, const ExitStatus& status);
   // Called often: ends ranks that have left their world without MPI_Finalize.
   void tick(std::uint64_t now_ns);

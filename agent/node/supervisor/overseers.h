@@ -1,5 +1,5 @@
-// What moves a supervisor from outside of its launcher: signals, the processes whose end is its
-// own, and the clock. Thread: the loop's.
+// Events that reach a supervisor from sources other than its launcher: signals, processes whose
+// exit ends it, and the clock. Thread: the loop's.
 #pragma once
 
 #include <boost/asio/io_context.hpp>

@@ -1,6 +1,6 @@
-// What follows on this host when one rank ends and the job goes on (--on-failure shrink, replace):
-// the job's store is told, and the rank may be started again alone. Thread: the loop's. Lifetime:
-// destroy it outside its handlers.
+// Handles the exit of one rank on this host when the job continues (--on-failure shrink, replace):
+// notifies the job's store, and may restart the rank alone. Thread: the loop's. Lifetime: destroy
+// it outside its handlers.
 #pragma once
 
 #include <boost/asio/io_context.hpp>

@@ -1,4 +1,5 @@
-// What a server of ours writes, as lines. Thread: the loop's. Lifetime: a member of its owner.
+// Reads the output of one of ivyrun's servers as lines. Thread: the loop's. Lifetime: a member of
+// its owner.
 #pragma once
 
 #include <fcntl.h>
@@ -45,7 +46,7 @@ class ServerLines {
     if (from_.is_open()) from_.close(ignored);
   }
 
-  // Where it may be answered.
+  // The descriptor for replies.
   int fd() { return from_.native_handle(); }
 
  private:

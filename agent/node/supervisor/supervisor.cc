@@ -141,7 +141,7 @@ std::vector<pid_t> processes_of(const Containment& containment) {
   return processes;
 }
 
-// What a launcher's commands have settled for the job.
+// The job's terms, as set by a launcher's commands.
 struct JobTerms {
   std::uint64_t grace_ns = nanoseconds_of(kGraceAfterFailure);
   bool outlives_launcher = false;
@@ -164,13 +164,13 @@ struct Greeting {
   bool awaits_devices = true;  // Discovery.
 };
 
-// What this host serves to the workers' frameworks.
+// Servers on this host for the workers' frameworks.
 struct FrameworkServers {
   MpiServers mpi;
   JaxService jax;
 };
 
-// What this host has of accelerators, and how they are.
+// The accelerators of this host, and their health.
 struct HostDevices {
   Discovery discovery;
   DeviceWatch watch;
@@ -414,7 +414,7 @@ void Supervisor::on_order(const Command& command) {
     case Command::kReadOperations:
       if (!command.read_operations().usage())
         return control_.tell_operations(command.read_operations().number(), Operations());
-      // What the devices say now is for the next answer: nobody waits for a driver here.
+      // New device readings are for the next answer: nothing waits for a driver here.
       devices_.watch.sample();
       return control_.tell_operations(command.read_operations().number(),
                                       workers_.usage(devices_.watch.held()));
@@ -472,7 +472,7 @@ Result<void> Supervisor::on_hello(const Hello& hello) {
   return {};
 }
 
-// What needs no pool thread is done while one looks at the host.
+// Runs the steps that need no pool thread while one examines the host.
 void Supervisor::prepare_answer() {
   const Hello& hello = greeting_->hello;
   const Result<void> token = write_token_file(start_.directory.token_file(), channel_.token());
@@ -789,7 +789,7 @@ void Supervisor::finish() {
   if (containment_ && is_empty) containment_->remove();
   // The warden would not remove a directory that it has not made.
   if (restored_lock_) remove_job_directory({start_.directory.path, restored_lock_.get()});
-  // Where a job has begun, the peers need not wait while the kernel takes this process to pieces.
+  // If a job has started, the peers need not wait while the kernel tears down this process.
   if (containment_ && is_empty && say_farewell(start_.farewell_fd))
     channel_.hang_up();
   else

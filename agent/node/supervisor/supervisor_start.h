@@ -11,7 +11,7 @@
 
 namespace ivy {
 
-// What the warden hands over. All descriptors belong to the supervisor and are close-on-exec.
+// Handed over by the warden. All descriptors belong to the supervisor and are close-on-exec.
 struct SupervisorStart {
   std::string job_id;
   std::uint32_t host = 0;

@@ -1,5 +1,6 @@
-// Which of the host's events may wait for a launcher that is away, and which are kept for another
-// one that takes the job over; both are bounded, however long it takes. Pure; thread: the loop's.
+// Decides which of the host's events are kept for a launcher that is unreachable, and which for
+// another launcher that takes the job over. Both are bounded, however long the absence lasts. Pure;
+// thread: the loop's.
 #pragma once
 
 #include <cstddef>

@@ -94,7 +94,7 @@ void InputPipe::close(std::uint32_t rank) {
   reader->is_open = false;
   boost::system::error_code ignored;
   reader->pipe.close(ignored);
-  // What it has not taken may be the last that keeps some bytes from being granted.
+  // Its unread bytes may be the last that keep some bytes from being granted.
   const std::deque<Bytes> dropped = std::exchange(reader->waiting, {});
 }
 

@@ -13,13 +13,13 @@ namespace ivy {
 inline constexpr std::uint64_t kNanosPerMilli = 1'000'000;
 inline constexpr std::uint64_t kNanosPerSecond = 1'000'000'000;
 
-// What the end of a carrier means.
+// The meaning of a carrier's end.
 enum class CarrierKind {
   kLocal,  // The launcher holds the other end: end of file means that it is gone. Stop now.
   kRelay,  // A relay holds it. Half-close: the launcher's side ended. Hang-up: the relay ended.
 };
 
-// Which end went away when a carrier ended.
+// The side that closed a carrier.
 enum class CarrierLoss {
   kHalfClosed,  // The launcher's side ended the carrier in order: it exits, or redials at once.
   kHungUp,      // The carrier itself died: a new one may come.

@@ -29,12 +29,11 @@ Environment mpi_place_variables(const MpiPlace& place);
 
 struct MpiSettings {
   std::string job_id;
-  std::string
-      segment_directory;  // Where Open MPI's segments of shared memory are removed with the job.
+  std::string segment_directory;  // Open MPI's shared memory segments; removed with the job.
   bool is_oversubscribed = false;
 };
 
-// What helps Open MPI and Intel MPI, and is the user's to choose.
+// Returns settings that help Open MPI and Intel MPI, and that the user may override.
 Environment mpi_settings(const MpiSettings& settings);
 
 // A setting that mpi_settings() has made for an outer job or for another generation of this one.

@@ -1,6 +1,6 @@
-// What this host's MPI servers have said of its ranks, and what the ends of those ranks mean. A
-// process that leaves its world without MPI_Finalize lets the others wait for ever, so that is a
-// failure whatever its exit code. Pure; thread: any, one at a time.
+// The MPI state of this host's ranks, as reported by its MPI servers, and the meaning of their
+// exits. A process that leaves its world without MPI_Finalize makes the others wait forever, so it
+// counts as failed whatever its exit code. Pure; thread: any, one at a time.
 //
 //   absent ──joined──▶ joined ──left──▶ left
 //                        ├──abort──▶ aborted       killed after kAbortNs; its code is MPI_Abort's
@@ -18,7 +18,7 @@
 
 namespace ivy {
 
-// What is to be known of an end beside its exit status.
+// Facts about an exit in addition to its status.
 struct MpiEnd {
   std::optional<int> code = {};  // How it counts; nothing: as the status says.
   // "with exit 0 before MPI_Finalize: the other ranks wait for it": up to the colon it stands

@@ -34,7 +34,7 @@ struct OutputPump::Stream {
   bool is_ready = false;                  // It is in ready_ or held_.
   bool is_over = false;
   bool is_cut = false;
-  bool is_mid_line = false;  // What was read last has no end of line.
+  bool is_mid_line = false;  // The last bytes read have no end of line.
   bool breaks_line = false;  // The rank's last process has left such a line.
 };
 

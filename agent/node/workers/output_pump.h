@@ -43,7 +43,7 @@ class OutputPump {
     bool operator==(const StreamName&) const = default;
   };
 
-  // What was given to the session so far.
+  // The bytes given to the session so far.
   struct Progress {
     StreamName name;
     std::uint64_t bytes = 0;
@@ -90,7 +90,7 @@ class OutputPump {
   std::vector<std::unique_ptr<Stream>> streams_;
   std::deque<Stream*> ready_;                 // Each stream at most once, here or in held_.
   std::deque<Stream*> held_;                  // Ready, but the log files have no room.
-  std::map<FileWriter::File, Stream*> logs_;  // Those whose file is not closed yet.
+  std::map<FileWriter::File, Stream*> logs_;  // Streams whose file is not closed yet.
   bool logs_have_moved_ = false;
   std::uint64_t logs_stalled_ns_ = 0;
   std::unique_ptr<char[]> buffer_;

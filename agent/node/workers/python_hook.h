@@ -50,9 +50,9 @@ std::string stack_file(const JobDirectory& directory, std::uint32_t generation, 
 // first process group of torch's to its end; mode 0600.
 std::string flight_socket(const std::string& stack_file);
 
-// What `ivyctl why` needs: the size of torch's flight record, unless the user has set it or its
-// older name, and a file for NCCL's warnings, one for each process, unless NCCL_DEBUG or
-// NCCL_DEBUG_FILE is set.
+// Adds variables for `ivyctl why`: the size of torch's flight record, unless the user has set it or
+// its older name, and a file per process for NCCL's warnings, unless NCCL_DEBUG or NCCL_DEBUG_FILE
+// is set.
 void add_evidence_variables(Environment& environment, const JobDirectory& directory,
                             std::uint32_t generation);
 // Adds this build's profiler plug-in for NCCL (comm/nccl_profiler), unless the user has one or

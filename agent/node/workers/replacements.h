@@ -27,7 +27,7 @@ class Replacements {
   void forgo(std::uint32_t rank) { places_.erase(rank); }
   // Some place is kept: this host is not done, though no worker may live.
   bool awaits() const { return !places_.empty(); }
-  // Those whose time has come and whose last process has left nothing behind; each only once.
+  // Returns the ranks that are due and whose last process has left nothing behind; each only once.
   std::vector<Ordered> take_due(std::uint64_t now_ns,
                                 const std::function<bool(std::uint32_t rank)>& is_over);
   std::optional<std::uint64_t> next_due_ns() const;

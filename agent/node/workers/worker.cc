@@ -67,7 +67,7 @@ void put_tool_in_front(const std::string& tool, const std::vector<std::string>& 
   request.arguments = std::move(arguments);
 }
 
-// Where the program lies in the PATH of the worker. The failure has no step if it was found.
+// Finds the program in the worker's PATH. The failure has no step if it was found.
 SpawnFailure find_program(const std::string& program, const SpawnRequest& request,
                           std::string& place) {
   const std::string* path = find_variable(request.environment, "PATH");
@@ -168,7 +168,7 @@ std::unique_ptr<WorkerLaunch> Worker::prepare(const WorkerGroup& group, const Wo
   auto launch = std::make_unique<WorkerLaunch>();
   generation_ = group.generation;
   has_input_ = spec.standard_input();
-  // What the rank's last process has left there is not this one's.
+  // Removes the file of the rank's last process.
   if (rejoins_ > 0) unlink(context_.directory.error_file(generation_, rank_).c_str());
   launch->has_input_ = has_input_;
   launch->program_ = group.arguments.front();

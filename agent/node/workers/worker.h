@@ -31,13 +31,13 @@
 
 namespace ivy {
 
-// What a worker inherits of the supervisor's environment: neither an outer job's ranks, nor what we
-// set ourselves (a variable that this plan does not set, JAX_LOCAL_DEVICE_IDS for example, must not
-// come from outside), nor the names in `unset`. env_rule() knows the first two.
+// Returns the part of the supervisor's environment that a worker inherits: without an outer job's
+// ranks, variables that ivyrun sets (one that this plan does not set, such as JAX_LOCAL_DEVICE_IDS,
+// must not be inherited), and the names in `unset`. env_rule() knows the first two.
 Environment inherited_environment(char* const* environment_block,
                                   const std::vector<std::string>& unset);
 
-// What all workers of a host share.
+// Shared by all workers of a host.
 struct WorkerContext {
   boost::asio::io_context& loop;
   const Containment& containment;
@@ -51,7 +51,7 @@ struct WorkerContext {
   std::function<void()> changed;  // A worker's process has ended, or its output has.
 };
 
-// What all workers of one Start share.
+// Shared by all workers of one Start.
 struct WorkerGroup {
   std::uint32_t generation = 0;
   std::vector<std::string> arguments;
@@ -62,7 +62,7 @@ struct WorkerGroup {
   bool python_hook = false;   // sitecustomize stands on its PYTHONPATH.
   bool own_sessions = false;  // Each worker has its own session.
   std::optional<SpawnLimits> limits;
-  // What stands in front of the program, which it becomes; empty: nothing (roles/mpi_exec.h).
+  // Command to which the program is appended, and which execs it; empty: none (roles/mpi_exec.h).
   std::vector<std::string> mpi_exec;
   std::string node_program;  // ivy-node, which stands in front of an app's program as well.
 };
@@ -77,7 +77,7 @@ struct ExitCircumstances {
   // The job goes on without this worker: if it has failed, what it has started in its process group
   // is killed with it.
   bool ends_alone = false;
-  // What else is known about the end of an MPI process.
+  // Returns more facts about the exit of an MPI process.
   std::function<MpiEnd(const ExitStatus&)> judge_mpi;
 };
 
