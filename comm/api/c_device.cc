@@ -83,7 +83,7 @@ int believe(const ivy_call* call, Placed& placed) {
   return IVY_OK;
 }
 
-// Where the kernel's heap of this process begins, which malloc takes small memory from.
+// Returns the start of this process's heap, from which malloc takes small memory.
 std::uintptr_t heap_begin() {
   // The 47th value of the line; the second, the program's name, is in brackets and may hold blanks.
   std::ifstream file("/proc/self/stat");
@@ -164,7 +164,7 @@ extern "C" int ivy_mem_alloc_device(ivy_comm* comm, int device, size_t bytes, vo
   return guarded([&] {
     IVY_CHECKED(check_comm(comm));
     if (memory == nullptr) return invalid("memory is NULL");
-    // What never answers is given up then.
+    // Gives up on a driver that never answers after this time.
     constexpr std::chrono::seconds kPatience{120};
     const ivy::Result<void*> made =
         nccl::device_regions::allocate(device, bytes, ivy::steady_now() + kPatience);

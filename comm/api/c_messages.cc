@@ -92,7 +92,7 @@ int check_device_message(const GivenMessage& given, const Placed& placed) {
       "; or copy to the host");
 }
 
-// Where and how a message between devices is called.
+// Location and options of a message between devices.
 struct OnDevice {
   ivy_comm* comm;
   const Placed& placed;

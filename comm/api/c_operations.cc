@@ -74,7 +74,7 @@ std::uint64_t hash_of(const ivy_comm* comm, const std::size_t* counts) {
   return counts_fingerprint({counts, static_cast<std::size_t>(comm->communicator->ranks().size())});
 }
 
-// Where a rank's own block stands in a buffer of blocks.
+// Returns the position of a rank's own block in a buffer of blocks.
 char* at_block(const void* buffer, const Block& block) {
   return static_cast<char*>(const_cast<void*>(or_nothing(buffer))) + block.offset;
 }
@@ -104,8 +104,8 @@ int start_on_device(ivy_comm* comm, const ivy_call* call, const Placed& placed,
   return finish(comm, call, comm->communicator->carry_out(std::move(collective), options_of(call)));
 }
 
-// What an operation of equal parts is made of: which buffer has a block for each rank, whether only
-// the root's result matters, and whether an input in place stands in its own block.
+// Properties of an operation with equal parts: the buffer that has a block for each rank, whether
+// only the root's result matters, and whether an in-place input is in its own block.
 struct Row {
   Operation operation = Operation::kNone;
   bool divides_send = false;
@@ -160,7 +160,7 @@ struct Rooted {
   }
 };
 
-// Where the own part stands when it is given as IVY_IN_PLACE: in the root's blocks.
+// Locates the root's own part, given as IVY_IN_PLACE, in the root's blocks.
 int find_own_block(const Blocks& blocks, bool is_root, Rooted& given) {
   if (given.own != IVY_IN_PLACE) return IVY_OK;
   if (!is_root)

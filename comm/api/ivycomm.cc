@@ -157,7 +157,7 @@ int ivy_finalize(ivy_comm* world) {
 
 namespace {
 
-// What a communicator's ranks answer; -1, or an empty text, for one that is gone.
+// Queries a property of a communicator's ranks; -1 or an empty text if it has ended.
 template <class Question>
 int ask(const ivy_comm* comm, const Question& question) {
   if (comm == nullptr || comm->communicator == nullptr) return -1;
@@ -295,8 +295,8 @@ int ivy_comm_free(ivy_comm* group) {
 
 namespace {
 
-// What a survivor knows of the dead goes with the communicators: what they have seen is kept, and
-// returned what the world leaves to the next.
+// A survivor's knowledge of dead ranks is lost with the communicators: saves it, and returns the
+// state that the old world passes on to the new one.
 DeviceHeritage end_broken(ivy_comm& world, RepairAim aim) {
   const std::string reason = "it calls " + std::string(name_of(aim)) + " of the world";
   std::vector<Communicator*> all;

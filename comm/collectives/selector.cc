@@ -36,7 +36,7 @@ struct LaterValue {
   Size size = Size::kPlain;
 };
 
-// What one operation chooses: the value from size 0 on, and later ones in order of their sizes.
+// The choices for one operation: the value from size 0 on, and later ones ordered by size.
 struct BuiltInChoice {
   Operation operation;
   Aspect aspect;
@@ -70,10 +70,10 @@ constexpr BuiltInChoice stores_of(Operation operation, Size size) {
       operation, kStores, Over::kShm, kCachedStores, {{kStreamingFrom, kStreamingStores, size}}};
 }
 
-// Where cores are far from each other one copy through the kernel is faster between its thresholds
-// than two through the slots: below, its call costs more; above, the slots' second copy goes past
-// the caches and the kernel's only one does not. Where they are near, two copies take half its
-// time.
+// If cores are far from each other, one copy through the kernel is faster between its thresholds
+// than two through the slots: below, its call costs more; above, the second copy from the slots
+// bypasses the caches and the kernel's single copy does not. If they are near, two copies take half
+// its time.
 constexpr BuiltInChoice kBuiltIn[] = {
     // In place only, see selector.h. Beyond, the price of pages that are small is too high.
     {Operation::kAllReduce,

@@ -75,7 +75,7 @@ class Selector {
     // The first size beyond this step.
     std::uint64_t end = std::numeric_limits<std::uint64_t>::max();
     std::uint32_t value = 0;
-    std::uint32_t next = 0;  // Where the next step is in later_.
+    std::uint32_t next = 0;  // Index of the next step in later_.
   };
   static constexpr std::size_t kOperations = 16;
   std::uint32_t find(Aspect aspect, comm_status::Operation operation, std::size_t bytes) const {

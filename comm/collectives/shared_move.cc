@@ -52,7 +52,7 @@ std::uint64_t read_size(const SharedGroup& group, std::uint32_t member) {
   return size;
 }
 
-// What one member sends to another, and what that one expects.
+// Bytes that one member sends to another, and bytes that the other one expects.
 struct Sizes {
   std::uint64_t sent;
   std::uint64_t expected;
@@ -178,11 +178,11 @@ struct SlotCut {
   bool fills = true;  // This member has data for others.
 };
 
-// What this member takes from another one's slots.
+// Data that this member takes from another member's slots.
 struct Taken {
   std::uint8_t* to = nullptr;
   std::size_t bytes = 0;
-  std::size_t place = 0;  // Where it lies in each slot.
+  std::size_t place = 0;  // Offset in each slot.
 };
 
 // Blocks on their way through the slots, a piece of each block per chunk. In every chunk
@@ -430,7 +430,7 @@ struct Dealt {
   const void* send;
   const Blocks& blocks;
   std::size_t piece;
-  std::size_t begin;  // Where the piece begins in every block.
+  std::size_t begin;  // Offset of the piece in every block.
 };
 
 std::size_t dealt_piece(std::uint32_t members) {

@@ -1,5 +1,4 @@
-// What the shared memory collectives have in common: how a size is cut, and where results are
-// stored.
+// Shared by the shared memory collectives: how a size is divided, and where results are stored.
 #pragma once
 
 #include <algorithm>
@@ -23,8 +22,8 @@ inline std::uint8_t* at(void* base, std::size_t offset) {
   return static_cast<std::uint8_t*>(base) + offset;
 }
 
-// Where a member's buffers are, shown in the entry if the operation may read them in place. It lies
-// behind the factor of PREMUL_SUM.
+// Locations of a member's buffers, published in the entry if the operation may read them in place.
+// Stored after the factor of PREMUL_SUM.
 struct ShownPlaces {
   BufferPlace send;
   BufferPlace receive;

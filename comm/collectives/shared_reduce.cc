@@ -44,7 +44,7 @@ Reduction reduction_of(const ReduceRule& rule, const Inputs& inputs, Stores stor
   return reduction;
 }
 
-// Where a reduction of members' inputs goes.
+// Destination of a reduction of members' inputs.
 struct Output {
   void* first = nullptr;
   std::size_t count = 0;
@@ -399,7 +399,7 @@ class ChunkedReduce {
   const std::size_t count_;
   const std::size_t element_;
   const std::size_t result_;  // Bytes of a result: partials are wider than elements.
-  const std::size_t cell_;    // What one element takes up in a slot.
+  const std::size_t cell_;    // Size of one element in a slot.
   std::size_t chunk_elements_;
   std::size_t chunks_;
   const std::uint64_t first_;

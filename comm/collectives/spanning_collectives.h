@@ -32,7 +32,7 @@
 
 namespace ivy::comm {
 
-// Which ranks are on which hosts.
+// The ranks of each host.
 struct HostMap {
   std::vector<std::vector<std::int32_t>> hosts;  // Ranks by host, in rank order.
   std::vector<std::uint32_t> host_of;            // By rank: the index of its host.

@@ -176,7 +176,8 @@ bool SpanningGroup::all_gather(const OperationCall& call, const void* send,
   return true;
 }
 
-// What a rooted operation moves between hosts, and the blocks of the root's own host.
+// Returns the data that a rooted operation moves between hosts, and the blocks of the root's own
+// host.
 template <class Message, class Memory>
 std::vector<Block> SpanningGroup::between_hosts(std::vector<Message>& messages, Memory* data,
                                                 const Blocks& blocks) const {

@@ -31,7 +31,7 @@ void to_partial(const ReduceRule& rule, const void* from, void* to, std::size_t 
   reduce(reduction, {&from, 1, to, nullptr, count});
 }
 
-// Where elements of a result go.
+// Destination of a result's elements.
 struct HostsResult {
   void* to = nullptr;
   std::size_t count = 0;

@@ -1,7 +1,8 @@
-// What a communicator whose ranks are on several hosts has beside: the connections, the collectives
-// over them, what each rank has entered, and who is to blame for a timeout.
+// The additional parts of a communicator whose ranks are on several hosts: the connections, the
+// collectives over them, the operations that each rank has entered, and the attribution of
+// timeouts.
 //
-// Thread: one at a time (the communicator's lock), but for aborts: any.
+// Thread: one at a time (the communicator's lock), except for aborts: any.
 #pragma once
 
 #include <atomic>

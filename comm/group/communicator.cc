@@ -54,7 +54,7 @@ Error error_of(const Outcome& outcome) {
   return Error{static_cast<Code>(outcome.code), outcome.failure().text};
 }
 
-// What an exception in the middle of an operation comes to, which the other ranks are in, too.
+// Converts an exception during an operation, which affects the other ranks too, to a failure.
 Failure failure_in(const OperationCall& call, const Membership& ranks,
                    const std::exception_ptr& thrown) {
   const Seat& own = ranks.own_seat();
@@ -251,7 +251,7 @@ Outcome Communicator::perform(const OperationShape& shape, nanoseconds timeout,
     device_->failure_was_returned();
     return break_with(*failure());
   }
-  // What another rank of this host has found ends this operation before it begins.
+  // A failure found by another rank of this host ends this operation before it starts.
   if (local_ != nullptr && local_->is_broken()) {
     if (const MaybeFailure found = local_->failure()) {
       device_->failure_was_returned();
@@ -322,7 +322,8 @@ Outcome Communicator::break_with(Failure failure) {
   return Outcome(*this->failure());
 }
 
-// What all that leave do first; nothing: go on. The queue's work is not waited for.
+// Common first step of leaving: returns the outcome to stop with, or nothing to continue. Does not
+// wait for the queue's work.
 std::optional<Outcome> Communicator::begin_leaving() {
   if (Outcome settled = settle_device(); settled.code != 0) return settled;
   if (ranks_.size() == 1 || queue_.is_busy() || failure_.is_set()) return Outcome();
@@ -443,8 +444,8 @@ Result<std::unique_ptr<Communicator>> Communicator::make_child(
   });
   if (called.outcome.code != 0) return unmade(called.outcome);
   if (!shared.trouble.empty()) return trouble_of(ranks_, shared.trouble);
-  // Where this communicator has NCCL, its groups get theirs from it. The group's first rank stands
-  // for it: all colours of a split differ.
+  // If this communicator uses NCCL, its groups get their NCCL communicators from it. The group's
+  // first rank identifies the group: all colors of a split differ.
   std::unique_ptr<nccl::DeviceCommunicator> device;
   if (device_->is_prepared()) {
     called = run(plain(Operation::kGroup, Place::kDevice), {}, [&](const OperationCall& call) {

@@ -13,7 +13,7 @@ namespace ivy::comm {
 
 struct ControlAnswer {
   control::Reply reply;
-  Descriptor descriptor;  // The one that came with it, or none.
+  Descriptor descriptor;  // The descriptor received with it, or none.
 };
 
 // A socket that forked children do not inherit; close it with not_inherited::close(). Unavailable:
@@ -23,7 +23,7 @@ Result<int> connect_to_supervisor(const std::string& path);
 bool send_request(int socket, const control::Request& request);
 // Unavailable: no answer came in time, or the supervisor has closed the socket.
 Result<ControlAnswer> receive_answer(int socket, std::chrono::milliseconds at_most);
-// What is wrong with an answer that is not the one that was asked for.
+// Returns the error for an answer of an unexpected kind.
 Error unexpected_answer(const ControlAnswer& answer);
 
 }  // namespace ivy::comm

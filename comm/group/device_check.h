@@ -24,7 +24,7 @@
 
 namespace ivy::comm {
 
-// What the ranks of a communicator compare of their operations on devices; the same on all.
+// When the ranks of a communicator compare their operations on devices; the same on all ranks.
 enum class DeviceCheckMode : std::uint8_t {
   kEvery,   // All meet before each operation, on their processors.
   kLagged,  // They compare about a second later, or as soon as one does not end.

@@ -1,5 +1,5 @@
-// What DeviceSide is made of beside NCCL: the alarm that threads outside an operation ask, the
-// stream of works, and what the status page shows.
+// Parts of DeviceSide besides NCCL: the failure check for threads outside an operation, the stream
+// of works, and the display on the status page.
 #pragma once
 
 #include <atomic>
@@ -45,7 +45,7 @@ class DeviceAlarm {
   std::optional<std::chrono::steady_clock::time_point> left_at_;
 };
 
-// What a broken world leaves to the world of its survivors.
+// State that a broken world passes on to the world of its survivors.
 struct DeviceHeritage {
   std::unique_ptr<nccl::RevokedHandle> revoked;  // Null where nothing was kept.
   std::string key;                               // The same on all ranks of that world.
@@ -90,7 +90,7 @@ class SideStream {
   int device_ = 0;
 };
 
-// What the status page shows of operations that go ahead. Thread: the watching one.
+// Shows operations that run ahead on the status page. Thread: the watching one.
 class DeviceDisplay {
  public:
   DeviceDisplay(Job& job, const Membership& ranks) : job_(job), ranks_(ranks) {}

@@ -29,7 +29,7 @@
 
 namespace ivy::comm {
 
-// What the communicator lends it; all outlive it.
+// Borrowed from the communicator; all outlive it.
 struct DeviceContext {
   Job& job;
   const Membership& ranks;

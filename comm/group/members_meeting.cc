@@ -143,7 +143,7 @@ class MembersMeeting {
       Result<std::string> found = store_.wait_get(prefix_ + name, kMeetingStep);
       if (found.ok() || found.error().code != Code::kDeadlineExceeded) return found;
       if (const MaybeFailure seen = alarm_->look()) {
-        // What is waited for may have been the dead rank's last act.
+        // The awaited key may have been the dead rank's last write.
         found = store_.wait_get(prefix_ + name, milliseconds(1));
         if (found.ok()) return found;
         Failure death = *seen;

@@ -39,7 +39,7 @@ MessageMatching::Message MessageMatching::find(const MessageRequest& receive) co
 }
 
 MessageMatching::Message MessageMatching::keep(const MessageStatus& status, Dtype dtype) {
-  // What is kept may exceed the limit by messages to oneself.
+  // Messages to oneself may exceed the limit of kept bytes.
   const std::size_t kept = std::min(unexpected_bytes_, kUnexpectedBytesMax);
   if (status.bytes > kUnexpectedBytesMax - kept) return nullptr;
   return keep_own(status, dtype);

@@ -1,5 +1,5 @@
-// Which receive gets which message: the receives that were posted, in order, and the messages that
-// arrived before a receive for them was. Messages of one rank match in the order of their arrival.
+// Matches messages to receives: posted receives, in order, and messages that arrived before their
+// receive was posted. Messages of one rank match in the order of their arrival.
 //
 // Pure; thread: one at a time.
 #pragma once

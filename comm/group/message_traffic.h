@@ -43,7 +43,7 @@ class MessageTraffic {
   bool is_broken() const { return found_.has_value() || failure_.has_value(); }
   // A failure found here, not yet told to the other ranks.
   const MaybeFailure& found() const { return found_; }
-  // What every request ends with; nothing: they end well.
+  // The failure with which every request ends; nothing if they succeed.
   const MaybeFailure& failure() const { return failure_; }
   // Keeps a failure that was found here, unless there is one already. If it names no message, it
   // will name the one that has waited longest; name_message() says which that is now.

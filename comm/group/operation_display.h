@@ -47,7 +47,7 @@ class OperationDisplay final : public EntryWatch {
   const Membership& ranks_;
   const StatusRow row_;
   std::optional<comm_status::SlotView> slot_;  // The slot that has row_.
-  comm_status::OperationRecord record_;        // What the slot shows at the moment.
+  comm_status::OperationRecord record_;        // Current content of the slot.
   const OperationShape* not_shown_ = nullptr;  // The operation that it does not show yet.
   FastClock clock_;
 };

@@ -1,5 +1,5 @@
-// What the parts of PointToPoint share: its options, the form of a message on a stream, and what is
-// kept for each rank.
+// Shared by the parts of PointToPoint: its options, the message format on a stream, and the state
+// of each rank.
 #pragma once
 
 #include <chrono>

@@ -34,7 +34,7 @@ std::string seconds_until_now(RepairTime begun) {
 
 }  // namespace
 
-// What stands below a prefix, by the rank that its name ends with.
+// Returns the values below a prefix, by the rank at the end of their names.
 Result<std::map<std::uint32_t, std::string>> Repair::numbered(const std::string& prefix) {
   std::map<std::uint32_t, std::string> found;
   for (const std::string& name : IVY_TRY(context_.store->list(prefix))) {

@@ -41,9 +41,9 @@ struct RepairContext {
   std::uint32_t job_size = 0;
   std::uint32_t job_rank = 0;
   std::uint32_t incarnation = 0;
-  // What is known here of a process, by rank and incarnation: the supervisor says that it has
-  // ended, it is one of this host and has (a seat of the world that broke), or a failure of that
-  // world blames it.
+  // Local evidence about a process, identified by rank and incarnation: the supervisor reports its
+  // exit, it was a process of this host that has exited (a seat of the broken world), or a failure
+  // of that world blames it.
   std::function<bool(const Seat&)> is_dead_by_page;
   std::function<bool(const Seat&)> is_dead_here;
   std::function<bool(const Seat&)> is_missed;

@@ -20,12 +20,12 @@ enum class RepairAim : std::uint8_t {
 };
 std::string_view name_of(RepairAim aim);  // As its function is called: "shrink".
 
-// What is known of one rank of the job.
+// The known state of one rank of the job.
 struct RepairRank {
   bool was_member = false;          // In the world that is repaired.
   std::uint32_t incarnation = 0;    // Its process then: how many times it had been started again.
   bool is_dead = false;             // The process that was a member.
-  std::optional<RepairAim> called;  // What that process has called; nothing: nothing yet.
+  std::optional<RepairAim> called;  // The function that the process called; nothing: none yet.
   std::optional<std::uint32_t> newcomer;  // The incarnation of the process that waits to come in.
 };
 using RepairView = std::vector<RepairRank>;  // By rank of the job.

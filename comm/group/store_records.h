@@ -1,5 +1,6 @@
-// What the ranks of a world that spans hosts tell each other through the job's store while
-// operations run: why a communicator is broken, what each rank has entered, and what it waits for.
+// Records that the ranks of a world on several hosts exchange through the job's store while
+// operations run: the reason why a communicator is broken, the operations that each rank has
+// entered, and what it waits for.
 //
 // Thread: any. Lifetime: the store's client and the bell outlive it.
 #pragma once

@@ -55,8 +55,8 @@ class Work {
   void set_mark(std::shared_ptr<nccl::StreamMark> mark, std::function<bool()> is_whole);
   // The operation is part of a graph: the mark is there for streams of that graph only.
   void finish_captured();
-  // What is put on that stream from now on finds the operation done; the processor waits only where
-  // the operation is on no stream. Nothing: as wait().
+  // Makes `stream` wait for the operation; blocks the thread only if the operation is on no stream.
+  // Returns nothing as wait() does.
   std::optional<Outcome> hold_back(void* stream);
   // Writes the token to the descriptor when it is done; at once if it is. A full pipe gets nothing.
   struct Notice {

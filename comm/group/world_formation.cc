@@ -62,7 +62,7 @@ std::string own_build() {
 
 }  // namespace
 
-// What a rank tells the others about itself: one line per field, each of anything but a newline.
+// A rank's description of itself for the others: one line per field, without newlines in a field.
 struct WorldFormation::SeatText {
   std::string build;
   std::string pid;
@@ -258,7 +258,7 @@ Result<World> WorldFormation::form() {
   if (joined_.reformed != nullptr) {
     const bool is_whole_here = formed.ok();
     if (is_whole_here) formed = meet_in_turns(prefix_of(first_life_) + "formed");
-    // Where it is whole on every rank, one that has died since is a failure of the new world.
+    // If it is complete on every rank, a rank that has died since is a failure of the new world.
     formed = joined_.reformed->conclude(formed, death_.has_value());
     IVY_ASSERT(!formed.ok() || is_whole_here);
   }

@@ -26,14 +26,14 @@
 
 namespace ivy::comm {
 
-// What all ranks of this machine have agreed on.
+// Facts that all ranks of this machine have agreed on.
 struct MachineFacts {
   bool has_processor_each = true;  // All its ranks can run at once: only then waits spin.
   bool is_crowded = false;
   Caches caches;
 };
 
-// What the communicator of all ranks is made of.
+// Parts of the communicator of all ranks.
 struct World {
   std::vector<Seat> seats;
   std::int32_t self = 0;
@@ -44,7 +44,7 @@ struct World {
   std::string life;  // Equal on all its ranks, and different for every other world of the job.
 };
 
-// What is different where the world is a repaired one (repair.h).
+// Additional state of a repaired world (repair.h).
 struct Reformed {
   std::string life;
   // Asked while it waits: why it will not be formed; nothing: it goes on.
@@ -54,7 +54,7 @@ struct Reformed {
   std::uint32_t job_rank = 0;  // This process's rank as the launcher knows it.
 };
 
-// What this process has joined with. All outlive the formation.
+// This process's inputs to the formation, all of which outlive it.
 struct Joined {
   const Identity& identity;  // Has the rank and size in a repaired world, too.
   std::chrono::milliseconds timeout;

@@ -62,8 +62,8 @@ bool WorldRepairs::is_dead_here(const Seat& seat) const {
          has_process_ended(seat.pid, seat.process_start);
 }
 
-// Where no supervisor tells of another host's ranks: a failure of the world blames the rank,
-// or where it listened nobody listens any more.
+// If no supervisor reports the ranks of another host: a failure of the world blames the rank, or
+// its listener no longer accepts connections.
 bool WorldRepairs::is_missed(const Seat& seat) const {
   if (std::find(missed_.begin(), missed_.end(), seat.job_rank) != missed_.end()) return true;
   const bool may_ask = has_listeners_ && control_ == nullptr && !seat.address.empty();

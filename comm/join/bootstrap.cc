@@ -71,7 +71,7 @@ Result<std::string> secret_of(const std::string& path) {
                "every rank needs the same file, or none"};
 }
 
-// What is the same for all ranks of one call of bootstrap().
+// State of one call of bootstrap() that is the same for all ranks.
 class Bootstrapping {
  public:
   Bootstrapping(const Identity& identity, std::uint32_t generation, milliseconds timeout)

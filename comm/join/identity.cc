@@ -31,7 +31,8 @@ Result<std::uint32_t> number_of(const EnvironmentLookup& environment, std::strin
   return number_of(name, IVY_TRY(text_of(environment, name)));
 }
 
-// What a source is asked for: only rank and world size if another source says where the ranks meet.
+// The fields requested from a source: only rank and world size if another source specifies where
+// the ranks meet.
 enum class Asked : std::uint8_t { kAll, kOnlyWho };
 
 Result<Identity> from_ivyrun(const EnvironmentLookup& environment, Asked asked) {

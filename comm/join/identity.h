@@ -1,9 +1,9 @@
-// Which rank this process is, who says so, and how the ranks will find each other. Pure: takes the
-// environment and the caller's own words, returns a value. Thread: any.
+// This process's rank, the source that assigned it, and the way in which the ranks find each other.
+// Pure: takes the environment and the caller's arguments, returns a value. Thread: any.
 //
-// Sources, the most specific first: what the caller of ivy_init said, ivyrun's IVY_*, the launchers
-// of launchers.h; nothing at all is a world of one. Two that contradict each other are an error;
-// IVY_LAUNCHER=KEY says which of the environment's is meant.
+// Sources, the most specific first: the arguments of ivy_init, ivyrun's IVY_*, the launchers of
+// launchers.h; without any, a world of one. Two sources that contradict each other are an error;
+// IVY_LAUNCHER=KEY selects one of those in the environment.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +34,7 @@ struct Identity {
   // True if ranks may be on other hosts; otherwise nothing listens for them.
   bool spans_hosts = false;
 
-  // What follows is set with Bootstrap::kStore.
+  // The following fields are set with Bootstrap::kStore.
   std::string host_key;  // Equal for ranks that may share memory.
   std::string store_address;
   std::string first_host_address;  // With a port, which means nothing; empty: as store_address.
@@ -59,7 +59,7 @@ struct Identity {
   bool is_new_torch = false;  // kTorchStore: its dialect is that of torch 2.2 and later.
 };
 
-// What the caller of ivy_init said.
+// The arguments of ivy_init.
 struct IdentityRequest {
   std::string init_method;  // Empty: IVY_INIT_METHOD, or "env://" where that is unset.
   std::optional<std::uint32_t> rank;

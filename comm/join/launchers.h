@@ -1,4 +1,4 @@
-// What launchers other than ivyrun say about this process in its environment. Pure; thread: any.
+// Reads the variables that launchers other than ivyrun set for this process. Pure; thread: any.
 //
 //   key        rank                   world size              ranks of this host
 //   torchrun   RANK (and LOCAL_RANK)  WORLD_SIZE              LOCAL_WORLD_SIZE

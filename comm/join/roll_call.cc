@@ -111,7 +111,7 @@ class WaitChain {
   const FindRecord& before_;
   const FindRecord& now_;
   std::vector<std::int32_t> chain_;
-  std::string way_;  // What is known of ranks that wait in earlier operations.
+  std::string way_;  // Known states of ranks that wait in earlier operations.
   Suspect behind_;   // The first of them, to blame if no other rank is.
   bool is_certain_ = true;
 };

@@ -33,7 +33,7 @@ struct WaitRecord {
   std::int32_t culprit = -1;       // A rank of its own host that it sees to be the cause; -1: none.
   std::uint32_t is_absent = 0;     // 1: the culprit has not entered the operation.
   std::uint32_t next_beat_ms = 0;  // It writes again by then, if it still waits.
-  char because[192] = {};          // What the culprit does; ends with NUL.
+  char because[192] = {};          // The culprit's activity; ends with NUL.
 };
 static_assert(std::is_trivially_copyable_v<WaitRecord>);
 

@@ -35,7 +35,7 @@ std::string ports_given_away(std::uint16_t port) {
   return std::to_string(first) + "-" + std::to_string(last);
 }
 
-// What to do if another program has the port.
+// Advice if another program uses the port.
 std::string advice_on_port(const Identity& identity) {
   if (identity.bootstrap_key.empty())
     return "another program has that port: stop it, or choose another port";

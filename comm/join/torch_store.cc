@@ -50,7 +50,7 @@ std::string number_bytes(std::uint64_t value) {
 
 std::string sized(const std::string& text) { return number_bytes(text.size()) + text; }
 
-// What has ended an exchange with the store.
+// Returns the reason why an exchange with the store ended.
 Error broken(TimePoint end) {
   if (steady_now() >= end)
     return Error{Code::kDeadlineExceeded, "torchrun's store gives no answer"};

@@ -1,6 +1,6 @@
-// What this library has to know of NCCL's binary interface: our own words for it, so that nothing
-// is needed to build. NCCL only ever appends to these; RCCL has the same.
-// Source: NCCL's user guide and nccl.h of 2.14 to 2.30.
+// NCCL's binary interface as far as this library uses it, declared independently so that NCCL is
+// not needed to build. NCCL only ever appends to these structures; RCCL has the same. Source:
+// NCCL's user guide and nccl.h of 2.14 to 2.30.
 #pragma once
 
 #include <climits>

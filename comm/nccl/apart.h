@@ -26,7 +26,7 @@ struct ApartCall {
 // Nothing: the call has returned. Else it was given up.
 MaybeFailure call_apart(ApartCall apart);
 
-// What has never returned, and what to do; nothing: all is well.
+// Returns the call that never returned, with advice; nothing if all calls have returned.
 std::optional<std::string> taint();
 inline bool is_tainted() { return taint().has_value(); }
 // Taints the process for good: an abort has not returned in time.

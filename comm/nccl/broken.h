@@ -25,7 +25,7 @@ struct BrokenHandle {
   const Driver* driver = nullptr;
   int device = 0;
   std::shared_ptr<RegisteredRegions> regions;
-  // What NCCL's threads write to until the handle is gone.
+  // Memory that NCCL's threads write to until the handle is destroyed.
   std::vector<std::shared_ptr<void>> kept;
 };
 

@@ -177,7 +177,7 @@ MaybeFailure DeviceCommunicator::await_event(Event event, Deadline& deadline,
       return make_failure(FailureKind::kTransport,
                           "communicator " + options_.name + ": " + is_done.error().message);
     }
-    // What an abort has ended is not done.
+    // An operation that an abort has ended does not count as done.
     if (*is_done) return is_broken_ ? look_for_trouble(false) : std::nullopt;
     const auto now = steady_now();
     if (now - looked_at >= kAskNccl) {
@@ -432,7 +432,7 @@ MaybeFailure DeviceCommunicator::call_nccl(Started& one, bool is_grouped) {
   };
   std::unique_lock lock(calls_);
   if (is_broken_) return look_for_trouble(false);
-  // What registers would be recorded into a graph, or spoil it.
+  // Registration would be recorded into a graph, or spoil it.
   if (one.ending != Ending::kCaptured) regions_->use(library_->functions(), handle, one.regions);
   const CallResult called = start_calls(caller, *one.operation, one.premul_sum);
   // An abort ends what hangs in NCCL, with whatever error.
@@ -575,7 +575,7 @@ std::optional<std::string> DeviceCommunicator::break_with() {
   handle_ = nullptr;
   if (device_ >= 0 && options_.may_keep && options_.may_keep()) {
     if (auto revoked = RevokedHandle::revoke(broken)) {
-      // What hung in NCCL has been ended by the revoke.
+      // The revoke has ended calls that hung in NCCL.
       const Driver::Current current(*driver_, device_);
       if (calls.owns_lock() || calls.try_lock()) regions_->end();
       regions_->forget();

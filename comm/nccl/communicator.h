@@ -104,8 +104,8 @@ class DeviceCommunicator {
   MaybeFailure end();
 
  private:
-  // What NCCL reads and writes while it makes a handle and for as long as that lives, also by
-  // threads of its own: kept alive by every holder that may still let them run.
+  // Memory that NCCL accesses while it creates a handle and as long as the handle exists, also from
+  // its own threads: kept alive by every holder that may still let them run.
   struct Making {
     Handle handle = nullptr;
     std::string name;
@@ -140,7 +140,7 @@ class DeviceCommunicator {
   Diagnosis diagnosis_;
   const Library* library_ = nullptr;
   const Driver* driver_ = nullptr;
-  std::atomic<int> device_{-1};  // Where NCCL's part is made.
+  std::atomic<int> device_{-1};  // The device of NCCL's part.
   std::atomic<int> chosen_{-1};  // Set as soon as a handle may exist.
   bool is_shared_ = false;
 

@@ -1,6 +1,6 @@
-// What one communicator lends to NCCL's part of it, and is asked by that.
+// State and callbacks that a communicator provides to its NCCL part.
 //
-// A value; what it refers to outlives its user.
+// A value; the objects that it refers to outlive its user.
 #pragma once
 
 #include <chrono>

@@ -299,7 +299,7 @@ Result<void*> Driver::allocate(std::size_t bytes) const {
 
 void Driver::free(void* memory) const { functions_->free(address(memory)); }
 
-// What the driver does not answer is no mistake of the caller's.
+// A driver that does not answer is not a mistake of the caller.
 bool Driver::is_of_device(Stream stream, int device) const {
   // CU_STREAM_PER_THREAD, which is any device's, like those below.
   constexpr std::uintptr_t kLastDefault = 2;

@@ -40,7 +40,7 @@ struct Enqueued {
 // "all_reduce(sum) of 1000 f32, operation 17"
 std::string describe(const Enqueued& operation);
 
-// What the thread asks and tells. All are called by it, without a lock.
+// Queries and notifications of the thread, which calls all of them without a lock.
 struct EnqueuedWatch {
   // Returns what keeps the operation from ending; null: none is under way.
   std::function<MaybeFailure(const Enqueued*)> look;
@@ -104,7 +104,7 @@ class EnqueuedOperations {
   std::mutex mutex_;
   std::condition_variable has_more_;
   std::condition_variable has_less_;
-  // What follows is guarded by mutex_.
+  // Guarded by mutex_:
   const Driver* driver_ = nullptr;  // Null: no event was taken.
   int device_ = -1;
   KeptQueue<Enqueued> pending_;

@@ -42,7 +42,7 @@ std::uint64_t limit_of(decltype(RLIMIT_STACK) which) {
   return limit.rlim_cur;
 }
 
-// Those that all ranks have to agree on.
+// Returns the variables that must be equal on all ranks.
 std::map<std::string, std::string> shared_variables() {
   std::map<std::string, std::string> variables;
   for (char** one = environ; *one != nullptr; ++one) {

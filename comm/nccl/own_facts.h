@@ -1,4 +1,4 @@
-// What this process and its host are, for preflight.h. Reads the environment, /sys and /dev/shm.
+// Facts of this process and its host for preflight.h. Reads the environment, /sys and /dev/shm.
 // Thread: any.
 #pragma once
 

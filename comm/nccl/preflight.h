@@ -27,10 +27,10 @@ struct Finding {
 inline constexpr std::size_t kFindingsMax = 16;
 std::vector<Finding> compare_ranks(const std::vector<RankFacts>& ranks);
 
-// Which interface NCCL takes for its sockets, by its own rules: NCCL_SOCKET_IFNAME is a list of
-// prefixes; "=" in front wants whole names, "^" everything else; without it names that begin with
-// "ib" first, then all others but docker and lo, then docker, then lo.
-// Nothing: none fits, and NCCL's init fails or, on some versions, hangs.
+// Returns the interface that NCCL uses for its sockets, by its own rules: NCCL_SOCKET_IFNAME is a
+// list of prefixes; a leading "=" requires whole names, "^" excludes them; without the variable it
+// takes names that start with "ib" first, then all others except docker and lo, then docker, then
+// lo. Nothing: none matches, and NCCL's init fails or, in some versions, hangs.
 std::optional<Interface> choose_interface(const std::vector<Interface>& interfaces,
                                           std::string_view wanted);
 
@@ -41,8 +41,8 @@ std::optional<Interface> interface_of(const RankFacts& rank);
 bool is_same_network(const RankFacts& left, const RankFacts& right);
 bool spans_networks(const std::vector<RankFacts>& ranks);
 
-// What a rank says that could not connect to where `peer` will listen, and the finding that it
-// leads to.
+// Message of a rank that could not connect to the address on which `peer` will listen, and the
+// resulting finding.
 std::string unreachable_text(const RankFacts& peer, const Interface& interface,
                              const std::string& why);
 Finding unreachable_finding(const std::vector<RankFacts>& ranks, const RankFacts& rank,

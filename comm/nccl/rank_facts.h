@@ -1,5 +1,4 @@
-// What one rank says about itself before NCCL is tried (own_facts.h finds it, preflight.h compares
-// it).
+// Facts of one rank before NCCL is tried (own_facts.h collects them, preflight.h compares them).
 #pragma once
 
 #include <cstdint>
@@ -31,7 +30,7 @@ struct RankFacts {
   std::int32_t pid = 0;
   std::string machine;  // Boot id: equal where devices and /dev/shm are shared.
   std::string network;  // Its network namespace: another one, even on this machine, has another lo.
-  // What this rank alone has found wrong, and what to do: no driver, the wrong library ...
+  // An error that only this rank has found, with its fix: no driver, the wrong library ...
   std::string trouble;
   std::string trouble_fix;
 
@@ -42,7 +41,7 @@ struct RankFacts {
   std::string bus;
   std::vector<Interface> interfaces;             // In the order in which the system lists them.
   std::uint16_t probe_port = 0;                  // interface_probe.h; 0: it does not listen.
-  std::map<std::string, std::string> variables;  // Those named NCCL_*, and IVY_DEVICE_CHECK.
+  std::map<std::string, std::string> variables;  // All NCCL_* variables, and IVY_DEVICE_CHECK.
   // The communicator that a death has broken and from which this rank could make the new one; the
   // same on all: they do.
   std::string parent;

@@ -42,7 +42,7 @@ Failure failure_of(const Error& error) {
                  static_cast<int>(error.code), error.message + fix);
 }
 
-// What a refusal looks like in the store: "refuse CODE RANK TEXT".
+// Encodes a refusal for the store: "refuse CODE RANK TEXT".
 std::string encode_refusal(const Failure& failure) {
   return "refuse " + std::to_string(failure.code) + " " + std::to_string(failure.rank) + " " +
          std::to_string(static_cast<unsigned>(failure.kind)) + " " + failure.text;
@@ -67,8 +67,7 @@ std::string key_of(const ReadyOptions& options, const std::string& name, std::in
   return options.key + "/" + name + "/" + std::to_string(rank);
 }
 
-// What ranks have stored about their progress: one question to the store for all ranks, as long as
-// it answers.
+// Progress that ranks have stored: one query to the store for all ranks, as long as it answers.
 class Said {
  public:
   explicit Said(const ReadyOptions& options) : options_(options) {}

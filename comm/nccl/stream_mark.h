@@ -35,7 +35,7 @@ class StreamMark {
     const Driver::Current current(driver_, device_);
     return driver_.is_done(event_);
   }
-  // What is put on that stream from now on, of any device, waits for it.
+  // Makes everything enqueued on that stream later, on any device, wait for it.
   Result<void> hold_back(Stream stream) const {
     const Driver::Current current(driver_, device_);
     return driver_.wait(stream, event_);

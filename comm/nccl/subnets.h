@@ -17,9 +17,9 @@ struct CommonSubnet {
   std::vector<std::string> names;  // Its interfaces' names, each once, in the order of the ranks.
 };
 
-// Those in which every host (every network namespace) has an interface, in the order of the first
-// rank's interfaces. Not those of names that NCCL takes last (docker, lo, virbr): such networks are
-// alike on all hosts without being one.
+// Returns the subnets in which every host (every network namespace) has an interface, in the order
+// of the first rank's interfaces. Excludes interfaces that NCCL uses last (docker, lo, virbr):
+// their addresses are equal on all hosts without being one network.
 std::vector<CommonSubnet> common_subnets(const std::vector<RankFacts>& ranks);
 
 }  // namespace ivy::comm::nccl

@@ -61,7 +61,7 @@ struct Handle {
   void set_step(int step) { value |= (static_cast<std::uint64_t>(step) & 0xf) << 28; }
   std::uint32_t peer() const { return static_cast<std::uint32_t>(value & kPeerMask); }
   bool is_send() const { return (value >> 20 & 1) != 0; }
-  // Where a channel's waits for one peer are remembered, below 128.
+  // Index, below 128, at which a channel's waits for one peer are recorded.
   std::uint32_t place() const {
     return static_cast<std::uint32_t>((value >> 21 ^ value * 7) & 0x7f);
   }

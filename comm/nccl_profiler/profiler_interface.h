@@ -1,10 +1,10 @@
-// What NCCL and a profiler plug-in say to each other, versions 1 (NCCL 2.23) to 7 (NCCL 2.32), in
-// our own words and only as far as we read it. NCCL takes the newest symbol
+// The interface between NCCL and a profiler plug-in, versions 1 (NCCL 2.23) to 7 (NCCL 2.32),
+// declared independently and only as far as it is used here. NCCL takes the newest symbol
 // ncclProfiler_vN that the library exports, calls `open` for every communicator, and then `start`,
-// `record` and `stop` for the events that were asked for.
+// `record` and `stop` for the requested events.
 //
-// An event's description begins alike in all versions: type, parent, rank, and a union whose
-// members differ. Everything is NCCL's memory and is valid during the call only.
+// An event's description starts alike in all versions: type, parent, rank, and a union whose
+// members differ. All of it is NCCL's memory and is only valid during the call.
 #pragma once
 
 #include <sys/types.h>
@@ -114,7 +114,7 @@ struct MessageV4 {
 
 // The same in all versions.
 struct Proxy {
-  pid_t pid;  // Where the operation comes from: `parent` is an address in that process.
+  pid_t pid;  // Process of the operation: `parent` is an address in it.
   std::uint8_t channel;
   int peer;
   int steps;
@@ -153,7 +153,7 @@ using OpenV4 = NcclResult(void** context, int* mask, const char* name, std::uint
 using OpenV5 = NcclResult(void** context, std::uint64_t hash, int* mask, const char* name,
                           int nodes, int ranks, int rank, LogFunction log);
 
-// What the symbol ncclProfiler_vN is.
+// Type of the symbol ncclProfiler_vN.
 template <class Open, class Described>
 struct Plugin {
   const char* name;
@@ -169,7 +169,7 @@ using PluginV3 = Plugin<OpenV1, DescriptionV3>;
 using PluginV4 = Plugin<OpenV4, DescriptionV4>;
 using PluginV5 = Plugin<OpenV5, DescriptionV5>;
 using PluginV6 = Plugin<OpenV5, DescriptionV5>;
-// What version 7 may have behind them, optional functions of the device, is not there.
+// Room for version 7's optional device functions, which this plug-in lacks.
 struct PluginV7 : PluginV6 {
   void* further[4];
 };

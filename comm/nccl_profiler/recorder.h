@@ -1,5 +1,5 @@
-// What this process does in NCCL's communicators, written into its status page: the communicators,
-// and what becomes of NCCL's events. There is one per process, because NCCL has one plug-in.
+// Records this process's activity in NCCL's communicators on its status page: the communicators,
+// and the progress of NCCL's events. There is one per process, because NCCL has one plug-in.
 //
 // Thread: any. A forked child writes nothing: the page is its parent's. Lifetime: the process's.
 #pragma once

@@ -25,7 +25,7 @@ enum class ElementKind : std::uint8_t { kInteger, kBool, kFloat, kComplex };
 // The kinds of elements that a reduction has a meaning for: kOrdered is not complex, kBits integer
 // or bool, kScaled floating point or complex.
 enum class Reducible : std::uint8_t { kAny, kOrdered, kBits, kScaled };
-// What a reduction is on bools.
+// Meaning of a reduction on bools.
 enum class OnBool : std::uint8_t { kNone, kAnd, kOr, kXor };
 
 struct ElementRow {

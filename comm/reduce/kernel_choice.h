@@ -1,5 +1,5 @@
-// Which loop serves which type, operation and forms. Included by the file of each instruction set.
-// In an unnamed namespace for the reason told in comm/reduce/vectors.h.
+// Selects the loop for each type, operation and form. Included by the file of each instruction set.
+// In an unnamed namespace for the reason given in comm/reduce/vectors.h.
 #pragma once
 
 #include <cstdint>

@@ -151,7 +151,7 @@ IVY_INLINE std::size_t elements_before_line(const KernelCall& call, bool& stream
   return (-address % kLineBytes) / kBytes;
 }
 
-// Those elements; returns how many there are.
+// Reduces these elements; returns their number.
 template <class R, int input_count>
 IVY_INLINE std::size_t reduce_before_line(const KernelCall& call, bool& streaming) {
   constexpr std::size_t kElements = sizeof(typename R::In::Word) / R::In::kElementBytes;

@@ -14,8 +14,7 @@ namespace ivy::comm {
 // From the least to the best; a machine has either kNeon or the two AVXs.
 enum class InstructionSet : std::uint8_t { kScalar, kNeon, kAvx2, kAvx512 };
 
-// What one kernel is asked for; the type, the operation and the forms are in the choice of the
-// kernel.
+// Arguments of one kernel; type, operation and forms are fixed by the choice of the kernel.
 struct KernelCall {
   const void* const* inputs = nullptr;
   std::size_t input_count = 0;
@@ -32,8 +31,8 @@ struct KernelCall {
 };
 using Kernel = void (*)(const KernelCall& call);
 
-// What the file of one instruction set offers. `find` answers null for what it does not have: then
-// the scalar kernel does it.
+// Kernels of one instruction set. `find` returns null for a missing one: the scalar kernel is used
+// then.
 struct KernelSet {
   Kernel (*find)(Dtype dtype, ReduceOp op, Form input_form, Form output_form);
   void (*copy_streaming)(void* to, const void* from, std::size_t bytes);

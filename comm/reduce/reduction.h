@@ -1,4 +1,4 @@
-// What a reduction is asked for, as values: reduce.h has the functions, kernel_table.h the kernels.
+// Arguments of a reduction, as values: reduce.h has the functions, kernel_table.h the kernels.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@ enum class Stores : std::uint8_t {
   kStreaming,  // Past the caches, for results larger than they are that nobody reads soon.
 };
 
-// What the inputs or the output of one reduction are made of.
+// Representation of the inputs or the output of one reduction.
 enum class Form : std::uint8_t {
   kElement,  // As the user has it.
   kPartial,  // As it is passed between two levels.
@@ -33,7 +33,7 @@ struct Reduction {
       Stores::kCached;  // For `output`; `second_output` is always stored through the caches.
 };
 
-// Where the elements of one reduction come from and go to.
+// Sources and destinations of one reduction.
 struct Operands {
   const void* const* inputs = nullptr;
   std::size_t input_count = 0;

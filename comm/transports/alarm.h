@@ -1,5 +1,5 @@
-// What ends a wait besides its fulfilment: the death of a rank, the loss of a host, an error that
-// another rank reported. Waits ask it in their slow part only.
+// Reasons to end a wait early: the death of a rank, the loss of a host, an error that another rank
+// reported. Waits check it only on their slow path.
 //
 // Thread: any.
 #pragma once

@@ -28,9 +28,9 @@ std::unique_ptr<Alarm> make_page_alarm(const comm_status::StatusPage& page,
 std::unique_ptr<Alarm> make_process_alarm(std::vector<Seat> seats, std::int32_t self,
                                           std::function<bool(std::int32_t world_rank)> has_left);
 
-// Where no supervisor is and ranks are on several hosts: reports what `inner` finds; and with every
-// new event that `count_news` counts, and now and then, what `find_agreed` finds, which asks the
-// job's store for the failure that another host's rank found.
+// For ranks on several hosts without a supervisor: reports the findings of `inner`; and, with every
+// new event that `count_news` counts and once in a while, those of `find_agreed`, which reads from
+// the job's store the failure that another host's rank found.
 std::unique_ptr<Alarm> make_agreed_alarm(std::unique_ptr<Alarm> inner,
                                          std::function<std::uint64_t()> count_news,
                                          std::function<MaybeFailure()> find_agreed);
@@ -47,7 +47,7 @@ inline constexpr std::pair<FailureKind, control::ReportKind> kReportKinds[] = {
     {FailureKind::kTransport, control::ReportKind::kTransportLost},
     {FailureKind::kOther, control::ReportKind::kInternal}};
 
-// What the page says of the process in that seat, also once its rank has been started again.
+// Returns the page's status of the process in that seat, even after its rank was restarted.
 comm_status::RankStatus status_of(const comm_status::StatusPage& page, const Seat& seat);
 
 // The failure of ranks that need a rank which died or left. status.state is not kAlive.

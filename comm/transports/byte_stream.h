@@ -30,7 +30,7 @@ class ByteSink {
   virtual bool lend(const void* /*bytes*/, std::size_t /*count*/) { return false; }
   // The bytes may change from now on: who still reads them throws away what it has.
   virtual void revoke() {}
-  // What became of the last loan.
+  // State of the last loan.
   virtual LoanState loan() const { return LoanState::kDeclined; }
 };
 
@@ -42,8 +42,8 @@ class ByteSource {
   virtual bool take_wish() { return true; }
   virtual StreamState state() const = 0;
   virtual int descriptor() const = 0;
-  // Where in the writer's memory the bytes of its loan are; 0: it was revoked. What was read counts
-  // if this is not 0 afterwards.
+  // Address of the loan's bytes in the writer's memory; 0: it was revoked. Bytes read are valid
+  // only if this is still not 0 afterwards.
   virtual std::uint64_t lent() const { return 0; }
   virtual void end_loan(LoanState /*how*/) {}
 };

@@ -1,6 +1,6 @@
-// What every member of a host is in: the first step of each operation. A member's *entry* holds the
-// operation's number, its fingerprint and a few bytes; small operations put their data there, or
-// into the member's *eager area* of that number's parity.
+// Records the operation that every member of a host is in: the first step of each operation. A
+// member's *entry* holds the operation's number, its fingerprint and a few bytes; small operations
+// put their data there, or into the member's *eager area* of that number's parity.
 //
 // Entry and eager area of operation k are free again when every member has entered k + 1, which
 // begin() of operation k + 2 waits for: a member enters k + 1 only after it has read what it needs

@@ -1,5 +1,5 @@
-// Which operation of a communicator moves bytes at the moment: every step of it carries this along,
-// so that peers can compare what they are in and messages can name it.
+// The operation of a communicator that currently moves bytes. Every step of it carries this along,
+// so that peers can compare their operations and messages can name it.
 #pragma once
 
 #include <cstdint>

@@ -33,8 +33,9 @@ class PeerBuffers {
         self_(options.self) {}
 
   Probe own_probe() const { return memory_.own_probe(segment_.descriptor()); }
-  // What works between all members, in PeerMemory's bits. All ask in the same operations, after
-  // their entries are published; the first time they try it out and wait for each other.
+  // Access methods that work between all members, as PeerMemory's bits. All members call it in the
+  // same operations, after their entries are published; on first use they test the methods and wait
+  // for each other.
   std::optional<std::uint64_t> reach() { return reach_ ? reach_ : find_reach(); }
   // The same, if it has been asked for before.
   const std::optional<std::uint64_t>& known_reach() const { return reach_; }

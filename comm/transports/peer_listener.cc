@@ -86,7 +86,7 @@ void set_congestion(int socket) {
   setsockopt(socket, IPPROTO_TCP, TCP_CONGESTION, kPlain.data(), kPlain.size());
 }
 
-// What the dialler says behind its proof: which connection this is to be.
+// Encodes the identity of this connection, which the dialler sends after its proof.
 //   name of the communicator, 64 bytes, padded with NUL | u32 channel | u32 stream | u32 streams
 std::string encode_channel(const PeerChannel& channel, std::uint32_t streams) {
   std::string bytes = channel.communicator.substr(0, kNameBytes - 1);

@@ -51,12 +51,12 @@ struct PeerCredentials {
 // By rank of the job: the numeric addresses from which it may come.
 using PlacesOfRanks = std::vector<std::vector<std::string>>;
 
-// Which connection between two ranks.
+// Identifies a connection between two ranks.
 struct PeerChannel {
   std::string communicator;     // Its name has at most 63 bytes.
   std::uint32_t peer_rank = 0;  // The peer's rank in the job.
   std::uint32_t channel = 0;
-  std::uint32_t stream = 0;  // Which of its streams (tcp_streams.h).
+  std::uint32_t stream = 0;  // Index among its streams (tcp_streams.h).
   auto key() const { return std::tie(communicator, peer_rank, channel, stream); }
   bool operator<(const PeerChannel& other) const { return key() < other.key(); }
 };
@@ -105,7 +105,7 @@ class PeerListener {
   void forget(const std::string& communicator);
 
  private:
-  // Where it listens; see the members.
+  // The listener's address; see the members.
   struct Place {
     std::string address;
     std::uint32_t scope;

@@ -16,11 +16,11 @@
 
 namespace ivy::comm {
 
-// What a member shows so that others can try to reach it.
+// Published by a member so that others can test whether they can reach it.
 struct Probe {
   std::int32_t pid = 0;
   std::int32_t descriptor = -1;  // The descriptor of the communicator's segment.
-  std::uint64_t address = 0;     // Where `value` is in the prober's memory.
+  std::uint64_t address = 0;     // Address of `value` in the prober's memory.
   std::uint64_t value = 0;
 };
 
@@ -43,8 +43,8 @@ class PeerMemory {
   // 0, or the number of the system's error; EIO where only a part was there.
   static int read(std::int32_t pid, void* to, std::uint64_t address, std::size_t bytes);
 
-  // Where a registered place lies in this process; null: it cannot be mapped. Valid until trim(),
-  // which lets the oldest go where there are more than kMappingsMax.
+  // Returns the address of a registered buffer in this process; null: it cannot be mapped. Valid
+  // until trim(), which unmaps the oldest beyond kMappingsMax.
   const std::uint8_t* map(std::int32_t pid, const BufferPlace& place);
   void trim();
 

@@ -1,4 +1,4 @@
-// What the kernel tells about a process of this host. Thread: any.
+// The kernel's state of a process of this host. Thread: any.
 #pragma once
 
 #include <signal.h>

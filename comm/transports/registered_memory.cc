@@ -64,7 +64,8 @@ int make_memory(int descriptor, std::size_t bytes, void*& memory) {
   if (memory == nullptr) return errno;
   huge_pages::fill(descriptor, memory, bytes);
   const int failed = posix_fallocate(descriptor, 0, static_cast<off_t>(bytes));
-  // What no huge page maps is mapped now, or at its first touch if this kernel cannot do so.
+  // Pages not covered by huge pages are mapped now, or on first touch if this kernel cannot do
+  // that.
   if (failed == 0) madvise(memory, bytes, MADV_POPULATE_WRITE);
   return failed;
 }

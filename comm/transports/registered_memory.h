@@ -12,10 +12,10 @@
 
 namespace ivy::comm {
 
-// Where something lies, as another process of this host finds it.
+// Location of a buffer for other processes of this host.
 struct BufferPlace {
   std::uint64_t address = 0;     // In the owner's address space.
-  std::uint64_t offset = 0;      // Where it is in the memory file.
+  std::uint64_t offset = 0;      // Offset in the memory file.
   std::int32_t descriptor = -1;  // The owner's, of the memory file; negative: not registered.
   std::uint32_t serial = 0;      // Tells memory files apart: descriptors are reused.
 

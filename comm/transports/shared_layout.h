@@ -1,10 +1,10 @@
-// What stands where in the memory that one communicator's ranks of one host share.
+// Layout of the memory that one communicator's ranks of one host share.
 //
 //   header | member 0 | member 1 | ... | directory of rings | data of member 0 | data of member 1 |
 //   ... | rings
 //
-// All of it is reserved at the beginning but the rings, which are memory from the moment they are
-// made. They may be a file of their own.
+// All of it is reserved at the start except the rings, whose memory is reserved when they are made.
+// They may be in a separate file.
 //
 // Every line has one writer (the member whose block it is in), except the header's and the
 // doorbells. Counters only grow, so nothing is ever reset and an old value cannot be taken for a
@@ -30,7 +30,8 @@ inline constexpr std::uint32_t kMembersMax = 1024;  // Ranks of one host in one 
 
 // Two cache lines: processors fetch lines in pairs.
 inline constexpr std::size_t kLineBytes = 128;
-// What fits beside the sequence number and the fingerprint in the entry's pair of lines.
+// Bytes that fit in the entry's pair of lines in addition to the sequence number and the
+// fingerprint.
 inline constexpr std::size_t kInlineBytes = 104;
 // Up to here an operation is one exchange: everybody writes, then everybody reads.
 inline constexpr std::size_t kEagerBytes = 16 * 1024;
@@ -39,7 +40,7 @@ inline constexpr std::size_t kEagerBytes = 16 * 1024;
 inline constexpr std::size_t kSlotBytes = 256 * 1024;
 inline constexpr std::size_t kSlotsPerMember = 4;
 
-// What operation a member is in: written before `sequence` is stored with release order.
+// The operation that a member is in: written before `sequence` is stored with release order.
 struct alignas(kLineBytes) EntryLine {
   std::atomic<std::uint64_t> sequence;  // The operation's number, from 1.
   std::uint64_t fingerprint[2];
@@ -77,20 +78,20 @@ inline constexpr std::uint32_t kHasLeft = 2;
 struct MemberBlock {
   EntryLine entry[2];  // By the parity of the operation's number.
   ProgressLine progress;
-  SleepLine sleep;  // Where members sleep in collectives.
+  SleepLine sleep;  // Members sleep here in collectives.
   SleepLine mail;   // In messages; `asleep` counts threads, and kLooking for each that looks.
   alignas(kLineBytes) std::atomic<std::uint32_t> attached;  // 0, then kIsHere, then kHasLeft.
   std::int32_t pid;
   std::atomic<std::uint64_t> operation;  // The communicator's last operation that was entered.
   alignas(kLineBytes) Probe probe;       // Written before `attached` is, which publishes it.
   std::atomic<std::uint64_t> reach;      // PeerMemory's bits towards all others, and kReachIsKnown.
-  // What the member has found; valid once the header's failure_state names the member, so that no
-  // other waits for one that dies while it writes.
+  // The failure that the member has found; valid once the header's failure_state names the member,
+  // so that no member waits for one that dies while it writes.
   alignas(kLineBytes) Failure failure;
 };
 inline constexpr std::uint64_t kReachIsKnown = 4;
 
-// Which ring goes from one member to another: entry [from][to].
+// The ring from one member to another: entry [from][to].
 struct RingEntry {
   std::atomic<std::uint32_t> number;  // From 1; 0: none yet. Stored when its memory is reserved.
 };

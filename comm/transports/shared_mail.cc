@@ -31,7 +31,7 @@ void SharedMail::begin_looking() {
 void SharedMail::end_looking(std::uint32_t bell) {
   SleepLine& line = segment_.member(self_).mail;
   const std::uint32_t left = line.asleep.fetch_sub(kLooking, std::memory_order_seq_cst) - kLooking;
-  // What came since the last look rang for nobody.
+  // Messages that arrived since the last check woke no sleeper.
   const bool is_any_asleep = left != 0 && left < kLooking;
   if (is_any_asleep && line.doorbell.load(std::memory_order_seq_cst) != bell) {
     futex_wake_all(line.doorbell);

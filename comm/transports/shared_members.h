@@ -27,8 +27,8 @@ struct SharedGroupOptions {
   bool has_processor_each = true;  // At least as many processors as ranks on this host: spin.
   bool is_crowded = false;         // Several ranks per processor: sleep until the last has come.
   std::chrono::microseconds spin{1000};
-  // Which way collectives among these members take; all members choose alike. May be null where
-  // there are none.
+  // Selects the algorithm of collectives among these members; all members choose alike. May be null
+  // if there are none.
   std::shared_ptr<const Selector> selector;
 
   std::uint32_t size() const { return static_cast<std::uint32_t>(members.size()); }

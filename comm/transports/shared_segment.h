@@ -16,13 +16,13 @@
 
 namespace ivy::comm {
 
-// Where a ring is, or can be made.
+// Location of a ring, or of one that can be created.
 struct RingPlace {
   RingEntry& entry;
   std::atomic<std::uint32_t>& rings_made;
   std::size_t ring_count = 0;
   int descriptor = -1;
-  std::size_t offset = 0;  // Where the first ring begins.
+  std::size_t offset = 0;  // Offset of the first ring.
 };
 
 class SharedSegment {
@@ -69,7 +69,7 @@ class SharedSegment {
   }
   int descriptor() const { return descriptor_.get(); }
   std::uint32_t member_count() const { return geometry_.member_count; }
-  // Where another process of this user can open it: "/proc/PID/fd/N", or the name.
+  // Path by which another process of this user can open it: "/proc/PID/fd/N", or the name.
   std::string path() const;
   void unlink_name();
 

@@ -86,11 +86,11 @@ class TcpMesh::Exchange {
   using Sending = Half;
   struct Receiving : Half {
     std::size_t whole = 0;
-    std::size_t begin = 0;  // Where the stripe begins in it.
+    std::size_t begin = 0;  // Offset of the stripe in it.
     const TakePart* take = nullptr;
     std::size_t taken = 0;  // Bytes of the stripe that were taken.
 
-    // What has arrived and was not taken.
+    // Bytes that have arrived and were not taken.
     std::size_t held() const { return moved - sizeof(Header) - taken; }
   };
 

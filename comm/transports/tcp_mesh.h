@@ -51,7 +51,8 @@ struct Outgoing {
   std::int32_t to = 0;
   const void* data = nullptr;
   std::size_t bytes = 0;
-  std::uint32_t step = 0;  // Which of the operation's messages: the receiver expects the same.
+  std::uint32_t step =
+      0;  // Number of the message within the operation: the receiver expects the same.
 };
 using TakePart = std::function<void(std::size_t begin, std::size_t end, const std::uint8_t* part)>;
 struct Incoming {
@@ -80,7 +81,7 @@ struct TcpMeshOptions {
   // once in `pause`. Null: it always is.
   std::function<bool(std::uint64_t sequence, std::chrono::nanoseconds pause)> takes_turn;
   WaitWatch* watch = nullptr;  // May be null; outlives the mesh.
-  // What this rank has entered; null or outlives the mesh.
+  // Operations that this rank has entered; null or outlives the mesh.
   const EnteredOperations* entered = nullptr;
 };
 
@@ -135,7 +136,7 @@ class TcpMesh {
   bool is_other_operation(const OperationCall& call);
   bool is_interrupted() const;
   bool may_wait_on(std::int32_t rank, const OperationCall& call);
-  // What another rank has as its operation of that number.
+  // Another rank's operation of that number.
   struct Theirs {
     std::uint64_t sequence;
     OperationShape shape;

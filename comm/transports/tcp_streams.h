@@ -24,7 +24,7 @@ inline constexpr std::uint32_t kStreamsBetweenMachines = 4;
 inline constexpr std::size_t kSocketsUsual = 256;
 // A stripe is no shorter: what a further system call costs is small beside it.
 inline constexpr std::size_t kStripeLeast = std::size_t{128} << 10;
-// What one call to the kernel moves at most, so that sending and receiving take turns.
+// Limit of one system call, so that sending and receiving take turns.
 inline constexpr std::size_t kBite = std::size_t{1} << 20;
 // The same where the kernel paces what is sent by what it has seen arrive (BBR): while a rank is
 // busy sending it takes nothing, its peer's kernel believes that the way is slow, and goes on

@@ -1,6 +1,6 @@
-// What ends a member's wait besides its fulfilment: a failure that is known already, the alarm, the
-// operation's deadline. Knows the operation under way, so that every failure names it, and finds
-// the rank to blame, as far as it can be seen on this host.
+// Conditions that end a member's wait early: a failure that is already known, the alarm, the
+// operation's deadline. Knows the current operation, so that every failure names it, and finds the
+// rank that caused the failure, as far as that is visible on this host.
 //
 // Thread: the operation's.
 #pragma once

@@ -20,7 +20,7 @@ struct LongWait {
   std::int32_t waits_for = -1;  // A rank of the communicator; -1: none.
   std::int32_t culprit = -1;    // A rank of this host that is seen not to do its part; -1: none.
   bool is_absent = false;       // The culprit has not come; it may wait elsewhere for another rank.
-  std::string because;          // What the culprit does instead, for the message.
+  std::string because;          // The culprit's activity, for the message.
 };
 
 struct Suspicion {
@@ -37,7 +37,8 @@ class WaitWatch {
   // or no rank stands out.
   virtual std::optional<Suspicion> time_is_over(const LongWait& wait) = 0;
   virtual std::int32_t world_rank(std::int32_t rank) const = 0;
-  // What that rank has entered, up to that operation at least; nothing: it does not tell.
+  // Returns that rank's operations, up to the given one at least; nothing if it does not report
+  // them.
   virtual std::optional<EnteredOperations> ask_for(std::int32_t rank, std::uint64_t sequence) = 0;
 };
 

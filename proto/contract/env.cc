@@ -283,7 +283,7 @@ constexpr EnvEntry kVariables[] = {
 // start asks for a hundred names, each of which can match few rows.
 struct RowsByFirst {
   std::array<const EnvEntry*, std::size(kVariables)> rows{};
-  std::array<std::size_t, 129> begins{};  // Those of character c: begins[c] to begins[c + 1].
+  std::array<std::size_t, 129> begins{};  // Entries of character c: begins[c] to begins[c + 1].
 };
 
 constexpr RowsByFirst kByFirst = [] {

@@ -27,7 +27,7 @@ constexpr Row kTable[] = {
     {"libmpi_cxx.so", MpiFamily::kOpenMpi},
     {"libmpi_mpifh.so", MpiFamily::kOpenMpi},
     {"libmpi_usempi", MpiFamily::kOpenMpi},
-    // What is left: MPICH 1 and 2, Open MPI 1, Cray's, IBM's, Fujitsu's.
+    // All others: MPICH 1 and 2, Open MPI 1, Cray's, IBM's, Fujitsu's.
     {"libmpi.", MpiFamily::kUnknown},
     {"libmpi_", MpiFamily::kUnknown},
     {"libmpi++", MpiFamily::kUnknown},

@@ -1,6 +1,6 @@
-// What libivycomm asks a newer C library for and glibc 2.28 has not: linked, hidden, into the
-// library that the wheel holds for such systems (scripts/packaging/portable.cmake), beside
-// older_glibc.cc.
+// Functions of a newer C library that libivycomm needs and glibc 2.28 lacks: linked, hidden, into
+// the library that the wheel contains for such systems (scripts/packaging/portable.cmake), in
+// addition to older_glibc.cc.
 #include <pthread.h>
 #include <sched.h>
 #include <spawn.h>

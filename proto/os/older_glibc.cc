@@ -1,6 +1,6 @@
-// What the C library of the machine that builds has, and glibc 2.34 has not, but libgcc and gRPC's
-// archives ask for. Linked into each dynamic program and library of ours, and hidden there, so that
-// they run on every system with glibc 2.34 or later.
+// Functions that libgcc and gRPC's archives require from the build machine's C library, and that
+// glibc 2.34 lacks. Linked into each dynamic program and library of ivyrun, and hidden there, so
+// that they run on every system with glibc 2.34 or later.
 #include <dlfcn.h>
 #include <link.h>
 #include <sys/random.h>

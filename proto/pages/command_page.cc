@@ -43,7 +43,7 @@ constexpr std::size_t kNarrowest = 40;
 constexpr std::size_t kWidest = 100;
 constexpr std::size_t kVerbColumn = 14;
 
-// Where the text of an option starts.
+// Returns the column at which the text of an option starts.
 std::size_t text_column(const CommandPage& page) {
   return std::min<std::size_t>(30, page.width / 3);
 }

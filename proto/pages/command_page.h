@@ -46,15 +46,15 @@ struct CommandPage {
   std::string description;
   std::vector<PageSection> sections;
   std::vector<PageVerb> verbs;
-  std::vector<std::pair<std::string, std::string>> examples;  // What is typed, and what it does.
+  std::vector<std::pair<std::string, std::string>> examples;  // Command lines and their effects.
   std::string closing;                                        // Exit codes and the like.
   std::size_t width = kHelpWidth;
 };
 
 // The width of the terminal on standard output, at most 100; kHelpWidth if it is not a terminal.
 std::size_t help_width();
-// What is typed, then from `column` on what it does, wrapped at `width`. The text starts on its own
-// line if what is typed is too long.
+// Formats an entry: `typed`, then from `column` on its text, wrapped at `width`. The text starts on
+// the next line if `typed` is too long.
 std::string entry_text(std::string typed, std::string_view text, std::size_t column,
                        std::size_t width);
 
@@ -80,7 +80,7 @@ std::string markdown_item(std::string_view typed, std::string_view text);
 std::optional<std::string> generated_page(const CommandPage& page, std::string_view form);
 inline constexpr std::string_view kGeneratedForms = "markdown, bash, zsh or fish";
 
-// What a shell may offer as an option's value, by the value's name.
+// Values that a shell may offer for an option, by the value's name.
 struct ValueWords {
   bool is_file = false;
   bool is_directory = false;

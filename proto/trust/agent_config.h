@@ -47,8 +47,9 @@ Result<AgentConfig> parse_agent_config(const std::string& text, const std::strin
 // group. `renewal` is the command that makes another.
 Result<void> check_key_is_private(const std::string& key_file, const std::string& renewal);
 
-// Where this user's agent listens on this host, best first: $IVY_AGENT_SOCKET alone when it is set;
-// /run/ivyrun-USER/agent.sock, $XDG_RUNTIME_DIR/ivyrun/agent.sock, /tmp/ivyrun-UID/agent.sock.
+// Returns the sockets on which this user's agent may listen on this host, best first: only
+// $IVY_AGENT_SOCKET if it is set; /run/ivyrun-USER/agent.sock, $XDG_RUNTIME_DIR/ivyrun/agent.sock,
+// /tmp/ivyrun-UID/agent.sock.
 std::vector<std::string> agent_socket_places(const Environment& environment,
                                              const std::string& user, std::uint32_t uid);
 

@@ -46,7 +46,7 @@ inline Bio memory_of(std::string_view text) {
   return bio;
 }
 
-// What was written into a memory BIO.
+// Returns the data written to a memory BIO.
 inline std::string take_text(const Bio& bio) {
   char* data = nullptr;
   const long size = BIO_get_mem_data(bio.get(), &data);

@@ -85,7 +85,7 @@ void fields(Observed& observed, Visit& visit) {
   visit.u64(observed.bytes);
 }
 
-// What a message that was read may hold, beyond the limits of its texts.
+// Checks the values of a decoded message beyond the limits of its texts.
 template <class Message>
 bool is_possible(const Message&) {
   return true;

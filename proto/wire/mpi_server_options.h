@@ -11,8 +11,8 @@
 namespace ivy {
 
 struct MpiServerOptions {
-  int listen_fd = -1;    // Where this host's ranks request their variables.
-  int loopback_fd = -1;  // Where their MPI libraries connect on their own; -1: nowhere.
+  int listen_fd = -1;    // Descriptor on which this host's ranks request their variables.
+  int loopback_fd = -1;  // Descriptor to which their MPI libraries connect on their own; -1: none.
   std::string job_id;
   std::uint32_t generation = 0;
   std::uint32_t host = 0;

@@ -64,7 +64,7 @@ struct Reader {
   bool is_yes_no = false;
   bool is_other_op = false;
   std::size_t values_asked = 0;
-  std::optional<std::uint64_t> wait_until_ns = {};  // What a native request begins with.
+  std::optional<std::uint64_t> wait_until_ns = {};  // First field of a native request.
   std::uint32_t too_many = 0;                       // The outcome: a count beyond `most`.
 
   void flag(bool& value) { value = in.u8() != 0; }

@@ -17,7 +17,7 @@ namespace ivy::store {
 // Appends the fields of a client's request, without a timeout, and returns its op. Only requests
 // that the native dialect has.
 Op put_native(std::string& out, const Request& request);
-// What a request that may be sent again begins with; its op has kNumberedOp then.
+// Writes the first fields of a request that may be repeated; its op has kNumberedOp then.
 void put_numbered(std::string& out, const Numbered& numbered);
 // Reads a whole payload. DataLoss: it is no request of ours; InvalidArgument: it names too many
 // keys, and only this request is refused.

@@ -49,7 +49,7 @@ class HttpDialect {
   struct Head {
     std::string method;
     std::string path;
-    std::size_t body_at = 0;  // Where the body starts in buffer_.
+    std::size_t body_at = 0;  // Start of the body in buffer_.
     std::size_t body_bytes = 0;
   };
   // The parts of a call of the engine that are the same for each.

@@ -246,7 +246,7 @@ void PmiHost::put(Rank& rank, const PmiRequest& request, Effects& effects) {
 
 void PmiHost::get(Rank& rank, const PmiRequest& request, Effects& effects) {
   const std::string key(request.value("key"));
-  // What this host's own ranks have put may be seen early.
+  // Pairs put by this host's own ranks may be visible early.
   const bool is_fresh = fresh_.contains(key);
   const std::map<std::string, std::string>& pairs = is_fresh ? fresh_ : pairs_;
   const auto found = pairs.find(key);

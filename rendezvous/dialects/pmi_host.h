@@ -25,7 +25,7 @@
 
 namespace ivy::store {
 
-// What one host's ranks may put, with names, together.
+// Limit of the pairs that one host's ranks may put, names included.
 inline constexpr std::size_t kMaxPmiPairs = 4u << 20;
 // MPICH's own limits, which we tell it.
 inline constexpr std::size_t kMaxPmiKey = 64;
@@ -50,7 +50,7 @@ class PmiHost {
     Connection to = 0;
     std::string bytes;
   };
-  // What is to be done, in this order.
+  // Actions to take, in this order.
   struct Effects {
     std::vector<std::string> events;  // Lines for the supervisor, without their ends.
     std::vector<std::string> notes;   // Lines that the user is to read.
@@ -104,10 +104,10 @@ class PmiHost {
   const PmiJob job_;
   std::map<Connection, Rank> connections_;
   std::set<std::uint32_t> bound_;             // Ranks that have a connection.
-  std::map<std::string, std::string> pairs_;  // What all ranks may see.
-  std::map<std::string, std::string> fresh_;  // What this host's ranks have put since.
-  std::size_t pair_bytes_ = 0;                // What this host has put so far, in all.
-  std::set<Connection> waiting_;              // Those that are in the barrier.
+  std::map<std::string, std::string> pairs_;  // Visible to all ranks.
+  std::map<std::string, std::string> fresh_;  // Put by this host's ranks since.
+  std::size_t pair_bytes_ = 0;                // Total put by this host so far.
+  std::set<Connection> waiting_;              // Connections in the barrier.
 };
 
 }  // namespace ivy::store

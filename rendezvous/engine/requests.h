@@ -78,7 +78,7 @@ struct Command {
   const char* name;  // As the wait graph shows it.
   Op op = Op::kNone;
   Op other = Op::kNone;    // Second number: of a Set that is `once`, of a Get that waits.
-  Op timed = Op::kNone;    // Which of the two has a timeout.
+  Op timed = Op::kNone;    // The one of these two that has a timeout.
   bool writes = false;     // It may change the keys that it names.
   bool is_yes_no = false;  // The answer is the Number 0 or 1, natively a u8.
 };

@@ -26,7 +26,7 @@ struct ServeOptions {
   std::uint32_t stall_seconds = 0;
 };
 
-// What --help says, made from the table of options.
+// The text of --help, generated from the table of options.
 CommandPage serve_page();
 
 // Takes the words from the verb on. InvalidArgument: they are wrong.

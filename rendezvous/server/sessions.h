@@ -35,12 +35,12 @@ struct Session {
   std::uint64_t since_ns = 0;
   std::size_t sent = 0;  // Bytes of connection->unsent already sent.
   Wanted wanted = {};    // To be watched for next.
-  Wanted watched = {};   // What the set watches it for.
+  Wanted watched = {};   // Events that the set watches it for.
   bool in_set = false;
   bool touched = false;  // It has replies to send or requests to serve.
   bool closed = false;
   ClientId client = 0;            // As the connection says it.
-  std::size_t counted_bytes = 0;  // What it adds to Sessions::torch_bytes().
+  std::size_t counted_bytes = 0;  // Its share of Sessions::torch_bytes().
   std::list<std::shared_ptr<Session>>::iterator place = {};  // In the list of all.
   bool unauthenticated = false;
   std::list<Session*>::iterator unauthenticated_place = {};

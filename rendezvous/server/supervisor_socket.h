@@ -23,7 +23,7 @@ class SupervisorSocket {
                    std::function<void(std::uint32_t)> generation, std::function<void()> ended,
                    std::function<void()> complete = nullptr);
 
-  // What the supervisor writes into the store goes here: text without blanks.
+  // Sets the handler of keys that the supervisor writes into the store: text without blanks.
   void on_put(std::function<void(std::string key, std::string value)> put) {
     put_ = std::move(put);
   }

@@ -100,7 +100,7 @@ class ArrayList {
 
   Part* parts_ = nullptr;
   std::size_t viewed_ = 0;    // How many of the parts were made.
-  void** columns_ = nullptr;  // What is sent, where it is received, and the counts of elements.
+  void** columns_ = nullptr;  // Send and receive addresses, and the counts of elements.
   std::size_t count_ = 0;
   PyObject* arrays_ = nullptr;  // A tuple.
   PyObject* results_ = nullptr;

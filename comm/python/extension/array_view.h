@@ -13,7 +13,7 @@
 
 namespace ivy::python {
 
-// What NumPy has told.
+// Objects from NumPy.
 struct NumPy {
   PyObject* array_type;
   PyObject* empty;
@@ -122,9 +122,9 @@ class ArrayView {
     return dtype() == other.dtype() && memory_.device == other.memory_.device;
   }
   Py_ssize_t rows() const { return rows_; }
-  // What an operation counts: one without an axis is one row.
+  // Number of rows for an operation: an array without an axis is one row.
   Py_ssize_t rows_or_one() const { return rows_ == kNoAxis ? 1 : rows_; }
-  // What follows is for arrays only.
+  // The following functions are for arrays only.
   std::size_t bytes() const { return static_cast<std::size_t>(buffer_.len); }
   int dimensions() const { return buffer_.ndim; }
   Py_ssize_t length(int axis) const { return buffer_.shape[axis]; }

@@ -11,7 +11,7 @@
 
 namespace ivy::python {
 
-// What torch has told.
+// Objects from torch.
 struct Torch {
   PyObject* type = nullptr;
   PyObject* layout = nullptr;  // torch.strided, the only one that is dense memory.

@@ -148,7 +148,8 @@ Ratio ratio_of(int64_t operation, size_t size) {
   }
 }
 
-// What libivycomm would take for granted: a compiled program may have been made for another group.
+// Checks what libivycomm would take for granted: a compiled program may have been made for another
+// group.
 bool fits(const Request& request) {
   const int64_t operation = request.attribute.operation;
   if (operation > IVY_JAX_ALL_TO_ALL) return true;
@@ -279,8 +280,8 @@ int collective(const Request& request, const ivy_call* call) {
   }
 }
 
-// What a signal handler has raised, until the interpreter goes on. Guarded by the interpreter's
-// lock.
+// An exception that a signal handler raised, until the interpreter continues. Guarded by the
+// interpreter's lock.
 struct Raised {
   void *type = nullptr, *value = nullptr, *trace = nullptr;
 };
