@@ -52,9 +52,9 @@ class Acceptor {
                                                             const std::string& address,
                                                             std::uint16_t port,
                                                             AcceptorLimits limits, Deliver deliver);
-  // Makes the directory (0700) when only its last part is missing; refuses one that others can
-  // enter. Removes the socket of a dead agent; AlreadyExists when a living one serves there. A lock
-  // file beside the socket stays.
+  // Creates the directory (0700) if only its last component is missing; rejects one that other
+  // users can enter. Removes the socket of a dead agent; AlreadyExists if a running one serves it.
+  // A lock file next to the socket remains.
   static Result<std::unique_ptr<Acceptor>> listen_unix(boost::asio::io_context& loop,
                                                        const std::string& path,
                                                        AcceptorLimits limits, Deliver deliver);

@@ -84,7 +84,7 @@ class AgentCredentials {
   struct Loaded;
   struct Stamp;
   AgentCredentials(CertificateFiles files, std::string user, HalfOpen& half_open);
-  // last_revoked: used in place of a revocation list that does not exist (any more).
+  // last_revoked: used if the revocation list does not exist (any longer).
   static Result<Loaded> read_all(const CertificateFiles& files, const std::string& user,
                                  const std::string& last_revoked);
   std::shared_ptr<const TrustAnchor> anchor() const;
@@ -117,7 +117,7 @@ class AgentCredentials {
   bool reads_again_ = false;
   // Expired with this object: a reading may still be under way.
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
-  bool keeps_last_revoked_ = false;  // The list's file is gone, and that was logged.
+  bool keeps_last_revoked_ = false;  // The list's file is missing, and that was logged.
   std::int64_t expiry_said_at_ = 0;
 };
 

@@ -18,12 +18,12 @@ enum class Level { kError = 3, kWarning = 4, kNotice = 5, kInfo = 6 };
 // neither our own lines nor gRPC's.
 enum class Cause {
   kOwn,      // Our own work, audit lines among it: never left out.
-  kRefusal,  // A peer that was refused.
+  kRefusal,  // A rejected peer.
   kGrpc,     // Messages of gRPC itself.
 };
 
-// Reads JOURNAL_STREAM once, and takes over gRPC's lines: errors and those that GRPC_VERBOSITY asks
-// for. Call first in main.
+// Reads JOURNAL_STREAM once, and redirects gRPC's lines: errors, and those that GRPC_VERBOSITY
+// enables. Call first in main.
 void start();
 
 // Logs one line, given without its newline; it is cut at 4 KiB and marked as cut.
@@ -41,7 +41,7 @@ void say_left_out();
 // Sets who may be meant when gRPC reports a failed handshake without a name. Null ends it.
 void name_suspects(std::function<std::string()> suspects);
 
-// Writes every control character and every byte that is no UTF-8 as \xNN.
+// Escapes control characters and invalid UTF-8 bytes as \xNN.
 std::string escaped(std::string_view text);
 
 // "no suitable key share" from gRPC's line about a handshake that failed; empty for other lines.
@@ -50,12 +50,12 @@ std::string handshake_failure(std::string_view grpc_message);
 // A line as it is written, with its newline.
 std::string line(Level level, std::string_view text, bool journal);
 
-// At most `burst` lines at once and `per_second` in the long run; counts what it refuses.
+// Allows at most `burst` lines in a row and `per_second` in the long run; counts the rest.
 class RateLimit {
  public:
   RateLimit(double burst, double per_second) : burst_(burst), per_second_(per_second) {}
   bool admit(std::int64_t now_ms);
-  // How many were refused since the last call.
+  // Returns the number of suppressed lines since the last call.
   std::uint64_t take_left_out();
 
  private:

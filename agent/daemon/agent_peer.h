@@ -13,7 +13,7 @@ namespace ivy {
 
 struct AgentPeer {
   bool local = false;            // On the Unix socket: the agent's own user or root.
-  CertificateIdentity identity;  // Only when it came over TCP.
+  CertificateIdentity identity;  // Only for connections over TCP.
   std::string address;           // "10.77.0.1:41234", or "unix socket".
   // "user/alice serial 4f02" or "unix socket": for the audit line and List.
   std::string certificate() const;

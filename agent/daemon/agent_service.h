@@ -27,7 +27,7 @@ struct AgentServiceOptions {
   std::string jobs_cgroup;       // Supervisors start here; empty: in the agent's own.
   std::string containment;       // The answer to the Facts call.
   std::string version;
-  // The agent's own, from which that of jobs is made.
+  // The agent's own, from which the jobs' environment is derived.
   Environment environment;
   // Expiry of this agent's certificate, for Opened and Facts; 0: none.
   std::function<std::int64_t()> certificate_expires_at;

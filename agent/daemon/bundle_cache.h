@@ -49,7 +49,7 @@ class BundleCache {
     ~Arrival();
     Arrival(const Arrival&) = delete;
     Arrival& operator=(const Arrival&) = delete;
-    // DataLoss when more comes than was announced; ResourceExhausted or Unavailable name the file.
+    // DataLoss if more bytes arrive than announced; ResourceExhausted or Unavailable name the file.
     Result<void> take(std::string_view bytes);
     // Checks and unpacks it, tries it out and puts it into place; of many at once one wins. Returns
     // the directory. The error names every place that was tried, and why it was refused.

@@ -10,18 +10,18 @@ namespace ivy {
 
 // A ClientHello in one record, which is what every TLS library sends.
 inline constexpr std::size_t kMaxHelloBytes = 5 + 16384;
-// This many bytes tell TLS from everything else.
+// Enough bytes to distinguish TLS from all other protocols.
 inline constexpr std::size_t kFirstLookBytes = 5;
 
 struct FirstBytes {
   enum class Verdict { kMore, kTls13, kRefused };
   Verdict verdict = Verdict::kMore;
   std::size_t needed = kFirstLookBytes;  // With kMore: judge again when so many are there.
-  std::string
-      what;  // With kRefused: what it was, to be read behind "is"; one line, no control characters.
+  std::string what;  // With kRefused: the kind of data, for a sentence after "is"; one line, no
+                     // control characters.
 };
 
-// `seen` is what has arrived so far, at most kMaxHelloBytes.
+// `seen`: the bytes received so far, at most kMaxHelloBytes.
 FirstBytes judge_first_bytes(std::string_view seen);
 
 // Describes a peer that sent only this much until it closed or timed out.

@@ -37,7 +37,7 @@ class HalfOpen {
   using Id = std::uint64_t;
 
   struct Entrance {
-    std::optional<Id> id;       // Nothing where it was refused.
+    std::optional<Id> id;       // Empty if it was rejected.
     std::optional<Id> evicted;  // It was evicted: close it, if it was one of the waiting.
     std::string why;            // The limit that was reached, after a refusal or an eviction.
   };
@@ -57,12 +57,12 @@ class HalfOpen {
   // `address` is numeric (an IPv6 address counts as its /64, which one host may have), `peer` is
   // address and port: "10.77.0.1:41234".
   Entrance enter(const std::string& address, const std::string& peer, Time now);
-  // False when it was evicted meanwhile: close it.
+  // Returns false if it was evicted in the meantime: close it.
   bool hand_over(Id id, Time now, int descriptor);
   bool holds(Id id) const;
   void leave(Id id);
 
-  // A call came over this connection, so its certificate has been accepted.
+  // Call when a call arrived over this connection, which means that its certificate was accepted.
   void prove(const std::string& peer);
   // The peers that a refusal inside a handshake may be about: "10.77.0.9:4411", or "one of ...".
   std::string suspects();

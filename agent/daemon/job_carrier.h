@@ -81,7 +81,7 @@ class JobCarrier final : public StreamHandler, public std::enable_shared_from_th
   const JobKey key_;
   boost::asio::posix::stream_descriptor socket_;
   boost::asio::steady_timer timer_;
-  std::shared_ptr<OpenStream> stream_;  // Null: what the supervisor sends is dropped.
+  std::shared_ptr<OpenStream> stream_;  // Null: the supervisor's bytes are dropped.
   std::function<void(JobCarrier&)> over_;
   link::MessageSize message_size_;
   std::string down_;  // Bytes from the launcher; written up to down_written_.

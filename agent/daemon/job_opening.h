@@ -45,7 +45,7 @@ struct StartedWarden {
 // closed. Unavailable: no memory, no descriptor, or ivy-node does not run.
 Result<StartedWarden> start_warden(const WardenRequest& request);
 
-// NotFound: no supervisor listens there (yet, or any more). Unavailable: its backlog is full.
+// NotFound: no supervisor listens there (yet, or any longer). Unavailable: its backlog is full.
 Result<int> connect_to_job(const JobKey& key);
 
 // The agent's environment without variables that systemd and sshd set for the agent alone. Pure.

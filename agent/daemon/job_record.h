@@ -18,7 +18,7 @@ struct JobRecord {
   std::string boot_id;         // Identifies the boot of the kernel that the job runs under.
   std::string certificate;     // AgentPeer::certificate() of the peer that opened it...
   std::string from;
-  std::string description;  // JobDescription as it came, in protobuf's bytes.
+  std::string description;  // The received JobDescription in protobuf's encoding.
 };
 
 // Longest text that is read back: a description is bounded by the largest message.

@@ -42,7 +42,7 @@ class JobRegistry {
   JobRegistry(const JobRegistry&) = delete;
   JobRegistry& operator=(const JobRegistry&) = delete;
 
-  // Takes over what an earlier agent left: `ended` and audit lines may come at once.
+  // Takes over an earlier agent's jobs: `ended` and audit lines may follow immediately.
   void look_at_all();
 
   // The job's record, or null when it does not live here.
@@ -70,8 +70,7 @@ class JobRegistry {
   // TERM to KILL, if not the job's own. False: its supervisor takes the job's own nevertheless.
   bool stop(const JobKey& key, std::optional<std::chrono::milliseconds> grace = {});
 
-  // New jobs are refused, by this agent and by later ones. An error means that only this agent
-  // refuses them.
+  // Rejects new jobs, also in later agents. An error means that only this agent rejects them.
   void set_draining(bool is_draining, std::function<void(const Result<void>&)> done) {
     directory_.set_draining(is_draining, std::move(done));
   }

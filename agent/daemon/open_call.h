@@ -39,7 +39,7 @@ class OpenContext {
 
 class OpenCall final : public StreamHandler, public std::enable_shared_from_this<OpenCall> {
  public:
-  // A stream whose first message does not come is ended after this time.
+  // A stream whose first message does not arrive is closed after this time.
   static constexpr std::chrono::seconds kFirstMessageWithin{10};
   // A supervisor that is being started listens after a few milliseconds; one that ends may still be
   // listed as living for a moment.
@@ -47,8 +47,8 @@ class OpenCall final : public StreamHandler, public std::enable_shared_from_this
   // A call that waits for a file system longer than this is answered "ivy-wait": the launcher says
   // so and asks again. Less than launchers wait for an answer.
   static constexpr std::chrono::seconds kFilesWithin{6};
-  // With so many threads stuck in file systems a call is answered "ivy-wait" at once, so that
-  // launchers that ask again do not use up the threads.
+  // If this many threads are stuck in file systems, a call is answered "ivy-wait" immediately, so
+  // that launchers that retry do not use up the threads.
   static constexpr int kMaxStuck = 8;
 
   // context: kept alive by the call.

@@ -45,11 +45,11 @@ class OpenStream final
   agent::v1::OpenReply& reply() { return reply_; }
   void write();
   bool is_cancelled() const { return is_cancelled_; }
-  // True if the stream is broken or finished: no operation may be begun any more.
+  // True if the stream is broken or finished: no operation may be started.
   bool is_over() const { return is_cancelled_ || is_finished_; }
   // Finishes after the write that is under way. No operation may be begun from here on.
   void finish(grpc::Status status);
-  // As above, and cancels what is under way.
+  // As above, and cancels operations in progress.
   void abort(grpc::Status status);
   // Call before finish(); later it does nothing.
   void add_trailer(const std::string& name, const std::string& value);

@@ -86,7 +86,7 @@ class StateDirectory {
   std::string path_of(const JobKey& key, const char* suffix) const;
   void sync_soon(const std::string& path);
   void sync_waiting();
-  // Runs work() on the thread for files, behind everything that was asked for before.
+  // Runs work() on the file thread, after everything queued before.
   template <class Work, class Done>
   void later(Work work, Done done);
 

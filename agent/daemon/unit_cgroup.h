@@ -14,8 +14,8 @@
 namespace ivy {
 
 struct UnitCgroup {
-  std::string jobs;         // Directory for AgentServiceOptions::jobs_cgroup; empty: there is none.
-  std::string description;  // "cgroup DIR", or why there is none. For Facts and the log.
+  std::string jobs;         // Directory for AgentServiceOptions::jobs_cgroup; empty: none.
+  std::string description;  // "cgroup DIR", or the reason why there is none. For Facts and the log.
 };
 
 // Makes both and moves this process. Never fails: without a cgroup of ours, jobs are held by the

@@ -26,7 +26,7 @@ std::string escaped_text(std::string_view text);
 
 // "rank 3" without its line end. -1: it is something else.
 std::int64_t rank_asked_for(std::string_view line);
-// Each text with a NUL behind it.
+// Joins the texts, each followed by a NUL.
 std::string answer_text(const std::vector<std::string>& variables);
 
 }  // namespace ivy

@@ -27,7 +27,7 @@ class GroupContexts {
 
 // The first host's contribution.
 std::string with_context(std::uint32_t context, std::string_view data);
-// Internal: the text does not begin with a number.
+// Internal: the text does not start with a number.
 Result<GroupResult> group_result(std::string_view all);
 
 }  // namespace ivy

@@ -63,7 +63,7 @@ class HostExchange {
   std::mutex mutex_;
   bool is_over_ = false;
   std::map<std::string, Line> lines_;
-  std::vector<std::thread> ended_;  // They do nothing any more but to return.
+  std::vector<std::thread> ended_;  // Threads that only have to return.
   std::condition_variable line_ended_;
   std::thread first_connect_;
 

@@ -45,7 +45,7 @@ struct FactSource {
   std::string
       session_directory;  // Private to the ranks of this host: Open MPI may remove it whole.
   std::uint32_t generation = 0;
-  bool is_oversubscribed = false;  // More ranks than processors: those that wait are to yield.
+  bool is_oversubscribed = false;  // More ranks than processors: waiting ranks should yield.
 };
 
 JobFacts job_facts(const FactSource& source);

@@ -15,8 +15,8 @@
 
 namespace ivy {
 
-// libpmix's port for this process of a rank; the error says why there is none, and the process is
-// refused. Called from the accepting thread.
+// Returns libpmix's port for this process of a rank; on an error the process is rejected. Called
+// from the accepting thread.
 using PortFor = std::function<Result<std::uint16_t>(pid_t process)>;
 
 // `listening` is a TCP socket on loopback. Peers of other users are closed.

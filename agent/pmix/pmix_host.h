@@ -36,8 +36,8 @@ class PmixHost {
     std::string session;
     std::string segments;
   };
-  // Serves until one of the descriptors has ended. libpmix is loaded when the first rank asks,
-  // since it may be in that rank's Python environment; where there is none every rank is told so.
+  // Serves until one of the descriptors is closed. libpmix is loaded when the first rank connects,
+  // since it may be in that rank's Python environment; if none is found, every rank gets an error.
   Result<void> serve(const Places& places, const std::vector<int>& until);
 
  private:
@@ -62,7 +62,7 @@ class PmixHost {
   HostExchange exchange_;
   DirectModex direct_;
   GroupContexts contexts_;  // libpmix's thread alone looks at it.
-  std::mutex mutex_;        // Guards the next two: ranks ask on one thread and connect on another.
+  std::mutex mutex_;  // Guards the next two: ranks query on one thread and connect on another.
   std::unique_ptr<PmixServer> server_;
   std::optional<Error> no_server_;  // Why libpmix could not be started.
 };

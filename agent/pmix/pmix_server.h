@@ -43,14 +43,14 @@ struct PmixHandlers {
   std::function<void(std::uint32_t rank)> left;
   std::function<void(std::uint32_t rank, int code, std::string_view text)> aborted;
   std::function<void(std::uint32_t rank)> vanished;
-  // It calls MPI_Comm_spawn, which is refused.
+  // The rank calls MPI_Comm_spawn, which is rejected.
   std::function<void(std::uint32_t rank)> spawns;
   // All ranks of this host that take part have come. `ranks` is empty when the whole job does. The
   // answer is what all hosts have given, one behind the other.
   std::function<void(std::vector<std::uint32_t> ranks, std::string own, BlobAnswer)> fence;
-  // All members on this host have come.
+  // All members on this host have arrived.
   std::function<void(GroupRequest, GroupAnswer)> group;
-  // A rank of this host asks for what a rank of another host has put.
+  // A rank of this host requests the data that a rank of another host has put.
   std::function<void(std::uint32_t rank, BlobAnswer)> ask;
 };
 

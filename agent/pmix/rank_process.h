@@ -16,13 +16,13 @@ struct RankProcess {
   std::vector<std::string> arguments;
   std::string pmix_library;  // The libpmix that it has loaded; empty: none yet.
 
-  // Empty where it is not set.
+  // Empty if it is not set.
   std::string variable(std::string_view name) const;
 };
 
-// Empty where the process is gone, or in a namespace that we do not see.
+// Empty if the process has exited, or is in a namespace that is not visible.
 RankProcess read_rank_process(pid_t pid);
-// The group under which it runs; this process's own where that cannot be seen.
+// Returns the group of the process; this process's own if it is not visible.
 gid_t group_of_process(pid_t pid);
 // The process of this user that holds the socket with this inode; 0: none that we see.
 pid_t process_with_socket(std::uint32_t inode);

@@ -45,7 +45,7 @@ class RankSocket {
   };
 
   void accept_one();
-  // True while more has to come from it.
+  // Returns true while more data is expected from it.
   bool hear(Asker& asker) const;
   void reply(const Asker& asker, std::string_view line) const;
   std::vector<std::string> answer_for(std::string_view line, const Peer& peer) const;

@@ -11,7 +11,7 @@ namespace ivy {
 
 class SessionFiles {
  public:
-  // JOBDIR/pmix/GENERATION, 0700; what a server before us left there goes.
+  // Creates JOBDIR/pmix/GENERATION, 0700; removes files of a previous server there.
   static Result<SessionFiles> make(const std::string& job_directory, std::uint32_t generation);
   SessionFiles(SessionFiles&& other) noexcept;
   SessionFiles& operator=(SessionFiles&&) = delete;

@@ -24,7 +24,7 @@ inline constexpr std::size_t kMaxAddresses = 8;
 // Calls back once, from the loop. Unavailable: there is no address, or the name server is silent.
 void look_up_addresses(boost::asio::io_context& loop, boost::asio::thread_pool& resolvers,
                        const std::string& name, FoundAddresses found);
-// The same for a coroutine. A numeric address is its own answer, at once.
+// The same as a coroutine. A numeric address resolves to itself immediately.
 Awaitable<Result<Addresses>> addresses_of(Sequence& sequence, boost::asio::thread_pool& resolvers,
                                           std::string name);
 
@@ -37,7 +37,7 @@ std::string own_address_towards(const std::string& numeric);
 
 // Both ends of a connection that another program opens (an ssh client).
 struct PeerAddresses {
-  std::string peer;  // Empty when none can be reached (the host lies behind a jump host).
+  std::string peer;  // Empty if it cannot be reached directly (the host is behind a jump host).
   std::string local;
 };
 // The first of these addresses to which there is a route.

@@ -40,7 +40,7 @@ class Slots {
   using Ticket = std::shared_ptr<void>;
 
   Slots(boost::asio::io_context& loop, int count) : loop_(loop), free_(count) {}
-  // A place whose coroutine has ended meanwhile goes to the next one.
+  // A slot whose waiting coroutine has ended is passed on to the next one.
   Awaitable<Ticket> acquire(Sequence& sequence);
 
  private:
@@ -84,9 +84,9 @@ class CarrierContext {
   // account; then calls back, on the loop. Else it is read where it is first needed.
   void prepare_agents(std::function<void()> done);
   const MakeAgentLink& make_agent_link() const { return make_agent_link_; }
-  // Our identity towards agents, read once; what is wrong with it is noted once.
+  // The user's identity towards agents, read once; an error in it is noted once.
   const Result<std::optional<AgentIdentity>>& agent_identity();
-  // The same where there must be one.
+  // The same, but an error if there is none.
   Result<const AgentIdentity*> agent_user();
   // The socket of this host's own agent, looked for once.
   const Result<std::string>& agent_socket();

@@ -37,8 +37,8 @@ struct LinkUp {
 
 enum class LinkFailure {
   kUnresolved,      // The name has no address.
-  kUnreachable,     // No answer (time-out, no route): the host may be gone.
-  kRefused,         // The address answers and refuses: the host lives.
+  kUnreachable,     // No answer (timeout, no route): the host may be down.
+  kRefused,         // The address refuses connections: the host is up.
   kHostKey,         // Unknown, changed or of another type. Never retried.
   kAuthentication,  // No method was accepted. Never retried.
   kBootstrap,  // Logged in, but ivy-node cannot be put there or run (disk, noexec, architecture).

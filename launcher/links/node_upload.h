@@ -33,7 +33,7 @@ struct NodeBundle {
 // "42 % of 5 MiB, 1.3 MB/s"; without the rate in the first half second.
 class UploadProgress {
  public:
-  // done: what the host had before.
+  // done: bytes that the host already had.
   UploadProgress(std::size_t done, std::size_t total);
   // Empty: nothing new to say.
   std::string moved_to(std::size_t done);
@@ -63,8 +63,8 @@ class NodeUpload {
   // DataLoss a file that is cut off.
   // The file is read once; other callers wait for that.
   Result<NodeBundle> bundle(const std::string& architecture);
-  // The answer to `need`: a length line and a script for /bin/sh, which asks for the bundle by
-  // `send BYTES`, with what a broken connection has left there.
+  // Returns the answer to `need`: a length line and a script for /bin/sh, which requests the bundle
+  // with `send BYTES`, reusing data that a broken connection has left there.
   static std::string install_script(const NodeBundle& bundle);
 
  private:

@@ -19,7 +19,7 @@ struct GreetingEvent {
     kSend,   // The install script wants the bundle from byte `text` on.
     kReady,  // The relay runs: send it its opening line.
     kBytes,
-    kFail,  // It cannot go on: `text` says why. Final.
+    kFail,  // It cannot continue; `text` has the reason. Final.
   };
   Kind kind;
   std::string text;

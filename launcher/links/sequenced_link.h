@@ -25,7 +25,8 @@ class SequencedLink : public HostLink {
   SequencedLink(boost::asio::io_context& loop, Handlers handlers)
       : reports_(std::move(handlers)), sequence_(loop) {}
 
-  // Ends what the link has begun. The destructor of each carrier calls close(), and so this.
+  // Releases everything that the link has started. Each carrier's destructor calls close(), which
+  // calls this.
   virtual void release() = 0;
 
   void fail(const LinkDown& down) {
@@ -34,13 +35,13 @@ class SequencedLink : public HostLink {
     reports_.down(down);
   }
 
-  // The owner may close us when it hears something.
+  // The owner may close the link in the callback.
   Awaitable<void> tell(RemoteText text) {
     reports_.progress(text);
     co_await sequence_.checkpoint();
   }
 
-  // Passes on what a relay says; its first line may be that it cannot go on.
+  // Passes on a relay's bytes; its first line may be an error.
   void take_relayed(RemoteGreeting& greeting, std::string_view bytes) {
     if (greeting.is_past()) return reports_.bytes(bytes);
     for (const GreetingEvent& event : greeting.feed(bytes)) {

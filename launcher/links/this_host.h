@@ -27,8 +27,8 @@ bool is_own_name(const std::string& name);
 // The name of the account that we run as; empty: it has none. Asked once: it may be in LDAP.
 const std::string& own_account();
 
-// True for a pretended host, and for one that is written as localhost, 127.x, ::1 or this machine's
-// name, or that resolves to one of its addresses, where no other user and no port is asked for.
+// True for a simulated host, and for a host given as localhost, 127.x, ::1 or this machine's name,
+// or whose name resolves to one of its addresses, unless another user or a port is specified.
 bool is_this_host(const Host& host);
 
 }  // namespace ivy

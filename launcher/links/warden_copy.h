@@ -36,7 +36,7 @@ class WardenCopy {
   // that the warden need not outlive its supervisor.
   static std::shared_ptr<WardenCopy> start(const WardenOrder& order, Main main, bool reaps = false);
 
-  // A copy that nobody has taken ends; waits for that, and is no subreaper any more.
+  // Stops a copy that was not used, waits for it, and resets the subreaper attribute.
   ~WardenCopy();
   WardenCopy(const WardenCopy&) = delete;
   WardenCopy& operator=(const WardenCopy&) = delete;

@@ -12,7 +12,7 @@ namespace ivy {
 // Refuses hosts without an interpreter where a role needs one.
 void check_app_plan(PlanContext& context);
 
-// Nothing where no app runs.
+// Does nothing if no app runs.
 void add_app_plan(const EnvironmentInputs& inputs, const PlannedHost& host,
                   const PlannedWorker& worker, WorkerSpec& spec);
 

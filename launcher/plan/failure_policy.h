@@ -28,9 +28,9 @@ struct FailureLimits {
   int max_quick_failures = 5;
 };
 
-// One worker has ended badly: what is known of it and of the others.
+// One worker has failed: facts about it and about the others.
 struct FailureFacts {
-  bool job_runs = false;         // All is well otherwise: nothing has begun to end the job.
+  bool job_runs = false;         // The job is otherwise healthy: no stop has started.
   bool could_not_start = false;  // Its program has never been executed.
   bool is_preempted = false;     // The ranks know that the allocation ends.
   int living = 0;                // Other workers that run or are about to be started again,
@@ -44,7 +44,7 @@ enum class FailureAction { kEndJob, kGoOn, kReplace };
 struct FailureDecision {
   FailureAction action = FailureAction::kEndJob;
   std::chrono::milliseconds pause{0};  // From now until it is started again.
-  std::string why_not;                 // Why the job ends although the flag would let it go on.
+  std::string why_not;  // The reason why the job ends although the flag would let it continue.
 };
 
 class FailurePolicy {
@@ -53,7 +53,7 @@ class FailurePolicy {
 
   // Once for each worker that has ended badly, in order.
   FailureDecision decide(const FailureFacts& facts);
-  // True: this process knows what the job knows. age: of the process.
+  // Returns whether a process of this age has the job's state.
   bool is_survivor(int rejoins, std::chrono::milliseconds age) const {
     return rejoins == 0 || age >= limits_.quick;
   }

@@ -10,19 +10,19 @@
 
 namespace ivy {
 
-// Defaults, each only where the caller has no value.
+// Defaults for variables that the caller has not set.
 Environment jax_defaults(const Options& options);
 
 // --app jax-service: JAX's coordination service in a process beside the workers. Refused without a
 // Python program, whose interpreter it needs.
 void plan_jax_service(PlanContext& context);
-// Moves what rank 0 serves by itself to a port that nobody is told.
+// Moves the service that rank 0 starts on its own to a port that no other process is told.
 Environment jax_service_variables(const Options& options);
 
-// XLA's flags with one for --cpu-devices behind those that the user has; of two the last counts.
+// Appends a flag for --cpu-devices to the user's XLA flags; the last of two flags wins.
 std::string xla_flags(const std::string& said, int cpu_devices);
 
-// True if nothing but variables tells JAX its rank: -B jax --no-python-hook.
+// True if JAX learns its rank only from variables: -B jax --no-python-hook.
 bool is_jax_by_variables(const Options& options);
 // For such a worker: what JAX's detection of Open MPI reads. It takes the coordinator's address
 // from JAX_COORDINATOR_ADDRESS, so that the URI is never read.

@@ -15,7 +15,7 @@
 
 namespace ivy {
 
-// One host: how it was reached and what it said about itself.
+// One host: how it was reached, and the facts that it reported.
 struct HostAnswer {
   bool is_here = true;  // Else it takes no part (--nnodes MIN:MAX), and only has its name.
   std::string name;     // Label of the host in every message.
@@ -51,7 +51,7 @@ struct PlannedHost {
 
 // How the workers get their MPI world (mpi_plan.h).
 struct MpiChoice {
-  bool served = false;    // Hosts have MPI servers, for workers that ask for them by themselves.
+  bool served = false;    // Hosts run MPI servers, for workers that connect on their own.
   bool pmi = false;       // Every worker gets a place in the world of PMI-1...
   bool pmix = false;      // ...and of PMIx before it begins.
   bool required = false;  // -B mpi: a worker that never calls MPI_Init has failed.
@@ -61,7 +61,7 @@ struct JobPlan {
   std::string job_id;
   std::vector<PlannedHost> hosts;
   int world_size = 0;
-  std::string master_address;  // Numeric text, exactly what workers are given.
+  std::string master_address;  // Numeric, exactly as given to workers.
   std::uint16_t master_port = 0;
   std::uint16_t coordinator_port = 0;  // Reserved for what other frameworks open in rank 0.
   std::uint16_t store_port = 0;        // Port of the store's native dialect; 0: no store.

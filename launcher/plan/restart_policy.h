@@ -23,7 +23,7 @@ struct RestartLimits {
   int max_quick_failures = 5;
 };
 
-// How one attempt has ended. None of its processes runs any more.
+// The end of one attempt, after all of its processes have exited.
 struct AttemptFacts {
   int restarts = 0;                    // Restarts before it, less those after a lost host.
   std::chrono::milliseconds lived{0};  // From its start to its first failure.
@@ -38,7 +38,8 @@ struct AttemptFacts {
 struct RestartDecision {
   bool restarts = false;
   std::chrono::milliseconds pause{0};
-  // Tells the user why there is no restart though one is left and a worker failed; else empty.
+  // Tells the user why the job is not restarted although a restart is left and a worker failed;
+  // else empty.
   std::string why_not;
 };
 

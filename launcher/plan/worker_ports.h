@@ -24,7 +24,7 @@ void check_worker_ports(PlanContext& context);
 // port.
 std::string host_address(const EnvironmentInputs& inputs, const PlannedHost& host);
 
-// "10.0.0.1:4711" for each rank, in rank order; empty where no ports were kept.
+// Returns "10.0.0.1:4711" for each rank, in rank order; empty if no ports were reserved.
 std::vector<std::string> rank_addresses(const EnvironmentInputs& inputs);
 
 }  // namespace ivy

@@ -39,7 +39,7 @@ struct Examination {
   std::vector<Diagnostic> refusals;  // Errors that would keep the job from starting.
 };
 
-// Hosts about which the same is to be said share a finding. What has failed comes first.
+// Hosts with the same problem share a finding. Failures are listed before warnings.
 std::vector<Finding> find_troubles(const Examination& examined);
 // A table of the hosts, and the findings below it.
 std::string findings_text(const Examination& examined, const std::vector<Finding>& findings);

@@ -1,5 +1,5 @@
-// Every message that has an identifier: what it means, why it comes, and what to do. `ivyctl
-// explain` and docs/when-it-fails.md are made from it. Pure; thread: any.
+// All messages that have an identifier, with meaning, cause and fix. `ivyctl explain` and
+// docs/when-it-fails.md are generated from it. Pure; thread: any.
 #pragma once
 
 #include <span>
@@ -18,7 +18,7 @@ struct MessageEntry {
 
 std::span<const MessageEntry> message_table();
 
-// "IVY-H003", "h003" and "H3" name one entry; null: there is none.
+// Accepts "IVY-H003", "h003" and "H3"; returns null if there is no such entry.
 const MessageEntry* find_message(std::string_view id);
 std::string explain_message(const MessageEntry& entry);
 

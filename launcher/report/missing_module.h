@@ -11,8 +11,8 @@
 
 namespace ivy {
 
-// "torch" where the end of what a worker has written says that there is no module torch.utils;
-// empty: it says nothing of that kind. Pure.
+// Returns "torch" if the end of a worker's output reports that module torch.utils is missing; empty
+// if it reports no missing module. Pure.
 std::string missing_module(const std::string& stderr_tail);
 
 // The hosts on which a module or library is missing, and where else it may be found.

@@ -20,7 +20,7 @@ struct PlaceholderValues {
   std::uint32_t generation = 0;
 };
 
-// For messages: what each letter stands for.
+// Meaning of the letters, for messages.
 inline constexpr std::string_view kPlaceholderNames =
     "%r or %t rank, %R padded rank, %h or %N host, %n number of the host, %l local rank, %s "
     "stream, "
@@ -31,7 +31,7 @@ inline constexpr std::string_view kPlaceholderNames =
 // err, "%%" a percent sign. A number behind the percent sign pads a number with zeros, as Slurm
 // does. What is no placeholder stays.
 std::string filled_template(std::string_view text, const PlaceholderValues& values);
-// The first placeholder that nobody knows, such as "%z".
+// Returns the first unknown placeholder, such as "%z".
 std::optional<std::string> unknown_placeholder(std::string_view text);
 
 }  // namespace ivy

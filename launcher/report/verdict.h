@@ -19,7 +19,7 @@ struct WorkerEnd {
   ExitStatus status;
   bool core_dumped = false;
   bool out_of_memory = false;
-  bool tolerated = false;           // The job has gone on without it (--on-failure shrink).
+  bool tolerated = false;           // The job continued without it (--on-failure shrink).
   bool lost_with_host = false;      // It is tolerated, and how it has ended is not known.
   bool after_stop = false;          // The supervisor had already been told to stop it: a victim.
   std::int64_t at_ns = 0;           // Launcher's CLOCK_MONOTONIC, related by the frames' stamps.
@@ -27,7 +27,7 @@ struct WorkerEnd {
   std::string error_file;           // Content of TORCHELASTIC_ERROR_FILE.
   std::string stderr_tail;          // The last bytes of its standard error, at most 64 KiB.
   bool is_just_shown = false;  // The end of stderr_tail is among the last lines on the console.
-  std::string cause;           // "by MPI_Abort(7)": how it ended where its status does not tell.
+  std::string cause;           // "by MPI_Abort(7)": how it ended, if its status does not show it.
   std::string exec_failure;    // "exec: No such file or directory: /x" when it never ran.
 };
 
@@ -62,7 +62,7 @@ struct Outcome {
   std::vector<std::size_t> candidates;  // Others that failed by themselves, in order of time.
   std::vector<std::size_t> victims;
   std::vector<std::size_t> succeeded;
-  std::vector<std::size_t> lost;  // The job has gone on without them, and has not failed for it.
+  std::vector<std::size_t> lost;  // The job continued without them and did not fail.
 };
 
 // Ends on one host are ordered by that host. Between hosts a signal or an out-of-memory kill beats

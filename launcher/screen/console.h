@@ -33,7 +33,7 @@ struct Lane {
   LineSplitter lines;
   ControlFilter filter{ControlPolicy::kColoursOnly};
   bool shown = true;          // False where --show-ranks leaves it out.
-  bool dropping = false;      // --console-overflow=drop leaves out what comes now.
+  bool dropping = false;      // --console-overflow=drop: bytes are dropped now.
   bool is_in_line = false;    // The last bytes kept did not end with a newline.
   bool lost_in_line = false;  // The last bytes dropped did not end with a newline.
   bool is_waiting = false;    // In the list of lanes with an unfinished line.
@@ -42,7 +42,7 @@ struct Lane {
   bool due_is_for_state = false;
   std::uint64_t dropped_lines = 0;
   std::uint64_t cut_lines = 0;             // Lines longer than the splitter keeps.
-  std::optional<std::uint64_t> last_line;  // Number of its last line among those of its console.
+  std::optional<std::uint64_t> last_line;  // Number of its last line on its console.
 };
 
 struct ConsoleStyle {
@@ -88,12 +88,13 @@ class Console {
   void show_state(Lane& lane);
   // --dedup: the lines that are held.
   LineFold& fold() { return fold_; }
-  // Writes those whose time has come by then.
+  // Writes the held lines that are due by then.
   void release(std::int64_t until_ns);
-  // The stream has ended, or what follows was dropped: its unfinished line ends here.
+  // Call when the stream has ended, or when following bytes were dropped: terminates the unfinished
+  // line.
   void end_lane(Lane& lane);
   void cut_lane(Lane& lane);
-  // Shows text of ivyrun itself on lines of its own, with control characters escaped.
+  // Shows text of ivyrun itself on separate lines, with control characters escaped.
   void say(std::string_view text);
   // Replaces the line below the others; drawn by draw_bottom(). Escaped as in say().
   void set_status(const std::string& text);
@@ -130,7 +131,7 @@ class Console {
   LineFold fold_;
   // Labels of ranks with a held line, by rank and stream.
   std::map<std::pair<int, int>, std::string_view> labels_;
-  Lane* open_ = nullptr;  // The lane in whose unfinished line the cursor stands.
+  Lane* open_ = nullptr;  // The lane whose unfinished line is at the cursor.
   bool open_is_coloured_ = false;
   std::string status_;
   // Newest progress states with their labels, by rank and stream: a row each, or those of a group

@@ -38,7 +38,7 @@ class ConsoleSink {
 
   // Append here, then flush(). Never shorten it.
   std::string& buffer() { return buffer_; }
-  // Writes what can be written now; the rest follows by itself.
+  // Writes as much as possible now; the rest is written asynchronously.
   void flush();
   std::size_t backlog() const { return buffer_.size() - sent_; }
   // Bytes since the start: appended, and disposed of (written, or dropped after a failure).
@@ -70,7 +70,7 @@ class ConsoleSink {
   boost::asio::posix::stream_descriptor watcher_;
   std::unique_ptr<FileWriter> writer_;  // Way::kFile, since the first byte.
   FileWriter::File file_ = 0;
-  std::size_t queued_ = 0;  // Behind sent_: what the writer has and has not written.
+  std::size_t queued_ = 0;  // Bytes after sent_ that the writer has not written yet.
   std::string buffer_;
   std::size_t sent_ = 0;
   std::uint64_t dropped_front_ = 0;  // Bytes written and no longer in buffer_.

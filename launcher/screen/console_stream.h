@@ -37,7 +37,7 @@ class ConsoleStream {
   void add(Lane& lane);
   // Bytes of a lane, and whether its stream ends with them.
   void accept(Lane& lane, std::string_view bytes, bool end);
-  // Ends the unfinished lines of all lanes behind what waits.
+  // Terminates the unfinished lines of all lanes, after the queued bytes.
   void end_lanes();
   // Shows what there is room for.
   void flush();

@@ -43,7 +43,7 @@ class ControlFilter {
     kStringC2,
     kC2
   };
-  // A longer control sequence is no colour.
+  // Colour sequences are shorter than this.
   static constexpr std::size_t kMaxSequenceBytes = 128;
 
   void begin_escape();

@@ -10,7 +10,7 @@ namespace ivy {
 
 struct ErrorFile {
   std::string message;    // "RuntimeError: boom"; the whole content when it is not JSON.
-  std::string callstack;  // The Python traceback; empty when there is none.
+  std::string callstack;  // The Python traceback; may be empty.
 };
 
 ErrorFile read_error_file(std::string_view content);

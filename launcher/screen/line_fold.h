@@ -21,7 +21,7 @@ namespace ivy {
 class LineFold {
  public:
   static constexpr std::int64_t kWindowNs = 100'000'000;
-  // For take_due(): every line, whether or not its time has come.
+  // For take_due(): every line, due or not.
   static constexpr std::int64_t kAnyTime = std::numeric_limits<std::int64_t>::max();
   // More bytes of lines are not held: the oldest leave before their time.
   static constexpr std::size_t kMostBytes = 1u << 20;
@@ -35,14 +35,14 @@ class LineFold {
     std::string text;
     std::vector<int> ranks;
     std::int64_t since_ns = 0;
-    bool is_open = false;      // A traceback whose last line is still to come.
+    bool is_open = false;      // A traceback whose last line has not arrived yet.
     std::uint64_t lowest = 0;  // It may join an equal group from this number on.
   };
 
   // A line that `ranks` ranks have printed waits for no other.
   void set_everyone(std::size_t ranks) { everyone_ = ranks; }
   void add(int rank, int stream, std::string_view text, std::int64_t now_ns);
-  // The oldest line, if its time has come. Again and again, until there is none.
+  // Returns the oldest line if it is due. Call it until it returns nothing.
   std::optional<Group> take_due(std::int64_t now_ns);
   // The oldest line that leaves no later than this rank's newest; for what follows of that rank.
   std::optional<Group> take_before(int rank);
@@ -60,13 +60,13 @@ class LineFold {
   void drop_empty();
 
   std::size_t everyone_ = 0;
-  // Groups have numbers that count upwards; `first_` is that of the first one here.
+  // Groups are numbered consecutively; `first_` is the number of the first group here.
   std::deque<Group> groups_;
   std::uint64_t first_ = 0;
   std::size_t bytes_ = 0;
   // The numbers of the groups of a text.
   std::unordered_map<std::string, std::deque<std::uint64_t>> by_text_;
-  // For each rank the number behind its newest group.
+  // For each rank, the number after its newest group.
   std::unordered_map<int, std::uint64_t> next_;
   // The open tracebacks, by rank and stream.
   std::map<std::pair<int, int>, std::uint64_t> blocks_;

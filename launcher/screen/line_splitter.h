@@ -19,7 +19,7 @@ namespace ivy {
 
 enum class LineEnd {
   kNewline,  // The stream had a newline here (or the line was overwritten after it had been shown).
-  kTooLong,  // Cut by us: the line goes on.
+  kTooLong,  // Cut because of its length: the line continues.
 };
 
 struct LinePiece {
@@ -30,7 +30,7 @@ struct LinePiece {
 
 class LineSplitter {
  public:
-  // Longest line in bytes: bounds what one silent stream can hold in memory.
+  // Longest line in bytes: bounds the memory of one stream without newlines.
   static constexpr std::size_t kMaxLineBytes = 64u << 10;
   // Without labels, in a pipe or a file that a program may read.
   static constexpr std::size_t kMaxPlainLineBytes = 1u << 20;
@@ -53,7 +53,7 @@ class LineSplitter {
   // The same without the rows of a group that have not changed since the last call. The caller has
   // shown them for good: a row that stays as it is will not be given out by next().
   std::vector<std::string_view> take_new_state();
-  // Gives the unfinished line out; what follows on it comes as `continued`.
+  // Returns the unfinished line; later bytes of it are returned as `continued`.
   std::string take_partial();
   // The stream has ended: the rows of a group one by one, then the last line, if it had no newline.
   std::optional<LinePiece> finish();

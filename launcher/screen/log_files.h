@@ -38,7 +38,7 @@ FileWriter::Opener log_opener(const std::string& path, bool appends,
 
 class LogFiles {
  public:
-  // Bytes that may wait for the file system before no more should come: has_room().
+  // Limit of bytes that wait for the file system: see has_room().
   static constexpr std::size_t kRoomBytes = 8u << 20;
   static constexpr std::chrono::milliseconds kMomentToClose{200};
 
@@ -53,7 +53,7 @@ class LogFiles {
     std::string flag;  // The flag that messages name: "--log-dir" or "--output".
     std::map<int, std::array<std::string, 2>> paths = {};  // For each rank, by stream.
     std::set<std::string> folders = {};     // More than those in which the files lie.
-    bool appends = false;                   // Keeps what is in the files.
+    bool appends = false;                   // Appends to existing files.
     std::function<void()> on_folders = {};  // Once their folders are there; on the writer's thread.
   };
   // Makes the folders and empties (appends: keeps) or makes the files. take_done() calls `opened`
@@ -66,12 +66,12 @@ class LogFiles {
   void write(int rank, int stream, std::string_view bytes);
   // The file will get no more bytes.
   void close(int rank, int stream);
-  const std::string& path(int rank, int stream) const;  // Empty when there is none.
+  const std::string& path(int rank, int stream) const;  // May be empty.
   // Bytes that an appended file had when it was opened.
   std::uint64_t size_at_open(int rank, int stream) const;
   const std::string& complaint() const { return complaint_; }
 
-  // Handles what the writer's thread has done since the last call.
+  // Handles the results of the writer's thread since the last call.
   void take_done();
   bool has_room() const { return writer_.has_room(); }
   // Everything is in the files, or has failed.

@@ -8,7 +8,8 @@
 
 namespace ivy {
 
-// {"rank": 3, "host": "node03", "exit_code": 1, "signal": "SIGKILL", ...}; only what is known.
+// {"rank": 3, "host": "node03", "exit_code": 1, "signal": "SIGKILL", ...}; unknown fields are
+// omitted.
 boost::json::object end_object(const WorkerEnd& end, std::int64_t started_at_ns);
 
 // Exit code, its origin, the first cause with its evidence, and the ranks by how they ended.

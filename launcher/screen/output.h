@@ -34,8 +34,8 @@ enum class OutputTarget { kConsole, kBackground };
 
 class Output {
  public:
-  // torchrun mode: another ivyrun shows and keeps what the ranks of these hosts print, and hears
-  // what is said here. What it is given it has to report as consumed.
+  // torchrun mode: another ivyrun shows and stores the output of the ranks on these hosts, and
+  // receives the messages printed here. It must report the bytes that it was given as consumed.
   struct Elsewhere {
     std::function<bool(int host_index)> has = {};
     std::function<void(const Lane& lane, std::string_view bytes, bool end)> bytes = {};
@@ -51,7 +51,7 @@ class Output {
     std::function<void()> closed = {};
     Elsewhere elsewhere = {};
   };
-  // Followers hear everything before it is shown.
+  // Followers receive all output before it is shown.
   struct Listener {
     std::function<void(int rank, int stream, std::string_view bytes, bool end)> bytes;
     std::function<void(std::string_view text)> message;
@@ -61,8 +61,8 @@ class Output {
   ~Output() { *alive_ = false; }
 
   void listen(Listener listener) { listener_ = std::move(listener); }
-  // In the background: a launcher that has taken the job over goes on with the files; before
-  // begin().
+  // For a background job: a launcher that has taken the job over appends to the existing files.
+  // Call before begin().
   void go_on_with_files() { appends_ = true; }
 
   // Begins a generation, one of at most max_attempts. Opens the files of ranks (in the
@@ -77,7 +77,7 @@ class Output {
   std::uint64_t continue_at(int rank, int stream, std::uint64_t bytes);
   // Bytes of one stream (1 or 2) of one rank; end: the stream has ended.
   void worker_bytes(int rank, int stream, std::string_view bytes, bool end);
-  // --show-ranks failed: shows what this rank has printed last, and what it prints from now on.
+  // --show-ranks failed: shows the rank's last output, and its output from now on.
   void show_failed(int rank);
   // Lines of ivyrun itself ("ivyrun: ..."), to standard error, never inside a worker's line.
   // Control characters are escaped here, so the text cannot have colours of its own.
@@ -94,7 +94,7 @@ class Output {
   // Path of a rank's log file, or empty.
   std::string log_path(int rank, int stream) const { return files_.path(rank, stream); }
 
-  // Calls closed() if the reader of standard output has gone, though no rank writes.
+  // Calls closed() if the reader of standard output is gone, even if no rank writes.
   void check_reader();
   // In the background: once everything said so far has been shown, uses the caller's standard
   // descriptors no more and calls left(descriptor of ivyrun.log).
@@ -116,7 +116,8 @@ class Output {
   struct RankRecord {
     std::array<Lane, 2> lanes;
     std::string tail;
-    std::uint64_t skipped[2] = {0, 0};           // Bytes to come of each stream that the file has.
+    std::uint64_t skipped[2] = {
+        0, 0};  // Bytes of each stream, still to be received, that the file already has.
     bool waits_for_failure[2] = {false, false};  // --show-ranks failed: hidden until it fails.
     RankMemory memory;                           // The lane's output that was hidden.
   };

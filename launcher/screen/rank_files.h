@@ -1,5 +1,4 @@
-// The files that keep what ranks print: those of --log-dir and those of --output. Thread: the
-// loop's.
+// The files that store the ranks' output: --log-dir and --output. Thread: the loop's.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +17,7 @@ namespace ivy {
 struct RankPlace {
   int rank = 0;
   int local_rank = 0;
-  int host_index = 0;  // Tells hosts apart; the same in every generation.
+  int host_index = 0;  // Identifies the host; the same in every generation.
   std::string host;
 };
 
@@ -32,7 +31,7 @@ class RankFiles {
     std::string job_id;
     std::uint32_t generation = 0;
     std::vector<RankPlace> places;
-    bool appends = false;  // A launcher that has taken the job over goes on with the files.
+    bool appends = false;  // A launcher that has taken the job over appends to the files.
   };
   // Opens both kinds of files; for the rest see LogFiles::open_all.
   void open(const Request& request, std::function<void(const Result<void>&)> opened);

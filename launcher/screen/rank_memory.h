@@ -33,7 +33,7 @@ class RankMemory {
       is_cut_ = true;
     }
   }
-  // Hands everything out, from the beginning of a line where the oldest is gone.
+  // Returns all kept bytes; if older ones were dropped, starting at a line.
   std::deque<Piece> take() {
     if (is_cut_ && !pieces_.empty()) {
       std::string& first = pieces_.front().bytes;

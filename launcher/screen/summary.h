@@ -28,11 +28,11 @@ struct SummaryInputs {
   std::vector<std::string> complaints;
   std::vector<std::string> notes;    // Nothing went wrong, but the user should know.
   std::vector<std::string> unclean;  // "node3: pid 12 (python3) cannot be killed: D in nfs_wait".
-  std::string finding;               // JobEvidence::finding(), beside a watchdog's abort.
-  std::vector<std::string> device_lines;  // device_lines(), beside the first cause.
+  std::string finding;               // JobEvidence::finding(), shown with a watchdog's abort.
+  std::vector<std::string> device_lines;  // device_lines(), shown with the first cause.
   std::vector<FailedAttempt> attempts;
   std::vector<std::string> losses;  // RankLosses::lines() has them in order.
-  int attempt = 1;                  // Number of the last one that was started.
+  int attempt = 1;                  // Number of the last attempt.
   int max_attempts = 1;
 };
 

@@ -22,7 +22,7 @@ struct SlurmStep {
 
 struct SlurmAllocation {
   std::string job_id;        // SLURM_JOB_ID; of an array's element its own.
-  std::string array_job_id;  // Empty where the job is no element of an array.
+  std::string array_job_id;  // Empty if the job is not an element of an array.
   std::string array_task_id;
   std::string nodelist;            // SLURM_JOB_NODELIST as Slurm wrote it.
   std::vector<std::string> hosts;  // In Slurm's order; each once, at least one.

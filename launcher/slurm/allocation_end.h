@@ -37,10 +37,10 @@ inline constexpr std::size_t kSignalSources = 3;
 
 enum class SignalMeaning : std::uint8_t {
   kInterrupt,  // The usual meaning of the signal: TERM stops the job.
-  kPassOn,     // To the ranks' own processes, and it is no notice.
+  kPassOn,     // Pass it to the ranks' processes; it is not a notice.
   kNotice,     // To the ranks' own processes: they should save their state and end.
   kKnown,      // The ranks have the signal already.
-  kTimeIsUp,   // Slurm's last call, or TERM after the notice: stop the job in what is left.
+  kTimeIsUp,   // Slurm's last signal, or TERM after the notice: stop the job in the remaining time.
 };
 
 enum class EndStep : std::uint8_t {

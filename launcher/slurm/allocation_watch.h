@@ -1,7 +1,8 @@
-// Follows the end of the Slurm allocation while a job runs: asks squeue for it, says when the ranks
-// are to be told and when the job has to stop, tells what a signal means here, and requeues.
+// Follows the end of the Slurm allocation while a job runs: queries squeue for it, decides when to
+// notify the ranks and when to stop the job, interprets signals, and requeues the job.
 //
-// Thread: the loop's. Lifetime: from before the job to after it; stop() cancels what is under way.
+// Thread: the loop's. Lifetime: from before the job to after it; stop() cancels operations in
+// progress.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -24,13 +25,13 @@ class AllocationWatch {
     // To the ranks' own processes, before the end; by_slurm: those in the step have it already.
     std::function<void(int signal, bool by_slurm)> notice;
     std::function<void(int signal)> pass_on;    // To the ranks' own processes.
-    std::function<void(int signal)> interrupt;  // Does what the signal does elsewhere.
+    std::function<void(int signal)> interrupt;  // Handles the signal as without Slurm.
     std::function<void()> time_is_up;           // Stop the job; grace() says how fast.
     std::function<void(const std::string& line)> say;
   };
 
-  // asks: whether squeue may be asked at all; without it the end is what the environment says.
-  // tells: the end is printed as soon as it is known.
+  // asks: whether squeue may be queried; if not, the end is taken from the environment. tells:
+  // prints the end as soon as it is known.
   AllocationWatch(boost::asio::io_context& loop, const SlurmAllocation& allocation,
                   EndSettings settings, bool asks, bool tells);
 

@@ -26,8 +26,8 @@ Result<std::vector<std::string>> parse_nodelist(std::string_view text);
 // SLURM_JOB_CPUS_PER_NODE: "2(x3),1" is 2, 2, 2, 1. Same limits.
 Result<std::vector<int>> parse_node_counts(std::string_view text);
 
-// The writings that the two above read back: names keep their order ("n[01-03,10,9]"), and only
-// their last number is folded, where nothing stands behind it.
+// The inverse of the two functions above: names keep their order ("n[01-03,10,9]"), and only a
+// number at the end of a name is folded.
 std::string nodelist_text(const std::vector<std::string>& names);
 std::string node_counts_text(const std::vector<int>& counts);
 

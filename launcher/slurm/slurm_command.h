@@ -1,4 +1,4 @@
-// Runs squeue or scontrol beside the loop, with a deadline. Thread: the loop's.
+// Runs squeue or scontrol asynchronously, with a deadline. Thread: the loop's.
 #pragma once
 
 #include <boost/asio/io_context.hpp>

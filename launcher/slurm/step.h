@@ -19,14 +19,14 @@ struct SlurmVersion {
   auto operator<=>(const SlurmVersion&) const = default;
 };
 
-// Reads the version in "slurm-wlm 22.05.8" or "slurm 23.11.4". Nothing: there is none.
+// Parses "slurm-wlm 22.05.8" or "slurm 23.11.4". Returns nothing for other text.
 std::optional<SlurmVersion> parse_slurm_version(std::string_view text);
 
 struct StepRequest {
   std::optional<SlurmVersion> version;  // Unknown: options that every Slurm since 20.11 has.
   std::vector<std::string> hosts;       // By the names that Slurm has for them.
   bool is_whole_allocation = true;      // These are all of the allocation's.
-  std::vector<std::string> more_words;  // --srun-args, behind ours: for srun the last value wins.
+  std::vector<std::string> more_words;  // --srun-args; after ivyrun's, so they win.
   std::string script;
 };
 
@@ -77,13 +77,14 @@ struct TasksEnded {
   std::string how;  // "Exited with exit code 4"
 };
 std::optional<TasksEnded> parse_tasks_ended(std::string_view line);
-// "ivy-node: node3: TEXT": what a host says before it has come.
+// "ivy-node: node3: TEXT": a message of a host that has not connected yet.
 struct HostWords {
   std::string node;
   std::string text;  // Set where kind is kFail.
 };
 std::optional<HostWords> parse_host_words(std::string_view line);
-// srun goes on trying: "step creation temporarily disabled, retrying (Requested nodes are busy)".
+// True if srun keeps retrying: "step creation temporarily disabled, retrying (Requested nodes are
+// busy)".
 bool is_waiting_for_resources(std::string_view line);
 // Why, in our words where its own do not say what to do; empty: they say enough, as that the job's
 // prolog still runs.
@@ -92,8 +93,9 @@ std::string why_srun_waits(std::string_view line);
 // not asked for, and the advice about munged in front of the line that tells the error.
 bool is_srun_noise(std::string_view line);
 
-// Why there is no step (any more). `said`: srun's standard error, noise included. `ended`: how srun
-// ended, in words. The message holds srun's telling line; the fix is for what is known.
+// Explains why the step could not start or has ended. `said`: srun's standard error, noise
+// included. `ended`: how srun exited, in words. The message contains the relevant line of srun; the
+// fix covers known causes.
 Error srun_failure(std::string_view said, const std::string& ended);
 
 }  // namespace ivy

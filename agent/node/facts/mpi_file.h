@@ -10,11 +10,11 @@
 
 namespace ivy {
 
-// "Open MPI 5.0.11", "MPICH 4.0.2", "Intel MPI 2021.18.1", "MVAPICH": what the constants of a
-// library tell, without a version where they hold none or several. Empty: it is no MPI. Pure.
+// "Open MPI 5.0.11", "MPICH 4.0.2", "Intel MPI 2021.18.1", "MVAPICH": identifies a library by its
+// constants, without a version if they contain none or several. Empty: not an MPI library. Pure.
 std::string mpi_text(std::string_view constants);
 
-// Reads the file's first constants; empty also where it cannot be read.
+// Reads the file's first constants; empty also if it cannot be read.
 std::string mpi_text_of_file(const std::string& path);
 
 // The MPI libraries that this process has mapped, as paths that lead there from this process's

@@ -21,8 +21,8 @@ std::string own_hook(const std::string& program_directory);
 // there is none.
 std::string own_nccl_profiler(const std::string& program_directory);
 
-// Appends `package` to PYTHONPATH, behind the user's entries. Does nothing for an empty one and for
-// one that PYTHONPATH cannot hold (a colon).
+// Appends `package` to PYTHONPATH, after the user's entries. Does nothing for an empty package and
+// for one that PYTHONPATH cannot hold (a colon).
 void append_package(Environment& environment, const std::string& package);
 
 }  // namespace ivy

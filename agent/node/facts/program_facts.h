@@ -48,12 +48,12 @@ struct ProgramFacts {
   std::string first_line;  // The interpreter after "#!" in a script; empty: none.
   bool is_script = false;
   std::string interpreter;          // Absolute path; empty when none is needed or none was found.
-  std::string interpreter_version;  // "3.11", "3.11.2" or empty: as its path or pyvenv.cfg tell.
+  std::string interpreter_version;  // "3.11", "3.11.2" or empty: from its path or pyvenv.cfg.
   std::string interpreter_error;
   std::string search_path;
 };
 
-// Thread: one that may wait.
+// Thread: one that may block.
 ProgramFacts check_program(const ProgramRequest& request);
 
 // Finds the version of a Python interpreter without running it: from pyvenv.cfg of its virtual

@@ -32,17 +32,17 @@ class FlightServer {
     bool is_complete = false;
   };
 
-  // `limit_bytes`: of what is kept of all answers; what is over goes first.
+  // `limit_bytes`: limit of all kept answers; the excess is dropped first.
   FlightServer(const std::string& path, std::size_t limit_bytes);
 
-  // Progresses as far as it can without blocking. True: the exchange is over.
+  // Progresses as far as possible without blocking. Returns true when the exchange has finished.
   bool advance(std::uint64_t now_ns);
   // The records that say anything. `note`: why one is missing, if there is anything to say.
   std::vector<Record> take(std::string& note);
 
  private:
   bool dial();
-  // Both return false when the connection is over.
+  // Both return false after the connection has closed.
   bool send_question();
   bool receive();
   void answered();

@@ -34,7 +34,7 @@ class StackCollector {
     std::function<std::uint64_t()> waiting_bytes;
     // Called with a child that is a debugger, not a worker.
     std::function<void(pid_t)> spare;
-    // Adds where the workers are in NCCL's communicators.
+    // Adds the workers' positions in NCCL's communicators.
     std::function<void(HostEvidence&)> add_nccl_places = [](HostEvidence&) {};
   };
   struct Subject {

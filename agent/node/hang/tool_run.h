@@ -29,7 +29,7 @@ class ToolRun {
   ToolRun(const ToolRun&) = delete;
   ToolRun& operator=(const ToolRun&) = delete;
 
-  // Reads the output that has arrived. True: the run is over.
+  // Reads the output that has arrived. Returns true when the run has finished.
   bool advance(std::uint64_t now_ns);
 
   pid_t pid() const { return pid_; }

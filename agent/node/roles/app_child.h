@@ -37,8 +37,8 @@ class AppChild {
   int signal() const { return status_.signal; }  // The signal that has killed it; 0: none.
   void send(int signal) const;
   void kill_group(int signal) const;
-  // True if it, or what it has started, is there. Reaps it: once its group is empty, kill_group()
-  // does nothing any more.
+  // True if it, or a process in its group, exists. Reaps it: after its group is empty, kill_group()
+  // does nothing.
   bool has_group();
 
   // Says how it has ended, with the last lines of its output.

@@ -21,7 +21,7 @@ struct AppStore {
   std::function<void(const std::string& key)> set;
   // Calls `over` once, from any thread: true if all keys are there, false if the store is lost.
   std::function<void(std::vector<std::string> keys, std::function<void(bool)> over)> wait;
-  std::function<void()> leave;  // Ends all waits, and returns when nothing is called any more.
+  std::function<void()> leave;  // Ends all waits, and returns after the last call has returned.
 };
 
 class AppKeys {
@@ -47,7 +47,7 @@ class AppKeys {
   bool first_is_ready() const { return ready_ == State::kThere; }
   bool has_ended() const { return ended_ == State::kThere; }
   bool all_are_done() const { return done_ == State::kThere; }
-  // The store has gone, and the launcher ends the job.
+  // The store is gone, and the launcher ends the job.
   bool is_lost() const;
 
  private:

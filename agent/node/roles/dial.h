@@ -16,7 +16,7 @@
 namespace ivy {
 
 inline constexpr int kDialFailed = 4;
-// How long the launcher is dialled before a job has begun.
+// How long to dial the launcher before a job has started.
 inline constexpr int kFirstDialPatienceMs = 60'000;
 // Before that, how long failures last until they are reported, once.
 inline constexpr int kDialTroubleMs = 3'000;

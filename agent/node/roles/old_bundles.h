@@ -13,7 +13,7 @@ namespace ivy {
 // An entry of a directory of bundles.
 struct BundleEntry {
   std::string name;
-  std::int64_t age_s = 0;  // Since its last use; for a half-made one, since it was begun.
+  std::int64_t age_s = 0;  // Since its last use; for an incomplete one, since its creation.
 };
 
 // True if this is the name of a bundle's directory: HASH-ARCHITECTURE.

@@ -53,8 +53,8 @@ int run_relay();
 // that is started now as our child. NotFound: kReattach, and the job does not live here.
 Result<int> open_job(const OpenLine& request);
 
-// Copies both ways until one end is gone (see above). `pending` came from input already and goes to
-// the socket first. Sets O_NONBLOCK on all three. Returns 0.
+// Copies in both directions until one end closes (see above). `pending` was read from the input
+// before and is sent to the socket first. Sets O_NONBLOCK on all three. Returns 0.
 int copy_both_ways(int input_fd, int output_fd, int socket_fd, std::string pending);
 
 }  // namespace ivy

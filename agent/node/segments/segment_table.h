@@ -23,7 +23,7 @@ class SegmentTable {
   // Segments that some member has not asked for yet. Each holds a descriptor.
   static constexpr std::size_t kMaxWaiting = 1024;
 
-  // The descriptor stays the table's: copy or send it at once.
+  // The table keeps the descriptor: copy or send it immediately.
   using Answer = std::function<void(const Result<int>& fd, std::uint64_t bytes)>;
 
   explicit SegmentTable(boost::asio::io_context& loop) : loop_(loop) {}
@@ -35,7 +35,7 @@ class SegmentTable {
   // does not keep the loop from its other work. A rank that asks again gets the same segment again.
   void ask(const control::Segment& segment, std::uint32_t slot, std::uint32_t local_size,
            Answer answer);
-  // Begins another generation: no segment of the last one is handed out any more.
+  // Starts another generation: segments of the last one are no longer handed out.
   void clear();
   std::size_t waiting() const { return entries_.size(); }
 

@@ -18,7 +18,7 @@ namespace ivy {
 struct Birth {
   pid_t pid = -1;  // 0 in the child, where this returns twice.
   int pidfd = -1;
-  bool must_join_cgroup = false;  // The child is outside the cgroup: join_cgroup() comes first.
+  bool must_join_cgroup = false;  // The child is outside the cgroup: call join_cgroup() first.
   int error = 0;
 };
 

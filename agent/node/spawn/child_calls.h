@@ -38,7 +38,7 @@ long word(T* pointer) {
   return reinterpret_cast<long>(pointer);
 }
 
-// Returns what the kernel does: a result, or -errno.
+// Returns the kernel's result: a value, or -errno.
 template <class A = long, class B = long, class C = long, class D = long>
 long call(long number, A a = 0, B b = 0, C c = 0, D d = 0) {
 #if IVY_SHARED_BIRTH

@@ -27,8 +27,7 @@ class Containment {
   virtual ~Containment() = default;
   // Directory descriptor for SpawnRequest::cgroup_fd, or -1.
   virtual int cgroup_fd() const = 0;
-  // "cgroup /sys/fs/cgroup/..." or "process tree (why there is no cgroup)", for HostFacts and
-  // messages.
+  // Returns "cgroup /sys/fs/cgroup/..." or "process tree (reason)", for HostFacts and messages.
   virtual std::string describe() const = 0;
   // Living processes of the job (never the supervisor, the warden or zombies), at most 4096.
   virtual std::vector<JobProcess> members() const = 0;
@@ -55,7 +54,7 @@ class Containment {
 struct ContainmentRequest {
   std::string job_id;
   std::uint32_t host = 0;
-  pid_t supervisor = 0;  // Never a member of what it contains.
+  pid_t supervisor = 0;  // Never a member of the containment.
   pid_t warden = 0;      // Never a member; the root of the process tree.
   // A cgroup in which a process has already been created, so that no trial is needed; empty:
   // unknown.

@@ -10,7 +10,7 @@
 
 namespace ivy {
 
-// Path below the job directory; the launcher tells the workers.
+// Paths below the job directory; the launcher passes them to the workers.
 
 struct JobDirectory {
   std::string path;  // Ends in ivyrun-UID/JOBID-HOST: jobs and hosts share a place.
@@ -30,7 +30,7 @@ struct JobDirectory {
 // directory in it, both 0700 and ours: a directory of another user, or a link, is refused.
 // AlreadyExists when that job lives on this host.
 Result<JobDirectory> make_job_directory(const std::string& job_id, std::uint32_t host);
-// The existing one; NotFound when there is none.
+// Returns the existing one; NotFound if it does not exist.
 Result<JobDirectory> find_job_directory(const std::string& job_id, std::uint32_t host);
 // Removes it with all that is in it, its scratch, and what the job's Python processes and its dead
 // PMIx servers have left in /dev/shm; not one that has been made again since `directory` was

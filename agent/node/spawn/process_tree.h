@@ -20,8 +20,8 @@ struct ProcessStat {
   pid_t parent = 0;
   char state = '?';
   int threads = 0;
-  std::uint64_t start_time = 0;  // In clock ticks since boot; tells a reused number apart.
-  std::uint64_t cpu_ticks = 0;   // Used so far, by itself and by children that it has reaped.
+  std::uint64_t start_time = 0;  // In clock ticks since boot; distinguishes a reused process id.
+  std::uint64_t cpu_ticks = 0;   // Used so far, including by children that it has reaped.
   std::uint64_t resident_pages = 0;
   std::string name;
   // The main thread, or another one when the main thread has exited. The kernel then calls the
@@ -33,13 +33,13 @@ struct ProcessStat {
 // Parses the text of /proc/PID/stat; a name may hold spaces and parentheses. Pure: `state` and
 // `thread` are those of the main thread.
 bool parse_process_stat(const std::string& text, ProcessStat& out);
-// True if none of its threads runs any more.
+// True if all of its threads have exited.
 bool has_ended(const ProcessStat& process);
 // "/proc/PID/task/THREAD/FILE" of a thread that lives.
 std::string living_path(const ProcessStat& process, const std::string& file);
 // A job with more processes is ended in several passes.
 inline constexpr std::size_t kMaxMembers = 4096;
-// False when there is no such process.
+// Returns false if there is no such process.
 bool read_process_stat(pid_t pid, ProcessStat& out);
 // Every process of this pid namespace. Clears `is_complete`, if given, when resources were too
 // short to read all of them.

@@ -17,12 +17,12 @@ namespace ivy {
 struct ServerChild {
   std::string program;  // The absolute path of its file.
   std::vector<std::string> arguments;
-  // Descriptors of ours and their numbers in it. All others of ours that are not inherited close.
+  // The supervisor's descriptors and their numbers in the child. All others are closed there.
   std::vector<std::pair<int, int>> descriptors;
   // A scheduler signals all processes of our step, and means the workers: workers need the server
   // for their last reports.
   bool in_step = false;
-  // As NAME=VALUE each; where it is empty, ours is inherited.
+  // NAME=VALUE entries; if empty, the supervisor's environment is inherited.
   std::vector<std::string> environment = {};
   // Arguments that grow with the number of hosts: they follow the others in a file
   // (argument_file.h).

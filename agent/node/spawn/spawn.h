@@ -28,17 +28,17 @@ struct SharedEnvironment {
 };
 
 struct SpawnRequest {
-  std::vector<std::string> arguments;  // argv; arguments[0] is what the program sees as its name.
+  std::vector<std::string> arguments;  // argv; arguments[0] is the name that the program sees.
   std::string executable;              // Absolute, or relative to working_directory.
-  Environment environment;             // Of the process, with `shared` behind it.
+  Environment environment;             // Of the process, followed by `shared`.
   std::shared_ptr<const SharedEnvironment> shared;  // Except what `environment` sets; or null.
   std::string working_directory;                    // It is an absolute path.
   int stdin_fd = -1;  // -1: /dev/null. The caller keeps ownership of all three.
   int stdout_fd = -1;
   int stderr_fd = -1;
-  bool own_session = false;           // Otherwise a process group of its own in our session.
-  int cgroup_fd = -1;                 // Directory of a cgroup v2 to start in; -1: none.
-  CoreList cores;                     // Processors to run on; empty: ours.
+  bool own_session = false;  // If false, it gets a new process group in the supervisor's session.
+  int cgroup_fd = -1;        // Directory of a cgroup v2 to start in; -1: none.
+  CoreList cores;            // Processors to run on; empty: ours.
   std::optional<int> memory_node;     // NUMA node whose memory it prefers; only with `cores`.
   std::optional<SpawnLimits> limits;  // Nothing: ours, but for the user's limit of core files.
 };

@@ -54,7 +54,7 @@ class AttachedProcess : public std::enable_shared_from_this<AttachedProcess> {
   void set_ended() { has_ended_ = true; }
   // It was reaped by us, as an orphan.
   void set_exit(const ExitStatus& exit) { exit_ = exit; }
-  // Its status where its end shows already, though nobody has reported it.
+  // Returns its status if its exit is visible but was not reported yet.
   std::optional<comm_status::RankStatus> unreported_end();
 
  private:

@@ -59,15 +59,15 @@ class CommandChannel {
   void listen_on(int fd);
   // Writes what is due, at the end of this turn of the loop. Any number of calls is one write.
   void flush();
-  // Writes what is due now, as far as the carrier takes it at once: the last write before an exit.
-  // False when something is left.
+  // Writes pending data as far as the carrier accepts it immediately: the last write before an
+  // exit. Returns false if data is left.
   bool flush_now();
   // The loop's heartbeat, with the smallest delay of the launcher's frames.
   void send_heartbeat();
   // The other thread's: sends it to an attached launcher, between two frames of the loop. False if
   // the carrier does not take it now. Thread: any.
   bool send_alive(const link::Alive& alive);
-  // Ends the attached carrier, behind what has been written to it.
+  // Closes the attached carrier after writing pending data.
   void hang_up();
   // Closes carriers that have not attached in time. Call it a few times per second.
   void tick(std::uint64_t now_ns);

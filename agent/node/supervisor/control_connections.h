@@ -28,8 +28,8 @@ struct ControlConnection {
   ControlConnection(boost::asio::io_context& loop, int fd) : socket(loop, fd) {}
 
   boost::asio::posix::stream_descriptor socket;
-  pid_t pid = 0;     // The peer's, in our pid namespace; 0: it is in one that we cannot see.
-  Descriptor pidfd;  // None: not available; the socket's end must do.
+  pid_t pid = 0;  // The peer's, in this pid namespace; 0: it is in a namespace that is not visible.
+  Descriptor pidfd;                   // None: not available; the socket's end must do.
   std::optional<std::uint32_t> slot;  // The rank's place, once it has attached.
   bool is_closed = false;
 };
@@ -51,7 +51,7 @@ class ControlConnections {
   // Binds and listens on `path`, if it does not listen already.
   Result<void> listen(const std::string& path);
   const std::string& path() const { return path_; }  // Empty: it does not listen.
-  // Reads what the peer has sent and is still unread.
+  // Reads the peer's bytes that are still unread.
   void read_rest(const Pointer& connection);
   // `fd`, if there is one, goes along and stays the caller's.
   static void send(ControlConnection& connection, const control::Reply& reply, int fd = -1);

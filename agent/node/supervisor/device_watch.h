@@ -30,7 +30,7 @@ class DeviceWatch {
   struct Handlers {
     std::function<void(const Event&)> send;
     std::function<void(pid_t)> spare;  // A process that is not a worker.
-    // The processes of the job that live: nobody waits for their memory.
+    // The job's running processes, whose memory does not count as occupied.
     std::function<std::vector<pid_t>()> living;
   };
   // A start that waits for device memory: exactly one of the two functions is called, once.
@@ -38,7 +38,7 @@ class DeviceWatch {
     std::string who;                   // In notes: "the next attempt".
     std::vector<std::string> devices;  // Their UUIDs; an empty list means all.
     std::function<void()> start;
-    std::function<void()> refuse;  // A stop has come before it.
+    std::function<void()> refuse;  // Called if a stop starts before it.
   };
 
   // in_step has the meaning that it has in ServerChild.
@@ -55,17 +55,18 @@ class DeviceWatch {
   void begin(std::uint32_t generation);
   // Something has failed, or the workers are being stopped: settle() looks.
   void something_failed() { must_look_ = true; }
-  // Calls `then` when what has happened to the devices is on its way to the launcher; at once when
-  // there is nothing to ask, and within two seconds whatever a driver does.
+  // Calls `then` after pending device events were sent to the launcher; immediately if there is no
+  // probe, and within two seconds whatever a driver does.
   void settle(std::function<void()> then);
-  // Calls `next.start` when the devices' memory is free, at once where nobody can tell, after
-  // kDeviceMemoryWait in any case. Notes say who holds it. Several may wait.
+  // Calls `next.start` when the devices' memory is free, immediately if that cannot be known, and
+  // after kDeviceMemoryWait in any case. Notes name the processes that hold it. Several starts may
+  // wait.
   void await_memory(Start next);
   // Asks who holds memory of the devices, if there is anybody to ask; held() has it later.
   void sample();
-  // As of the last answer; empty where nobody answers any more.
+  // As of the last answer; empty if the probe no longer answers.
   const std::vector<HeldMemory>& held() const { return held_; }
-  // A stop has come: what waits is refused.
+  // Call when a stop starts: refuses all waiting starts.
   void give_up();
   void reaped(pid_t pid);
   void end();

@@ -39,7 +39,8 @@ class HostWorkers {
     std::function<void(const Worker&)> ended;  // Its process; the launcher has been told.
   };
 
-  // Files of this build beside the programs (facts/own_package.h), which may lie in a home.
+  // Files of this build next to the programs (facts/own_package.h), which may be in a home
+  // directory.
   struct OwnFiles {
     std::string package;
     std::string hook;
@@ -76,7 +77,7 @@ class HostWorkers {
   // Out-of-memory kills until now are not blamed on a worker; counts only once per generation.
   void count_out_of_memory_kills(const Containment& containment);
 
-  // Takes the exits of those that have ended.
+  // Handles the exits of processes that have ended.
   void collect_in_order();
   void collect_all();
   // The worker whose own process this is, if it has not been collected; else null.
@@ -92,7 +93,7 @@ class HostWorkers {
   void send_signal(int signal);  // To each rank's own process, once.
   void tick(std::uint64_t now_ns, std::uint64_t elapsed_ns);
   void kill(std::uint32_t rank);
-  // Its own process; 0: there is no such rank here.
+  // Returns the rank's own process; 0: no such rank on this host.
   pid_t process_of(std::uint32_t rank) const;
 
   // Returns the resource usage of the ranks' processes.

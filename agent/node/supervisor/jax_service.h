@@ -30,8 +30,8 @@ class JaxService {
   JaxService(const JaxService&) = delete;
   JaxService& operator=(const JaxService&) = delete;
 
-  // Starts it if the plan wants one. `environment`: that of the workers. Workers that come before
-  // it listens dial again.
+  // Starts it if the plan requires it. `environment`: the workers'. Workers that dial before it
+  // listens retry.
   void begin(const HostPlan& plan, const Environment& environment);
   // The supervisor has reaped this child; others than the service are ignored.
   void reaped(pid_t pid, int wait_status);

@@ -11,7 +11,7 @@
 
 namespace ivy {
 
-// Exit codes with SupervisorStart.tells_outcome; without it 0 stands for all but the second.
+// Exit codes if SupervisorStart.tells_outcome is set; otherwise all but the second become 0.
 inline constexpr int kSupervisorWell = 0;       // Every worker ended with 0.
 inline constexpr int kSupervisorLeftovers = 1;  // Processes are left that cannot be ended.
 inline constexpr int kSupervisorWorkerFailed = 10;
@@ -19,19 +19,19 @@ inline constexpr int kSupervisorStopped = 11;       // By a stop, before all wor
 inline constexpr int kSupervisorLauncherLost = 12;  // The lease ended without a launcher.
 inline constexpr int kSupervisorNothingRan = 13;    // No worker was ever started.
 
-// The fate of this generation's workers, from the events that tell of them.
+// The outcome of this generation's workers, derived from their events.
 class JobOutcome {
  public:
   void note(const Event& event);
   void forget() { *this = JobOutcome(); }
-  // KILL did not end everything: nothing may start beside it.
+  // Processes survived KILL: nothing may be started on this host.
   bool has_leftovers() const { return has_leftovers_; }
   // The exit code of a host without leftovers: one of the codes above.
   int exit_code(bool has_workers, bool launcher_lost) const;
 
  private:
   bool has_leftovers_ = false;
-  bool worker_failed_ = false;     // It failed by itself, before any stop.
+  bool worker_failed_ = false;     // It failed on its own, before any stop.
   bool worker_was_ended_ = false;  // It was ended after a stop.
 };
 

@@ -60,7 +60,7 @@ class JobStatus {
   bool is_reported(const std::string& communicator) const;
   // Takes over what the launcher has heard of other hosts' ranks and from them, and publishes it.
   void take(const News& news);
-  // Adds what is known of this rank.
+  // Adds the known state of this rank.
   void add_rank(std::uint32_t rank, News& news) const;
   // Wakes the workers when anything has changed since the last call.
   void publish();

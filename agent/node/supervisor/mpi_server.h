@@ -29,20 +29,20 @@ namespace ivy {
 struct MpiServerStart {
   std::string name;                         // For messages: "the PMI server".
   std::string program;                      // The absolute path of its file.
-  std::vector<std::string> arguments;       // argv; those that number the sockets are added.
+  std::vector<std::string> arguments;       // argv; arguments with the sockets' numbers are added.
   std::vector<std::string> long_arguments;  // As in ServerChild.
-  std::string socket;      // Its path; what is there already is removed. Empty: the port alone.
-  bool tidies_up = false;  // It ends by itself when its standard input ends.
+  std::string socket;      // Its path; an existing file is removed. Empty: only the port.
+  bool tidies_up = false;  // It exits on its own when its standard input closes.
   bool in_step = false;    // A scheduler signals all processes of our step.
 };
 
 class MpiServer : public std::enable_shared_from_this<MpiServer> {
  public:
   struct Handlers {
-    std::function<void(pid_t)> born;  // It is no member of the job's containment.
+    std::function<void(pid_t)> born;  // It is not a member of the job's containment.
     std::function<void(const std::string&)> event;
     std::function<void(const std::string&)> note;  // A line for the user.
-    std::function<void(const std::string&)> lost;  // It ended by itself, and why.
+    std::function<void(const std::string&)> lost;  // It exited on its own, with the reason.
   };
 
   static Result<std::shared_ptr<MpiServer>> listen(boost::asio::io_context& loop,

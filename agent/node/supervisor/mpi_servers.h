@@ -37,7 +37,7 @@ class MpiServers {
              Handlers handlers)
       : loop_(loop), blocking_(blocking), start_(start), handlers_(std::move(handlers)) {}
 
-  // Whether this build has the PMIx server; call it before begin().
+  // Sets whether this build has the PMIx server; call it before begin().
   void set_has_pmix(bool has_pmix) { has_pmix_ = has_pmix; }
   // Called before the workers of this plan start: adds the variables by which these find their
   // places in the MPI world. Without a plan for MPI nothing listens.
@@ -48,7 +48,7 @@ class MpiServers {
   void tick(std::uint64_t now_ns);
   // Called when the supervisor has reaped a child; others than the servers are ignored.
   void reaped(pid_t pid, int wait_status);
-  // Called when the workers of this generation are gone.
+  // Call it after the workers of this generation have exited.
   void end();
 
  private:

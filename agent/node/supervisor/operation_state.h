@@ -8,7 +8,7 @@
 
 namespace ivy {
 
-// `slot`: where the record stands, which knows the name of its communicator.
+// `slot`: the record's slot, which has the name of its communicator.
 void describe_operation(const comm_status::OperationRecord& record,
                         const comm_status::SlotView& slot, std::uint64_t now_ns,
                         OperationState& out);

@@ -27,7 +27,7 @@ class RankEnds {
     // starts.
     std::function<std::vector<std::string>(std::uint32_t rank)> own_devices;
     std::function<void(std::uint32_t rank, std::uint32_t rejoins)> start;
-    // This rank was to be started again, and a stop has come first.
+    // A stop started before this rank could be restarted.
     std::function<void(std::uint32_t rank)> refuse;
     std::function<void()> changed;  // awaits() may say something else now.
   };
@@ -39,7 +39,7 @@ class RankEnds {
   void order(const ReplaceWorker& request);
   // The process and the output of a rank may be over now.
   void check_soon();
-  // A stop begins: no rank starts again after it.
+  // Call when a stop starts: no rank is restarted after it.
   void give_up();
   bool awaits() const { return replacements_.awaits() || !awaiting_devices_.empty(); }
 

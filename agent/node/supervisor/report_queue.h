@@ -32,7 +32,7 @@ class ReportQueue {
 
  private:
   std::deque<comm_status::PageReport> waiting_;
-  std::uint64_t left_ = kBurst;  // Reports that may be sent at once.
+  std::uint64_t left_ = kBurst;  // Reports that may still be sent without delay.
   std::uint64_t earned_at_ns_ = 0;
 };
 
@@ -43,7 +43,7 @@ class ReportQueues {
   ReportQueues(boost::asio::io_context& loop, std::function<void(const Reports&)> due)
       : due_(std::move(due)), timer_(loop) {}
 
-  // Forgets all reports, and has room for those of so many workers.
+  // Drops all reports, and makes room for that many workers.
   void begin(std::size_t workers);
   void push(std::size_t worker, comm_status::PageReport report);
 

@@ -50,7 +50,7 @@ class ServerLines {
   int fd() { return from_.native_handle(); }
 
  private:
-  // A longer line is no line of a server of ours.
+  // Longer lines do not occur in the protocol.
   static constexpr std::size_t kMaxLine = 64u << 10;
 
   void wait(std::weak_ptr<void> owner) {

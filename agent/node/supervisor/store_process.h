@@ -36,9 +36,9 @@ struct StoreRequest {
   std::vector<std::string> addresses;    // Numeric; each is listened on with the same two ports.
   std::uint16_t port = 0;                // The native dialect's, reserved with Hello.
   std::uint16_t torch_port = 0;          // Reserved before; 0: no torch dialect.
-  std::vector<std::string> torch_peers;  // Hosts besides this one that may use it.
+  std::vector<std::string> torch_peers;  // Other hosts that may use it.
   std::uint32_t torch_connections = 0;   // For all clients together; 0: the store's own limit.
-  std::uint32_t stall_seconds = 0;       // 0: never reports by itself who waits for whom.
+  std::uint32_t stall_seconds = 0;       // 0: never reports stalled waits on its own.
   // Signals that a scheduler sends to the whole step are meant for the workers: the store ignores
   // them, because workers need it for their last reports.
   bool in_step = false;
@@ -47,7 +47,7 @@ struct StoreRequest {
 class StoreProcess : public std::enable_shared_from_this<StoreProcess> {
  public:
   struct Handlers {
-    // The process was started; it is no member of the job's containment.
+    // The process was started; it is not a member of the job's containment.
     std::function<void(pid_t)> born;
     // A line for the user: which ranks wait for which, or which client was refused.
     std::function<void(const std::string& text, bool is_stall)> note;
@@ -101,7 +101,7 @@ class StoreProcess : public std::enable_shared_from_this<StoreProcess> {
   std::vector<Listener> listeners_;
   ServerLines control_;
   Descriptor exec_error_;
-  std::string last_words_;  // Why it ended by itself.
+  std::string last_words_;  // The reason why it exited on its own.
   pid_t pid_ = 0;
   bool over_ = false;
 };

@@ -16,7 +16,7 @@ struct SupervisorStart {
   std::string job_id;
   std::uint32_t host = 0;
   JobDirectory directory;         // Exists; the warden removes it after the supervisor's end.
-  std::string program_directory;  // Of ivy-node and the programs beside it.
+  std::string program_directory;  // Of ivy-node and the other programs of this build.
   int listening_fd = -1;          // The command socket: listening, non-blocking.
   int carrier_fd = -1;            // The first carrier: a connected stream socket, blocking mode.
   CarrierKind carrier = CarrierKind::kLocal;

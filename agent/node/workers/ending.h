@@ -45,8 +45,8 @@ struct EndingStep {
 
 class Ending {
  public:
-  // Processes that exit so soon after the last worker, such as Python's resource tracker, are not
-  // left behind. Polled meanwhile.
+  // Processes that exit this soon after the last worker, such as Python's resource tracker, do not
+  // count as left behind. They are polled until then.
   static constexpr std::uint64_t kLeaveNs = 100'000'000;
   static constexpr std::uint64_t kLeavePollNs = 20'000'000;
   // Time from TERM to KILL for processes that outlive the last worker.
@@ -62,11 +62,12 @@ class Ending {
   void workers_started();
   // Another generation is about to start. Only after kReported.
   void begin_again();
-  // The first order begins the grace; a later one may only shorten it. 0: KILL at once. warning_ns:
-  // workers that were told on the control socket get TERM so much later; the grace begins then.
+  // The first order starts the grace period; a later one may only shorten it. 0: KILL immediately.
+  // warning_ns: workers that were notified on the control socket get TERM this much later; the
+  // grace period starts then.
   void order_stop(std::uint64_t grace_ns, std::uint64_t now_ns, std::uint64_t warning_ns = 0);
-  // The same for Ctrl-C: INT first, TERM kInterruptNs later, KILL when the grace, which begins now,
-  // is over.
+  // The same for Ctrl-C: INT first, TERM kInterruptNs later, KILL at the end of the grace period,
+  // which starts now.
   void order_interrupt(std::uint64_t grace_ns, std::uint64_t now_ns);
   // The next thing to do. Repeat until it says kNothing.
   EndingStep advance(const EndingFacts& facts, std::uint64_t now_ns);

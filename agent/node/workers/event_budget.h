@@ -23,7 +23,7 @@ class EventBudget {
   // Bound for news of ranks that leave and attach without end; beyond it the newest are sent later.
   static constexpr std::uint64_t kMaxNewsBytes = 4u << 20;
 
-  // True if the launcher could not come to the right verdict without this event.
+  // True if the launcher needs this event for the right verdict.
   static bool is_essential(const Event& event);
 
   // Returns the bytes to send while `waiting_bytes` wait for the launcher's acknowledgement.

@@ -44,9 +44,9 @@ class InputPipe {
   struct Reader {
     explicit Reader(boost::asio::io_context& loop) : pipe(loop) {}
     boost::asio::posix::stream_descriptor pipe;
-    bool is_open = false;  // Else its worker is still to come.
+    bool is_open = false;  // If false, its worker has not started yet.
     std::deque<Bytes> waiting;
-    std::size_t written_bytes = 0;  // Bytes of the first one that are written.
+    std::size_t written_bytes = 0;  // Bytes of the first one that were written.
     std::uint64_t given = 0;        // Bytes written in all.
     bool is_waiting = false;
   };
@@ -65,7 +65,7 @@ class InputPipe {
   boost::asio::io_context& loop_;
   link::Session& session_;
   std::function<void()> granted_;
-  // Cleared by the destructor: what is dropped then is granted to nobody.
+  // Cleared by the destructor, after which dropped bytes are not granted.
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
   bool is_expected_ = false;
   std::deque<Bytes> early_;  // Before it is known who reads.

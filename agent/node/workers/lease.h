@@ -15,14 +15,14 @@ inline constexpr std::uint64_t kNanosPerSecond = 1'000'000'000;
 
 // The meaning of a carrier's end.
 enum class CarrierKind {
-  kLocal,  // The launcher holds the other end: end of file means that it is gone. Stop now.
+  kLocal,  // The launcher holds the other end: end of file means that it has exited. Stop now.
   kRelay,  // A relay holds it. Half-close: the launcher's side ended. Hang-up: the relay ended.
 };
 
 // The side that closed a carrier.
 enum class CarrierLoss {
-  kHalfClosed,  // The launcher's side ended the carrier in order: it exits, or redials at once.
-  kHungUp,      // The carrier itself died: a new one may come.
+  kHalfClosed,  // The launcher closed the carrier in order: it exits, or redials immediately.
+  kHungUp,      // The carrier itself broke: a new one may be established.
 };
 
 enum class LeaseState {
@@ -31,7 +31,7 @@ enum class LeaseState {
   kPaused,  // Attached, and the launcher has announced that it is being suspended.
   kHalfClosed,
   kHungUp,
-  kEnded,  // The launcher is taken for gone. A new carrier begins the lease again.
+  kEnded,  // The launcher is considered dead. A new carrier restarts the lease.
 };
 
 struct LeaseLimits {
@@ -55,7 +55,7 @@ class Lease {
   // may last, and another launcher may come.
   void set_outlives_launcher(bool outlives) { outlives_launcher_ = outlives; }
   void carrier_attached(CarrierKind kind);
-  // Bytes came from the attached launcher.
+  // Call when bytes of the attached launcher have arrived.
   void heard();
   // The launcher announces that it will be silent; ends with heard(), or after pause_ns.
   void paused();

@@ -24,7 +24,7 @@ struct MpiPlace {
   std::string directory;       // The PMIx server's own; made when it starts.
 };
 
-// PMI_*, PMIX_* and what belongs to them.
+// Returns PMI_*, PMIX_* and related variables.
 Environment mpi_place_variables(const MpiPlace& place);
 
 struct MpiSettings {

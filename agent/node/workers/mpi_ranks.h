@@ -21,9 +21,8 @@ namespace ivy {
 // Facts about an exit in addition to its status.
 struct MpiEnd {
   std::optional<int> code = {};  // How it counts; nothing: as the status says.
-  // "with exit 0 before MPI_Finalize: the other ranks wait for it": up to the colon it stands
-  // behind "rank 3 failed first (node1, pid 17)", and what follows, if anything, is a line of its
-  // own.
+  // "with exit 0 before MPI_Finalize: the other ranks wait for it": the part before the colon is
+  // appended to "rank 3 failed first (node1, pid 17)", the rest, if any, is a separate line.
   std::string cause = {};
   bool is_absent = false;  // It has ended well, and has never called MPI_Init.
 };
@@ -34,7 +33,7 @@ class MpiRanks {
   static constexpr std::uint64_t kAbortNs = 200'000'000;  // Enough for its last words.
   static constexpr std::uint64_t kVanishedNs = 2'000'000'000;
 
-  // A generation begins. `required`: every rank is to call MPI_Init (-B mpi).
+  // Starts a generation. `required`: every rank must call MPI_Init (-B mpi).
   void begin(bool required) { *this = MpiRanks(required); }
 
   // An event of a server: "joined 3", "left 3", "abort 3 7 text", "vanished 3". False: no event.

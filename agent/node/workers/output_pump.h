@@ -24,7 +24,7 @@ namespace ivy {
 
 class OutputPump {
  public:
-  // Largest piece read at once: a whole pipe of Linux's default size.
+  // Largest piece read in one call: a whole pipe of Linux's default size.
   static constexpr std::size_t kChunkBytes = 64u << 10;
   // With less credit than this no pipe is read: tiny frames would cost more than they carry.
   static constexpr std::size_t kLeastRoomBytes = 4096;
@@ -59,7 +59,7 @@ class OutputPump {
   // been queued and its log file, if it has one, is complete; never from inside add().
   StreamId add(int fd, const StreamName& name, const std::optional<RankLog::Name>& log,
                std::function<void()> ended);
-  // Called when credit may have come: reads what it allows.
+  // Call when credit may have arrived: reads as much as it allows.
   void pump();
   // The worker of this stream has ended and its drain time is over: reads what the pipe holds now,
   // then ends the stream, even if another process still holds it open.
@@ -96,7 +96,7 @@ class OutputPump {
   std::unique_ptr<char[]> buffer_;
   bool discarding_ = false;
   bool again_posted_ = false;
-  // Posted handlers may run after this is gone.
+  // Posted handlers may run after this object was destroyed.
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 

@@ -31,7 +31,7 @@ class Replacements {
   std::vector<Ordered> take_due(std::uint64_t now_ns,
                                 const std::function<bool(std::uint32_t rank)>& is_over);
   std::optional<std::uint64_t> next_due_ns() const;
-  // A stop has begun: nothing is awaited any more. Returns the ordered ranks that were not started.
+  // Call when a stop starts: cancels all pending restarts and returns their ranks.
   std::vector<std::uint32_t> give_up();
 
  private:

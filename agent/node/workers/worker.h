@@ -46,7 +46,7 @@ struct WorkerContext {
   std::uint32_t host = 0;
   OutputPump& output;
   InputPipe& input;
-  std::string control_socket;  // Empty where the job has none.
+  std::string control_socket;  // Empty if the job has none.
   std::function<void(const Event&)> send;
   std::function<void()> changed;  // A worker's process has ended, or its output has.
 };
@@ -58,24 +58,24 @@ struct WorkerGroup {
   std::string working_directory;
   // The supervisor's own variables, less `unset`, with the plan's over them.
   std::shared_ptr<const SharedEnvironment> environment = std::make_shared<SharedEnvironment>();
-  std::string log_directory;  // Empty where no files are written.
-  bool python_hook = false;   // sitecustomize stands on its PYTHONPATH.
+  std::string log_directory;  // Empty if no files are written.
+  bool python_hook = false;   // sitecustomize is on its PYTHONPATH.
   bool own_sessions = false;  // Each worker has its own session.
   std::optional<SpawnLimits> limits;
   // Command to which the program is appended, and which execs it; empty: none (roles/mpi_exec.h).
   std::vector<std::string> mpi_exec;
-  std::string node_program;  // ivy-node, which stands in front of an app's program as well.
+  std::string node_program;  // ivy-node, which also runs before an app's program.
 };
 
 // How far the ending has got, which decides what an exit means.
 struct ExitCircumstances {
-  bool stopping = false;      // It ended after the stop had begun.
+  bool stopping = false;      // It exited after the stop had started.
   bool killed_by_us = false;  // A SIGKILL may be ours.
   // True if the kernel killed something that is not yet attributed. Called only where it matters:
   // the answer costs several file reads.
   std::function<bool()> out_of_memory_rose;
-  // The job goes on without this worker: if it has failed, what it has started in its process group
-  // is killed with it.
+  // The job continues without this worker: if it has failed, the processes in its process group are
+  // killed with it.
   bool ends_alone = false;
   // Returns more facts about the exit of an MPI process.
   std::function<MpiEnd(const ExitStatus&)> judge_mpi;
@@ -99,7 +99,7 @@ class WorkerLaunch {
   void begin();  // Creates the process; does not block.
   void await(const BlockingPool::Label& label);
 
-  // Makes the start fail; before begin() only.
+  // Makes the start fail; call only before begin().
   void fail(const char* step, int error) { pending_.failure = {step, "", error}; }
   // -1 before begin() and after a failure.
   pid_t pid() const { return pending_.process.pid; }

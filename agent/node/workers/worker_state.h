@@ -13,7 +13,7 @@ namespace ivy {
 enum class WorkerState {
   kPlanned,
   kRunning,
-  kQuiet,     // Runs, but no process can write to its pipes any more.
+  kQuiet,     // Running, but no process can write to its pipes any longer.
   kDraining,  // Its process has ended; its pipes still hold output, or a grandchild holds them.
   kDone,      // Process and pipes have ended.
   kFailed,    // It could not be started.
@@ -21,7 +21,7 @@ enum class WorkerState {
 
 enum class WorkerEvent { kSpawned, kSpawnFailed, kOutputEnded, kExited };
 
-// The state after `event`, or nothing where the event cannot happen.
+// Returns the state after `event`, or nothing if the event cannot happen in this state.
 std::optional<WorkerState> next_state(WorkerState state, WorkerEvent event);
 
 // True if the worker's own process is alive.

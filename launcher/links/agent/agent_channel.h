@@ -38,7 +38,7 @@ class AgentChannel {
   const std::shared_ptr<grpc::Channel>& grpc() const { return channel_; }
   // The agent has answered, whatever it may still say.
   bool is_connected() const;
-  // Why the agent's certificate was refused; nothing when it was not.
+  // Returns the reason if the agent's certificate was rejected.
   std::optional<Error> refusal() const;
   // The agent's certificate was seen and is good: what goes wrong then is about ours.
   bool believes() const;

@@ -15,10 +15,10 @@ struct AgentStatus {
   int code = 0;         // gRPC's, 0 is a good end.
   std::string message;  // The agent's, or gRPC's own.
   std::string need;     // "ivy-need" of the trailer: the architecture whose bundle is missing.
-  std::string wait;  // "ivy-wait" of the trailer: what the agent waits for, such as a file system.
+  std::string wait;     // The trailer "ivy-wait": what the agent waits for, such as a file system.
 };
 
-// The agent that was asked, and how far the connection came.
+// The agent, and how far the connection to it got.
 struct AgentPlace {
   std::string host;
   std::string address;  // Numeric; empty: the Unix socket.
@@ -29,8 +29,8 @@ struct AgentPlace {
   bool connected = false;
   bool redial = false;  // The job runs already: what may pass is tried again.
   bool opened = false;
-  bool timed_out = false;        // We ended the call since nothing came.
-  std::optional<Error> refusal;  // Why we refused the agent's certificate.
+  bool timed_out = false;        // The call was cancelled because no data arrived.
+  std::optional<Error> refusal;  // The reason for rejecting the agent's certificate.
 };
 
 // "the agent on node7 (10.0.0.7 port 7411)", "this host's agent (/run/...)".

@@ -13,7 +13,7 @@ namespace ivy {
 // For the agent's audit line and `ivyctl ps`; nothing is decided by it.
 agent::v1::JobDescription job_description(const Options& options);
 
-// 64 hexadecimal digits over program and arguments, each with a NUL behind it.
+// Returns 64 hexadecimal digits: a hash of program and arguments, each followed by a NUL.
 std::string command_sha256(const std::vector<std::string>& command);
 
 }  // namespace ivy

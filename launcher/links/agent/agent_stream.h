@@ -36,8 +36,8 @@ class AgentStream {
   void write(std::string bytes);
   // Sends a whole frame if nothing is under way; else does nothing. Thread: any.
   void write_alive(std::string_view frame);
-  // Half-closes behind what was written, so that the agent knows which end went, and lets the call
-  // end by itself. No handler is called any more.
+  // Half-closes after pending writes, so that the agent knows which side closed, and lets the call
+  // finish. No handler is called afterwards.
   void close();
 
  private:

@@ -32,7 +32,7 @@ class AgentTunnel : public std::enable_shared_from_this<AgentTunnel> {
     // Why there is no connection, in the words of agent_failure.h; empty while there may be one.
     std::string failure;
   };
-  // Known before gRPC's end hears of it. Thread: any.
+  // Reports state before gRPC does. Thread: any.
   class Story {
    public:
     State look() const {

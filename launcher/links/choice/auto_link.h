@@ -50,7 +50,7 @@ class AutoLink : public HostLink {
   bool is_up_ = false;
   // Names of earlier ways, and what each said.
   std::vector<std::pair<std::string, RemoteText>> failed_before_;
-  RemoteText note_;  // Printed once another kind of carrier has come up.
+  RemoteText note_;  // Printed after another kind of carrier has connected.
 };
 
 // True if SSH may do better after an agent has failed to open the job. An

@@ -31,8 +31,8 @@ bool is_carried_locally(const Options& options, const Host& host);
 void set_scheduler_signal_handler(const std::shared_ptr<CarrierContext>& context,
                                   std::function<void(int signal, bool whole_tree)> handler);
 
-// The job is over: what was started to carry it is ended too, within a few seconds. Calls back
-// once, at once where there is nothing of that kind. Null is allowed.
+// Call after the job: stops processes that were started for its carriers, within a few seconds.
+// Calls back once, immediately if there are none. The context may be null.
 void finish_carriers(const std::shared_ptr<CarrierContext>& context, std::function<void()> done);
 
 // True if make_link() may try its agent: call CarrierContext::prepare_agents() first.

@@ -21,7 +21,7 @@ namespace ivy {
 
 struct DialKey {
   std::string identity;  // Names the key in clear.
-  std::string key;       // kDialKeyBytes; none: nobody is admitted by it.
+  std::string key;       // kDialKeyBytes long; empty: it admits no client.
 };
 
 struct DialKeys {
@@ -91,7 +91,7 @@ class DialBackListener : public std::enable_shared_from_this<DialBackListener> {
   std::unique_ptr<PskTls> tls_;
   std::vector<boost::asio::ip::tcp::acceptor> listeners_;
   std::vector<DialAddress> addresses_;
-  std::list<HalfOpen> half_open_;  // The oldest stands in front.
+  std::list<HalfOpen> half_open_;  // The oldest comes first.
   std::vector<std::string> reported_;
   boost::asio::steady_timer timer_;
   std::uint64_t next_number_ = 0;

@@ -41,12 +41,12 @@ class DialBackStream : public std::enable_shared_from_this<DialBackStream> {
   void introduce(const DialGreeting& own, std::function<void(const Result<void>&)> introduced);
   // Delivers bytes from here on. Call once, after greet() or introduce().
   void start(Handlers handlers);
-  // Appends to what is still to be written.
+  // Appends to the unwritten bytes.
   void write(std::string_view bytes);
   // Writes a whole frame behind what is still to be written, if the peer takes all of that now;
   // else does nothing. Call it after start() only. Thread: any.
   void write_alive(std::string_view frame);
-  // Ends the connection at once; the peer sees its end. Unwritten bytes are dropped.
+  // Closes the connection immediately; the peer sees its end. Unwritten bytes are dropped.
   void stop();
 
   const std::string& peer_address() const { return peer_address_; }
@@ -75,7 +75,7 @@ class DialBackStream : public std::enable_shared_from_this<DialBackStream> {
   static constexpr int kReadsPerTurn = 16;
 
   boost::asio::ip::tcp::socket socket_;
-  std::mutex mutex_;  // After the handshake it guards stream_ and what is to be written.
+  std::mutex mutex_;  // After the handshake it guards stream_ and the unwritten bytes.
   PskStream stream_;  // Behind socket_, so that it ends first.
   std::string peer_address_;
   std::string local_address_;

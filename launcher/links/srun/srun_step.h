@@ -44,7 +44,7 @@ class SrunStep : public DialBackHosts, public std::enable_shared_from_this<SrunS
   void set_signal_handler(std::function<void(int signal, bool whole_tree)> handler) {
     on_signal_ = std::move(handler);
   }
-  // The job is over: srun may end by itself, then it is asked to, then it is killed. Calls back
+  // Call after the job: srun may exit on its own, then it is signalled, then killed. Calls back
   // once.
   void finish(std::function<void()> done);
 

@@ -41,17 +41,17 @@ class StepHosts {
   // The client outlives its stay.
   void add(std::uint32_t number, const std::string& name, StepClient& client);
   void remove(std::uint32_t number, const StepClient& client);
-  // Gives a client that waits what is known of its host already.
+  // Gives a waiting client the known state of its host.
   void serve(std::uint32_t number);
   void deliver(std::uint32_t number, std::shared_ptr<DialBackStream> stream);
   void lose(StepHost& host, const LinkDown& down);
   void lose_all(const LinkDown& down);
-  // For hosts that have not come yet.
+  // For hosts that have not connected yet.
   void progress(const RemoteText& text);
   // By Slurm's name for it; null: the step has no such host.
   StepHost* find(const std::string& name);
   std::vector<StepHost*> missing();
-  // In the order of their numbers, which begin with 0 and have no gaps.
+  // Ordered by number; numbers start at 0 and have no gaps.
   std::vector<std::string> names() const;
 
  private:

@@ -27,7 +27,7 @@ std::string ssh_run(const Host& host, std::uint16_t port, const std::string& con
 // Advice for an SSH agent that accepts connections but does not answer.
 std::string mute_agent_fix();
 
-// The host's key is not in known_hosts, or not the one that is there.
+// The host's key is not in known_hosts, or differs from the key there.
 LinkDown host_key_failure(const Host& host, const SshTarget& target, const SshHostKey& key,
                           const std::string& config_path);
 

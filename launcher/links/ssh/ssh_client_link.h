@@ -65,7 +65,7 @@ class SshClientLink : public SequencedLink {
   bool owes_drained_ = false;
   bool output_ended_ = false;
   std::uint64_t moved_at_ns_ = 0;
-  Arrival<bool> stirred_;  // The link has come up, or the output has ended.
+  Arrival<bool> stirred_;  // The link is up, or the output has ended.
 };
 
 }  // namespace ivy

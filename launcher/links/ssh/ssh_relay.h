@@ -32,7 +32,7 @@ class SshRelay {
   // Writes a whole frame behind what is still to be written, if the far end takes all of that now;
   // else does nothing. Call it once the relay is up only. Thread: any.
   void write_alive(std::string_view frame);
-  // Call before the wire is closed: nothing is written any more.
+  // Call before closing the wire: nothing is written afterwards.
   void close();
   // Moves bytes until the connection ends; returns the failure that the far end has named.
   Awaitable<std::optional<LinkDown>> carry();

@@ -44,7 +44,7 @@ struct SshHostKey {
   enum class Verdict { kKnown, kUnknown, kChanged, kReplaced, kUnreadable };
   Verdict verdict = Verdict::kUnreadable;
   std::string type;               // The key's type, such as "ED25519".
-  std::string fingerprint;        // "SHA256:..." of what the host showed.
+  std::string fingerprint;        // "SHA256:..." of the host's key.
   std::string algorithms;         // By which it shows a key of this type again.
   std::string known_fingerprint;  // kChanged, kReplaced: the known one: "ED25519 SHA256:..., ...".
 };
@@ -85,7 +85,7 @@ class SshSession {
   std::size_t write_window() const;
   // True once the server has ended the connection, and no step can succeed.
   bool is_closed() const;
-  // Some of what was written waits for room in the socket.
+  // True if written bytes wait for room in the socket.
   bool wants_write() const;
   // Writes what waits, if the socket has room: libssh itself does that in its next step only.
   void flush();

@@ -24,11 +24,11 @@ struct SshTarget {
   std::uint16_t port = 22;
   std::vector<std::string>
       identities;                 // Private key files in order; the defaults when none is named.
-  bool names_identities = false;  // IdentityFile names them: they come before the agent's keys.
+  bool names_identities = false;  // By IdentityFile: tried before the agent's.
   std::string identity_agent;     // Socket path; empty: SSH_AUTH_SOCK; "none": no agent.
   std::string control_path;       // ControlPath, as written; empty: none.
   std::string known_hosts;        // It is an absolute path.
-  bool may_ask = true;            // True where StrictHostKeyChecking is "ask".
+  bool may_ask = true;            // True if StrictHostKeyChecking is "ask".
   bool pubkey = true;
   // Options by which the OpenSSH client runs our command in spite of the configuration:
   // "RemoteCommand=none". Only those that this ssh knows.
@@ -38,7 +38,7 @@ struct SshTarget {
     std::string
         fingerprint;  // Of SshHostKey. Empty: no login yet, and the known_hosts files decide.
     std::string algorithms;  // Of SshHostKey.
-    bool by_file = false;    // A key file did, not the agent: it comes first.
+    bool by_file = false;    // Authenticated with a key file, not the agent: try it first.
   } first_login;
   // Not empty: the OpenSSH client must be used, and why ("proxyjump").
   std::string client_because;

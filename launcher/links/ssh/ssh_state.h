@@ -60,7 +60,7 @@ class SshState {
   void remember_login(const Host& host, const SshTarget::Login& login);
   // The user's account; after upload().
   const SshUser& user() const { return account_->value().user; }
-  // ivy-node on this host ended without a word: the next link sends it anew.
+  // ivy-node on this host exited without output: the next link uploads it again.
   void mark_damaged(const Host& host, bool is_damaged) {
     if (is_damaged)
       damaged_hosts_.insert(host.name);

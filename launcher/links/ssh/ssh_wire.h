@@ -30,7 +30,7 @@ class SshWire {
   void close();
   // Only while it is open.
   SshSession& session() { return *session_; }
-  // The first bytes that the server has sent and nobody has read.
+  // Returns the first bytes from the server that were not read yet.
   std::string peek();
 
   // The time after which repeat() and ready() give up.
@@ -73,7 +73,7 @@ class SshWire {
   // Data that libssh has taken from the socket while it did something else wakes nobody. Where the
   // far end waits for us, we look again without being woken.
   enum class Look { kWhenReady, kSoonAnyway };
-  // Waits for the socket, or for wake(). False: the limit is over.
+  // Waits for the socket, or for wake(). Returns false after the limit.
   Awaitable<bool> ready(Look look);
   // Ends ready(), in the next turn of the loop.
   void wake();
