@@ -1,4 +1,4 @@
-"""One GPU: kernels from source, memory, copies. By PyCUDA where it is installed, else by CUDA's driver itself.
+"""One GPU: kernels from source, memory, copies. Uses PyCUDA if installed, otherwise CUDA's driver directly.
 
     with CudaContext(0) as gpu:
         double = gpu.get_kernel("double", "__global__ void twice(float* x) { x[threadIdx.x] *= 2; }", "twice")
@@ -14,8 +14,8 @@ _running = []  # The contexts of this process that run; the last one is current.
 
 
 class CudaContext:
-    """A GPU's context; also a context manager. device_id: its number among the visible ones. enable_profiling: CUDA's
-    profiler records between start() and stop(). Methods raise RuntimeError while it is not running."""
+    """A GPU's context; also a context manager. device_id: its number among the visible GPUs. enable_profiling:
+    CUDA's profiler records between start() and stop(). Methods raise RuntimeError before start() and after stop()."""
 
     def __init__(self, device_id=0, enable_profiling=False):
         self._device_id, self._profiles = int(device_id), enable_profiling
@@ -23,7 +23,7 @@ class CudaContext:
         self._kernels = {}
 
     def start(self):
-        """Makes the context current in this thread. Returns self. FailedPrecondition where no GPU can be used."""
+        """Makes the context current in this thread. Returns self. FailedPrecondition: no GPU can be used."""
         from .errors import FailedPrecondition
         if self._device is not None:
             return self
@@ -41,7 +41,7 @@ class CudaContext:
         return self
 
     def stop(self):
-        """Leaves the context. Arrays that were made in it stay valid."""
+        """Leaves the context. Arrays made in it remain valid."""
         if self._device is None:
             return
         if self._profiles:
@@ -61,9 +61,9 @@ class CudaContext:
         return self._device
 
     def get_kernel(self, name, source, function_name):
-        """The function `function_name` of CUDA C++ `source`, compiled once for each name.
+        """Returns the function `function_name` of CUDA C++ `source`, compiled once for each name.
 
-        Call it with arrays and NumPy's numbers: kernel(x, numpy.int32(n), block=(256, 1, 1), grid=(blocks, 1)).
+        Call it with arrays and NumPy numbers: kernel(x, numpy.int32(n), block=(256, 1, 1), grid=(blocks, 1)).
         """
         device = self._open()
         if name not in self._kernels:
@@ -71,20 +71,20 @@ class CudaContext:
         return self._kernels[name]
 
     def allocate(self, shape, dtype):
-        """An uninitialised array on the GPU."""
+        """Returns an uninitialised array on the GPU."""
         return self._open().empty(shape, dtype)
 
     def to_gpu(self, array):
-        """A copy of a host array on the GPU; a CuPy, torch or Numba array on the GPU is copied there."""
+        """Returns a copy on the GPU of a host array, or of a CuPy, torch or Numba array on the GPU."""
         return self._open().to_gpu(_on_host(array))
 
     def from_gpu(self, array):
-        """A copy of an array on the GPU in host memory."""
+        """Returns a copy in host memory of an array on the GPU."""
         self._open()
         return array.get()
 
     def synchronize(self):
-        """Returns when everything that was started in the context is done."""
+        """Returns when all work started in the context is done."""
         self._open().synchronize()
 
     def __enter__(self):
@@ -104,15 +104,15 @@ def _on_host(tensor):
 
 
 def tensor_to_gpu(tensor):
-    """An array on the GPU of the CudaContext that runs, with the values of a tensor or array."""
+    """Returns an array on the GPU of the running CudaContext, with the values of a tensor or array."""
     if not _running:
         raise RuntimeError("no CudaContext is running: use tensor_to_gpu inside `with CudaContext(device_id):`")
     return _running[-1].to_gpu(tensor)
 
 
 def gpu_to_tensor(gpu_array):
-    """The values of an array on the GPU: a torch tensor where torch has been imported, else a NumPy array. Both in host
-    memory."""
+    """Returns the values of an array on the GPU in host memory: a torch tensor if torch has been imported, otherwise
+    a NumPy array."""
     import sys
     values = gpu_array.get()
     torch = sys.modules.get("torch")

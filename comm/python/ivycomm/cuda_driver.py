@@ -1,7 +1,7 @@
 """One GPU by CUDA's driver alone, through ctypes: kernels from source (NVRTC), memory, copies.
 
-CudaContext uses it where PyCUDA is not installed. libcuda.so.1 comes with the driver, NVRTC with torch's wheels, the
-package nvidia-cuda-nvrtc or a CUDA toolkit.
+CudaContext uses it if PyCUDA is not installed. libcuda.so.1 is part of the driver, NVRTC of torch's wheels, the package
+nvidia-cuda-nvrtc or a CUDA toolkit.
 """
 
 import ctypes
@@ -17,7 +17,7 @@ _driver = _nvrtc = None
 
 
 def driver():
-    """The driver's library, initialised. CudaError: there is none, or no GPU."""
+    """Returns the driver's library, initialised. CudaError: no driver, or no GPU."""
     global _driver
     if _driver is None:
         library, is_rocm = opened()
@@ -37,7 +37,7 @@ def _check(code, what, library=None):
 
 
 def _places_of_nvrtc():
-    """Names and paths, newest first."""
+    """Returns names and paths of NVRTC, newest first."""
     import importlib.util
 
     spec = importlib.util.find_spec("nvidia")
@@ -50,7 +50,7 @@ def _places_of_nvrtc():
 
 
 def nvrtc():
-    """CUDA's compiler for kernels. CudaError: it is not installed."""
+    """Returns CUDA's compiler for kernels. CudaError: it is not installed."""
     global _nvrtc
     if _nvrtc is None:
         for place in _places_of_nvrtc():
@@ -65,7 +65,7 @@ def nvrtc():
 
 
 class Primary:
-    """A GPU's primary context, kept for as long as this lives: `with primary:` makes it current in this thread."""
+    """A GPU's primary context, retained by this object: `with primary:` makes it current in this thread."""
 
     def __init__(self, device_id):
         count, device, self.handle = c_int(), c_int(), c_void_p()
@@ -97,7 +97,7 @@ class Primary:
 
 
 class GpuArray:
-    """Memory on the GPU with a shape and a NumPy type, in C order; torch, CuPy and Numba take it as an array."""
+    """Memory on the GPU with a shape and a NumPy type, in C order; torch, CuPy and Numba accept it as an array."""
 
     def __init__(self, primary, shape, dtype):
         import numpy
@@ -128,7 +128,7 @@ class GpuArray:
                 "strides": None}
 
     def set(self, array):
-        """Copies a host array of this shape and type here."""
+        """Copies a host array of the same shape and type to the GPU."""
         import numpy
 
         host = numpy.asarray(array, self.dtype, order="C").reshape(self.shape)
@@ -140,7 +140,7 @@ class GpuArray:
         return self
 
     def get(self):
-        """A copy as a NumPy array."""
+        """Returns a copy as a NumPy array."""
         import numpy
 
         host = numpy.empty(self.shape, self.dtype)
@@ -179,7 +179,7 @@ class Kernel:
 
 
 def _argument(number, value):
-    """An argument of a kernel as memory that holds it."""
+    """Returns memory that holds one argument of a kernel."""
     import numpy
 
     if isinstance(value, GpuArray):
@@ -196,7 +196,7 @@ def _argument(number, value):
 
 
 class Device:
-    """What CudaContext works with; pycuda_device.py gives the same by PyCUDA."""
+    """The device interface of CudaContext; pycuda_device.py implements the same with PyCUDA."""
 
     def __init__(self, device_id):
         self._primary = Primary(device_id)
@@ -231,7 +231,8 @@ class Device:
 
 
 def _compile(source, architecture):
-    """The machine code of CUDA C++ `source`, whose functions keep their names. ValueError with the compiler's words."""
+    """Returns the machine code of CUDA C++ `source`, whose functions keep their names. ValueError has the compiler's
+    output."""
     library, program, size = nvrtc(), c_void_p(), c_size_t()
     text = f'extern "C" {{\n#line 1\n{source}\n}}\n'.encode()
     _must(library.nvrtcCreateProgram(byref(program), text, b"kernel.cu", 0, None, None), "read the kernel's source")

@@ -1,4 +1,4 @@
-"""Dask as an object with a beginning and an end, and tensors as Dask arrays. Needs dask and distributed.
+"""Dask clusters with a defined lifetime, and tensors as Dask arrays. Needs dask and distributed.
 
     with DaskCluster(n_workers=4, threads_per_worker=2) as cluster:
         futures = cluster.map(work, items)
@@ -11,9 +11,9 @@ _clusters = 0
 
 
 def _keep_main_file_out():
-    """multiprocessing would run the program's main file again in each worker, where a program without
-    `if __name__ == "__main__"` would start clusters in turn. Dask sends what that file defines by value, so workers need
-    nothing of it. A nanny starts a worker again whenever one has ended, so this is so for as long as a cluster runs."""
+    """Keeps workers from running the program's main file, as multiprocessing would: a program without `if __name__
+    == "__main__"` would start further clusters in each. Dask sends functions of that file by value, so workers do
+    not need it. A nanny restarts a worker that has exited, so this applies as long as a cluster runs."""
     from multiprocessing import spawn
     prepared = spawn.get_preparation_data
     if getattr(prepared, "_keeps_main_file_out", False):
@@ -39,11 +39,11 @@ def _distributed():
 
 
 class DaskCluster:
-    """A Dask scheduler and workers on this host, or a client of a scheduler that runs already.
+    """A Dask scheduler and workers on this host, or a client of a running scheduler.
 
-    n_workers, threads_per_worker, memory_limit: of the workers to start, as Dask takes them. scheduler_address: of a
-    running scheduler, such as "tcp://host:8786"; no workers are started then, and stop() leaves them alone. Also a context
-    manager. Methods raise RuntimeError before start() and after stop().
+    n_workers, threads_per_worker, memory_limit: for the workers to start, as in Dask. scheduler_address: of a running
+    scheduler, such as "tcp://host:8786"; no workers are started then, and stop() does not stop the scheduler's. Also a
+    context manager. Methods raise RuntimeError before start() and after stop().
     """
 
     def __init__(self, n_workers=4, threads_per_worker=2, memory_limit="4GB", scheduler_address=None):
@@ -59,7 +59,7 @@ class DaskCluster:
         if self._client is None:
             distributed = _distributed()
             if self._address is None:
-                # No dashboard: several jobs share a host, and nothing shall listen that nobody asked for.
+                # No dashboard: several jobs share a host, and no port should be opened that the user did not request.
                 _keep_main_file_out()
                 _clusters += 1
                 try:
@@ -75,7 +75,8 @@ class DaskCluster:
         return self
 
     def stop(self):
-        """Ends the workers that start() started, and leaves the scheduler. Nothing happens when it is not running."""
+        """Stops the workers that start() started, and disconnects from the scheduler. Does nothing if it is not
+        running."""
         global _clusters
         client, cluster, self._client, self._cluster = self._client, self._cluster, None, None
         if client is not None:
@@ -96,19 +97,21 @@ class DaskCluster:
         return self._client
 
     def map(self, func, *iterables, **kwargs):
-        """Futures of func(*items) for each set of items."""
+        """Returns the futures of func(*items) for each set of items."""
         return self.client.map(func, *iterables, **kwargs)
 
     def submit(self, func, *args, **kwargs):
-        """The Future of func(*args, **kwargs) on some worker."""
+        """Returns the Future of func(*args, **kwargs) on some worker."""
         return self.client.submit(func, *args, **kwargs)
 
     def gather(self, futures):
-        """Results of a future, or of a list or dict of them; raises what a function raised."""
+        """Returns the results of a future, or of a list or dict of futures; raises the exception of a failed
+        function."""
         return self.client.gather(futures)
 
     def scatter(self, data, broadcast=False):
-        """Data in the workers' memory, as a future, or as a list of them for a list. broadcast: on every worker."""
+        """Copies data to the workers' memory; returns a future, or a list of futures for a list. broadcast: to every
+        worker."""
         return self.client.scatter(data, broadcast=broadcast)
 
     def replicate(self, future):
@@ -116,7 +119,7 @@ class DaskCluster:
         self.client.replicate(future)
 
     def get_worker_info(self):
-        """{address: facts} of the workers, as the scheduler has them."""
+        """Returns {address: facts} of the workers, as the scheduler reports them."""
         return self.client.scheduler_info(n_workers=-1)["workers"]
 
     def __enter__(self):
@@ -127,7 +130,7 @@ class DaskCluster:
 
 
 def tensor_to_dask(tensor, chunks="auto"):
-    """A Dask array of a tensor's values. chunks: as dask.array.from_array takes them; -1 is a whole axis."""
+    """Returns a Dask array of a tensor's values. chunks: as for dask.array.from_array; -1 is a whole axis."""
     import dask.array
     import numpy
     if hasattr(tensor, "detach"):
@@ -136,7 +139,8 @@ def tensor_to_dask(tensor, chunks="auto"):
 
 
 def dask_to_tensor(dask_array):
-    """The computed values of a Dask array: a torch tensor where torch has been imported, else a NumPy array."""
+    """Returns the computed values of a Dask array: a torch tensor if torch has been imported, otherwise a NumPy
+    array."""
     import sys
 
     import numpy

@@ -10,10 +10,10 @@ from .element_types import dtype_number
 
 
 class Memory:
-    """Dense memory of an array: what the C interface needs, and who keeps it alive.
+    """Dense memory of an array for the C interface, and the object that keeps it alive.
 
-    stream: None for host memory; of a device's memory the stream (a number) on which it is used.
-    is_borrowed: nobody knows on which stream its framework uses it; owner.let_end_before(stream) tells the framework.
+    stream: None for host memory; for device memory the stream (a number) on which it is used. is_borrowed: the
+    framework's stream is unknown; owner.let_end_before(stream) synchronizes with the framework.
     """
 
     __slots__ = ("owner", "pointer", "count", "dtype", "item_bytes", "stream", "is_borrowed")
@@ -34,7 +34,8 @@ class Memory:
 
 
 def _on_device(kept):
-    """The first memory of a device among what an operation keeps, a borrowed one only if there is no other; or None."""
+    """Returns the first device memory among an operation's memories, a borrowed one only if there is no other; or
+    None."""
     if not Memory.any_on_device:
         return None
     borrowed = None
@@ -51,7 +52,7 @@ def _on_device(kept):
 
 
 def _borrowed(kept):
-    """All memories among what an operation keeps that are borrowed."""
+    """Returns all borrowed memories among an operation's memories."""
     if not Memory.any_borrowed:
         return
     for part in kept if isinstance(kept, (tuple, list)) else (kept,):
@@ -65,7 +66,7 @@ def _borrowed(kept):
 
 
 def let_borrowed_end(kept, stream):
-    """What frameworks have begun with borrowed memories ends before what comes on the stream. Are there any?"""
+    """Makes the stream wait for the frameworks' work on borrowed memories. Returns whether there are any."""
     if not Memory.any_borrowed:
         return False
     found = list(_borrowed(kept))
@@ -75,13 +76,13 @@ def let_borrowed_end(kept, stream):
 
 
 def find_stream(kept):
-    """The stream of the first device memory among what an operation keeps; None: host memory."""
+    """Returns the stream of the first device memory among an operation's memories; None: host memory."""
     memory = _on_device(kept)
     return None if memory is None else memory.stream
 
 
 def current_stream(kept):
-    """The same as its framework has it now, which may be another one. None also: nobody knows that stream."""
+    """Returns the framework's current stream, which may differ. None also if it is unknown."""
     memory = _on_device(kept)
     if memory is None or any(_borrowed(kept)):
         return None
@@ -91,7 +92,7 @@ def current_stream(kept):
 
 
 def raw_stream(device):
-    """The number of the stream that is current on a CUDA device of torch's; its object would cost some microseconds."""
+    """Returns the number of torch's current stream on a CUDA device; the stream object would cost some microseconds."""
     torch = sys.modules["torch"]
     number_of = getattr(torch._C, "_cuda_getCurrentRawStream", None)
     if number_of is None or device.index is None:
@@ -113,12 +114,12 @@ class NumpyArrays:
 
     @staticmethod
     def adopted(x):
-        """x as the other functions of its class take it."""
+        """Returns x in the form that the other functions of its class take."""
         return x
 
     @staticmethod
     def refuse_axis(x):
-        """Asked where x is to be joined along another axis than 0. ValueError: it cannot be."""
+        """Called if x is to be joined along an axis other than 0. ValueError: that is not possible."""
 
     @staticmethod
     def dtype_name(x):
@@ -126,7 +127,7 @@ class NumpyArrays:
 
     @classmethod
     def input(cls, x):
-        """`x` as dense memory; a copy where it is not."""
+        """Returns `x` as dense memory; a copy if it is not dense."""
         numpy = cls.module()
         if isinstance(x, numpy.ma.MaskedArray):
             raise TypeError("a masked array has two parts; send .data and .mask one after the other")
@@ -141,12 +142,12 @@ class NumpyArrays:
 
     @classmethod
     def for_output(cls, x, what):
-        """(kind, array) by which x is written into. TypeError: it never may be."""
+        """Returns (kind, array) to write into, sharing x's memory. TypeError: x can never be written."""
         return cls, x
 
     @classmethod
     def output(cls, x, what):
-        """`x` itself, to be written into. ValueError says why that cannot be."""
+        """Returns the memory of `x` itself, to write into. ValueError has the reason if that is not possible."""
         numpy = cls.module()
         if not isinstance(x, numpy.ndarray):
             raise TypeError(f"{what} must be an array, not a {type(x).__name__}")
@@ -167,17 +168,17 @@ class NumpyArrays:
 
     @classmethod
     def place(cls, x):
-        """Where the array is, for by_name on another rank."""
+        """Returns the array's device, for by_name on another rank."""
         return "cpu"
 
     @classmethod
     def copy(cls, to, from_):
-        """Contents of one Memory to another of the same size."""
+        """Copies the contents of one Memory to another of the same size."""
         ctypes.memmove(to.pointer, from_.pointer, from_.bytes)
 
     @classmethod
     def by_name(cls, name, shape, place):
-        """A new array by the type's name, for a rank that has none to show."""
+        """Makes a new array from the type's name, for a rank that has no array itself."""
         import numpy
         from .dlpack import type_named
         return numpy.empty(shape, type_named(name))
@@ -196,15 +197,15 @@ class NumpyArrays:
 
     @staticmethod
     def changed(x):
-        """Told after `x` was written behind the framework's back."""
+        """Called after `x` was written without the framework's knowledge."""
 
     @staticmethod
     def refuse_gradient(x):
-        """Asked of an input whose result autograd will know nothing of. RuntimeError: x requires a gradient."""
+        """Called for an input whose result autograd will not record. RuntimeError: x requires a gradient."""
 
     @staticmethod
     def in_form_of(result, x):
-        """What the user gets for `result`, which `empty` has made; x: the input, or None where this rank has none."""
+        """Returns the user's form of `result`, which `empty` has made; x: the input, or None if this rank has none."""
         return result
 
 
@@ -314,7 +315,7 @@ class TorchArrays:
 
     @staticmethod
     def changed(x):
-        # So that autograd notices the change. Inference tensors have no version.
+        # Makes autograd notice the change. Inference tensors have no version.
         if x.is_inference():
             return
         graph = sys.modules.get("torch.autograd.graph")
@@ -325,7 +326,7 @@ class TorchArrays:
 
     @classmethod
     def is_recorded(cls, x):
-        """Does autograd want to know what becomes of x?"""
+        """Returns whether autograd records operations on x."""
         return cls.owns(x) and x.requires_grad and cls.module().is_grad_enabled()
 
     @classmethod
@@ -336,7 +337,7 @@ class TorchArrays:
 
     @classmethod
     def in_form_of(cls, result, x):
-        """The result of x's shape, in memory as x is: channels_last stays so."""
+        """Returns the result with x's shape and memory format: channels_last is kept."""
         if x is not None and result.shape == x.shape and not x.is_contiguous():
             for form in (cls.module().channels_last, cls.module().channels_last_3d):
                 if x.dim() == (4 if form is cls.module().channels_last else 5) and x.is_contiguous(memory_format=form):
@@ -345,8 +346,8 @@ class TorchArrays:
 
 
 class CudaArrays:
-    """What shows `__cuda_array_interface__`: CuPy's arrays in every form; others, as Numba's, in place or with `out=`,
-    because only their own framework can make another."""
+    """Arrays with `__cuda_array_interface__`: CuPy's in every form; others, such as Numba's, only in place or with
+    `out=`, because only their own framework can make another one."""
 
     name = "cuda"
     adopted, refuse_axis = NumpyArrays.adopted, NumpyArrays.refuse_axis
@@ -379,7 +380,7 @@ class CudaArrays:
         strides = shown.get("strides")
         if strides is not None and count and tuple(strides) != tuple(dense):
             raise ValueError(f"the array is not contiguous (strides {tuple(strides)} of shape {shown['shape']})")
-        # 1 and 2 stand for the default streams; None: nothing has to be waited for.
+        # 1 and 2 are the default streams; None: there is nothing to wait for.
         stream = shown.get("stream") or 0
         return Memory(x, shown["data"][0], count, dtype_number(cls.dtype_name(x)), item_bytes, stream)
 
@@ -395,7 +396,7 @@ class CudaArrays:
 
     @staticmethod
     def _maker(x):
-        """The module that makes other arrays of x's kind."""
+        """Returns the module that makes other arrays of x's kind."""
         name = type(x).__module__.partition(".")[0]
         if name != "cupy":
             raise TypeError(f"ivycomm cannot make another {type(x).__name__}: give out=, or use the function with "

@@ -1,7 +1,7 @@
-"""Memory of a GPU without a framework: arrays of which DLPack is all that is known, and arrays of our own.
+"""GPU memory without a framework: arrays that are only known through DLPack, and ivycomm's own arrays.
 
-Nobody says on which stream a framework goes on that is known by DLPack alone. So its work ends before a stream that we
-name, and an operation on its arrays returns when the result is there.
+The stream of a framework that is only known through DLPack is unknown. Its work is therefore synchronized with a known
+stream, and an operation on its arrays returns only when the result is complete.
 """
 
 import contextlib
@@ -18,23 +18,23 @@ from .library import load, world_handle
 
 
 class DeviceMemory:
-    """An array on a GPU, in the order of C, that ivycomm's functions take as it is, and others without a copy:
+    """An array on a GPU in C order. ivycomm's functions take it directly, and other frameworks without a copy:
     torch.from_dlpack(it), cupy.from_dlpack(it), torch.as_tensor(it, device="cuda"), cupy.asarray(it).
 
-    shape; dtype, a name. it[1] and it[1:3] are parts of axis 0 in the same memory, which lives as long as one of them
-    or what was made of them. as_tensor and asarray know neither bfloat16 nor floats of 8 bits; from_dlpack does.
+    shape; dtype, a name. it[1] and it[1:3] are parts of axis 0 in the same memory, which lives as long as any of them,
+    or an array made from them. as_tensor and asarray support neither bfloat16 nor 8-bit floats; from_dlpack does.
     """
 
     WORDS = {name: ("|" if word[1:] == "1" else "<") + word for word, name in CudaArrays.TYPES.items()}
 
     def __init__(self, pointer, shape, dtype, owner, device=None):
-        """device: (DLPack's type, number); None: that of the pointer."""
+        """device: (DLPack's type, number); None: the pointer's device."""
         self.shape, self.dtype, self.pointer = tuple(shape), dtype, pointer
         self._owner, self._device = owner, device
 
     @classmethod
     def new(cls, shape, dtype, number, device=None):
-        """Memory of NCCL's where that has some, not zeroed. number: which GPU, -1 for the current one."""
+        """Allocates memory with NCCL if it has an allocator; not zeroed. number: the GPU, -1 for the current one."""
         pointer, size = c_void_p(), math.prod(shape) * DTYPES[dtype][1]
         check(load().ivy_mem_alloc_device(world_handle(), number, size, byref(pointer)))
         return cls(pointer.value, shape, dtype, _Region(pointer.value), device)
@@ -43,7 +43,7 @@ class DeviceMemory:
     def __cuda_array_interface__(self):
         if self.dtype not in self.WORDS:
             raise AttributeError(f"__cuda_array_interface__ has no word for {self.dtype}: use from_dlpack")
-        # Version 3, with no stream to wait for.
+        # Version 3; there is no stream to wait for.
         return {"version": 3, "shape": self.shape, "typestr": self.WORDS[self.dtype], "strides": None, "stream": None,
                 "data": (self.pointer if math.prod(self.shape) else 0, False)}
 
@@ -71,14 +71,14 @@ class DeviceMemory:
 
 
 class _Region:
-    """What ivy_mem_alloc_device gave, freed with the last array that uses it."""
+    """Memory from ivy_mem_alloc_device, freed with the last array that uses it."""
 
     def __init__(self, pointer):
         weakref.finalize(self, load().ivy_mem_free, pointer).atexit = False
 
 
 def part_of(shape, key):
-    """(first row, shape) of the part of an array that x[key] is. IndexError: it is not one block."""
+    """Returns (first row, shape) of x[key] for an array x. IndexError: it is not one block."""
     if isinstance(key, tuple) and len(key) == 2 and key[1] is Ellipsis:
         key = key[0]
     if isinstance(key, slice) and shape:
@@ -91,8 +91,8 @@ def part_of(shape, key):
 
 
 class Borrowed:
-    """An array on a GPU that its framework shows by DLPack. It is asked for when it is first looked at, and given back
-    when nobody holds this any more: an operation does until it is done."""
+    """An array on a GPU that its framework exports by DLPack. It is requested on first use, and returned when this
+    object is destroyed: an operation keeps it until it is done."""
 
     def __init__(self, source):
         self.source, self._tensor = source, None
@@ -119,13 +119,13 @@ class Borrowed:
         return self.tensor.dtype
 
     def let_end_before(self, stream):
-        """What its framework has begun with it ends before what comes on that stream."""
+        """Makes that stream wait for the framework's work on it."""
         if stream != 0:
             dlpack.DeviceTensor(self.source, stream).give_back()
 
     @staticmethod
     def copy(to, from_):
-        """Contents of one Memory to another of the same size, one of them borrowed."""
+        """Copies the contents of one Memory to another of the same size, one of them borrowed."""
         stream = find_stream((to, from_))
         let_borrowed_end((to, from_), stream)
         device_driver.copy(to.pointer, from_.pointer, from_.bytes, stream)
@@ -136,8 +136,9 @@ class Borrowed:
 
 
 class DeviceExportedArrays:
-    """Arrays on a GPU of any framework that shows them by DLPack alone. A result is made in memory of ours, which the
-    framework's from_dlpack takes over; where it has none the result is a DeviceMemory. So are the results for one."""
+    """Arrays on a GPU of any framework that exports them only by DLPack. A result is made in ivycomm's memory, which
+    the framework's from_dlpack imports; without that function the result is a DeviceMemory, as it is for inputs of
+    that class."""
 
     name = "dlpack_device"
 
@@ -204,7 +205,7 @@ class DeviceExportedArrays:
 
     @staticmethod
     def in_form_of(result, x):
-        """An array of x's framework over the memory of `result`, or `result` itself."""
+        """Returns an array of x's framework over the memory of `result`, or `result` itself."""
         if x is None or isinstance(x, DeviceMemory):
             return result
         like = x.source if isinstance(x, Borrowed) else x
@@ -217,7 +218,8 @@ class DeviceExportedArrays:
 
 
 def places_of(like):
-    """Where a framework may have functions that make arrays: its namespace, the class, its modules."""
+    """Returns the places where a framework may have functions that make arrays: its namespace, the class, its
+    modules."""
     names = [type(like).__module__, type(like).__module__.partition(".")[0]]
     places = [type(like), *(sys.modules[name] for name in names if name in sys.modules)]
     if hasattr(like, "__array_namespace__"):

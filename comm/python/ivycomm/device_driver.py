@@ -1,6 +1,6 @@
-"""The few calls of a GPU's driver that arrays without a framework need: CUDA's, or ROCm's under its own names.
+"""The few functions of a GPU driver that arrays without a framework need: CUDA's, or ROCm's under its own names.
 
-Who calls has memory of a GPU, so the driver runs. A stream is a number: 0 is the default one.
+Callers have GPU memory, so the driver is initialized. A stream is a number: 0 is the default stream.
 """
 
 import contextlib
@@ -22,11 +22,11 @@ _opened = []
 
 
 class CudaError(RuntimeError):
-    """A call of the GPU's driver failed, or there is none."""
+    """A call of the GPU's driver failed, or there is no driver."""
 
 
 def opened():
-    """(library, which of the names are its)"""
+    """Returns (library, the names that it provides)."""
     if not _opened:
         named, reasons = os.environ.get("IVY_CUDA_LIB"), []
         for name in (named,) if named else ("libcuda.so.1", "libamdhip64.so.6"):
@@ -51,7 +51,7 @@ def _call(what, *arguments):
 
 
 def device_of(pointer):
-    """(DLPack's type, number) of the GPU whose memory this is."""
+    """Returns (DLPack's type, number) of the GPU that owns this memory."""
     number = c_int()
     _call("attributes", c_uint(1), byref(c_int(_DEVICE_ORDINAL)), byref(ctypes.cast(byref(number), c_void_p)), c_void_p(pointer))
     return (dlpack.ROCM if opened()[1] else dlpack.CUDA, number.value)
@@ -59,7 +59,7 @@ def device_of(pointer):
 
 @contextlib.contextmanager
 def _current(number):
-    """The GPU is this thread's meanwhile."""
+    """Makes the GPU this thread's current one inside the block."""
     before = c_void_p()
     if number not in _primary:
         context = c_void_p()
@@ -74,13 +74,13 @@ def _current(number):
 
 
 def copy(to, from_, size, stream):
-    """Copies on the stream from one memory of a GPU to another of the same one."""
+    """Copies on the stream between two memories of one GPU."""
     with _current(device_of(to)[1]):
         _call("copy", c_void_p(to), c_void_p(from_), c_size_t(size), c_void_p(stream))
 
 
 def let_wait(stream, number):
-    """What comes on that stream waits for what is on the default stream of the GPU."""
+    """Makes the stream wait for the work on the GPU's default stream."""
     event = c_void_p()
     with _current(number):
         _call("make_event", byref(event), c_uint(_NO_TIMING))

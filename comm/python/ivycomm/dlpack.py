@@ -1,7 +1,7 @@
-"""DLPack: another framework's array in host memory as a NumPy array, and the other way round.
+"""DLPack: converts another framework's array in host memory to a NumPy array, and back.
 
-What DLPack's header calls DLManagedTensor and DLManagedTensorVersioned is read by ctypes, and not by numpy.from_dlpack,
-which knows neither bfloat16 nor the 8-bit types, nor, before 2.1, arrays that may not be written.
+DLPack's DLManagedTensor and DLManagedTensorVersioned are read through ctypes instead of numpy.from_dlpack, which
+supports neither bfloat16 nor the 8-bit types, nor, before 2.1, read-only arrays.
 """
 
 import ctypes
@@ -40,7 +40,7 @@ class ManagedVersioned(Structure):
                 ("flags", c_uint64), ("tensor", Tensor)]
 
 
-# Name of a fresh capsule: name of one that has been consumed, layout. PyCapsule keeps the pointers of the names.
+# Name of a fresh capsule: name of a consumed one, and layout. PyCapsule keeps the pointers to the names.
 _FORMS = {b"dltensor_versioned": (b"used_dltensor_versioned", ManagedVersioned),
           b"dltensor": (b"used_dltensor", Managed)}
 _FLOAT8 = ("float8_e3m4", "float8_e4m3", "float8_e4m3b11fnuz", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2",
@@ -59,7 +59,7 @@ _Deleter = ctypes.CFUNCTYPE(None, c_void_p)  # Without the GIL, as the protocol 
 
 
 def type_named(name):
-    """NumPy's type of that name; those that NumPy lacks are ml_dtypes'. TypeError: there is none."""
+    """Returns NumPy's type of that name, or ml_dtypes' if NumPy lacks it. TypeError: unknown type."""
     import numpy
     try:
         return numpy.dtype(name)
@@ -85,10 +85,10 @@ def is_on_gpu(x):
 
 
 def view(x):
-    """(NumPy array over the memory of x, may it be written?). x lends it until the last view is gone.
+    """Returns (NumPy array over the memory of x, whether it may be written). x lends it until the last view is gone.
 
-    TypeError: x is on a device, or of a type that NumPy and ml_dtypes lack. Before version 1 of the protocol nobody
-    says whether the memory may be written: then it may not.
+    TypeError: x is on a device, or has a type that NumPy and ml_dtypes lack. Before version 1 the protocol does not say
+    whether the memory may be written: then it may not.
     """
     device = x.__dlpack_device__()[0]
     if int(device) not in _HOST_DEVICES:
@@ -108,13 +108,14 @@ def view(x):
 
 
 class DeviceTensor:
-    """An array in the memory of a GPU, lent by its framework until this is gone. strides are in elements.
+    """An array in GPU memory, lent by its framework until this object is destroyed. strides are in elements.
 
-    TypeError: it is elsewhere, or of a type that cannot be sent. BufferError and others: the framework lends nothing.
+    TypeError: it is elsewhere, or of a type that cannot be sent. BufferError and others: the framework does not export
+    it.
     """
 
     def __init__(self, x, stream=0):
-        """stream: on which the memory is used next, a number of the driver's; the framework's work ends before."""
+        """stream: the driver's number of the stream that uses the memory next; it waits for the framework's work."""
         managed, self.give_back = _asked(x, stream=stream_for(x.__dlpack_device__()[0], stream))
         try:
             _check_version(managed)
@@ -138,7 +139,7 @@ class DeviceTensor:
 
 
 def stream_for(device_type, number):
-    """What stands in the protocol for a stream of the driver's: 1 for CUDA's default one, 0, which ROCm has for it."""
+    """Converts a driver's stream to the protocol's number: CUDA's default stream is 1, ROCm's is 0."""
     return 1 if number == 0 and device_type != ROCM else number
 
 
@@ -147,7 +148,7 @@ def _is_writable(managed):
 
 
 def _asked(x, **options):
-    """(what x lends, the function that gives it back)"""
+    """Returns (the exported object, the function that returns it)."""
     try:
         capsule = x.__dlpack__(max_version=MAX_VERSION, **options)
     except TypeError:  # A producer of before version 1.
@@ -166,7 +167,7 @@ def _consume(capsule):
 
 
 def _giver_back(managed, address):
-    """A function that calls the producer's deleter, however often it is called, once."""
+    """Returns a function that calls the producer's deleter, once, however often it is called."""
     deleters = [_Deleter(managed.deleter)] if managed.deleter else []
 
     def give_back():
@@ -190,7 +191,7 @@ def _type_name(tensor):
 
 
 def _extent(tensor):
-    """(type, lowest address, bytes from there, where element 0 is in them, shape, strides in bytes)"""
+    """Returns (type, lowest address, size in bytes, offset of element 0, shape, strides in bytes)."""
     dtype = type_named(_type_name(tensor))
     shape = tuple(tensor.shape[:tensor.ndim]) if tensor.ndim else ()
     if tensor.ndim and tensor.strides:
@@ -216,13 +217,13 @@ def _over(low, size, begin, dtype, shape, strides, give_back):
         give_back()
         return numpy.empty(shape, dtype)
     memory = (c_char * size).from_address(low)
-    # Every view holds the memory alive through its base. At the interpreter's end nothing is given back.
+    # Every view keeps the memory alive through its base. Nothing is returned while the interpreter exits.
     weakref.finalize(memory, give_back).atexit = False
     return numpy.ndarray(shape, dtype, memory, begin, strides)
 
 
 class Lent:
-    """A NumPy array of any type for other frameworks' from_dlpack, bfloat16 and the 8-bit types included."""
+    """A NumPy array of any type for other frameworks' from_dlpack, including bfloat16 and the 8-bit types."""
 
     def __init__(self, array):
         self._array = array
@@ -231,11 +232,11 @@ class Lent:
         return (CPU, 0)
 
     def __dlpack__(self, **_asked):
-        """A capsule of before version 1, which every version of the protocol allows."""
+        """Returns a capsule of the protocol before version 1, which every version permits."""
         dtype = self._array.dtype
         if dtype.isbuiltin == 1 and dtype.kind != "b":  # Before 1.25 NumPy did not lend bools.
             return self._array.__dlpack__()
-        # NumPy's capsule, with its deleter, of integers of the same size: nobody but us has it yet.
+        # NumPy's capsule, with its deleter, of integers of the same size: nothing else has seen it yet.
         capsule = self._array.view(f"u{self._array.itemsize}").__dlpack__()
         _set_type(_lent_tensor(capsule), "bool" if dtype.kind == "b" else dtype.name)
         return capsule
@@ -250,9 +251,9 @@ def _set_type(tensor, name):
 
 
 def lend(pointer, shape, name, device, owner):
-    """A capsule of memory of a GPU, dense, of the type `name`; who has it keeps `owner` alive.
+    """Returns a capsule of dense GPU memory of the type `name`; its holder keeps `owner` alive.
 
-    It is NumPy's capsule of an array that nobody reads, for the sake of its deleter: that may come at any time, on any
+    It is NumPy's capsule of an unused array, for the sake of its deleter, which may be called at any time, on any
     thread, and after the interpreter has ended. BufferError: NumPy is not installed.
     """
     try:

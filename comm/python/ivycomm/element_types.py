@@ -7,7 +7,7 @@ import enum
 
 
 class ReduceOp(enum.IntEnum):
-    """What is done with the inputs of all ranks. Strings do as well: "sum", "mean", "max"."""
+    """A reduction of the inputs of all ranks. Strings are accepted as well: "sum", "mean", "max"."""
 
     SUM = 0
     AVG = 1
@@ -27,12 +27,12 @@ _OPS.update({"add": ReduceOp.SUM, "mean": ReduceOp.AVG, "average": ReduceOp.AVG,
 
 
 def reductions():
-    """The numbers of the reductions by all their names, and by their members."""
+    """Returns the numbers of the reductions by name and by member."""
     return {**{name: int(op) for name, op in _OPS.items()}, **{op: int(op) for op in ReduceOp}}
 
 
 def op_number(op):
-    """The number of a reduction given by name or by ReduceOp."""
+    """Returns the number of a reduction given by name or as ReduceOp."""
     if isinstance(op, ReduceOp):
         return int(op)
     found = _OPS.get(str(op).lower().replace("reduceop.", "")) if not isinstance(op, int) else None
@@ -41,7 +41,7 @@ def op_number(op):
     return int(found)
 
 
-# By the name that NumPy (with ml_dtypes) and torch share: number, bytes.
+# By the name in NumPy (with ml_dtypes) and torch: number, bytes.
 DTYPES = {
     "int8": (0, 1), "uint8": (1, 1), "int16": (2, 2), "uint16": (3, 2), "int32": (4, 4), "uint32": (5, 4),
     "int64": (6, 8), "uint64": (7, 8), "float16": (8, 2), "bfloat16": (9, 2), "float32": (10, 4),
@@ -52,7 +52,7 @@ U8, I64 = DTYPES["uint8"][0], DTYPES["int64"][0]
 
 
 def dtype_number(name):
-    """TypeError for a type that cannot travel."""
+    """Returns the number of a type. TypeError: the type cannot be sent."""
     try:
         return DTYPES[name][0]
     except KeyError:

@@ -9,14 +9,14 @@
         return loss, icj.all_reduce(gradient, "mean")
 
 Inside jit a compiled program calls libivycomm by XLA's foreign function interface; nothing goes through the
-interpreter. All calls of a program, in lax.scan, lax.cond and lax.while_loop too, are carried out in the order
-in which they were written, and so are calls of programs that follow each other (JAX's ordered effects). Every rank
-of the group makes the same calls in the same order; a lax.cond must take the same way on all of them.
-
+Inside jit a compiled program calls libivycomm through XLA's foreign function interface, without the interpreter. All
+calls of a program, including those in lax.scan, lax.cond and lax.while_loop, run in the order in which they are
+written, and so do calls of successive programs (JAX's ordered effects). Every rank of the group must make the same
+calls in the same order; a lax.cond must take the same branch on all of them.
 Everywhere: `x` is an array of JAX, or what jax.numpy.asarray makes one of, of the same shape and type on every rank;
-the result is a new array. Rows are those of axis 0. `group`: an ivycomm.Group, None for the world; ranks such as `src`
-and `dst` are ranks of the group. `timeout`: seconds, None for the world's. jax.vmap maps over every call.
-
+Arguments: `x` is a JAX array, or anything that jax.numpy.asarray converts to one, with the same shape and type on every
+rank; the result is a new array. Rows are those of axis 0. `group`: an ivycomm.Group, None for the world; ranks such as
+`src` and `dst` are ranks of the group. `timeout`: seconds, None for the world's. jax.vmap maps over every call.
 Derivatives, forward and backward: each call's derivative is a call as well, so all ranks must differentiate
 alike. The loss that is differentiated is the sum of the losses of all ranks, as in jax.lax's collectives; `grad` of
 all_reduce chooses. Errors: TypeError and ValueError while the function is traced. A call that fails while it runs, outside jit,
@@ -67,7 +67,7 @@ NOBODY = -1
 
 
 class _Order(effects.Effect):
-    """What every call has on the world outside: JAX keeps such calls in order."""
+    """The effect of every call: JAX keeps such calls in order."""
 
     def __str__(self):
         return "ivycomm"
@@ -106,7 +106,7 @@ _handlers = None
 
 
 def _interface_minor():
-    """The minor version of XLA's interface that this jaxlib has, as its own header says it."""
+    """Returns the minor version of XLA's interface in this jaxlib, from its own header."""
     path = os.path.join(ffi.include_dir(), "xla/ffi/api/c_api.h")
     try:
         with open(path) as file:
@@ -158,7 +158,7 @@ _next_number = itertools.count()
 
 
 def _number(group):
-    """The number by which compiled programs know the group; they hold no address."""
+    """Returns the number by which compiled programs identify the group; they contain no address."""
     handlers, handle = _load(), group.handle
     with _lock:
         number = _numbers.get(group)
@@ -177,7 +177,7 @@ def _forget_group(group):
 
 
 def _forget_programs():
-    """A new world: JAX compiles its programs again, with this rank's new number, its peers and its groups."""
+    """Called for a new world: JAX compiles its programs again, with this rank's new number, peers and groups."""
     if _handlers is not None:
         for group in list(_numbers):
             _forget_group(group)
@@ -189,7 +189,7 @@ groups.on_new_world.append(_forget_programs)
 
 
 def _translated(error):
-    """ivycomm's exception for one of JAX's; None for one that is not about ivycomm."""
+    """Converts an exception of JAX to ivycomm's; None if it is not about ivycomm."""
     at = str(error).find("ivycomm: ")
     if at < 0 or _handlers is None:
         return None
@@ -203,9 +203,9 @@ def _translated(error):
 
 @contextlib.contextmanager
 def errors():
-    """Inside, and as a decorator, ivycomm's exceptions are raised for calls that failed in compiled programs.
+    """Inside the block, or as a decorator, failed calls in compiled programs raise ivycomm's exceptions.
 
-    JAX raises when a result is asked for: have it inside as well (`x.block_until_ready()`).
+    JAX raises when a result is used: use it inside the block as well (`x.block_until_ready()`).
     """
     try:
         yield
@@ -217,10 +217,10 @@ def errors():
 
 
 class _Operation:
-    """A call as JAX knows it: shapes, derivatives, batches, and the foreign call.
+    """A call for JAX: shapes, derivatives, batching, and the foreign call.
 
-    shape: of the result, from that of the operand and the parameters. transpose: of the linear map, from the
-    results' cotangents to the operands'; None: the call has no derivative. rows: axis 0 has a meaning.
+    shape: computes the result's shape from the operand and the parameters. transpose: of the linear map, from the
+    results' cotangents to the operands'; None: the call has no derivative. rows: whether axis 0 has a meaning.
     """
 
     count = 0
@@ -254,7 +254,7 @@ class _Operation:
         if self is _broadcast:
             aliases = {1: 1}
         elif _gets_nothing(how) and context.avals_out:
-            # The result is nothing but zeros here, which are made where the result will be.
+            # The result here is only zeros, which are made on the result's device.
             zeros = full_like_aval(context, 0, context.avals_out[0])
             aliases = {len(operands) + 1: 1}
             operands.append(zeros)
@@ -308,8 +308,8 @@ def _row_major(shapes):
     return [tuple(reversed(range(len(shape)))) for shape in shapes]
 
 
-# A token is no argument that handlers of older JAX can take (XLA ends the process): two calls that do nothing make a
-# number of it, whose way through the program keeps the same order.
+# Handlers of older JAX cannot take a token as an argument (XLA aborts the process): two calls that do nothing convert
+# it to a number, whose dependencies in the program keep the same order.
 def _turn_of(token):
     if _TAKES_TOKENS:
         return token
@@ -351,7 +351,7 @@ def _with_sum(how):
     return {**how, "op": SUM}
 
 
-# A mean's derivative is that of the sum, divided.
+# The derivative of a mean is that of the sum, divided.
 def _scaled(arrays, how):
     return [array / how["size"] for array in arrays] if how["op"] == MEAN else arrays
 
@@ -375,19 +375,19 @@ def _jvp_all_reduce(primals, tangents, **how):
 
 
 def _slope_of_product(x, how):
-    """The product of all other ranks' x; exact where there are zeros."""
+    """Returns the product of all other ranks' x; exact even with zeros."""
     rows = _all_gather(x[None], **_with_sum(how))[0]
     return jnp.prod(rows.at[how["rank"]].set(1), axis=0)
 
 
 def _slope_of_extreme(x, result, how):
-    """Ranks that have the same extreme share the derivative, as in jax.numpy."""
+    """Ranks with the same extreme share the derivative, as in jax.numpy."""
     is_it = (x == result).astype(x.dtype)
     return is_it / _all_reduce(is_it, **_with_sum(how))[0]
 
 
 def _transpose_scan(cotangents, _avals, how):
-    # Rank r's x is in the results of r and those after it.
+    # Rank r's x contributes to the results of r and of later ranks.
     rows = _all_gather(cotangents[0][None], **how)[0]
     return [jnp.sum(rows[how["rank"]:], axis=0, dtype=rows.dtype)]
 
@@ -412,7 +412,7 @@ _sendrecv = _Operation("sendrecv", lambda _shape, how: how["like"], lambda cts, 
 
 
 def _how(group, timeout, kind="", **more):
-    # The type of what reaches the handler does not change from call to call, so neither do the words.
+    # The type of the handler's arguments is the same in every call, and so is the message.
     return dict(dict(group=_number(group), rank=group.rank, size=group.size, op=SUM, peer=NOBODY, source=NOBODY, tag=0,
                      source_tag=0, timeout_ms=milliseconds(timeout), grad="sum", kind=kind), **more)
 
@@ -457,12 +457,12 @@ def _reduction(op):
 
 
 def all_reduce(x, op="sum", *, group=None, grad="sum", timeout=None):
-    """result[i] = op over all ranks of x[i]; bitwise the same everywhere.
+    """Returns op over all ranks of x, element by element; bitwise identical on all ranks.
 
-    x: an array, or a tree of arrays (arrays of one type are one operation). op: as of ivycomm.all_reduce, without
-    "premul_sum"; those with a derivative are sum, mean, min, max and product. grad: "sum": the derivative is an
-    all_reduce as well (every rank has a loss, and their sum is differentiated); "identity": the gradient passes as it is
-    (all ranks compute one and the same loss from the result).
+    x: an array, or a tree of arrays (arrays of one type are one operation). op: as for ivycomm.all_reduce, except
+    "premul_sum"; sum, mean, min, max and product have derivatives. grad: "sum": the derivative is an all_reduce as well
+    (every rank has a loss, and their sum is differentiated); "identity": the gradient is passed through (all ranks
+    compute the same loss from the result).
     """
     group, op = _member(group), _reduction(op)
     if grad not in ("sum", "identity"):
@@ -479,14 +479,15 @@ def all_reduce(x, op="sum", *, group=None, grad="sum", timeout=None):
 
 
 def reduce(x, dst=0, op="sum", *, group=None, timeout=None):
-    """As all_reduce, but only rank dst gets the result; zeros of the same shape on the others."""
+    """As all_reduce, but only rank dst gets the result; the others get zeros of the same shape."""
     group = _member(group)
     return _carried_out(_reduce, [_array(x)], _how(group, timeout, "to_root", op=_reduction(op),
                                                    peer=groups._root(group, dst)))[0]
 
 
 def scan(x, op="sum", *, group=None, timeout=None):
-    """result[i] = op over the ranks up to and with this one of x[i]. The derivative is that of the sum."""
+    """Returns op over the ranks up to and including this one of x, element by element. The derivative is that of the
+    sum."""
     group, op = _member(group), _reduction(op)
     if op == MEAN:
         raise ValueError('scan has no op "mean"')
@@ -494,19 +495,19 @@ def scan(x, op="sum", *, group=None, timeout=None):
 
 
 def broadcast(x, src=0, *, group=None, timeout=None):
-    """Rank src's x everywhere. On the others x only says shape and type."""
+    """Returns rank src's x on every rank. On the others x only specifies shape and type."""
     group = _member(group)
     return _carried_out(_broadcast, [_array(x)], _how(group, timeout, "from_root", peer=groups._root(group, src)))[0]
 
 
 def all_gather(x, axis=0, *, group=None, timeout=None):
-    """x of all ranks, concatenated along `axis` in the order of ranks; 0-d arrays make a vector."""
+    """Returns x of all ranks, concatenated along `axis` in rank order; 0-d arrays form a vector."""
     group = _member(group)
     return _along(axis, x, lambda rows: _carried_out(_all_gather, [rows], _how(group, timeout))[0])
 
 
 def gather(x, dst=0, axis=0, *, group=None, timeout=None):
-    """As all_gather, at rank dst only; zeros of the same shape on the others."""
+    """As all_gather, but only rank dst gets the result; the others get zeros of the same shape."""
     group = _member(group)
     how = _how(group, timeout, "to_root", peer=groups._root(group, dst))
     return _along(axis, x, lambda rows: _carried_out(_gather, [rows], how)[0])
@@ -522,27 +523,29 @@ def _along(axis, x, gathered):
 
 
 def reduce_scatter(x, op="sum", *, group=None, timeout=None):
-    """op over all ranks of x, of which rank r gets the r-th part of the rows, all parts being equal."""
+    """Returns this rank's part of op over all ranks of x: rank r gets the r-th of equal parts of the rows."""
     group = _member(group)
     x = _with_rows(x, "reduce_scatter", group)
     return _carried_out(_reduce_scatter, [x], _how(group, timeout, op=_reduction(op)))[0]
 
 
 def scatter(x, src=0, *, group=None, timeout=None):
-    """Part r of rank src's rows goes to rank r. On the others x only says shape and type."""
+    """Returns this rank's part of rank src's rows: part r goes to rank r. On the others x only specifies shape and
+    type."""
     group = _member(group)
     x = _with_rows(x, "scatter", group)
     return _carried_out(_scatter, [x], _how(group, timeout, "from_root", peer=groups._root(group, src)))[0]
 
 
 def all_to_all(x, *, group=None, timeout=None):
-    """Part r of the rows goes to rank r; the result is what came from ranks 0, 1, ..., in equal parts."""
+    """Sends part r of the rows to rank r; returns the parts received from ranks 0, 1, ..., concatenated. Parts are
+    equal."""
     group = _member(group)
     return _carried_out(_all_to_all, [_with_rows(x, "all_to_all", group)], _how(group, timeout))[0]
 
 
 def barrier(*, group=None, timeout=None):
-    """Nothing that is written after it runs before every rank of the group has come to it."""
+    """Calls written after it run only after every rank of the group has reached it."""
     _carried_out(_barrier, [], _how(_member(group), timeout))
 
 
@@ -559,7 +562,7 @@ def send(x, dst, tag=0, *, group=None, timeout=None):
 
 
 def recv(like, src, tag=0, *, group=None, timeout=None):
-    """An array of the shape and type of `like`, from rank src. No derivative: see sendrecv."""
+    """Returns an array with the shape and type of `like`, received from rank src. No derivative: see sendrecv."""
     group = _member(group)
     like = _array(like)
     how = _how(group, timeout, source=groups._root(group, src), source_tag=_tag(tag), like=like.shape)
@@ -567,10 +570,10 @@ def recv(like, src, tag=0, *, group=None, timeout=None):
 
 
 def sendrecv(x, dst, src, like=None, *, send_tag=0, recv_tag=0, group=None, timeout=None):
-    """Sends x to dst and receives from src at the same time; `like` (None: x) says the received array's shape.
+    """Sends x to dst and receives from src at the same time; the result has the shape of `like` (None: x).
 
-    dst or src None: nobody, at the ends of a line of ranks; what comes from nobody is zeros. The derivative goes the
-    other way round: from dst to src.
+    dst or src None: no peer, at the ends of a line of ranks; without a src the result is zeros. The derivative is sent
+    in the opposite direction: from dst to src.
     """
     group = _member(group)
     x = _array(x)
@@ -583,7 +586,7 @@ def sendrecv(x, dst, src, like=None, *, send_tag=0, recv_tag=0, group=None, time
 
 
 def _await_programs():
-    # Programs that are under way use the world. What failed in them has been told to whoever asked.
+    # Programs that are still running use the world. Their errors were already raised for their callers.
     with contextlib.suppress(RuntimeError):
         jax.effects_barrier()
 

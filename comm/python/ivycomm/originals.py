@@ -1,7 +1,8 @@
 """ivy.distributed and neurenix, importable by their own names where they are not installed.
 
-A finder at the end of sys.meta_path, so that installed packages win. `import ivycomm` adds it; ivyrun's workers have it
-from the start, by ivyrun's Python hook. Real Ivy without a `distributed` keeps its own modules and gets that one.
+A finder at the end of sys.meta_path, so that installed packages take precedence. `import ivycomm` adds it; ivyrun's
+workers have it from the start, through ivyrun's Python hook. A real Ivy without `distributed` keeps its own modules and
+gets that one in addition.
 """
 
 import importlib
@@ -9,14 +10,14 @@ import importlib.machinery
 import sys
 
 
-# Without the classes of importlib.abc, whose import takes as long as all the rest of ivycomm's.
+# Does not use the classes of importlib.abc, whose import takes as long as the rest of ivycomm's.
 class _Finder:
     def find_spec(self, name, path=None, target=None):
         return find(name)
 
 
 class _Ivy:
-    """`ivy`, when it is not installed: a package with `distributed` and nothing else."""
+    """`ivy`, if it is not installed: a package that contains only `distributed`."""
 
     def create_module(self, spec):
         return None
@@ -31,7 +32,7 @@ class _Ivy:
 
 
 class _Alias:
-    """A module of ours under another name too."""
+    """A module of ivycomm under a second name."""
 
     def __init__(self, name):
         self._name = name
@@ -46,7 +47,7 @@ class _Alias:
 
 
 def find(name):
-    """The spec of one of the originals' modules; None for all else."""
+    """Returns the spec of one of the originals' modules; None for all others."""
     if name == "ivy":
         return importlib.machinery.ModuleSpec(name, _Ivy(), is_package=True)
     if name == "ivy.distributed":
@@ -57,6 +58,6 @@ def find(name):
 
 
 def serve():
-    """Puts the finder behind all others, once."""
+    """Appends the finder to the others, once."""
     if not any(type(finder).__name__ == "_Finder" and type(finder).__module__ == __name__ for finder in sys.meta_path):
         sys.meta_path.append(_Finder())

@@ -1,7 +1,7 @@
-"""Arrays that only their own framework can make: JAX's, TensorFlow's, Ivy's, and whatever speaks DLPack.
+"""Arrays that only their own framework can make: JAX's, TensorFlow's, Ivy's, and all others with DLPack.
 
-They are read where they are (or copied from a device); a result comes into memory of NumPy's and is handed to the
-framework when it is whole. Arrays that may not change are never written.
+They are read in place (or copied from a device); a result is received into NumPy memory and passed to the framework
+when it is complete. Immutable arrays are never written.
 """
 
 import contextlib
@@ -20,16 +20,17 @@ def _is_staged(x):
 
 
 class StagedArrays(NumpyArrays):
-    """What the frameworks here have in common. Each says how an array is read (`view`) and made (`made`)."""
+    """Common base of the frameworks here. Each defines how an array is read (`view`) and made (`made`)."""
 
     @classmethod
     def view(cls, x):
-        """NumPy's array over the memory of x, or a copy of what is on a device."""
+        """Returns a NumPy array over the memory of x, or a copy of an array on a device."""
         raise NotImplementedError
 
     @classmethod
     def made(cls, array, like):
-        """The framework's array out of NumPy's, which nobody else holds; on the device of `like`, which may be None."""
+        """Makes the framework's array from a NumPy array that has no other owner; on the device of `like`, which may
+        be None."""
         raise NotImplementedError
 
     @classmethod
@@ -154,7 +155,7 @@ class JaxArrays(StagedArrays):
 
 
 def _tensorflow_errors():
-    """What it raises for types that it does not lend or take by DLPack."""
+    """Returns the exceptions that TensorFlow raises for types that it does not exchange by DLPack."""
     errors = sys.modules["tensorflow"].errors
     return errors.InvalidArgumentError, errors.UnimplementedError
 
@@ -201,7 +202,7 @@ class TensorFlowArrays(StagedArrays):
         if tensorflow is None:
             import tensorflow
         on_cpu = like is None or "CPU" in like.device
-        # Memory that is not aligned ends the process in some of TensorFlow's kernels.
+        # Unaligned memory crashes the process in some of TensorFlow's kernels.
         if on_cpu and array.size and array.dtype.kind != "b" and _is_aligned(array):
             with contextlib.suppress(*_tensorflow_errors()):
                 return tensorflow.experimental.dlpack.from_dlpack(dlpack.Lent(array).__dlpack__())
@@ -210,7 +211,7 @@ class TensorFlowArrays(StagedArrays):
 
 
 class Assigned:
-    """A variable that is written: what it held in memory of ours, which is assigned to it at the end."""
+    """A variable that is written: its value is copied to NumPy memory, and assigned to the variable at the end."""
 
     def __init__(self, variable):
         self.variable, self.shape = variable, tuple(variable.shape)
@@ -239,9 +240,9 @@ class AssignedVariables(StagedArrays):
 
 
 def native_of(x):
-    """The framework's array that an ivy.Array holds; None for all else.
+    """Returns the framework's array inside an ivy.Array; None for anything else.
 
-    Of other things that have `data` it is a part only: the nonzeros of a sparse matrix, values without their labels.
+    Other objects with `data` are more than that attribute: a sparse matrix, or values with labels.
     """
     if any(base.__module__.partition(".")[0] == "ivy" for base in type(x).__mro__):
         return getattr(x, "data", None)
@@ -249,7 +250,7 @@ def native_of(x):
 
 
 class IvyArrays(StagedArrays):
-    """ivy.Array: the framework's array that it holds does everything; the result is wrapped again."""
+    """ivy.Array: all calls are forwarded to the framework's array inside; the result is wrapped again."""
 
     name = "ivy"
 
@@ -259,7 +260,7 @@ class IvyArrays(StagedArrays):
 
     @staticmethod
     def _inner(x):
-        """(kind, array) of what stands in an ivy.Array, or of what has not been wrapped yet."""
+        """Returns (kind, array) of the array inside an ivy.Array, or of an array that is not wrapped yet."""
         native = native_of(x)
         native = x if native is None else native
         for kind in INSIDE_OTHERS:
@@ -268,7 +269,7 @@ class IvyArrays(StagedArrays):
         raise TypeError(f"a {type(x).__name__} of a {type(native).__name__} cannot be sent")
 
     def _of_inner(name):  # noqa: N805: it makes methods.
-        """The function of that name, of the array that stands in the ivy.Array."""
+        """Returns the function of that name, applied to the array inside the ivy.Array."""
         def call(cls, x, *others):
             kind, native = cls._inner(x)
             return getattr(kind, name)(native, *others)
@@ -319,7 +320,7 @@ class IvyArrays(StagedArrays):
 
 
 class Exported:
-    """An array in the host's memory of which DLPack is all that is known."""
+    """An array in host memory that is only known through DLPack."""
 
     def __init__(self, source):
         self.source, self.array = source, _lent(source)[0]
@@ -327,7 +328,7 @@ class Exported:
 
 
 class ExportedArrays(StagedArrays):
-    """Arrays of any framework that shows them by DLPack in the host's memory: MLX, PaddlePaddle, and others."""
+    """Arrays in host memory of any framework with DLPack: MLX, PaddlePaddle, and others."""
 
     name = "dlpack"
 
@@ -345,7 +346,7 @@ class ExportedArrays(StagedArrays):
 
     @classmethod
     def for_output(cls, x, what):
-        """Written where it lies, if its framework says that it may be."""
+        """Written in place, if its framework permits it."""
         x = x.source if isinstance(x, Exported) else x
         array, writable = _lent(x)
         if not writable:
@@ -354,7 +355,7 @@ class ExportedArrays(StagedArrays):
 
     @classmethod
     def made(cls, array, like):
-        """An array of the framework of `like`; NumPy's where the framework offers no way."""
+        """Makes an array of the framework of `like`; NumPy's if the framework offers no way."""
         like = like.source if isinstance(like, Exported) else like
         for maker in _makers(like):
             try:
@@ -367,7 +368,7 @@ class ExportedArrays(StagedArrays):
 
 
 def _lent(x):
-    """As dlpack.view. TypeError also for what the framework does not lend."""
+    """As dlpack.view. TypeError also for arrays that the framework does not export."""
     try:
         return dlpack.view(x)
     except BufferError as error:
@@ -378,7 +379,7 @@ def _lent(x):
 
 
 def _makers(like):
-    """The ways in which a framework may take an array, the best first."""
+    """Returns the ways in which a framework may import an array, the best first."""
     if like is None:
         return
     places = places_of(like)

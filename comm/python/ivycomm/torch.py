@@ -9,7 +9,7 @@ Collectives with derivatives, in eager mode and, from torch 2.4 on, inside torch
     y = ict.all_reduce(x)                    # As ivycomm.all_reduce; y.backward() runs the adjoint on every rank.
     y = ict.all_reduce(x, grad="identity")   # The loss is the same on every rank, and counts once.
 
-ivycomm's own functions come here by themselves with a tensor that requires grad. Arguments mean what they mean there.
+ivycomm's own functions call these for a tensor that requires grad. Arguments mean the same as there.
 
 | operation | its adjoint |
 |---|---|
@@ -23,9 +23,9 @@ ivycomm's own functions come here by themselves with a tensor that requires grad
 | scan, exscan ("sum", "premul_sum") | the same from the last rank to the first |
 | sendrecv | sendrecv in the other direction |
 
-What is differentiated is the sum of all ranks' losses; `backward()` is therefore called by every rank, for results in
-the same order, and x requires grad on every rank or on none: else a rank waits for adjoints that do not come, until its
-timeout. Adjoints have the timeout of the world. Derivatives of derivatives work, by the same operations.
+The differentiated value is the sum of all ranks' losses. So every rank must call `backward()`, for results in the same
+order, and x must require grad on every rank or on none: otherwise a rank waits for missing adjoints until its timeout.
+Adjoints have the timeout of the world. Derivatives of derivatives work, by the same operations.
 
 RuntimeError: the reduction has no derivative ("product", "min", "max" and those of bits); `out=` with a tensor that
 requires grad. Inside torch.compile the operations are custom operators (`torch.ops.ivycomm`), so nothing breaks the

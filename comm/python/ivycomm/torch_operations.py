@@ -1,4 +1,4 @@
-"""The operations of ivycomm.torch, which says what they mean: each one with its adjoint."""
+"""The operations of ivycomm.torch, which documents them: each one with its adjoint."""
 
 import torch
 
@@ -12,7 +12,7 @@ is_compiling = getattr(getattr(torch, "compiler", None), "is_compiling", lambda:
 
 
 class _Recorded(torch.autograd.Function):
-    """Results that are there already, made known to autograd: `adjoint` takes their gradients to those of `inputs`."""
+    """Registers existing results with autograd: `adjoint` maps their gradients to those of `inputs`."""
 
     @staticmethod
     def forward(ctx, results, adjoint, *inputs):
@@ -25,11 +25,11 @@ class _Recorded(torch.autograd.Function):
 
 
 def _record(results, adjoint, inputs):
-    """results: a list, in which nothing else holds the tensors."""
+    """results: a list that has the only references to the tensors."""
     return _Recorded.apply(results, adjoint, *inputs)
 
 
-# Names of groups travel instead of groups, and "" for the world: torch.compile knows numbers and texts.
+# Groups are passed by name, and the world as "": torch.compile supports numbers and texts.
 def _group(name):
     return group_named(name) if name else world()
 
@@ -90,7 +90,7 @@ class _Operation:
 
 
 def _keep_order(operator):
-    """All ranks run the operations in the order of the program. False: this torch's compiler might exchange them."""
+    """All ranks must run the operations in program order. Returns False if this torch's compiler might reorder them."""
     try:
         from torch._library.effects import EffectType
         operator.register_effect(EffectType.ORDERED)
@@ -105,7 +105,7 @@ def _check_eager_only(out, async_op, timeout):
 
 
 def _attached(result, async_op, inputs, adjoint):
-    """The result, or a Work whose result it is, as autograd has it."""
+    """Returns the result, or a Work with that result, registered with autograd."""
     if async_op:
         return Joined([result], lambda: _attached(result.wait(), False, inputs, adjoint))
     if not (torch.is_grad_enabled() and any(x.requires_grad for x in inputs)):
@@ -119,7 +119,7 @@ _LINEAR = ("sum", "avg", "premul_sum")
 
 
 def _linear(op, x, with_derivative=_LINEAR):
-    """The reduction's name. RuntimeError: it has no derivative, and x wants one."""
+    """Returns the reduction's name. RuntimeError: it has no derivative, and x requires one."""
     if op in with_derivative:
         return op
     name = ReduceOp(op_number(op)).name.lower()
@@ -132,7 +132,7 @@ def _linear(op, x, with_derivative=_LINEAR):
 
 
 def _weighed(gradient, op, factor, size):
-    """The gradient times what the reduction multiplies every input with."""
+    """Returns the gradient times the factor by which the reduction multiplies every input."""
     if op == "avg":
         return gradient / size
     return gradient * factor if op == "premul_sum" else gradient
@@ -153,7 +153,7 @@ _all_reduce = _Operation("all_reduce", "str op, float factor, str grad, str grou
 
 
 def _rows_of(lengths, x, group):
-    """Rows of every rank's part; no lengths: all are as long as x's."""
+    """Returns the rows of every rank's part; without lengths, all are as long as x's."""
     return lengths or [x.shape[0]] * _group(group).size
 
 
@@ -195,7 +195,7 @@ def _reduced(x, dst, op, factor, group, async_op=False, timeout=None):
 
 
 def _or_zeros(result, shape, like, async_op):
-    """On ranks without a result zeros, by which their losses depend on what they gave."""
+    """Returns zeros on ranks without a result, so that their losses depend on their inputs."""
     if async_op:
         return Joined([result], lambda: _or_zeros(result.wait(), shape, like, False))
     return like.new_zeros(shape) if result is None else result
@@ -214,7 +214,7 @@ def _gathered(x, dst, lengths, group, async_op=False, timeout=None):
 
 
 def _scatter_rows(x, src, lengths, group, async_op=False, timeout=None):
-    """x: on every rank of the whole's shape and type, of which rank src's counts."""
+    """x: on every rank, of the whole's shape and type; only rank src's values are used."""
     members = _group(group)
     if members.rank == src:
         result = x[sum(lengths[:src]):sum(lengths[:src + 1])].clone()
@@ -249,7 +249,7 @@ _all_to_all = _Operation(
 
 
 def _mirrored(x, group):
-    """x of the rank that is as far from the last one as this rank is from the first."""
+    """Returns x of the mirrored rank: as far from the last one as this rank is from the first."""
     members = _group(group)
     mirror = members.size - 1 - members.rank
     return x if mirror == members.rank else _sendrecv(x, mirror, mirror, _MIRROR_TAG, list(x.shape), group)
@@ -297,7 +297,7 @@ def _check_grad(grad):
 
 
 def all_reduce(x, op="sum", group=None, out=None, async_op=False, *, timeout=None, factor=1.0, grad="sum"):
-    """As ivycomm.all_reduce. grad: "sum", where every rank's loss counts; "identity", where all have the same loss."""
+    """As ivycomm.all_reduce. grad: "sum" if every rank's loss counts; "identity" if all have the same loss."""
     _check_grad(grad)
     op = _linear(op, x)
     if not _is_member(group):
@@ -337,7 +337,8 @@ def all_gather(x, axis=0, *, uneven=False, group=None, out=None, async_op=False,
 
 
 def _along(axis, operation, root, x, uneven, group, out, async_op, timeout):
-    """A gathering operation, which knows axis 0 only, along any axis. root: the arguments before the lengths."""
+    """Applies a gathering operation, which only supports axis 0, to any axis. root: the arguments before the
+    lengths."""
     if not _is_member(group):
         return _nothing(async_op)
     if x.dim() == 0:
@@ -385,15 +386,14 @@ def reduce_scatter(x, op="sum", *, split=None, group=None, out=None, async_op=Fa
 
 
 def broadcast(x, src=0, *, group=None, out=None, async_op=False, timeout=None):
-    """As ivycomm.broadcast. On the other ranks too x requires grad; its gradient is zero there."""
+    """As ivycomm.broadcast. x must also require grad on the other ranks; its gradient is zero there."""
     if not _is_member(group):
         return _nothing(async_op)
     return _broadcast(x, src, _name(group), out=out, async_op=async_op, timeout=timeout)
 
 
 def reduce(x, dst=0, op="sum", *, group=None, out=None, async_op=False, timeout=None, factor=1.0):
-    """As ivycomm.reduce, but the other ranks get zeros of x's shape, so that they too have something to call
-    backward() on."""
+    """As ivycomm.reduce, but the other ranks get zeros of x's shape, so that they can call backward(), too."""
     op = _linear(op, x)
     if not _is_member(group):
         return _nothing(async_op)
@@ -401,24 +401,23 @@ def reduce(x, dst=0, op="sum", *, group=None, out=None, async_op=False, timeout=
 
 
 def gather(x, dst=0, axis=0, *, uneven=False, group=None, out=None, async_op=False, timeout=None):
-    """As ivycomm.gather, but the other ranks get zeros of the result's shape, so that they too have something to call
-    backward() on."""
+    """As ivycomm.gather, but the other ranks get zeros of the result's shape, so that they can call backward(), too."""
     return _along(axis, _gather, (dst,), x, uneven, group, out, async_op, timeout)
 
 
 def scatter(x=None, src=0, *, split=None, group=None, out=None, async_op=False, timeout=None):
-    """As ivycomm.scatter: only rank src gives x, and whether it requires grad is known to all.
+    """As ivycomm.scatter: only rank src passes x, and all ranks learn whether it requires grad.
 
-    Where x is not given backward() finds the operation, torch.autograd.grad() does not.
+    On ranks without x, backward() reaches the operation, but torch.autograd.grad() does not.
     """
     _check_eager("scatter")
     return collectives.scatter(x, src, split=split, group=group, out=out, async_op=async_op, timeout=timeout)
 
 
 def of_scatter(result, x, src, rows, group):
-    """The result of collectives.scatter as autograd has it; x: what this rank gave, perhaps None."""
+    """Returns the result of collectives.scatter, registered with autograd; x: this rank's argument, may be None."""
     name = _name(group)
-    # A rank without x has a leaf of nobody's in its place, which backward() reaches.
+    # A rank without x uses an unowned leaf in its place, which backward() reaches.
     given = x if TorchArrays.is_recorded(x) else torch.zeros((), dtype=result.dtype, requires_grad=True)
 
     def adjoint(gradient):

@@ -1,7 +1,8 @@
-"""Who goes on after a loss: the rendezvous that torch's in-place repair asks for and does not bring.
+"""Agreement on the surviving members after a loss: the rendezvous that torch's in-place repair requires but does not
+provide.
 
-torch 2.14 and newer forms a group anew in processes that stay (`enable_reconfigure`, experimental); its documentation
-calls a `rendezvous_reconfigure()` "out of band". This is one, over the store that the group has:
+torch 2.14 and newer can form a group again in running processes (`enable_reconfigure`, experimental); its documentation
+calls a `rendezvous_reconfigure()` "out of band". This is one, based on the group's store:
 
     dist.init_process_group("gloo", enable_reconfigure=True)
     ivycomm.torch.reconfigure()                      # The first members.
@@ -61,7 +62,8 @@ def order(former, arrived, size):
 
 
 def is_time(former, arrived, dead, size):
-    """Need nobody else be waited for? size None: whoever lives of the former members is enough."""
+    """Returns whether the round can be closed without waiting for more processes. size None: all living former
+    members suffice."""
     ids = {each for each, _ in arrived}
     own = sum(1 for each, is_spare in arrived if not is_spare or each in former)
     has_settled = bool(former) and all(each in ids or each in dead for each in former)
@@ -81,13 +83,13 @@ def _first_line(path):
 
 
 def _started(pid):
-    """When a process began, in the kernel's ticks; "" where there is none, or only what is left of one."""
+    """Returns the start time of a process in the kernel's ticks; "" if it does not exist or is a zombie."""
     fields = _first_line(f"/proc/{pid}/stat").rpartition(")")[2].split()
     return fields[19] if len(fields) > 19 and fields[0] not in "ZX" else ""
 
 
 def _machine():
-    """The same for processes whose numbers mean the same."""
+    """Identifies processes that share one process id namespace."""
     try:
         return f"{_first_line('/proc/sys/kernel/random/boot_id')} {os.readlink('/proc/self/ns/pid')}"
     except OSError:
@@ -122,10 +124,10 @@ class _Meetings:
         began = time.monotonic()
         while True:
             if self.number is None:
-                # A member's last round is over; another may be open already.
+                # The round of a member that has left is over; another one may already be open.
                 self.round = max(self.newest(), self.round + 1)
                 self.number = self.store.add(self.key("arrived"), 1) - 1
-            # Else the former call has failed, and its round may have been closed with this process in it.
+            # Otherwise the previous call has failed, and its round may have been closed with this process in it.
             about = dict(self.about, handle=handle, spare=is_spare and not self.former)
             mine = self.key(f"member/{self.number}")
             self.store.set(mine, json.dumps(about))
@@ -141,7 +143,7 @@ class _Meetings:
             if any((each["id"], each["handle"]) == (about["id"], handle) for each in members):
                 self.former = members
                 return Members(closed["uuid"], [each["handle"] for each in members])
-            # The round closed without this process, which comes first in the next one.
+            # The round was closed without this process, which comes first in the next one.
 
     def _await_close(self, size, min_size, wait, began, timeout):
         dead, entered = set(), time.monotonic()
@@ -168,7 +170,7 @@ class _Meetings:
         count = int(self.store.add(self.key("arrived"), 0))
         found = {}
         for number in range(count):
-            # "" if the key is not there: a process that gives up deletes its own.
+            # "" if the key does not exist: a process that gives up deletes its own.
             text = self.store.compare_set(self.key(f"member/{number}"), "", "")
             if text:
                 about = json.loads(text)
@@ -177,7 +179,7 @@ class _Meetings:
         return list(found.values())
 
     def _former(self, arrived):
-        """Who was in the last round; a new process has not seen it, and reads it."""
+        """Returns the members of the last round; a new process reads them from the store."""
         last = f"{self.round - 1}/closed"
         if self.round > 0 and self.store.check([last]):
             return json.loads(self.store.get(last))["members"]
