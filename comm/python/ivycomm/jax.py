@@ -8,22 +8,24 @@
         loss, gradient = jax.value_and_grad(loss_of)(parameters, batch)
         return loss, icj.all_reduce(gradient, "mean")
 
-Inside jit a compiled program calls libivycomm by XLA's foreign function interface; nothing goes through the
 Inside jit a compiled program calls libivycomm through XLA's foreign function interface, without the interpreter. All
 calls of a program, including those in lax.scan, lax.cond and lax.while_loop, run in the order in which they are
 written, and so do calls of successive programs (JAX's ordered effects). Every rank of the group must make the same
 calls in the same order; a lax.cond must take the same branch on all of them.
-Everywhere: `x` is an array of JAX, or what jax.numpy.asarray makes one of, of the same shape and type on every rank;
+
 Arguments: `x` is a JAX array, or anything that jax.numpy.asarray converts to one, with the same shape and type on every
 rank; the result is a new array. Rows are those of axis 0. `group`: an ivycomm.Group, None for the world; ranks such as
 `src` and `dst` are ranks of the group. `timeout`: seconds, None for the world's. jax.vmap maps over every call.
-Derivatives, forward and backward: each call's derivative is a call as well, so all ranks must differentiate
-alike. The loss that is differentiated is the sum of the losses of all ranks, as in jax.lax's collectives; `grad` of
-all_reduce chooses. Errors: TypeError and ValueError while the function is traced. A call that fails while it runs, outside jit,
-raises ivycomm's exceptions (RankDied, Mismatch, Timeout, ...). Out of a compiled program JAX raises its own
-exception with the text of ours; `with ivycomm.jax.errors():` makes ours of it.
 
-Limits: one device per process and program (ordered effects are refused by JAX on several: not inside pmap, or
+Derivatives, forward and backward: each call's derivative is a call as well, so all ranks must differentiate the same
+calls. The differentiated loss is the sum of the losses of all ranks, as in jax.lax's collectives; all_reduce's `grad`
+can change that.
+
+Errors: TypeError and ValueError while the function is traced. A failed call outside jit raises ivycomm's exceptions
+(RankDied, Mismatch, Timeout, ...). From a compiled program JAX raises its own exception with the text of ivycomm's;
+inside `with ivycomm.jax.errors():` ivycomm's is raised.
+
+Limits: one device per process and program (JAX rejects ordered effects on several devices: not inside pmap, or
 shard_map over several devices); no order between these calls and XLA's own collectives. On GPUs the same handlers
 enqueue on XLA's stream (run on one H100 with JAX 0.11.2, for one and two ranks).
 """

@@ -1,7 +1,7 @@
 """Torch's backend "ivy", its repair in place, and collectives with derivatives.
 
-Importing this module makes torch.distributed's backend "ivy" known to every torch from 1.13 on; from 2.14 on nothing has to
-be imported for it. reconfigure and rendezvous_reconfigure are the rendezvous of torch's repair in place.
+Importing this module registers torch.distributed's backend "ivy" with every torch from 1.13 on; from 2.14 on no import
+is needed. reconfigure and rendezvous_reconfigure are the rendezvous of torch's repair in place.
 
 Collectives with derivatives, in eager mode and, from torch 2.4 on, inside torch.compile.
 

@@ -12,12 +12,12 @@ calls a `rendezvous_reconfigure()` "out of band". This is one, based on the grou
         except RuntimeError:                         # A rank has died.
             ivycomm.torch.reconfigure()              # Those who live, and spares in the places of the dead.
 
-One meeting is a round; `round` is the number of the newest one. Below ivycomm/reconfigure/NAME/, round N's keys are
+Each agreement is a round; `round` is the number of the newest one. Below ivycomm/reconfigure/NAME/, round N's keys are
 
-    N/arrived     counts who came; each keeps its number
-    N/member/I    what number I says of itself, as JSON
-    N/dead/ID     a member of the round before whose process a neighbour has found gone
-    N/closed      the decision: who takes part, in the order of their ranks, and the uuid
+    N/arrived     counts the arrivals; each process keeps its number
+    N/member/I    description of arrival I, as JSON
+    N/dead/ID     a member of the previous round whose process has exited, as found by a neighbour
+    N/closed      the decision: the members, in the order of their ranks, and the uuid
 """
 
 import json

@@ -5,9 +5,9 @@
     context = i_dist.ParallelContext()
     y = i_dist.pmap(gelu)(x)
 
-Arrays are those of every framework that ivycomm takes, Ivy's among them. What the
-arguments mean: ivycomm.collectives; names, order and defaults are the original's. all_gather and gather concatenate
-unless `tiled=True`, which gives the list of the ranks' arrays. A rank that is not in `group` gets None.
+Arrays may be of any framework that ivycomm supports, including Ivy's. ivycomm.collectives describes the arguments;
+names, order and defaults are the original's. all_gather and gather concatenate unless `tiled=True`, which returns the
+list of the ranks' arrays. A rank that is not in `group` gets None.
 """
 
 from .. import modules as _modules

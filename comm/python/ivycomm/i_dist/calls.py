@@ -5,29 +5,30 @@ from .reductions import IvyReduceOp, named
 
 
 def all_reduce(x, op=IvyReduceOp.SUM, *, group=None, out=None):
-    """op over all ranks of x, everywhere."""
+    """Returns op over all ranks of x on every rank."""
     return collectives.all_reduce(x, named(op), group=group, out=out)
 
 
 def all_gather(x, axis=0, *, group=None, tiled=False, out=None):
-    """x of all ranks, concatenated along axis; tiled: the list of them. out: an array, or with tiled a list of them."""
+    """Returns x of all ranks, concatenated along axis; tiled: as a list. out: an array, or a list of arrays if
+    tiled."""
     if not tiled:
         return collectives.all_gather(x, axis, group=group, out=_single(out))
     return _into_list(out, collectives.all_gather_list(x, group=group))
 
 
 def all_to_all(x, group=None, out=None):
-    """Part r of x, along axis 0, goes to rank r."""
+    """Sends part r of x, along axis 0, to rank r; returns the received parts."""
     return collectives.all_to_all(x, group=group, out=out)
 
 
 def broadcast(x, *, group=None, src=0, out=None):
-    """Rank src's x everywhere; on the others x only says shape and type."""
+    """Returns rank src's x on every rank; on the others x only specifies shape and type."""
     return collectives.broadcast(x, src, group=group, out=out)
 
 
 def gather(x, axis=0, *, group=None, tiled=False, dst=0, out=None):
-    """At dst as all_gather; None on the others."""
+    """As all_gather on rank dst; None on the others."""
     if not tiled:
         return collectives.gather(x, dst, axis, group=group, out=_single(out))
     stacked = collectives.gather(arrays.adopt(x)[1][None], dst, group=group)
@@ -35,13 +36,13 @@ def gather(x, axis=0, *, group=None, tiled=False, dst=0, out=None):
 
 
 def reduce(x, op=IvyReduceOp.SUM, *, group=None, dst=0, out=None):
-    """op over all ranks of x at dst; None on the others."""
+    """Returns op over all ranks of x on rank dst; None on the others."""
     return collectives.reduce(x, dst, named(op), group=group, out=out)
 
 
 def scatter(out_buffer, x=None, *, group=None, src=0):
-    """This rank's part of rank src's x, along axis 0: in out_buffer, or a new array where that is of a kind that never
-    changes (JAX's, TensorFlow's)."""
+    """Returns this rank's part of rank src's x, along axis 0: in out_buffer, or in a new array if out_buffer is
+    immutable (JAX's, TensorFlow's)."""
     if _can_change(out_buffer):
         return collectives.scatter(x, src, group=group, out=out_buffer)
     like = x if groups.resolve(group).rank == src else out_buffer
@@ -49,7 +50,7 @@ def scatter(out_buffer, x=None, *, group=None, src=0):
 
 
 def reduce_scatter(x, op=IvyReduceOp.SUM, *, group=None, out=None):
-    """op over all ranks of x, of which rank r gets the r-th part, along axis 0."""
+    """Returns this rank's part, along axis 0, of op over all ranks of x: rank r gets the r-th part."""
     return collectives.reduce_scatter(x, named(op), group=group, out=out)
 
 
@@ -59,8 +60,8 @@ def send(x, dst, group=None, tag=0):
 
 
 def recv(x_buffer, src=None, group=None, tag=0):
-    """What rank src of the group sends with this tag (src or tag None or -1: whatever comes): in x_buffer, or a new array
-    where that is of a kind that never changes (JAX's, TensorFlow's)."""
+    """Returns the message of rank src of the group with this tag (src or tag None or -1: any): in x_buffer, or in a
+    new array if x_buffer is immutable (JAX's, TensorFlow's)."""
     receive = messages.recv_ if _can_change(x_buffer) else messages.recv
     return receive(x_buffer, None if src == -1 else src, None if tag == -1 else tag, group=group)
 
@@ -77,7 +78,7 @@ def _single(out):
 
 
 def _into_list(out, parts):
-    """The parts themselves, or the arrays of the list `out` that have been given their values."""
+    """Returns the parts themselves, or the arrays of the list `out` after copying the values to them."""
     if out is None or parts is None:
         return parts
     if not isinstance(out, (list, tuple)) or len(out) != len(parts):

@@ -66,7 +66,8 @@ def xmap(fn, in_axes, out_axes, *, mesh):
 
 
 def _position(axes, name, taken):
-    """Where a named axis of an argument is, once axes before it have been taken away; None where it is not."""
+    """Returns the position of a named axis of an argument, after earlier axes were removed; None if it has no such
+    axis."""
     place = next((position for position, each in axes.items() if each == name), None)
     if place is None:
         return None
@@ -104,7 +105,7 @@ def _axes_of(axes, arguments):
 
 
 def _own_part(arguments, axes, members):
-    """(begin, end) of this rank's positions of the mapped axes."""
+    """Returns (begin, end) of this rank's positions of the mapped axes."""
     lengths = {leaf.shape[axis] for argument, axis in zip(arguments, axes) if axis is not None
                for leaf in _leaves(argument)}
     if len(lengths) != 1:
@@ -128,7 +129,7 @@ def _vmap_for(arguments):
 
 
 def _tensorflows_vmap(tensorflow, fn, axes):
-    """vectorized_map, with other axes than 0 and arguments that are not divided."""
+    """vectorized_map for axes other than 0 and arguments that are not divided."""
     def mapped(*arguments):
         divided = [_each(argument, lambda a: _axis_to_front(tensorflow, a, axis))
                    for argument, axis in zip(arguments, axes) if axis is not None]
@@ -149,7 +150,8 @@ def _axis_to_front(tensorflow, array, axis):
 
 
 def _vectorized(fn, arguments, axes, part, vectorize):
-    """The results of a part of the positions, stacked along axis 0; None where a call for each has to do."""
+    """Returns the results of a part of the positions, stacked along axis 0; None if each position needs its own
+    call."""
     vmap = None if vectorize is False else _vmap_for(arguments)
     if vmap is None:
         if vectorize:
@@ -211,7 +213,7 @@ def _each(tree, change):
 
 
 def _together(trees, join):
-    """One tree out of equal trees, each leaf joined from theirs."""
+    """Joins trees of equal structure to one, leaf by leaf."""
     first = trees[0]
     if isinstance(first, dict):
         return {key: _together([tree[key] for tree in trees], join) for key in first}

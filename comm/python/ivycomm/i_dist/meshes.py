@@ -5,9 +5,9 @@ from ..mesh import Mesh as Grid
 
 
 class Mesh:
-    """The ranks of a group in a grid, the last axis running fastest. group: a Group, None for the world.
+    """The ranks of a group in a grid; the last axis varies fastest. group: a Group, None for the world.
 
-    shape, group: as given. coord: this rank's place. axis_group(axis): the Group along an axis.
+    shape, group: as given. coord: this rank's position. axis_group(axis): the Group along an axis.
     """
 
     def __init__(self, shape, group=None, axis_names=None):
@@ -16,9 +16,9 @@ class Mesh:
         self.shape, self.coord = self._mesh.shape, self._mesh.coord
 
     def axis_group(self, axis):
-        """The ranks that differ from this one along `axis` (its index or its name) only.
+        """Returns the group of the ranks that differ from this one only along `axis` (its index or its name).
 
-        Made at the first question, which every rank of the mesh asks at the same place in its program.
+        It is made on first use, for which every rank of the mesh must be at the same point of its program.
         """
         return self._mesh.group(axis)
 

@@ -10,13 +10,13 @@ _adopted = collections.Counter()  # How many Groups these ranks of this world ha
 
 
 def _torch():
-    """torch.distributed, where the program has imported it and this build of torch has it."""
+    """Returns torch.distributed if the program has imported it and this build of torch contains it."""
     torch = sys.modules.get("torch.distributed")
     return torch if torch is not None and torch.is_available() else None
 
 
 def _ranks_of(native):
-    """World ranks of a group of torch's, mpi4py's or ivycomm's; None for all else."""
+    """Returns the world ranks of a group of torch, mpi4py or ivycomm; None for anything else."""
     mpi, torch = sys.modules.get("mpi4py.MPI"), _torch()
     if isinstance(native, groups.Group):
         return list(native.ranks)
@@ -58,17 +58,17 @@ class Group(groups.Group):
         self._native = native
 
     def to_native_group(self):
-        """These ranks as the framework in use has them: torch's process group when torch.distributed is initialized,
-        mpi4py's communicator when MPI is; else this group itself. Every rank of the world asks, in the same order; asked
-        again, it is the same one."""
+        """Returns these ranks as a group of the framework in use: torch's process group if torch.distributed is
+        initialized, mpi4py's communicator if MPI is; otherwise this group itself. Every rank of the world calls it,
+        in the same order; later calls return the same object."""
         if self._native is None:
             self._native = _made_native(self)
         return self._native
 
     @staticmethod
     def from_native_group(native_group):
-        """The Group of a torch process group's or an mpi4py communicator's ranks; a Group is returned as it is. Its
-        members ask, and only they: other ranks have no such group to give."""
+        """Returns the Group of the ranks of a torch process group or an mpi4py communicator; a Group is returned
+        unchanged. Only its members call this: other ranks have no such group to pass."""
         if isinstance(native_group, groups.Group):
             return native_group
         ranks = _ranks_of(native_group)
@@ -85,7 +85,8 @@ class Group(groups.Group):
 
 
 def _name_of(ranks):
-    """One that these ranks agree upon, and that no other ranks have and no former group of theirs in this world."""
+    """Returns a name on which these ranks agree, and which no other ranks and no earlier group of theirs in this
+    world use."""
     asked = (groups.worlds_ended(), tuple(ranks))
     _adopted[asked] += 1
     return f"i_dist {hashlib.sha256(repr(ranks).encode()).hexdigest()[:16]} {_adopted[asked]}"

@@ -1,4 +1,4 @@
-"""The original's ParallelContext and init_dist: what a process knows of its job."""
+"""The original's ParallelContext and init_dist: a process's view of its job."""
 
 import collections.abc
 import os
@@ -15,9 +15,9 @@ _backend = None
 def init_dist(backend=None, **options):
     """Joins the job; a second call changes nothing. Returns the ParallelContext.
 
-    backend: None or one of the original's names. Data goes through ivycomm whatever it says: shared memory
-    inside a host, TCP between hosts, NCCL for memory of GPUs. "nccl" makes the latter at once, on the current
-    device, and raises on every rank what keeps it from working on any. options: as for ivycomm.init.
+    backend: None or one of the original's names. Data is transferred by ivycomm in any case: shared memory inside a
+    host, TCP between hosts, NCCL for GPU memory. "nccl" sets up NCCL immediately, on the current device; if that fails
+    on some rank, every rank raises the reason. options: as for ivycomm.init.
     """
     global _backend
     name = str(backend or "auto").lower()
@@ -33,7 +33,7 @@ def init_dist(backend=None, **options):
 
 
 def is_initialized():
-    """Has this process joined a job?"""
+    """Returns whether this process has joined a job."""
     return groups.is_initialized()
 
 
@@ -42,9 +42,9 @@ def _device():
 
 
 class ParallelContext(collections.abc.MutableMapping):
-    """What a process knows of its job, as attributes and as items: one object for everybody.
+    """A process's view of its job, as attributes and as items: a single shared object.
 
-    Programs may put what they like into it; what the launcher says cannot be changed.
+    Programs may store anything in it; values from the launcher cannot be changed.
     """
 
     _only = None
@@ -56,7 +56,7 @@ class ParallelContext(collections.abc.MutableMapping):
         "world_comm": lambda: groups.world(), "backend": lambda: _backend, "device": _device,
         "xla_token": lambda: None, "run_id": lambda: os.environ.get("IVY_JOB_ID"),
         "restart_count": lambda: int(os.environ.get("IVY_GENERATION") or 0),
-        # The original's spelling, and the usual one.
+        # The original's spelling, and the correct one.
         "is_initized": is_initialized, "is_initialized": is_initialized,
     }
 
@@ -110,7 +110,7 @@ class ParallelContext(collections.abc.MutableMapping):
     initialize = initilize
 
     def reset_context(self):
-        """Leaves the job, and forgets what programs have put in."""
+        """Leaves the job, and removes the values that programs have stored."""
         global _backend
         _backend = None
         self.__dict__.clear()

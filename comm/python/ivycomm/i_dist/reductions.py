@@ -1,4 +1,4 @@
-"""The reductions of the original ivy.distributed, and what each framework calls them."""
+"""The reductions of the original ivy.distributed, and their names in each framework."""
 
 import enum
 import functools
@@ -11,7 +11,7 @@ _NUMPY = {"SUM": "sum", "MEAN": "sum", "MAX": "max", "MIN": "min", "PRODUCT": "p
 
 
 class IvyReduceOp(str, enum.Enum):
-    """What is done with the inputs of all ranks. Strings such as "sum" do as well."""
+    """A reduction of the inputs of all ranks. Strings such as "sum" are accepted as well."""
 
     SUM = "SUM"
     MEAN = "MEAN"
@@ -26,7 +26,7 @@ class IvyReduceOp(str, enum.Enum):
 
 
 class OpHandler:
-    """A reduction, by its name, as each framework names it. ValueError for unknown ones."""
+    """A reduction, by its name, with its names in each framework. ValueError for unknown ones."""
 
     def __init__(self, op):
         given = op.op if isinstance(op, OpHandler) else op
@@ -73,10 +73,10 @@ class OpHandler:
         return getattr(MPI, _MPI.get(self.name, self.name))
 
     def cupy_op(self):
-        """The name that cupyx.distributed has for it; a mean is its "sum", which the caller divides."""
+        """The name in cupyx.distributed; a mean is its "sum", which the caller divides."""
         return self._of("CuPy", _NUMPY)
 
 
 def named(op):
-    """A reduction as ivycomm takes it: by a name, a number, an IvyReduceOp or an OpHandler."""
+    """Returns a reduction in ivycomm's form: from a name, a number, an IvyReduceOp or an OpHandler."""
     return op.name if isinstance(op, (OpHandler, IvyReduceOp)) else op

@@ -9,7 +9,7 @@ _LAZY = ("distributed", "nn", "optim", "tensor")
 
 
 def get_device(name="cpu"):
-    """The device of this name, such as "cpu" or "cuda:0"; the CPU where there is no GPU."""
+    """Returns the device of this name, such as "cpu" or "cuda:0"; the CPU if there is no GPU."""
     import torch
     device = torch.device(name)
     return torch.device("cpu") if device.type == "cuda" and not torch.cuda.is_available() else device
@@ -21,7 +21,7 @@ Device = get_device
 def __getattr__(name):
     if name in _LAZY or name == "Tensor":
         import importlib
-        # By the name that programs use: there is one of each module, and so one class of tensors.
+        # Under the name that programs use: each module exists once, and so there is one class of tensors.
         module = importlib.import_module("neurenix.tensor" if name == "Tensor" else f"neurenix.{name}")
         return module.Tensor if name == "Tensor" else module
     from ivycomm.modules import nearest

@@ -16,7 +16,7 @@ def dask_to_tensor(dask_array):
 
 
 def __getattr__(name):
-    # These need torch, which programs of remote calls and Dask do not.
+    # These need torch, which programs that only use remote calls and Dask do not.
     if name == "DataParallel":
         from ivycomm.parallel.data_parallel import DataParallel
         return DataParallel

@@ -5,7 +5,7 @@ import torch
 
 
 class Tensor(torch.Tensor):
-    """A torch tensor that can save itself. Made of anything that NumPy makes an array of."""
+    """A torch tensor that can save itself. Made from anything that NumPy can convert to an array."""
 
     @staticmethod
     def __new__(cls, data, *_, **__):
@@ -16,7 +16,7 @@ class Tensor(torch.Tensor):
         super().__init__()
 
     def __reduce_ex__(self, protocol):
-        """As a tensor of torch's, whose memory need not be copied for remote calls."""
+        """Pickles as a torch tensor, whose memory is not copied for remote calls."""
         if self.__dict__ or not self.is_leaf:
             return super().__reduce_ex__(protocol)
         return _remade, (type(self), self.detach().as_subclass(torch.Tensor), self.requires_grad)

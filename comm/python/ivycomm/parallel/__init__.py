@@ -1,1 +1,1 @@
-"""What programs that train on many ranks need beside collectives. Each module needs its own framework."""
+"""Tools for training on many ranks in addition to collectives. Each module needs its own framework."""

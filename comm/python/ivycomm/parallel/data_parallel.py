@@ -29,8 +29,8 @@ class DataParallel(torch.nn.parallel.DistributedDataParallel):
     """torch.nn.parallel.DistributedDataParallel, which averages gradients while the backward pass runs.
 
     device_ids: at most one GPU, to which the module is moved (a rank is one process with one device). All other
-    arguments, methods and errors are torch's. Without a default process group, one of backend "ivy" is made of the
-    job's ranks (ivycomm.init(); a world of one, if no launcher has started the program); it ends with the world.
+    arguments, methods and errors are torch's. If there is no default process group, one with backend "ivy" is made from
+    the job's ranks (ivycomm.init(); a world of one without a launcher); it ends with the world.
     """
 
     def __init__(self, module, device_ids=None, **options):
@@ -48,7 +48,7 @@ class DataParallel(torch.nn.parallel.DistributedDataParallel):
 
 
 class _JobStore(dist.Store):
-    """The job's store as a store of c10d's. torch before 2.1 meets in it when a group is made."""
+    """The job's store as a c10d store. torch before 2.1 uses it to synchronize when a group is made."""
 
     def set(self, key, value):
         job_store().set(key, value)
@@ -80,7 +80,7 @@ def _make_default_group():
     groups.init()
     registration.register()
     world = groups.world()
-    # The job's store keeps the keys of former process groups, so each gets a prefix of its own.
+    # The job's store keeps the keys of earlier process groups, so each gets its own prefix.
     store = dist.PrefixStore(objects.broadcast_object(f"ivycomm/torch/{secrets.token_hex(8)}"), _job_store)
     dist.init_process_group("ivy", store=store, rank=world.rank, world_size=world.size)
     _made_here = dist.group.WORLD
@@ -90,7 +90,7 @@ def _destroy_default_group():
     global _made_here
     made_here, _made_here = _made_here, None
     if made_here is not None and dist.is_initialized() and dist.group.WORLD is made_here:
-        # A group that a dead rank has broken told so by its operations.
+        # A group that a dead rank has broken has reported that through its operations.
         with contextlib.suppress(RuntimeError):
             dist.destroy_process_group()
 

@@ -1,13 +1,13 @@
-"""Gradients that are trees of arrays, averaged over the ranks."""
+"""Averages gradients that are trees of arrays over the ranks."""
 
 from .. import collectives, trees
 
 
 def average_gradients(gradients, samples=None, *, group=None):
-    """The mean over all ranks of a tree of arrays, which all ranks' gradients have the form of.
+    """Returns the mean over all ranks of a tree of arrays; the tree must have the same structure on all ranks.
 
-    samples: how many this rank's gradients are the mean of; the ranks count by it. None: every rank counts the same.
-    The arrays may be any framework's; arrays of one type travel as one operation.
+    samples: number of samples over which this rank's gradients are averaged, used as the rank's weight. None: all ranks
+    have the same weight. Arrays may be of any framework; arrays of one type are reduced as one operation.
     """
     if samples is None:
         return collectives.all_reduce(gradients, "avg", group=group)

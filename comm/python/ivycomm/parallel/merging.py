@@ -7,9 +7,10 @@ different counts.
 
 
 def merged(counts, means, sums, is_checked=True):
-    """(count, mean, sum of squared deviations) of the union of the rows' values. Any array type with sum and `*`.
+    """Returns (count, mean, sum of squared deviations) of the union of the rows' values. Any array type with sum and
+    `*`.
 
-    counts: (rows, 1); means, sums: (rows, columns). ValueError when there are no values at all. is_checked=False: for
+    counts: (rows, 1); means, sums: (rows, columns). ValueError if there are no values at all. is_checked=False: for
     arrays whose values are not known yet.
     """
     total = counts.sum()

@@ -1,4 +1,4 @@
-"""Which rows of a data set are this rank's. Pure."""
+"""Selects this rank's rows of a data set. Pure."""
 
 import random
 
@@ -7,12 +7,12 @@ from .. import groups
 
 def shard_indices(length, *, epoch=0, seed=0, shuffle=True, drop_last=False, pad=None, group=None, rank=None,
                   world_size=None):
-    """Indices of this rank's part of a data set of `length` rows, as a list; another order for every epoch.
+    """Returns the indices of this rank's part of a data set of `length` rows, as a list; the order differs per epoch.
 
-    All ranks call it with the same numbers, and no message is sent. The parts are disjoint and equally long: where
-    `length` cannot be divided, the first indices are given out once more (pad, the default), or, with drop_last, the
-    last ones to nobody. pad=False without drop_last: every index once, and parts that differ by one. shuffle=False:
-    rank, rank + size, rank + 2 size, ... rank, world_size: left out, those of the group, or of a world of one.
+    All ranks must pass the same arguments; no message is sent. The parts are disjoint and equally long: if `length` is
+    not divisible, the first indices are repeated (pad, the default), or, with drop_last, the last ones are omitted.
+    pad=False without drop_last: every index once, and the lengths of the parts differ by at most one. shuffle=False:
+    rank, rank + size, rank + 2 size, ... rank, world_size: by default those of the group, or of a world of one.
     """
     if length < 0:
         raise ValueError(f"a data set of {length} rows")

@@ -1,4 +1,4 @@
-"""Mean and variance over all ranks' tensors with gradients, and the batch normalisation made of them."""
+"""Mean and variance over all ranks' tensors with gradients, and batch normalisation based on them."""
 
 import torch
 
@@ -101,13 +101,14 @@ class SyncBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
 
     @classmethod
     def convert(cls, module, *, group=None):
-        """A copy of a module in which every torch BatchNorm is a SyncBatchNorm with copies of the same parameters."""
+        """Returns a copy of a module in which every torch BatchNorm is a SyncBatchNorm with copies of the same
+        parameters."""
         import copy
         return _converted(copy.deepcopy(module), group, {})
 
 
 def _converted(module, group, made_of):
-    """made_of: what each BatchNorm has become; a module that is used twice stays one."""
+    """made_of: the replacement of each BatchNorm, so that a module that is used twice stays one."""
     if isinstance(module, torch.nn.modules.batchnorm._BatchNorm) and not isinstance(module, SyncBatchNorm):
         if module not in made_of:
             made = SyncBatchNorm(module.num_features, module.eps, module.momentum, module.affine,

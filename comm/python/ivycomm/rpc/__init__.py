@@ -16,15 +16,15 @@
     rpc.shutdown()
 
 Only registered functions can be called. Arguments and results are pickled (protocol 5); the memory of NumPy arrays and
-of torch tensors on the CPU travels beside the pickle and is not copied for it. Unpickling runs what the sender says: all
-senders are ranks of this job, which know its secret. Messages go through a group of their own, by shared memory inside a
-host and by authenticated TCP between hosts; no port is opened for them.
+of torch tensors on the CPU is sent separately, without a copy. Unpickling runs code that the sender chooses: all
+senders are ranks of this job, which know its secret. Messages use a separate group, through shared memory inside a host
+and authenticated TCP between hosts; no port is opened for them.
 
 Threads: any thread may call. Functions run on threads of this module, several at once, and may call other ranks.
 
-Errors: what the function raised is raised by the call, with the other rank's traceback as its cause (RemoteError when it
-cannot be pickled). UnknownFunction; RpcTimeout, after which the function still runs to its end there; RankDied and HostLost
-at once when the callee's process ends; NotInitialized before init_rpc and after shutdown.
+Errors: the call raises the function's exception, with the other rank's traceback as its cause (RemoteError if it cannot
+be pickled). UnknownFunction; RpcTimeout, after which the function still runs to its end there; RankDied and HostLost
+immediately when the callee's process exits; NotInitialized before init_rpc and after shutdown.
 """
 
 import atexit
@@ -55,21 +55,22 @@ _service = None
 
 
 class RemoteError(IvyError):
-    """A function on another rank raised what cannot be pickled, or this is the traceback of what it raised."""
+    """A function on another rank raised an exception that cannot be pickled; also the traceback of any remote
+    exception."""
 
 
 class UnknownFunction(IvyError, LookupError):
-    """No function of this name is registered on the rank that was called."""
+    """The called rank has no registered function of this name."""
 
 
 class RpcTimeout(Timeout):
-    """The call took longer than its time. The function goes on over there; its result is thrown away."""
+    """The call's timeout expired. The function continues on the other rank; its result is dropped."""
 
 
 def register(function=None, *, name=None):
     """Makes a function callable from other ranks, by its name or by `name`. Also a decorator. Returns the function.
 
-    ValueError when another function has the name.
+    ValueError if another function has the name.
     """
     if function is None:
         return lambda made: register(made, name=name)
@@ -78,7 +79,7 @@ def register(function=None, *, name=None):
     name = name or getattr(function, "__name__", None)
     if not callable(function) or not name:
         raise TypeError(f"{function!r} is not a function with a name")
-    # Running a cell of a notebook again makes the same function anew.
+    # Running a notebook cell again creates the same function again.
     former = _functions.get(name, function)
     if getattr(former, "__qualname__", former) != getattr(function, "__qualname__", function):
         raise ValueError(f'"{name}" is registered already, for {former!r}')
@@ -100,11 +101,11 @@ def options_of(backend="tensorpipe", init_method=None, world_size=-1, rank=-1):
 
 
 def init_rpc(name=None, *, group=None, timeout=_DEFAULT_TIMEOUT, **joining):
-    """Begins to serve calls; every rank of the group calls it. A second call changes nothing.
+    """Starts to serve calls; every rank of the group calls it. A second call changes nothing.
 
-    name: by which the others may call this rank, besides its number. timeout: seconds for calls that say none,
-    None: without limit. Joins the job when nobody has (ivycomm.init). joining: backend, init_method, world_size and rank,
-    as RpcContext takes them; the name of a backend in the place of `name` is one.
+    name: another name of this rank, in addition to its number. timeout: default timeout of calls in seconds, None: no
+    limit. Joins the job if that has not been done (ivycomm.init). joining: backend, init_method, world_size and rank,
+    as for RpcContext; the name of a backend as `name` is taken as backend.
     """
     global _service
     if name in BACKENDS:
@@ -118,7 +119,8 @@ def init_rpc(name=None, *, group=None, timeout=_DEFAULT_TIMEOUT, **joining):
 
 
 def shutdown(graceful=True, timeout=None):
-    """Ends the service. graceful: waits until every rank of the group calls shutdown, so that all calls are answered."""
+    """Stops the service. graceful: waits until every rank of the group calls shutdown, so that all calls are
+    answered."""
     global _service
     service = _service
     if service is not None and service.is_open():
@@ -127,21 +129,21 @@ def shutdown(graceful=True, timeout=None):
 
 
 def is_initialized():
-    """Does this process serve and make calls?"""
+    """Returns whether this process serves and makes calls."""
     return _service is not None and _service.is_open()
 
 
 def rpc_sync(dst_rank, function_name, *args, timeout=..., **kwargs):
-    """The result of the function, called with args and kwargs on another rank.
+    """Returns the result of the function, called with args and kwargs on another rank.
 
     dst_rank: a rank of the group, or its name. function_name: a registered name, or a function that is registered here.
-    timeout: seconds; None: without limit.
+    timeout: seconds; None: no limit.
     """
     return _running().call(dst_rank, _name_of(function_name), (args, kwargs), timeout, is_awaited=True).result()
 
 
 def rpc_async(dst_rank, function_name, *args, timeout=..., **kwargs):
-    """As rpc_sync, but returns an RpcFuture at once. The arguments' memory must not change until it is done."""
+    """As rpc_sync, but returns an RpcFuture immediately. The arguments' memory must not change until it is done."""
     return _running().call(dst_rank, _name_of(function_name), (args, kwargs), timeout)
 
 
@@ -162,7 +164,7 @@ def _name_of(function):
 
 
 class RpcFuture:
-    """A call under way. Methods may be called from any thread."""
+    """A call in progress. Methods may be called from any thread."""
 
     def __init__(self, service, to, name, call, timeout):
         self._service, self._to, self._name, self._call, self._timeout = service, to, name, call, timeout
@@ -171,7 +173,7 @@ class RpcFuture:
         self._value = self._error = None
 
     def result(self, timeout=...):
-        """What the function returned; raises what it raised. timeout: seconds; left out: the call's own."""
+        """Returns the function's result, or raises its exception. timeout: seconds; default: the call's own."""
         self._await(self._timeout if timeout is ... else timeout)
         if self._error is not None:
             raise self._error
@@ -180,12 +182,13 @@ class RpcFuture:
     wait = result
 
     def exception(self, timeout=...):
-        """What the function raised, or None."""
+        """Returns the function's exception, or None."""
         self._await(self._timeout if timeout is ... else timeout)
         return self._error
 
     def done(self):
-        """Is there a result or an error? Never waits for another rank, but for the rest of a reply that has begun."""
+        """Returns whether there is a result or an error. Waits only for the rest of a reply that has started to
+        arrive."""
         if not self._is_done and self._lock.acquire(blocking=False):  # Else somebody waits for it.
             try:
                 self._take(0)
@@ -194,7 +197,8 @@ class RpcFuture:
         return self._is_done
 
     def cancel(self):
-        """Gives the call up: its result is thrown away, and it does not begin if it has not yet. False: it is done."""
+        """Abandons the call: its result is dropped, and it does not start if it has not yet. Returns False if it is
+        done."""
         if self._is_cancelled:
             return True
         if self.done():
@@ -209,7 +213,7 @@ class RpcFuture:
             self._service.leave_to_others(self)
         return True
 
-    # True: the request has not left this rank, and no reply comes.
+    # True: the request has not left this rank, and there will be no reply.
     def _withdraw(self):
         if not self._lock.acquire(blocking=False):  # Somebody waits for a reply.
             return False
@@ -225,7 +229,8 @@ class RpcFuture:
         return self._is_cancelled
 
     def add_done_callback(self, function):
-        """Calls function(future) when it is done, on a thread of its own; at once, here, when it is done already."""
+        """Calls function(future) when it is done, on a separate thread; immediately, in this thread, if it is
+        already done."""
         if self._is_done:
             function(self)
             return
@@ -242,7 +247,7 @@ class RpcFuture:
         self.settle(timeout)
 
     def settle(self, timeout=None):
-        """Returns when the reply is here, whatever it is, also of a call that was given up. RpcTimeout."""
+        """Returns when the reply has arrived, whatever it is, also for an abandoned call. RpcTimeout."""
         if self._is_done:
             return
         if not self._lock.acquire(timeout=-1 if timeout is None else timeout):
@@ -258,7 +263,7 @@ class RpcFuture:
         self._service.leave_to_others(self)
         raise self._too_late(timeout)
 
-    # With the lock held. False: there is no reply within that time.
+    # The caller holds the lock. False: no reply within that time.
     def _take(self, timeout):
         if self._is_done:
             return True
@@ -309,7 +314,7 @@ def _raised(value, name, to):
 
 
 class _Service:
-    """One rank's end: threads that serve, and calls that are under way."""
+    """One rank's service: the threads that serve, and the calls in progress."""
 
     def __init__(self, group, name, timeout):
         self.group = groups.new_group([group.world_rank(rank) for rank in range(group.size)])
@@ -374,11 +379,11 @@ class _Service:
         self._send(to, _CANCELS, None, frames.CANCEL, call, [])
 
     def withdraw(self, to, call):
-        """True: the request was still waiting here, and is not sent."""
+        """Returns True if the request was still waiting here, and will not be sent."""
         return self._large.withdraw(to, call)
 
     def end_cancel(self, to, call, has_not_begun=False):
-        """The caller of a call that was given up has its reply, so its callee need not remember it."""
+        """The caller of an abandoned call has its reply, so the callee need not remember the call."""
         if has_not_begun:  # Then its callee has forgotten it.
             self._large.end(to, call)
             return
@@ -389,11 +394,12 @@ class _Service:
         self._under_way.discard(future)
 
     def leave_to_others(self, future):
-        """Somebody must take the reply of a call that its caller has given up, or the parts that follow block others."""
+        """Lets another thread take the reply of an abandoned call; otherwise the parts that follow would block other
+        replies."""
         threading.Thread(target=future.settle, name="ivy-rpc-late", daemon=True).start()
 
     def reply(self, source, tag, timeout):
-        """(kind, parts) of the reply with that tag; None: it has not come within that time."""
+        """Returns (kind, parts) of the reply with that tag; None if it has not arrived within that time."""
         until = None if timeout is None else time.monotonic() + timeout
         room = self._room()
         try:
@@ -433,7 +439,7 @@ class _Service:
             for part in following:
                 self._messages.send(part, to, tag_of_parts)
 
-    # The next request for a function as what _serve wants; None: this thread has to stop.
+    # The next request for a function, in the form of _serve; None: this thread must stop.
     def _next_request(self, room):
         self._messages.receive(room, None, _REQUESTS)
         kind, call, parts, lengths = frames.unpack(room.bytes())
@@ -464,7 +470,7 @@ class _Service:
             kind, reply = frames.RAISED, _as_reply(error)
         self._send(source, _reply_tag(call), _reply_tag(call), kind, call, reply)
 
-    # The parts of a request; None: its caller has given it up.
+    # The parts of a request; None: its caller has abandoned it.
     def _request(self, kind, source, call, parts, lengths):
         if kind == frames.CALL and parts is None:  # They are on their way.
             parts = self._parts(source, _request_tag(call), lengths)

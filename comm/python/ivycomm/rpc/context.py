@@ -1,4 +1,4 @@
-"""Remote calls under the names of neurenix.distributed; what they do is ivycomm.rpc's.
+"""Remote calls under the names of neurenix.distributed, implemented by ivycomm.rpc.
 
     with RpcContext() as context:
         context.register_function("square", lambda x: x * x)     # On every rank that is called.
@@ -12,8 +12,8 @@ from .. import groups, rpc
 class RpcContext:
     """This process's service of remote calls; also a context manager, which initializes and shuts down.
 
-    backend: "tensorpipe", "gloo", "nccl" or "mpi"; calls go through ivycomm whatever it says. init_method, world_size,
-    rank: as for ivycomm.init; left out or -1, they are found out. timeout: seconds for a call that says none.
+    backend: "tensorpipe", "gloo", "nccl" or "mpi"; calls use ivycomm in any case. init_method, world_size, rank: as for
+    ivycomm.init; detected if omitted or -1. timeout: default timeout of calls in seconds.
     """
 
     def __init__(self, backend="tensorpipe", init_method=None, world_size=-1, rank=-1, timeout=1800.0):
@@ -21,13 +21,13 @@ class RpcContext:
         self.backend, self.timeout = str(backend).lower(), timeout
 
     def initialize(self):
-        """Joins the job and begins to serve; every rank calls it. Returns the context."""
+        """Joins the job and starts to serve calls; every rank calls it. Returns the context."""
         groups.init(**self._options)
         rpc.init_rpc(timeout=self.timeout)
         return self
 
     def shutdown(self):
-        """Ends the service when every rank has called it, so that all calls are answered."""
+        """Stops the service after every rank has called it, so that all calls are answered."""
         rpc.shutdown()
 
     @property
@@ -35,7 +35,8 @@ class RpcContext:
         return rpc.is_initialized()
 
     def register_function(self, name, func):
-        """Makes `func` callable on this rank by `name`. Before initialize(), or before a barrier that callers wait for."""
+        """Makes `func` callable on this rank by `name`. Call it before initialize(), or before a barrier that
+        callers wait for."""
         rpc.register_function(name, func)
 
     def __enter__(self):
@@ -47,5 +48,5 @@ class RpcContext:
 
 
 def init_rpc(backend="tensorpipe", init_method=None, world_size=-1, rank=-1, timeout=1800.0):
-    """Joins the job and begins to serve calls. Returns the RpcContext."""
+    """Joins the job and starts to serve calls. Returns the RpcContext."""
     return RpcContext(backend, init_method, world_size, rank, timeout).initialize()

@@ -70,7 +70,8 @@ class _Unpickler(pickle.Unpickler):
 
 
 def _reduced(value):
-    """How a torch.Tensor is pickled: torch's own way copies its whole storage; a dense one on the CPU is memory and form."""
+    """Pickles a torch.Tensor. torch's own way copies its whole storage; here a dense CPU tensor becomes memory and
+    shape."""
     torch = sys.modules["torch"]
     if (not value.is_cpu or value.layout is not torch.strided or value.is_quantized or value.__dict__ or
             value._backward_hooks):

@@ -1,6 +1,6 @@
 """Bytes of any owner as messages: what remote calls send and receive.
 
-A call is a few messages of a few bytes, so what stands between it and the library is made once: no Work, no array.
+A call is a few messages of a few bytes, so buffers and arguments are prepared once: no Work, no array.
 """
 
 import ctypes
@@ -20,7 +20,7 @@ _warm = WarmMemory()
 
 
 def room_of(length):
-    """Memory of so many bytes to receive into, not cleared where NumPy can give it."""
+    """Returns memory of that size to receive into, uninitialised if NumPy is available."""
     numpy = imported("numpy")
     # Small memory is quicker made without, and needs no clearing worth the name.
     if numpy is None or length < 65536:
@@ -46,7 +46,7 @@ def _address(part):
 
 
 class Room:
-    """Memory to receive into, again and again, and what is known of the last message."""
+    """A reusable receive buffer, with the facts of the last message."""
 
     def __init__(self, memory):
         self.memory = memory
@@ -56,7 +56,7 @@ class Room:
         self.header_place = ctypes.byref(self.header)
 
     def bytes(self):
-        """A copy of what has come."""
+        """Returns a copy of the received bytes."""
         return bytes(memoryview(self.memory)[:self.header.bytes])
 
 

@@ -1,7 +1,6 @@
-"""What c10d calls on a group, as calls of the library. The names and arguments are c10d's, of torch 1.13 to 2.15.
+"""Implements c10d's calls on a group with the library. The names and arguments are c10d's, of torch 1.13 to 2.15.
 
-Of each call the tensors are looked at in the caller's thread; what remains is a body without arguments, which is
-carried out in its turn. `opts` may be missing, and one tensor may stand for a list of one, as c10d allows.
+Each call checks its tensors in the caller's thread and makes a body without arguments, which runs in its turn. `opts` may be missing, and one tensor may stand for a list of one, as c10d allows.
 """
 
 import contextlib
@@ -28,7 +27,7 @@ def _listed(tensors):
 
 
 def _reduction(opts):
-    """(number, factor) of the operation: ivycomm's numbers are c10d's."""
+    """Returns (number, factor) of the operation: ivycomm's numbers are c10d's."""
     op = getattr(opts, "reduceOp", opts)
     if op is None:
         return 0, 1.0
@@ -46,7 +45,7 @@ def _root(opts):
 
 
 def _row_counts(tensor, splits, size, what):
-    """Elements for each rank: c10d's splits are rows, and none of them means equal parts."""
+    """Returns the elements for each rank: c10d's splits are rows, and an empty list means equal parts."""
     rows = tensor.shape[0] if tensor.dim() else 1
     if not splits:
         if rows % size:
@@ -72,13 +71,13 @@ def _check_list(what, tensors, length):
 
 
 def _check_types(what, output, input_):
-    """Both are Dense: elements travel as they are, and are not converted."""
+    """Requires equal types of both Dense: elements are not converted."""
     if output.tensor.dtype != input_.tensor.dtype:
         raise ValueError(f"backend ivy: {what}'s output is {output.tensor.dtype}, the input {input_.tensor.dtype}")
 
 
 class Coalescing(threading.local):
-    """What a thread has begun since its start_coalescing(): works, and messages of devices. None: outside of one."""
+    """The works and device messages that a thread has started since its start_coalescing(). None: outside of one."""
 
     works = messages = None
 
@@ -103,7 +102,7 @@ class Calls:
     """
 
     def _begin(self, opts, body, outputs, operands, take_back=()):
-        """The Work of body(keep, timeout), which is the call of the library; then take_back() of each."""
+        """Returns the Work of body(keep, timeout), which calls the library; then calls take_back() of each."""
         channel = self._channel
         channel.check()
         channel.count_operation()
@@ -125,7 +124,7 @@ class Calls:
             for each in copied:
                 each.take_back()
 
-        # Torch waits at once for what is not asynchronous.
+        # torch waits immediately for calls that are not asynchronous.
         is_blocking = getattr(opts, "asyncOp", True) is False and self._coalescing.works is None
         if is_blocking:
             return self._done_in_turn(carry_out, StreamWork(outputs))
@@ -167,7 +166,7 @@ class Calls:
         return handed(JoinedWork([self._begin(opts, *piece) for piece in pieces]), channel)
 
     def start_coalescing(self, _device=None):
-        """From here to end_coalescing() the works of this thread are put together."""
+        """Collects the works of this thread from here to end_coalescing()."""
         self._coalescing.works, self._coalescing.messages = [], []
 
     def end_coalescing(self, _device=None):
@@ -179,7 +178,7 @@ class Calls:
         return handed(JoinedWork(works), self._channel)
 
     def _call(self, function, *arguments, factor=0.0):
-        """The body that makes this call of the library."""
+        """Returns the body that makes this call of the library."""
         handle = self._channel.handle
 
         def body(keep, timeout):

@@ -1,4 +1,4 @@
-"""One c10d group's place in the job: ivycomm's group, and the turns of its collectives."""
+"""A c10d group's state: ivycomm's group, and the order of its collectives."""
 
 import os
 import threading
@@ -15,7 +15,7 @@ _DRAIN_SECONDS = 10.0  # How long destroy_process_group() waits for collectives 
 
 
 class Followers:
-    """Threads that wait for messages which have futures; one for each, as they end in any order."""
+    """Threads that wait for messages with futures; one for each, as they end in any order."""
 
     @staticmethod
     def add(wait):
@@ -45,7 +45,7 @@ class Channel:
         return self._group.ranks
 
     def side_stream(self, device):
-        """The stream of the group's operations that are not waited for at once, of that device."""
+        """Returns the device's stream for the group's operations that are not waited for immediately."""
         stream = self._streams.get(device)
         if stream is None:
             # Before the tensors' next kernels: those wait for the operation, not the other way round.
@@ -63,7 +63,7 @@ class Channel:
             self.operations += 1
 
     def note(self, error):
-        """An operation has failed with it."""
+        """Records that an operation has failed with this error."""
         if self.failure is None and isinstance(error, _BREAKING):
             self.failure = error
 
@@ -71,7 +71,7 @@ class Channel:
         self._timeout = seconds
 
     def seconds_of(self, opts):
-        """The timeout of a call; c10d writes a negative one where none was given."""
+        """Returns the timeout of a call; c10d passes a negative one if none was given."""
         given = getattr(opts, "timeout", None)
         seconds = given.total_seconds() if given is not None else 0
         return seconds if seconds > 0 else self._timeout
@@ -85,7 +85,7 @@ class Channel:
                 raise torch_error(error) from None
 
     def close(self):
-        """Ends this rank's part, after what it has begun; waits for no other rank."""
+        """Ends this rank's part after its operations in progress; waits for no other rank."""
         if not self.is_open or self._pid != os.getpid():
             return
         if not self.turns.drain(_DRAIN_SECONDS):
@@ -96,7 +96,7 @@ class Channel:
         try:
             self._group.free()
         except IvyError as error:
-            # Torch destroys broken groups too, and what broke it was told by the operation.
+            # torch destroys broken groups, too; the failed operation has reported the reason.
             if error.code == "Aborted":
                 raise torch_error(error) from None
         finally:

@@ -1,6 +1,7 @@
-"""Tensors as the memory that the library wants: dense, of a known element type.
+"""Tensors as memory for the library: dense, with a known element type.
 
-Everything here is called in the caller's thread, and `Dense.take_back` in the one that carried the operation out.
+All functions here run in the caller's thread, except `Dense.take_back`, which runs in the thread that performed the
+operation.
 """
 
 import torch
@@ -13,9 +14,9 @@ _NUMBERS = {getattr(torch, name): number for name, (number, _) in DTYPES.items()
 
 
 class Dense:
-    """A tensor's memory. `keep` is what must live until the operation is done.
+    """A tensor's memory. `keep` holds the objects that must live until the operation is done.
 
-    A tensor that is not dense is copied; what the operation wrote into the copy goes back by take_back().
+    A tensor that is not dense is copied; take_back() copies the operation's result to the tensor.
     """
 
     __slots__ = ("tensor", "pointer", "count", "number", "keep", "has_stream", "_original")
@@ -47,21 +48,21 @@ class Dense:
 
     @property
     def is_copied(self):
-        """Has take_back() anything to do?"""
+        """Returns whether take_back() has anything to do."""
         return self._original is not None
 
     def use_stream(self, stream):
-        """The operation goes on this stream, not on the one that was current."""
+        """Makes the operation use this stream instead of the one that was current."""
         self.keep.stream = stream.cuda_stream
 
     def take_back(self):
-        """Into the tensor that was given, what the operation wrote."""
+        """Copies the operation's result to the caller's tensor."""
         if self._original is not None:
             self._original.copy_(self.tensor)
 
 
 class Row:
-    """Several tensors of one type as one block, one after the other: where they are views of one they stay."""
+    """Several tensors of one type as one block, back to back: not copied if they are views of one block."""
 
     __slots__ = ("dense", "counts", "_parts")
 

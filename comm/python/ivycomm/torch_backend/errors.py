@@ -1,4 +1,4 @@
-"""ivycomm's errors as torch's: DistBackendError where torch has it (2.0 and newer), else RuntimeError."""
+"""Converts ivycomm's errors to torch's: DistBackendError if torch has it (2.0 and newer), else RuntimeError."""
 
 import torch.distributed as dist
 
@@ -8,7 +8,7 @@ BackendError = getattr(dist, "DistBackendError", RuntimeError)
 
 
 def torch_error(error):
-    """The exception to raise; ivycomm's own, with rank, host and signal, is its __cause__."""
+    """Returns the exception to raise; ivycomm's own, with rank, host and signal, is its __cause__."""
     if not isinstance(error, IvyError):
         return error
     text = str(error)

@@ -1,7 +1,8 @@
-"""How the ranks of torch's default process group become a world of ivycomm, which all its groups are made from.
+"""Makes a world of ivycomm from the ranks of torch's default process group; all its groups are made from that world.
 
-Under ivyrun the environment says it. Elsewhere (torchrun, mpirun, a store that the caller made) rank 0 starts the
-world's store and tells the others through c10d's where it is. A world that ivycomm.init() has made before is shared.
+Under ivyrun the environment describes the world. Otherwise (torchrun, mpirun, a store that the caller made) rank 0
+starts the world's store and publishes its address through c10d's. A world that ivycomm.init() has made before is
+shared.
 """
 
 import itertools
@@ -19,9 +20,9 @@ _meetings = itertools.count()  # Of this process, and of all that meet with it.
 
 
 def join(store, rank, size, seconds):
-    """Makes sure that there is a world of that rank and size; was it made here?
+    """Ensures that a world of that rank and size exists; returns whether it was made here.
 
-    store: c10d's, of the default group. Raises IvyError; ValueError where ivycomm's world is another one.
+    store: c10d's, of the default group. Raises IvyError; ValueError if ivycomm's world is a different one.
     """
     if groups.is_initialized():
         world = groups.world()
@@ -65,7 +66,7 @@ def _meet(store, rank, size, seconds):
 
 
 def _tell(store, key, path, deadline):
-    """On rank 0, whose init() waits for the others: the endpoint, as soon as it is written."""
+    """On rank 0, whose init() waits for the others: publishes the endpoint as soon as it is written."""
     while time.monotonic() < deadline and os.path.isdir(os.path.dirname(path)):
         try:
             with open(path, "rb") as file:
@@ -81,12 +82,12 @@ def _write(path, content):
 
 
 def make_group(name, world_ranks, seconds):
-    """The group of these world ranks, which only they make."""
+    """Makes the group of these world ranks; only its members call it."""
     return groups.group_of_members(name, world_ranks, timeout=seconds)
 
 
 def leave(was_made_here):
-    """The default group is gone, and with it the world, unless the caller made that."""
+    """Call when the default group has ended: ends the world, unless the caller made it."""
     if was_made_here and groups.is_initialized():
         try:
             groups.finalize()

@@ -30,7 +30,7 @@ def torch_version():
 
 
 class _Default:
-    """What the default group's life has: the names of groups, and whether the world is ours to end."""
+    """State with the lifetime of the default group: the names of groups, and whether the backend must end the world."""
 
     lives = itertools.count()
     current = None
@@ -40,7 +40,7 @@ class _Default:
         self.pid, self.world_ranks, self.names = os.getpid(), channel_ranks, collections.Counter()
 
     def name_of(self, group_id):
-        """The same on all members, and never the same again: c10d may use a name twice."""
+        """Returns a name that is equal on all members and never repeats: c10d may use a name twice."""
         self.names[group_id] += 1
         return f"torch/{self.number}/{group_id[-20:]}/{self.names[group_id]}"
 
@@ -79,7 +79,7 @@ class IvyProcessGroup(Calls, c10d.ProcessGroup):
         else:
             c10d.ProcessGroup.__init__(self, opts.store, opts.group_rank, opts.group_size)
         self._channel, self._coalescing = channel, Coalescing()
-        # torch before 2.0 lets go of a group without a word.
+        # torch before 2.0 drops a group without notice.
         self._closing = weakref.finalize(self, _close_quietly, channel)
         self._closing.atexit = False
 
@@ -124,10 +124,11 @@ class IvyProcessGroup(Calls, c10d.ProcessGroup):
         self._channel.close()
 
     def _set_sequence_number_for_group(self):
-        """The library numbers the operations of a group by itself."""
+        """Does nothing: the library numbers a group's operations itself."""
 
     def _get_sequence_number_for_group(self):
-        """How many collectives this rank has called: the same on all ranks that are equally far."""
+        """Returns the number of collectives called by this rank: equal on all ranks at the same point of the
+        program."""
         return self._channel.operations
 
 
@@ -155,7 +156,7 @@ def _make_backend_class():
 
         @property
         def supports_coalescing(self):
-            """Asked by batch_isend_irecv: are messages that it starts together one group of NCCL's?"""
+            """Returns whether messages that batch_isend_irecv starts together are one group of NCCL's."""
             return self._does_coalesce
 
         # Said here, since torch would ask this class through its own property, without end.
@@ -181,7 +182,7 @@ _backend_class = None
 
 
 def backend_class():
-    """torch's Python backends with our calls; None before torch 2.14."""
+    """Returns the class of torch's Python backends with these calls; None before torch 2.14."""
     global _backend_class
     if _backend_class is None and torch_version() >= _FIRST_WITH_PYTHON_BACKENDS:
         _backend_class = _make_backend_class()
@@ -189,7 +190,8 @@ def backend_class():
 
 
 def _is_one_of_several():
-    """Will torch put another backend beside this one? It does not say; a variable of its own function does."""
+    """Returns whether torch will combine this backend with another one, which only a variable of torch's function
+    shows."""
     frame = sys._getframe(1)
     while frame is not None and frame.f_code.co_name != "_new_process_group_helper":
         frame = frame.f_back

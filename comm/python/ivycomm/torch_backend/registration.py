@@ -1,4 +1,4 @@
-"""How torch learns of the backend. Imports nothing of it before the first process group is made."""
+"""Registers the backend with torch. Imports nothing of it before the first process group is made."""
 
 
 def _create(opts, options=None):
@@ -8,7 +8,7 @@ def _create(opts, options=None):
 
 
 def register():
-    """Makes init_process_group("ivy") known; again changes nothing."""
+    """Registers init_process_group("ivy"); a second call changes nothing."""
     import torch
     import torch.distributed as dist
 

@@ -1,7 +1,7 @@
 """The current stream of a device, and a block of code on another one: what torch.cuda does, without the checks.
 
-torch.cuda's own ways ask for the device's number and availability each time, some ten microseconds a call, as long as
-a small operation. Where torch lacks the functions beneath them (before 2.1) its own ways are used.
+torch.cuda's own functions query the device's number and availability each time, which takes some ten microseconds, as
+long as a small operation. If torch lacks the functions beneath them (before 2.1), they are used nevertheless.
 """
 
 import threading
@@ -36,7 +36,7 @@ _own = _Own()
 
 
 def let_follow(stream, device):
-    """What is put on `stream` from now on comes behind what the device's current stream has now."""
+    """Makes `stream` wait for the work that is now on the device's current stream."""
     event = _own.events.get(device)
     if event is None:
         event = _own.events[device] = torch.cuda.Event()
@@ -45,7 +45,7 @@ def let_follow(stream, device):
 
 
 def mark_current_stream(indexes=None):
-    """Events behind what the current streams of these devices (None: of the current one) have now.
+    """Returns events after the current work on the current streams of these devices (None: of the current one).
 
     Empty in a process that uses no device.
     """
@@ -56,7 +56,7 @@ def mark_current_stream(indexes=None):
 
 
 def await_event(event, seconds):
-    """Has it happened, after at most so many seconds?"""
+    """Waits at most that many seconds; returns whether the event has happened."""
     end = time.monotonic() + seconds
     while not event.query():
         if time.monotonic() > end:

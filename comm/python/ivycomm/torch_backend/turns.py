@@ -1,10 +1,10 @@
-"""The order of a group's collectives: one after the other, whoever carries them out. Knows nothing of torch.
+"""Runs a group's collectives one after the other, on any thread. Independent of torch.
 
-A task is carried out by the thread that waits for it, if it is the next one and no other thread is at work; else by
-the group's own thread, which starts with the first task that must run behind its caller's back. So a blocking call
-costs no change of threads, and a call that nobody waits for still happens.
+A task runs on the thread that waits for it, if it is the next one and no other thread runs a task; otherwise on the
+group's own thread, which is started for the first task that must run asynchronously. So a blocking call needs no
+change of threads, and a call that no thread waits for is still executed.
 
-Callbacks run on threads that carry out no tasks (CallbackThreads), since a callback may wait for another task.
+Callbacks run on threads that run no tasks (CallbackThreads), since a callback may wait for another task.
 
 A signal handler may raise in the main thread between any two steps. Every step here can therefore be repeated: a task
 stays the first one until it is done, its body is called once, and only `with` takes a lock.
@@ -58,7 +58,8 @@ class Task:
             callback_threads.add(self)
 
     def when_done(self, callback):
-        """Calls it at the end, in one of the threads for callbacks; now and here, if the task is done."""
+        """Calls it when the task is done, on one of the callback threads; immediately, in this thread, if it is
+        already done."""
         with self._guard:
             if not self.is_done:
                 self._callbacks.append(callback)
@@ -70,7 +71,7 @@ class Task:
             self._callbacks.popleft()()
 
     def wait(self, seconds=None):
-        """Is it done, after at most so many seconds?"""
+        """Waits at most that many seconds; returns whether the task is done."""
         if not self.is_done and self._end.acquire(timeout=-1 if seconds is None else seconds):
             _release(self._end)
         return self.is_done
@@ -140,7 +141,7 @@ class Turns:
         self._turn, self._guard, self._has_thread = allocate_lock(), allocate_lock(), False
 
     def add(self, body, is_lazy=False):
-        """Puts a task behind all others. is_lazy: its caller will wait for it at once."""
+        """Appends a task. is_lazy: its caller will wait for it immediately."""
         task = Task(body, self._on_lost)
         self._tasks.append(task)
         if not is_lazy:
@@ -148,7 +149,7 @@ class Turns:
         return task
 
     def wake(self):
-        """From here on the group's own thread carries the tasks out."""
+        """From here on the group's own thread performs the tasks."""
         if not self._has_thread:
             with self._guard:
                 if not self._has_thread:
@@ -184,13 +185,13 @@ class Turns:
             raise task.error
 
     def drain(self, seconds):
-        """Have all tasks ended, after at most so many seconds?"""
+        """Waits at most that many seconds; returns whether all tasks have ended."""
         if not self._tasks and not self._turn.locked():
             return True
         return self.add(lambda: None).wait(seconds)
 
     def stop(self):
-        """Ends the thread when it has nothing to do."""
+        """Stops the thread when it has nothing left to do."""
         if self._has_thread:
             self._wakes.put(_STOP)
 

@@ -1,4 +1,4 @@
-"""What torch gets for an operation: subclasses of c10d's Work."""
+"""The objects that torch gets for operations: subclasses of c10d's Work."""
 
 import contextlib
 import sys
@@ -73,14 +73,14 @@ class _IvyWork(Work):
 
     @property
     def is_of_blocking_call(self):
-        """Has it ended well before its caller got it, who asks for nothing but that?"""
+        """Returns whether it succeeded before its caller got it, and the caller needs nothing else from it."""
         return False
 
     def mark_for_python(self):
         """Python gets this work itself."""
 
     def result(self):
-        """The output tensors; waits for nothing."""
+        """Returns the output tensors; does not wait."""
         return self._outputs
 
     def synchronize(self):
@@ -106,14 +106,14 @@ class _IvyWork(Work):
 
 
 class OrderedWork(_IvyWork):
-    """A collective, which happens in its turn (turns.py)."""
+    """A collective, which runs in its turn (turns.py)."""
 
     def __init__(self, turns, task, outputs):
         super().__init__(outputs)
         self._turns, self._task = turns, task
 
     def wait(self, timeout=None):
-        """True when the operation is done; raises what it failed with, or when `timeout` is over."""
+        """Returns True when the operation is done; raises its error, or on timeout."""
         seconds, task = _seconds(timeout), self._task
         if not task.is_done:
             if seconds is None:
@@ -145,7 +145,7 @@ class OrderedWork(_IvyWork):
         return self._future
 
     def _get_duration(self):
-        """Milliseconds that the operation took."""
+        """Returns the milliseconds that the operation took."""
         return (self._task.ended - self._task.begun) * 1e3
 
 
@@ -164,7 +164,7 @@ class StreamWork(_IvyWork):
         return self._stream is None and self.error is None
 
     def mark(self, stream):
-        """The operation is on that stream."""
+        """Records that the operation is on that stream."""
         self._stream = stream
         if MAY_BE_OF_PYTHON:  # Else torch may get a future, which has an event of its own.
             self.mark_for_python()
@@ -174,7 +174,7 @@ class StreamWork(_IvyWork):
             self._end()
 
     def wait(self, timeout=None):
-        """What is put on the current stream from now on finds the result. With a timeout the processor waits, too."""
+        """Makes the current stream wait for the operation. With a timeout it also blocks the thread."""
         if self.error is not None:
             raise torch_error(self.error)
         if self._stream is None:
@@ -213,7 +213,7 @@ class StreamWork(_IvyWork):
 
 
 class MessageWork(_IvyWork):
-    """A message, which the library sends or receives behind the caller's back. `inner`: ivycomm's Work."""
+    """A message that the library sends or receives asynchronously. `inner`: ivycomm's Work."""
 
     def __init__(self, inner, outputs, pool):
         super().__init__(outputs)
@@ -234,7 +234,7 @@ class MessageWork(_IvyWork):
         return None if error is None else torch_error(error)
 
     def source_rank(self):
-        """Rank in the group of who sent this message; waits for it."""
+        """Returns the sender's rank in the group; waits for the message."""
         return self._inner.message().source
 
     _source_rank = source_rank
