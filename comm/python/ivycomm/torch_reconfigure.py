@@ -41,11 +41,11 @@ _TIMEOUT_SECONDS = 600.0
 # ---- pure: who takes part -----------------------------------------------------------------------
 
 def order(former, arrived, size):
-    """The ids of the next members, in the order of their ranks.
+    """Returns the ids of the next members, in the order of their ranks.
 
-    former: ids of the round before, in order; arrived: [(id, is_spare)], those who are new in their order. Who was a
-    member keeps its place among the others; who is new takes the place of one who is missing, then the end; spares
-    come in only as far as others are fewer than `size`.
+    former: ids of the previous round, in order; arrived: [(id, is_spare)], with new processes in order of arrival.
+    Former members keep their order; new ones take the places of missing ones, then the end; spares are used only if
+    there are fewer than `size` others.
     """
     ids = [each for each, _ in arrived]
     new = [each for each, is_spare in arrived if each not in former and not is_spare]
@@ -220,21 +220,21 @@ def rendezvous_reconfigure(handle=None, *, group=None, size=None, min_size=1, wa
                            timeout=_TIMEOUT_SECONDS, spare=False):
     """Agrees with the other processes on a group's next members; returns Members(uuid, handles) for _reconfigure().
 
-    handle: dist._get_reconfigure_handle() of the group; None: this process leaves the broken group, so that nobody
-    waits in it, and the handle is asked for. group: None for the default one. The former members keep their order,
-    and who is new takes the place of one who is missing.
+    handle: dist._get_reconfigure_handle() of the group; None: this process leaves the broken group, so that no process
+    keeps waiting in it, and requests the handle. group: None for the default one. Former members keep their order, and
+    new members take the places of missing ones.
 
-    size: how many members are wanted. None: at the first call the group's size, later whoever lives of the former
-    members, with those spares in the places of the dead that wait already. With a size the call waits for so many, a
-    rank that is started again among them. wait: after so many seconds (None: never) those form the group who have
-    come, if they are min_size. spare: this process takes part only where others are missing; its call returns when it
-    becomes a member (timeout=None: however long that takes).
+    size: number of members. None: in the first call the group's size, later all living former members, and spares that
+    are already waiting in place of dead members. With a size the call waits for that many, including restarted ranks.
+    wait: after this many seconds (None: never) the processes that have arrived form the group, if they are at least
+    min_size. spare: this process takes part only if others are missing; its call returns when it becomes a member
+    (timeout=None: however long that takes).
 
-    A member whose process has ended is noticed at once by its neighbours on the same host; of a host that is lost
-    nobody knows, and `wait` decides. All processes must share one store that none of them owns, as ivyrun's jobs do.
+    The exit of a member's process is noticed immediately by its neighbours on the same host; the loss of a host is not
+    noticed, and `wait` decides. All processes must share a store that none of them owns, as ivyrun's jobs do.
 
-    Raises Timeout after `timeout` seconds (None: never), FailedPrecondition where this torch or this group cannot be
-    formed anew, and what torch's store raises when it is gone. Thread: one at a time for a group.
+    Raises Timeout after `timeout` seconds (None: never), FailedPrecondition if this torch or this group does not
+    support it, and the errors of torch's store if it is unreachable. Thread: one at a time for a group.
     """
     import torch.distributed as dist
 
@@ -253,10 +253,10 @@ def rendezvous_reconfigure(handle=None, *, group=None, size=None, min_size=1, wa
 
 
 def _let_go(dist, group):
-    """Leaves the broken group for one of this process alone.
+    """Replaces the broken group with one that contains only this process.
 
-    Who was in a collective with the dead has an error, but others may wait for this process in theirs, and would not
-    come: now their connections to it end, too.
+    Ranks in a collective with the dead rank get an error, but others may wait for this process in theirs, and would
+    not arrive: this closes their connections to it, too.
     """
     from datetime import timedelta
 
@@ -270,10 +270,11 @@ def _let_go(dist, group):
 
 
 def reconfigure(*, group=None, form_timeout=60.0, **options):
-    """rendezvous_reconfigure(**options) and torch's _reconfigure(), until the group stands; returns the Members.
+    """Repeats rendezvous_reconfigure(**options) and torch's _reconfigure() until the group is formed; returns the
+    Members.
 
-    A member that dies while the group is formed breaks that attempt, and the rest meet again. form_timeout: seconds
-    for one attempt. After it dist.get_rank() and dist.get_world_size() are the new ones.
+    If a member dies while the group is formed, the others try again. form_timeout: seconds for one attempt. Afterwards
+    dist.get_rank() and dist.get_world_size() return the new values.
     """
     from datetime import timedelta
 
