@@ -35,7 +35,7 @@ class Parts {
   Parts() = default;
   Parts(std::vector<Part> list)
       : size_(list.size()), list_(std::move(list)) {}  // NOLINT: a list is one.
-  // `size` parts of `each`, one behind the other.
+  // `size` parts of `each` elements, back to back.
   static Parts even(std::size_t size, std::size_t each) {
     Parts parts;
     parts.size_ = size;

@@ -32,7 +32,7 @@ struct Collective {
   OperationShape shape;
   Side<const void> send;
   Side<void> receive;
-  double factor = 1;        // PREMUL_SUM multiplies what it reads by it.
+  double factor = 1;        // PREMUL_SUM multiplies its inputs by it.
   std::vector<Part> parts;  // Only where shape.has_parts; then no buffer is set.
 };
 

@@ -41,7 +41,7 @@ enum class Over : std::uint8_t { kShm = 0, kTcp = 1 };
 enum class Algorithm : std::uint8_t {
   kEager,   // Shown in the entry or the eager area; one exchange. As far as that holds it.
   kSlots,   // Copied through the slots of the shared segment.
-  kKernel,  // One copy out of the other's memory, where the system permits it; else slots.
+  kKernel,  // One copy from the other's memory, if the system permits it; else slots.
   kWhole,   // Every host gets every host's whole result. Up to kWholeMost.
   kSliced,  // Hosts reduce slices and hand them round.
 };

@@ -87,7 +87,7 @@ class SpanningGroup {
     bool is_raw() const { return form == Form::kElement; }
   };
   Wire wire_of(const ReduceRule& rule) const;
-  // How many of `count` elements are under way at once.
+  // Returns how many of `count` elements are in flight at the same time.
   std::size_t piece_elements(Operation operation, const ReduceRule& rule, std::size_t count) const;
   bool exchange(const OperationCall& call, const std::vector<Outgoing>& outgoing,
                 const std::vector<Incoming>& incoming) {

@@ -37,9 +37,9 @@ class AcrossHosts {
   // Compares with what the ranks of other hosts have entered, as far as the store knows.
   MaybeFailure compare();
 
-  // A peer that finds the connection gone asks for the failure, so no thread hangs up before that
-  // is told. The operation that an abort interrupts may end meanwhile; then it leaves the hanging
-  // up to the aborting thread.
+  // A peer whose connection closes asks for the failure, so no thread closes connections before the
+  // failure is published. The operation that an abort interrupts may end earlier; it then leaves
+  // the closing to the aborting thread.
   void operation_failed();
   void interrupt() { mesh_->interrupt(); }
   void begin_abort() { ++aborting_; }

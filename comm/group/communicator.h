@@ -37,7 +37,7 @@ namespace ivy::comm {
 class DeviceSide;
 
 struct CallOptions {
-  std::chrono::nanoseconds timeout{0};  // Zero stands for the communicator's.
+  std::chrono::nanoseconds timeout{0};  // Zero: the communicator's.
   bool is_async = false;
   Interrupt interrupt;
   std::chrono::nanoseconds patience =
@@ -130,7 +130,7 @@ class Communicator {
   const std::unique_ptr<Alarm> alarm_;
   FirstFailure failure_;
 
-  std::mutex turn_;                            // Guards what is below: one operation at a time.
+  std::mutex turn_;                            // Guards the following: one operation at a time.
   const std::unique_ptr<SharedGroup> local_;   // Null: alone on this host.
   const std::unique_ptr<AcrossHosts> across_;  // Null: one host, where all ranks see each other.
   HostCollectives host_;

@@ -32,9 +32,10 @@ class ControlClient {
 
   // The descriptor of shared memory that all who ask by this name get; the caller closes it.
   Result<int> segment(const control::Segment& request, std::chrono::milliseconds at_most);
-  // Tells every rank of the job. There is no answer; the report is lost if the supervisor is gone.
+  // Notifies every rank of the job. There is no answer; the report is lost if the supervisor is
+  // gone.
   void report(const control::Report& report);
-  // Tells the supervisor that from here on this process's exit is no death.
+  // From here on this process's exit does not count as a death.
   void leave(std::chrono::milliseconds at_most);
 
  private:

@@ -55,7 +55,7 @@ class DeviceCheck {
   MaybeFailure tick(const nccl::Enqueued* oldest);
   // Whether the ranks of this communicator compare later at all.
   bool compares_later() const { return ranks_.size() > 1 && mode_ == DeviceCheckMode::kLagged; }
-  // Tells what this rank has called and compares it with the others' calls, at once. Any thread.
+  // Publishes this rank's calls and compares them with the others' immediately. Any thread.
   MaybeFailure difference();
   // "rank 3 has called 16 of them": who has not called the operation.
   std::string why_late(const nccl::Enqueued& operation);

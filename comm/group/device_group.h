@@ -17,14 +17,14 @@ namespace ivy::comm {
 
 class DeviceGroup {
  public:
-  // This thread's; null: none has begun.
+  // Returns this thread's group; null: none is open.
   static DeviceGroup* current();
   // They nest; the outermost end() counts.
   static void begin();
-  // FailedPrecondition: none has begun. The first failure of an operation.
+  // Returns the first failure of an operation. FailedPrecondition: no group is open.
   static Outcome end();
 
-  // Before NCCL is asked for the first operation.
+  // Call before the first operation is passed to NCCL.
   MaybeFailure open();
   // `finish` is called once NCCL has put the operation on its stream, or with why it has not.
   void add(nccl::DeviceCommunicator& device, std::function<Outcome(const MaybeFailure&)> finish);
@@ -33,7 +33,7 @@ class DeviceGroup {
   Outcome finish_all();
 
   std::size_t depth_ = 0;
-  const nccl::Library* library_ = nullptr;  // Null: NCCL's group has not begun.
+  const nccl::Library* library_ = nullptr;  // Null: NCCL's group has not started.
   std::vector<nccl::DeviceCommunicator*> devices_;
   std::vector<std::function<Outcome(const MaybeFailure&)>> waiting_;
 };

@@ -40,7 +40,7 @@ class DeviceAlarm {
   HostCollectives& host_;
   const FirstFailure& failure_;
   std::mutex mutex_;
-  std::unique_ptr<Alarm> alarm_;  // A separate alarm: threads outside the operation ask it, too.
+  std::unique_ptr<Alarm> alarm_;  // A separate alarm: threads outside the operation check it, too.
   // When a rank was first seen to have left; guarded by mutex_, as alarm_.
   std::optional<std::chrono::steady_clock::time_point> left_at_;
 };
@@ -73,7 +73,7 @@ class DeviceStreams {
   std::atomic<nccl::Stream> last_{nullptr};
 };
 
-// The stream of operations that run behind the caller's back. Thread: any.
+// The stream of asynchronous operations. Thread: any.
 class SideStream {
  public:
   SideStream() = default;
@@ -81,7 +81,7 @@ class SideStream {
   SideStream(const SideStream&) = delete;
   SideStream& operator=(const SideStream&) = delete;
 
-  // Puts the operation there, behind what the caller's stream has now.
+  // Enqueues the operation after the work that is now on the caller's stream.
   Result<void> give(nccl::DeviceOperation& operation);
 
  private:

@@ -45,9 +45,9 @@ class DeviceSide {
   DeviceSide(const DeviceSide&) = delete;
   DeviceSide& operator=(const DeviceSide&) = delete;
 
-  // Readies an operation that is called. A failure: it is refused, and nothing was sent. An
-  // operation that runs behind the caller's back gets a stream of its own, on which it begins
-  // behind what the caller's has now. Any thread, as the next three.
+  // Prepares an operation. After a failure it is rejected, and nothing was sent. An asynchronous
+  // operation gets a separate stream, on which it starts after the work that is now on the caller's
+  // stream. Any thread, as the next three.
   MaybeFailure admit(nccl::DeviceOperation& operation, bool is_async);
   // Whether the ranks meet before the operation, or each goes ahead and they compare later: the
   // same on all ranks, which call in one order. An operation that goes ahead has its number then.
@@ -88,8 +88,8 @@ class DeviceSide {
   DeviceHeritage take_heritage();
   void inherit(DeviceHeritage heritage) { parent_ = std::move(heritage).for_heirs(context_.ranks); }
 
-  // The communicator is broken: aborts what runs on the device, and says so where the device does
-  // not come back. Any thread.
+  // Call when the communicator has broken: aborts the device's operations, and reports if the
+  // device does not return. Any thread.
   void abort();
   // A call has returned why the communicator is broken. Any thread.
   void failure_was_returned() { is_failure_returned_ = true; }

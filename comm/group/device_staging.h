@@ -28,7 +28,7 @@ class Staging {
   MaybeFailure copy_back(nccl::DeviceCommunicator& device, Deadline& deadline);
 
  private:
-  // A piece of device memory, and where it stands in the host's buffer.
+  // A piece of device memory, and its position in the host's buffer.
   struct Piece {
     char* device = nullptr;
     std::size_t offset = 0;

@@ -39,7 +39,7 @@ class FirstFailure {
   }
 
  private:
-  mutable std::mutex mutex_;  // Guards failure_; is_set_ is asked without it.
+  mutable std::mutex mutex_;  // Guards failure_; is_set_ is read without it.
   MaybeFailure failure_;
   std::atomic<bool> is_set_{false};
 };

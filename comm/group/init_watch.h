@@ -1,7 +1,7 @@
-// Watches the supervisor's page while the world forms: a rank that dies meanwhile ends the waiting
-// for it at once, and is named.
+// Watches the supervisor's page while the world forms: if a rank dies in that time, waits for it
+// end immediately and name it.
 //
-// Thread: one of its own, from construction to destruction. The page and the store outlive it.
+// Thread: a separate one, from construction to destruction. The page and the store outlive it.
 #pragma once
 
 #include <atomic>

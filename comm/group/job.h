@@ -94,9 +94,9 @@ class Job {
   Reach reach_;
   MaybeFailure init_failure_;
   std::unique_ptr<PrivateStore> private_store_;  // Rank 0's without ivyrun. Ends after store_.
-  std::unique_ptr<EndpointFile> endpoint_file_;  // Kept until all ranks have come.
+  std::unique_ptr<EndpointFile> endpoint_file_;  // Kept until all ranks have joined.
   std::unique_ptr<store::Client> store_;
-  std::unique_ptr<ControlClient> control_;  // Null where there is no supervisor.
+  std::unique_ptr<ControlClient> control_;  // Null if there is no supervisor.
   std::unique_ptr<PeerListener> listener_;
   std::unique_ptr<JobBell> bell_;  // Ends before control_ or store_, which it watches.
   StoreRecords records_;

@@ -30,7 +30,7 @@ class Membership {
   // This host's place among the hosts, in the order of their first ranks.
   std::int32_t node_rank() const { return node_rank_; }
   std::int32_t node_count() const { return node_count_; }
-  // -1: there is no such rank.
+  // Returns -1 if there is no such rank.
   std::int32_t world_rank(std::int32_t rank) const {
     return rank < 0 || rank >= size() ? -1 : seats_[static_cast<std::size_t>(rank)].world_rank;
   }

@@ -43,7 +43,7 @@ class MessageAlarm {
   const PointToPointOptions& options_;
   const SharedGroup* const local_;
   const std::unique_ptr<Alarm> alarm_;
-  std::mutex mutex_;  // One thread at a time asks the alarm: several wait for messages.
+  std::mutex mutex_;  // One thread at a time checks the alarm: several wait for messages.
   std::atomic<bool> is_called_off_{false};
 };
 

@@ -25,7 +25,7 @@ struct MessageStatus {
 // One send or receive. The caller waits for `work`; `status` is valid once that is done.
 struct MessageRequest : std::enable_shared_from_this<MessageRequest> {
   bool is_send = false;
-  std::int32_t peer = 0;  // kAnySource: the rank whose message comes first.
+  std::int32_t peer = 0;  // kAnySource: the rank of the first message to arrive.
   std::int32_t tag = 0;
   Dtype dtype = Dtype::kU8;
   void* data = nullptr;  // Only read by a send.
@@ -38,8 +38,8 @@ struct MessageRequest : std::enable_shared_from_this<MessageRequest> {
   std::uint64_t number = 0;  // Counts this rank's messages of the communicator.
   bool is_done = false;
   bool is_on_device = false;  // NCCL's: its size and sender are known beforehand.
-  // The receiver reads `data` where they are. Decided once, when a send's turn in its stream has
-  // come: each loan counts, also one that no header has told of yet.
+  // The receiver reads `data` in place. Decided once, when a send reaches the front of its stream:
+  // each loan counts, even if no header has announced it yet.
   std::optional<bool> is_lent;
   bool is_slept_on = false;  // A thread sleeps until it is done.
 };

@@ -14,7 +14,7 @@ namespace ivy::comm {
 
 class MessageStreams {
  public:
-  // `mail` and `listener` may be null where no rank needs them.
+  // `mail` and `listener` may be null if no rank needs them.
   MessageStreams(const PointToPointOptions& options, SharedMail* mail, PeerListener* listener,
                  const MessageAlarm& alarm)
       : options_(options), mail_(mail), listener_(listener), alarm_(alarm) {}

@@ -28,11 +28,11 @@ class MessageTraffic {
  public:
   using Request = std::shared_ptr<MessageRequest>;
 
-  // `mail` and `listener` may be null where no rank needs them.
+  // `mail` and `listener` may be null if no rank needs them.
   MessageTraffic(const PointToPointOptions& options, SharedMail* mail, PeerListener* listener,
                  MessageAlarm& alarm);
 
-  // A request begins; it may be done at once.
+  // Starts a request; it may be done immediately.
   void enter(const Request& request, std::chrono::nanoseconds timeout);
   // Takes back a receive that no message has come for. False: one has.
   bool withdraw(const Request& request);
@@ -85,7 +85,7 @@ class MessageTraffic {
   std::vector<std::unique_ptr<MessagePeer>> peers_;
   MessageMatching matching_;
   bool keeps_lent_ = false;     // In the call of progress() that is under way.
-  std::uint64_t messages_ = 0;  // Counts the requests that have begun.
+  std::uint64_t messages_ = 0;  // Number of requests started.
   MaybeFailure found_;
   MaybeFailure failure_;
 };

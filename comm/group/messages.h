@@ -29,7 +29,7 @@ class Messages {
         failure_(failure),
         break_all_(std::move(break_all)) {}
 
-  // Makes what the first message needs.
+  // Creates the state that the first message needs.
   PointToPoint& open();
   // Waits until all posted sends are done, as long as their receivers keep reading.
   Outcome finish_sends();

@@ -22,12 +22,12 @@ class OperationDisplay final : public EntryWatch {
   // The rows and the ranks outlive it. `name`: the row's, which the report shows.
   OperationDisplay(StatusRows& rows, const Membership& ranks, const std::string& name);
 
-  // An operation begins; `shape` lives until finish().
+  // Call when an operation starts; `shape` must live until finish().
   void begin(const OperationShape& shape, std::uint64_t sequence) {
     not_shown_ = &shape;
     record_.sequence = sequence;
   }
-  // Shows the operation that has begun, once.
+  // Shows the current operation, once.
   void entered() override {
     if (not_shown_ == nullptr) return;
     const OperationShape& shape = *std::exchange(not_shown_, nullptr);

@@ -61,7 +61,7 @@ class PointToPoint {
   void post(const std::shared_ptr<MessageRequest>& request, std::chrono::nanoseconds timeout);
   // Waits until all posted sends are done, as long as their receivers keep reading.
   Outcome finish_sends();
-  // Ends every request, present and to come, with this failure.
+  // Ends all current and future requests with this failure.
   void break_with(const Failure& failure);
 
  private:
@@ -87,7 +87,7 @@ class PointToPoint {
   SharedMail* const mail_;  // Null: no other rank is on this host.
   MessageAlarm alarm_;
   std::mutex mutex_;
-  MessageTraffic traffic_;  // Guarded by mutex_, like what follows.
+  MessageTraffic traffic_;  // Guarded by mutex_, as are the following.
   PeerPresence presence_;   // This one takes mutex_ itself.
   Requests pending_;        // Requests that the thread has to complete.
   bool is_ending_ = false;

@@ -52,7 +52,7 @@ struct RepairContext {
 
 class Repair {
  public:
-  // `epoch` is higher than that of any attempt of this job before.
+  // `epoch` must be higher than that of any earlier attempt of this job.
   Repair(const RepairContext& context, std::string base, std::uint32_t epoch)
       : context_(context), base_(std::move(base)), epoch_(epoch) {}
 
@@ -61,7 +61,7 @@ class Repair {
   // without this rank; Cancelled: a rank has interrupted it. Every survivor of the epoch gets the
   // same.
   Result<RepairDecision> agree(RepairAim aim, const std::vector<Seat>& seats, RepairTime end);
-  // For a process that was called: what the survivors have decided.
+  // For a process that was called: returns the survivors' decision.
   Result<RepairDecision> read_decision();
   // While the members form their world: why they cannot; nothing: they can.
   std::optional<Error> look(const RepairDecision& decision, const std::vector<Seat>& seats);
@@ -72,7 +72,7 @@ class Repair {
   // The life of the world of this epoch, which is unique in the job.
   std::string life() const { return base_ + "+" + std::to_string(epoch_); }
   std::uint32_t epoch() const { return epoch_; }
-  // Removes what nobody reads any more. By one member, when the world is formed.
+  // Removes keys that are no longer read. Called by one member, after the world was formed.
   void forget_earlier();
 
  private:
@@ -109,9 +109,9 @@ class Newcomer {
   Result<void> announce();
   // Waits for a call of a higher epoch than that. DeadlineExceeded: nobody has called.
   Result<Call> await_call(std::uint32_t above, RepairTime end);
-  // It is in the world now, and comes no second time.
+  // Records that it is in the world, so that it does not join again.
   void enter();
-  // True for another program of the same worker, which begins like those of all ranks.
+  // True for another program of the same worker, which starts as those of all ranks do.
   Result<bool> has_entered();
 
  private:

@@ -26,7 +26,7 @@ struct RepairRank {
   std::uint32_t incarnation = 0;    // Its process then: how many times it had been started again.
   bool is_dead = false;             // The process that was a member.
   std::optional<RepairAim> called;  // The function that the process called; nothing: none yet.
-  std::optional<std::uint32_t> newcomer;  // The incarnation of the process that waits to come in.
+  std::optional<std::uint32_t> newcomer;  // Incarnation of the process that waits to join.
 };
 using RepairView = std::vector<RepairRank>;  // By rank of the job.
 
@@ -43,7 +43,7 @@ struct RepairDecision {
   std::optional<Error> refusal;
 
   std::string encoded() const;
-  // DataLoss: it is no decision.
+  // DataLoss: not a decision.
   static Result<RepairDecision> decoded(const std::string& text);
   // The place of that process among the members; nothing: it is not one of them.
   std::optional<std::uint32_t> place_of(std::uint32_t job_rank, std::uint32_t incarnation) const;

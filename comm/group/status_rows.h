@@ -18,9 +18,9 @@ namespace ivy::comm {
 
 class StatusRows {
  public:
-  // Null, as before show_in(): there is no page.
+  // Null, as before show_in(): no page.
   void show_in(ControlClient* control) { control_ = control; }
-  // Nothing: all rows are taken, or there is no page.
+  // Nothing: all rows are in use, or there is no page.
   std::optional<std::uint32_t> take(const std::string& communicator) {
     if (control_ == nullptr) return std::nullopt;
     const std::lock_guard lock(mutex_);

@@ -50,8 +50,9 @@ class Work {
   std::optional<Outcome> wait(std::chrono::milliseconds at_most);
   std::optional<Outcome> test();
   WorkTiming timing();
-  // An operation on a device: `mark` is behind it on its stream. `is_whole` says whether what the
-  // device has ended is well; where it is not, finish() is called. Before the work is given away.
+  // For an operation on a device: `mark` follows it on its stream. `is_whole` returns whether the
+  // device's operations succeeded; if not, finish() is called. Call it before the work is handed
+  // out.
   void set_mark(std::shared_ptr<nccl::StreamMark> mark, std::function<bool()> is_whole);
   // The operation is part of a graph: the mark is there for streams of that graph only.
   void finish_captured();

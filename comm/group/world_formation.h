@@ -28,7 +28,7 @@ namespace ivy::comm {
 
 // Facts that all ranks of this machine have agreed on.
 struct MachineFacts {
-  bool has_processor_each = true;  // All its ranks can run at once: only then waits spin.
+  bool has_processor_each = true;  // All its ranks can run at the same time: waits spin only then.
   bool is_crowded = false;
   Caches caches;
 };
@@ -60,7 +60,7 @@ struct Joined {
   std::chrono::milliseconds timeout;
   std::uint32_t number;                // How many times this process has joined before.
   store::Client* store;                // Null: a world of one.
-  ControlClient* control;              // Null where there is no supervisor.
+  ControlClient* control;              // Null if there is no supervisor.
   PeerListener* listener;              // Null: ranks are on one host.
   const Reformed* reformed = nullptr;  // Null: the first world of these processes.
 };

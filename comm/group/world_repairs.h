@@ -29,14 +29,14 @@ class WorldRepairs {
   // Forms the world of the members, of which this process is identity.rank of identity.world_size.
   using Form = std::function<Result<World>(
       const Identity& identity, std::chrono::milliseconds timeout, const Reformed& reformed)>;
-  // For a survivor. The errors are those of Repair::agree(), and that of a formation.
+  // For a survivor. Errors: those of Repair::agree(), and of the formation.
   Result<World> repair(RepairAim aim, RepairTime end, const Form& form);
   // For a process that was started again and is in no world yet.
   Result<World> enter(RepairTime end, const Form& form);
   // True if this process has to enter() instead of beginning a world with all ranks.
   Result<bool> is_newcomer() const;
 
-  // A world begins here, of this or another kind.
+  // Call when a world starts, of this or another kind.
   void world_begins(const World& world);
   void interrupt() { is_interrupted_.store(true); }
   // A failure of the world that blames a rank for having died.
@@ -62,7 +62,7 @@ class WorldRepairs {
   std::uint32_t epoch_ = 0;
   std::vector<Seat> seats_;
   std::vector<std::uint32_t> missed_;  // Their ranks in the job, which failures blame.
-  bool has_listeners_ = false;         // Living ranks listen still where that world's seats say.
+  bool has_listeners_ = false;  // Living ranks still listen on the addresses in that world's seats.
   std::atomic<bool> is_interrupted_{false};
 };
 

@@ -25,7 +25,7 @@ inline constexpr std::size_t kEndpointBytesMax = 8192;
 inline constexpr std::size_t kEndpointAddressesMax = 16;
 
 std::string encode_endpoint(const Endpoint& endpoint);
-// DataLoss: the text is no endpoint, of another version, or cut off.
+// DataLoss: the text is not an endpoint, has another version, or is truncated.
 Result<Endpoint> decode_endpoint(std::string_view text);
 
 }  // namespace ivy::comm

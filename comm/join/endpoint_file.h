@@ -15,7 +15,7 @@ namespace ivy::comm {
 
 class EndpointFile {
  public:
-  // Written beside `path` and renamed, mode 0600. PermissionDenied, Unavailable: the directory.
+  // Written next to `path` and renamed, mode 0600. PermissionDenied, Unavailable: the directory.
   static Result<std::unique_ptr<EndpointFile>> write(const std::string& path,
                                                      const Endpoint& endpoint);
   ~EndpointFile();
@@ -33,15 +33,15 @@ class EndpointFile {
   bool is_there_ = true;
 };
 
-// NotFound: there is no such file; PermissionDenied: another user's, or one that others can read or
-// write; DataLoss: the file holds no endpoint.
+// NotFound: no such file; PermissionDenied: it belongs to another user, or others can read or write
+// it; DataLoss: the file contains no endpoint.
 Result<Endpoint> read_endpoint(const std::string& path);
 
 // A path in a directory of this user alone, the same for all of this host's ranks that know the
 // key: /tmp/ivycomm-UID/HASH. PermissionDenied: the directory is another user's.
 Result<std::string> private_path(const std::string& key);
 
-// "4711 123456": pid and start time of the nearest process above this one that has that name; empty
+// Returns "4711 123456": pid and start time of the nearest ancestor process with that name; empty
 // if there is none.
 std::string process_above(const std::string& name);
 

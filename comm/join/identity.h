@@ -17,11 +17,11 @@ namespace ivy::comm {
 
 // How the ranks find each other.
 enum class Bootstrap : std::uint8_t {
-  kAlone,       // There is one rank and nobody to find.
+  kAlone,       // There is only one rank.
   kStore,       // The job's store, which ivyrun serves: address, job and token file are known.
   kAddress,     // Rank 0 serves a store at bootstrap_host:bootstrap_port.
   kFile,        // Rank 0 serves one anywhere, and writes where into the file bootstrap_path.
-  kHostFile,    // The same with a private file of this host, whose name comes of bootstrap_key.
+  kHostFile,    // The same with a private file of this host, named by bootstrap_key.
   kTorchStore,  // The same through torchrun's own TCPStore at bootstrap_host:bootstrap_port.
 };
 
@@ -39,7 +39,7 @@ struct Identity {
   std::string store_address;
   std::string first_host_address;  // With a port, which means nothing; empty: as store_address.
   std::string job_id;
-  std::string token_file;  // Also for kAddress; empty: there is no secret.
+  std::string token_file;  // Also for kAddress; empty: no secret.
   // Both are 0 at first: how many times all ranks were started again, and this one alone
   // (IVY_REJOIN).
   struct Attempt {
@@ -56,12 +56,12 @@ struct Identity {
   // The job has no name in the environment: it is the process of this name above us that makes
   // bootstrap_key unique.
   std::string launcher_process;
-  bool is_new_torch = false;  // kTorchStore: its dialect is that of torch 2.2 and later.
+  bool is_new_torch = false;  // kTorchStore: it uses the dialect of torch 2.2 and later.
 };
 
 // The arguments of ivy_init.
 struct IdentityRequest {
-  std::string init_method;  // Empty: IVY_INIT_METHOD, or "env://" where that is unset.
+  std::string init_method;  // Empty: IVY_INIT_METHOD, or "env://" if that is not set.
   std::optional<std::uint32_t> rank;
   std::optional<std::uint32_t> world_size;
 };

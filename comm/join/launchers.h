@@ -32,13 +32,13 @@ struct LauncherClaim {
   std::string said;  // "RANK=1, WORLD_SIZE=4"
   std::uint32_t rank = 0;
   std::uint32_t world_size = 1;
-  std::optional<std::uint32_t> local_size;  // Nothing where it is unknown.
+  std::optional<std::uint32_t> local_size;  // Empty if unknown.
 
   std::string text() const { return name + " (" + said + ")"; }
 };
 
 struct LauncherClaims {
-  std::vector<LauncherClaim> complete;  // The most specific one comes first.
+  std::vector<LauncherClaim> complete;  // The most specific first.
   // Sources that are only partly present: names the variables that are there and those that are
   // missing. In the same order.
   std::vector<Error> incomplete;

@@ -19,10 +19,10 @@ class PatientStore {
   static constexpr std::chrono::milliseconds kLimit{250};
   static constexpr std::chrono::milliseconds kSilence{1'000};
 
-  // Sets the client, which outlives this; null: there is no store.
+  // Sets the client, which outlives this; null: no store.
   void use(store::Client* client) { client_ = client; }
 
-  // False or nothing: no answer, or the store refused.
+  // False or nothing: no answer, or the store rejected the request.
   bool set(const std::string& key, const std::string& value);
   std::optional<std::string> get(const std::string& key);
   // Returns the value that is there now; nothing also if there is none.

@@ -30,7 +30,7 @@ class PrivateStore {
   static constexpr std::chrono::seconds kStartTime{20};
   static Result<std::unique_ptr<PrivateStore>> start(const PrivateStoreOptions& options);
   ~PrivateStore();
-  // All ranks have come: the store refuses every further client and says why.
+  // Call after all ranks have joined: the store rejects every further client with the reason.
   void refuse_joins() const;
   PrivateStore(const PrivateStore&) = delete;
   PrivateStore& operator=(const PrivateStore&) = delete;

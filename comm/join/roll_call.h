@@ -27,11 +27,11 @@ namespace ivy::comm {
 
 struct WaitRecord {
   EnteredOperations entered;
-  std::uint32_t beat = 0;          // Grows each time it is written.
-  std::uint32_t is_over = 0;       // 1: it has timed out too.
-  std::int32_t waits_for = -1;     // A rank in the communicator, or -1.
-  std::int32_t culprit = -1;       // A rank of its own host that it sees to be the cause; -1: none.
-  std::uint32_t is_absent = 0;     // 1: the culprit has not entered the operation.
+  std::uint32_t beat = 0;       // Grows each time it is written.
+  std::uint32_t is_over = 0;    // 1: it has timed out too.
+  std::int32_t waits_for = -1;  // A rank in the communicator, or -1.
+  std::int32_t culprit = -1;    // A rank of its host that caused it, as far as visible; -1: none.
+  std::uint32_t is_absent = 0;  // 1: the culprit has not entered the operation.
   std::uint32_t next_beat_ms = 0;  // It writes again by then, if it still waits.
   char because[192] = {};          // The culprit's activity; ends with NUL.
 };

@@ -24,13 +24,12 @@ enum class TorchDialect : std::uint8_t { kUnknown, kOld, kNew };
 class TorchStore {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
-  // Dials until `end`; `dialect` is what is known. Unavailable: there is no answer, or it is no
-  // TCPStore.
+  // Dials until `end`; `dialect` is the known one. Unavailable: no answer, or not a TCPStore.
   static Result<std::unique_ptr<TorchStore>> connect(const std::string& host, std::uint16_t port,
                                                      TorchDialect dialect, TimePoint end);
 
   Result<void> set(const std::string& key, const std::string& value, TimePoint end);
-  // Waits for the key. DeadlineExceeded; Unavailable: the store is gone.
+  // Waits for the key. DeadlineExceeded; Unavailable: the store is unreachable.
   Result<std::string> wait_get(const std::string& key, TimePoint end);
   TorchDialect dialect() const { return dialect_; }
 

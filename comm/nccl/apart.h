@@ -17,7 +17,7 @@ namespace ivy::comm::nccl {
 struct ApartCall {
   // Both own all that they touch: they may still run when the caller has long gone.
   std::function<void()> call;
-  std::function<void()> late;  // After `call`, where it was given up. May be empty.
+  std::function<void()> late;  // Called after `call` if it was abandoned. May be empty.
   std::string what;            // "cuInit", in the words of a failure.
   std::chrono::steady_clock::time_point deadline;
   std::function<MaybeFailure()> trouble;  // Returns why waiting is in vain.

@@ -53,7 +53,7 @@ class RevokedHandle {
 struct Parent {
   std::unique_ptr<RevokedHandle> revoked;
   std::string key;            // The same on all ranks that have a part of the same one.
-  std::vector<int> excluded;  // The ranks of it that are no more, by their numbers in it.
+  std::vector<int> excluded;  // Numbers of its ranks that are gone.
 };
 
 }  // namespace ivy::comm::nccl

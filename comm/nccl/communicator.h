@@ -112,7 +112,7 @@ class DeviceCommunicator {
     Config config;
     std::vector<UniqueId> ids;
     Status status = kSuccess;
-    std::atomic<bool> is_aborted{false};  // Set by the one that aborts the handle.
+    std::atomic<bool> is_aborted{false};  // Set by the thread that aborts the handle.
 
     // NCCL's thread writes it once more when it is done with the making.
     Handle made() { return std::atomic_ref(handle).load(); }
@@ -147,11 +147,11 @@ class DeviceCommunicator {
   // Outlives this object where memory is just being freed.
   const std::shared_ptr<RegisteredRegions> regions_;
   std::mutex& calls_;                    // Held while NCCL is called to put something on a stream.
-  std::mutex handle_mutex_;              // Held while the handle is asked or freed.
+  std::mutex handle_mutex_;              // Held while the handle is used or freed.
   std::atomic<Handle> handle_{nullptr};  // Null: not made, or aborted.
   std::atomic<bool> is_broken_{false};
   std::atomic<bool> has_graphs_{false};  // Operations were recorded into graphs.
-  // Its own, and those of splits under way. Guarded by handle_mutex_.
+  // The communicator's own, and those of splits in progress. Guarded by handle_mutex_.
   std::vector<std::shared_ptr<Making>> makings_;
 
   EnqueuedOperations enqueued_;

@@ -28,7 +28,7 @@ struct DeviceRegion {
   void* memory = nullptr;
   std::size_t bytes = 0;
   int device = 0;
-  std::uint32_t serial = 0;  // Tells regions apart: addresses are reused.
+  std::uint32_t serial = 0;  // Distinguishes regions: addresses are reused.
   bool is_nccls = false;     // It was given by ncclMemAlloc, not by the driver.
 };
 
@@ -53,7 +53,7 @@ class RegisteredRegions {
   void end();
   // Before an abort, which deregisters all itself.
   void forget() { is_gone_ = true; }
-  // Its owner ends: nothing runs any more.
+  // Call when the owner ends: no operation may be running.
   void close();
   // Waits until no operation uses the region, and deregisters it.
   void drop(std::uint32_t serial);
@@ -62,7 +62,7 @@ class RegisteredRegions {
   struct Entry {
     const Functions* nccl;
     Handle handle;
-    void* buffer;  // Null: NCCL has refused it, or needs none.
+    void* buffer;  // Null: NCCL has rejected it, or needs none.
     void* window;
   };
   static void deregister(const Entry& entry);
@@ -83,11 +83,11 @@ Result<void*> allocate(int device, std::size_t bytes,
 // Waits until the operations that use it are done. False: `memory` is not the beginning of one.
 bool release(void* memory);
 
-// Tells the communicator's regions of every release() from here on.
+// From here on, notifies the communicator's regions of every release().
 void add_user(const std::shared_ptr<RegisteredRegions>& user);
 // The regions in which buffers of the operation lie, each once.
 std::vector<DeviceRegion> regions_of(const DeviceOperation& operation);
-// The region that begins there.
+// Returns the region that starts there.
 std::optional<DeviceRegion> region_at(const void* memory);
 
 }  // namespace device_regions

@@ -16,7 +16,7 @@ namespace ivy::comm::nccl {
 
 class Diagnosis {
  public:
-  // `trouble` says why waiting is in vain; it asks nothing of NCCL.
+  // `trouble` returns why waiting is pointless; it must not call NCCL.
   Diagnosis(const DeviceCommunicatorOptions& options, std::function<MaybeFailure()> trouble)
       : options_(options), trouble_(std::move(trouble)) {}
 

@@ -26,7 +26,7 @@
 namespace ivy::comm::nccl {
 
 struct Enqueued {
-  Event event = nullptr;  // Recorded behind the operation on its stream.
+  Event event = nullptr;  // Recorded after the operation on its stream.
   std::uint64_t number = 0;
   OperationShape shape;
   std::chrono::nanoseconds timeout{0};  // The time that it may take, from `since` on.
@@ -42,14 +42,14 @@ std::string describe(const Enqueued& operation);
 
 // Queries and notifications of the thread, which calls all of them without a lock.
 struct EnqueuedWatch {
-  // Returns what keeps the operation from ending; null: none is under way.
+  // Returns the reason why the operation cannot finish; null: none is in progress.
   std::function<MaybeFailure(const Enqueued*)> look;
   // Told of the first failure, with which the watching ends.
   std::function<void(const Failure&)> found;
   // Called every kTick while operations are called, and once after the last; the oldest that is not
   // done, or null. May be empty.
   std::function<MaybeFailure(const Enqueued*)> tick;
-  // True: what ends now ends because the communicator is broken.
+  // True: operations that end now do so because the communicator is broken.
   std::function<bool()> is_broken;
 };
 
@@ -80,8 +80,8 @@ class EnqueuedOperations {
 
   // Lets the thread tick for kIdle more: the rank has called something else.
   void stay_awake();
-  // From here on there is always something to watch: graphs hold operations, and nobody tells when
-  // they run.
+  // From here on there is always something to watch: graphs contain operations, and their runs are
+  // not reported.
   void watch_always();
   // Waits until all are done, or one has failed, and ends the thread.
   void end();
@@ -108,7 +108,7 @@ class EnqueuedOperations {
   const Driver* driver_ = nullptr;  // Null: no event was taken.
   int device_ = -1;
   KeptQueue<Enqueued> pending_;
-  std::atomic<std::size_t> pending_count_{0};  // The same, for those that ask without mutex_.
+  std::atomic<std::size_t> pending_count_{0};  // The same, for readers without mutex_.
   struct {
     Enqueued operation;
     bool is_under_way = false;
@@ -118,7 +118,7 @@ class EnqueuedOperations {
   bool is_asleep_ = false;  // The thread waits to be woken.
   bool is_for_ever_ = false;
   bool is_quiet_ = false;    // It rests for long, because nothing was under way.
-  bool is_filling_ = false;  // So many have come meanwhile that there is no time for that.
+  bool is_filling_ = false;  // Too many arrive for a rest.
   bool is_ending_ = false;
   MaybeFailure failure_;  // With which the thread has stopped; set once.
   std::thread thread_;

@@ -1,4 +1,4 @@
-// One collective on device memory: its values, and where it runs.
+// One collective on device memory: its arguments and its stream.
 #pragma once
 
 #include <cstddef>
@@ -30,9 +30,9 @@ struct DeviceOperation {
   int device = 0;
   Stream stream = nullptr;
   bool is_enqueued = false;  // The call returns when it is on the stream, not when it is done.
-  std::uint64_t number = 0;  // Among those that go ahead; 0: the ranks meet for it.
+  std::uint64_t number = 0;  // Among those that run ahead; 0: the ranks synchronize for it.
   bool is_captured = false;  // Its stream is being captured into a graph.
-  // An operation on a stream of its own begins behind this; null: its stream is the caller's.
+  // An operation on a separate stream starts after this; null: it runs on the caller's stream.
   std::shared_ptr<StreamMark> after = {};
 };
 

@@ -10,7 +10,7 @@
 
 namespace ivy::comm::nccl {
 
-// Loads driver and library; what fails there is `trouble`.
+// Loads driver and library; errors are stored in `trouble`.
 RankFacts own_facts(std::int32_t rank, const std::string& host, int device);
 
 // True if systemd's logind removes the shared memory of this user's processes when the last session

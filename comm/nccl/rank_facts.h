@@ -15,7 +15,7 @@ struct Interface {
   int prefix_bits = 0;  // The length of the address's network prefix; 0: not known.
 };
 
-// ~0: there is no limit.
+// ~0: no limit.
 struct ResourceLimits {
   std::uint64_t shared_memory_free = 0;  // Bytes that /dev/shm has left.
   std::uint64_t locked_memory = ~0ULL;

@@ -18,7 +18,7 @@ struct ReductionPlan {
   Element element = Element::kU8;
   Reduce reduce = Reduce::kSum;
   bool is_premultiplied = false;  // PREMUL_SUM: by an operation made with the rank's factor.
-  std::size_t multiplicity = 1;   // NCCL's elements for one of ours.
+  std::size_t multiplicity = 1;   // Number of NCCL's elements for one of the caller's.
 };
 
 const ReductionPlan& plan_reduction(comm_status::Operation operation, Dtype dtype, ReduceOp op);

@@ -85,7 +85,7 @@ IVY_INLINE void reduce_block(const KernelCall& call, const From& from, std::byte
   for (int i = 0; i < kWords; ++i) store(second + i * kWordBytes, words[i]);
 }
 
-// The same piece of every copy that is done beside the reduction.
+// The same piece of every copy that is done together with the reduction.
 template <class R, std::size_t bytes>
 IVY_INLINE void copy_block(const KernelCall& call, std::size_t begin) {
   constexpr std::size_t kStep = bytes < R::Isa::kBytes ? bytes : R::Isa::kBytes;
@@ -102,7 +102,7 @@ IVY_INLINE void copy_block(const KernelCall& call, std::size_t begin) {
   }
 }
 
-// Copies what the last whole block left over.
+// Copies the bytes after the last whole block.
 template <class R>
 void copy_rest(const KernelCall& call, std::size_t begin) {
   const std::size_t bytes = call.count * R::Out::kElementBytes - begin;
@@ -135,8 +135,8 @@ void reduce_part(const KernelCall& call, std::size_t begin, std::size_t elements
   }
 }
 
-// How many elements come before the output's first cache line; `streaming` is taken back where no
-// element begins a line.
+// Returns the number of elements before the output's first cache line; clears `streaming` if no
+// element starts at a line.
 template <class R>
 IVY_INLINE std::size_t elements_before_line(const KernelCall& call, bool& streaming) {
   constexpr std::size_t kBytes = R::Out::kElementBytes;

@@ -19,7 +19,7 @@ struct KernelCall {
   const void* const* inputs = nullptr;
   std::size_t input_count = 0;
   void* output = nullptr;
-  void* second_output = nullptr;  // Null where there is no second one.
+  void* second_output = nullptr;  // Null if there is no second one.
   std::size_t count = 0;          // In lanes: a complex element is two.
   const double* factors = nullptr;
   std::uint32_t divisor = 1;
@@ -47,14 +47,14 @@ struct KernelTable {
   const char* name = nullptr;
   KernelSet set = {};
   Kernel kernels[kDtypeCount][kReduceOpCount][2][2] =
-      {};  // [input form][output form]; null: refused.
+      {};  // [input form][output form]; null: not supported.
 };
 
 // The table of one instruction set, built at the first call; null where this machine cannot run it.
 // Any thread.
 const KernelTable* kernel_table(InstructionSet instruction_set);
 
-// The kernel that does a reduction (precondition: is_reducible), and what it is asked for.
+// Returns the kernel for a reduction (precondition: is_reducible), and its arguments.
 Kernel kernel_of(const KernelTable& table, const Reduction& reduction);
 KernelCall call_of(const Reduction& reduction, const Operands& operands);
 

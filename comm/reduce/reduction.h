@@ -10,7 +10,7 @@ namespace ivy::comm {
 
 enum class Stores : std::uint8_t {
   kCached,
-  kStreaming,  // Past the caches, for results larger than they are that nobody reads soon.
+  kStreaming,  // Bypasses the caches, for large results that are not read soon.
 };
 
 // Representation of the inputs or the output of one reduction.
@@ -42,7 +42,7 @@ struct Operands {
   std::size_t count = 0;
 };
 
-// Bytes to be copied, perhaps beside a reduction (reduce_beside).
+// Bytes to copy, possibly together with a reduction (reduce_beside).
 struct Copy {
   void* to = nullptr;
   const void* from = nullptr;

@@ -14,7 +14,7 @@ namespace {
 enum class Overflow : std::uint8_t {
   kInfinity,          // IEEE 754 has it so: f16.
   kSaturate,          // Finite values stay finite, infinities stay infinite: e5m2.
-  kSaturateInfinity,  // There is no infinity; the code of all ones is NaN: e4m3.
+  kSaturateInfinity,  // No infinity; the code of all ones is NaN: e4m3.
 };
 
 template <int exponent_bits, int mantissa_bits, Overflow overflow>

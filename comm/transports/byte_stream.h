@@ -38,7 +38,8 @@ class ByteSource {
  public:
   virtual ~ByteSource() = default;
   virtual std::size_t read_some(void* bytes, std::size_t count) = 0;
-  // True once after the writer has begun to wait for what was done here: room, or a loan's end.
+  // True once after the writer has started to wait for an action of this reader: free space, or a
+  // loan's end.
   virtual bool take_wish() { return true; }
   virtual StreamState state() const = 0;
   virtual int descriptor() const = 0;

@@ -13,7 +13,7 @@ namespace ivy::comm {
 class Deadline {
  public:
   explicit Deadline(std::chrono::nanoseconds timeout) : timeout_(timeout) {}
-  // Notes when the operation begins to wait, unless it waits already.
+  // Records the start of the operation's wait, unless it is already waiting.
   void start() {
     if (since_.count() == 0) since_ = now();
   }

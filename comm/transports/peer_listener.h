@@ -37,7 +37,7 @@ inline constexpr std::uint32_t kPeerWireVersion = 1;
 inline constexpr std::chrono::seconds kGreetingTime{10};
 // Practically no limit, for a dialler whose `may_go_on` knows when to give up.
 inline constexpr std::chrono::hours kUntilCalledOff{24 * 365};
-inline constexpr std::size_t kGreetingsMax = 256;  // Under way at once, per process.
+inline constexpr std::size_t kGreetingsMax = 256;  // In progress at the same time, per process.
 
 struct PeerCredentials {
   std::string job_id;
@@ -95,13 +95,13 @@ class PeerListener {
                           const std::function<bool()>& may_go_on);
   // Takes the connection that the peer has dialled; socket -1: it has not come within that time.
   PeerSocket take(const PeerChannel& channel, std::chrono::milliseconds at_most);
-  // False: nothing listens there any more, so the rank has gone. A peer that does not answer may be
-  // there.
+  // Returns false if no process listens there any longer, so the rank is gone. A peer that does not
+  // answer may still exist.
   static bool is_there(const std::string& address);
   bool is_peer_there(const std::string& address) const;  // The same of another rank's address().
   // The pause between two such questions of one wait.
   static constexpr std::chrono::milliseconds kProbePause{300};
-  // Closes what was dialled for that communicator and never taken.
+  // Closes the unused connections that were dialled for that communicator.
   void forget(const std::string& communicator);
 
  private:

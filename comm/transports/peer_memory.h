@@ -37,7 +37,7 @@ class PeerMemory {
   Probe own_probe(int segment) const;
   // True if that process is who it says and its memory can be read.
   static bool can_read(const Probe& theirs);
-  // Finds out what works towards that process: kCanRead, kCanMap.
+  // Tests which methods work towards that process: kCanRead, kCanMap.
   std::uint64_t try_out(const Probe& theirs, int segment) const;
 
   // 0, or the number of the system's error; EIO where only a part was there.

@@ -17,7 +17,7 @@ struct BufferPlace {
   std::uint64_t address = 0;     // In the owner's address space.
   std::uint64_t offset = 0;      // Offset in the memory file.
   std::int32_t descriptor = -1;  // The owner's, of the memory file; negative: not registered.
-  std::uint32_t serial = 0;      // Tells memory files apart: descriptors are reused.
+  std::uint32_t serial = 0;      // Distinguishes memory files: descriptors are reused.
 
   bool is_registered() const { return descriptor >= 0; }
 };

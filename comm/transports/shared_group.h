@@ -45,8 +45,8 @@ class SharedGroup {
   // Null, the default, if all ranks of the communicator are here. Call it before the first
   // operation.
   void set_watch(WaitWatch* watch) { limits_.set_watch(watch); }
-  // The communicator enters an operation, of which begin() starts one step or several. `watch`,
-  // null or longer-lived than this, is told when it has begun one.
+  // The communicator enters an operation, in which begin() starts one or several steps. `watch`,
+  // null or longer-lived than this, is notified when the first one has started.
   void enter(const OperationShape& shape, std::uint64_t sequence, EntryWatch* watch = nullptr) {
     wait_.set_entry_watch(watch);
     limits_.enter(shape, sequence);
@@ -62,7 +62,7 @@ class SharedGroup {
   PeerBuffers& buffers() { return buffers_; }
   const PeerBuffers& buffers() const { return buffers_; }
 
-  // Any thread may call what follows.
+  // The following functions may be called from any thread.
   SharedMail& mail() { return mail_; }
   // True if that member has ended its communicator. What it had sent before is still there.
   bool has_left(std::uint32_t member) const {

@@ -53,7 +53,7 @@ static_assert(sizeof(EntryLine) == kLineBytes);
 struct alignas(kLineBytes) ProgressLine {
   std::atomic<std::uint64_t> filled;   // Chunks whose slot holds this member's data.
   std::atomic<std::uint64_t> reduced;  // Chunks whose slot holds this member's results.
-  std::atomic<std::uint64_t> drained;  // Chunks of which this member reads nothing any more.
+  std::atomic<std::uint64_t> drained;  // Chunks that this member no longer reads.
   // The last operation that read others' own memory to its end.
   std::atomic<std::uint64_t> fetched;
 };
@@ -123,7 +123,7 @@ struct SegmentHeader {
   std::uint32_t member_count;
   std::uint32_t slot_bytes;
   std::uint64_t total_bytes;
-  // protocol_identity() of who came first, by compare-exchange from 0.
+  // protocol_identity() of the first member, set by compare-exchange from 0.
   std::atomic<std::uint64_t> protocol;
   // Members that sleep or are about to; read after every publication.
   alignas(kLineBytes) std::atomic<std::uint32_t> sleepers;
@@ -151,7 +151,7 @@ struct SegmentGeometry {
   std::size_t data_offset(std::size_t member) const {
     return round_up(ring_offset(member_count, 0), 4096) + member * kDataBytes;
   }
-  // The size at first: the rings are added behind it.
+  // The initial size: the rings are added at the end.
   std::size_t total_bytes() const { return data_offset(member_count); }
   std::size_t ring_count() const {
     return std::min(kRingsMax, std::size_t{member_count} * (member_count - 1));

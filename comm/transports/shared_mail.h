@@ -25,7 +25,7 @@ class SharedMail {
   // False: it cannot, or not so many bytes of it.
   bool read(std::uint32_t member, void* to, std::uint64_t address, std::size_t bytes) const;
 
-  // Read it before looking at the rings; sleep() returns at once if anything came since.
+  // Read it before checking the rings; sleep() returns immediately if anything arrived since.
   std::uint32_t bell() const {
     return segment_.member(self_).mail.doorbell.load(std::memory_order_acquire);
   }
@@ -59,9 +59,9 @@ class Looking {
   void look() { bell_ = mail_ != nullptr ? mail_->bell() : 0; }
   // As it was before the last look.
   std::uint32_t bell() const { return bell_; }
-  // True if something came since then.
+  // True if anything arrived since then.
   bool has_missed() const { return mail_ != nullptr && mail_->bell() != bell_; }
-  // A sleep stands between end() and begin().
+  // Sleep only between end() and begin().
   void begin() {
     if (mail_ != nullptr) mail_->begin_looking();
   }
@@ -70,7 +70,7 @@ class Looking {
   }
 
  private:
-  SharedMail* const mail_;  // Null: there are no rings.
+  SharedMail* const mail_;  // Null: no rings.
   std::uint32_t bell_ = 0;
 };
 

@@ -25,7 +25,7 @@ struct SharedGroupOptions {
   std::vector<MemberName> members;  // In the order that all of them share.
   std::uint32_t self = 0;
   bool has_processor_each = true;  // At least as many processors as ranks on this host: spin.
-  bool is_crowded = false;         // Several ranks per processor: sleep until the last has come.
+  bool is_crowded = false;         // Several ranks per processor: sleep until the last one arrives.
   std::chrono::microseconds spin{1000};
   // Selects the algorithm of collectives among these members; all members choose alike. May be null
   // if there are none.

@@ -83,7 +83,7 @@ class SharedSegment {
   Descriptor descriptor_;
   Descriptor rings_descriptor_;  // None: they are in the same file.
   SegmentGeometry geometry_;
-  std::string name_;  // Its path; empty where it has none.
+  std::string name_;  // Its path; may be empty.
 };
 
 }  // namespace ivy::comm

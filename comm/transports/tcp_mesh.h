@@ -70,15 +70,15 @@ struct Incoming {
 struct TcpMeshOptions {
   std::string communicator;
   std::int32_t self = 0;       // This rank's number in the communicator.
-  std::vector<TcpPeer> peers;  // By rank; those of this host are never used.
+  std::vector<TcpPeer> peers;  // By rank; entries of this host are never used.
   std::chrono::microseconds spin{50};
   std::uint32_t streams = 0;  // Per rank that this one dials; 0: the usual number.
   // Asked now and then by a wait that lasts: returns the failure if a rank of another host has
   // entered another operation under the same number. Ranks that wait for different things may never
   // send each other a header.
   std::function<MaybeFailure()> compare;
-  // True if this rank is the one of its host to ask for that operation: one of those that wait asks
-  // once in `pause`. Null: it always is.
+  // True if this rank should query for that operation on behalf of its host: one of the waiting
+  // ranks queries once per `pause`. Null: always true.
   std::function<bool(std::uint64_t sequence, std::chrono::nanoseconds pause)> takes_turn;
   WaitWatch* watch = nullptr;  // May be null; outlives the mesh.
   // Operations that this rank has entered; null or outlives the mesh.
@@ -140,7 +140,7 @@ class TcpMesh {
   struct Theirs {
     std::uint64_t sequence;
     OperationShape shape;
-    std::string sizes;  // Said behind it, where the sizes of a message differ.
+    std::string sizes;  // Appended to it if the sizes of a message differ.
   };
   Failure difference(std::int32_t rank, const OperationCall& call, const Theirs& theirs);
   Failure lost(std::int32_t rank, const OperationCall& call, const std::string& why);

@@ -22,13 +22,13 @@ inline constexpr std::uint32_t kStreamsOnOneMachine = 1;
 inline constexpr std::uint32_t kStreamsBetweenMachines = 4;
 // About how many descriptors all streams of a communicator together take.
 inline constexpr std::size_t kSocketsUsual = 256;
-// A stripe is no shorter: what a further system call costs is small beside it.
+// Minimum length of a stripe: the cost of a further system call is small compared with it.
 inline constexpr std::size_t kStripeLeast = std::size_t{128} << 10;
 // Limit of one system call, so that sending and receiving take turns.
 inline constexpr std::size_t kBite = std::size_t{1} << 20;
-// The same where the kernel paces what is sent by what it has seen arrive (BBR): while a rank is
-// busy sending it takes nothing, its peer's kernel believes that the way is slow, and goes on
-// believing it.
+// The same if the kernel paces sending by the rate at which data was received (BBR): while a rank
+// is busy sending it receives nothing, so its peer's kernel assumes that the path is slow, and does
+// not revise that.
 inline constexpr std::size_t kPacedBite = std::size_t{128} << 10;
 // Parts of a message that is worked on as it arrives: small enough to be still in the processor's
 // caches then, and large enough not to be all overhead.

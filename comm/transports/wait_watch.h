@@ -19,7 +19,7 @@ struct LongWait {
   std::chrono::nanoseconds waited{0};
   std::int32_t waits_for = -1;  // A rank of the communicator; -1: none.
   std::int32_t culprit = -1;    // A rank of this host that is seen not to do its part; -1: none.
-  bool is_absent = false;       // The culprit has not come; it may wait elsewhere for another rank.
+  bool is_absent = false;       // The culprit has not arrived; it may wait elsewhere.
   std::string because;          // The culprit's activity, for the message.
 };
 
@@ -33,7 +33,7 @@ class WaitWatch {
   virtual ~WaitWatch() = default;
   // Called by waits that last, again and again. Cheap unless something is to be told.
   virtual void waits(const LongWait& wait) = 0;
-  // Called when a wait times out; takes some time. Nothing: the communicator is broken meanwhile,
+  // Called when a wait times out; takes some time. Nothing: the communicator broke in the meantime,
   // or no rank stands out.
   virtual std::optional<Suspicion> time_is_over(const LongWait& wait) = 0;
   virtual std::int32_t world_rank(std::int32_t rank) const = 0;

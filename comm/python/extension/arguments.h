@@ -15,7 +15,7 @@ namespace ivy::python {
 inline PyObject* not_usual() { return new_reference(Py_NotImplemented); }
 
 inline PyObject* reduction_numbers = nullptr;  // A dict, from the names to the numbers.
-inline PyObject* reduction_type = nullptr;     // ReduceOp, whose members stand in the dict as well.
+inline PyObject* reduction_type = nullptr;     // ReduceOp, whose members are in the dict as well.
 inline PyObject* usual_reduction = nullptr;    // The name that is given by default.
 
 // -1: not given as the exact name that the table has.
@@ -26,7 +26,7 @@ inline int reduction_of(PyObject* op) {
   return number_in(reduction_numbers, op);
 }
 
-// True for the arguments that nobody gave.
+// True for arguments that the caller did not pass.
 inline bool are_usual(PyObject* async_op, PyObject* timeout) {
   return async_op == Py_False && timeout == Py_None;
 }

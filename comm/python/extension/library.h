@@ -9,7 +9,7 @@
 
 namespace ivy::python {
 
-// Raised where the Python package knows another one: both must come from one build.
+// Raised if the Python package has a different number: both must be from one build.
 inline constexpr int kInterface = 7;
 
 // Operations, whose last argument is an ivy_call.

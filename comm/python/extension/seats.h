@@ -29,8 +29,8 @@ struct GroupSeat {
 };
 
 struct Seats {
-  std::mutex mutex;           // Guards all that follows, and what changes in each GroupSeat.
-  PyObject* world = nullptr;  // The capsule of the world's Group; null if there is no world.
+  std::mutex mutex;  // Guards all following members, and the changing ones in each GroupSeat.
+  PyObject* world = nullptr;  // The capsule of the world's Group; null without a world.
   long worlds_ended = 0;
   Py_ssize_t calls = 0;  // The sum of all seats.
 

@@ -14,10 +14,10 @@ namespace ivy::python {
 // Objects from torch.
 struct Torch {
   PyObject* type = nullptr;
-  PyObject* layout = nullptr;  // torch.strided, the only one that is dense memory.
-  PyObject* dtypes = nullptr;  // A dict, from torch's types to the numbers of ours.
+  PyObject* layout = nullptr;  // torch.strided, the only layout that is dense memory.
+  PyObject* dtypes = nullptr;  // A dict from torch's types to ivycomm's numbers.
   PyObject* empty_like = nullptr;
-  PyObject* increment_version = nullptr;  // Tells autograd that a tensor was written into.
+  PyObject* increment_version = nullptr;  // Notifies autograd that a tensor was written.
   PyObject* current_stream = nullptr;     // Takes a device's number; None: no CUDA.
   PyObject* names[14] = {};
 };
@@ -174,7 +174,7 @@ inline PyObject* new_of_rows(PyObject* tensor, Py_ssize_t rows) {
   return without_exception(made);
 }
 
-// Tells the framework that what it shows was written into. False: an exception is set.
+// Notifies the framework that the array's memory was written. False: an exception is set.
 inline bool tell_changed(PyObject* array) {
   if (!is_tensor(array)) return true;
   PyObject* const nothing = PyObject_CallFunctionObjArgs(torch().increment_version, array, nullptr);
