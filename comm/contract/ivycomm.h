@@ -50,6 +50,8 @@ extern "C" {
  * until this thread's next call. */
 IVY_API const char* ivy_last_error(void);
 
+/* Returns the details of this thread's last failure: the rank that caused it and how it ended.
+ * IVY_INVALID_ARGUMENT: struct_bytes is not set. */
 IVY_API int ivy_last_failure(ivy_failure* failure);
 
 IVY_API const char* ivy_code_name(int code); /* "Unavailable" */
@@ -160,6 +162,7 @@ IVY_API int ivy_all_reduce_coalesced(ivy_comm* comm, size_t parts, const void* c
 /* As all_reduce, but only `root` receives the result; `recv` may be NULL on other ranks. */
 IVY_API int ivy_reduce(ivy_comm* comm, const void* send, void* recv, size_t count, int dtype,
                        int op, int root, const ivy_call* call);
+/* Copies the root's `buffer` to the `buffer` of all other ranks. */
 IVY_API int ivy_broadcast(ivy_comm* comm, void* buffer, size_t count, int dtype, int root,
                           const ivy_call* call);
 /* recv = [send of rank 0, send of rank 1, ...]; `count` is the length of one rank's part. */
@@ -173,22 +176,29 @@ IVY_API int ivy_all_gather_v(ivy_comm* comm, const void* send, void* recv, const
  * block. In place, `recv` holds all blocks, and the result is stored at its start. */
 IVY_API int ivy_reduce_scatter(ivy_comm* comm, const void* send, void* recv, size_t count,
                                int dtype, int op, const ivy_call* call);
+/* As ivy_reduce_scatter, with counts[r] elements for rank r, stored back to back in `send`.
+ * `counts` must be the same on all ranks. */
 IVY_API int ivy_reduce_scatter_v(ivy_comm* comm, const void* send, void* recv, const size_t* counts,
                                  int dtype, int op, const ivy_call* call);
+/* As ivy_all_gather, but only `root` receives the result; `recv` is not used on other ranks. */
 IVY_API int ivy_gather(ivy_comm* comm, const void* send, void* recv, size_t count, int dtype,
                        int root, const ivy_call* call);
 /* `counts` and `displacements` are used at the root only; `send_count` is this rank's. */
 IVY_API int ivy_gather_v(ivy_comm* comm, const void* send, size_t send_count, void* recv,
                          const size_t* counts, const size_t* displacements, int dtype, int root,
                          const ivy_call* call);
+/* Sends block r of the root's `send` to rank r's `recv`; a block has `count` elements. `send` is
+ * not used on other ranks. */
 IVY_API int ivy_scatter(ivy_comm* comm, const void* send, void* recv, size_t count, int dtype,
                         int root, const ivy_call* call);
+/* `send`, `counts` and `displacements` are used at the root only; `recv_count` is this rank's. */
 IVY_API int ivy_scatter_v(ivy_comm* comm, const void* send, const size_t* counts,
                           const size_t* displacements, void* recv, size_t recv_count, int dtype,
                           int root, const ivy_call* call);
 /* Sends block r of `send` to rank r and receives block r of `recv` from rank r. */
 IVY_API int ivy_all_to_all(ivy_comm* comm, const void* send, void* recv, size_t count, int dtype,
                            const ivy_call* call);
+/* As ivy_all_to_all, with counts and displacements per rank; NULL displacements: back to back. */
 IVY_API int ivy_all_to_all_v(ivy_comm* comm, const void* send, const size_t* send_counts,
                              const size_t* send_displacements, void* recv,
                              const size_t* recv_counts, const size_t* recv_displacements, int dtype,
@@ -201,6 +211,7 @@ IVY_API int ivy_scan(ivy_comm* comm, const void* send, void* recv, size_t count,
  * (infinity) for MIN, the least for MAX. */
 IVY_API int ivy_exscan(ivy_comm* comm, const void* send, void* recv, size_t count, int dtype,
                        int op, const ivy_call* call);
+/* Returns when every rank of the communicator has called it. */
 IVY_API int ivy_barrier(ivy_comm* comm, const ivy_call* call);
 
 /* ---- Registered buffers -----------------------------------------------------------------------
@@ -293,12 +304,14 @@ IVY_API int ivy_work_free(ivy_work* work);
  * ivy_bytes_free. Calls that wait return IVY_DEADLINE_EXCEEDED after their timeout, other calls
  * after 60 s without an answer. A failure here does not break a communicator. A world of one has
  * no store: IVY_FAILED_PRECONDITION. */
+/* Stores a value, whether or not the key exists. */
 IVY_API int ivy_store_set(ivy_comm* comm, const char* key, const void* value, size_t value_bytes);
 /* Waits until the key has a value and returns it. */
 IVY_API int ivy_store_get(ivy_comm* comm, const char* key, int64_t timeout_ms, void** value,
                           size_t* value_bytes);
 /* Adds to a decimal number; a missing key counts as 0. *value is the sum. */
 IVY_API int ivy_store_add(ivy_comm* comm, const char* key, int64_t delta, int64_t* value);
+/* Deletes a key. *existed is 1 if it existed, else 0; `existed` may be NULL. */
 IVY_API int ivy_store_remove(ivy_comm* comm, const char* key, int* existed);
 /* Stores swap->desired if the value equals swap->expected, and reports the value afterwards. */
 IVY_API int ivy_store_compare_set(ivy_comm* comm, const char* key, ivy_swap* swap);
@@ -307,11 +320,13 @@ IVY_API int ivy_store_append(ivy_comm* comm, const char* key, ivy_bytes value, u
 /* Waits until all keys have values. */
 IVY_API int ivy_store_wait(ivy_comm* comm, const char* const* keys, size_t key_count,
                            int64_t timeout_ms);
+/* Sets *all_exist to 1 if all keys have values now, else to 0. */
 IVY_API int ivy_store_check(ivy_comm* comm, const char* const* keys, size_t key_count,
                             int* all_exist);
 /* Reads all keys atomically. IVY_NOT_FOUND: the text names a missing key. */
 IVY_API int ivy_store_multi_get(ivy_comm* comm, const char* const* keys, size_t key_count,
                                 ivy_bytes* values);
+/* Stores all values atomically. */
 IVY_API int ivy_store_multi_set(ivy_comm* comm, const char* const* keys, size_t key_count,
                                 const ivy_bytes* values);
 /* Queues have their own names, separate from keys. Each value is popped once, by any rank, in
