@@ -51,8 +51,7 @@ struct Outgoing {
   std::int32_t to = 0;
   const void* data = nullptr;
   std::size_t bytes = 0;
-  std::uint32_t step =
-      0;  // Number of the message within the operation: the receiver expects the same.
+  std::uint32_t step = 0;  // Number within the operation, as the receiver expects.
 };
 using TakePart = std::function<void(std::size_t begin, std::size_t end, const std::uint8_t* part)>;
 struct Incoming {

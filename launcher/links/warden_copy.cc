@@ -74,7 +74,7 @@ std::shared_ptr<WardenCopy> WardenCopy::start(const WardenOrder& order, Main mai
 
 WardenCopy::~WardenCopy() {
   if (!parts_) return;
-  // A program started instead of this process may leave processes behind that must not become its
+  // Other programs that this process starts may leave processes behind, which must not become its
   // children.
   prctl(PR_SET_CHILD_SUBREAPER, 0);
   parts_->carrier.reset();

@@ -116,8 +116,7 @@ class Output {
   struct RankRecord {
     std::array<Lane, 2> lanes;
     std::string tail;
-    std::uint64_t skipped[2] = {
-        0, 0};  // Bytes of each stream, still to be received, that the file already has.
+    std::uint64_t skipped[2] = {0, 0};           // Per stream: bytes to receive that the file has.
     bool waits_for_failure[2] = {false, false};  // --show-ranks failed: hidden until it fails.
     RankMemory memory;                           // The lane's output that was hidden.
   };

@@ -10,11 +10,10 @@ namespace ivy {
 inline constexpr int kExitUsage = 2;       // Usage, configuration or hostfile; nothing started.
 inline constexpr int kExitPreempted = 75;  // Stopped by --preempt-signal, and all ranks returned 0.
 inline constexpr int kExitHostsNotUp = 120;  // Hosts did not come up in time.
-inline constexpr int kExitHostLost =
-    121;  // A host, supervisor or the store became unreachable while running.
-inline constexpr int kExitRefused = 122;   // Rejected before any worker started.
-inline constexpr int kExitStalled = 123;   // No progress for too long, with --on-stall stop.
-inline constexpr int kExitTimeout = 124;   // --timeout has expired.
+inline constexpr int kExitHostLost = 121;    // Host, supervisor or store lost while running.
+inline constexpr int kExitRefused = 122;     // Rejected before any worker started.
+inline constexpr int kExitStalled = 123;     // No progress for too long, with --on-stall stop.
+inline constexpr int kExitTimeout = 124;     // --timeout has expired.
 inline constexpr int kExitInternal = 125;  // A bug in ivyrun or a failure of the operating system.
 inline constexpr int kExitNotExecutable = 126;  // The program cannot be executed.
 inline constexpr int kExitNotFound = 127;       // The program does not exist.

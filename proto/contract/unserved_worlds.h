@@ -1,7 +1,7 @@
-// Frameworks (Horovod and the like) whose processes find their peers only through their own
-// launcher. A program that joins one finds no peers in a worker, so a job of N workers would be N
-// worlds of one process, and would succeed with wrong results. Such a job is an error unless
-// --allow-singletons is given. Remove a row when ivyrun serves the framework. Pure; thread: any.
+// Frameworks (Horovod and the like) whose worlds ivyrun serves only on request. A program that
+// joins one finds no peers in a worker, so a job of N workers would be N worlds of one process, and
+// would succeed with wrong results. Such a job is an error unless --allow-singletons is given.
+// Remove a row when ivyrun serves the framework. Pure; thread: any.
 #pragma once
 
 #include <span>

@@ -22,7 +22,7 @@ Result<void> make_own_directory(const std::string& path);
 // or the directory is removed concurrently.
 Descriptor lock_directory(const std::string& path);
 // Removes the directories in `parent` whose names start with `prefix` and whose lock no process
-// holds, because their creators have exited. Does nothing if `parent` is not this user's own.
+// holds: their creators have exited. Does nothing if `parent` is not this user's own.
 void remove_unlocked(const std::string& parent, std::string_view prefix);
 // False if the opened directory has been removed, even if a new one has its name.
 bool is_still_there(int fd, const std::string& path);

@@ -65,8 +65,7 @@ struct Attach {
   std::uint32_t version = kWireVersion;
   std::uint32_t rank = 0;
   std::uint32_t generation = 0;
-  std::int32_t pid =
-      0;  // As the worker sees it; the supervisor trusts only the pid from the kernel.
+  std::int32_t pid = 0;  // As the worker sees it; the supervisor trusts only the kernel's.
   bool operator==(const Attach&) const = default;
 };
 

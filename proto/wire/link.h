@@ -288,8 +288,7 @@ class Session {
   std::string heartbeat_;  // Its payload.
   std::uint64_t last_stamp_ns_ = 0;
   std::deque<StoredFrame> handshake_;
-  std::uint64_t handshake_credit_ =
-      0;  // From this transport's Attach or Attached; not trusted yet.
+  std::uint64_t handshake_credit_ = 0;  // From this transport's handshake; not trusted yet.
   SendQueue sends_;
   ReceiveWindow receives_;
 };

@@ -37,9 +37,8 @@ inline constexpr std::uint32_t kMaxLocalSize = 4096;
 inline constexpr std::size_t kNameBytes = 64;
 inline constexpr std::size_t kTextBytes = 512;
 inline constexpr std::uint32_t kReports = 256;  // The newest ones; older reports are overwritten.
-inline constexpr std::uint32_t kCommunicators =
-    64;                                         // Per worker at the same time; more are not shown.
-inline constexpr std::uint32_t kFinished = 64;  // Finished operations recorded per worker.
+inline constexpr std::uint32_t kCommunicators = 64;  // Per worker; more are not shown.
+inline constexpr std::uint32_t kFinished = 64;       // Finished operations recorded per worker.
 inline constexpr std::uint32_t kNobody = 0xffffffff;
 
 // The state of a rank's process. kAlive includes processes that have not attached yet.

@@ -4,8 +4,7 @@ namespace ivy::store {
 namespace {
 
 constexpr std::size_t kLengthBytes = 4;
-constexpr std::size_t kHeadBytes =
-    1 + 4;  // Bytes that the length counts in addition to the payload.
+constexpr std::size_t kHeadBytes = 1 + 4;  // Counted in addition to the payload.
 // Consumed bytes are erased when there are as many as this, so that each byte moves at most once.
 constexpr std::size_t kCompactBytes = 64u << 10;
 constexpr std::size_t kKeptBytes = 64u << 10;

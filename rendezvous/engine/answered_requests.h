@@ -86,8 +86,7 @@ class AnsweredRequests {
 
   const Limits limits_;
   Sessions sessions_;
-  std::set<std::pair<std::uint64_t, SessionId>>
-      ended_;  // Sessions without a connection, by the time it closed.
+  std::set<std::pair<std::uint64_t, SessionId>> ended_;  // Closed sessions, by time.
   std::size_t answers_ = 0;
   bool forgot_early_ = false;
   std::uint64_t now_ns_ = 0;

@@ -31,7 +31,7 @@ struct EngineLimits {
   std::size_t waiting_bytes_per_client = 64u << 20;
   std::size_t waiting_bytes = 1u << 30;
   std::size_t torch_waiting_bytes = 256u
-                                    << 20;  // Part of waiting_bytes: torch does not authenticate.
+                                    << 20;  // Part of waiting_bytes; torch has no authentication.
 };
 
 Result<void> check_key(const std::string& key);
