@@ -1,5 +1,5 @@
-// Asks the agents of hosts, all at once, about jobs. Blocking, with deadlines. Thread: any, one at
-// a time.
+// Queries the agents of several hosts about jobs, in parallel. Blocking, with deadlines. Thread:
+// any, one at a time.
 #pragma once
 
 #include <functional>
@@ -10,8 +10,8 @@
 
 namespace ivy {
 
-// Calls take() for each job of each host. False: a host refused or did not answer, which has been
-// said.
+// Calls take() for each job of each host. Returns false if a host rejected the call or did not
+// answer, which has been reported.
 bool list_jobs_on(const std::vector<Host>& hosts,
                   const std::function<void(const Host& host, const JobEntry& job)>& take);
 // The same for what each host answers to the order to stop a job.

@@ -1,5 +1,5 @@
-// Finds jobs by their names and asks the launcher of one of them one question.
-// Blocking, with deadlines. Thread: any, one at a time.
+// Finds jobs by name and sends a request to the launcher of one of them. Blocking, with deadlines.
+// Thread: any, one at a time.
 #pragma once
 
 #include <chrono>
@@ -18,8 +18,8 @@
 
 namespace ivy {
 
-// The job whose id begins so; empty: the only one. InvalidArgument lists the candidates; NotFound
-// when there are none.
+// Returns the job whose id starts with `prefix`; empty: the only job. InvalidArgument lists the
+// candidates; NotFound if there are none.
 Result<FoundJob> choose_job(const std::string& prefix);
 // The same, for verbs that need its launcher: FailedPrecondition when that is dead.
 Result<FoundJob> choose_living_job(const std::string& prefix);
@@ -36,14 +36,15 @@ class CtlConnection {
   // Time for a living launcher to answer: it is one loop that never blocks.
   static constexpr std::chrono::milliseconds kPatience{5'000};
 
-  // Connects and asks. Unavailable: the launcher does not answer.
+  // Connects and sends the request. Unavailable: the launcher does not answer.
   static Result<CtlConnection> ask(const JobPlace& place, const ctl::Request& request);
 
-  // The next reply; Unavailable when the launcher is gone, DeadlineExceeded after the patience,
-  // FailedPrecondition with its words when it refuses.
+  // Returns the next reply; Unavailable if the launcher is gone, DeadlineExceeded after `patience`,
+  // FailedPrecondition with its text if it rejects the request.
   Result<ctl::Reply> receive(std::chrono::milliseconds patience = kPatience);
 
-  // For a loop: the descriptor, non-blocking, now the caller's; and what has been read already.
+  // For an event loop: the descriptor, non-blocking and owned by the caller, and the bytes already
+  // read.
   int release() { return socket_.release(); }
   CtlDecoder& decoder() { return decoder_; }
 
@@ -61,7 +62,7 @@ Result<ctl::Reply> ask_once(const JobPlace& place, const ctl::Request& request,
                             std::chrono::milliseconds patience = CtlConnection::kPatience);
 Result<ctl::JobDescription> describe_job(const JobPlace& place);
 
-// NotFound: this job, of so many ranks, has none of those that are wanted.
+// NotFound: this job, of this size, has none of the requested ranks.
 Result<void> check_ranks(const ShowRanks& wanted, std::uint32_t world_size);
 
 // "job 3f2a has ended: succeeded (exit code 0)"

@@ -1,5 +1,5 @@
 // Shows a job's output in this terminal as ivyrun would: from its log files, or live from its
-// launcher where it has none. Thread: any, one at a time.
+// launcher if it has none. Thread: any, one at a time.
 #pragma once
 
 #include <optional>
@@ -12,11 +12,11 @@ namespace ivy {
 struct FollowRequest {
   const CtlOptions* options = nullptr;
   ctl::JobDescription job;
-  JobPlace place;  // For questions beside the connection.
-  // Follow has been asked for on it and the description has been received. Without it only what the
-  // files hold now is shown.
+  JobPlace place;  // For requests on other connections.
+  // Follow was requested on it and the description was received. Without it only the present
+  // content of the files is shown.
   std::optional<CtlConnection> connection;
-  std::optional<int> last_lines;  // Lines of each file to begin with; none: the whole files.
+  std::optional<int> last_lines;  // Lines of each file to start with; none: the whole files.
   bool shows_messages = false;    // Also ivyrun's own messages.
 };
 
@@ -26,7 +26,7 @@ enum class FollowEnd {
   kLauncherLost,  // The connection ended without a word.
   kNoAnswer,      // The launcher has not answered for long; Followed::trouble has the reason.
   kInterrupted,   // Ctrl-C or TERM to us.
-  kOutputClosed,  // Our output has no reader any more.
+  kOutputClosed,  // The output has no reader any longer.
   kNoFiles,       // Followed::trouble has the reason.
 };
 
@@ -36,12 +36,13 @@ struct Followed {
   std::string trouble;
 };
 
-// Asks for Follow and receives the description. shows_messages: see FollowRequest; what was said
-// while no client asked for messages comes first.
+// Requests Follow and receives the description. shows_messages: see FollowRequest; messages from
+// before any client requested them come first.
 Result<FollowRequest> begin_to_follow(const CtlOptions& options, const JobPlace& place,
                                       bool shows_messages);
 
-// Until the job ends, or what was asked for is shown. NotFound: no rank that is wanted is there.
+// Returns when the job has ended, or the requested output was shown. NotFound: none of the
+// requested ranks exists.
 Result<Followed> follow_job(FollowRequest request);
 
 }  // namespace ivy

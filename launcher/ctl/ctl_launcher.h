@@ -9,11 +9,11 @@
 
 namespace ivy {
 
-// The ivyrun beside this ivyctl.
+// Returns the ivyrun of the same installation as this ivyctl.
 std::string ivyrun_path();
 
-// The job has a launcher that lives, its own or a new one: nothing; or the job's exit code, when it
-// was over before there was anything to ask. Says what it does.
+// Ensures that the job has a running launcher, its own or a new one: returns nothing, or the job's
+// exit code if it ended before. Prints what it does.
 Result<std::optional<int>> have_launcher(const FoundJob& job);
 
 // One that has just been killed holds its lock for a moment longer, and does not answer.

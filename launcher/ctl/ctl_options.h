@@ -16,7 +16,7 @@ struct CtlOptions {
       job;  // The beginning of a job's id, or its name; empty: the only job. explain: a message.
   // Flags of `ps`, some of others too.
   bool json = false;       // Also for why, stack, status and config.
-  bool all = false;        // Also those that have ended.
+  bool all = false;        // Also jobs that have ended.
   std::string hosts;       // -H, of stop too: ask their agents; empty: this host's launchers only.
   bool all_hosts = false;  // Every host of this host's jobs.
   // Flags of `logs` and `attach`.
@@ -27,7 +27,7 @@ struct CtlOptions {
   int tail_lines = 10;
   // Flags of `top` and `doctor`.
   bool once = false;
-  std::vector<std::string> words;  // doctor: all that was typed behind it.
+  std::vector<std::string> words;  // doctor: all arguments after the verb.
   // Flags of `stack` and `config`.
   bool native = false;
   bool origin = false;

@@ -31,7 +31,7 @@ int ctl_top(const CtlOptions& options);
 // Becomes `ivyrun --doctor`, which reaches hosts as a job does.
 int ctl_doctor(const CtlOptions& options);
 
-// Prints one line of ours to standard error.
+// Prints one line of ivyctl to standard error.
 void ctl_say(const std::string& text);
 // "ivyctl: error: ..." with what to do, to standard error; returns the exit code.
 int ctl_complain(const Error& error, int exit_code = kCtlFailed);

@@ -37,8 +37,8 @@ struct HostedProcess {
 class HostedProcesses {
  public:
   explicit HostedProcesses(std::string job_id) : job_id_(std::move(job_id)) {}
-  // Returns those that live now. A process that was seen once is known by its pid from then on:
-  // while it ends, it has no environment any more.
+  // Returns the running processes. A process seen once is identified by its pid from then on: while
+  // it exits it has no environment.
   const std::vector<HostedProcess>& look();
 
  private:

@@ -21,7 +21,8 @@ class LogReader {
   void begin_with_last(int lines);
   // Feeds at most `most_bytes` new bytes, file by file. False: there may be more.
   bool read(std::size_t most_bytes, const Feed& feed);
-  // The next read() begins with the first file again: it misses nothing that was written before.
+  // Makes the next read() start with the first file again, so that it misses nothing written
+  // earlier.
   void start_over() { next_ = 0; }
   // No file could be opened so far: the first one's path and why; empty otherwise.
   std::string trouble() const { return any_opened_ ? "" : trouble_; }

@@ -31,7 +31,7 @@ struct FlightEntry {
 
 struct FlightRecord {
   std::string version;
-  std::vector<FlightEntry> entries;  // The oldest entry comes first.
+  std::vector<FlightEntry> entries;  // Oldest first.
   // Ranks of a group, by the group's name; not of every group.
   std::map<std::string, std::set<std::uint32_t>> members = {};
   // The number of the newest collective that was put into the default group, by backend: `entries`

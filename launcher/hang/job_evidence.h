@@ -34,7 +34,7 @@ class ExaminedJob {
     std::string name;
     std::vector<std::uint32_t> ranks;
   };
-  // False: nothing can be sent to that host any more.
+  // Returns false if nothing can be sent to that host any longer.
   virtual bool send(std::size_t host, const Command& command) = 0;
   virtual std::vector<HostRanks> ranks_by_host() = 0;
   // Workers run, and nothing is being stopped.
@@ -66,7 +66,7 @@ class JobEvidence {
   };
   using Done = std::function<void(const Answer& answer)>;
 
-  // Questions at a time; a further one is answered at once with nothing.
+  // Limit of concurrent queries; a further one is answered immediately with nothing.
   static constexpr std::size_t kMaxQuestions = 8;
 
   JobEvidence(boost::asio::io_context& loop, ExaminedJob& job);
@@ -82,9 +82,9 @@ class JobEvidence {
   // Watches the job from now on: says where the ranks are when none has printed anything for
   // `limit` and none has moved between two samples; once, until a rank prints again. Zero: never.
   void watch(std::chrono::seconds limit);
-  // A rank has printed something; what a question itself makes ranks print does not count.
+  // Call when a rank has printed output; output caused by a query itself does not count.
   void output_came();
-  // Another detector has found the job stalled and has said so: says where the ranks are.
+  // Call when another detector has reported a stall: reports the ranks' positions.
   void stalled();
 
   // A worker has failed and no other has been stopped yet. If a watchdog has ended it, what the

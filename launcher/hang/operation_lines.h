@@ -1,5 +1,5 @@
-// Tells users what ranks do in the comm runtime: one line for all ranks that do the same.
-// Pure. Thread: any.
+// Describes the ranks' operations in the comm runtime for users: one line for all ranks in the same
+// state. Pure. Thread: any.
 #pragma once
 
 #include <string>

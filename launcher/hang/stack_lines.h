@@ -1,5 +1,5 @@
-// Tells users where ranks are: one paragraph, or one line, for all ranks that are at the same
-// place. Pure; thread: any.
+// Describes the ranks' positions for users: one paragraph, or one line, for all ranks at the same
+// position. Pure; thread: any.
 #pragma once
 
 #include <cstdint>

@@ -15,7 +15,7 @@ inline constexpr char kJoinIdentity[] = "ivyrun-join";
 // A shorter secret could be guessed by who records a handshake.
 inline constexpr std::size_t kJoinSecretMinBytes = 16;
 inline constexpr std::size_t kJoinSecretMaxBytes = 4096;
-// Holds the secret where no file does.
+// Contains the secret if no file does.
 inline constexpr char kJoinSecretVariable[] = "IVY_JOIN_SECRET";
 
 struct JoinKey {

@@ -17,7 +17,7 @@ struct JoiningNode {
   int rank = 0;
   std::string host;     // Its name, as its own system says it.
   std::string address;  // Numeric, as it was seen here.
-  std::string process;  // Tells two ivyruns with one rank apart.
+  std::string process;  // Distinguishes two ivyruns with one rank.
   std::string build;
   std::vector<std::pair<std::string, std::string>>
       terms;  // Its command line's terms (Options::join_terms).
@@ -25,10 +25,10 @@ struct JoiningNode {
 
 class JoinRoll {
  public:
-  // head: node 0. least: the smallest number of nodes that may begin.
+  // head: node 0. least: the minimum number of nodes to start with.
   JoinRoll(JoiningNode head, int nodes, int least);
 
-  // Nothing: it is taken in. Else why no job can come of these nodes.
+  // Returns nothing if the node was admitted, else the reason why these nodes cannot form a job.
   std::optional<Diagnostic> add(const JoiningNode& node);
   void leave(int rank) { nodes_.erase(rank); }
   bool is_complete() const { return nodes_.size() == static_cast<std::size_t>(count_); }

@@ -37,7 +37,7 @@ struct AppRole {
   // first port serves over HTTP.
   std::string ready = {};
   Environment environment = {};
-  bool may_end = false;  // Its end before the client's is no failure.
+  bool may_end = false;  // It may exit before the client without counting as failed.
 };
 
 struct AppSpec {

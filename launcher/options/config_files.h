@@ -1,6 +1,6 @@
-// Defaults of flags from files, and where each value comes from. What was typed counts most, then
-// IVY_<FLAG>, PET_<FLAG>, the file of --config, the user's file, and the host's. Thread: any; reads
-// files.
+// Defaults of flags from files, with the origin of each value. The command line takes precedence,
+// then IVY_<FLAG>, PET_<FLAG>, the file of --config, the user's file, and the host's. Thread: any;
+// reads files.
 #pragma once
 
 #include <string>
@@ -14,7 +14,7 @@ namespace ivy {
 
 struct ConfigPlaces {
   std::string system = "/etc/ivyrun/config.toml";
-  std::string user;  // Empty: there is no home.
+  std::string user;  // Empty: no home directory.
   std::string policy = "/etc/ivyrun/policy.toml";
 };
 // The user's file lies in ~/.config/ivyrun, or below XDG_CONFIG_HOME.

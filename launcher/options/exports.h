@@ -10,8 +10,8 @@
 
 namespace ivy {
 
-// Adds what -x or a line of an --env-file asks for: "K=V", "K" (the caller's value) or "K*" (all of
-// the caller's that begin so). InvalidArgument names the variable.
+// Adds the variables of -x or of a line of an --env-file: "K=V", "K" (the caller's value) or "K*"
+// (all of the caller's that start with K). InvalidArgument names the variable.
 Result<void> add_export(Environment& out, std::string_view text, const Environment& caller);
 
 // Sets or replaces all of these.

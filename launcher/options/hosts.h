@@ -18,7 +18,7 @@ struct Host {
   std::string user;          // Empty where none was written.
   std::uint16_t port = 0;    // SSH port; 0: not written.
   std::optional<int> slots;  // Written slots (a:4, slots=4); repeated entries of a host add up.
-  std::optional<int> max_slots = {};  // max_slots=4: more workers than this are refused.
+  std::optional<int> max_slots = {};  // max_slots=4: more workers than this are rejected.
   // --include h:0,2 and --exclude h:1: its places are these alone, or all but these. They number
   // its accelerators, where it has any.
   std::vector<int> only_places = {};

@@ -20,12 +20,12 @@ enum class OptionGroup : std::uint8_t {
 };
 
 enum class OptionKind : std::uint8_t {
-  kHonoured,  // Does what it says; stands in the help.
+  kHonoured,  // Works as documented; listed in the help.
   kIgnored,   // Another launcher's flag that changes nothing here: accepted, with a note.
-  kRefused,   // Another launcher's flag that is missing here: refused, with what to use.
+  kRefused,   // Another launcher's flag that does not exist here: rejected, with the alternative.
 };
 
-// The launcher that a flag comes from: torchrun's flags also take their default from PET_<NAME>.
+// The launcher that defines a flag: torchrun's flags also take their default from PET_<NAME>.
 enum class OptionOrigin : std::uint8_t { kOurs, kTorchrun };
 
 struct OptionEntry {

@@ -15,7 +15,7 @@ enum class OverflowChoice { kBlock, kDrop };
 enum class TransportChoice { kAuto, kLocal, kAgent, kSsh, kSlurm };
 // --visible: which of its host's accelerators a worker sees. kAuto: as its profile is used to.
 enum class VisibleChoice { kAuto, kAll, kOwn };
-// --backend: what the workers are written with.
+// --backend: the workers' framework.
 enum class Profile {
   kTorch,
   kJax,
@@ -28,19 +28,20 @@ enum class Profile {
   kLightgbm,
   kHorovod
 };
-// --app: what runs beside the workers.
+// --app: program that runs in addition to the workers.
 enum class App { kNone, kJaxService, kRoles };
-// --env: what workers get of the caller's variables. kListed: on other hosts what frameworks read.
+// --env: which of the caller's variables workers get. kListed: on other hosts, those that
+// frameworks read.
 enum class EnvChoice { kListed, kAll, kNone };
-// --summary: what is said of the end of a job.
+// --summary: report at the end of a job.
 enum class SummaryChoice { kAuto, kOff, kJson };
-// --on-failure: what happens when a worker ends badly.
+// --on-failure: action if a worker fails.
 enum class OnFailure { kRestart, kShrink, kReplace };
-// --on-stall: what happens when nothing has moved for --stall-timeout.
+// --on-stall: action if there was no progress for --stall-timeout.
 enum class OnStall { kReport, kStop };
-// --map-by: by what ranks that follow each other are near to each other.
+// --map-by: the property by which consecutive ranks are close to each other.
 enum class MapChoice { kHost, kNvlink, kSwitch };
-// --bind-to. kAuto: near the worker's accelerators, where it has any.
+// --bind-to. kAuto: near the worker's accelerators, if it has any.
 enum class BindChoice { kAuto, kNone, kCore, kL3, kNuma, kSocket };
 
 // Workers per host: a number, or a word that facts decide.

@@ -27,7 +27,7 @@ struct Policy {
   bool allows(const std::string& carrier) const;
 };
 
-// Nothing where there is no such file. PermissionDenied: others than root may change it.
+// Returns nothing if there is no such file. PermissionDenied: users other than root may change it.
 Result<std::optional<Policy>> read_policy(const std::string& path);
 Result<Policy> parse_policy(const std::string& text, const std::string& path);
 

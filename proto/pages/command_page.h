@@ -1,5 +1,5 @@
-// A program's description of itself, as one value: its help, completions of shells and the tables
-// of the documentation come from it. Pure except help_width(); thread: any.
+// A program's description as one value, from which its help, shell completions and the tables of
+// the documentation are generated. Pure except help_width(); thread: any.
 #pragma once
 
 #include <functional>
@@ -21,7 +21,7 @@ struct PageOption {
   bool is_daily = true;                   // Stands in the short form of the help.
 };
 
-// Options under one title, `topic` is the word that asks for them.
+// Options under one title; `topic` is the argument of --help that selects them.
 struct PageSection {
   std::string topic;
   std::string title;

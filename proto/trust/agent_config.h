@@ -26,7 +26,7 @@ inline constexpr std::uint16_t kDefaultAgentPort = 7411;
 struct AgentConfig {
   std::uint16_t port = kDefaultAgentPort;
   std::string ca;           // Absolute paths of PEM files.
-  std::string revoked;      // Empty where there is no revocation list.
+  std::string revoked;      // Empty if there is no revocation list.
   std::string certificate;  // The user's, with any chain.
   std::string key;
 };

@@ -15,7 +15,7 @@ namespace ivy {
 
 struct AgentIdentity {
   std::uint16_t port = kDefaultAgentPort;
-  std::string certificate_pem;  // The certificate, and the chain behind it.
+  std::string certificate_pem;  // The certificate, followed by its chain.
   std::string key_pem;
   TrustAnchor anchor;
   CertificateIdentity self;

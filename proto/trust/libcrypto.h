@@ -53,7 +53,7 @@ inline std::string take_text(const Bio& bio) {
   return size > 0 ? std::string(data, static_cast<std::size_t>(size)) : std::string();
 }
 
-// Refuses to ask for the passphrase of an encrypted key: neither a daemon nor a verb is sure to
+// Rejects encrypted keys instead of asking for a passphrase: neither a daemon nor a verb is sure to
 // have a terminal.
 inline int no_phrase(char* /*buffer*/, int /*size*/, int /*writes*/, void* /*user*/) { return -1; }
 

@@ -30,23 +30,23 @@ class PskStream {
     kDone,
     kWantRead,   // When the socket is readable, the same call again.
     kWantWrite,  // When it is writable, the same call again.
-    kEnded,      // The peer has ended: a close_notify, an end of file or a reset came.
+    kEnded,      // The peer has closed: close_notify, end of file or reset.
     kBroken,     // The connection broke, or the peer did not prove itself: failure() says why.
   };
 
   PskStream() = default;
   // Call nothing else until it returns kDone.
   Step shake_hands();
-  // kDone: `count` bytes have come, at least one.
+  // kDone: `count` bytes were received, at least one.
   Step read(char* buffer, std::size_t size, std::size_t& count);
   // kDone: `count` of the bytes have been taken, at least one. After kWantWrite the same bytes must
   // be offered again.
   Step write(std::string_view bytes, std::size_t& count);
-  // Tells the peer that nothing follows, if the socket takes that at once.
+  // Sends close_notify, if the socket accepts it immediately.
   void say_end();
   // True if bytes wait inside: read() will not need the socket.
   bool has_pending() const;
-  // The number of bytes that have come over the socket, encrypted as they came.
+  // Returns the number of encrypted bytes received over the socket.
   std::uint64_t received_bytes() const;
   const std::string& failure() const { return failure_; }
   // A server's: the identity that the peer has proved. Empty before shake_hands() is done.

@@ -19,8 +19,8 @@ namespace ivy::store {
 Op put_native(std::string& out, const Request& request);
 // Writes the first fields of a request that may be repeated; its op has kNumberedOp then.
 void put_numbered(std::string& out, const Numbered& numbered);
-// Reads a whole payload. DataLoss: it is no request of ours; InvalidArgument: it names too many
-// keys, and only this request is refused.
+// Reads a whole payload. DataLoss: not a valid request; InvalidArgument: it names too many keys,
+// and only this request is rejected.
 Result<Request> take_native(std::uint8_t op, PayloadReader& in, std::uint64_t now_ns);
 // The body must not be an Error: that travels as a status and a text.
 void put_native_reply(std::string& out, Op op, const ReplyBody& body);

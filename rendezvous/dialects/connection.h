@@ -27,12 +27,12 @@ struct StoreIdentity {
 class Connection {
  public:
   virtual ~Connection() = default;
-  // Takes bytes from the client, or none to go on with what has arrived. An error ends the
-  // connection, after one more try to send `unsent`.
+  // Takes bytes from the client, or none to continue with those that have arrived. An error closes
+  // the connection, after one more attempt to send `unsent`.
   virtual Result<void> receive(std::string_view bytes, std::uint64_t now_ns, Replies& out) = 0;
   virtual Result<void> reply(const Reply& reply) = 0;
-  // Drops a watch's change because too much is unsent: the watch ends and its client is told so.
-  // Returns false if this dialect cannot say that.
+  // Drops a watch's change because too much is unsent: the watch ends and its client is notified.
+  // Returns false if this dialect cannot express that.
   virtual bool overflow(const Reply&) { return false; }
   // True if requests have arrived that are left for another turn: call receive({}).
   virtual bool has_more() const { return false; }
@@ -44,7 +44,7 @@ class Connection {
   virtual ClientId client() const = 0;
   virtual bool is_authenticated() const = 0;
 
-  // Bytes for the client; the owner takes from the front what it has sent.
+  // Bytes for the client; the owner removes sent bytes from the front.
   std::string unsent;
 };
 

@@ -26,7 +26,7 @@
 
 namespace ivy::store {
 
-// True if a connection that begins so speaks HTTP.
+// True if these are the first bytes of an HTTP connection.
 bool begins_http(std::string_view bytes);
 
 class HttpDialect {
@@ -58,7 +58,7 @@ class HttpDialect {
     Replies& out;
   };
 
-  // The status of a refusal, and what is wrong.
+  // The status of a rejection, with the reason.
   struct Refusal {
     std::string_view status;
     std::string why;

@@ -27,7 +27,7 @@ namespace ivy::store {
 
 // Limit of the pairs that one host's ranks may put, names included.
 inline constexpr std::size_t kMaxPmiPairs = 4u << 20;
-// MPICH's own limits, which we tell it.
+// MPICH's own limits, which the server announces.
 inline constexpr std::size_t kMaxPmiKey = 64;
 inline constexpr std::size_t kMaxPmiValue = 1024;
 // A longer process mapping does not fit into MPICH's line: it finds out by itself then.
@@ -56,7 +56,7 @@ class PmiHost {
     std::vector<std::string> notes;   // Lines that the user is to read.
     std::vector<Bytes> replies;
     std::vector<Connection> closed;  // To be closed, after its replies.
-    // The hosts are to meet with this: fenced() has what they gave.
+    // Starts a fence with this data; fenced() gets the data of all hosts.
     std::optional<std::string> fence;
   };
 

@@ -70,7 +70,7 @@ class TorchDialect {
   // Appends the bytes of a reply of the engine for the client. An error ends the connection: this
   // protocol cannot express it.
   Result<void> reply(const Reply& reply, std::string& bytes);
-  // True if a wait was answered while more requests had come: call receive({}).
+  // True if a wait was answered while more requests had arrived: call receive({}).
   bool has_more() const { return waiting_ == 0 && has_more_; }
   // The bytes that are kept of incomplete or waiting requests and of watched values.
   std::size_t kept_bytes() const;

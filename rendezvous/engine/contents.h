@@ -30,8 +30,7 @@ struct EngineLimits {
   // Limits of the keys that waiting requests name, which are kept until they are answered.
   std::size_t waiting_bytes_per_client = 64u << 20;
   std::size_t waiting_bytes = 1u << 30;
-  std::size_t torch_waiting_bytes = 256u
-                                    << 20;  // Part of waiting_bytes; torch has no authentication.
+  std::size_t torch_waiting_bytes = 256u << 20;  // Part of them, as torch does not authenticate.
 };
 
 Result<void> check_key(const std::string& key);

@@ -18,8 +18,8 @@ class Admission {
   Admission(std::vector<std::string> torch_peers, LimitedLog& log)
       : torch_peers_(std::move(torch_peers)), log_(log) {}
 
-  // Returns why a connection of torch's dialect is refused, or nothing. An empty text is a refusal
-  // that is not worth a line.
+  // Returns the reason for rejecting a connection of torch's dialect, or nothing. An empty text is
+  // a rejection that need not be logged.
   std::optional<std::string> refuse_torch(int fd, const std::string& host);
 
  private:

@@ -1,5 +1,5 @@
-// A client of the store for a process that has other things to do than to wait: each wait has a
-// connection and a thread of its own. Thread: one. Lifetime: leave() comes before its end.
+// An asynchronous store client: each wait runs on its own connection and thread. Thread: one.
+// Lifetime: call leave() before the destructor.
 #pragma once
 
 #include <functional>

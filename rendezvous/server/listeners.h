@@ -23,7 +23,7 @@ class Listeners {
 
   // Takes a listening socket over. Its connections are given to `take`, never blocking.
   void add(int listening_fd, Take take);
-  // Accepts again where no descriptor was left. Call it 4 times per second.
+  // Accepts again after a lack of descriptors. Call it 4 times per second.
   void retry();
   // Closes all connections that have not been accepted yet.
   void refuse_pending();

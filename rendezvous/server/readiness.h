@@ -25,7 +25,7 @@ class Readiness {
     void* owner = nullptr;
     bool readable = false;
     bool writable = false;
-    bool broken = false;  // Both directions: the peer is gone.
+    bool broken = false;  // Both directions are closed: the peer is gone.
   };
 
   Readiness();  // Aborts when the system has no descriptor left.

@@ -31,7 +31,7 @@ CommandPage serve_page();
 
 // Takes the words from the verb on. InvalidArgument: they are wrong.
 Result<ServeOptions> parse_serve_options(const std::vector<std::string>& words);
-// InvalidArgument, with what shows the options as the fix.
+// InvalidArgument; the fix is the command that lists the options.
 Error wrong_option(std::string what);
 
 }  // namespace ivy::store

@@ -73,16 +73,17 @@ class Server {
   void listen(int listening_fd, Dialect dialect);
   // Forgets everything of the generation before, and closes its connections.
   void begin_generation(std::uint32_t generation);
-  // Sends the replies to requests that came from elsewhere than a connection.
+  // Sends the replies to requests that did not come over a connection.
   void answer(Replies& replies);
   Engine& engine() { return engine_; }
   // For the stall watchdog: when a reply was last sent to a client that had waited, or a request
   // last changed something, on the monotonic clock.
   std::uint64_t last_progress_ns() const { return progress_.last_ns; }
   std::size_t connection_count() const { return sessions_.size(); }
-  // Takes no more clients; those that are there are served on.
+  // Accepts no more clients; existing ones are still served.
   void stop_listening() { listeners_.close(); }
-  // Refuses new clients; native ones are told why, once they have proved that they know the token.
+  // Rejects new clients; native ones get the reason, after they have proved that they know the
+  // token.
   void refuse_joins(std::string why) { identity_.refusal = std::move(why); }
   void stop();
 
@@ -122,7 +123,7 @@ class Server {
   Readiness readiness_;
   boost::asio::posix::stream_descriptor ready_;
   boost::asio::steady_timer timer_;
-  std::uint64_t timer_ns_ = kNever;      // When tick() comes at the latest.
+  std::uint64_t timer_ns_ = kNever;      // Latest time of the next tick().
   std::vector<SessionPointer> closed_;   // In this turn; pending events may name them.
   std::vector<SessionPointer> touched_;  // They have replies to send or requests to serve.
   bool turn_posted_ = false;

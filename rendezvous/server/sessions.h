@@ -1,4 +1,4 @@
-// The connections of a server, and the client behind each. Thread: the loop's.
+// The connections of a server, with the client of each. Thread: the loop's.
 #pragma once
 
 #include <cstdint>
@@ -16,15 +16,15 @@ namespace ivy::store {
 
 enum class Dialect { kNative, kTorch };
 
-// Sends what the socket takes of `unsent`, of whose front `sent` bytes have left already; those are
-// erased now and then.
+// Sends as much of `unsent` as the socket accepts; the first `sent` bytes were sent before, and are
+// erased occasionally.
 enum class Sent { kAll, kNotAll, kBroken };
 Sent send_some(int fd, std::string& unsent, std::size_t& sent);
 
 // One connection. Its client leaves the engine with it.
 struct Session {
   std::size_t unsent_bytes() const { return connection->unsent.size() - sent; }
-  // Has the socket watched for what is wanted. Returns false if the system watches no more.
+  // Watches the socket for the wanted events. Returns false if the system watches no more sockets.
   bool watch(const Readiness& readiness);
   void stop_watching(const Readiness& readiness);
 
@@ -70,7 +70,7 @@ class Sessions {
 
  private:
   std::list<SessionPointer> all_;
-  std::list<Session*> unauthenticated_;  // The oldest stands in front and goes first.
+  std::list<Session*> unauthenticated_;  // The oldest is at the front and is dropped first.
   std::unordered_map<ClientId, Session*> by_client_;
   std::size_t torch_count_ = 0;
   std::size_t torch_bytes_ = 0;
