@@ -93,7 +93,8 @@ def test_workers_find_the_installed_package(local, prefix):
 def test_the_wheel_holds_the_library(local, prefix):
     if not all(importlib.util.find_spec(name) for name in ("pip", "setuptools", "wheel")):
         pytest.skip("python3-pip, python3-setuptools and python3-wheel are not installed")
-    source = os.path.join(local.directory, "python")
+    source = os.path.join(local.directory, "comm/python")
+    shutil.copy(os.path.join(REPOSITORY, "CMakeLists.txt"), local.directory)  # It keeps the version.
     shutil.copytree(os.path.join(REPOSITORY, "comm/python"), source,
                     ignore=shutil.ignore_patterns("__pycache__", "build", "*.egg-info"))
     call("/usr/bin/python3", "-m", "pip", "wheel", "--no-build-isolation", "--no-deps", "--no-index", "--quiet",

@@ -103,7 +103,9 @@ def test_ps_marks_a_job_whose_parent_is_gone(local, ctl):
 
 
 def test_ps_names_an_ivyrun_with_another_tmp(local, ctl):
-    inside = "mount -t tmpfs tmpfs /tmp && exec " + " ".join([local.ivyrun(), "--wdir", "/", "-n", "1", "sleep", "600"])
+    # The programs may lie in /tmp themselves.
+    inside = (f"mount --bind {os.path.dirname(BIN)} /mnt && mount -t tmpfs tmpfs /tmp && "
+              "exec /mnt/bin/ivyrun --wdir / -n 1 sleep 600")
     with local.start_program("unshare", "--mount", "sh", "-c", inside, env={"XDG_RUNTIME_DIR": ""}) as job:
         pid = job.process.pid
         wait_until(lambda: f"nsenter -t {pid} -m ivyctl ps" in ctl.run("ps").err_text, 20, "it is named")

@@ -30,8 +30,10 @@ inline PyObject* teach(PyObject*, PyObject* arguments) {
   if (PyArg_ParseTuple(arguments, "OOO", &given.array_type, &given.empty, &given.empty_like) == 0) {
     return nullptr;
   }
+  const NumPy* const numpy = keep(given);
+  if (numpy == nullptr) return nullptr;
   for (PyObject* const each : {given.array_type, given.empty, given.empty_like}) Py_INCREF(each);
-  taught_numpy.store(new NumPy(given), std::memory_order_release);
+  taught_numpy.store(numpy, std::memory_order_release);
   return new_reference(Py_None);
 }
 

@@ -17,6 +17,7 @@
 #endif
 #include <Python.h>
 
+#include <new>
 #include <utility>
 
 #ifdef Py_LIMITED_API
@@ -69,6 +70,16 @@ inline int number_in(PyObject* dict, PyObject* key) {
   const long value = PyLong_AsLong(number);
   Py_DECREF(number);
   return static_cast<int>(value);
+}
+
+// A copy that stays as long as the process. Null, with a MemoryError, if there is no memory. Plain
+// `new` would link exceptions, and with them a newer glibc, into the extension.
+template <class T>
+T* keep(const T& value) {
+  void* const memory = PyMem_Malloc(sizeof(T));
+  if (memory != nullptr) return ::new (memory) T(value);
+  PyErr_NoMemory();
+  return nullptr;
 }
 
 // A function of METH_FASTCALL in a table of methods.

@@ -7,6 +7,8 @@
 // have none. No Python code runs while it is held.
 #pragma once
 
+#include <pthread.h>
+
 #include <atomic>
 #include <mutex>
 #include <new>
@@ -28,8 +30,18 @@ struct GroupSeat {
   Py_ssize_t calls = 0;    // How many threads are inside a call on it.
 };
 
+// std::mutex may throw, and would link exceptions and a newer glibc into the extension.
+class Mutex {
+ public:
+  void lock() { pthread_mutex_lock(&mutex_); }
+  void unlock() { pthread_mutex_unlock(&mutex_); }
+
+ private:
+  pthread_mutex_t mutex_ = PTHREAD_MUTEX_INITIALIZER;
+};
+
 struct Seats {
-  std::mutex mutex;  // Guards all following members, and the changing ones in each GroupSeat.
+  Mutex mutex;  // Guards all following members, and the changing ones in each GroupSeat.
   PyObject* world = nullptr;  // The capsule of the world's Group; null without a world.
   long worlds_ended = 0;
   Py_ssize_t calls = 0;  // The sum of all seats.

@@ -65,7 +65,8 @@ inline PyObject* teach_torch(PyObject*, PyObject* arguments) {
                        &given[5]) == 0) {
     return nullptr;
   }
-  auto* const torch = new Torch{given[0], given[1], given[2], given[3], given[4], given[5]};
+  Torch* const torch = keep(Torch{given[0], given[1], given[2], given[3], given[4], given[5]});
+  if (torch == nullptr) return nullptr;
   for (PyObject* const each : given) Py_INCREF(each);
   for (int name = 0; name <= kNewEmpty; ++name) {
     torch->names[name] = PyUnicode_InternFromString(kNames[name]);
