@@ -164,7 +164,7 @@ extern "C" int ivy_mem_alloc_device(ivy_comm* comm, int device, size_t bytes, vo
   return guarded([&] {
     IVY_CHECKED(check_comm(comm));
     if (memory == nullptr) return invalid("memory is NULL");
-    // Gives up on a driver that never answers after this time.
+    // A driver that has not answered by then is given up.
     constexpr std::chrono::seconds kPatience{120};
     const ivy::Result<void*> made =
         nccl::device_regions::allocate(device, bytes, ivy::steady_now() + kPatience);

@@ -24,8 +24,8 @@ struct Caches {
   bool operator==(const Caches&) const = default;
 };
 
-// Returns the caches of the processors that this process may run on. `root`: directory that holds
-// /sys and /proc.
+// Returns the caches of the processors that this process may run on. `root`: prefix of file
+// paths, for tests.
 Caches own_caches(const std::string& root = "");
 
 // "33554432,8,near". Malformed text parses as unknown values.

@@ -1,5 +1,5 @@
-// Records the operations on device memory that a rank has called on one communicator without
-// waiting for the other ranks, and the record of them that it publishes: ranks compare these
+// The log of the operations on device memory that a rank has called on one communicator without
+// waiting for the other ranks, and the record of it that the rank publishes: ranks compare these
 // operations later instead of beforehand.
 //
 // Operations that run ahead are numbered from 1 per communicator. `met` counts the operations for

@@ -1,6 +1,6 @@
 // CLOCK_MONOTONIC, cheap enough to be read twice in an operation of half a microsecond: reads the
-// processor's time stamp counter and sets it by the clock about once a second. Drifts by less than
-// a microsecond per second since it was last set.
+// processor's time stamp counter, and sets itself by the system's clock about once a second. Drifts
+// by less than a microsecond per second since then.
 //
 // Thread: one at a time.
 #pragma once

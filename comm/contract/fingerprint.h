@@ -78,8 +78,8 @@ std::uint64_t elements_of(const OperationShape& shape);
 
 // "all_reduce(sum) of 1000 f32", "broadcast of 3 i64 from rank 2", "barrier".
 std::string describe(const OperationShape& shape);
-// Adds to describe() how the shape differs from `other` otherwise: the buffers' location, or the
-// number of preceding operations.
+// As describe(). If the shape differs from `other` in the buffers' location or in the number of
+// preceding operations, the text also says that.
 std::string describe_beside(const OperationShape& shape, const OperationShape& other);
 
 // Encodes an array of counts for OperationShape::count: their sum (40 bits, saturated) and 24 bits

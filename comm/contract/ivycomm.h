@@ -24,8 +24,10 @@
  *
  * Errors: a failed operation breaks the communicator. Every later call on it returns the same
  * error on every rank, the contents of output buffers are undefined, and no other process writes
- * to this process's memory. Only ivy_finalize, ivy_comm_shrink and ivy_comm_grow can be called
- * then. IVY_INVALID_ARGUMENT is found before anything is sent and breaks nothing.
+ * to this process's memory. A broken world can only be ended (ivy_finalize) or repaired
+ * (ivy_comm_shrink, ivy_comm_grow), a broken group only freed. ivy_comm_group_of_members and the
+ * job's store work even then. IVY_INVALID_ARGUMENT is found before anything is sent and breaks
+ * nothing.
  *
  * Fork: while a world exists, a forked child has no communicators: its calls return
  * IVY_FAILED_PRECONDITION and change nothing. Only read-only functions (ivy_comm_rank,
@@ -58,7 +60,7 @@ IVY_API const char* ivy_code_name(int code); /* "Unavailable" */
 IVY_API const char* ivy_version(void);       /* "0.1.0" */
 IVY_API int ivy_abi_version(void);
 
-/* ---- Life ------------------------------------------------------------------------------------ */
+/* ---- Lifetime -------------------------------------------------------------------------------- */
 
 /* Joins the job and returns the world communicator. `options` may be NULL. Waits until every
  * rank has joined, at most for the timeout; the error then names the missing ranks. */
@@ -70,8 +72,8 @@ IVY_API int ivy_init(const ivy_options* options, ivy_comm** world);
  * waits for the other ranks, within the world's timeout, and returns an error if they called a
  * different operation or a rank has died. It also waits for asynchronous sends as long as their
  * receivers make progress: a send of which nothing was received for 10 s, or whose timeout
- * expired, is an error. Completed sends reach their receivers even after this call. Otherwise it
- * waits for no other rank. */
+ * expired, is an error. Completed sends reach their receivers even after this call. It waits for
+ * operations enqueued on a device, and otherwise for no other rank. */
 IVY_API int ivy_finalize(ivy_comm* world);
 
 /* Properties of a communicator. These functions are cheap and cannot fail on a valid
@@ -99,8 +101,9 @@ IVY_API const char* ivy_comm_name(const ivy_comm* comm); /* "world", "world/3" *
  * ivy_comm_free: frees this rank's handle of a group, even if it returns an error. It waits for
  * no other rank, but for operations enqueued on a device, and for asynchronous sends as
  * ivy_finalize does. It does not wait for an unfinished asynchronous collective: that breaks the
- * group on every rank (IVY_CANCELLED), so wait for the work first. IVY_ABORTED: another rank,
- * which was here earlier, had called a different last operation. */
+ * group on every rank (IVY_CANCELLED), so wait for the work first. IVY_ABORTED: this rank's last
+ * operation differs from the one that another rank has called in its place; ranks that have not
+ * called theirs yet are not compared. */
 IVY_API int ivy_comm_group(ivy_comm* comm, const int32_t* ranks, int32_t rank_count,
                            ivy_comm** group);
 IVY_API int ivy_comm_split(ivy_comm* comm, int32_t color, int32_t key, ivy_comm** group);
@@ -117,8 +120,8 @@ IVY_API int ivy_comm_free(ivy_comm* group);
  * others (IVY_CANCELLED).
  *   ivy_comm_shrink: the new world has the survivors, in their order, with dense ranks. If no
  *   rank has died it has all of them.
- *   ivy_comm_grow: the new world has all ranks of the job, as at first. The launcher starts the
- *   lost ranks again (IVY_REJOIN is set there); they call ivy_init, which waits for the repair.
+ *   ivy_comm_grow: the new world has all ranks of the job, as at the start. The launcher restarts
+ *   the lost ranks (IVY_REJOIN is set there); they call ivy_init, which waits for the repair.
  * `call` may be NULL. Its timeout covers the whole repair; the default is the world's. All
  * survivors get the same result. IVY_DEADLINE_EXCEEDED: the text names the missing ranks.
  * IVY_ABORTED: the ranks called different functions of the two. IVY_CANCELLED: ivy_comm_abort
@@ -291,7 +294,8 @@ IVY_API int ivy_work_test(ivy_work* work, int* done); /* Returns the operation's
 IVY_API int ivy_work_notify(ivy_work* work, int descriptor, uint64_t token);
 IVY_API int ivy_work_abort(ivy_work* work);                         /* As ivy_comm_abort. */
 IVY_API int ivy_work_message(ivy_work* work, ivy_message* message); /* Of a finished receive. */
-/* Returns the seconds from the call to the operation's start, and from its start to its end. */
+/* *queued: seconds from the call to the operation's start; *ran: from its start to its end. Both
+ * are 0 until the operation is done. */
 IVY_API int ivy_work_timing(ivy_work* work, double* queued, double* ran);
 /* Waits for the operation, then frees its handle. */
 IVY_API int ivy_work_free(ivy_work* work);
@@ -342,11 +346,11 @@ IVY_API int ivy_store_count(ivy_comm* comm, const char* prefix, uint64_t* keys);
  * by a failure. */
 IVY_API int ivy_store_barrier(ivy_comm* comm, const char* name, ivy_store_meeting* meeting,
                               int64_t timeout_ms);
-/* Returns a text that explains which clients wait for which keys in the store. */
+/* Returns a text for people: which clients wait for which keys in the store. */
 IVY_API int ivy_store_why(ivy_comm* comm, ivy_bytes* text);
-/* Starts to record all changes of keys that start with `prefix`, in order, until
- * ivy_store_next_change takes them. At most 64 Ki changes and 64 MiB are kept; beyond that all
- * of them count as missed. Only one thread at a time may take a watch's changes. */
+/* Records all changes, from now on, of keys that start with `prefix`; ivy_store_next_change takes
+ * them in order. At most 64 Ki changes and 64 MiB are kept; beyond that all of them count as
+ * missed. Only one thread at a time may take a watch's changes. */
 IVY_API int ivy_store_watch(ivy_comm* comm, const char* prefix, uint32_t* watch);
 IVY_API int ivy_store_next_change(ivy_comm* comm, uint32_t watch, int64_t timeout_ms,
                                   ivy_store_change* change);

@@ -140,7 +140,7 @@ typedef struct ivy_swap {
 typedef struct ivy_store_meeting {
   uint32_t size;    /* Number of members; must be the same for all members of a round. */
   uint32_t member;  /* Below `size`. A member counts once in each round. */
-  uint64_t arrival; /* 0 at first; set by the call. Repeats the same arrival after a timeout. */
+  uint64_t arrival; /* 0 for a new arrival; set by the call. Keep it to continue after a timeout. */
   uint64_t round;   /* Set by the call: the round's number, from 1. */
 } ivy_store_meeting;
 

@@ -1,7 +1,7 @@
 // The arguments of a call, and whether they are the usual ones; its result.
 //
-// Thread: any that is attached to the interpreter; what is set once, connect() sets before the
-// first call.
+// Thread: any that is attached to the interpreter. connect() sets the variables before the first
+// call.
 #pragma once
 
 #include <utility>

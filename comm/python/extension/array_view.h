@@ -22,7 +22,7 @@ struct NumPy {
 // Null before NumPy was imported; then set once and never freed, as other threads may be reading
 // it.
 inline std::atomic<const NumPy*> taught_numpy = nullptr;
-// For arrays only: who has seen one knows that NumPy was imported.
+// Requires that NumPy was imported, as the existence of an array proves.
 inline const NumPy& numpy() { return *taught_numpy.load(std::memory_order_acquire); }
 
 inline PyObject* teach(PyObject*, PyObject* arguments) {

@@ -58,7 +58,8 @@ inline Seats seats;
 inline PyObject* name_of_seat = nullptr;            // "_seat"
 inline std::atomic<unsigned long> main_thread = 0;  // Signal handlers run there.
 
-// A call's stay in the seat of its group. False if the group has none here, or no longer.
+// Counts a call inside its group's seat from construction to destruction. False if the group has no
+// open seat here.
 class Seat {
  public:
   // `group` is a Group or its handle; None is the world.

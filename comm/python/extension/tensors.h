@@ -24,7 +24,7 @@ struct Torch {
 // Null before torch was imported; then set once and never freed, as other threads may be reading
 // it.
 inline std::atomic<const Torch*> taught_torch = nullptr;
-// For tensors only: who has seen one knows that torch was imported.
+// Requires that torch was imported, as the existence of a tensor proves.
 inline const Torch& torch() { return *taught_torch.load(std::memory_order_acquire); }
 
 enum TensorName {

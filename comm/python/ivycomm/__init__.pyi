@@ -1,7 +1,7 @@
-# The types of what `import ivycomm` gives; the docstrings are in the code, which a test compares with this.
+# The types of `import ivycomm`. The docstrings are in the code; a test compares the code with this file.
 #
-# A function gives an array of the kind that it was given, and None on a rank that is no member of the group. Scalars,
-# lists and trees are arrays here, too: what NumPy makes of a list is not said.
+# A function returns an array of its argument's kind, and None on a rank that is not a member of the group. Scalars,
+# lists and trees count as arrays here, too: the type that NumPy chooses for a list is not expressed.
 import asyncio
 import concurrent.futures
 import enum

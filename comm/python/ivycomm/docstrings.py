@@ -1,10 +1,10 @@
 """Text that all docstrings of calls share, appended to each so that help() of one call is complete."""
 
-_WORLD = "group: None for the world; on a rank that is no member nothing happens, and None is returned."
+_WORLD = "group: None for the world; on a rank that is not a member the call does nothing and returns None."
 _TIMES = "timeout: seconds; None: the world's (600 unless init said otherwise), math.inf: no limit."
-_ERRORS = ("Raises TypeError and ValueError before anything is sent, NotInitialized where there is no world; Mismatch,\n"
+_ERRORS = ("Raises TypeError and ValueError before anything is sent, NotInitialized if there is no world; Mismatch,\n"
            "    RankDied, HostLost, Timeout and Aborted, after which the group is broken.")
-_MORE = "More of arrays, types and errors: help(ivycomm.collectives)."
+_MORE = "More about arrays, types and errors: help(ivycomm.collectives)."
 
 
 def complete(functions):
@@ -16,6 +16,6 @@ def complete(functions):
         names = code.co_varnames[:code.co_argcount + code.co_kwonlyargcount]
         sentences = [_WORLD] if "group" in names else []
         if "async_op" in names:
-            sentences.append("async_op=True: returns a Work at once.")
+            sentences.append("async_op=True: returns a Work immediately.")
         sentences += [_TIMES] if "timeout" in names else []
         function.__doc__ = "\n    ".join([function.__doc__.rstrip(), "", *sentences, _ERRORS, _MORE])

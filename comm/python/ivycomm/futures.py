@@ -1,4 +1,4 @@
-"""Waits for the end of Works without blocking a thread in each: callbacks, asyncio, and the first of several.
+"""Reports the end of Works without blocking a thread in each: callbacks, asyncio, and the first of several.
 
 The library writes a Work's number to a pipe when the Work is done. One thread of the process, started by the first
 callback, reads it and calls the callbacks. No thread of the library ever runs Python.

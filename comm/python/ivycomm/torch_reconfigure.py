@@ -10,7 +10,7 @@ calls a `rendezvous_reconfigure()` "out of band". This is one, based on the grou
         try:
             train(step)
         except RuntimeError:                         # A rank has died.
-            ivycomm.torch.reconfigure()              # Those who live, and spares in the places of the dead.
+            ivycomm.torch.reconfigure()              # The survivors, and spares in place of the dead ranks.
 
 Each agreement is a round; `round` is the number of the newest one. Below ivycomm/reconfigure/NAME/, round N's keys are
 

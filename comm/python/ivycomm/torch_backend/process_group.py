@@ -135,7 +135,7 @@ class IvyProcessGroup(Calls, c10d.ProcessGroup):
 def _close_quietly(channel):
     try:
         channel.close()
-    except Exception:  # noqa: B902: nobody is there to be told.
+    except Exception:  # noqa: B902: a finalizer has no caller to report to.
         pass
 
 

@@ -8,7 +8,7 @@ def _create(opts, options=None):
 
 
 def register():
-    """Registers init_process_group("ivy"); a second call changes nothing."""
+    """Registers the backend "ivy" of init_process_group(); a second call changes nothing."""
     import torch
     import torch.distributed as dist
 
