@@ -1,4 +1,4 @@
-// Shared by the shared memory collectives: how a size is divided, and where results are stored.
+// Used by all shared memory collectives: how a size is divided, and where results are stored.
 #pragma once
 
 #include <algorithm>
@@ -55,8 +55,8 @@ Way way_in_place(SharedGroup& group);
 // The way of a copy of `bytes` between any two members; the same preconditions. A member that shows
 // no send address is going to write to its send buffer.
 Way way_of_copy(SharedGroup& group, Operation operation, std::size_t bytes);
-// True if the kernel will make the copy, as far as is known before the other members arrive. Then a
-// member may copy its own data before they do.
+// Predicts, before the other members arrive, whether the kernel will make the copy. If so, a member
+// can copy its own block into its result without waiting for them.
 bool is_copied_by_kernel(const SharedGroup& group, Operation operation, std::size_t bytes);
 // True if the copy will go through the slots whatever the others show; `own` is what this member
 // shows. Then the first chunk is published together with the entry.

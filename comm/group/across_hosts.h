@@ -24,7 +24,7 @@ namespace ivy::comm {
 
 class AcrossHosts {
  public:
-  // All outlive it; `local` is null where no other rank is on this host.
+  // All outlive it; `local` is null if no other rank is on this host.
   AcrossHosts(Job& job, const Membership& ranks, SharedGroup* local, Alarm& alarm,
               const FirstFailure& failure);
   ~AcrossHosts();
@@ -37,9 +37,9 @@ class AcrossHosts {
   // Compares with what the ranks of other hosts have entered, as far as the store knows.
   MaybeFailure compare();
 
-  // A peer whose connection closes asks for the failure, so no thread closes connections before the
-  // failure is published. The operation that an abort interrupts may end earlier; it then leaves
-  // the closing to the aborting thread.
+  // Closes the connections after a failed operation. A peer whose connection closes queries the
+  // failure, which must be published first. An operation that an abort interrupts may end before
+  // that: while a thread is aborting, it closes the connections instead, in end_abort().
   void operation_failed();
   void interrupt() { mesh_->interrupt(); }
   void begin_abort() { ++aborting_; }

@@ -132,7 +132,7 @@ Outcome PointToPoint::see_through(Lock& lock, const Requests& requests, const Pa
       sleep_on(lock, looking, *open, std::min(open->until, patience.until));
     }
   }
-  // A message that arrived during the last check is not worth waking another thread.
+  // Handle a message that arrived during the last check here instead of waking another thread.
   if (looking.has_missed()) {
     looking.look();
     traffic_.progress();

@@ -1,5 +1,5 @@
-// Operations that run behind the caller's back: one thread per communicator carries them out in the
-// order in which they were called, started by the first asynchronous call.
+// Asynchronous operations: one thread per communicator, started by the first of them, runs them in
+// the order in which they were called.
 //
 // Thread: any, for everything here.
 #pragma once
@@ -30,7 +30,7 @@ class Outcome {
   explicit Outcome(const Failure& failure) : code(failure.code), failure_(failure) {}
 
   std::int32_t code = 0;
-  // Only where code is not 0.
+  // Requires that code is not 0.
   const Failure& failure() const { return *failure_; }
 
  private:
@@ -46,7 +46,7 @@ class Work {
  public:
   Work() : called_(steady_now()) {}
 
-  // Nothing: not done within that time; negative: without limit.
+  // Returns nothing if it is not done within that time; negative: no limit.
   std::optional<Outcome> wait(std::chrono::milliseconds at_most);
   std::optional<Outcome> test();
   WorkTiming timing();
@@ -56,10 +56,11 @@ class Work {
   void set_mark(std::shared_ptr<nccl::StreamMark> mark, std::function<bool()> is_whole);
   // The operation is part of a graph: the mark is there for streams of that graph only.
   void finish_captured();
-  // Makes `stream` wait for the operation; blocks the thread only if the operation is on no stream.
-  // Returns nothing as wait() does.
+  // Makes `stream` wait for the operation and returns success, or the outcome if it is known. If
+  // the operation is on no stream, blocks until it is done. Never returns nothing.
   std::optional<Outcome> hold_back(void* stream);
-  // Writes the token to the descriptor when it is done; at once if it is. A full pipe gets nothing.
+  // Writes the token to the descriptor when the operation is done, or immediately if it already is.
+  // A full pipe gets nothing.
   struct Notice {
     int descriptor = -1;
     std::uint64_t token = 0;
@@ -88,12 +89,12 @@ class Work {
 
 class WorkQueue {
  public:
-  // Calls waiting at once, so that a program which never waits finds its mistake.
+  // Limit of queued calls, so that a program that never waits for its works gets an error.
   static constexpr std::size_t kPendingMax = 65'536;
 
   WorkQueue() = default;
-  // Carries out nothing more: what still waits is finished with `abandoned`. An operation that runs
-  // is waited for; the owner makes sure that it ends.
+  // Finishes queued operations as aborted. Waits for a running one; the owner must make sure that
+  // it ends.
   ~WorkQueue();
   WorkQueue(const WorkQueue&) = delete;
   WorkQueue& operator=(const WorkQueue&) = delete;

@@ -4,9 +4,7 @@
 //   kAddress     it listens at the address that all know; there is no endpoint to find
 //   kFile        it listens on all addresses of its host; the endpoint is in the file
 //   kHostFile    it listens on 127.0.0.1; the endpoint is in a file of this host
-//   kTorchStore  it listens on the address towards MASTER_ADDR; the endpoint is a value in
-//   torchrun's
-//                store
+//   kTorchStore  it listens on the address towards MASTER_ADDR; the endpoint is in torchrun's store
 //
 // An endpoint of an earlier run is not believed: it has a token and a job id of its own, its store
 // takes nobody once its rank 0 has gone, and rank 0 removes its file as soon as all ranks have

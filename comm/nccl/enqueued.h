@@ -117,8 +117,8 @@ class EnqueuedOperations {
   std::chrono::steady_clock::time_point used_at_;
   bool is_asleep_ = false;  // The thread waits to be woken.
   bool is_for_ever_ = false;
-  bool is_quiet_ = false;    // It rests for long, because nothing was under way.
-  bool is_filling_ = false;  // Too many arrive for a rest.
+  bool is_quiet_ = false;    // The thread is in a long pause, because nothing was in progress.
+  bool is_filling_ = false;  // pending_ is at least half full, which ends such a pause.
   bool is_ending_ = false;
   MaybeFailure failure_;  // With which the thread has stopped; set once.
   std::thread thread_;

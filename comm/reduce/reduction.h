@@ -10,7 +10,7 @@ namespace ivy::comm {
 
 enum class Stores : std::uint8_t {
   kCached,
-  kStreaming,  // Bypasses the caches, for large results that are not read soon.
+  kStreaming,  // Bypasses the caches: for results that exceed them and are not read soon.
 };
 
 // Representation of the inputs or the output of one reduction.

@@ -29,9 +29,9 @@ constexpr std::chrono::milliseconds kLook{100};
 constexpr std::size_t kMostAheadBytes = 1u << 20;
 // After an interrupt, output that cannot be shown within this time is dropped.
 constexpr std::chrono::milliseconds kInterruptPatience{100};
-// A launcher that has sent nothing for kQuiet is asked whether it lives. An answer that is late is
-// reported after kFirstReport and each further kReports; after kSilenceLimit the launcher is given
-// up, as it does not act on its job either.
+// A launcher that has sent nothing for kQuiet is probed. A late answer is reported after
+// kFirstReport and then every kReports. After kSilenceLimit the launcher is considered hung: it
+// does not manage its job either.
 constexpr std::chrono::seconds kQuiet{1};
 constexpr std::chrono::seconds kFirstReport{4};
 constexpr std::chrono::seconds kReports{15};

@@ -12,14 +12,12 @@ namespace ivy {
 
 // Lines for each communicator in which somebody waits:
 //
-//   rank 3 did not enter all_reduce #17 of NCCL communicator 0x1a2b (last entered all_reduce #16 12
-//   s
-//     ago); ranks 0-2 wait in it (1024 f32) for 12 s
+//   rank 3 did not enter all_reduce #17 of NCCL communicator 0x1a2b (last entered all_reduce #16
+//     12 s ago); ranks 0-2 wait in it (1024 f32) for 12 s
 //   ranks differ at collective #5 of NCCL communicator 0x1a2b "tp": ranks 0-2 are in all_reduce
 //     (1024 f32); rank 3 is in broadcast (8 u8, root 0)
 //   ranks 0-3 are in all_reduce #17 of NCCL communicator 0x1a2b (1024 f32) for 12 s, and everyone
-//   has
-//     entered it; the device of rank 3 has not begun it; rank 2 waits for data from rank 1
+//     has entered it; the device of rank 3 has not begun it; rank 2 waits for data from rank 1
 //
 // Without the events of NCCL's kernels it is not known whether an operation is over: then ranks
 // that have entered less than others are named once the others have been ahead for a second.

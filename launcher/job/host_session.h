@@ -41,7 +41,7 @@ struct HostSessionOptions {
   std::optional<std::chrono::milliseconds> lease;
   bool is_attended = false;  // A user sits at the terminal.
   MakeHostLink make_link;
-  Heartbeat* heartbeat = nullptr;  // Learns that the loop runs. Null in tests.
+  Heartbeat* heartbeat = nullptr;  // Notified when the loop runs. Null in tests.
 };
 
 // How long a host has been silent, or without a connection, and why as far as is known.

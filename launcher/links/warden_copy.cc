@@ -18,7 +18,8 @@ namespace ivy {
 namespace {
 
 constexpr int kCarrierFd = 3;
-// Its supervisor sees at once that there is no launcher.
+// Longest wait for an unused copy to exit: its supervisor detects the closed connection
+// immediately.
 constexpr int kPatienceMs = 1000;
 
 // If a standard stream is closed, its number is free: a carrier with that number would be read and
@@ -74,8 +75,7 @@ std::shared_ptr<WardenCopy> WardenCopy::start(const WardenOrder& order, Main mai
 
 WardenCopy::~WardenCopy() {
   if (!parts_) return;
-  // Other programs that this process starts may leave processes behind, which must not become its
-  // children.
+  // No longer adopt orphans: programs that this process starts later may leave processes behind.
   prctl(PR_SET_CHILD_SUBREAPER, 0);
   parts_->carrier.reset();
   pollfd ended{open_pidfd(parts_->pid), POLLIN, 0};

@@ -22,8 +22,8 @@ Result<std::vector<TomlEntry>> parse_toml(const std::string& text, const std::st
 
 // The owner that a file must have: rules for users must not come from a file they can write.
 enum class FileOwner { kAny, kRoot };
-// Returns the text of a small regular file; nothing if it does not exist. PermissionDenied: others
-// than root can write it.
+// Returns the text of a small regular file; nothing if it does not exist. PermissionDenied: it
+// cannot be opened, or, with kRoot, users other than root can change it.
 Result<std::optional<std::string>> read_settings_file(const std::string& path, FileOwner owner);
 
 // "unknown key" at that place, with the known one that was probably meant.

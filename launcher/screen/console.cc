@@ -16,8 +16,8 @@ namespace {
 constexpr std::string_view kReset = "\x1b[0m";
 constexpr std::string_view kClearLine = "\r\x1b[K";
 constexpr std::string_view kLineUp = "\x1b[A";
-// Progress bars that are shown at a time. If there are more, of each rank only the outermost is
-// shown; and of more ranks that of the slowest.
+// Limit of visible progress bars. If there are more, each rank shows only its outermost bar; if
+// that is still too many, only the slowest rank does.
 constexpr std::size_t kMaxBars = 4;
 
 bool has_escape(std::string_view text) { return text.find('\x1b') != std::string_view::npos; }

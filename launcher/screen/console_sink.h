@@ -2,12 +2,11 @@
 // changing the flags of the open file description, which the caller's shell and the other programs
 // of a pipeline share.
 //
-//   pipe, terminal   opened again through /proc/self/fd, non-blocking; where that is not allowed
-//   (as
+//   pipe, terminal   opened again through /proc/self/fd, non-blocking; if that is not allowed (of
 //                    another user's terminal): poll, then no more than the kernel is sure to take
 //   socket           send with MSG_DONTWAIT
-//   file             on a thread of its own (proto/os/file_writer.h): its file system may not
-//   answer other devices    written directly: /dev/null and its like never wait for a reader
+//   file             on a separate thread (proto/os/file_writer.h): its file system may not answer
+//   other devices    written directly: /dev/null and its like never wait for a reader
 //
 // Thread: the loop's. Lifetime: destroy it outside its handlers.
 #pragma once

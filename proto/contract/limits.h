@@ -31,7 +31,7 @@ inline constexpr std::chrono::minutes kPauseLimit{60};
 
 // How long a supervisor waits for its launcher: for the first bytes of a connection, and for the
 // job. The first connection may be slower than later ones, because the launcher has only just
-// started.
+// started the supervisor.
 inline constexpr std::chrono::milliseconds kFirstAttachTimeout{30'000};
 inline constexpr std::chrono::milliseconds kAttachTimeout{5'000};
 inline constexpr std::chrono::milliseconds kHelloTimeout{30'000};

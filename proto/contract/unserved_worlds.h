@@ -1,7 +1,7 @@
-// Frameworks (Horovod and the like) whose worlds ivyrun serves only on request. A program that
-// joins one finds no peers in a worker, so a job of N workers would be N worlds of one process, and
-// would succeed with wrong results. Such a job is an error unless --allow-singletons is given.
-// Remove a row when ivyrun serves the framework. Pure; thread: any.
+// Frameworks (Horovod and the like) whose worlds ivyrun serves only if -B names them. A program
+// that joins one finds no peers in a worker, so a job of N workers would be N worlds of one
+// process, and would succeed with wrong results. Such a job is an error unless --allow-singletons
+// is given. Remove a row when ivyrun serves the framework by default. Pure; thread: any.
 #pragma once
 
 #include <span>
@@ -12,7 +12,7 @@ namespace ivy {
 struct UnservedWorld {
   std::string_view name;     // "Horovod", as people write it.
   std::string_view modules;  // Python modules that join it when imported, blank-separated.
-  std::string_view instead;  // The way to run such a program.
+  std::string_view instead;  // Advice: how to run such a program.
 };
 
 std::span<const UnservedWorld> unserved_worlds();

@@ -13,7 +13,7 @@ int open_pidfd(pid_t pid);
 // Unblocks every signal. A runtime that starts programs from a thread with blocked signals (of the
 // JVM, Julia, Swift) passes its mask on, and TERM would have no effect. Call it first in main.
 void unblock_inherited_signals();
-// Raises the soft limit of open files, which is low for old programs, to the hard limit.
+// Raises the soft limit of open files, which is kept low for old programs, to the hard limit.
 void raise_descriptor_limit();
 // Returns arguments or an environment in exec's form, terminated by a null pointer. The pointers
 // refer to `words`, which must outlive them.

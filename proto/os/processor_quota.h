@@ -15,8 +15,8 @@ struct Quota {
 };
 using Quotas = std::vector<Quota>;
 
-// Returns the quotas of all visible cgroups of this process. `root`: prefix of file
-// paths, for tests.
+// Returns the quotas of all visible cgroups of this process. `root`: prefix of file paths, for
+// tests.
 Quotas own_quotas(const std::string& root = "");
 
 // Returns the smallest quota in processors, or 0 if there is none.

@@ -28,7 +28,7 @@ bool pause_for(std::chrono::milliseconds time, const Patience& patience);
 
 // Returns an errno, or 0; ETIMEDOUT: no answer.
 int connect_to(int socket, SocketAddress& where, const Patience& patience);
-// Returns the error of a connection attempt in progress: an errno, or 0.
+// Returns the pending error of a socket, such as that of a failed connect(): an errno, or 0.
 int error_of(int socket);
 
 // Both return false if too late, cancelled, or the peer has closed the connection.

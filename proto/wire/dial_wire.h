@@ -53,7 +53,7 @@ struct DialOrder {
   std::chrono::milliseconds silence{5000};
   std::vector<DialAddress> addresses;  // Tried in this order; at least one.
   std::vector<std::string> hosts;      // Slurm's names; the index is the host's number in the job.
-  std::optional<std::uint32_t> self;   // Set for hosts in torchrun mode.
+  std::optional<std::uint32_t> self;   // This host's number; only in torchrun mode.
 };
 
 std::string encode_dial_order(const DialOrder& order);

@@ -3,7 +3,6 @@
 // look like silence. So messages grow only while the connection transfers more per second than the
 // buffers on the path can hold; the time of a single write says nothing, because these buffers
 // absorb it.
-// way can hold; how soon a write is over says nothing, since those buffers take it.
 //
 // Pure. Thread: one at a time.
 #pragma once

@@ -25,7 +25,7 @@ std::vector<std::string> mpich_segments(std::string_view pmi_name, std::uint32_t
 std::string spawn_refused(std::uint32_t rank);
 
 // Returns the user's directory of libpmix's segments in `place` (/dev/shm except in tests). Each
-// server has a subdirectory in it, named kPmixSegments and JOB-HOST-GENERATION, and holds its lock.
+// server has a subdirectory there, kPmixSegments + JOB-HOST-GENERATION, and holds its lock.
 inline std::string pmix_segments_parent(const std::string& place, std::uint32_t uid) {
   return place + "/ivyrun-" + std::to_string(uid);
 }

@@ -6,9 +6,9 @@
 // requests from 1, and each request carries the lowest number that is still unanswered: answers
 // below it are dropped, and a late copy of such a request is rejected as past.
 //
-// A session is forgotten kept_ns after its last connection closed, or immediately then if it has no
-// answers. Clients stop repeating earlier than that (kRepeatFor in proto/wire/store_wire.h). Only
-// above Limits::answers are sessions without a connection forgotten early; a client that then
+// A session is forgotten kept_ns after its last connection has closed; if it has no answers then,
+// immediately. Clients stop repeating earlier than that (kRepeatFor in proto/wire/store_wire.h).
+// Only above Limits::answers are sessions without a connection forgotten early; a client that then
 // repeats a request is told that its outcome is unknown.
 //
 // Pure. Thread: one at a time. Times are from any clock that never goes back.

@@ -7,8 +7,8 @@
 //
 // Generations: a client belongs to the generation that it named. begin_generation(g) forgets all
 // keys, queues, barriers and waiters of the previous one; its clients get Aborted for waiting
-// requests and FailedPrecondition for later ones. Nothing written in generation g can be read in g
-// + 1.
+// requests and FailedPrecondition for later ones. Nothing written in one generation can be read in
+// the next.
 //
 // Spaces: each dialect has its own keys, so a framework's keys never collide with ivyrun's.
 //

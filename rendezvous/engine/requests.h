@@ -176,7 +176,7 @@ struct Get {
       .name = "get", .op = Op::kGet, .other = Op::kWaitGet, .timed = Op::kWaitGet};
   IVY_REQUEST(Value, f.key(self.key), f.optional_deadline(self.wait_until_ns))
   std::string key;
-  std::optional<std::uint64_t> wait_until_ns;  // If empty, fails with NotFound immediately.
+  std::optional<std::uint64_t> wait_until_ns;  // If empty, a missing key is NotFound immediately.
 };
 struct Wait {
   static constexpr Command kCommand{.name = "wait", .op = Op::kWait, .timed = Op::kWait};
@@ -238,7 +238,7 @@ struct QueuePop {
       .name = "queue_pop", .op = Op::kQueuePop, .timed = Op::kQueuePop, .writes = true};
   IVY_REQUEST(Value, f.key(self.key), f.optional_deadline(self.wait_until_ns))
   std::string key;
-  std::optional<std::uint64_t> wait_until_ns;  // If empty, fails with NotFound immediately.
+  std::optional<std::uint64_t> wait_until_ns;  // If empty, an empty queue is NotFound immediately.
   bool counted = false;                        // torch's rules: answered immediately, with Popped.
 };
 struct QueueLength {

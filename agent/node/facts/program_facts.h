@@ -13,9 +13,8 @@
 
 namespace ivy {
 
-// NFS, Lustre and their like remember for a while that a name was not there, and which file it
-// meant: what another host has just saved may be missing, or old. False if that cannot be found
-// out.
+// NFS, Lustre and the like cache missing names, and the file behind a name, for a while: a file
+// that another host has just saved may be missing or old. False if the type is unknown.
 bool is_on_network_file_system(const std::string& path);
 
 struct ProgramRequest {
@@ -24,8 +23,8 @@ struct ProgramRequest {
   std::vector<std::string> interpreters;  // Candidates, in the order in which they are tried.
   std::string search_path;                // Empty: this process's own PATH.
   std::string working_directory;          // It is an absolute path.
-  // How long a missing script, program or working directory is looked for again if its folder is on
-  // a network file system, and who is told that it is awaited.
+  // How long to look again for a missing script, program or working directory if its folder is on a
+  // network file system, and the function that is called with its path before that.
   std::chrono::milliseconds second_looks{0};
   std::function<void(const std::string& path)> awaits = nullptr;
   std::function<bool(const std::string& path)> is_on_network = is_on_network_file_system;

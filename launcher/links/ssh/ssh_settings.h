@@ -24,7 +24,7 @@ struct SshTarget {
   std::uint16_t port = 22;
   std::vector<std::string>
       identities;                 // Private key files in order; the defaults when none is named.
-  bool names_identities = false;  // By IdentityFile: tried before the agent's.
+  bool names_identities = false;  // IdentityFile is set: try its keys before the agent's.
   std::string identity_agent;     // Socket path; empty: SSH_AUTH_SOCK; "none": no agent.
   std::string control_path;       // ControlPath, as written; empty: none.
   std::string known_hosts;        // It is an absolute path.
