@@ -35,7 +35,7 @@ class ControlClient {
   // Notifies every rank of the job. There is no answer; the report is lost if the supervisor is
   // gone.
   void report(const control::Report& report);
-  // From here on this process's exit does not count as a death.
+  // Notifies the supervisor that from here on this process's exit does not count as a death.
   void leave(std::chrono::milliseconds at_most);
 
  private:

@@ -1,9 +1,9 @@
-// Operations that are on a stream and whose calls have returned: a thread watches the oldest until
-// the device has done it, and a call that is still inside NCCL. NCCL lets a communicator's
-// operations end in the order of their calls, on whatever streams they are.
+// Operations that are on a stream and whose calls have returned. A thread watches the oldest of
+// them until the device has finished it, and also a call that is still inside NCCL. NCCL finishes a
+// communicator's operations in the order of their calls, whatever streams they are on.
 //
-// The thread looks every few milliseconds while there is anything to watch, so that a call has
-// nobody to wake; after kIdle without a call it sleeps until the next one.
+// The thread polls every few milliseconds while there is anything to watch, so that calls need not
+// wake it; after kIdle without a call it sleeps until the next one.
 //
 // Thread: any; started by the first of them. Lifetime: the driver outlives it.
 #pragma once
@@ -33,7 +33,7 @@ struct Enqueued {
   // When it was called, or when the one before it was done, whichever is later; unset until then.
   std::chrono::steady_clock::time_point since;
   std::vector<std::uint32_t> regions;  // The serials of registered memory that it uses.
-  // Told how it ended; may be empty.
+  // Called with the outcome; may be empty.
   std::function<void(const MaybeFailure&)> ended;
 };
 
@@ -44,10 +44,10 @@ std::string describe(const Enqueued& operation);
 struct EnqueuedWatch {
   // Returns the reason why the operation cannot finish; null: none is in progress.
   std::function<MaybeFailure(const Enqueued*)> look;
-  // Told of the first failure, with which the watching ends.
+  // Called with the first failure, which ends the watch.
   std::function<void(const Failure&)> found;
-  // Called every kTick while operations are called, and once after the last; the oldest that is not
-  // done, or null. May be empty.
+  // Called every kTick while operations are called, and once after the last, with the oldest
+  // unfinished operation or null. May be empty.
   std::function<MaybeFailure(const Enqueued*)> tick;
   // True: operations that end now do so because the communicator is broken.
   std::function<bool()> is_broken;
@@ -64,26 +64,27 @@ class EnqueuedOperations {
   EnqueuedOperations(const EnqueuedOperations&) = delete;
   EnqueuedOperations& operator=(const EnqueuedOperations&) = delete;
 
-  // Waits until fewer than `most` operations are not done. Returns also where one has failed.
+  // Waits until fewer than `most` operations are unfinished, or one has failed.
   void await_room(std::size_t most);
-  // A call of NCCL begins, from here on watched as the operation that it makes; that is given an
-  // event of this device, which has to be this thread's, and the time.
+  // Call before a call of NCCL, which is then watched as `operation`. Sets the operation's event
+  // and time. `device` must be this thread's current device.
   Result<void> begin_call(const Driver& driver, int device, Enqueued& operation);
-  // The call has returned, and its event is recorded: watches the operation from here on.
+  // Call when NCCL has returned and the event was recorded: watches the operation from here on.
   void watch(Enqueued&& operation);
-  // The call has returned with nothing to watch.
+  // Call when NCCL has returned with nothing to watch.
   void end_call(Event event);
 
-  // An event of this device, which has to be this thread's; give_back() keeps it for the next.
+  // Returns an event of this device, which must be this thread's current one; give_back() keeps it
+  // for reuse.
   Result<Event> take_event(const Driver& driver, int device);
   void give_back(Event event);
 
-  // Lets the thread tick for kIdle more: the rank has called something else.
+  // Lets the thread tick for another kIdle: the rank has called another operation.
   void stay_awake();
   // From here on there is always something to watch: graphs contain operations, and their runs are
   // not reported.
   void watch_always();
-  // Waits until all are done, or one has failed, and ends the thread.
+  // Waits until all are done, or one has failed, and stops the thread.
   void end();
   // True if one was never confirmed complete.
   bool has_lost();

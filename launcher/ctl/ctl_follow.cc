@@ -299,7 +299,7 @@ void Follower::watch_launcher() {
   });
 }
 
-// On a connection of its own: the one that follows says nothing while the ranks print nothing.
+// Uses a separate connection: the other one is silent as long as the ranks print nothing.
 void Follower::ask_for_life() {
   ctl::Request request;
   request.mutable_describe();

@@ -52,8 +52,8 @@ std::string ranks_text(const Described& described) {
   return text;
 }
 
-// "logs       /home/me/logs": a line for each of the value's. If the value is wider than the rest
-// of the terminal, and it would fit better there, it stands on lines of its own.
+// Formats a field, "logs       /home/me/logs", with a line for each line of the value. A value that
+// is too wide for the rest of the line starts on the next one if it fits better there.
 std::string field_text(std::string_view name, std::string_view value, std::size_t columns) {
   constexpr std::size_t kNameColumns = 11;
   constexpr std::size_t kIndent = 2;

@@ -277,7 +277,8 @@ void HostSession::redial_failed(const LinkDown& down) {
   });
 }
 
-// The host lives, and its workers go on until their supervisor has missed us for kAbsenceLease.
+// Called while a redial has reached the host and waits there. The host is up, and its workers run
+// until their supervisor has not heard from this launcher for kAbsenceLease.
 void HostSession::dial_stuck(const std::string& what) {
   if (state_ != State::kRedialing || !was_attached_) return;
   const std::int64_t now = monotonic_ns();

@@ -249,7 +249,7 @@ void JobEnding::conclude() {
   summary_follows_ = true;
 }
 
-// Slurm may put the job back into its queue, which is said before the output is closed.
+// Lets Slurm put the job back into its queue; the message must precede the end of the output.
 void JobEnding::requeue(const Outcome& outcome) {
   preemption_.requeue_if_due(outcome, [this, outcome] {
     job_.screen.output().finish([this, outcome] { tell_followers(outcome); });

@@ -179,7 +179,7 @@ void MetricsFile::begin(Ask ask) {
 
 void MetricsFile::write() {
   take_done();
-  // A slow file system misses a turn.
+  // On a slow file system some updates are skipped.
   if (writer_.is_idle()) ask_([this](const std::string& text) { replace(text); });
   schedule(kMetricsPeriod);
 }
@@ -191,9 +191,8 @@ void MetricsFile::schedule(std::chrono::seconds time) {
   });
 }
 
-// A reader of the file sees the whole of the old text or of the new one. The name changes on the
-// writer's thread, after the earlier writes, as an opener runs there. A text that could not be
-// written whole, on a full disk, does not take the name.
+// Replaces the file atomically. The rename runs on the writer's thread, as an opener, after the
+// earlier writes. A text that could not be written completely (a full disk) is not renamed.
 void MetricsFile::replace(std::string_view text) {
   const std::string fresh = path_ + "." + std::to_string(getpid());
   const FileWriter::File file = writer_.open([fresh] {

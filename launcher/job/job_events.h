@@ -39,7 +39,7 @@ class MetricsFile {
   // Writes the last text, and waits a moment for it.
   void end(const std::string& text);
   bool is_wanted() const { return !path_.empty(); }
-  // Why the file is not what it should be; empty: it is.
+  // Returns the error of a failed write; empty if there was none.
   std::string complaint();
 
  private:

@@ -24,7 +24,7 @@ constexpr std::chrono::milliseconds kPlacesPatience{2'000};
 constexpr std::chrono::milliseconds kRemainingPatience{60'000};
 
 std::chrono::milliseconds remaining_patience(const JobRequest& request) {
-  // Only tests are in such a hurry.
+  // For tests only.
   const std::string* const shorter = find_variable(request.caller, "IVY_TEST_REMAINING_PATIENCE");
   if (shorter == nullptr) return kRemainingPatience;
   const Result<std::chrono::milliseconds> asked = parse_duration(*shorter);
@@ -234,8 +234,8 @@ void RankEvents::watch_remaining() {
   });
 }
 
-// Nobody has asked, so no rank gets the signal that reads its stack: that would end a C library's
-// sleep() early. Status pages are read without the ranks' help.
+// The user has not requested this, so no rank gets the signal that reads its stack, which would end
+// its sleep() early. Status pages are read without the ranks' help.
 void RankEvents::say_remaining() {
   if (job_.phase.state() != JobState::kRunning || job_.workers.running() == 0) return;
   has_said_remaining_ = true;

@@ -16,7 +16,7 @@ Environment jax_defaults(const Options& options);
 // --app jax-service: JAX's coordination service in a process beside the workers. Refused without a
 // Python program, whose interpreter it needs.
 void plan_jax_service(PlanContext& context);
-// Moves the service that rank 0 starts on its own to a port that no other process is told.
+// Moves the service that rank 0 starts on its own to a port that no other process knows.
 Environment jax_service_variables(const Options& options);
 
 // Appends a flag for --cpu-devices to the user's XLA flags; the last of two flags wins.

@@ -95,8 +95,8 @@ std::string ras_address(const std::string& job_id) {
   return "127." + part(0) + "." + part(2) + "." + part(4) + ":" + std::to_string(kPort);
 }
 
-// By srun the supervisor has all that the caller has, but for what was hidden from srun; a node
-// that has joined has what its own ivyrun was called with.
+// Under srun the supervisor inherits the caller's environment, except variables hidden from srun.
+// On a node that has joined it inherits the environment of that node's ivyrun.
 bool has_callers_environment(const PlannedHost& host) {
   return host.carrier == Carrier::kSrun || host.carrier == Carrier::kJoined;
 }

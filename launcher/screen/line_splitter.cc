@@ -71,7 +71,7 @@ std::optional<LinePiece> LineSplitter::absorb(std::string_view& bytes) {
     if (folds_groups_) {
       const MoveUp up = find_up(run);
       if (up.at == 0) {
-        // Its beginning stands on the console already, outside of any group.
+        // The start of the line is already on the console, outside of any group.
         if (shown_ > 0) return give(LineEnd::kNewline);
         bytes.remove_prefix(up.size);
         rows_.assign(1, Row{std::exchange(partial_, {})});
@@ -101,7 +101,7 @@ std::optional<LinePiece> LineSplitter::go_back() {
     partial_.clear();
     return std::nullopt;
   }
-  // Its beginning stands on the console already and cannot be taken back.
+  // The start of the line is already on the console and cannot be withdrawn.
   const LinePiece piece = give(LineEnd::kNewline);
   update_ = true;
   return piece;

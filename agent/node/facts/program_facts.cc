@@ -348,7 +348,7 @@ std::string existing_folder(const std::string& path) {
   return folder;
 }
 
-// Reading a folder makes a network file system ask its server what is in it now.
+// Reads a folder, which makes a network file system refresh its cached entries from the server.
 void list_folder(const std::string& path) {
   const OpenDirectory directory(opendir(path.c_str()));
   if (directory) readdir(directory.get());

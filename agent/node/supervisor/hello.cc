@@ -17,8 +17,8 @@
 namespace ivy {
 namespace {
 
-// Covers what NFS clients remember of a folder that changes (acdirmin is 30 s, but its listing asks
-// the server); a user who has mistyped a name waits as long.
+// Covers the time for which NFS clients cache a changing folder (acdirmin is 30 s, but reading the
+// folder queries the server). A user with a mistyped name waits as long.
 constexpr std::chrono::milliseconds kSecondLooks{6'000};
 
 void add_program(const Hello& hello, CarrierKind carrier, const BlockingPool::Label& label,

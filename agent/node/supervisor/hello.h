@@ -29,12 +29,12 @@ struct JobPorts {
 };
 
 // Reads files of the user and of the host, whose file systems may not answer: for a pool thread.
-// Takes well under a millisecond beside hashing the script, but on a host other than the launcher's
-// waits some seconds for a script that a network file system does not show yet.
+// Takes well under a millisecond plus the time to hash the script. On hosts other than the
+// launcher's it waits some seconds for a script that a network file system does not show yet.
 HostFacts look_at_host(const Hello& hello, CarrierKind carrier, const BlockingPool::Label& label);
 
-// The answer as far as it takes no look at the host. Reserves in `ports` what was asked for; ports
-// that it already holds are answered again. Thread: the loop's.
+// Returns the part of the answer that does not depend on the host's files. Reserves the requested
+// ports in `ports`; ports that it already holds are returned again. Thread: the loop's.
 HelloOk begin_answer(const Hello& hello, const Containment& containment,
                      const JobDirectory& directory, JobPorts& ports);
 // Adds the facts, and ports for as many workers as there are cores. Thread: the loop's.

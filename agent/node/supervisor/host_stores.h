@@ -33,7 +33,8 @@ class HostStores {
                   const JobDirectory& directory, std::uint16_t port, std::uint16_t torch_port);
   // The store answers, and then GenerationBegun is sent.
   void begin_generation(std::uint32_t generation);
-  // Writes ivy/gone/RANK to the job's store: this process of the rank has exited.
+  // Writes ivy/gone/RANK to the job's store, because this process of the rank has exited. Does
+  // nothing if the store is not on this host.
   void rank_gone(std::uint32_t rank, std::uint32_t rejoins);
   // Called when the supervisor has reaped a child; children other than the store are ignored.
   void reaped(pid_t pid, int wait_status);

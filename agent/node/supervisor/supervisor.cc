@@ -860,8 +860,8 @@ int run_supervisor(const SupervisorStart& start) {
   // A worker costs up to seven descriptors here; the soft limit is often 1024.
   raise_descriptor_limit();
   reserve_descriptors();
-  // Pool threads create the workers. In an arena of its own such a thread would get its memory page
-  // by page, with an mprotect() for each that interrupts the workers on their way to their exec.
+  // Pool threads create the workers. With a separate arena such a thread would get its memory page
+  // by page, each with an mprotect() that interrupts the workers before their exec.
   mallopt(M_ARENA_MAX, 1);
   try {
     // Never destroyed: the process exits next, and the kernel takes everything back at once.

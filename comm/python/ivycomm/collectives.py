@@ -125,7 +125,7 @@ def _is_tree(x, out=None):
 
 
 def all_reduce(x, op="sum", group=None, out=None, async_op=False, *, timeout=None, factor=1.0):
-    """Returns op over all ranks of x, element by element; bitwise identical on all ranks. Same shape as x.
+    """Returns op, element by element, over x of all ranks; bitwise identical on all ranks. Same shape as x.
 
     op: "sum", "mean" (integers are rounded towards zero), "product", "min", "max", "band", "bor", "bxor", or
     "premul_sum" (each rank's x times its own `factor`). For bool, sum is "or" and product is "and".
@@ -277,7 +277,7 @@ def _running_in_place(name, x, op, group, async_op, timeout, factor):
 
 
 def scan(x, op="sum", *, group=None, out=None, async_op=False, timeout=None, factor=1.0):
-    """Returns op over the ranks up to and including this one of x, element by element. Same shape as x."""
+    """Returns op, element by element, over x of all ranks up to and including this one. Same shape as x."""
     done = calls.scan(x, op, group, out, async_op, timeout, factor)
     if done is not NotImplemented:
         return done
@@ -293,7 +293,7 @@ def scan_(x, op="sum", *, group=None, async_op=False, timeout=None, factor=1.0):
 
 
 def exscan(x, op="sum", *, group=None, out=None, async_op=False, timeout=None, factor=1.0):
-    """Returns op over the ranks before this one of x, element by element. Same shape as x.
+    """Returns op, element by element, over x of all ranks before this one. Same shape as x.
 
     Rank 0 gets the operation's identity: 0 for "sum", "mean", "bor", "bxor" and "premul_sum", 1 for "product", all bits
     set for "band", the greatest value (infinity) for "min", the least for "max".
@@ -314,7 +314,7 @@ def exscan_(x, op="sum", *, group=None, async_op=False, timeout=None, factor=1.0
 
 def reduce_scatter(x, op="sum", *, split=None, group=None, out=None, async_op=False, timeout=None,
                    factor=1.0):
-    """Returns this rank's part, along axis 0, of op over all ranks of x: rank r gets the r-th part.
+    """Returns this rank's part, along axis 0, of op over x of all ranks: rank r gets the r-th part.
 
     split: rows of each rank's part, the same list on all ranks; None: equal parts, and the length of x's first axis
     must be divisible by the group's size.

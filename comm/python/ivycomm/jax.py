@@ -459,7 +459,7 @@ def _reduction(op):
 
 
 def all_reduce(x, op="sum", *, group=None, grad="sum", timeout=None):
-    """Returns op over all ranks of x, element by element; bitwise identical on all ranks.
+    """Returns op, element by element, over x of all ranks; bitwise identical on all ranks.
 
     x: an array, or a tree of arrays (arrays of one type are one operation). op: as for ivycomm.all_reduce, except
     "premul_sum"; sum, mean, min, max and product have derivatives. grad: "sum": the derivative is an all_reduce as well
@@ -488,7 +488,7 @@ def reduce(x, dst=0, op="sum", *, group=None, timeout=None):
 
 
 def scan(x, op="sum", *, group=None, timeout=None):
-    """Returns op over the ranks up to and including this one of x, element by element. The derivative is that of the
+    """Returns op, element by element, over x of all ranks up to and including this one. The derivative is that of the
     sum."""
     group, op = _member(group), _reduction(op)
     if op == MEAN:
@@ -525,7 +525,7 @@ def _along(axis, x, gathered):
 
 
 def reduce_scatter(x, op="sum", *, group=None, timeout=None):
-    """Returns this rank's part of op over all ranks of x: rank r gets the r-th of equal parts of the rows."""
+    """Returns this rank's part of op over x of all ranks: rank r gets the r-th of equal parts of the rows."""
     group = _member(group)
     x = _with_rows(x, "reduce_scatter", group)
     return _carried_out(_reduce_scatter, [x], _how(group, timeout, op=_reduction(op)))[0]

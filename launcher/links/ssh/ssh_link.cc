@@ -25,7 +25,7 @@ constexpr std::chrono::seconds kPenaltyPause{16};
 // An agent that listed its keys and did not sign is left alone this long.
 constexpr std::chrono::seconds kMuteAgentTime{10};
 constexpr std::chrono::seconds kMuteAgentPause{1};
-// More often than any lease ends.
+// Shorter than any lease.
 constexpr std::chrono::milliseconds kStuckReport{500};
 
 }  // namespace
