@@ -133,10 +133,9 @@ class Signals {
   std::int64_t last_at_ns_ = 0;
 };
 
-// The warden and the supervisor of this host end just now. Where the first process never reaps, as
-// in many containers, a process that is not waited for stays a zombie for good. They are on their
-// way: the longer bound is for a machine that has no time for them, the shorter for children that
-// are not ours.
+// The warden and the supervisor of this host are exiting now. If the first process never reaps, as
+// in many containers, a process that is not waited for remains a zombie. The longer bound is for a
+// machine under load, the shorter one for children that are not ivyrun's.
 constexpr std::int64_t kReapPatienceNs = 500'000'000;
 constexpr std::int64_t kOthersPatienceNs = 5'000'000;
 
@@ -306,9 +305,9 @@ bool has_warden_here(const ivy::JobRequest& request) {
          ivy::is_carried_locally(request.options, request.options.hosts.front());
 }
 
-// The warden of the first host, if that is this host and its supervisor is to be a new one. Where
-// it is the only host, no other process that we start, such as one of ssh's, goes on in the
-// background and would become our child: is_alone.
+// The warden of the first host, if that is this host and its supervisor is to be a new one.
+// is_alone: it is the only host, so no other process that this one starts, such as ssh's, may
+// continue in the background and become its child.
 void start_warden_of(ivy::JobRequest& request) {
   if (!has_warden_here(request)) return;
   const bool is_alone = request.options.hosts.size() == 1;

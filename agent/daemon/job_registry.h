@@ -1,5 +1,5 @@
-// The jobs that live on this host through this agent, from their opening to their end. What the
-// next agent must know of them stands in the state directory.
+// The jobs that run on this host through this agent, from their opening to their end. The state
+// directory has the facts that the next agent needs.
 //
 // A job lives as long as its warden, and as long as any process holds the lock of its directory.
 // Thread: the loop's. Lifetime: outlived by the loop. Wardens live on without it.

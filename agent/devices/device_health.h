@@ -15,7 +15,7 @@ struct FaultCounter {
   std::uint64_t value = 0;
 };
 
-// A GPU, with the number that nvidia-smi gives it. What is unknown is -1.
+// A GPU, with nvidia-smi's number for it. Unknown values are -1.
 struct GpuHealth {
   int index = 0;
   std::string bdf;

@@ -71,8 +71,8 @@ bool is_nvidia_display(const std::string& device) {
          first_line(device + "/class").starts_with("0x03");
 }
 
-// False: the kernel's list of the bus, which is cheap to read, has no NVIDIA device. Where there is
-// no such list, each device is examined.
+// False: the kernel's list of the bus, which is cheap to read, has no NVIDIA device. Without
+// such a list, each device is examined.
 bool may_have_nvidia_on_bus(const std::string& root) {
   // A line is "BUSDEVFN <tab> VENDORDEVICE <tab> ...".
   const std::string list = small_file(root + "/proc/bus/pci/devices");

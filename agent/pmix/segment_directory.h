@@ -15,9 +15,9 @@ namespace ivy {
 
 class SegmentDirectory {
  public:
-  // In `place`, "/dev/shm" but in tests; it is at PLACE/ivyrun-UID/pmix-NAME. Where that cannot be
-  // used (there is no such file system, or another user has made PLACE/ivyrun-UID) the directory
-  // is `otherwise`, which is not removed here.
+  // Creates PLACE/ivyrun-UID/pmix-NAME; `place` is "/dev/shm" except in tests. If that cannot be
+  // used (no such file system, or another user has created PLACE/ivyrun-UID), the directory is
+  // `otherwise`, which is not removed here.
   SegmentDirectory(const std::string& place, const std::string& name, std::string otherwise);
   ~SegmentDirectory();
   SegmentDirectory(const SegmentDirectory&) = delete;

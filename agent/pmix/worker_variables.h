@@ -14,8 +14,8 @@ struct WorkerSettings {
   std::string segment_directory;  // Directory of Open MPI's shared memory segments.
 };
 
-// `from_libpmix`: NAME=VALUE, as PMIx_server_setup_fork() makes them. What the rank's user has set
-// for Open MPI stays as it is.
+// `from_libpmix`: NAME=VALUE, as PMIx_server_setup_fork() makes them. Variables that the rank's
+// user has set for Open MPI are kept.
 std::vector<std::string> worker_variables(std::vector<std::string> from_libpmix,
                                           const WorkerSettings& settings, const RankProcess& rank);
 

@@ -268,8 +268,8 @@ class ChunkedReduce {
     });
   }
 
-  // A chunk of the kernel's way. What a member fetches of it stays in its second-level cache until
-  // it is reduced.
+  // Chunk size for copies through the kernel: the part that a member fetches stays in its
+  // second-level cache until it is reduced.
   static constexpr std::size_t kKernelChunkBytes = std::size_t{1} << 20;
   // Its slices, each rounded up to whole lines, fit into a member's slots.
   static constexpr std::uint32_t kMembersByKernel = 16;

@@ -64,13 +64,13 @@ class Communicator {
 
   Called carry_out(Collective&& collective, const CallOptions& options);
   Called carry_out(nccl::DeviceOperation&& operation, const CallOptions& options);
-  // Makes what the first operation on memory of region.device would make. Where the region is
-  // memory, it becomes a window of the communicator; every rank gives as much.
+  // Sets up NCCL as the first operation on memory of region.device would. If the region has memory,
+  // it becomes a window of the communicator; every rank must pass the same amount.
   Called prepare_device(const nccl::DeviceRegion& region, const CallOptions& options);
   DeviceSide& device() { return *device_; }
 
-  // Messages are not in order with the collectives. Blocks until all are done. Where the patience
-  // ends before a receive has begun, its status.source stays -1 and nothing is broken.
+  // Messages are not ordered with the collectives. Blocks until all are done. If the patience ends
+  // before a receive has started, its status.source stays -1, and nothing is broken.
   Outcome exchange_messages(const std::vector<std::shared_ptr<MessageRequest>>& requests,
                             const CallOptions& options);
   void post_message(const std::shared_ptr<MessageRequest>& request, const CallOptions& options);

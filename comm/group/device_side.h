@@ -1,8 +1,8 @@
-// A communicator's collectives on device memory. For the first one all ranks meet as for any
-// operation, so that mismatches and deaths are found before NCCL is asked; later ones go ahead:
-// each rank puts NCCL's part on the stream, and the ranks compare what they have called afterwards
-// (device_check.h). Where NCCL has no such reduction or devices are shared, the data go through
-// host memory (device_staging.h), for which the ranks meet.
+// A communicator's collectives on device memory. For the first one all ranks synchronize as for any
+// operation, so that mismatches and deaths are found before NCCL is called. Later ones run ahead:
+// each rank enqueues NCCL's part on the stream, and the ranks compare their calls afterwards
+// (device_check.h). If NCCL lacks the reduction, or devices are shared, the data are copied through
+// host memory (device_staging.h), for which the ranks synchronize.
 //
 // Thread: the communicator's lock, unless a function says otherwise.
 #pragma once

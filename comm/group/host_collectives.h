@@ -1,5 +1,5 @@
-// A communicator's collectives on host memory. Which way an operation takes is decided by where its
-// ranks are, never by time:
+// A communicator's collectives on host memory. Only the location of the ranks decides how an
+// operation is carried out, never a measured time:
 //   one rank           copies
 //   one host           comm/collectives/shared_*: shared memory
 //   several hosts      comm/collectives/spanning_*: shared memory inside, TCP between hosts

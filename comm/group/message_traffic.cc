@@ -42,8 +42,8 @@ bool write_message(ByteSink& sink, MessageRequest& request) {
   return true;
 }
 
-// Reads a bite of the message that a peer has lent. Where that cannot be, the rest of its stream
-// is the message's data.
+// Reads a piece of the message that a peer has lent. If that is not possible, the message's data
+// follow on its stream.
 LoanState read_bite(const SharedMail& mail, std::uint32_t member, MessagePeer& peer,
                     std::uint8_t* to) {
   if (!peer.can_read) peer.can_read = mail.can_read(member);

@@ -36,8 +36,9 @@ class MessageTraffic {
   void enter(const Request& request, std::chrono::nanoseconds timeout);
   // Takes back a receive that no message has come for. False: one has.
   bool withdraw(const Request& request);
-  // Moves all that can be moved. True if anything was. What is lent waits for its receive, so that
-  // it is copied once; keep_lent: it is kept like the rest, for the sake of what comes behind it.
+  // Moves all bytes that can be moved; returns whether any were. A lent message waits for its
+  // receive, so that it is copied once. keep_lent: it is buffered like any other unexpected
+  // message, so that messages after it need not wait.
   bool progress(bool keep_lent = false);
 
   bool is_broken() const { return found_.has_value() || failure_.has_value(); }

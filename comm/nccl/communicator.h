@@ -98,9 +98,9 @@ class DeviceCommunicator {
   // latest after kAbortPatience. The text: the process is tainted, its device does not come back.
   std::optional<std::string> break_with();
 
-  // Waits until what was enqueued is done, each as long as it may take, then ends NCCL's part. No
-  // operation may be under way. A failure: NCCL had to be aborted. What was found while it waited
-  // is told by `found` as ever. Later calls do nothing.
+  // Waits until all enqueued operations are done, each within its timeout, then ends NCCL's part.
+  // No call may be in progress. Returns a failure if NCCL had to be aborted. Failures found during
+  // the wait are reported through `found` as usual. Later calls do nothing.
   MaybeFailure end();
 
  private:

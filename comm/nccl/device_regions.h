@@ -44,7 +44,7 @@ class RegisteredRegions {
 
   std::mutex mutex;
 
-  // The next three require `mutex`. What NCCL refuses is used as any other memory.
+  // The next three require `mutex`. Memory that NCCL rejects is used as any other memory.
   void use(const Functions& nccl, Handle handle, const std::vector<DeviceRegion>& regions);
   // `window`: what ncclCommWindowRegister gave; null: this NCCL or device has none, which is no
   // error.

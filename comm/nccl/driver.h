@@ -70,8 +70,8 @@ class Driver {
   Result<void*> allocate(std::size_t bytes) const;
   void free(void* memory) const;
 
-  // Makes a device this thread's until the end of the scope. Where it is already, that costs one
-  // call of the driver.
+  // Makes a device this thread's current one until the end of the scope. Costs one driver call if
+  // it already is.
   class Current {
    public:
     Current(const Driver& driver, int device);

@@ -1,6 +1,7 @@
 // The loop of every kernel: for a block of elements, read all inputs, combine them in registers,
-// write once (and once more to a second output). What differs is in the types: Isa (vectors.h),
-// formats.h, operations.h. In an unnamed namespace for the reason told in comm/reduce/vectors.h.
+// write once (and once more to a second output). The types contain all differences: Isa
+// (vectors.h), formats.h, operations.h. In an unnamed namespace for the reason given in
+// comm/reduce/vectors.h.
 #pragma once
 
 #include <cstddef>

@@ -42,9 +42,9 @@ std::size_t partial_bytes(Dtype dtype, ReduceOp op);
 // (asserted): is_reducible, and factors where the operation wants them.
 void reduce(const Reduction& reduction, const Operands& operands);
 
-// reduce(), and copies: output and copies go past the caches whatever reduction.stores says. They
-// take turns, a block each: the reads of one wait for memory beside the reads of the other, and
-// the processor prefetches for all of them at once. What is copied and where to overlaps neither
+// reduce() combined with copies. Output and copies bypass the caches whatever reduction.stores is.
+// They take turns, a block each, so that the reads of both wait for memory at the same time and the
+// processor prefetches for all of them. Sources and destinations of the copies must overlap neither
 // the inputs nor the outputs.
 void reduce_beside(const Reduction& reduction, const Operands& operands,
                    std::span<const Copy> copies);

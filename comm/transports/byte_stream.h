@@ -1,8 +1,8 @@
 // One direction of bytes between two ranks, without blocking: a ring in shared memory or a socket.
 //
-// A ring can also lend: its writer says where in its own memory the bytes are, the reader copies
-// them from there at once (peer_memory.h), and the writer waits for that. Where the reader may not
-// do so it declines, and the bytes go through the ring after all.
+// A ring can also lend: its writer publishes the address of the bytes in its own memory, the reader
+// copies them directly from there (peer_memory.h), and the writer waits for that. A reader that is
+// not permitted to do so declines, and the bytes are sent through the ring.
 //
 // Thread: one at a time per end.
 #pragma once

@@ -1,6 +1,6 @@
 // The members' own buffers, which the others of the host read in place (and never write):
-// registered ones by mapping them, the rest through the kernel. Which of the two works between all
-// members is tried out once, by all together.
+// registered ones by mapping them, the rest through the kernel. All members
+// test together, once, which of the two works between them.
 //
 // False, or nothing: the communicator is broken. Thread: the operation's.
 #pragma once

@@ -64,7 +64,7 @@ class SharedGroup {
 
   // The following functions may be called from any thread.
   SharedMail& mail() { return mail_; }
-  // True if that member has ended its communicator. What it had sent before is still there.
+  // True if that member has ended its communicator. Data that it sent before remain available.
   bool has_left(std::uint32_t member) const {
     return segment_->member(member).attached.load(std::memory_order_acquire) == kHasLeft;
   }

@@ -61,9 +61,9 @@ class SharedWait {
   static constexpr std::uint32_t kWhoeverIsAbsent = ~std::uint32_t{0};
 
   void wake_sleepers() {
-    // The store above must be seen before the sleepers are looked for; see sleep(). Where the
-    // kernel makes every processor take a barrier for the one who is about to sleep, the one who
-    // publishes needs none: it would wait here until the line has come from the other processor.
+    // The store above must be visible before the check for sleepers; see sleep(). If a member that
+    // is about to sleep makes the kernel run a barrier on every processor, the publisher needs
+    // none: it would wait here for the cache line from the other processor.
     if (has_remote_barrier_) {
       std::atomic_signal_fence(std::memory_order_seq_cst);
     } else {

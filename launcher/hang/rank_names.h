@@ -10,11 +10,10 @@
 namespace ivy {
 
 // The store's explanation (rendezvous/engine/explanation.h) with "rank R (host H, pid P)" for every
-// "pid P at ADDRESS" that is exactly one rank's own process; where there are several hosts, with
-// the host and its ranks behind other clients whose address is one host's only. What is not certain
-// stays as it was. A key's line ends with the ranks that are not connected where every client is
-// known to be a rank; a last line names the ranks that have ended: they will write nothing any
-// more.
+// "pid P at ADDRESS" that is exactly one rank's own process; with several hosts, the host and
+// its ranks are appended to other clients whose address belongs to one host only. Uncertain clients
+// are left unchanged. If every client is known to be a rank, a key's line ends with the ranks that
+// are not connected. A last line names the ranks that have exited, which will write nothing more.
 std::string explain_ranks(std::string_view explanation, const ctl::StoreDescription& store);
 
 // Every line two columns to the right.

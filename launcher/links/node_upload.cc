@@ -51,8 +51,8 @@ constexpr std::string_view kRemoteCommand =
 // candidate is refused when it is another user's or a link (both are possible in /tmp), when
 // programs may not run there, or when the bundle does not fit (cat says so in plain words, a
 // shell's own printf does not); each try reads the whole bundle whatever becomes of it, so that the
-// next try begins at its first byte. What arrived over a connection that broke is kept under the
-// host's own name, since several may share a home, and is taken by one installation only: a rename.
+// next try begins at its first byte. Data received over a connection that broke are kept under the
+// host's own name, since several may share a home, and a rename claims them for one installation.
 // Not every tar says that a disk is full; cat does.
 constexpr std::string_view kInstallScript = R"script(
 umask 077

@@ -6,9 +6,9 @@
 //          | NAME '=' "'" any "'"  byte for byte
 //          | NAME '=' '"' any '"'  byte for byte, but \" \\ \$ and \` lose their backslash
 //
-// This is what a shell, docker and dotenv files have in common. Where they differ nothing is
-// guessed: a plain value with quotes, backslashes or a '$' that a shell would expand is refused. A
-// '#' begins a comment at the beginning of a line, or behind a blank.
+// This is the common subset of shells, docker and dotenv files. If these differ, nothing is
+// guessed: a plain value with quotes, backslashes or a '$' that a shell would expand is rejected. A
+// '#' starts a comment at the start of a line or after a blank.
 #pragma once
 
 #include <string>

@@ -8,10 +8,10 @@
 
 namespace ivy {
 
-// The variables of the first host's first worker with reader and reason, then what differs from
-// rank to rank (first and last of each host), then what workers do not get of the caller's. What
-// the supervisor alone knows (paths in the job's directory) is named without a value. Fails as
-// make_host_plan does.
+// The variables of the first host's first worker with reader and reason, then variables that
+// differ between ranks (first and last of each host), then the caller's variables that workers do
+// not get. Values that only the supervisor knows (paths in the job's directory) are omitted. Fails
+// as make_host_plan does.
 Result<std::string> explain_environment(const EnvironmentInputs& inputs);
 
 }  // namespace ivy

@@ -28,8 +28,8 @@ inline constexpr std::string_view kPlaceholderNames =
 
 // "%r" and "%t" rank, "%R" rank with leading zeros (at least five digits, as in file names), "%h"
 // and "%N" host, "%n" its number, "%l" local rank, "%j" job, "%a" attempt (generation), "%s" out or
-// err, "%%" a percent sign. A number behind the percent sign pads a number with zeros, as Slurm
-// does. What is no placeholder stays.
+// err, "%%" a percent sign. A number after the percent sign pads a number with zeros, as in
+// Slurm. All other text is kept.
 std::string filled_template(std::string_view text, const PlaceholderValues& values);
 // Returns the first unknown placeholder, such as "%z".
 std::optional<std::string> unknown_placeholder(std::string_view text);

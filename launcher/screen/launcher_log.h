@@ -24,8 +24,8 @@ class LauncherLog {
   // Makes the folder and appends to the file: jobs may share it. take_done() calls `opened` once.
   void open(std::function<void(const Result<void>&)> opened);
   bool is_open() const { return file_ != 0; }
-  // Control characters are escaped: the log is read on terminals too. What is said before open() is
-  // kept for the file.
+  // Control characters are escaped, because the log is also read on terminals. Messages from before
+  // open() are kept for the file.
   void say(std::string_view raw);
   void take_done();
   bool is_idle() const { return writer_.is_idle(); }

@@ -25,8 +25,8 @@ namespace ivy {
 // Returns the directory of one generation's files below --log-dir, here and on the nodes.
 std::string log_folder(const std::string& directory, const std::string& job_id,
                        std::uint32_t generation);
-// Makes DIR/latest lead to the newest job's folder. What is no link of that name stays, and a link
-// that cannot be made costs nothing but itself.
+// Makes DIR/latest a link to the newest job's folder. A file of that name that is not a link is
+// kept, and a failure is ignored.
 void link_latest(const std::string& directory, const std::string& job_id);
 // The name of a rank's file in --log-dir: "rank00027.err".
 std::string log_file_name(int rank, int stream);

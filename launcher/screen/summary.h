@@ -36,8 +36,8 @@ struct SummaryInputs {
   int max_attempts = 1;
 };
 
-// Text that ends with a newline, or empty when every rank ended well and there is nothing to say.
-// Where log files were written, one line says where.
+// Returns a text that ends with a newline, or an empty one if every rank succeeded and there is
+// nothing to report. If log files were written, one line names their directory.
 std::string summary(const SummaryInputs& inputs);
 
 // Why an attempt failed, in one line: "rank 1 (node03, pid 4711) with exit code 3 after 00:12:44".

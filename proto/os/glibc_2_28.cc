@@ -50,7 +50,7 @@ IVY_HIDDEN const char* sigabbrev_np(int signal) noexcept {
   return signal > 0 && signal < 32 ? kNames[static_cast<std::size_t>(signal)] : nullptr;
 }
 
-// glibc 2.34. What another thread opens meanwhile is closed by its own flag.
+// glibc 2.34. Descriptors that another thread opens concurrently are close-on-exec.
 IVY_HIDDEN int posix_spawn_file_actions_addclosefrom_np(posix_spawn_file_actions_t* actions,
                                                         int from) noexcept {
   const long limit = sysconf(_SC_OPEN_MAX);

@@ -1,16 +1,17 @@
-// PMI-1's server for the ranks of one host: what MPICH, Intel MPI and MVAPICH ask when MPI_Init and
-// MPI_Finalize run. Bytes of connections in; replies, events and fences out. Pure; thread: one.
+// PMI-1's server for the ranks of one host: the requests of MPICH, Intel MPI and MVAPICH in
+// MPI_Init and MPI_Finalize. Bytes of connections in; replies, events and fences out. Pure; thread:
+// one.
 //
 //   connection:  opened ──"rank R"──▶ bound ──cmd=init──▶ joined ──cmd=finalize──▶ left
 //                                                            └──cmd=abort──▶ aborted
 //
 // A library that connects by itself says cmd=initack in place of "rank R".
-// A rank that has joined and whose connection ends before it has left has vanished. What a rank has
-// put is seen by all after the next barrier: when all ranks of this host have come to it, this host
-// asks for a fence with the pairs that are new, and the fence's result lets them all go on.
+// A rank that has joined and whose connection closes before it has left has vanished. Pairs that a
+// rank has put become visible to all ranks after the next barrier: when all ranks of this host have
+// reached it, this host starts a fence with the new pairs, and the fence's result releases them.
 //
-// What is not served is answered so that the client says what it lacks: spawn and names with rc=-1,
-// PMI-2 by an error that ends the job.
+// Unsupported requests get an answer that makes the client report what is missing: spawn and names
+// get rc=-1, PMI-2 an error that ends the job.
 #pragma once
 
 #include <cstdint>

@@ -6,8 +6,8 @@
 
 namespace ivy {
 
-// The shared libraries that it names (DT_NEEDED), in the order of the file, at most 256. What those
-// libraries need in turn is ignored: an image library that can render on many hosts brings MPI to
+// Returns the shared libraries that a file names (DT_NEEDED), in its order, at most 256. Libraries
+// that these need in turn are ignored: an image library that can render on many hosts brings MPI to
 // programs that never use it. Empty for a file that is not a 64-bit program of this byte order, is
 // static, is broken, or cannot be read.
 std::vector<std::string> needed_libraries(const std::string& path);

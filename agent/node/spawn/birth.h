@@ -65,8 +65,8 @@ class AllSignalsBlocked {
   sigset_t before_{};
 };
 
-// Proves that a process can be started in this cgroup by starting one. Where clone itself puts it
-// there, the proof is complete at once and the process exits beside us.
+// Proves that a process can be started in this cgroup by starting one. If clone itself puts it
+// there, the proof is complete immediately, and the process exits concurrently.
 class TrialBirth {
  public:
   explicit TrialBirth(int cgroup_fd);

@@ -217,8 +217,8 @@ void ControlServer::on_leave(const ConnectionPointer& connection) {
   connections_.send(*connection, control::Left{});
 }
 
-// A connection's end is only a hint: the process's end decides. Where that cannot be watched, the
-// hint decides.
+// The end of a connection is only a hint: the exit of the process decides. If the process cannot be
+// watched, the hint decides.
 void ControlServer::on_closed(const ControlConnection& connection) {
   if (!connection.slot || !attached_[*connection.slot]) return;
   AttachedProcess& attached = *attached_[*connection.slot];

@@ -63,7 +63,7 @@ class HostWorkers {
               Handlers handlers);
 
   void take_own_files(OwnFiles files) { own_files_ = std::move(files); }
-  // Starts the plan's workers. Those of the last generation must be forgotten.
+  // Starts the plan's workers. The workers of the last generation must have been forgotten.
   void start(const HostPlan& plan, const Containment& containment);
   // Starts one rank again, alone. Its last process and output are over.
   void start_again(std::uint32_t rank, std::uint32_t rejoins);

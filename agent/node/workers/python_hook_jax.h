@@ -1,9 +1,9 @@
 // JAX's part of the workers' sitecustomize (python_hook.h). It makes `jax.distributed.initialize()`
-// find this job without arguments: ivyrun's own cluster stands before those that JAX knows, so that
-// words of an outer Slurm job or mpirun do not count. What older JAX lacks (gloo on the CPU by
-// default, a switch for its preemption service) is added to it. A rank that never calls
-// initialize(), and versions of jaxlib that differ, are said by one rank; they meet in the job's
-// store. Pure; thread: any.
+// find this job without arguments: it registers ivyrun's cluster before the others, so that
+// variables of an enclosing Slurm job or mpirun are ignored. It adds features that older JAX lacks
+// (gloo on the CPU by default, a switch for its preemption service). One rank reports ranks that
+// never call initialize(), and different versions of jaxlib, with the help of the job's store.
+// Pure; thread: any.
 #pragma once
 
 #include <string_view>

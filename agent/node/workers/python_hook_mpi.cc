@@ -3,9 +3,9 @@
 namespace ivy {
 namespace {
 
-// _join: the servers' answers are those of roles/mpi_exec.cc. What mpi4py is linked to is only
-// known when it is loaded, so both servers are asked; that one of them cannot serve matters only if
-// no world comes of it. _spec_behind() and _has_other_launcher() are python_hook.cc's.
+// _join: the servers' answers are those of roles/mpi_exec.cc. The library to which mpi4py is
+// linked is only known when it is loaded, so both servers are queried; the failure of one of them
+// matters only if no world results. _spec_behind() and _has_other_launcher() are python_hook.cc's.
 constexpr std::string_view kMpiHook = R"py(def _mpi_connect(name):
     import os
     import socket

@@ -1,4 +1,4 @@
-/* What the handlers of jax_ffi.cc use of XLA's FFI, the stable C interface by which compiled
+/* The subset of XLA's FFI that jax_ffi.cc's handlers use, the stable C interface by which compiled
  * programs call foreign functions: xla/ffi/api/c_api.h of OpenXLA (Apache 2.0), versions 0.0
  * (jaxlib 0.4.31) to 0.3 (jaxlib 0.10.2), which lay these structs out alike. Every struct begins
  * with its size, and XLA only adds fields at the end.

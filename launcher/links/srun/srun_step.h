@@ -38,8 +38,8 @@ class SrunStep : public DialBackHosts, public std::enable_shared_from_this<SrunS
   void wait_for(const OpenRequest& request, const std::string& host, StepClient& client) override;
   void leave(std::uint32_t host, const StepClient& client) override { hosts_.remove(host, client); }
 
-  // Slurm has signalled the step: the signal, and whether every process of the step has it. What
-  // several hosts report within kSameSignal is one signal.
+  // Slurm has signalled the step: the signal, and whether every process of the step has it.
+  // Reports of several hosts within kSameSignal count as one signal.
   static constexpr std::chrono::seconds kSameSignal{2};
   void set_signal_handler(std::function<void(int signal, bool whole_tree)> handler) {
     on_signal_ = std::move(handler);

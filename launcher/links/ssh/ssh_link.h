@@ -1,11 +1,11 @@
-// The carrier by SSH through libssh, in the loop. Where libssh cannot do it, the OpenSSH client
-// bears the same bytes from then on.
+// The transport over SSH with libssh, in the loop. If libssh cannot serve a host, the OpenSSH
+// client carries the same bytes from then on.
 //
 //   place among the handshakes ─ what the configuration says ─ dial ─ handshake ─ host key
 //   (─ question) ─ log in ─ channel ─ command ─ remote_entry (─ upload) ─ up
 //
-// Thread: the loop's. What may block (known_hosts, key files, the SSH agent) runs on the pool of
-// the CarrierContext, each step with a deadline and a name.
+// Thread: the loop's. Blocking steps (known_hosts, key files, the SSH agent) run on the pool of the
+// CarrierContext, each step with a deadline and a name.
 #pragma once
 
 #include <boost/asio/steady_timer.hpp>

@@ -70,8 +70,8 @@ class SshWire {
     }
   }
 
-  // Data that libssh has taken from the socket while it did something else wakes nobody. Where the
-  // far end waits for us, we look again without being woken.
+  // Data that libssh has read from the socket during another operation wakes no waiter.
+  // kSoonAnyway: the far end waits for this side, so check again without being woken.
   enum class Look { kWhenReady, kSoonAnyway };
   // Waits for the socket, or for wake(). Returns false after the limit.
   Awaitable<bool> ready(Look look);
