@@ -55,7 +55,7 @@ def scratch(name):
 # ---- one host ----
 def copy_of(ivyrun, folder):
     """A copy of the programs, as an installation makes it. The kernel keeps a file that a linker has written in single
-    pages, and each start pays for mapping them one by one: 0.6 ms of `-n 2` on a virtual machine."""
+    pages, and each start pays for mapping them one by one."""
     source = os.path.dirname(os.path.realpath(ivyrun))
     target = tempfile.mkdtemp(dir=folder)
     os.mkdir(os.path.join(target, "bin"))
