@@ -443,13 +443,14 @@ void BringUp::start_workers() {
   if (!plans.ok()) return job_.refuse_input(plans.error());
   const Result<std::vector<std::string>> lines = planner_.first_lines();
   if (!lines.ok()) return job_.refuse_input(lines.error());
+  // Shared: the callback is copied several times, and a plan holds all variables of each rank.
+  const auto made = std::make_shared<const std::vector<HostPlan>>(std::move(plans).value());
   job_.screen.begin(job_.generation, job_.plan, job_.max_attempts(),
-                    [this, lines = *lines,
-                     plans = std::move(plans).value()](const std::optional<Diagnostic>& refusal) {
+                    [this, lines = *lines, made](const std::optional<Diagnostic>& refusal) {
                       if (job_.phase.state() != JobState::kRunning || job_.was_started()) return;
                       if (refusal) return job_.refuse({*refusal}, LauncherReason::kRefused);
                       for (const std::string& line : lines) job_.say(line);
-                      start_with(plans);
+                      start_with(*made);
                     });
 }
 

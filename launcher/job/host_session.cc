@@ -146,7 +146,7 @@ void HostSession::on_attached(const link::Frame& frame) {
   clock_.answered(monotonic_ns() - attach_sent_ns_);
   const Result<void> resumed = session_.attached(frame.header.acknowledged);
   if (!resumed.ok()) return lose(HostLoss::kSupervisor, resumed.error().message);
-  carriers_.allow_alive(!pausing_);
+  carriers_.allow_alive(!pausing_ && state_ == State::kUp);
   if (std::exchange(was_stuck_, false)) events_.host_alive(options_.host, {});
   // The new link itself cancelled an earlier pause.
   if (pausing_ && !paused_) queue_pause();
@@ -339,6 +339,8 @@ void HostSession::expect_end(std::function<void()> over) {
     return over();
   }
   state_ = State::kEnding;
+  // It only has to exit, and no tick tells the heartbeat's thread from now on that the loop runs.
+  carriers_.allow_alive(false);
   carriers_.give_up_dialing();
   over_ = std::move(over);
 }

@@ -31,11 +31,13 @@ std::chrono::milliseconds remaining_patience(const JobRequest& request) {
   return asked.ok() ? std::min(kRemainingPatience, *asked) : kRemainingPatience;
 }
 
+bool has_succeeded(const WorkerRecord& worker) { return worker.ended && !worker.has_failed(); }
+
 // "rank 0 exited with code 0"; empty: no rank has.
 std::string succeeded_ranks(const JobWorkers& workers) {
   std::vector<int> ranks;
   for (const WorkerRecord& worker : workers)
-    if (worker.ended && !worker.has_failed()) ranks.push_back(worker.end.rank);
+    if (has_succeeded(worker)) ranks.push_back(worker.end.rank);
   return ranks.empty() ? "" : named_ranks(ranks) + " exited with code 0";
 }
 
@@ -226,7 +228,7 @@ void RankEvents::say_stall(const std::string& what, const std::string& more) {
 void RankEvents::watch_remaining() {
   remaining_timer_.cancel();
   if (has_said_remaining_ || job_.phase.state() != JobState::kRunning ||
-      succeeded_ranks(job_.workers).empty())
+      std::none_of(job_.workers.begin(), job_.workers.end(), has_succeeded))
     return;
   remaining_timer_.expires_after(remaining_patience(job_.request));
   remaining_timer_.async_wait([this](const boost::system::error_code& error) {
@@ -249,7 +251,7 @@ void RankEvents::say_remaining() {
     const auto seconds =
         std::chrono::duration_cast<std::chrono::seconds>(remaining_patience(job_.request)).count();
     std::string text = "note: " + done + ", " + named_ranks(ranks) + " still run" +
-                       (ranks.size() == 1 ? "s" : "") + ", and nothing has changed for " +
+                       (ranks.size() == 1 ? "s" : "") + ", and no rank has exited for " +
                        std::to_string(seconds) + " s.";
     if (!operations.empty())
       text += " What each rank waits for:\n" + indented(operations);

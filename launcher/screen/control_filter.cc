@@ -1,7 +1,5 @@
 #include "launcher/screen/control_filter.h"
 
-#include <algorithm>
-
 namespace ivy {
 namespace {
 
@@ -150,13 +148,15 @@ void ControlFilter::on_sequence(char byte) {
   const bool is_inner = byte >= 0x20 && byte <= 0x3f;
   if (is_final) {
     // "ESC [ > 4 m" and the like set keyboard modes, not colours.
-    const bool is_numeric = std::all_of(sequence_.begin() + 2, sequence_.end() - 1, [](char c) {
-      return (c >= '0' && c <= '9') || c == ';' || c == ':';
-    });
-    const bool takes_up =
-        policy_ == ControlPolicy::kColoursAndUp || policy_ == ControlPolicy::kPiped;
-    const bool is_up = takes_up && (byte == 'A' || byte == 'F');
-    finish_sequence((is_numeric && (byte == 'm' || is_up)) || policy_ == ControlPolicy::kNoStrings);
+    const std::string_view numbers = std::string_view(sequence_).substr(2, sequence_.size() - 3);
+    const bool is_colour =
+        byte == 'm' && numbers.find_first_not_of("0123456789;:") == std::string_view::npos;
+    // LineSplitter takes moves out that have one number or none.
+    const bool is_up =
+        (policy_ == ControlPolicy::kColoursAndUp || policy_ == ControlPolicy::kPiped) &&
+        (byte == 'A' || byte == 'F') &&
+        numbers.find_first_not_of("0123456789") == std::string_view::npos;
+    finish_sequence(is_colour || is_up || policy_ == ControlPolicy::kNoStrings);
   } else if (!is_inner || sequence_.size() >= kMaxSequenceBytes) {
     finish_sequence(false);
   }

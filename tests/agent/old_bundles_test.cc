@@ -93,6 +93,20 @@ TEST_F(SweepTest, RemovesWhatIsOldBesideTheProgramOnceADay) {
   EXPECT_TRUE(is_there(bundle('d'))) << "looked at today already";
 }
 
+// A sweep ends with its process. Removed in place, a bundle that it cut would look whole.
+TEST_F(SweepTest, RenamesABundleBeforeItRemovesItAndRemovesWhatACutSweepLeft) {
+  const std::string ours = make(bundle('a'), 2 * kDay);
+  for (const char digit : {'b', 'c', 'd'}) make(bundle(digit), 60 * kDay - digit);
+  make(".old." + bundle('b'), 99 * kDay);
+  sweep_old_bundles(ours);
+  EXPECT_TRUE(fs::exists(place_ / bundle('b') / "ivy-node")) << "the name it needs was taken";
+  EXPECT_FALSE(is_there(".old." + bundle('b')));
+  make(bundle('a'), 2 * kDay);
+  sweep_old_bundles(ours);
+  EXPECT_FALSE(is_there(bundle('b')));
+  EXPECT_FALSE(is_there(".old." + bundle('b')));
+}
+
 TEST_F(SweepTest, LeavesDirectoriesThatAreNoBundles) {
   make(bundle('a'), 90 * kDay);
   for (const char digit : {'b', 'c', 'd', 'e'}) make(bundle(digit), 80 * kDay);

@@ -90,7 +90,7 @@ def test_a_rank_that_had_finished_before_is_named(local):
 def test_ranks_that_outlast_one_that_exited_well_are_named_once(local):
     hurry = {"IVY_TEST_REMAINING_PATIENCE": "1s"}
     with local.start("-n", "3", "sh", "-c", "[ $RANK = 0 ] && exit 0; exec sleep 9999", env=hurry) as job:
-        job.wait_for(r"ivyrun: note: rank 0 exited with code 0, ranks 1-2 still run, and nothing has changed for 1 s. "
+        job.wait_for(r"ivyrun: note: rank 0 exited with code 0, ranks 1-2 still run, and no rank has exited for 1 s. "
                      r"`ivyctl stack` shows where\n  --stall-timeout TIME --on-stall stop ends a job")
         time.sleep(seconds(2))
         job.signal(signal.SIGINT)
@@ -103,7 +103,7 @@ def test_ranks_that_outlast_another_say_what_they_wait_for(local):
                            "if ic.rank():\n    ic.recv_(numpy.zeros(1), 3 - ic.rank())\n")
     with local.start("-n", "3", "--python", "/usr/bin/python3", "waits.py",
                      env={"IVY_TEST_REMAINING_PATIENCE": "1s"}) as job:
-        job.wait_for(r"rank 0 exited with code 0, ranks 1-2 still run, and nothing has changed for 1 s. What each rank "
+        job.wait_for(r"rank 0 exited with code 0, ranks 1-2 still run, and no rank has exited for 1 s. What each rank "
                      r"waits for:\n(.*\n)*?  rank 1 .*in recv.*from rank 2")
         job.signal(signal.SIGINT)
         job.finish()

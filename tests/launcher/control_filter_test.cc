@@ -136,5 +136,12 @@ TEST(ControlFilterTest, LeavesColoursAndMovesUpInPipesAndNothingElseOfControlSeq
   EXPECT_EQ(filtered(ControlPolicy::kColoursAndUp, "a\x1b[2Ab\x1b[Kc\x1b[>1A", 3), "a\x1b[2Abc");
 }
 
+// A terminal moves its cursor for them too.
+TEST(ControlFilterTest, RemovesMovesUpThatTheLineSplitterDoesNotTakeOut) {
+  for (const ControlPolicy policy : {ControlPolicy::kColoursAndUp, ControlPolicy::kPiped})
+    for (const char* move : {"\x1b[1;2A", "\x1b[:A", "\x1b[;F"})
+      EXPECT_EQ(filtered(policy, std::string("a") + move + "b", 3), "ab") << move + 1;
+}
+
 }  // namespace
 }  // namespace ivy

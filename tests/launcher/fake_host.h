@@ -68,6 +68,7 @@ class FakeHost {
   OpenRequest asked;  // By the last of them.
   std::vector<Command> commands;
   int writes = 0;  // That reached it, heartbeats included.
+  int alives = 0;  // Calls of send_alive().
 
  private:
   boost::asio::io_context& loop_;
@@ -107,7 +108,7 @@ class FakeLink : public HostLink {
       handlers_.drained();
     });
   }
-  void send_alive(std::string_view) override {}
+  void send_alive(std::string_view) override { ++host_.alives; }
   void close() override {
     closed_ = true;
     detach();

@@ -120,6 +120,24 @@ TEST_F(HostSessionTest, RedialsALostCarrierAndLosesNothing) {
   EXPECT_FALSE(lost_.has_value());
 }
 
+TEST_F(HostSessionTest, HeartbeatsOfAnotherThreadStopInAPauseAndAtTheEnd) {
+  open(milliseconds(5'000));
+  session_->send_alive("frame");
+  EXPECT_EQ(host_.alives, 0) << "there is no link yet";
+  ASSERT_TRUE(attached());
+  session_->send_alive("frame");
+  EXPECT_EQ(host_.alives, 1);
+  session_->pause();
+  session_->send_alive("frame");
+  EXPECT_EQ(host_.alives, 1) << "it would cancel the pause";
+  session_->resume();
+  session_->send_alive("frame");
+  EXPECT_EQ(host_.alives, 2);
+  session_->expect_end([] {});
+  session_->send_alive("frame");
+  EXPECT_EQ(host_.alives, 2) << "nothing tells the thread any longer that the loop runs";
+}
+
 // An agent that dies behind its answer, for one: nobody knows whether the supervisor has heard us.
 TEST_F(HostSessionTest, CarrierThatBreaksBeforeTheFirstWordIsDialledAgain) {
   host_.deaf = true;

@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <optional>
 #include <system_error>
+#include <utility>
 
 #include "proto/os/files.h"
 
@@ -22,6 +23,8 @@ constexpr std::size_t kNameDigits = 24;  // Digits of the hash (launcher/links/n
 // Left by an installation that was killed, and by one whose connection broke.
 constexpr std::string_view kHalfMade = ".new.";
 constexpr std::string_view kPart = ".part.";
+// Left by a sweep that ended with its process.
+constexpr std::string_view kHalfRemoved = ".old.";
 
 std::optional<struct stat> status_of(const std::string& path) {
   struct stat status {};
@@ -55,7 +58,8 @@ std::vector<std::string> old_bundles(std::vector<BundleEntry> entries) {
   std::vector<std::string> old;
   std::size_t bundles = 0;
   for (const BundleEntry& entry : entries) {
-    const bool is_half = entry.name.starts_with(kHalfMade) || entry.name.starts_with(kPart);
+    const bool is_half = entry.name.starts_with(kHalfMade) || entry.name.starts_with(kPart) ||
+                         entry.name.starts_with(kHalfRemoved);
     const bool is_left_over = is_half && entry.age_s > kDay;
     const bool is_unused =
         is_bundle_directory(entry.name) && ++bundles > kAlwaysKept && entry.age_s > kUnusedFor;
@@ -74,8 +78,14 @@ void sweep_old_bundles(const std::string& program_directory) {
   if (utimensat(AT_FDCWD, program_directory.c_str(), nullptr, 0) != 0) return;
   const std::string place = directory.parent_path();
   for (const std::string& name : old_bundles(entries_of(place))) {
-    std::error_code ignored;
-    std::filesystem::remove_all(place + "/" + name, ignored);
+    std::error_code error;
+    std::string path = place + "/" + name;
+    // The process may exit at any time: what is left then must not look like a whole bundle.
+    if (is_bundle_directory(name)) {
+      const std::string whole = std::exchange(path, place + "/" + std::string(kHalfRemoved) + name);
+      std::filesystem::rename(whole, path, error);
+    }
+    if (!error) std::filesystem::remove_all(path, error);
   }
 }
 

@@ -20,7 +20,7 @@ struct BundleEntry {
 bool is_bundle_directory(std::string_view name);
 
 // Returns the names that may be removed: bundles unused for 30 days that are not among the three
-// last used, and what an installation that was killed left more than a day ago. Pure.
+// last used, and what an installation or a removal that was killed left more than a day ago. Pure.
 std::vector<std::string> old_bundles(std::vector<BundleEntry> entries);
 
 // Marks the bundle in `program_directory` as used, once a day, and then removes old ones beside it.
