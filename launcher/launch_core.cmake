@@ -3,7 +3,7 @@ set(IVY_LAUNCH_CORE_SOURCES
   hang/flight_analysis.cc hang/flight_record.cc hang/nccl_lines.cc hang/operation_lines.cc hang/stack_lines.cc
   hang/stack_text.cc
   job/host_failures.cc job/job_state.cc job/job_workers.cc job/membership.cc job/metrics_text.cc job/rank_event_log.cc job/rank_rows.cc
-  options/activation.cc options/carrier_kind.cc options/config_files.cc options/env_files.cc options/exports.cc options/host_filter.cc options/hosts.cc options/option_help.cc options/option_scan.cc
+  options/activation.cc options/transport_kind.cc options/config_files.cc options/env_files.cc options/exports.cc options/host_filter.cc options/hosts.cc options/option_help.cc options/option_scan.cc
   options/app_file.cc options/app_table.cc options/option_table.cc options/option_values.cc options/options.cc options/other_launchers.cc
   options/policy.cc options/tf_roles.cc options/toml_file.cc
   plan/allocation.cc plan/batch_hosts.cc plan/core_split.cc plan/device_checks.cc plan/device_plan.cc

@@ -28,7 +28,7 @@
 #include "launcher/job/job_record.h"
 #include "launcher/join/joiner.h"
 #include "launcher/join/node_zero.h"
-#include "launcher/links/choice/carrier.h"
+#include "launcher/links/choice/transport.h"
 #include "launcher/links/this_host.h"
 #include "launcher/links/warden_copy.h"
 #include "launcher/options/activation.h"
@@ -302,7 +302,7 @@ int run_node(const ivy::JobRequest& request) {
 
 bool has_warden_here(const ivy::JobRequest& request) {
   return !request.options.dry_run && !request.record &&
-         ivy::is_carried_locally(request.options, request.options.hosts.front());
+         ivy::uses_local_transport(request.options, request.options.hosts.front());
 }
 
 // The warden of the first host, if that is this host and its supervisor is to be a new one.
@@ -433,7 +433,7 @@ ivy::Result<std::optional<ivy::Allocation>> use_allocation(const ivy::Environmen
 }
 
 ivy::Result<void> fits_slurm(const ivy::Options& options) {
-  if (!ivy::is_carried_by_slurm(options, options.hosts.front())) return {};
+  if (!ivy::uses_srun(options, options.hosts.front())) return {};
   if (!options.allocation)
     return ivy::Error{ivy::Code::kInvalidArgument,
                       "--transport slurm: this is not a Slurm allocation (SLURM_JOB_ID is not set)",

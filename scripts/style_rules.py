@@ -101,7 +101,7 @@ MAY_CALL_THE_OS = {
     "agent/daemon/bundle_tar.cc": "some file systems report a full disk only to close()",
     "comm/contract/fast_clock.cc": "read in every operation: a call less",
     "comm/transports/futex.cc": "the same",
-    "comm/transports/alarms.cc": "pidfds stand in the array that poll() takes",
+    "comm/transports/failure_detectors.cc": "pidfds stand in the array that poll() takes",
     "comm/transports/registered_memory.cc": "a region gives its descriptor up before its memory",
 }
 
@@ -140,7 +140,7 @@ BLOCKING_FILES = {
     "agent/node/facts/program_facts.cc": TASKS,
     "agent/node/hang/process_view.cc": LOCAL,
     "agent/node/hang/stack_collector.cc": "a task searches PATH, and the rest is in the job's directory",
-    "agent/node/spawn/birth.cc": "the child that it waits for only joins a cgroup and exits",
+    "agent/node/spawn/clone_process.cc": "the child that it waits for only joins a cgroup and exits",
     "agent/node/spawn/cgroup.cc": LOCAL,
     "agent/node/spawn/job_directory.cc": LOCAL,
     "agent/node/spawn/process_tree.cc": LOCAL,

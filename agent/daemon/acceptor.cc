@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "agent/daemon/agent_log.h"
-#include "agent/daemon/first_bytes.h"
+#include "agent/daemon/client_hello_check.h"
 #include "proto/os/clock.h"
 #include "proto/os/descriptor.h"
 #include "proto/os/socket_address.h"
@@ -76,9 +76,10 @@ class Acceptor::Listener : public std::enable_shared_from_this<Acceptor::Listene
  public:
   enum class Kind { kTls, kPlaintext, kUnix };
 
-  Listener(io_context& loop, Kind kind, HalfOpen* half_open, AcceptorLimits limits, Deliver deliver)
+  Listener(io_context& loop, Kind kind, HandshakeLimiter* half_open, AcceptorLimits limits,
+           Deliver deliver)
       : kind_(kind),
-        half_open_(half_open),
+        handshakes_(half_open),
         limits_(limits),
         deliver_(std::move(deliver)),
         socket_(loop),
@@ -112,9 +113,9 @@ class Acceptor::Listener : public std::enable_shared_from_this<Acceptor::Listene
   bool within_margin(int descriptor) const;
   void admit_local(Descriptor socket);
   void await_first_bytes(Descriptor socket, Place peer);
-  void look_later(HalfOpen::Id id);
-  void look(HalfOpen::Id id);
-  void finish(HalfOpen::Id id, const std::string& refusal);
+  void look_later(HandshakeLimiter::Id id);
+  void look(HandshakeLimiter::Id id);
+  void finish(HandshakeLimiter::Id id, const std::string& refusal);
   void start_sweep();
   void sweep();
   void deliver(int descriptor);
@@ -122,7 +123,7 @@ class Acceptor::Listener : public std::enable_shared_from_this<Acceptor::Listene
   void refuse_for_want_of_room(const std::string& from, int descriptor);
 
   Kind kind_;
-  HalfOpen* half_open_;
+  HandshakeLimiter* handshakes_;
   AcceptorLimits limits_;
   Deliver deliver_;
   stream_descriptor socket_;
@@ -136,7 +137,7 @@ class Acceptor::Listener : public std::enable_shared_from_this<Acceptor::Listene
   Descriptor lock_;
   std::string socket_path_;
   Place place_;
-  std::map<HalfOpen::Id, Waiting> waiting_;
+  std::map<HandshakeLimiter::Id, Waiting> waiting_;
   std::vector<char> look_buffer_;
 };
 
@@ -239,7 +240,7 @@ void Acceptor::Listener::stop() {
   socket_.close(ignored);
   pause_.cancel();
   sweep_.cancel();
-  for (const auto& [id, waiting] : waiting_) half_open_->leave(id);
+  for (const auto& [id, waiting] : waiting_) handshakes_->leave(id);
   waiting_.clear();
   if (!socket_path_.empty()) unlink(socket_path_.c_str());
   socket_path_.clear();
@@ -329,8 +330,8 @@ void Acceptor::Listener::admit_local(Descriptor socket) {
 
 void Acceptor::Listener::await_first_bytes(Descriptor socket, Place peer) {
   const auto now = steady_now();
-  half_open_->expire(now);
-  const HalfOpen::Entrance entrance = half_open_->enter(peer.address, peer.whole, now);
+  handshakes_->expire(now);
+  const HandshakeLimiter::Entrance entrance = handshakes_->enter(peer.address, peer.whole, now);
   if (!entrance.id) return refuse(peer.whole, entrance.why);
   if (entrance.evicted) {
     // It may wait at another listener, which closes it at its next sweep.
@@ -344,7 +345,7 @@ void Acceptor::Listener::await_first_bytes(Descriptor socket, Place peer) {
   error_code error;
   watched.assign(socket.get(), error);
   if (error) {
-    half_open_->leave(*entrance.id);
+    handshakes_->leave(*entrance.id);
     return refuse(peer.whole, "it cannot be watched: " + error.message());
   }
   socket.release();
@@ -354,7 +355,7 @@ void Acceptor::Listener::await_first_bytes(Descriptor socket, Place peer) {
   start_sweep();
 }
 
-void Acceptor::Listener::look_later(HalfOpen::Id id) {
+void Acceptor::Listener::look_later(HandshakeLimiter::Id id) {
   const auto found = waiting_.find(id);
   found->second.socket.async_wait(stream_descriptor::wait_read,
                                   [self = shared_from_this(), id](const error_code& error) {
@@ -362,7 +363,7 @@ void Acceptor::Listener::look_later(HalfOpen::Id id) {
                                   });
 }
 
-void Acceptor::Listener::look(HalfOpen::Id id) {
+void Acceptor::Listener::look(HandshakeLimiter::Id id) {
   const auto found = waiting_.find(id);
   if (found == waiting_.end()) return;
   Waiting& waiting = found->second;
@@ -370,10 +371,10 @@ void Acceptor::Listener::look(HalfOpen::Id id) {
   const ssize_t count = recv(descriptor, look_buffer_.data(), look_buffer_.size(), MSG_PEEK);
   if (count < 0 && errno != EAGAIN) return finish(id, std::strerror(errno));
   const std::string_view seen(look_buffer_.data(), count < 0 ? 0 : static_cast<std::size_t>(count));
-  const FirstBytes judged = judge_first_bytes(seen);
-  if (judged.verdict == FirstBytes::Verdict::kRefused)
+  const ClientHelloCheck judged = check_client_hello(seen);
+  if (judged.verdict == ClientHelloCheck::Verdict::kRefused)
     return finish(id, "it is " + judged.what + "; launchers come with TLS 1.3 and a certificate");
-  if (judged.verdict == FirstBytes::Verdict::kMore) {
+  if (judged.verdict == ClientHelloCheck::Verdict::kMore) {
     // After its last bytes the peer has closed its side: no more will come.
     tcp_info info{};
     socklen_t length = sizeof info;
@@ -386,16 +387,16 @@ void Acceptor::Listener::look(HalfOpen::Id id) {
     return look_later(id);
   }
   set_option(descriptor, SOL_SOCKET, SO_RCVLOWAT, 1);
-  if (!half_open_->hand_over(id, steady_now(), descriptor)) return finish(id, kEvicted);
+  if (!handshakes_->hand_over(id, steady_now(), descriptor)) return finish(id, kEvicted);
   const int released = waiting.socket.release();
   waiting_.erase(found);
   deliver(released);
 }
 
-void Acceptor::Listener::finish(HalfOpen::Id id, const std::string& refusal) {
+void Acceptor::Listener::finish(HandshakeLimiter::Id id, const std::string& refusal) {
   const auto found = waiting_.find(id);
   refuse(found->second.peer.whole, refusal);
-  half_open_->leave(id);
+  handshakes_->leave(id);
   waiting_.erase(found);
 }
 
@@ -412,8 +413,8 @@ void Acceptor::Listener::start_sweep() {
 void Acceptor::Listener::sweep() {
   const auto now = steady_now();
   for (auto waiting = waiting_.begin(); waiting != waiting_.end();) {
-    const HalfOpen::Id id = waiting++->first;
-    if (!half_open_->holds(id)) finish(id, kEvicted);
+    const HandshakeLimiter::Id id = waiting++->first;
+    if (!handshakes_->holds(id)) finish(id, kEvicted);
   }
   while (!waiting_.empty() && waiting_.begin()->second.deadline <= now) {
     const auto oldest = waiting_.begin();
@@ -460,7 +461,8 @@ const std::string& Acceptor::place() const { return listener_->place().whole; }
 std::uint16_t Acceptor::port() const { return listener_->place().port; }
 
 Result<std::unique_ptr<Acceptor>> Acceptor::listen_tls(io_context& loop, const std::string& address,
-                                                       std::uint16_t port, HalfOpen& half_open,
+                                                       std::uint16_t port,
+                                                       HandshakeLimiter& half_open,
                                                        AcceptorLimits limits, Deliver deliver) {
   auto listener = std::make_shared<Listener>(loop, Listener::Kind::kTls, &half_open, limits,
                                              std::move(deliver));

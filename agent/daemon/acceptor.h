@@ -2,14 +2,15 @@
 // lets a silent peer hold a connection; this one recovers, and passes on only connections that have
 // been checked.
 //
-//   TLS        a complete TLS 1.3 ClientHello within the deadline (first_bytes.h, half_open.h)
-//   plaintext  loopback addresses only, and only with --insecure-loopback
-//   Unix       our own user and root only, by SO_PEERCRED
+//   TLS        a complete TLS 1.3 ClientHello within the deadline (client_hello_check.h,
+//   handshake_limiter.h) plaintext  loopback addresses only, and only with --insecure-loopback Unix
+//   our own user and root only, by SO_PEERCRED
 //
 // Refused connections are closed, each with one line in the log. A connection whose descriptor
 // comes within the margin of RLIMIT_NOFILE is refused, so that running jobs keep room.
 //
-// Thread: the loop's. Lifetime: outlived by loop and HalfOpen; its destructor closes the listeners.
+// Thread: the loop's. Lifetime: outlived by loop and HandshakeLimiter; its destructor closes the
+// listeners.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -19,7 +20,7 @@
 #include <memory>
 #include <string>
 
-#include "agent/daemon/half_open.h"
+#include "agent/daemon/handshake_limiter.h"
 #include "proto/contract/status.h"
 
 namespace ivy {
@@ -30,8 +31,8 @@ struct AcceptorLimits {
   int descriptor_margin = 64;
 };
 
-// For HalfOpen: true if this descriptor, though gRPC owns it now, is still our connection to
-// `peer`.
+// For HandshakeLimiter: true if this descriptor, though gRPC owns it now, is still our connection
+// to `peer`.
 bool is_connected_to(const std::string& peer, int descriptor);
 // Shuts the connection down if it is still the one to this peer; the descriptor's owner closes it.
 void shut_down_connection(const std::string& peer, int descriptor);
@@ -45,7 +46,8 @@ class Acceptor {
   // AlreadyExists: another program listens there. Unavailable: no interface has this address (yet).
   static Result<std::unique_ptr<Acceptor>> listen_tls(boost::asio::io_context& loop,
                                                       const std::string& address,
-                                                      std::uint16_t port, HalfOpen& half_open,
+                                                      std::uint16_t port,
+                                                      HandshakeLimiter& half_open,
                                                       AcceptorLimits limits, Deliver deliver);
   // InvalidArgument unless the address is a loopback's.
   static Result<std::unique_ptr<Acceptor>> listen_plaintext(boost::asio::io_context& loop,

@@ -267,7 +267,7 @@ class AgentCredentials::ClientVerifier final
       return true;
     }
     const Error& error = identity.error();
-    agent_log::refusal("refused " + credentials_.half_open_.suspects() + ": " + error.message +
+    agent_log::refusal("refused " + credentials_.handshakes_.suspects() + ": " + error.message +
                        (error.fix.empty() ? "" : "; " + error.fix));
     *sync_status = grpc::Status(grpc::StatusCode::UNAUTHENTICATED, "certificate refused");
     return true;
@@ -278,8 +278,9 @@ class AgentCredentials::ClientVerifier final
   const AgentCredentials& credentials_;
 };
 
-AgentCredentials::AgentCredentials(CertificateFiles files, std::string user, HalfOpen& half_open)
-    : files_(std::move(files)), user_(std::move(user)), half_open_(half_open) {}
+AgentCredentials::AgentCredentials(CertificateFiles files, std::string user,
+                                   HandshakeLimiter& half_open)
+    : files_(std::move(files)), user_(std::move(user)), handshakes_(half_open) {}
 
 AgentCredentials::~AgentCredentials() { server_credentials_.reset(); }
 
@@ -300,7 +301,7 @@ Result<void> AgentCredentials::take_over(Loaded loaded) {
 
 Result<std::unique_ptr<AgentCredentials>> AgentCredentials::load(const CertificateFiles& files,
                                                                  const std::string& user,
-                                                                 HalfOpen& half_open) {
+                                                                 HandshakeLimiter& half_open) {
   std::unique_ptr<AgentCredentials> made(new AgentCredentials(files, user, half_open));
   made->stamps_ = stamps_of(files);
   Loaded loaded = IVY_TRY(read_all(files, user, {}));

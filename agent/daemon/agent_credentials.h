@@ -17,7 +17,7 @@
 #include <string>
 #include <vector>
 
-#include "agent/daemon/half_open.h"
+#include "agent/daemon/handshake_limiter.h"
 #include "proto/contract/env.h"
 #include "proto/contract/status.h"
 #include "proto/os/blocking.h"
@@ -52,7 +52,7 @@ class AgentCredentials {
   // fit its key, and serve this user. FailedPrecondition names the file at fault.
   static Result<std::unique_ptr<AgentCredentials>> load(const CertificateFiles& files,
                                                         const std::string& user,
-                                                        HalfOpen& half_open);
+                                                        HandshakeLimiter& half_open);
   ~AgentCredentials();
 
   // For the acceptors; client certificates are demanded and judged.
@@ -83,7 +83,7 @@ class AgentCredentials {
   class ClientVerifier;
   struct Loaded;
   struct Stamp;
-  AgentCredentials(CertificateFiles files, std::string user, HalfOpen& half_open);
+  AgentCredentials(CertificateFiles files, std::string user, HandshakeLimiter& half_open);
   // last_revoked: used if the revocation list does not exist (any longer).
   static Result<Loaded> read_all(const CertificateFiles& files, const std::string& user,
                                  const std::string& last_revoked);
@@ -95,7 +95,7 @@ class AgentCredentials {
 
   CertificateFiles files_;
   std::string user_;
-  HalfOpen& half_open_;
+  HandshakeLimiter& handshakes_;
   // The last certificate that was accepted.
   struct LetIn {
     std::string pem;
@@ -126,7 +126,7 @@ class AgentCredentials {
 struct PeerPolicy {
   std::string user;
   const AgentCredentials* credentials = nullptr;  // Null: TLS is not served.
-  HalfOpen* half_open = nullptr;
+  HandshakeLimiter* half_open = nullptr;
   bool plaintext_loopback = false;
 };
 // Set before the server starts, cleared (with null) after it has ended.

@@ -70,7 +70,7 @@ Acceptor::Deliver deliver_to(grpc::experimental::ExternalConnectionAcceptor& int
 Result<std::unique_ptr<AgentServer>> AgentServer::start(boost::asio::io_context& loop,
                                                         grpc::Service& service,
                                                         const AgentCredentials* credentials,
-                                                        HalfOpen& half_open,
+                                                        HandshakeLimiter& half_open,
                                                         const AgentServerOptions& options) {
   IVY_ASSERT(credentials != nullptr || options.listen.empty());
   using From = grpc::ServerBuilder::experimental_type::ExternalConnectionType;
@@ -97,7 +97,7 @@ Result<std::unique_ptr<AgentServer>> AgentServer::start(boost::asio::io_context&
   return made;
 }
 
-Result<void> AgentServer::open_doors(boost::asio::io_context& loop, HalfOpen& half_open,
+Result<void> AgentServer::open_doors(boost::asio::io_context& loop, HandshakeLimiter& half_open,
                                      const AgentServerOptions& options) {
   auto local = IVY_TRY(
       Acceptor::listen_unix(loop, options.socket_path, options.limits, deliver_to(*plain_intake_)));

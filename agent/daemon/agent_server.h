@@ -3,7 +3,7 @@
 //
 // Thread: start, stop_accepting and destruction on the loop's. shut_down blocks: call it on another
 // thread while the loop runs on, because calls end there. Lifetime: outlived by loop, service,
-// credentials and HalfOpen.
+// credentials and HandshakeLimiter.
 #pragma once
 
 #include <grpcpp/impl/service_type.h>
@@ -39,7 +39,7 @@ class AgentServer {
   static Result<std::unique_ptr<AgentServer>> start(boost::asio::io_context& loop,
                                                     grpc::Service& service,
                                                     const AgentCredentials* credentials,
-                                                    HalfOpen& half_open,
+                                                    HandshakeLimiter& half_open,
                                                     const AgentServerOptions& options);
   ~AgentServer();
 
@@ -55,7 +55,7 @@ class AgentServer {
  private:
   using Intake = grpc::experimental::ExternalConnectionAcceptor;
   AgentServer() = default;
-  Result<void> open_doors(boost::asio::io_context& loop, HalfOpen& half_open,
+  Result<void> open_doors(boost::asio::io_context& loop, HandshakeLimiter& half_open,
                           const AgentServerOptions& options);
   Result<void> open_everywhere(
       const std::vector<std::string>& addresses, std::uint16_t port,

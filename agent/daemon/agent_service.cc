@@ -13,9 +13,9 @@
 
 #include "agent/daemon/agent_log.h"
 #include "agent/daemon/bundle_cache.h"
-#include "agent/daemon/job_carrier.h"
 #include "agent/daemon/job_opening.h"
 #include "agent/daemon/job_registry.h"
+#include "agent/daemon/job_transport.h"
 #include "agent/daemon/open_call.h"
 #include "agent/daemon/open_stream.h"
 #include "proto/contract/text.h"
@@ -53,8 +53,8 @@ AgentServiceOptions with_defaults(AgentServiceOptions options) {
 
 }  // namespace
 
-// The state of the service. Calls and carriers keep it alive beyond the service, which closes it at
-// its end.
+// The state of the service. Calls and transports keep it alive beyond the service, which closes it
+// at its end.
 class AgentService::Core final : public OpenContext, public std::enable_shared_from_this<Core> {
  public:
   Core(boost::asio::io_context& loop, AgentServiceOptions options);
@@ -98,7 +98,7 @@ class AgentService::Core final : public OpenContext, public std::enable_shared_f
   const std::string user_ = user_name();
   const std::int64_t started_at_ = static_cast<std::int64_t>(std::time(nullptr));
   std::unique_ptr<JobRegistry> registry_;
-  std::set<std::shared_ptr<JobCarrier>> carriers_;
+  std::set<std::shared_ptr<JobTransport>> transports_;
   bool stopping_ = false;
   std::unique_ptr<BlockingPool> files_;
   // The thread of the bundle cache, for PutCall.
@@ -135,8 +135,8 @@ Result<void> AgentService::Core::open_registry() {
 
 void AgentService::Core::stop() {
   stopping_ = true;
-  const std::set<std::shared_ptr<JobCarrier>> carriers = std::exchange(carriers_, {});
-  for (const std::shared_ptr<JobCarrier>& carrier : carriers) carrier->hang_up();
+  const std::set<std::shared_ptr<JobTransport>> transports = std::exchange(transports_, {});
+  for (const std::shared_ptr<JobTransport>& transport : transports) transport->hang_up();
 }
 
 void AgentService::Core::close() {
@@ -152,11 +152,11 @@ void AgentService::Core::carry(const JobKey& key, int socket, std::shared_ptr<Op
   opened.set_version(options_.version);
   opened.set_reattached(reattached);
   opened.set_certificate_expires_at(options_.certificate_expires_at());
-  const auto carrier = std::make_shared<JobCarrier>(
+  const auto transport = std::make_shared<JobTransport>(
       loop_, key, socket, std::move(stream),
-      [this](JobCarrier& over) { carriers_.erase(over.shared_from_this()); });
-  carriers_.insert(carrier);
-  carrier->begin(opened);
+      [this](JobTransport& over) { transports_.erase(over.shared_from_this()); });
+  transports_.insert(transport);
+  transport->begin(opened);
 }
 
 void AgentService::Core::status_changed() {
@@ -166,8 +166,8 @@ void AgentService::Core::status_changed() {
 
 void AgentService::Core::list(agent::v1::ListReply& reply) const {
   std::set<JobKey> attached;
-  for (const std::shared_ptr<JobCarrier>& carrier : carriers_) {
-    if (carrier->has_launcher()) attached.insert(carrier->key());
+  for (const std::shared_ptr<JobTransport>& transport : transports_) {
+    if (transport->has_launcher()) attached.insert(transport->key());
   }
   std::size_t bytes = 0;
   for (const JobKey& key : registry_->jobs()) {

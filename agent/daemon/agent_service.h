@@ -54,7 +54,7 @@ class AgentService final : public agent::v1::Agent::CallbackService {
                                                     AgentServiceOptions options);
   ~AgentService() override;
 
-  // Hangs up every carrier, so that supervisors wait for the next agent. Call before the server's
+  // Hangs up every transport, so that supervisors wait for the next agent. Call before the server's
   // Shutdown, whose calls then end by themselves.
   void stop();
 

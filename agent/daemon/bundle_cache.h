@@ -1,5 +1,5 @@
 // The bundles of this host's user: ivy-node and its companions, one directory per build, shared
-// with the SSH carrier (launcher/links/README.md, "Remote command"). A place is used when it
+// with the SSH transport (launcher/links/README.md, "Remote command"). A place is used when it
 // belongs to us alone, is no link, has room, and allows execution.
 //
 // Everything here may block on a file system: call it on a thread that may wait. Thread: any, one

@@ -21,7 +21,7 @@
 namespace ivy {
 namespace {
 
-constexpr int kCarrierFd = 3;
+constexpr int kTransportFd = 3;
 
 // Variables that the service manager, or the login that started the agent, meant for the agent
 // alone. A worker that used them would notify the wrong service.
@@ -48,12 +48,12 @@ constexpr std::array<std::string_view, 21> kAgentsOwn = {"NOTIFY_SOCKET",
                                                          "XDG_SESSION_*"};
 
 std::vector<std::string> arguments_of(const WardenRequest& request) {
-  std::vector<std::string> arguments = {"ivy-node",     "warden",
-                                        "--job",        request.key.job_id,
-                                        "--host",       std::to_string(request.key.host),
-                                        "--carrier-fd", std::to_string(kCarrierFd),
-                                        "--carrier",    "relay",
-                                        "--record",     request.record};
+  std::vector<std::string> arguments = {"ivy-node",       "warden",
+                                        "--job",          request.key.job_id,
+                                        "--host",         std::to_string(request.key.host),
+                                        "--transport-fd", std::to_string(kTransportFd),
+                                        "--transport",    "relay",
+                                        "--record",       request.record};
   if (!request.cgroup.empty()) {
     arguments.emplace_back("--cgroup");
     arguments.push_back(request.cgroup);
@@ -61,11 +61,11 @@ std::vector<std::string> arguments_of(const WardenRequest& request) {
   return arguments;
 }
 
-Result<pid_t> spawn_warden(const WardenRequest& request, int carrier) {
+Result<pid_t> spawn_warden(const WardenRequest& request, int transport) {
   SpawnSetup setup;
-  setup.copy(carrier, kCarrierFd);
+  setup.copy(transport, kTransportFd);
   for (const int fd : {0, 1, 2}) setup.open_null(fd);
-  setup.close_from(kCarrierFd + 1);
+  setup.close_from(kTransportFd + 1);
   setup.set_signals_and_session();
   std::vector<std::string> arguments = arguments_of(request);
   std::vector<std::string> environment;

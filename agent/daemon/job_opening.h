@@ -37,11 +37,11 @@ struct WardenRequest {
 
 struct StartedWarden {
   pid_t pid = -1;
-  Descriptor pidfd;    // None when no descriptor was left.
-  Descriptor carrier;  // Connected to the supervisor; non-blocking, close-on-exec.
+  Descriptor pidfd;      // None when no descriptor was left.
+  Descriptor transport;  // Connected to the supervisor; non-blocking, close-on-exec.
 };
 
-// The warden gets a session of its own and clean signals, and all descriptors but the carrier are
+// The warden gets a session of its own and clean signals, and all descriptors but the transport are
 // closed. Unavailable: no memory, no descriptor, or ivy-node does not run.
 Result<StartedWarden> start_warden(const WardenRequest& request);
 

@@ -177,10 +177,10 @@ void OpenCall::on_started(Result<StartedWarden> warden) {
   context_->registry().started(key(), warden->pid, warden->pidfd.release());
   context_->status_changed();
   // Without a stream the launcher asks again and attaches. If it does not, the supervisor ends like
-  // any other that has lost its carrier.
+  // any other that has lost its transport.
   if (!stream_ || context_->is_stopping())
     return refuse({Code::kUnavailable, "the agent is ending"});
-  context_->carry(key(), warden->carrier.release(), std::exchange(stream_, nullptr), false);
+  context_->carry(key(), warden->transport.release(), std::exchange(stream_, nullptr), false);
 }
 
 // Answers the call if this file system has not by then; what was asked of it goes on.

@@ -1,4 +1,4 @@
-// An Open call from its first message until a carrier has it: checks the request, decides
+// An Open call from its first message until a transport has it: checks the request, decides
 // (job_opening.h), starts or connects, or refuses with a reason. Whatever touches files of the user
 // runs on the pool: the cache may lie in a home on a network. Thread: the loop's.
 #pragma once
@@ -31,7 +31,7 @@ class OpenContext {
   // Empty: supervisors start in the agent's cgroup.
   virtual const std::string& jobs_cgroup() const = 0;
   virtual Environment jobs_environment() const = 0;
-  // Gives the stream a carrier over this socket.
+  // Gives the stream a transport over this socket.
   virtual void carry(const JobKey& key, int socket, std::shared_ptr<OpenStream> stream,
                      bool reattached) = 0;
   virtual void status_changed() = 0;

@@ -130,7 +130,7 @@ class Serving {
       {.threads = 1, .stuck_threads = 0}};
   boost::asio::signal_set signals_;
   boost::asio::steady_timer tick_;
-  HalfOpen half_open_{{}, is_connected_to, shut_down_connection};
+  HandshakeLimiter handshakes_{{}, is_connected_to, shut_down_connection};
   std::unique_ptr<AgentCredentials> credentials_;  // Null: only the Unix socket is served.
   std::unique_ptr<AgentService> service_;
   std::unique_ptr<AgentServer> server_;
@@ -147,7 +147,7 @@ Result<void> Serving::load_certificates(const ServeCommand& command,
                                         const Environment& environment) {
   if (command.listen.empty() && command.certificates.empty()) return {};
   const CertificateFiles files = IVY_TRY(find_certificates(command.certificates, environment));
-  credentials_ = IVY_TRY(AgentCredentials::load(files, user_, half_open_));
+  credentials_ = IVY_TRY(AgentCredentials::load(files, user_, handshakes_));
   agent_log::info("certificate " + credentials_->description() + " of " + files.directory);
   credentials_->say_expiry();
   return {};
@@ -178,15 +178,15 @@ Result<void> Serving::start(const ServeCommand& command, const Environment& envi
   auto policy = std::make_shared<PeerPolicy>();
   policy->user = user_;
   policy->credentials = credentials_.get();
-  policy->half_open = &half_open_;
+  policy->half_open = &handshakes_;
   policy->plaintext_loopback = command.insecure_loopback.has_value();
   set_peer_policy(policy);
-  agent_log::name_suspects([this] { return half_open_.suspects(); });
+  agent_log::name_suspects([this] { return handshakes_.suspects(); });
   AgentServerOptions options;
   options.socket_path = command.socket_path;
   options.listen = command.listen;
   options.insecure_loopback = command.insecure_loopback;
-  server_ = IVY_TRY(AgentServer::start(loop_, *service_, credentials_.get(), half_open_, options));
+  server_ = IVY_TRY(AgentServer::start(loop_, *service_, credentials_.get(), handshakes_, options));
   self_check_ = std::make_unique<SelfCheck>(loop_, command.socket_path);
   if (const auto interval = watchdog_interval())
     check_interval_ = std::min(
@@ -249,7 +249,7 @@ void Serving::tick() {
     credentials_->reread(files_, false);
     credentials_->say_expiry();
   }
-  half_open_.expire(steady_now());
+  handshakes_.expire(steady_now());
   say_overdue();
   agent_log::say_left_out();
   check();

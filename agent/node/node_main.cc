@@ -47,8 +47,8 @@ int print_usage() {
       stderr,
       "ivy-node is started by ivyrun and has nothing to be typed by hand.\n"
       "usage: ivy-node --version | relay | dial | python-hook FILE | warden --job ID --host N "
-      "--carrier-fd N "
-      "--carrier local|relay [--cgroup DIR] [--record FILE] [--step PID] | rendezvous "
+      "--transport-fd N "
+      "--transport local|relay [--cgroup DIR] [--record FILE] [--step PID] | rendezvous "
       "serve ...\n");
   return kExitUsage;
 }

@@ -11,7 +11,7 @@
 
 #include "comm/api/c_interface.h"
 #include "comm/api/struct_growth.h"
-#include "comm/group/device_side.h"
+#include "comm/group/device_backend.h"
 #include "comm/join/identity.h"
 #include "comm/nccl/device_regions.h"
 #include "comm/transports/registered_memory.h"
@@ -222,12 +222,12 @@ int add_group(ivy_comm* comm, Result<std::unique_ptr<Communicator>> made, ivy_co
   }
   *group = nullptr;
   if (*made == nullptr) return IVY_OK;
-  Handle seat = make_handle();
-  seat->communicator = std::move(made).value();
-  seat->world = comm->world;
+  Handle made_group = make_handle();
+  made_group->communicator = std::move(made).value();
+  made_group->world = comm->world;
   const std::lock_guard lock(comm->world->mutex);
-  comm->world->groups.push_back(seat.get());
-  *group = seat.release();
+  comm->world->groups.push_back(made_group.get());
+  *group = made_group.release();
   return IVY_OK;
 }
 

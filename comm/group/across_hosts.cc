@@ -7,20 +7,20 @@
 
 namespace ivy::comm {
 
-AcrossHosts::AcrossHosts(Job& job, const Membership& ranks, SharedGroup* local, Alarm& alarm,
-                         const FirstFailure& failure)
+AcrossHosts::AcrossHosts(Job& job, const Membership& ranks, SharedGroup* local,
+                         FailureDetector& detector, const FirstFailure& failure)
     : job_(job), ranks_(ranks) {
   entered_.rank = ranks.rank();
   std::vector<std::uint32_t> hosts;
   std::vector<std::int32_t> world_ranks;
-  for (const Seat& seat : ranks.seats()) {
-    hosts.push_back(seat.host);
-    world_ranks.push_back(seat.world_rank);
+  for (const Member& member : ranks.members()) {
+    hosts.push_back(member.host);
+    world_ranks.push_back(member.world_rank);
   }
-  roll_call_ = std::make_unique<RollCall>(
+  wait_graph_ = std::make_unique<WaitGraph>(
       entered_, std::move(world_ranks), job.records().waits(ranks.name()),
-      [&failure, &alarm] { return failure.is_set() || alarm.look(); });
-  if (local != nullptr) local->set_watch(roll_call_.get());
+      [&failure, &detector] { return failure.is_set() || detector.look(); });
+  if (local != nullptr) local->set_watch(wait_graph_.get());
   TcpMeshOptions options;
   options.communicator = ranks.name();
   options.self = ranks.rank();
@@ -33,9 +33,9 @@ AcrossHosts::AcrossHosts(Job& job, const Membership& ranks, SharedGroup* local, 
       return local->take_turn(sequence, pause);
     };
   }
-  options.watch = roll_call_.get();
+  options.watch = wait_graph_.get();
   options.entered = &entered_;
-  mesh_ = std::make_unique<TcpMesh>(*job.listener(), std::move(options), &alarm);
+  mesh_ = std::make_unique<TcpMesh>(*job.listener(), std::move(options), &detector);
   spanning_ = std::make_unique<SpanningGroup>(make_host_map(hosts, ranks.rank()), local, *mesh_);
   if (job.bell() != nullptr) job.bell()->add(mesh_->bell());
 }

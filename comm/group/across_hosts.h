@@ -15,8 +15,8 @@
 #include "comm/group/first_failure.h"
 #include "comm/group/job.h"
 #include "comm/group/membership.h"
-#include "comm/join/roll_call.h"
-#include "comm/transports/alarm.h"
+#include "comm/join/wait_graph.h"
+#include "comm/transports/failure_detector.h"
 #include "comm/transports/shared_group.h"
 #include "comm/transports/tcp_mesh.h"
 
@@ -25,7 +25,7 @@ namespace ivy::comm {
 class AcrossHosts {
  public:
   // All outlive it; `local` is null if no other rank is on this host.
-  AcrossHosts(Job& job, const Membership& ranks, SharedGroup* local, Alarm& alarm,
+  AcrossHosts(Job& job, const Membership& ranks, SharedGroup* local, FailureDetector& detector,
               const FirstFailure& failure);
   ~AcrossHosts();
   AcrossHosts(const AcrossHosts&) = delete;
@@ -49,7 +49,7 @@ class AcrossHosts {
   Job& job_;
   const Membership& ranks_;
   EnteredOperations entered_;
-  std::unique_ptr<RollCall> roll_call_;
+  std::unique_ptr<WaitGraph> wait_graph_;
   std::unique_ptr<TcpMesh> mesh_;
   std::unique_ptr<SpanningGroup> spanning_;
   std::atomic<int> aborting_{0};  // How many threads are aborting now.

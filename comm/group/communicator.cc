@@ -5,11 +5,11 @@
 #include <utility>
 
 #include "comm/collectives/selector.h"
+#include "comm/group/device_backend.h"
 #include "comm/group/device_group.h"
-#include "comm/group/device_side.h"
+#include "comm/group/group_rendezvous.h"
 #include "comm/group/group_segment.h"
-#include "comm/group/members_meeting.h"
-#include "comm/transports/alarms.h"
+#include "comm/transports/failure_detectors.h"
 
 namespace ivy::comm {
 namespace {
@@ -57,7 +57,7 @@ Error error_of(const Outcome& outcome) {
 // Converts an exception during an operation, which affects the other ranks too, to a failure.
 Failure failure_in(const OperationCall& call, const Membership& ranks,
                    const std::exception_ptr& thrown) {
-  const Seat& own = ranks.own_seat();
+  const Member& own = ranks.own_member();
   Failure failure;
   try {
     std::rethrow_exception(thrown);
@@ -78,8 +78,8 @@ Failure abort_of(const Membership& ranks, const std::string& reason) {
   Failure failure = make_failure(FailureKind::kAborted,
                                  "rank " + std::to_string(ranks.rank()) + " aborted communicator " +
                                      ranks.name() + (reason.empty() ? "" : ": " + reason));
-  failure.rank = ranks.own_seat().world_rank;
-  set_host(failure, ranks.own_seat().host_name);
+  failure.rank = ranks.own_member().world_rank;
+  set_host(failure, ranks.own_member().host_name);
   return failure;
 }
 
@@ -110,20 +110,20 @@ Called wait_for(Communicator& communicator, const std::shared_ptr<Work>& work,
 
 std::unique_ptr<SharedGroup> make_local_group(Job& job, const Membership& ranks,
                                               std::shared_ptr<SharedSegment> segment,
-                                              Alarm* alarm) {
+                                              FailureDetector* detector) {
   SharedGroupOptions options;
   options.communicator = ranks.name();
-  options.host = ranks.own_seat().host_name;
+  options.host = ranks.own_member().host_name;
   options.self = static_cast<std::uint32_t>(ranks.local_rank());
   for (const std::int32_t rank : ranks.local_ranks()) {
-    const Seat& seat = ranks.seats()[static_cast<std::size_t>(rank)];
-    options.members.push_back({rank, seat.world_rank, seat.pid});
+    const Member& member = ranks.members()[static_cast<std::size_t>(rank)];
+    options.members.push_back({rank, member.world_rank, member.pid});
   }
   options.has_processor_each = job.machine().has_processor_each;
   options.is_crowded = job.machine().is_crowded;
   options.selector = std::make_shared<const Selector>(
       Over::kShm, static_cast<std::uint32_t>(ranks.local_size()), false, job.machine().caches);
-  return std::make_unique<SharedGroup>(std::move(segment), std::move(options), alarm);
+  return std::make_unique<SharedGroup>(std::move(segment), std::move(options), detector);
 }
 
 Error trouble_of(const Membership& parent, const std::string& trouble) {
@@ -145,37 +145,38 @@ void break_unmade(Job& job, const Membership& ranks, std::shared_ptr<SharedSegme
 
 }  // namespace
 
-Communicator::Communicator(Job& job, Membership ranks, std::unique_ptr<Alarm> alarm,
+Communicator::Communicator(Job& job, Membership ranks, std::unique_ptr<FailureDetector> detector,
                            std::unique_ptr<SharedGroup> local, nanoseconds timeout)
     : job_(job),
       ranks_(std::move(ranks)),
       timeout_(timeout),
-      alarm_(std::move(alarm)),
+      detector_(std::move(detector)),
       local_(std::move(local)),
       across_(ranks_.node_count() > 1
-                  ? std::make_unique<AcrossHosts>(job, ranks_, local_.get(), *alarm_, failure_)
+                  ? std::make_unique<AcrossHosts>(job, ranks_, local_.get(), *detector_, failure_)
                   : nullptr),
       host_(ranks_, local_.get(), across_ != nullptr ? &across_->collectives() : nullptr,
             job.machine().has_processor_each),
       display_(job.rows(), ranks_, ranks_.name()),
       messages_(job, ranks_, local_.get(), failure_,
                 [this](const Failure& found) { return break_with(found).failure(); }),
-      device_(std::make_unique<DeviceSide>(DeviceContext{
+      device_(std::make_unique<DeviceBackend>(DeviceContext{
           job, ranks_, host_, failure_, [this](const Failure& found) { break_with(found); }})) {}
 
 std::unique_ptr<Communicator> Communicator::open(Job& job, Membership ranks,
                                                  std::shared_ptr<SharedSegment> segment,
                                                  nanoseconds timeout) {
-  std::unique_ptr<Alarm> alarm = job.make_alarm(ranks.name(), ranks.seats(), ranks.rank());
-  alarm = make_interruptible_alarm(std::move(alarm), abort_of(ranks, "interrupted"));
+  std::unique_ptr<FailureDetector> detector =
+      job.make_failure_detector(ranks.name(), ranks.members(), ranks.rank());
+  detector = make_interruptible_detector(std::move(detector), abort_of(ranks, "interrupted"));
   std::unique_ptr<SharedGroup> local;
-  if (segment != nullptr) local = make_local_group(job, ranks, std::move(segment), alarm.get());
+  if (segment != nullptr) local = make_local_group(job, ranks, std::move(segment), detector.get());
   return std::unique_ptr<Communicator>(
-      new Communicator(job, std::move(ranks), std::move(alarm), std::move(local), timeout));
+      new Communicator(job, std::move(ranks), std::move(detector), std::move(local), timeout));
 }
 
 std::unique_ptr<Communicator> Communicator::of_world(Job& job, World world) {
-  return open(job, Membership("world", std::move(world.seats), world.self),
+  return open(job, Membership("world", std::move(world.members), world.self),
               std::move(world.segment), world.timeout);
 }
 
@@ -303,7 +304,7 @@ Outcome Communicator::break_with(Failure failure) {
   // whichever host found it.
   const bool is_abort = failure.kind == FailureKind::kAborted;
   const bool is_own_abort =
-      is_abort && failure.rank == ranks_.own_seat().world_rank && across_ != nullptr;
+      is_abort && failure.rank == ranks_.own_member().world_rank && across_ != nullptr;
   // The store is asked without the lock, so that an abort meanwhile does not wait for its answer.
   if (across_ != nullptr && !is_abort && !failure_.is_set()) {
     failure = job_.records().agree(failure, ranks_.name());
@@ -426,16 +427,16 @@ Result<std::unique_ptr<Communicator>> Communicator::make_child(
   const auto place = std::find(ranks.begin(), ranks.end(), ranks_.rank());
   const bool is_member = place != ranks.end();
   const auto self = static_cast<std::int32_t>(place - ranks.begin());
-  std::vector<Seat> seats;
+  std::vector<Member> members;
   std::vector<std::int32_t> local;
   for (const std::int32_t rank : is_member ? ranks : std::vector<std::int32_t>()) {
-    seats.push_back(ranks_.seats()[static_cast<std::size_t>(rank)]);
-    if (seats.back().host == ranks_.own_seat().host) local.push_back(rank);
+    members.push_back(ranks_.members()[static_cast<std::size_t>(rank)]);
+    if (members.back().host == ranks_.own_member().host) local.push_back(rank);
   }
   GroupSegment shared;
   const auto unmade = [&](const Outcome& outcome) {
     if (is_member) {
-      break_unmade(job_, Membership(name, seats, self), std::move(shared.segment), outcome);
+      break_unmade(job_, Membership(name, members, self), std::move(shared.segment), outcome);
     }
     return error_of(outcome);
   };
@@ -455,7 +456,7 @@ Result<std::unique_ptr<Communicator>> Communicator::make_child(
   }
   if (!is_member) return std::unique_ptr<Communicator>();
   std::unique_ptr<Communicator> child =
-      open(job_, Membership(name, std::move(seats), self), std::move(shared.segment), timeout_);
+      open(job_, Membership(name, std::move(members), self), std::move(shared.segment), timeout_);
   child->device_->adopt(std::move(device));
   return child;
 }
@@ -479,7 +480,7 @@ Result<std::unique_ptr<Communicator>> Communicator::split(std::int32_t color, st
     std::int32_t key;
   };
   const Choice own = {color, key};
-  std::vector<Choice> choices(ranks_.seats().size());
+  std::vector<Choice> choices(ranks_.members().size());
   Collective exchange;
   exchange.shape = plain(Operation::kSplit);
   exchange.send = {&own, sizeof own, {}};
@@ -500,14 +501,14 @@ Result<std::unique_ptr<Communicator>> Communicator::split(std::int32_t color, st
 Result<std::unique_ptr<Communicator>> Communicator::make_group_of_members(
     const std::string& name, std::span<const std::int32_t> ranks, std::chrono::milliseconds timeout,
     MaybeFailure& death) {
-  std::vector<Seat> seats;
+  std::vector<Member> chosen;
   for (const std::int32_t rank : ranks) {
-    seats.push_back(ranks_.seats()[static_cast<std::size_t>(rank)]);
+    chosen.push_back(ranks_.members()[static_cast<std::size_t>(rank)]);
   }
   const auto self = std::find(ranks.begin(), ranks.end(), ranks_.rank()) - ranks.begin();
-  Membership members(name, std::move(seats), static_cast<std::int32_t>(self));
+  Membership members(name, std::move(chosen), static_cast<std::int32_t>(self));
   const nanoseconds limit = timeout.count() != 0 ? nanoseconds(timeout) : timeout_;
-  std::shared_ptr<SharedSegment> segment = IVY_TRY(meet_members(
+  std::shared_ptr<SharedSegment> segment = IVY_TRY(form_group_segment(
       job_, members, std::chrono::duration_cast<std::chrono::milliseconds>(limit), death));
   return open(job_, std::move(members), std::move(segment), limit);
 }

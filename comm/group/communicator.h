@@ -1,5 +1,5 @@
-// A communicator: this process's seat in a group of ranks, and its operations in order. Values are
-// checked before they come here (comm/api); what can fail here breaks the communicator.
+// A communicator: this process's member in a group of ranks, and its operations in order. Values
+// are checked before they come here (comm/api); what can fail here breaks the communicator.
 //
 // Thread: any; operations are carried out one at a time, in the order of the calls. Lifetime: no
 // call may be under way when it is destroyed.
@@ -27,14 +27,14 @@
 #include "comm/group/work.h"
 #include "comm/nccl/device_regions.h"
 #include "comm/nccl/operation.h"
-#include "comm/transports/alarm.h"
+#include "comm/transports/failure_detector.h"
 #include "comm/transports/interrupt.h"
 #include "comm/transports/shared_group.h"
 #include "proto/contract/status.h"
 
 namespace ivy::comm {
 
-class DeviceSide;
+class DeviceBackend;
 
 struct CallOptions {
   std::chrono::nanoseconds timeout{0};  // Zero: the communicator's.
@@ -67,7 +67,7 @@ class Communicator {
   // Sets up NCCL as the first operation on memory of region.device would. If the region has memory,
   // it becomes a window of the communicator; every rank must pass the same amount.
   Called prepare_device(const nccl::DeviceRegion& region, const CallOptions& options);
-  DeviceSide& device() { return *device_; }
+  DeviceBackend& device() { return *device_; }
 
   // Messages are not ordered with the collectives. Blocks until all are done. If the patience ends
   // before a receive has started, its status.source stays -1, and nothing is broken.
@@ -78,7 +78,7 @@ class Communicator {
   // Groups are made collectively; null: this rank is in none.
   Result<std::unique_ptr<Communicator>> make_group(std::span<const std::int32_t> ranks);
   Result<std::unique_ptr<Communicator>> split(std::int32_t color, std::int32_t key);
-  // A group that its members alone make (members_meeting.h), also where this communicator is
+  // A group that its members alone make (group_rendezvous.h), also where this communicator is
   // broken. This rank is one of `ranks`. A timeout of zero stands for the communicator's.
   Result<std::unique_ptr<Communicator>> make_group_of_members(const std::string& name,
                                                               std::span<const std::int32_t> ranks,
@@ -91,9 +91,9 @@ class Communicator {
   // As settle_device(); and if this rank could leave the last operation before the others came (a
   // broadcast, say), waits until they have come, and fails if theirs was another one.
   Outcome part();
-  // As part(), for a group, in which any rank may end its seat at any time: compares the last
+  // As part(), for a group, in which any rank may end its member at any time: compares the last
   // operation with that of the ranks that have called theirs, and waits for no other rank. So the
-  // rank that ends its seat last is told of a mismatch.
+  // rank that ends its member last is told of a mismatch.
   Outcome leave();
 
   // Breaks it here and on every other rank, unless it is broken already.
@@ -104,7 +104,7 @@ class Communicator {
  private:
   using Body = std::function<bool(const OperationCall&)>;
   // `local` is null where no other rank of it is on this host.
-  Communicator(Job& job, Membership ranks, std::unique_ptr<Alarm> alarm,
+  Communicator(Job& job, Membership ranks, std::unique_ptr<FailureDetector> detector,
                std::unique_ptr<SharedGroup> local, std::chrono::nanoseconds timeout);
   static std::unique_ptr<Communicator> open(Job& job, Membership ranks,
                                             std::shared_ptr<SharedSegment> segment,
@@ -127,7 +127,7 @@ class Communicator {
   Job& job_;
   const Membership ranks_;
   const std::chrono::nanoseconds timeout_;
-  const std::unique_ptr<Alarm> alarm_;
+  const std::unique_ptr<FailureDetector> detector_;
   FirstFailure failure_;
 
   std::mutex turn_;                            // Guards the following: one operation at a time.
@@ -140,7 +140,7 @@ class Communicator {
   std::uint64_t children_ = 0;
 
   Messages messages_;
-  const std::unique_ptr<DeviceSide> device_;
+  const std::unique_ptr<DeviceBackend> device_;
   WorkQueue queue_;  // Declared last, so that it is destroyed first.
 };
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "comm/nccl/apart.h"
+#include "comm/nccl/abandonable_call.h"
 #include "comm/nccl/driver.h"
 #include "proto/os/clock.h"
 
@@ -23,10 +23,10 @@ MaybeFailure DeviceAlarm::look() {
   }
   if (failure_.is_set()) return failure_.get();
   const std::lock_guard lock(mutex_);
-  if (alarm_ == nullptr) {
-    alarm_ = job_.make_alarm(ranks_.name(), ranks_.seats(), ranks_.rank());
+  if (detector_ == nullptr) {
+    detector_ = job_.make_failure_detector(ranks_.name(), ranks_.members(), ranks_.rank());
   }
-  MaybeFailure found = alarm_->look();
+  MaybeFailure found = detector_->look();
   if (!found || !has_ended_well(*found)) return found;
   const auto now = steady_now();
   if (!left_at_) left_at_ = now;
@@ -88,15 +88,15 @@ void DeviceDisplay::show(const nccl::Enqueued* oldest, const DeviceCheck::Called
 std::shared_ptr<nccl::Parent> DeviceHeritage::for_heirs(const Membership& heirs) && {
   if (revoked == nullptr) return nullptr;
   auto parent = std::make_shared<nccl::Parent>();
-  for (std::size_t rank = 0; rank < seats.size(); ++rank) {
+  for (std::size_t rank = 0; rank < members.size(); ++rank) {
     const bool is_heir =
-        std::any_of(heirs.seats().begin(), heirs.seats().end(), [&](const Seat& heir) {
-          return heir.job_rank == seats[rank].job_rank &&
-                 heir.incarnation == seats[rank].incarnation;
+        std::any_of(heirs.members().begin(), heirs.members().end(), [&](const Member& heir) {
+          return heir.job_rank == members[rank].job_rank &&
+                 heir.incarnation == members[rank].incarnation;
         });
     if (!is_heir) parent->excluded.push_back(static_cast<int>(rank));
   }
-  const bool are_all_known = seats.size() - parent->excluded.size() == heirs.seats().size();
+  const bool are_all_known = members.size() - parent->excluded.size() == heirs.members().size();
   if (!are_all_known || parent->excluded.empty()) return nullptr;
   parent->revoked = std::move(revoked);
   parent->key = std::move(key);

@@ -1,5 +1,5 @@
-// Parts of DeviceSide besides NCCL: the failure check for threads outside an operation, the stream
-// of works, and the display on the status page.
+// Parts of DeviceBackend besides NCCL: the failure check for threads outside an operation, the
+// stream of works, and the display on the status page.
 #pragma once
 
 #include <atomic>
@@ -17,17 +17,17 @@
 #include "comm/group/job.h"
 #include "comm/group/membership.h"
 #include "comm/group/operation_display.h"
-#include "comm/nccl/broken.h"
 #include "comm/nccl/enqueued.h"
+#include "comm/nccl/failed_communicator.h"
 #include "comm/nccl/operation.h"
-#include "comm/transports/alarm.h"
+#include "comm/transports/failure_detector.h"
 
 namespace ivy::comm {
 
 // Why waiting for the device is in vain. Thread: any.
 class DeviceAlarm {
  public:
-  // The alarm keeps references to all of them.
+  // The detector keeps references to all of them.
   DeviceAlarm(Job& job, const Membership& ranks, HostCollectives& host, const FirstFailure& failure)
       : job_(job), ranks_(ranks), host_(host), failure_(failure) {}
   MaybeFailure look();
@@ -40,8 +40,9 @@ class DeviceAlarm {
   HostCollectives& host_;
   const FirstFailure& failure_;
   std::mutex mutex_;
-  std::unique_ptr<Alarm> alarm_;  // A separate alarm: threads outside the operation check it, too.
-  // When a rank was first seen to have left; guarded by mutex_, as alarm_.
+  std::unique_ptr<FailureDetector>
+      detector_;  // A separate detector: threads outside the operation check it, too.
+  // When a rank was first seen to have left; guarded by mutex_, as detector_.
   std::optional<std::chrono::steady_clock::time_point> left_at_;
 };
 
@@ -49,7 +50,7 @@ class DeviceAlarm {
 struct DeviceHeritage {
   std::unique_ptr<nccl::RevokedHandle> revoked;  // Null where nothing was kept.
   std::string key;                               // The same on all ranks of that world.
-  std::vector<Seat> seats;
+  std::vector<Member> members;
 
   // Null: `heirs` are not some of its ranks, or are all of them.
   std::shared_ptr<nccl::Parent> for_heirs(const Membership& heirs) &&;

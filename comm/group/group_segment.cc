@@ -26,7 +26,7 @@ class Sharing {
       if (found.ok()) {
         shared.segment = std::move(found).value();
       } else {
-        own_trouble = found.error().message + " (" + ranks_.own_seat().host_name + ")";
+        own_trouble = found.error().message + " (" + ranks_.own_member().host_name + ")";
       }
     };
     shared.segment.reset();

@@ -3,7 +3,7 @@
 #include <chrono>
 
 #include "comm/contract/background_thread.h"
-#include "comm/transports/alarms.h"
+#include "comm/transports/failure_detectors.h"
 #include "comm/transports/futex.h"
 
 namespace ivy::comm {
@@ -16,8 +16,8 @@ constexpr std::chrono::seconds kLookAround{10};
 
 }  // namespace
 
-Failure death_in_init(const Seat& seat, const RankStatus& status) {
-  Failure death = death_of(seat, status);
+Failure death_in_init(const Member& member, const RankStatus& status) {
+  Failure death = death_of(member, status);
   set_text(death, std::string(death.text) + " before all ranks had called init");
   set_operation(death, comm_status::name_of(comm_status::Operation::kInit));
   return death;
@@ -48,10 +48,10 @@ MaybeFailure InitWatch::look() const {
     const RankStatus status = page_.rank(rank);
     const bool is_dead = status.state != RankState::kAlive && status.state != RankState::kLeft;
     if (rank == own_rank_ || !is_dead || status.when_ns >= first_ns) continue;
-    Seat seat;
-    seat.world_rank = static_cast<std::int32_t>(rank);
-    seat.host_name = page_.host_name(status.host);
-    first = death_in_init(seat, status);
+    Member member;
+    member.world_rank = static_cast<std::int32_t>(rank);
+    member.host_name = page_.host_name(status.host);
+    first = death_in_init(member, status);
     first_ns = status.when_ns;
   }
   return first;

@@ -11,7 +11,7 @@
 #include <thread>
 
 #include "comm/contract/failure.h"
-#include "comm/contract/seat.h"
+#include "comm/contract/member.h"
 #include "proto/wire/status_page.h"
 #include "rendezvous/client/client.h"
 
@@ -19,7 +19,7 @@ namespace ivy::comm {
 
 // The failure that tells what became of a rank before the world was formed. status.state is not
 // kAlive.
-Failure death_in_init(const Seat& seat, const comm_status::RankStatus& status);
+Failure death_in_init(const Member& member, const comm_status::RankStatus& status);
 
 class InitWatch {
  public:

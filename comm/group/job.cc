@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "comm/contract/resolve.h"
-#include "comm/transports/alarms.h"
+#include "comm/transports/failure_detectors.h"
 #include "comm/transports/tcp_streams.h"
 #include "proto/contract/text.h"
 #include "proto/os/clock.h"
@@ -47,8 +47,8 @@ Job::Job(Identity identity, milliseconds timeout)
 Job::~Job() {
   if (control_ != nullptr) control_->leave(milliseconds(500));
   // The bell, which ends below, asks nothing of a store that hangs.
-  if (bell_ != nullptr && control_ == nullptr) store_->cancel();
-  bell_.reset();
+  if (notifier_ != nullptr && control_ == nullptr) store_->cancel();
+  notifier_.reset();
 }
 
 // Makes the name unique on the page, which keeps the reports of a whole generation with perhaps
@@ -125,7 +125,7 @@ Result<void> Job::attach_to_supervisor() {
   control_ = IVY_TRY(ControlClient::connect(identity_.control_path, attach, milliseconds(10'000)));
   rows_.show_in(control_.get());
   rows_.slot().claim(identity_.rank, getpid());
-  if (identity_.spans_hosts) bell_ = std::make_unique<JobBell>(control_->page());
+  if (identity_.spans_hosts) notifier_ = std::make_unique<EventNotifier>(control_->page());
   return {};
 }
 
@@ -157,8 +157,8 @@ Result<World> Job::repair_world(RepairAim aim, milliseconds timeout) {
         "grow needs a launcher that starts a lost rank again, and the store that it serves",
         "start the job with ivyrun --on-failure replace, or call shrink"};
   }
-  records_.set_bell(nullptr);
-  bell_.reset();
+  records_.set_notifier(nullptr);
+  notifier_.reset();
   world_segment_.reset();
   const milliseconds at_most = timeout.count() != 0 ? timeout : timeout_;
   return repairs_.repair(aim, steady_now() + at_most, form_repaired());
@@ -189,15 +189,15 @@ void Job::begin_world(const World& world) {
   records_.set_prefix(WorldFormation::prefix_of(life_));
   machine_ = world.machine;
   repairs_.world_begins(world);
-  if (world.local_ranks.size() == world.seats.size()) {
+  if (world.local_ranks.size() == world.members.size()) {
     listener_.reset();
-    bell_.reset();
+    notifier_.reset();
   } else if (control_ == nullptr) {
     listen_to_store();
-  } else if (bell_ == nullptr) {
-    bell_ = std::make_unique<JobBell>(control_->page());
+  } else if (notifier_ == nullptr) {
+    notifier_ = std::make_unique<EventNotifier>(control_->page());
   }
-  records_.set_bell(bell_.get());
+  records_.set_notifier(notifier_.get());
   if (control_ == nullptr) {
     world_segment_ = world.segment;
     world_members_ = world.local_ranks;
@@ -208,7 +208,7 @@ void Job::begin_world(const World& world) {
 // some communicator was aborted.
 void Job::listen_to_store() {
   const auto awaited = std::make_shared<std::atomic<std::uint64_t>>(0);
-  bell_ = std::make_unique<JobBell>(
+  notifier_ = std::make_unique<EventNotifier>(
       [this, awaited](std::uint64_t number) {
         awaited->store(number);
         return store_->wait({records_.key_of_event(number)}, kForever).ok();
@@ -227,18 +227,20 @@ bool Job::has_left(std::int32_t world_rank) const {
   return world_segment_->member(index).attached.load(std::memory_order_acquire) == kHasLeft;
 }
 
-std::unique_ptr<Alarm> Job::make_alarm(const std::string& communicator,
-                                       const std::vector<Seat>& seats, std::int32_t self) {
+std::unique_ptr<FailureDetector> Job::make_failure_detector(const std::string& communicator,
+                                                            const std::vector<Member>& members,
+                                                            std::int32_t self) {
   if (control_ != nullptr) {
-    return make_page_alarm(control_->page(), name_in_page(communicator), seats, self);
+    return make_page_detector(control_->page(), name_in_page(communicator), members, self);
   }
-  std::unique_ptr<Alarm> alarm = make_process_alarm(
-      seats, self, [this](std::int32_t world_rank) { return has_left(world_rank); });
-  const bool spans_hosts = std::any_of(
-      seats.begin(), seats.end(), [&](const Seat& seat) { return seat.host != seats[0].host; });
-  if (!spans_hosts) return alarm;
-  return make_agreed_alarm(
-      std::move(alarm), [this] { return bell_->heard(); },
+  std::unique_ptr<FailureDetector> detector = make_process_detector(
+      members, self, [this](std::int32_t world_rank) { return has_left(world_rank); });
+  const bool spans_hosts = std::any_of(members.begin(), members.end(), [&](const Member& member) {
+    return member.host != members[0].host;
+  });
+  if (!spans_hosts) return detector;
+  return make_agreed_detector(
+      std::move(detector), [this] { return notifier_->heard(); },
       [this, communicator] { return records_.find_agreed(communicator); });
 }
 

@@ -11,16 +11,16 @@
 #include <string>
 #include <vector>
 
-#include "comm/contract/seat.h"
+#include "comm/contract/member.h"
 #include "comm/group/control_client.h"
-#include "comm/group/job_bell.h"
+#include "comm/group/event_notifier.h"
 #include "comm/group/status_rows.h"
 #include "comm/group/store_records.h"
 #include "comm/group/world_formation.h"
 #include "comm/group/world_repairs.h"
 #include "comm/join/bootstrap.h"
 #include "comm/join/identity.h"
-#include "comm/transports/alarm.h"
+#include "comm/transports/failure_detector.h"
 #include "comm/transports/peer_listener.h"
 #include "proto/contract/status.h"
 #include "rendezvous/client/client.h"
@@ -57,10 +57,11 @@ class Job {
   std::string key(const std::string& name) const { return records_.key(name); }
   // Wakes threads that wait at sockets when the supervisor's page, or without one the store, has
   // events; null: one host.
-  JobBell* bell() const { return bell_.get(); }
+  EventNotifier* bell() const { return notifier_.get(); }
 
-  std::unique_ptr<Alarm> make_alarm(const std::string& communicator, const std::vector<Seat>& seats,
-                                    std::int32_t self);
+  std::unique_ptr<FailureDetector> make_failure_detector(const std::string& communicator,
+                                                         const std::vector<Member>& members,
+                                                         std::int32_t self);
   // Reports a failure that every rank of the communicator has to know to the supervisor, if there
   // is one.
   void report(const Failure& failure, const std::string& communicator);
@@ -98,7 +99,7 @@ class Job {
   std::unique_ptr<store::Client> store_;
   std::unique_ptr<ControlClient> control_;  // Null if there is no supervisor.
   std::unique_ptr<PeerListener> listener_;
-  std::unique_ptr<JobBell> bell_;  // Ends before control_ or store_, which it watches.
+  std::unique_ptr<EventNotifier> notifier_;  // Ends before control_ or store_, which it watches.
   StoreRecords records_;
   StatusRows rows_;
   WorldRepairs repairs_;

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "comm/contract/failure.h"
-#include "comm/contract/seat.h"
+#include "comm/contract/member.h"
 #include "comm/transports/tcp_mesh.h"
 
 namespace ivy::comm {
@@ -16,13 +16,13 @@ namespace ivy::comm {
 class Membership {
  public:
   // `name` is the communicator's: "world", "world/3".
-  Membership(std::string name, std::vector<Seat> seats, std::int32_t rank);
+  Membership(std::string name, std::vector<Member> members, std::int32_t rank);
 
   const std::string& name() const { return name_; }
-  const std::vector<Seat>& seats() const { return seats_; }
-  const Seat& own_seat() const { return seats_[static_cast<std::size_t>(rank_)]; }
+  const std::vector<Member>& members() const { return members_; }
+  const Member& own_member() const { return members_[static_cast<std::size_t>(rank_)]; }
   std::int32_t rank() const { return rank_; }
-  std::int32_t size() const { return static_cast<std::int32_t>(seats_.size()); }
+  std::int32_t size() const { return static_cast<std::int32_t>(members_.size()); }
   // The ranks of this host, in order, and this rank's place among them.
   const std::vector<std::int32_t>& local_ranks() const { return local_ranks_; }
   std::int32_t local_rank() const { return local_rank_; }
@@ -32,12 +32,12 @@ class Membership {
   std::int32_t node_count() const { return node_count_; }
   // Returns -1 if there is no such rank.
   std::int32_t world_rank(std::int32_t rank) const {
-    return rank < 0 || rank >= size() ? -1 : seats_[static_cast<std::size_t>(rank)].world_rank;
+    return rank < 0 || rank >= size() ? -1 : members_[static_cast<std::size_t>(rank)].world_rank;
   }
   // The same as the launcher knows it.
   std::int32_t job_rank(std::int32_t rank) const {
     if (rank < 0 || rank >= size()) return -1;
-    return static_cast<std::int32_t>(seats_[static_cast<std::size_t>(rank)].job_rank);
+    return static_cast<std::int32_t>(members_[static_cast<std::size_t>(rank)].job_rank);
   }
   std::vector<TcpPeer> tcp_peers() const;
   // Adds the host and pid of the blamed rank, if the finder did not know them.
@@ -45,7 +45,7 @@ class Membership {
 
  private:
   std::string name_;
-  std::vector<Seat> seats_;
+  std::vector<Member> members_;
   std::int32_t rank_;
   std::vector<std::int32_t> local_ranks_;
   std::int32_t local_rank_ = 0;

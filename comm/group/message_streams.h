@@ -4,7 +4,7 @@
 // Never waits. Thread: one at a time.
 #pragma once
 
-#include "comm/group/message_alarm.h"
+#include "comm/group/message_failure_detector.h"
 #include "comm/group/point_to_point_peer.h"
 #include "comm/transports/peer_listener.h"
 #include "comm/transports/shared_mail.h"
@@ -16,8 +16,8 @@ class MessageStreams {
  public:
   // `mail` and `listener` may be null if no rank needs them.
   MessageStreams(const PointToPointOptions& options, SharedMail* mail, PeerListener* listener,
-                 const MessageAlarm& alarm)
-      : options_(options), mail_(mail), listener_(listener), alarm_(alarm) {}
+                 const MessageFailureDetector& detector)
+      : options_(options), mail_(mail), listener_(listener), detector_(detector) {}
 
   // True: peer.sink is open. False: not yet, or everything is called off.
   Result<bool> open_sink(MessagePeer& peer);
@@ -30,7 +30,7 @@ class MessageStreams {
   const PointToPointOptions& options_;
   SharedMail* const mail_;
   PeerListener* const listener_;
-  const MessageAlarm& alarm_;
+  const MessageFailureDetector& detector_;
 };
 
 }  // namespace ivy::comm

@@ -1,7 +1,7 @@
 #include "comm/group/message_texts.h"
 
-#include "comm/transports/alarms.h"
 #include "comm/transports/deadline.h"
+#include "comm/transports/failure_detectors.h"
 #include "proto/contract/text.h"
 
 namespace ivy::comm {

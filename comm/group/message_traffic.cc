@@ -68,8 +68,11 @@ LoanState read_bite(const SharedMail& mail, std::uint32_t member, MessagePeer& p
 }  // namespace
 
 MessageTraffic::MessageTraffic(const PointToPointOptions& options, SharedMail* mail,
-                               PeerListener* listener, MessageAlarm& alarm)
-    : options_(options), mail_(mail), alarm_(alarm), streams_(options, mail, listener, alarm) {
+                               PeerListener* listener, MessageFailureDetector& detector)
+    : options_(options),
+      mail_(mail),
+      detector_(detector),
+      streams_(options, mail, listener, detector) {
   for (std::size_t rank = 0; rank < options_.peers.size(); ++rank) {
     peers_.push_back(std::make_unique<MessagePeer>());
     peers_.back()->rank = static_cast<std::int32_t>(rank);
@@ -253,7 +256,7 @@ bool MessageTraffic::check(const MessageRequest& receive, const MessageStatus& s
 }
 
 void MessageTraffic::report_lost(std::int32_t rank, const std::string& why) {
-  report(alarm_.lost(rank, why));
+  report(detector_.lost(rank, why));
 }
 
 void MessageTraffic::report(Failure failure) {

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "comm/contract/failure.h"
-#include "comm/group/message_alarm.h"
+#include "comm/group/message_failure_detector.h"
 #include "comm/group/message_matching.h"
 #include "comm/group/message_streams.h"
 #include "comm/group/message_texts.h"
@@ -30,7 +30,7 @@ class MessageTraffic {
 
   // `mail` and `listener` may be null if no rank needs them.
   MessageTraffic(const PointToPointOptions& options, SharedMail* mail, PeerListener* listener,
-                 MessageAlarm& alarm);
+                 MessageFailureDetector& detector);
 
   // Starts a request; it may be done immediately.
   void enter(const Request& request, std::chrono::nanoseconds timeout);
@@ -81,7 +81,7 @@ class MessageTraffic {
 
   const PointToPointOptions& options_;
   SharedMail* const mail_;
-  MessageAlarm& alarm_;
+  MessageFailureDetector& detector_;
   MessageStreams streams_;
   std::vector<std::unique_ptr<MessagePeer>> peers_;
   MessageMatching matching_;

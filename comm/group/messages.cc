@@ -13,7 +13,7 @@ PointToPoint& Messages::open() {
   PointToPointOptions options;
   options.communicator = ranks_.name();
   options.self = ranks_.rank();
-  options.member_of.assign(ranks_.seats().size(), -1);
+  options.member_of.assign(ranks_.members().size(), -1);
   std::int32_t member = 0;
   for (const std::int32_t rank : ranks_.local_ranks()) {
     options.member_of[static_cast<std::size_t>(rank)] = member++;
@@ -25,9 +25,9 @@ PointToPoint& Messages::open() {
   if (*row_) {
     options.board = std::make_unique<MessageBoard>(row_->slot(), row_->number(), ranks_.name());
   }
-  messages_ =
-      std::make_unique<PointToPoint>(std::move(options), local_, job_.listener(),
-                                     job_.make_alarm(ranks_.name(), ranks_.seats(), ranks_.rank()));
+  messages_ = std::make_unique<PointToPoint>(
+      std::move(options), local_, job_.listener(),
+      job_.make_failure_detector(ranks_.name(), ranks_.members(), ranks_.rank()));
   // A failure that was found before could not break them: do it now.
   if (const MaybeFailure found = failure_.get()) messages_->break_with(*found);
   return *messages_;

@@ -8,7 +8,7 @@
 
 #include "comm/contract/background_thread.h"
 #include "comm/group/message_texts.h"
-#include "comm/transports/alarms.h"
+#include "comm/transports/failure_detectors.h"
 #include "comm/transports/interrupt.h"
 #include "comm/transports/relax.h"
 #include "proto/os/clock.h"
@@ -50,15 +50,15 @@ Outcome outcome_of(const PointToPoint::Requests& requests) {
 }  // namespace
 
 PointToPoint::PointToPoint(PointToPointOptions options, SharedGroup* local, PeerListener* listener,
-                           std::unique_ptr<Alarm> alarm)
+                           std::unique_ptr<FailureDetector> detector)
     : options_(std::move(options)),
       mail_(local != nullptr ? &local->mail() : nullptr),
-      alarm_(options_, local, std::move(alarm)),
-      traffic_(options_, mail_, listener, alarm_),
-      presence_(mutex_, traffic_, alarm_, listener) {}
+      detector_(options_, local, std::move(detector)),
+      traffic_(options_, mail_, listener, detector_),
+      liveness_(mutex_, traffic_, detector_, listener) {}
 
 PointToPoint::~PointToPoint() {
-  alarm_.call_off();
+  detector_.call_off();
   std::thread thread;
   {
     const std::lock_guard lock(mutex_);
@@ -169,13 +169,13 @@ bool PointToPoint::pause(Lock& lock, Looking& looking, steady_clock::time_point 
 bool PointToPoint::pause(Lock& lock, std::uint32_t bell, steady_clock::time_point until) {
   std::optional<std::vector<pollfd>> sockets = traffic_.sockets();
   lock.unlock();
-  if (!presence_.look_for_trouble()) {
+  if (!liveness_.look_for_trouble()) {
     if (sockets) {
       poll(sockets->data(), sockets->size(), static_cast<int>(kSocketSlice.count()));
     } else if (mail_ != nullptr) {
       const milliseconds slice = InterruptScope::is_any() ? InterruptScope::kPeriod : kLocalSlice;
       const nanoseconds left = std::max(nanoseconds(0), until - steady_now());
-      mail_->sleep(bell, std::min<nanoseconds>(alarm_.poll_interval(slice), left));
+      mail_->sleep(bell, std::min<nanoseconds>(detector_.poll_interval(slice), left));
     } else {
       poll(nullptr, 0, static_cast<int>(kSocketSlice.count()));
     }
@@ -278,7 +278,7 @@ Outcome PointToPoint::fail_thrown(Lock& lock, const std::exception& problem) {
 }
 
 void PointToPoint::break_with(const Failure& failure) {
-  alarm_.call_off();
+  detector_.call_off();
   const std::lock_guard lock(mutex_);
   traffic_.end_all(failure);
 }

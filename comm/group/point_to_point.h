@@ -16,7 +16,7 @@
 // peer on the way to another: connections are made by threads of their own.
 //
 //   PointToPoint ── MessageTraffic (what moves) ── MessageMatching, MessageStreams
-//        └───────── PeerPresence (who is missing) ── MessageAlarm
+//        └───────── PeerLiveness (who is missing) ── MessageFailureDetector
 //
 // Every error breaks the communicator, whichever rank finds it: first every rank is told
 // (PointToPointOptions::break_all), then the requests end.
@@ -32,9 +32,9 @@
 #include <thread>
 #include <vector>
 
-#include "comm/group/message_alarm.h"
+#include "comm/group/message_failure_detector.h"
 #include "comm/group/message_traffic.h"
-#include "comm/group/peer_presence.h"
+#include "comm/group/peer_liveness.h"
 #include "comm/group/point_to_point_peer.h"
 #include "comm/group/work.h"
 #include "comm/transports/shared_group.h"
@@ -43,9 +43,9 @@ namespace ivy::comm {
 
 class PointToPoint {
  public:
-  // `local` and `listener` may be null where no rank needs them; `alarm` is this object's alone.
+  // `local` and `listener` may be null where no rank needs them; `detector` is this object's alone.
   PointToPoint(PointToPointOptions options, SharedGroup* local, PeerListener* listener,
-               std::unique_ptr<Alarm> alarm);
+               std::unique_ptr<FailureDetector> detector);
   // No call may be under way; asynchronous requests that are not done end as aborted. Messages
   // whose sends are done still reach their receivers.
   ~PointToPoint();
@@ -85,10 +85,10 @@ class PointToPoint {
 
   const PointToPointOptions options_;
   SharedMail* const mail_;  // Null: no other rank is on this host.
-  MessageAlarm alarm_;
+  MessageFailureDetector detector_;
   std::mutex mutex_;
   MessageTraffic traffic_;  // Guarded by mutex_, as are the following.
-  PeerPresence presence_;   // This one takes mutex_ itself.
+  PeerLiveness liveness_;   // This one takes mutex_ itself.
   Requests pending_;        // Requests that the thread has to complete.
   bool is_ending_ = false;
   std::condition_variable has_work_;

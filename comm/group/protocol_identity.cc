@@ -7,7 +7,7 @@
 #include "comm/contract/fingerprint.h"
 #include "comm/contract/protocol.h"
 #include "comm/group/point_to_point_peer.h"
-#include "comm/join/roll_call.h"
+#include "comm/join/wait_graph.h"
 #include "comm/transports/peer_listener.h"
 #include "comm/transports/shared_layout.h"
 #include "proto/wire/handshake.h"

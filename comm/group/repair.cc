@@ -47,10 +47,10 @@ Result<std::map<std::uint32_t, std::string>> Repair::numbered(const std::string&
 }
 
 // Nothing is known here of a newcomer's process but what its supervisor says.
-bool Repair::has_ended_elsewhere(const Seat& seat) const {
-  const auto gone = gone_.find(seat.job_rank);
-  if (gone != gone_.end() && gone->second >= seat.incarnation) return true;
-  return context_.is_dead_by_page(seat);
+bool Repair::has_ended_elsewhere(const Member& member) const {
+  const auto gone = gone_.find(member.job_rank);
+  if (gone != gone_.end() && gone->second >= member.incarnation) return true;
+  return context_.is_dead_by_page(member);
 }
 
 // The processes that have ended by the supervisor's word, or because another one has their rank by
@@ -71,25 +71,25 @@ Result<void> Repair::read_gone() {
   return {};
 }
 
-Result<RepairView> Repair::view(const std::vector<Seat>& seats) {
+Result<RepairView> Repair::view(const std::vector<Member>& members) {
   RepairView view(context_.job_size);
   IVY_CHECK(read_gone());
   for (const auto& [rank, said] : IVY_TRY(numbered(key("came/")))) {
     view[rank].called = said == name_of(RepairAim::kGrow) ? RepairAim::kGrow : RepairAim::kShrink;
   }
   for (const auto& [rank, incarnation] : newcomers_) {
-    Seat seat;
-    seat.job_rank = rank;
-    seat.incarnation = incarnation;
-    if (!has_ended_elsewhere(seat)) view[rank].newcomer = incarnation;
+    Member member;
+    member.job_rank = rank;
+    member.incarnation = incarnation;
+    if (!has_ended_elsewhere(member)) view[rank].newcomer = incarnation;
   }
-  for (const Seat& seat : seats) {
-    RepairRank& rank = view[seat.job_rank];
+  for (const Member& member : members) {
+    RepairRank& rank = view[member.job_rank];
     rank.was_member = true;
-    rank.incarnation = seat.incarnation;
+    rank.incarnation = member.incarnation;
     // A rank that has come was missed by mistake.
-    rank.is_dead = has_ended_elsewhere(seat) || context_.is_dead_here(seat) ||
-                   (!rank.called && context_.is_missed(seat));
+    rank.is_dead = has_ended_elsewhere(member) || context_.is_dead_here(member) ||
+                   (!rank.called && context_.is_missed(member));
   }
   return view;
 }
@@ -115,14 +115,14 @@ Result<RepairDecision> Repair::check_own(const RepairDecision& decision) const {
                "end this process"};
 }
 
-Result<RepairDecision> Repair::agree(RepairAim aim, const std::vector<Seat>& seats,
+Result<RepairDecision> Repair::agree(RepairAim aim, const std::vector<Member>& members,
                                      RepairTime end) {
   store::Client& store = *context_.store;
   const RepairTime begun = steady_now();
   const std::string decided = key("decision");
   IVY_CHECK(store.set(key("came/" + std::to_string(context_.job_rank)), name_of(aim)));
   while (!IVY_TRY(store.check({decided}))) {
-    const RepairView seen = IVY_TRY(view(seats));
+    const RepairView seen = IVY_TRY(view(members));
     std::optional<RepairDecision> decision = decide(aim, seen);
     if (!decision && context_.is_interrupted()) {
       decision =
@@ -165,7 +165,8 @@ Result<void> Repair::call_newcomers(const RepairDecision& decision) {
   return {};
 }
 
-std::optional<Error> Repair::look(const RepairDecision& decision, const std::vector<Seat>& seats) {
+std::optional<Error> Repair::look(const RepairDecision& decision,
+                                  const std::vector<Member>& members) {
   if (context_.is_interrupted()) {
     return Error{Code::kCancelled, "rank " + std::to_string(context_.job_rank) +
                                        " has interrupted the repair of the world"};
@@ -175,14 +176,14 @@ std::optional<Error> Repair::look(const RepairDecision& decision, const std::vec
     return Error{Code::kUnavailable, "another rank could not form the repaired world"};
   static_cast<void>(read_gone());
   for (const RepairMember& member : decision.members) {
-    const auto known = std::find_if(seats.begin(), seats.end(), [&](const Seat& each) {
+    const auto known = std::find_if(members.begin(), members.end(), [&](const Member& each) {
       return each.job_rank == member.job_rank && each.incarnation == member.incarnation;
     });
-    Seat seat;
-    seat.job_rank = member.job_rank;
-    seat.incarnation = member.incarnation;
-    const bool is_dead_here = known != seats.end() && context_.is_dead_here(*known);
-    if (!is_dead_here && !has_ended_elsewhere(seat)) continue;
+    Member identity;
+    identity.job_rank = member.job_rank;
+    identity.incarnation = member.incarnation;
+    const bool is_dead_here = known != members.end() && context_.is_dead_here(*known);
+    if (!is_dead_here && !has_ended_elsewhere(identity)) continue;
     found_death_ = true;
     return Error{Code::kUnavailable,
                  "rank " + std::to_string(member.job_rank) + " died while the world was repaired"};

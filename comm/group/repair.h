@@ -20,7 +20,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/contract/seat.h"
+#include "comm/contract/member.h"
 #include "comm/group/repair_agreement.h"
 #include "proto/contract/status.h"
 #include "rendezvous/client/client.h"
@@ -42,11 +42,11 @@ struct RepairContext {
   std::uint32_t job_rank = 0;
   std::uint32_t incarnation = 0;
   // Local evidence about a process, identified by rank and incarnation: the supervisor reports its
-  // exit, it was a process of this host that has exited (a seat of the broken world), or a failure
-  // of that world blames it.
-  std::function<bool(const Seat&)> is_dead_by_page;
-  std::function<bool(const Seat&)> is_dead_here;
-  std::function<bool(const Seat&)> is_missed;
+  // exit, it was a process of this host that has exited (a member of the broken world), or a
+  // failure of that world blames it.
+  std::function<bool(const Member&)> is_dead_by_page;
+  std::function<bool(const Member&)> is_dead_here;
+  std::function<bool(const Member&)> is_missed;
   std::function<bool()> is_interrupted;
 };
 
@@ -56,15 +56,15 @@ class Repair {
   Repair(const RepairContext& context, std::string base, std::uint32_t epoch)
       : context_(context), base_(std::move(base)), epoch_(epoch) {}
 
-  // For a survivor; `seats`: those of the world that broke. DeadlineExceeded: names who has not
+  // For a survivor; `members`: those of the world that broke. DeadlineExceeded: names who has not
   // come; Aborted: the ranks call different things; FailedPrecondition: the others have gone on
   // without this rank; Cancelled: a rank has interrupted it. Every survivor of the epoch gets the
   // same.
-  Result<RepairDecision> agree(RepairAim aim, const std::vector<Seat>& seats, RepairTime end);
+  Result<RepairDecision> agree(RepairAim aim, const std::vector<Member>& members, RepairTime end);
   // For a process that was called: returns the survivors' decision.
   Result<RepairDecision> read_decision();
   // While the members form their world: why they cannot; nothing: they can.
-  std::optional<Error> look(const RepairDecision& decision, const std::vector<Seat>& seats);
+  std::optional<Error> look(const RepairDecision& decision, const std::vector<Member>& members);
   // Stores how this member's attempt has ended, unless another member has stored it; returns what
   // is stored. `formed`: the world is whole on every member. `is_death`: it is not because a member
   // has died, which look() need not have found.
@@ -79,10 +79,10 @@ class Repair {
   std::string key(const std::string& name) const {
     return "ivycomm/" + base_ + "/repair/" + std::to_string(epoch_) + "/" + name;
   }
-  Result<RepairView> view(const std::vector<Seat>& seats);
+  Result<RepairView> view(const std::vector<Member>& members);
   Result<std::map<std::uint32_t, std::string>> numbered(const std::string& prefix);
   Result<void> read_gone();
-  bool has_ended_elsewhere(const Seat& seat) const;
+  bool has_ended_elsewhere(const Member& member) const;
   Result<RepairDecision> publish(const RepairDecision& decision);
   Result<void> call_newcomers(const RepairDecision& decision);
   Result<RepairDecision> check_own(const RepairDecision& decision) const;

@@ -68,10 +68,10 @@ bool StoreRecords::end_wait_for_event(store::Client& client, std::uint64_t numbe
 }
 
 void StoreRecords::add_event() {
-  if (bell_ == nullptr) return;
+  if (notifier_ == nullptr) return;
   const std::string own = std::to_string(rank_) + "," + std::to_string(events_++);
   // A rank that another record woke may have looked before this rank's finding was stored.
-  const std::uint64_t next = bell_->heard();
+  const std::uint64_t next = notifier_->heard();
   for (std::uint64_t number = next; number < next + kEventAttempts; ++number) {
     const std::optional<std::string> stored =
         store_.compare_set(key_of_event(number), std::nullopt, own);
@@ -100,9 +100,9 @@ MaybeFailure StoreRecords::compare(const std::string& communicator, const Entere
   return std::nullopt;
 }
 
-RollCall::Store StoreRecords::waits(const std::string& communicator) {
+WaitGraph::Store StoreRecords::waits(const std::string& communicator) {
   const std::string where = key("waits/" + communicator + "/");
-  RollCall::Store records;
+  WaitGraph::Store records;
   records.write = [this, where](std::int32_t rank, const WaitRecord& record) {
     return store_.set(where + std::to_string(rank), bytes_of(record));
   };

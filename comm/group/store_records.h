@@ -12,9 +12,9 @@
 
 #include "comm/contract/entered_operations.h"
 #include "comm/contract/failure.h"
-#include "comm/group/job_bell.h"
+#include "comm/group/event_notifier.h"
 #include "comm/join/patient_store.h"
-#include "comm/join/roll_call.h"
+#include "comm/join/wait_graph.h"
 
 namespace ivy::comm {
 
@@ -31,7 +31,7 @@ class StoreRecords {
   }
   void set_prefix(std::string prefix) { prefix_ = std::move(prefix); }
   // The bell that add_event() rings on every host.
-  void set_bell(JobBell* bell) { bell_ = bell; }
+  void set_notifier(EventNotifier* bell) { notifier_ = bell; }
   std::string key(const std::string& name) const { return prefix_ + name; }
   std::string key_of_event(std::uint64_t number) const {
     return key("bell/" + std::to_string(number));
@@ -51,7 +51,7 @@ class StoreRecords {
   // as far as they know, or no rank has stored anything.
   MaybeFailure compare(const std::string& communicator, const EnteredOperations& own);
   // The records in which the ranks of a communicator say what they wait for.
-  RollCall::Store waits(const std::string& communicator);
+  WaitGraph::Store waits(const std::string& communicator);
 
  private:
   void add_event();
@@ -59,7 +59,7 @@ class StoreRecords {
   const std::uint32_t rank_;
   std::string prefix_;
   bool stores_deaths_ = true;
-  JobBell* bell_ = nullptr;
+  EventNotifier* notifier_ = nullptr;
   std::atomic<std::uint32_t> events_{0};  // How many this rank has added.
   PatientStore store_;
 };

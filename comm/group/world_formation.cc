@@ -13,7 +13,7 @@
 #include "comm/contract/protocol.h"
 #include "comm/contract/resolve.h"
 #include "comm/group/init_watch.h"
-#include "comm/transports/alarms.h"
+#include "comm/transports/failure_detectors.h"
 #include "comm/transports/process_state.h"
 #include "proto/contract/build.h"
 #include "proto/contract/text.h"
@@ -63,7 +63,7 @@ std::string own_build() {
 }  // namespace
 
 // A rank's description of itself for the others: one line per field, without newlines in a field.
-struct WorldFormation::SeatText {
+struct WorldFormation::MemberText {
   std::string build;
   std::string pid;
   std::string host_key;
@@ -78,33 +78,33 @@ struct WorldFormation::SeatText {
   std::string incarnation;
   std::string process_start;
 
-  static constexpr std::string SeatText::*kFields[] = {
-      &SeatText::build,    &SeatText::pid,         &SeatText::host_key,
-      &SeatText::address,  &SeatText::processors,  &SeatText::host_name,
-      &SeatText::quotas,   &SeatText::caches,      &SeatText::places,
-      &SeatText::job_rank, &SeatText::incarnation, &SeatText::process_start};
+  static constexpr std::string MemberText::*kFields[] = {
+      &MemberText::build,    &MemberText::pid,         &MemberText::host_key,
+      &MemberText::address,  &MemberText::processors,  &MemberText::host_name,
+      &MemberText::quotas,   &MemberText::caches,      &MemberText::places,
+      &MemberText::job_rank, &MemberText::incarnation, &MemberText::process_start};
 
   std::string encoded() const {
     std::string text;
-    for (std::string SeatText::*const field : kFields) text += this->*field + "\n";
+    for (std::string MemberText::*const field : kFields) text += this->*field + "\n";
     return text;
   }
-  static SeatText decoded(const std::string& text) {
-    SeatText seat;
+  static MemberText decoded(const std::string& text) {
+    MemberText member;
     std::istringstream lines(text);
-    for (std::string SeatText::*const field : kFields) std::getline(lines, seat.*field);
-    return seat;
+    for (std::string MemberText::*const field : kFields) std::getline(lines, member.*field);
+    return member;
   }
-  Seat seat(std::uint64_t rank) const {
-    Seat seat;
-    seat.world_rank = static_cast<std::int32_t>(rank);
-    seat.pid = static_cast<std::int32_t>(std::strtol(pid.c_str(), nullptr, 10));
-    seat.host_name = host_name;
-    seat.address = address;
-    seat.job_rank = to_number<std::uint32_t>(job_rank).value_or(0);
-    seat.incarnation = to_number<std::uint32_t>(incarnation).value_or(0);
-    seat.process_start = to_number<std::uint64_t>(process_start).value_or(0);
-    return seat;
+  Member member(std::uint64_t rank) const {
+    Member member;
+    member.world_rank = static_cast<std::int32_t>(rank);
+    member.pid = static_cast<std::int32_t>(std::strtol(pid.c_str(), nullptr, 10));
+    member.host_name = host_name;
+    member.address = address;
+    member.job_rank = to_number<std::uint32_t>(job_rank).value_or(0);
+    member.incarnation = to_number<std::uint32_t>(incarnation).value_or(0);
+    member.process_start = to_number<std::uint64_t>(process_start).value_or(0);
+    return member;
   }
 };
 
@@ -116,15 +116,15 @@ WorldFormation::WorldFormation(const Joined& joined) : joined_(joined) {
 }
 
 // The key is written before the ranks have met and read afterwards.
-std::string WorldFormation::seat_key(std::uint64_t rank) const {
-  return prefix_of(first_life_) + "seat/" + std::to_string(rank);
+std::string WorldFormation::member_key(std::uint64_t rank) const {
+  return prefix_of(first_life_) + "member/" + std::to_string(rank);
 }
 
 // A supervisor reports deaths. Without one the store does: the first sign of a rank's death is the
 // end of its connection. A rank that has connected has stored before where it is.
 Result<void> WorldFormation::meet_all_ranks() {
   const Identity& identity = joined_.identity;
-  const std::string name = prefix_of(world_.life) + "seats";
+  const std::string name = prefix_of(world_.life) + "members";
   if (joined_.reformed != nullptr) return meet_in_turns(name);
   if (joined_.control != nullptr) {
     const std::uint64_t round =
@@ -136,12 +136,12 @@ Result<void> WorldFormation::meet_all_ranks() {
   const store::Client::Round met = IVY_TRY(joined_.store->barrier_without_losses(
       name, identity.world_size, identity.rank, joined_.timeout));
   if (!met.lost_member) return {};
-  const std::string lost = IVY_TRY(joined_.store->get(seat_key(*met.lost_member)));
+  const std::string lost = IVY_TRY(joined_.store->get(member_key(*met.lost_member)));
   comm_status::RankStatus status;
   status.state = comm_status::RankState::kDied;
-  const Seat seat = SeatText::decoded(lost).seat(*met.lost_member);
-  status.pid = seat.pid;
-  return give_up(death_in_init(seat, status));
+  const Member member = MemberText::decoded(lost).member(*met.lost_member);
+  status.pid = member.pid;
+  return give_up(death_in_init(member, status));
 }
 
 Result<void> WorldFormation::meet_in_turns(const std::string& name) {
@@ -158,40 +158,40 @@ Error WorldFormation::give_up(const Failure& death) {
   return Error{static_cast<Code>(death.code), death.text};
 }
 
-std::string WorldFormation::own_seat() const {
-  SeatText seat;
-  seat.build = own_build();
-  seat.pid = std::to_string(getpid());
-  seat.host_key = own_host_key(joined_.identity);
-  seat.processors = core_list_text(own_processors());
-  seat.host_name = own_host_name();
-  seat.quotas = quotas_text(own_quotas());
-  seat.caches = caches_text(own_caches());
-  seat.job_rank = std::to_string(joined_.reformed != nullptr ? joined_.reformed->job_rank
-                                                             : joined_.identity.rank);
-  seat.incarnation = std::to_string(joined_.identity.attempt.incarnation);
-  seat.process_start = std::to_string(process_start(getpid()));
-  if (joined_.listener == nullptr) return seat.encoded();
-  seat.address = joined_.listener->address();
+std::string WorldFormation::own_member() const {
+  MemberText member;
+  member.build = own_build();
+  member.pid = std::to_string(getpid());
+  member.host_key = own_host_key(joined_.identity);
+  member.processors = core_list_text(own_processors());
+  member.host_name = own_host_name();
+  member.quotas = quotas_text(own_quotas());
+  member.caches = caches_text(own_caches());
+  member.job_rank = std::to_string(joined_.reformed != nullptr ? joined_.reformed->job_rank
+                                                               : joined_.identity.rank);
+  member.incarnation = std::to_string(joined_.identity.attempt.incarnation);
+  member.process_start = std::to_string(process_start(getpid()));
+  if (joined_.listener == nullptr) return member.encoded();
+  member.address = joined_.listener->address();
   if (joined_.identity.bootstrap != Bootstrap::kStore) {
     std::vector<std::string> places = own_addresses();
     places.push_back(joined_.listener->host());
-    seat.places = joined(places, ",");
+    member.places = joined(places, ",");
   }
-  return seat.encoded();
+  return member.encoded();
 }
 
-Result<void> WorldFormation::exchange_seats() {
-  IVY_CHECK(joined_.store->set(seat_key(joined_.identity.rank), own_seat()));
+Result<void> WorldFormation::exchange_members() {
+  IVY_CHECK(joined_.store->set(member_key(joined_.identity.rank), own_member()));
   const Result<void> met = meet_all_ranks();
   if (!met.ok()) return met.error().context("wait for the other ranks");
   std::vector<std::string> keys;
   for (std::uint32_t rank = 0; rank < joined_.identity.world_size; ++rank) {
-    keys.push_back(seat_key(rank));
+    keys.push_back(member_key(rank));
   }
-  std::vector<SeatText> texts;
+  std::vector<MemberText> texts;
   for (const std::string& text : IVY_TRY(joined_.store->multi_get(keys))) {
-    texts.push_back(SeatText::decoded(text));
+    texts.push_back(MemberText::decoded(text));
     if (texts.back().build == own_build()) continue;
     return Error{Code::kFailedPrecondition,
                  "rank " + std::to_string(texts.size() - 1) + " on " + texts.back().host_name +
@@ -200,18 +200,18 @@ Result<void> WorldFormation::exchange_seats() {
                      own_build() + ")",
                  "install one build on all hosts"};
   }
-  return read_seats(texts);
+  return read_members(texts);
 }
 
-Result<void> WorldFormation::read_seats(const std::vector<SeatText>& texts) {
+Result<void> WorldFormation::read_members(const std::vector<MemberText>& texts) {
   const std::string machine = machine_of(own_host_key(joined_.identity));
   std::vector<CoreList> processors;  // These three are by rank of this machine.
   std::vector<Quotas> quotas;
   std::vector<Caches> caches;
   std::vector<std::string> hosts;
   PlacesOfRanks places;
-  for (const SeatText& text : texts) {
-    const auto rank = static_cast<std::uint32_t>(world_.seats.size());
+  for (const MemberText& text : texts) {
+    const auto rank = static_cast<std::uint32_t>(world_.members.size());
     if (machine_of(text.host_key) == machine) {
       processors.push_back(parse_core_list(text.processors));
       quotas.push_back(quotas_from(text.quotas));
@@ -220,8 +220,8 @@ Result<void> WorldFormation::read_seats(const std::vector<SeatText>& texts) {
     const std::vector<std::string_view> own_places = parts_of(text.places, ',');
     places.emplace_back(own_places.begin(), own_places.end());
     const auto host = std::find(hosts.begin(), hosts.end(), text.host_key);
-    world_.seats.push_back(text.seat(rank));
-    world_.seats.back().host = static_cast<std::uint32_t>(host - hosts.begin());
+    world_.members.push_back(text.member(rank));
+    world_.members.back().host = static_cast<std::uint32_t>(host - hosts.begin());
     if (host == hosts.end()) hosts.push_back(text.host_key);
   }
   if (joined_.listener != nullptr && joined_.identity.bootstrap != Bootstrap::kStore) {
@@ -237,19 +237,19 @@ Result<void> WorldFormation::read_seats(const std::vector<SeatText>& texts) {
 
 // Names a rank that dies before the world is formed as well as one that dies later.
 Result<void> WorldFormation::watched_exchange() {
-  if (joined_.control == nullptr || joined_.reformed != nullptr) return exchange_seats();
+  if (joined_.control == nullptr || joined_.reformed != nullptr) return exchange_members();
   InitWatch watch(joined_.control->page(), joined_.identity.rank, *joined_.store);
-  Result<void> exchanged = exchange_seats();
+  Result<void> exchanged = exchange_members();
   if (exchanged.ok()) return exchanged;
   const MaybeFailure death = watch.death();
   return death ? give_up(*death) : exchanged;
 }
 
 Result<void> WorldFormation::form_alone() {
-  Seat seat;
-  seat.pid = getpid();
-  seat.host_name = own_host_name();
-  world_.seats.push_back(std::move(seat));
+  Member member;
+  member.pid = getpid();
+  member.host_name = own_host_name();
+  world_.members.push_back(std::move(member));
   return {};
 }
 
@@ -268,9 +268,9 @@ Result<World> WorldFormation::form() {
 
 Result<void> WorldFormation::form_here() {
   IVY_CHECK(joined_.store == nullptr ? form_alone() : watched_exchange());
-  const std::uint32_t host = world_.seats[joined_.identity.rank].host;
-  for (const Seat& seat : world_.seats) {
-    if (seat.host == host) world_.local_ranks.push_back(seat.world_rank);
+  const std::uint32_t host = world_.members[joined_.identity.rank].host;
+  for (const Member& member : world_.members) {
+    if (member.host == host) world_.local_ranks.push_back(member.world_rank);
   }
   if (world_.local_ranks.size() > kMembersMax) {
     return Error{Code::kResourceExhausted, "more than " + std::to_string(kMembersMax) +
@@ -306,9 +306,9 @@ Result<std::unique_ptr<SharedSegment>> WorldFormation::segment_by_name() {
   const std::vector<std::int32_t>& local = world_.local_ranks;
   const auto members = static_cast<std::uint32_t>(local.size());
   const std::string name = prefix_of(world_.life) + "segment/" + std::to_string(local.front());
-  const std::unique_ptr<Alarm> alarm =
-      make_process_alarm(world_.seats, world_.self, [](std::int32_t) { return false; });
-  const Look look = look_for_death(*alarm);
+  const std::unique_ptr<FailureDetector> detector =
+      make_process_detector(world_.members, world_.self, [](std::int32_t) { return false; });
+  const Look look = look_for_death(*detector);
   const std::string name_to_be = name + "/soon";
   std::unique_ptr<SharedSegment> segment;
   if (local.front() == world_.self) {
@@ -339,12 +339,12 @@ Result<std::unique_ptr<SharedSegment>> WorldFormation::segment_by_name() {
 }
 
 // Whether a rank of this host has died, and what a repair looks for.
-WorldFormation::Look WorldFormation::look_for_death(Alarm& alarm) {
-  return [this, &alarm]() -> std::optional<Error> {
+WorldFormation::Look WorldFormation::look_for_death(FailureDetector& detector) {
+  return [this, &detector]() -> std::optional<Error> {
     if (joined_.reformed != nullptr) {
       if (std::optional<Error> why = joined_.reformed->look()) return why;
     }
-    const MaybeFailure death = alarm.look();
+    const MaybeFailure death = detector.look();
     if (!death) return std::nullopt;
     Failure in_init = *death;
     set_operation(in_init, comm_status::name_of(comm_status::Operation::kInit));

@@ -15,10 +15,10 @@
 #include "comm/collectives/selector.h"
 #include "comm/contract/caches.h"
 #include "comm/contract/failure.h"
-#include "comm/contract/seat.h"
+#include "comm/contract/member.h"
 #include "comm/group/control_client.h"
 #include "comm/join/identity.h"
-#include "comm/transports/alarm.h"
+#include "comm/transports/failure_detector.h"
 #include "comm/transports/peer_listener.h"
 #include "comm/transports/shared_segment.h"
 #include "proto/contract/status.h"
@@ -35,7 +35,7 @@ struct MachineFacts {
 
 // Parts of the communicator of all ranks.
 struct World {
-  std::vector<Seat> seats;
+  std::vector<Member> members;
   std::int32_t self = 0;
   std::shared_ptr<SharedSegment> segment;  // Null: no other rank is on this host.
   std::vector<std::int32_t> local_ranks;   // The ranks that share this memory.
@@ -78,20 +78,20 @@ class WorldFormation {
   static std::string prefix_of(const std::string& life) { return "ivycomm/" + life + "/"; }
 
  private:
-  struct SeatText;
-  std::string seat_key(std::uint64_t rank) const;
-  std::string own_seat() const;
+  struct MemberText;
+  std::string member_key(std::uint64_t rank) const;
+  std::string own_member() const;
   Result<void> meet_all_ranks();
-  Result<void> exchange_seats();
+  Result<void> exchange_members();
   Result<void> watched_exchange();
-  Result<void> read_seats(const std::vector<SeatText>& texts);
+  Result<void> read_members(const std::vector<MemberText>& texts);
   Result<void> form_alone();
   Result<void> form_here();
   Result<std::unique_ptr<SharedSegment>> segment_of_supervisor() const;
   Result<std::unique_ptr<SharedSegment>> segment_by_name();
   Result<void> meet_in_turns(const std::string& name);
   using Look = std::function<std::optional<Error>()>;
-  Look look_for_death(Alarm& alarm);
+  Look look_for_death(FailureDetector& detector);
   template <class Wait>
   auto wait_in_turns(const Look& look, Wait wait) -> decltype(wait(std::chrono::milliseconds()));
   Error give_up(const Failure& death);

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "comm/transports/alarms.h"
+#include "comm/transports/failure_detectors.h"
 #include "comm/transports/peer_listener.h"
 #include "comm/transports/process_state.h"
 #include "proto/contract/text.h"
@@ -27,9 +27,9 @@ void WorldRepairs::use(store::Client* store, ControlClient* control) {
 void WorldRepairs::world_begins(const World& world) {
   // The name of a repaired world begins with that of the first one.
   base_ = world.life.substr(0, world.life.find('+'));
-  seats_ = world.seats;
+  members_ = world.members;
   missed_.clear();
-  has_listeners_ = world.local_ranks.size() != world.seats.size();
+  has_listeners_ = world.local_ranks.size() != world.members.size();
 }
 
 void WorldRepairs::note_missed(const Failure& failure) {
@@ -41,33 +41,33 @@ void WorldRepairs::note_missed(const Failure& failure) {
 
 std::int64_t WorldRepairs::job_rank(std::int32_t world_rank) const {
   const auto rank = static_cast<std::size_t>(world_rank);
-  return world_rank >= 0 && rank < seats_.size() ? std::int64_t{seats_[rank].job_rank} : -1;
+  return world_rank >= 0 && rank < members_.size() ? std::int64_t{members_[rank].job_rank} : -1;
 }
 
 std::uint32_t WorldRepairs::number_of_base() const {
   return to_number<std::uint32_t>(base_.substr(0, base_.find('.'))).value_or(0);
 }
 
-bool WorldRepairs::is_dead_by_page(const Seat& seat) const {
+bool WorldRepairs::is_dead_by_page(const Member& member) const {
   return control_ != nullptr &&
-         status_of(control_->page(), seat).state != comm_status::RankState::kAlive;
+         status_of(control_->page(), member).state != comm_status::RankState::kAlive;
 }
 
-bool WorldRepairs::is_dead_here(const Seat& seat) const {
+bool WorldRepairs::is_dead_here(const Member& member) const {
   if (control_ != nullptr) return false;
-  const auto own = std::find_if(seats_.begin(), seats_.end(), [this](const Seat& each) {
+  const auto own = std::find_if(members_.begin(), members_.end(), [this](const Member& each) {
     return each.job_rank == identity_.rank;
   });
-  return own != seats_.end() && own->host == seat.host &&
-         has_process_ended(seat.pid, seat.process_start);
+  return own != members_.end() && own->host == member.host &&
+         has_process_ended(member.pid, member.process_start);
 }
 
 // If no supervisor reports the ranks of another host: a failure of the world blames the rank, or
 // its listener no longer accepts connections.
-bool WorldRepairs::is_missed(const Seat& seat) const {
-  if (std::find(missed_.begin(), missed_.end(), seat.job_rank) != missed_.end()) return true;
-  const bool may_ask = has_listeners_ && control_ == nullptr && !seat.address.empty();
-  return may_ask && !PeerListener::is_there(seat.address);
+bool WorldRepairs::is_missed(const Member& member) const {
+  if (std::find(missed_.begin(), missed_.end(), member.job_rank) != missed_.end()) return true;
+  const bool may_ask = has_listeners_ && control_ == nullptr && !member.address.empty();
+  return may_ask && !PeerListener::is_there(member.address);
 }
 
 RepairContext WorldRepairs::context() const {
@@ -76,9 +76,9 @@ RepairContext WorldRepairs::context() const {
   context.job_size = identity_.world_size;
   context.job_rank = identity_.rank;
   context.incarnation = identity_.attempt.incarnation;
-  context.is_dead_by_page = [this](const Seat& seat) { return is_dead_by_page(seat); };
-  context.is_dead_here = [this](const Seat& seat) { return is_dead_here(seat); };
-  context.is_missed = [this](const Seat& seat) { return is_missed(seat); };
+  context.is_dead_by_page = [this](const Member& member) { return is_dead_by_page(member); };
+  context.is_dead_here = [this](const Member& member) { return is_dead_here(member); };
+  context.is_missed = [this](const Member& member) { return is_missed(member); };
   context.is_interrupted = [this] { return is_interrupted_.load(); };
   return context;
 }
@@ -91,7 +91,7 @@ Result<World> WorldRepairs::try_to_form(Attempt& attempt, RepairTime end, const 
   has_listeners_ = false;
   reformed.life = attempt.repair.life();
   reformed.job_rank = identity_.rank;
-  reformed.look = [&] { return attempt.repair.look(attempt.decision, seats_); };
+  reformed.look = [&] { return attempt.repair.look(attempt.decision, members_); };
   reformed.conclude = [&](const Result<void>& formed, bool is_death) -> Result<void> {
     attempt.ended = IVY_TRY(attempt.repair.conclude(formed, is_death));
     if (attempt.ended.is_formed) return {};
@@ -109,7 +109,7 @@ Result<World> WorldRepairs::repair(RepairAim aim, RepairTime end, const Form& fo
   // Each turn but the last has lost a rank that had come, so that there are at most as many.
   while (true) {
     Repair repair(context, base_, ++epoch_);
-    const RepairDecision decision = IVY_TRY(repair.agree(aim, seats_, end));
+    const RepairDecision decision = IVY_TRY(repair.agree(aim, members_, end));
     Attempt attempt{repair, decision};
     Result<World> world = try_to_form(attempt, end, form);
     if (world.ok() || !attempt.ended.is_death) return world;

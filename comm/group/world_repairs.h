@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "comm/contract/failure.h"
-#include "comm/contract/seat.h"
+#include "comm/contract/member.h"
 #include "comm/group/control_client.h"
 #include "comm/group/repair.h"
 #include "comm/group/world_formation.h"
@@ -48,9 +48,9 @@ class WorldRepairs {
   std::int64_t job_rank(std::int32_t world_rank) const;
 
  private:
-  bool is_dead_by_page(const Seat& seat) const;
-  bool is_dead_here(const Seat& seat) const;
-  bool is_missed(const Seat& seat) const;
+  bool is_dead_by_page(const Member& member) const;
+  bool is_dead_here(const Member& member) const;
+  bool is_missed(const Member& member) const;
   RepairContext context() const;
   struct Attempt;
   Result<World> try_to_form(Attempt& attempt, RepairTime end, const Form& form);
@@ -60,9 +60,10 @@ class WorldRepairs {
   ControlClient* control_ = nullptr;
   std::string base_;  // The life of the first world of this line.
   std::uint32_t epoch_ = 0;
-  std::vector<Seat> seats_;
+  std::vector<Member> members_;
   std::vector<std::uint32_t> missed_;  // Their ranks in the job, which failures blame.
-  bool has_listeners_ = false;  // Living ranks still listen on the addresses in that world's seats.
+  bool has_listeners_ =
+      false;  // Living ranks still listen on the addresses in that world's members.
   std::atomic<bool> is_interrupted_{false};
 };
 

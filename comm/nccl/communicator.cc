@@ -6,10 +6,10 @@
 #include <utility>
 
 #include "comm/contract/background_thread.h"
+#include "comm/nccl/bootstrap.h"
+#include "comm/nccl/collect_rank_facts.h"
 #include "comm/nccl/operation_calls.h"
-#include "comm/nccl/own_facts.h"
 #include "comm/nccl/ras.h"
-#include "comm/nccl/ready.h"
 #include "comm/transports/relax.h"
 #include "proto/os/clock.h"
 #include "proto/wire/ras.h"
@@ -54,7 +54,7 @@ bool shows_times() {
 
 // The parent is idle again when the child's handle is there.
 Status shrink(const Functions& nccl, const Parent& parent, Handle* child, Config* config) {
-  const BrokenHandle& from = parent.revoked->get();
+  const FailedCommunicator& from = parent.revoked->get();
   std::vector<int> excluded = parent.excluded;
   Status status = nccl.shrink(from.handle, excluded.data(), static_cast<int>(excluded.size()),
                               child, config, kShrinkAbort);
@@ -201,8 +201,8 @@ MaybeFailure DeviceCommunicator::await_stream(Stream stream, int device, Deadlin
   return failure;
 }
 
-ReadyOptions DeviceCommunicator::ready_options(Deadline& deadline) {
-  ReadyOptions options;
+BootstrapOptions DeviceCommunicator::ready_options(Deadline& deadline) {
+  BootstrapOptions options;
   options.communicator = options_.name;
   options.key = options_.key;
   options.store = options_.store;
@@ -220,22 +220,23 @@ ReadyOptions DeviceCommunicator::ready_options(Deadline& deadline) {
 // A call that may never return. `call` and `late` own what they touch.
 MaybeFailure DeviceCommunicator::call(const std::string& what, Deadline& deadline,
                                       std::function<void()> call, std::function<void()> late) {
-  ApartCall apart;
+  AbandonableCall apart;
   apart.call = std::move(call);
   apart.late = std::move(late);
   apart.what = "NCCL of communicator " + options_.name + ": " + what;
   deadline.start();
   apart.deadline = steady_now() + duration_cast<steady_clock::duration>(deadline.left());
   apart.trouble = [this] { return look_for_trouble(false); };
-  return call_apart(std::move(apart));
+  return call_abandonable(std::move(apart));
 }
 
 MaybeFailure DeviceCommunicator::find_facts(int device, Deadline& deadline, RankFacts& facts) {
   const auto found = std::make_shared<RankFacts>();
   const std::int32_t rank = options_.world_ranks[static_cast<std::size_t>(options_.rank)];
   MaybeFailure failure =
-      call("loading the driver and NCCL", deadline,
-           [found, rank, host = options_.host, device] { *found = own_facts(rank, host, device); });
+      call("loading the driver and NCCL", deadline, [found, rank, host = options_.host, device] {
+        *found = collect_rank_facts(rank, host, device);
+      });
   if (!failure) facts = *found;
   return failure;
 }
@@ -260,7 +261,7 @@ MaybeFailure DeviceCommunicator::prepare(int device, Deadline& deadline) {
     return make_failure(FailureKind::kOther, *why);
   }
   const auto began = steady_now();
-  ReadyOptions options = ready_options(deadline);
+  BootstrapOptions options = ready_options(deadline);
   report_phase(options, Phase::kBegun);
   RankFacts facts;
   if (MaybeFailure failure = find_facts(device, deadline, facts)) return failure;
@@ -272,7 +273,7 @@ MaybeFailure DeviceCommunicator::prepare(int device, Deadline& deadline) {
     options.can_scale = library_->functions().init_rank_scalable != nullptr;
     if (options_.parent != nullptr) facts.parent = options_.parent->key;
   }
-  Ready ready = get_ready(options, facts);
+  Ready ready = bootstrap(options, facts);
   if (ready.failure) return ready.failure;
   const auto met = steady_now();
   if (ready.is_shared) {
@@ -538,7 +539,7 @@ DeviceCommunicator::Finalized DeviceCommunicator::finalize() {
     std::atomic<bool> is_well{false};
   };
   const auto ended = std::make_shared<Ended>();
-  ApartCall apart;
+  AbandonableCall apart;
   apart.call = [ended, handle = handle_.load(), nccl = &library_->functions(), driver = driver_,
                 device = device_.load(), regions = regions_] {
     const Driver::Current current(*driver, device);
@@ -555,7 +556,7 @@ DeviceCommunicator::Finalized DeviceCommunicator::finalize() {
   };
   apart.what = "NCCL of communicator " + options_.name + ": finalize";
   apart.deadline = steady_now() + (has_graphs_ ? kGraphPatience : kFinalizePatience);
-  if (call_apart(std::move(apart))) return Finalized::kNotYet;
+  if (call_abandonable(std::move(apart))) return Finalized::kNotYet;
   return ended->is_well ? Finalized::kDone : Finalized::kFailed;
 }
 
@@ -570,7 +571,7 @@ std::optional<std::string> DeviceCommunicator::break_with() {
   }
   const std::lock_guard lock(handle_mutex_);
   if (handle_ == nullptr) return taint();
-  BrokenHandle broken{handle_.load(), &library_->functions(), driver_, chosen_, regions_, {}};
+  FailedCommunicator broken{handle_.load(), &library_->functions(), driver_, chosen_, regions_, {}};
   broken.kept.assign(makings_.begin(), makings_.end());
   handle_ = nullptr;
   if (device_ >= 0 && options_.may_keep && options_.may_keep()) {
@@ -584,7 +585,7 @@ std::optional<std::string> DeviceCommunicator::break_with() {
     }
     if (is_tainted()) return taint();
   }
-  return abort_broken(broken);
+  return abort_failed(broken);
 }
 
 [[gnu::flatten]] MaybeFailure carry_out(DeviceCommunicator& device,

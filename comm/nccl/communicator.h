@@ -24,8 +24,9 @@
 #include <vector>
 
 #include "comm/contract/failure.h"
+#include "comm/nccl/abandonable_call.h"
 #include "comm/nccl/abi.h"
-#include "comm/nccl/apart.h"
+#include "comm/nccl/bootstrap.h"
 #include "comm/nccl/communicator_options.h"
 #include "comm/nccl/device_regions.h"
 #include "comm/nccl/diagnosis.h"
@@ -33,7 +34,6 @@
 #include "comm/nccl/enqueued.h"
 #include "comm/nccl/library.h"
 #include "comm/nccl/operation.h"
-#include "comm/nccl/ready.h"
 #include "comm/transports/shared_group.h"
 #include "rendezvous/client/client.h"
 
@@ -122,7 +122,7 @@ class DeviceCommunicator {
   MaybeFailure make_id(Deadline& deadline, UniqueId& id);
   MaybeFailure call(const std::string& what, Deadline& deadline, std::function<void()> call,
                     std::function<void()> late = {});
-  ReadyOptions ready_options(Deadline& deadline);
+  BootstrapOptions ready_options(Deadline& deadline);
   MaybeFailure connect(const std::vector<UniqueId>& ids, int device, Deadline& deadline);
   Failure give_up_init(Making& making, const Failure& failure, Deadline& deadline);
   // Kept out of carry_out(), which is one piece of code.

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "comm/contract/failure.h"
-#include "comm/nccl/broken.h"
 #include "comm/nccl/enqueued.h"
+#include "comm/nccl/failed_communicator.h"
 #include "rendezvous/client/client.h"
 
 namespace ivy::comm::nccl {

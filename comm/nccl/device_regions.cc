@@ -5,7 +5,7 @@
 #include <thread>
 #include <utility>
 
-#include "comm/nccl/apart.h"
+#include "comm/nccl/abandonable_call.h"
 #include "comm/nccl/driver.h"
 #include "comm/nccl/library.h"
 
@@ -144,7 +144,7 @@ Result<void*> allocate(int device, std::size_t bytes,
     device = driver != nullptr ? driver->current_device() : 0;
   }
   const auto made = std::make_shared<Result<DeviceRegion>>(Error{Code::kInternal, ""});
-  ApartCall apart;
+  AbandonableCall apart;
   apart.call = [made, device, bytes] {
     *made = make_region(device, std::max<std::size_t>(bytes, 1));
   };
@@ -156,7 +156,7 @@ Result<void*> allocate(int device, std::size_t bytes,
   };
   apart.what = "allocating memory of device " + std::to_string(device);
   apart.deadline = deadline;
-  if (const MaybeFailure failure = call_apart(std::move(apart))) {
+  if (const MaybeFailure failure = call_abandonable(std::move(apart))) {
     return Error{Code::kDeadlineExceeded, failure->text};
   }
   if (!made->ok()) return made->error();

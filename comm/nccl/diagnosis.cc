@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <thread>
 
-#include "comm/nccl/own_facts.h"
+#include "comm/nccl/collect_rank_facts.h"
 #include "comm/nccl/ras.h"
 #include "proto/os/clock.h"
 #include "proto/wire/ras.h"
@@ -12,7 +12,7 @@
 namespace ivy::comm::nccl {
 namespace {
 
-// An error of NCCL is a hint: for so long the alarm is asked who died, and, where ranks may have
+// An error of NCCL is a hint: for so long the detector is asked who died, and, where ranks may have
 // called different operations, the others are asked for what they have called. The first time is
 // enough for a death, the second for a rank that says once a second what it has called.
 constexpr std::chrono::milliseconds kVerdictTime{200};

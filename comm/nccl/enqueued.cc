@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "comm/contract/background_thread.h"
-#include "comm/nccl/apart.h"
+#include "comm/nccl/abandonable_call.h"
 #include "proto/os/clock.h"
 
 namespace ivy::comm::nccl {

@@ -1,4 +1,5 @@
-// Facts of one rank before NCCL is tried (own_facts.h collects them, preflight.h compares them).
+// Facts of one rank before NCCL is tried (collect_rank_facts.h collects them, preflight.h compares
+// them).
 #pragma once
 
 #include <cstdint>
@@ -21,7 +22,7 @@ struct ResourceLimits {
   std::uint64_t locked_memory = ~0ULL;
   std::uint64_t stack = 8 << 20;
   std::uint64_t open_files = ~0ULL;
-  bool may_lose_shared_memory = false;  // own_facts.h says when that is.
+  bool may_lose_shared_memory = false;  // collect_rank_facts.h says when that is.
 };
 
 struct RankFacts {

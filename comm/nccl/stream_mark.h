@@ -5,7 +5,7 @@
 
 #include <memory>
 
-#include "comm/nccl/apart.h"
+#include "comm/nccl/abandonable_call.h"
 #include "comm/nccl/driver.h"
 
 namespace ivy::comm::nccl {

@@ -14,7 +14,7 @@
 #include "comm/transports/shared_members.h"
 #include "comm/transports/shared_segment.h"
 #include "comm/transports/shared_wait.h"
-#include "comm/transports/wait_limits.h"
+#include "comm/transports/wait_policy.h"
 
 namespace ivy::comm {
 
@@ -74,7 +74,7 @@ class EntryTable {
 
   SharedSegment& segment_;
   SharedWait& wait_;
-  WaitLimits& limits_;
+  WaitPolicy& limits_;
   const std::uint32_t size_;
   const std::uint32_t self_;
   const bool is_crowded_;

@@ -54,7 +54,7 @@ class PeerBuffers {
 
   SharedSegment& segment_;
   SharedWait& wait_;
-  WaitLimits& limits_;
+  WaitPolicy& limits_;
   EntryTable& entries_;
   const std::uint32_t size_;
   const std::uint32_t self_;

@@ -7,11 +7,11 @@
 namespace ivy::comm {
 
 SharedGroup::SharedGroup(std::shared_ptr<SharedSegment> segment, SharedGroupOptions options,
-                         Alarm* alarm)
+                         FailureDetector* detector)
     : segment_(std::move(segment)),
       options_(std::move(options)),
       failure_(*segment_, options_.self),
-      limits_(*segment_, options_, failure_, alarm),
+      limits_(*segment_, options_, failure_, detector),
       wait_(*segment_, options_, limits_),
       entries_(*segment_, options_, wait_),
       slots_(*segment_, options_, wait_),

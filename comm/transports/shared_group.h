@@ -6,7 +6,7 @@
 //   buffers()   the members' own memory, read in place                           peer_buffers.h
 //   mail()      rings and bells of messages                                      shared_mail.h
 //
-// Below them stand the wait for a counter (shared_wait.h), what ends such a wait (wait_limits.h)
+// Below them stand the wait for a counter (shared_wait.h), what ends such a wait (wait_policy.h)
 // and the failure that all share (shared_failure.h).
 //
 // Thread: one at a time (the communicator's lock); what is said to be so: any.
@@ -25,14 +25,15 @@
 #include "comm/transports/shared_segment.h"
 #include "comm/transports/shared_wait.h"
 #include "comm/transports/slot_pipeline.h"
-#include "comm/transports/wait_limits.h"
+#include "comm/transports/wait_policy.h"
 
 namespace ivy::comm {
 
 class SharedGroup {
  public:
-  // `alarm` may be null and outlives this.
-  SharedGroup(std::shared_ptr<SharedSegment> segment, SharedGroupOptions options, Alarm* alarm);
+  // `detector` may be null and outlives this.
+  SharedGroup(std::shared_ptr<SharedSegment> segment, SharedGroupOptions options,
+              FailureDetector* detector);
   ~SharedGroup();
   SharedGroup(const SharedGroup&) = delete;
   SharedGroup& operator=(const SharedGroup&) = delete;
@@ -79,7 +80,7 @@ class SharedGroup {
   const std::shared_ptr<SharedSegment> segment_;  // Shared by members that are threads (tests).
   const SharedGroupOptions options_;
   SharedFailure failure_;
-  WaitLimits limits_;
+  WaitPolicy limits_;
   SharedWait wait_;
   EntryTable entries_;
   SlotPipeline slots_;

@@ -56,22 +56,22 @@ class Looking {
   Looking& operator=(const Looking&) = delete;
 
   // Called before each look at the rings.
-  void look() { bell_ = mail_ != nullptr ? mail_->bell() : 0; }
+  void look() { notifier_ = mail_ != nullptr ? mail_->bell() : 0; }
   // As it was before the last look.
-  std::uint32_t bell() const { return bell_; }
+  std::uint32_t bell() const { return notifier_; }
   // True if anything arrived since then.
-  bool has_missed() const { return mail_ != nullptr && mail_->bell() != bell_; }
+  bool has_missed() const { return mail_ != nullptr && mail_->bell() != notifier_; }
   // Sleep only between end() and begin().
   void begin() {
     if (mail_ != nullptr) mail_->begin_looking();
   }
   void end() {
-    if (mail_ != nullptr) mail_->end_looking(bell_);
+    if (mail_ != nullptr) mail_->end_looking(notifier_);
   }
 
  private:
   SharedMail* const mail_;  // Null: no rings.
-  std::uint32_t bell_ = 0;
+  std::uint32_t notifier_ = 0;
 };
 
 }  // namespace ivy::comm

@@ -59,7 +59,7 @@ constexpr milliseconds kSleepSlice{200};
 }  // namespace
 
 SharedWait::SharedWait(SharedSegment& segment, const SharedGroupOptions& options,
-                       WaitLimits& limits)
+                       WaitPolicy& limits)
     : segment_(segment),
       header_(segment.header()),
       limits_(limits),
@@ -121,9 +121,9 @@ bool SharedWait::yield(const std::atomic<std::uint64_t>& counter, std::uint64_t 
 
 void SharedWait::sleep(const std::atomic<std::uint64_t>& counter, std::uint64_t value,
                        std::uint32_t member) {
-  Alarm* const alarm = limits_.alarm();
+  FailureDetector* const detector = limits_.failure_detector();
   SleepLine& line = segment_.member(self_).sleep;
-  const std::atomic<std::uint32_t>* news = alarm != nullptr ? alarm->word() : nullptr;
+  const std::atomic<std::uint32_t>* news = detector != nullptr ? detector->word() : nullptr;
   const std::uint32_t news_before = news != nullptr ? news->load(std::memory_order_acquire) : 0;
   const std::uint32_t bell = line.doorbell.load(std::memory_order_acquire);
   line.asleep.store(!is_crowded_                 ? kForAnyone
@@ -139,7 +139,7 @@ void SharedWait::sleep(const std::atomic<std::uint64_t>& counter, std::uint64_t 
                        header_.failure_state.load(std::memory_order_acquire) != 0;
   if (!is_over) {
     nanoseconds at_most = std::min<nanoseconds>(kSleepSlice, limits_.deadline().left());
-    if (alarm != nullptr) at_most = std::min<nanoseconds>(at_most, alarm->poll_interval());
+    if (detector != nullptr) at_most = std::min<nanoseconds>(at_most, detector->poll_interval());
     if (at_most > nanoseconds::zero()) {
       futex_wait({&line.doorbell, bell}, {news, news_before}, at_most);
     }

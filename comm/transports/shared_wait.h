@@ -13,7 +13,7 @@
 
 #include "comm/transports/shared_members.h"
 #include "comm/transports/shared_segment.h"
-#include "comm/transports/wait_limits.h"
+#include "comm/transports/wait_policy.h"
 #include "comm/transports/wait_watch.h"
 
 namespace ivy::comm {
@@ -29,9 +29,9 @@ struct FetchedWith {
 
 class SharedWait {
  public:
-  SharedWait(SharedSegment& segment, const SharedGroupOptions& options, WaitLimits& limits);
+  SharedWait(SharedSegment& segment, const SharedGroupOptions& options, WaitPolicy& limits);
 
-  WaitLimits& limits() const { return limits_; }
+  WaitPolicy& limits() const { return limits_; }
   // Is told once that the operation has been entered; null, or longer-lived than the operation.
   void set_entry_watch(EntryWatch* watch) { entry_watch_ = watch; }
   void tell_entry() {
@@ -79,7 +79,7 @@ class SharedWait {
 
   SharedSegment& segment_;
   SegmentHeader& header_;
-  WaitLimits& limits_;
+  WaitPolicy& limits_;
   const std::uint32_t size_;
   const std::uint32_t self_;
   const bool is_crowded_;

@@ -20,7 +20,7 @@ using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
 constexpr std::uint32_t kHeaderMagic = 0x4d797649;  // The bytes "IvyM", little-endian.
-// How long a wait sleeps before it asks the alarm.
+// How long a wait sleeps before it asks the detector.
 constexpr milliseconds kPollSlice{50};
 // The same while streams are missing: those that the peer dials wake nobody.
 constexpr milliseconds kMissingSlice{2};
@@ -318,7 +318,7 @@ class TcpMesh::Exchange {
     if (!idle_since_) idle_since_ = now;
     if (now - *idle_since_ < mesh_.options_.spin) return true;
     std::vector<pollfd> sockets = {{mesh_.interruption_.get(), POLLIN, 0},
-                                   {mesh_.bell_.get(), POLLIN, 0}};
+                                   {mesh_.notifier_.get(), POLLIN, 0}};
     std::int32_t incomplete = -1;  // A rank of which streams are missing.
     const auto add = [&](const Half& half, short events) {
       const int socket = stream_of(half).socket;
@@ -339,7 +339,7 @@ class TcpMesh::Exchange {
       if (sockets[0].revents != 0) return false;
       if (sockets[1].revents == 0) return true;
       std::uint64_t rung = 0;
-      static_cast<void>(!read(mesh_.bell_.get(), &rung, sizeof rung));
+      static_cast<void>(!read(mesh_.notifier_.get(), &rung, sizeof rung));
     }
     return may_wait_for_streams_of(incomplete) && may_go_on();
   }
@@ -362,7 +362,7 @@ class TcpMesh::Exchange {
     for (const Sending& sending : sends_) {
       if (!sending.is_done() && waited_for < 0) waited_for = sending.rank;
     }
-    if (mesh_.alarm_ != nullptr && mesh_.alarm_->look(waited_for)) {
+    if (mesh_.detector_ != nullptr && mesh_.detector_->look(waited_for)) {
       // A rank may die as soon as its own part is done, so what has arrived is taken first.
       bool has_moved = false;
       if (!advance_sends(has_moved) || !advance_receives(has_moved)) return false;

@@ -6,7 +6,7 @@
 
 #include <utility>
 
-#include "comm/transports/alarms.h"
+#include "comm/transports/failure_detectors.h"
 #include "comm/transports/tcp_streams.h"
 #include "proto/contract/text.h"
 #include "proto/os/clock.h"
@@ -19,7 +19,7 @@ using std::chrono::milliseconds;
 using std::chrono::nanoseconds;
 
 constexpr milliseconds kOwnHostTime{20};
-// An awaited connection wakes nobody: the alarm is asked this often.
+// An awaited connection wakes nobody: the detector is asked this often.
 constexpr milliseconds kTakeSlice{5};
 // The least pause between two questions to the store whether others are in another operation.
 constexpr milliseconds kComparePauseMin{200};
@@ -33,12 +33,12 @@ TcpMesh::Connection::~Connection() {
   }
 }
 
-TcpMesh::TcpMesh(PeerListener& listener, TcpMeshOptions options, Alarm* alarm)
+TcpMesh::TcpMesh(PeerListener& listener, TcpMeshOptions options, FailureDetector* detector)
     : listener_(listener),
       options_(std::move(options)),
-      alarm_(alarm),
+      detector_(detector),
       interruption_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-      bell_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+      notifier_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   connections_.resize(options_.peers.size());
 }
 
@@ -88,18 +88,19 @@ Failure TcpMesh::lost(std::int32_t rank, const OperationCall& call, const std::s
                              options_.communicator;
   // The supervisors' verdict comes a moment after the socket's. Without them only the deaths of
   // this host's own ranks can be known; who hung up first is agreed on by the communicator.
-  const bool has_verdicts = alarm_ != nullptr && alarm_->word() != nullptr;
-  const auto end = steady_now() + (has_verdicts ? Alarm::kVerdictTime : kOwnHostTime);
+  const bool has_verdicts = detector_ != nullptr && detector_->word() != nullptr;
+  const auto end = steady_now() + (has_verdicts ? FailureDetector::kVerdictTime : kOwnHostTime);
   Failure failure;
   bool is_first = true;
-  while (alarm_ != nullptr && !failure.is_set() && steady_now() < end) {
-    const MaybeFailure known = is_first ? alarm_->look_closely(Alarm::kAnyone) : alarm_->look();
+  while (detector_ != nullptr && !failure.is_set() && steady_now() < end) {
+    const MaybeFailure known =
+        is_first ? detector_->look_closely(FailureDetector::kAnyone) : detector_->look();
     is_first = false;
     if (known) {
       failure = *known;
       set_text(failure, std::string(known->text) + (known->sequence == 0 ? during : ""));
     } else {
-      poll(nullptr, 0, static_cast<int>(Alarm::kVerdictStep.count()));
+      poll(nullptr, 0, static_cast<int>(FailureDetector::kVerdictStep.count()));
     }
   }
   // The peer may have left in another operation than this one, and stored that before.
@@ -154,7 +155,7 @@ bool TcpMesh::dial(std::int32_t rank, std::uint32_t stream, const OperationCall&
   const Result<PeerSocket> dialled =
       listener_.dial(peer.address, channel(rank, stream), streams, kUntilCalledOff, [&] {
         return (group == nullptr || !group->is_broken()) && !is_interrupted() &&
-               (alarm_ == nullptr || !alarm_->look(rank)) && may_wait_on(rank, call);
+               (detector_ == nullptr || !detector_->look(rank)) && may_wait_on(rank, call);
       });
   if (failure_ || is_interrupted() || (group != nullptr && group->is_broken())) {
     if (dialled.ok()) not_inherited::close(dialled->socket);
@@ -176,7 +177,7 @@ bool TcpMesh::await_dialler(std::int32_t rank, const OperationCall& call,
   const TcpPeer& peer = options_.peers[static_cast<std::size_t>(rank)];
   auto probe_at = steady_now() + PeerListener::kProbePause;
   while (true) {
-    const MaybeFailure known = alarm_ != nullptr ? alarm_->look(rank) : std::nullopt;
+    const MaybeFailure known = detector_ != nullptr ? detector_->look(rank) : std::nullopt;
     // After the look: a rank may die as soon as it has sent its part, whose connection counts.
     const PeerSocket found = listener_.take(channel(rank, 0), kTakeSlice);
     if (found.socket >= 0) {

@@ -12,8 +12,8 @@
 //   header   u32 magic | u32 step | u64 sequence | u64 fingerprint[2] | u64 bytes      little endian
 // clang-format on
 //
-// A lost connection is a hint: for Alarm::kVerdictTime the alarm is asked who died, so that the
-// root cause is named and not the neighbour who hung up next.
+// A lost connection is a hint: for FailureDetector::kVerdictTime the detector is asked who died, so
+// that the root cause is named and not the neighbour who hung up next.
 //
 // Thread: one at a time (the communicator's lock). false: broken, failure() says why.
 #pragma once
@@ -28,7 +28,7 @@
 #include <vector>
 
 #include "comm/contract/failure.h"
-#include "comm/transports/alarm.h"
+#include "comm/transports/failure_detector.h"
 #include "comm/transports/operation_call.h"
 #include "comm/transports/peer_listener.h"
 #include "comm/transports/shared_group.h"
@@ -86,8 +86,8 @@ struct TcpMeshOptions {
 
 class TcpMesh {
  public:
-  // `listener` and `alarm` outlive it.
-  TcpMesh(PeerListener& listener, TcpMeshOptions options, Alarm* alarm);
+  // `listener` and `detector` outlive it.
+  TcpMesh(PeerListener& listener, TcpMeshOptions options, FailureDetector* detector);
   ~TcpMesh();
   TcpMesh(const TcpMesh&) = delete;
   TcpMesh& operator=(const TcpMesh&) = delete;
@@ -103,8 +103,9 @@ class TcpMesh {
   void hang_up();
   // Ends an exchange that is under way in another thread, soon. Any thread.
   void interrupt();
-  // An eventfd, written to when the alarm has events: it wakes a wait, which then asks the alarm.
-  int bell() const { return bell_.get(); }
+  // An eventfd, written to when the detector has events: it wakes a wait, which then asks the
+  // detector.
+  int bell() const { return notifier_.get(); }
 
  private:
   // One socket; -1: not there yet.
@@ -146,7 +147,7 @@ class TcpMesh {
 
   PeerListener& listener_;
   const TcpMeshOptions options_;
-  Alarm* const alarm_;
+  FailureDetector* const detector_;
   std::vector<std::unique_ptr<Connection>> connections_;  // By rank; null: not yet.
   std::vector<std::uint8_t> parts_;  // Buffer for messages that are taken part by part.
   MaybeFailure failure_;
@@ -154,7 +155,7 @@ class TcpMesh {
   std::chrono::milliseconds compare_pause_{0};
   std::uint64_t compared_sequence_ = 0;
   const Descriptor interruption_;  // An eventfd, readable for ever once interrupt() was called.
-  const Descriptor bell_;
+  const Descriptor notifier_;
 };
 
 }  // namespace ivy::comm

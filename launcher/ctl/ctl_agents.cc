@@ -4,7 +4,7 @@
 #include <chrono>
 
 #include "launcher/ctl/ctl_verbs.h"
-#include "launcher/links/carrier_context.h"
+#include "launcher/links/transport_context.h"
 
 namespace ivy {
 namespace {
@@ -15,7 +15,7 @@ constexpr std::chrono::milliseconds kDeadline{5'000};
 template <class Answer, class Ask, class Take>
 bool ask_all(const std::vector<Host>& hosts, Ask ask, Take take) {
   boost::asio::io_context loop(1);
-  const auto context = std::make_shared<CarrierContext>(loop, Options{}, NodeProgram{});
+  const auto context = std::make_shared<TransportContext>(loop, Options{}, NodeProgram{});
   bool all_answered = true;
   std::size_t waiting = hosts.size();
   ask(loop, context, [&](const Host& host, const Result<Answer>& answer) {

@@ -43,8 +43,8 @@ std::vector<ListRow> rows_of(const EffectiveConfig& config) {
     rows.push_back(config_row(std::string(off.entry->name), "false", off.origin));
   if (!config.policy) return rows;
   const Policy& policy = *config.policy;
-  if (policy.carriers)
-    rows.push_back(config_row("policy: carriers", joined(*policy.carriers, ", "), policy.path));
+  if (policy.transports)
+    rows.push_back(config_row("policy: transports", joined(*policy.transports, ", "), policy.path));
   if (!policy.interfaces.empty())
     rows.push_back(config_row("policy: interfaces", joined(policy.interfaces, ", "), policy.path));
   if (policy.ports)

@@ -10,7 +10,7 @@
 
 #include "launcher/job/host_failures.h"
 #include "launcher/links/address_lookup.h"
-#include "launcher/links/carrier_context.h"
+#include "launcher/links/transport_context.h"
 #include "launcher/plan/device_plan.h"
 #include "launcher/plan/interpreter.h"
 #include "launcher/plan/worker_ports.h"
@@ -63,12 +63,12 @@ BringUp::BringUp(JobContext& job, JobPlanner& planner, StoreHost& store, RankEve
       gather_timer_(job.loop),
       waiting_timer_(job.loop) {}
 
-void BringUp::dial(const std::shared_ptr<CarrierContext>& carriers, HostSessionEvents& events) {
+void BringUp::dial(const std::shared_ptr<TransportContext>& transports, HostSessionEvents& events) {
   // A user sits at the terminal, unlike under nohup or a scheduler.
   const bool is_attended = isatty(STDERR_FILENO) != 0 && job_.request.detachment == nullptr;
   for (std::size_t index = 0; index < job_.hosts.size(); ++index) {
     HostRecord& host = job_.hosts[index];
-    host.on_this_host = is_carried_locally(job_.options, *host.host);
+    host.on_this_host = uses_local_transport(job_.options, *host.host);
     HostSessionOptions session;
     session.host = static_cast<std::uint32_t>(index);
     // A job that was taken over is reached by a relay here too.
@@ -79,8 +79,8 @@ void BringUp::dial(const std::shared_ptr<CarrierContext>& carriers, HostSessionE
     session.window_bytes = job_.hosts.window_bytes();
     session.lease = job_.options.lease;
     session.is_attended = is_attended;
-    session.make_link = [carriers, &host](const HostLink::Handlers& of_link, int attempt) {
-      return make_link(carriers, *host.host, of_link, attempt);
+    session.make_link = [transports, &host](const HostLink::Handlers& of_link, int attempt) {
+      return make_link(transports, *host.host, of_link, attempt);
     };
     session.heartbeat = &job_.hosts.heartbeat();
     host.session = std::make_unique<HostSession>(job_.loop, session, events);
@@ -94,25 +94,25 @@ void BringUp::dial(const std::shared_ptr<CarrierContext>& carriers, HostSessionE
   }
   // Hosts that are here are not kept waiting: their leases run.
   if (asks_agents)
-    carriers->prepare_agents([this] {
+    transports->prepare_agents([this] {
       for (HostRecord& host : job_.hosts) {
         if (!may_have_agent(job_.options, *host.host) || host.on_this_host) continue;
         host.doing = RemoteText();
         host.session->open();
       }
     });
-  if (job_.takeover == 0) look_up_master(carriers);
+  if (job_.takeover == 0) look_up_master(transports);
 }
 
 // --master-addr may be a name: it is looked up while the hosts are dialled. Names that the plan
 // knows from the hosts themselves need no name server.
-void BringUp::look_up_master(const std::shared_ptr<CarrierContext>& carriers) {
+void BringUp::look_up_master(const std::shared_ptr<TransportContext>& transports) {
   const std::string& name = job_.options.master_addr;
   if (name.empty() || name == "localhost" || name == job_.hosts[0].host->name ||
       parse_address(name, 0).is_valid())
     return;
   looks_up_master_ = true;
-  look_up_addresses(carriers->loop(), carriers->resolvers(), name,
+  look_up_addresses(transports->loop(), transports->resolvers(), name,
                     [this](const Result<std::vector<std::string>>& addresses) {
                       looks_up_master_ = false;
                       planner_.master_found(addresses);
@@ -301,7 +301,7 @@ LinkDown BringUp::failure_of(const HostRecord& host) const {
   const std::string fix =
       host.host->joins ? "what its own ivyrun has printed may say more"
       : is_sending     ? "allow more time: --start-timeout 10m (each host gets ivy-node once)"
-      : is_carried_by_slurm(job_.options, *host.host)
+      : uses_srun(job_.options, *host.host)
           ? "it must reach this machine: --iface NAME and --port-range A-B choose where it is "
             "awaited\nor allow more: --start-timeout"
       : host.doing.find("login shell") != std::string::npos

@@ -32,7 +32,7 @@ class BringUp {
           StdinFeed& stdin_feed);
 
   // Opens the sessions of all hosts.
-  void dial(const std::shared_ptr<CarrierContext>& carriers, HostSessionEvents& events);
+  void dial(const std::shared_ptr<TransportContext>& transports, HostSessionEvents& events);
   // Starts --start-timeout, and the line that names the hosts that are awaited.
   void start_waiting();
   void stop_waiting();
@@ -59,7 +59,7 @@ class BringUp {
 
  private:
   Command hello_for(std::size_t index) const;
-  void look_up_master(const std::shared_ptr<CarrierContext>& carriers);
+  void look_up_master(const std::shared_ptr<TransportContext>& transports);
   void schedule_waiting_line();
   void say_waiting();
   void time_is_up();

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <utility>
 
-#include "launcher/options/carrier_kind.h"
+#include "launcher/options/transport_kind.h"
 #include "proto/contract/build.h"
 #include "proto/contract/limits.h"
 #include "proto/contract/text.h"
@@ -40,7 +40,7 @@ HostSession::HostSession(boost::asio::io_context& loop, HostSessionOptions optio
       options_(std::move(options)),
       events_(events),
       session_(options_.window_bytes),
-      carriers_(loop, options_.make_link, *this),
+      transports_(loop, options_.make_link, *this),
       tick_timer_(loop),
       redial_timer_(loop) {}
 
@@ -48,16 +48,16 @@ void HostSession::open() { dial(); }
 
 // Until its supervisor has answered, it may not exist: a `new` request finds or starts it.
 void HostSession::dial() {
-  if (state_ == State::kOver || carriers_.is_dialing()) return;
+  if (state_ == State::kOver || transports_.is_dialing()) return;
   const bool reattach = was_attached_ || options_.takeover != 0;
-  carriers_.dial(OpenRequest{options_.job_id, options_.host, reattach, was_up_});
+  transports_.dial(OpenRequest{options_.job_id, options_.host, reattach, was_up_});
 }
 
-void HostSession::carrier_up(const LinkUp& up) {
+void HostSession::transport_up(const LinkUp& up) {
   paused_ = false;
   const bool first = !std::exchange(was_up_, true);
   attach_sent_ns_ = monotonic_ns();
-  session_.carrier_up();
+  session_.transport_up();
   session_.send_handshake(link::FrameType::kAttach,
                           link::encode_attach({options_.job_id, options_.token,
                                                std::string(build_name()), options_.takeover}));
@@ -67,7 +67,7 @@ void HostSession::carrier_up(const LinkUp& up) {
   state_ = over_ ? State::kEnding : State::kUp;
   if (first) {
     // A link that is up proves that the host runs; only its bytes prove that the supervisor does.
-    silence_.begin(options_.lease.value_or(usual_lease(up.carrier, options_.is_attended)),
+    silence_.begin(options_.lease.value_or(usual_lease(up.transport, options_.is_attended)),
                    attach_sent_ns_);
     events_.host_up(options_.host, up);
     schedule_tick();
@@ -75,22 +75,22 @@ void HostSession::carrier_up(const LinkUp& up) {
   pump();
 }
 
-void HostSession::carrier_bytes(std::string_view bytes) {
+void HostSession::transport_bytes(std::string_view bytes) {
   silence_.heard(monotonic_ns());
   const std::weak_ptr<void> alive = alive_;
-  const int serial = carriers_.serial();
+  const int serial = transports_.serial();
   std::string_view rest = bytes;
   for (;;) {
     Result<std::vector<link::Frame>> frames = session_.receive(rest);
     if (!frames.ok()) {
-      carriers_.drop();
-      return carrier_broken(LinkDown{LinkFailure::kBroken, frames.error().message, ""});
+      transports_.drop();
+      return transport_broken(LinkDown{LinkFailure::kBroken, frames.error().message, ""});
     }
     if (frames->empty()) break;
     rest = {};
     for (const link::Frame& frame : *frames) {
       on_frame(frame);
-      if (alive.expired() || serial != carriers_.serial()) return;
+      if (alive.expired() || serial != transports_.serial()) return;
     }
   }
   events_.host_input_room(options_.host);
@@ -146,7 +146,7 @@ void HostSession::on_attached(const link::Frame& frame) {
   clock_.answered(monotonic_ns() - attach_sent_ns_);
   const Result<void> resumed = session_.attached(frame.header.acknowledged);
   if (!resumed.ok()) return lose(HostLoss::kSupervisor, resumed.error().message);
-  carriers_.allow_alive(!pausing_ && state_ == State::kUp);
+  transports_.allow_alive(!pausing_ && state_ == State::kUp);
   if (std::exchange(was_stuck_, false)) events_.host_alive(options_.host, {});
   // The new link itself cancelled an earlier pause.
   if (pausing_ && !paused_) queue_pause();
@@ -158,7 +158,7 @@ HostAbsence HostSession::absence() {
   HostAbsence absence{now - silence_.last_heard_ns(), last_failure_, silence_.lease()};
   if (options_.on_this_host) absence.limit = milliseconds(0);
   if (state_ != State::kRedialing) return absence;
-  absence.ns = std::max(absence.ns, now - carrier_lost_ns_);
+  absence.ns = std::max(absence.ns, now - transport_lost_ns_);
   if (is_refused_) absence.limit = kRefusedPatience;
   return absence;
 }
@@ -168,15 +168,15 @@ RelatedTime HostSession::relate(std::uint64_t host_ns) {
 }
 
 void HostSession::pump() {
-  if ((state_ != State::kUp && state_ != State::kEnding) || !carriers_.can_write() || paused_ ||
+  if ((state_ != State::kUp && state_ != State::kEnding) || !transports_.can_write() || paused_ ||
       !session_.has_bytes())
     return;
   std::string bytes = session_.take_bytes(static_cast<std::uint64_t>(monotonic_ns()),
                                           pausing_ ? SIZE_MAX : kWriteBytes);
   if (bytes.empty()) return;
-  // Before the supervisor has answered a new carrier, this was the handshake alone.
+  // Before the supervisor has answered a new transport, this was the handshake alone.
   paused_ = pausing_ && session_.is_attached();
-  carriers_.write(std::move(bytes));
+  transports_.write(std::move(bytes));
 }
 
 void HostSession::send(const Command& command) {
@@ -189,7 +189,7 @@ void HostSession::send(const Command& command) {
 void HostSession::pause() {
   if (!is_open() || pausing_) return;
   pausing_ = true;
-  carriers_.allow_alive(false);
+  transports_.allow_alive(false);
   if (state_ != State::kUp) return;
   queue_pause();
   pump();
@@ -202,13 +202,13 @@ void HostSession::queue_pause() {
 }
 
 bool HostSession::has_paused() const {
-  return !pausing_ || !is_open() || (paused_ && carriers_.has_written());
+  return !pausing_ || !is_open() || (paused_ && transports_.has_written());
 }
 
 void HostSession::resume() {
   pausing_ = false;
   paused_ = false;
-  carriers_.allow_alive(state_ == State::kUp && session_.is_attached());
+  transports_.allow_alive(state_ == State::kUp && session_.is_attached());
   session_.send_heartbeat();
   pump();
 }
@@ -225,8 +225,8 @@ void HostSession::send_input(std::string bytes) {
   pump();
 }
 
-void HostSession::carrier_broken(const LinkDown& down) {
-  session_.carrier_down();
+void HostSession::transport_broken(const LinkDown& down) {
+  session_.transport_down();
   last_failure_ = down.message;
   if (state_ == State::kEnding) {
     close();
@@ -238,7 +238,7 @@ void HostSession::carrier_broken(const LinkDown& down) {
   if (options_.on_this_host || down.failure == LinkFailure::kNoSuchJob)
     return lose(HostLoss::kSupervisor, down.message);
   state_ = State::kRedialing;
-  carrier_lost_ns_ = monotonic_ns();
+  transport_lost_ns_ = monotonic_ns();
   events_.host_progress(options_.host, "connection lost, reconnecting");
   dial();
 }
@@ -258,12 +258,12 @@ void HostSession::redial_failed(const LinkDown& down) {
       return lose(HostLoss::kSupervisor, down.message);
     case LinkFailure::kHostKey:
     case LinkFailure::kAuthentication:
-      // The silent old carrier may still come back; without one the host cannot.
+      // The silent old transport may still come back; without one the host cannot.
       if (state_ == State::kRedialing) return lose(HostLoss::kHost, down.message);
       break;
     case LinkFailure::kRefused:
       if (state_ == State::kRedialing &&
-          now - carrier_lost_ns_ > std::chrono::nanoseconds(kRefusedPatience).count())
+          now - transport_lost_ns_ > std::chrono::nanoseconds(kRefusedPatience).count())
         return lose(HostLoss::kHost, down.message);
       // It lives: only silence of a host that does not answer at all runs against the lease.
       if (state_ == State::kRedialing) silence_.heard(now);
@@ -282,7 +282,7 @@ void HostSession::redial_failed(const LinkDown& down) {
 void HostSession::dial_stuck(const std::string& what) {
   if (state_ != State::kRedialing || !was_attached_) return;
   const std::int64_t now = monotonic_ns();
-  const std::int64_t waited = now - carrier_lost_ns_;
+  const std::int64_t waited = now - transport_lost_ns_;
   if (waited <= std::chrono::nanoseconds(kRefusedPatience).count()) silence_.heard(now);
   last_failure_ = "it waits for " + what;
   was_stuck_ = true;
@@ -340,15 +340,15 @@ void HostSession::expect_end(std::function<void()> over) {
   }
   state_ = State::kEnding;
   // It only has to exit, and no tick tells the heartbeat's thread from now on that the loop runs.
-  carriers_.allow_alive(false);
-  carriers_.give_up_dialing();
+  transports_.allow_alive(false);
+  transports_.give_up_dialing();
   over_ = std::move(over);
 }
 
 void HostSession::close() {
   state_ = State::kOver;
-  carriers_.drop();
-  carriers_.give_up_dialing();
+  transports_.drop();
+  transports_.give_up_dialing();
   tick_timer_.cancel();
   redial_timer_.cancel();
 }

@@ -15,8 +15,8 @@
 #include <optional>
 #include <string>
 
-#include "launcher/job/host_carriers.h"
 #include "launcher/job/host_clock.h"
+#include "launcher/job/host_transports.h"
 #include "proto/os/heartbeat.h"
 #include "proto/wire/job.pb.h"
 #include "proto/wire/link.h"
@@ -37,7 +37,7 @@ struct HostSessionOptions {
   // reattaches, and the first event is TakenOver.
   std::uint32_t takeover = 0;
   std::uint64_t window_bytes = 0;  // Output bytes that may be under way from this host.
-  // Silence beyond it is a loss. Empty: usual_lease() of the first link's carrier.
+  // Silence beyond it is a loss. Empty: usual_lease() of the first link's transport.
   std::optional<std::chrono::milliseconds> lease;
   bool is_attended = false;  // A user sits at the terminal.
   MakeHostLink make_link;
@@ -74,7 +74,7 @@ class HostSessionEvents {
   ~HostSessionEvents() = default;
 };
 
-class HostSession final : private HostCarrierEvents {
+class HostSession final : private HostTransportEvents {
  public:
   HostSession(boost::asio::io_context& loop, HostSessionOptions options, HostSessionEvents& events);
   HostSession(const HostSession&) = delete;
@@ -98,7 +98,7 @@ class HostSession final : private HostCarrierEvents {
   void resume();
   // Passes on a heartbeat of another thread than the loop's, unless the host must not hear us now.
   // Thread: any.
-  void send_alive(std::string_view frame) { carriers_.send_alive(frame); }
+  void send_alive(std::string_view frame) { transports_.send_alive(frame); }
   // When the host was last heard, on our clock.
   std::int64_t last_heard_ns() const { return silence_.last_heard_ns(); }
   // The lease that the host was given; 0: no link was up yet.
@@ -113,10 +113,10 @@ class HostSession final : private HostCarrierEvents {
   enum class State { kDialing, kUp, kRedialing, kEnding, kOver };
 
   void dial();
-  void carrier_up(const LinkUp& up) override;
-  void carrier_bytes(std::string_view bytes) override;
-  void carrier_drained() override { pump(); }
-  void carrier_broken(const LinkDown& down) override;
+  void transport_up(const LinkUp& up) override;
+  void transport_bytes(std::string_view bytes) override;
+  void transport_drained() override { pump(); }
+  void transport_broken(const LinkDown& down) override;
   void dial_failed(const LinkDown& down) override;
   void dial_progress(const RemoteText& step) override {
     events_.host_progress(options_.host, step);
@@ -137,14 +137,14 @@ class HostSession final : private HostCarrierEvents {
   HostSessionEvents& events_;
   State state_ = State::kDialing;
   link::Session session_;
-  HostCarriers carriers_;
+  HostTransports transports_;
   bool pausing_ = false;  // Pause is queued, or will be when the host is there again...
   bool paused_ = false;   // ...and has left: any later frame would take it back.
   bool was_up_ = false;
   bool was_attached_ = false;  // Its supervisor has answered at least once.
   int early_losses_ = 0;       // Links that were up and broke before it had.
   HostSilence silence_;
-  std::int64_t carrier_lost_ns_ = 0;
+  std::int64_t transport_lost_ns_ = 0;
   RemoteText last_failure_;
   bool is_refused_ = false;  // The last redial reached the host, where nothing listens now.
   bool was_stuck_ = false;   // During this redial; has been reported.

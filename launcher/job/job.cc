@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "launcher/hang/rank_names.h"
-#include "launcher/links/carrier_context.h"
+#include "launcher/links/transport_context.h"
 #include "launcher/slurm/allocation_watch.h"
 #include "proto/contract/exit_code.h"
 #include "proto/contract/limits.h"
@@ -55,11 +55,11 @@ void Job::start(std::function<void(int, int)> over) {
   over_ = std::move(over);
   job_.screen.open(output_handlers());
   for (const std::string& note : job_.options.notes) job_.screen.note("note: " + note);
-  carriers_ = std::make_shared<CarrierContext>(job_.loop, job_.options, job_.request.node,
-                                               job_.request.make_agent_link);
-  if (job_.request.joined != nullptr) carriers_->set_joined_hosts(job_.request.joined->hosts());
-  carriers_->set_note_handler([this](const RemoteText& text) { job_.screen.note(text.line()); });
-  set_scheduler_signal_handler(carriers_, [this](int signal, bool ranks_have_it) {
+  transports_ = std::make_shared<TransportContext>(job_.loop, job_.options, job_.request.node,
+                                                   job_.request.make_agent_link);
+  if (job_.request.joined != nullptr) transports_->set_joined_hosts(job_.request.joined->hosts());
+  transports_->set_note_handler([this](const RemoteText& text) { job_.screen.note(text.line()); });
+  set_scheduler_signal_handler(transports_, [this](int signal, bool ranks_have_it) {
     preemption_.step_signalled(signal, ranks_have_it);
   });
   watch_absences();
@@ -72,7 +72,7 @@ void Job::start(std::function<void(int, int)> over) {
 }
 
 void Job::dial_hosts() {
-  bring_up_.dial(carriers_, *this);
+  bring_up_.dial(transports_, *this);
   start_timeout();
 }
 
@@ -155,7 +155,8 @@ void Job::act(JobAction action) {
 void Job::exit(int exit_code, int raise_signal) {
   cancel_timers();
   if (job_.input_taken) stdin_feed_.give_back(*job_.input_taken);
-  finish_carriers(carriers_, [this, exit_code, raise_signal] { over_(exit_code, raise_signal); });
+  finish_transports(transports_,
+                    [this, exit_code, raise_signal] { over_(exit_code, raise_signal); });
 }
 
 void Job::cancel_timers() {

@@ -92,7 +92,7 @@ class Job final : private JobActions, private HostSessionEvents, private Takeove
 
   // Each part refers only to those before it.
   JobContext job_;
-  std::shared_ptr<CarrierContext> carriers_;
+  std::shared_ptr<TransportContext> transports_;
   JobPlanner planner_;
   StoreHost store_;
   Preemption preemption_;

@@ -335,7 +335,7 @@ std::string JobEnding::advice(const std::vector<WorkerEnd>& ends, const Outcome&
   if (!facts) return text;
   // Pythons are looked for on this machine only. The search reads file systems that may be slow, so
   // a launcher that leaves at once does without it.
-  const bool may_search = host.carrier == Carrier::kLocal && !leaves_;
+  const bool may_search = host.transport == Transport::kLocal && !leaves_;
   const std::string module = missing_module(first.stderr_tail);
   MissingPlace place{"", &*facts, may_search ? &job_.request.caller : nullptr, {}, {}};
   const std::string script = facts->program_path();

@@ -67,7 +67,7 @@ boost::json::object plan_object(const Options& options, const JobPlan& plan) {
     for (const PlannedWorker& worker : host.workers) ranks.emplace_back(worker.rank);
     hosts.push_back({{"host", json_text(host.name)},
                      {"node_rank", host.node_rank},
-                     {"carrier", carrier_name(host.carrier)},
+                     {"transport", transport_name(host.transport)},
                      {"ranks", std::move(ranks)}});
   }
   object["hosts"] = std::move(hosts);
@@ -90,7 +90,7 @@ JobEvents::JobEvents(boost::asio::io_context& loop, const JobRequest& request)
     errno_value_ = errno;
     return;
   }
-  // Workers and carriers have no business there; a console stays what it is.
+  // Workers and transports have no business there; a console stays what it is.
   if (given > STDERR_FILENO) fcntl(given, F_SETFD, FD_CLOEXEC);
   file_ = writer_.adopt(own);
 }

@@ -22,7 +22,7 @@
 
 namespace ivy {
 
-// The plan as an object: hosts with their ranks and carriers, addresses, the command.
+// The plan as an object: hosts with their ranks and transports, addresses, the command.
 boost::json::object plan_object(const Options& options, const JobPlan& plan);
 
 // The file of --metrics-file, replaced as a whole every 15 s and at the end of the job. Written on

@@ -65,7 +65,7 @@ void JobHosts::grant_window() {
     if (host.session->is_open()) host.session->grant(window_bytes());
 }
 
-// The loop's own heartbeats leave with the sessions' ticks. A carrier that would have to wait is
+// The loop's own heartbeats leave with the sessions' ticks. A transport that would have to wait is
 // left out, so that one host cannot keep the others from hearing us.
 void JobHosts::beat(std::chrono::nanoseconds loop_silent) {
   if (loop_silent <= kHeartbeat) return;
@@ -97,7 +97,7 @@ std::vector<HostAnswer> JobHosts::answers() const {
     answer.name = host.name();
     answer.is_here = !host.gone;
     if (host.gone) continue;
-    answer.carrier = host.up->carrier;
+    answer.transport = host.up->transport;
     answer.peer_address = host.up->peer_address;
     answer.local_address = host.up->local_address;
     answer.facts = *host.facts;
@@ -144,7 +144,7 @@ void JobHosts::let_go(std::size_t index, const std::string& step, const RemoteTe
   host.gone = GoneMember{host.name(), step, reason};
   host.lost = true;
   host.opens_store = false;
-  // A supervisor that lives sees the end of its carrier, and ends.
+  // A supervisor that lives sees the end of its transport, and ends.
   host.session->close();
 }
 

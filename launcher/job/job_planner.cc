@@ -127,7 +127,7 @@ Examination JobPlanner::examination() const {
       host.failure = record.gone->reason;
       continue;
     }
-    host.carrier = carrier_name(record.up->carrier);
+    host.transport = transport_name(record.up->transport);
     host.facts = *record.facts;
     host.clock_ms = record.clock.at_ns / 1'000'000;
     host.clock_error_ms = record.clock.error_ns / 1'000'000;

@@ -179,7 +179,7 @@ void record_plan(const JobPlan& plan, ctl::JobRecord& record) {
   for (const PlannedHost& planned : plan.hosts) {
     ctl::RecordedPart& part = *record.add_parts();
     part.set_host(static_cast<std::uint32_t>(planned.host_index));
-    part.set_carrier(carrier_name(planned.carrier));
+    part.set_transport(transport_name(planned.transport));
     for (const PlannedWorker& worker : planned.workers)
       part.add_ranks(static_cast<std::uint32_t>(worker.rank));
   }
@@ -199,7 +199,7 @@ JobPlan recorded_plan(const ctl::JobRecord& record) {
     planned.name = part.host() < static_cast<std::uint32_t>(record.hosts_size())
                        ? record.hosts(static_cast<int>(part.host())).name()
                        : "";
-    planned.carrier = carrier_named(part.carrier());
+    planned.transport = transport_named(part.transport());
     planned.node_rank = static_cast<int>(plan.hosts.size()) - 1;
     for (const std::uint32_t rank : part.ranks())
       planned.workers.push_back(

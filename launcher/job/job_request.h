@@ -9,7 +9,7 @@
 #include <string>
 
 #include "launcher/job/detach.h"
-#include "launcher/links/choice/carrier.h"
+#include "launcher/links/choice/transport.h"
 #include "launcher/options/options.h"
 #include "launcher/plan/job_plan.h"
 #include "launcher/screen/output.h"

@@ -112,7 +112,7 @@ Result<void> NodeZero::listen(const JoinKey& key) {
   settings.awaited = "the other nodes";
   settings.fix = "another program has this port: --master-port PORT, the same on every node";
   DialBackListener::Handlers handlers;
-  handlers.carrier = [this](std::uint32_t host, std::shared_ptr<DialBackStream> stream) {
+  handlers.transport = [this](std::uint32_t host, std::shared_ptr<DialBackStream> stream) {
     hosts_->deliver(host, std::move(stream));
   };
   handlers.signal = [](const DialGreeting&) {};

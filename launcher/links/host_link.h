@@ -1,6 +1,6 @@
-// One carrier of bytes between the launcher and one host's supervisor. Carriers are dumb: they open
-// a connection to the supervisor's command socket and move bytes. Nothing above this interface
-// knows which carrier it has.
+// One transport of bytes between the launcher and one host's supervisor. Transports are dumb: they
+// open a connection to the supervisor's command socket and move bytes. Nothing above this interface
+// knows which transport it has.
 //
 // Thread: the loop's, but for send_alive(). Lifetime: the owner destroys a link only outside its
 // handlers (post first); after destruction no handler is called.
@@ -12,23 +12,25 @@
 #include <string_view>
 #include <utility>
 
-#include "launcher/options/carrier_kind.h"
+#include "launcher/options/transport_kind.h"
 #include "proto/contract/remote_text.h"
 #include "proto/contract/status.h"
 
 namespace ivy {
 
-// The request to the far end. It is sent on the carrier's standard input, never on a command line.
+// The request to the far end. It is sent on the transport's standard input, never on a command
+// line.
 struct OpenRequest {
   std::string job_id;
   std::uint32_t host = 0;  // Host number in the job.
   bool reattach = false;   // The supervisor must exist already: never start one.
-  // True if a carrier to this host was up before, even if it broke before the supervisor answered.
+  // True if a transport to this host was up before, even if it broke before the supervisor
+  // answered.
   bool again = false;
 };
 
 struct LinkUp {
-  Carrier carrier = Carrier::kLocal;
+  Transport transport = Transport::kLocal;
   std::string peer_address;    // Numeric address of the host as we reached it; empty for local.
   std::string local_address;   // Our own numeric address on that connection; empty for local.
   std::string remote_command;  // The command line for the far login shell; empty for local.
@@ -78,7 +80,7 @@ class HostLink {
   // Queues bytes; only after up, and only when drained (or nothing was written yet).
   virtual void write(std::string bytes) = 0;
   // Sends a whole frame that the loop knows nothing of, behind what write() was given, if the
-  // carrier takes it now; else does nothing. Call it between `up` and close() only. Thread: any.
+  // transport takes it now; else does nothing. Call it between `up` and close() only. Thread: any.
   virtual void send_alive(std::string_view frame) = 0;
   // Ends the link; `down` is not called for it. The far end sees an end of file.
   virtual void close() = 0;

@@ -42,7 +42,7 @@ Result<Descriptor> LocalLink::make_pair() {
 Result<void> LocalLink::start_warden() {
   const WardenOrder order{node_.path, request_.job_id, request_.host};
   if (auto copy = node_.copy ? node_.copy->take(order) : std::nullopt) {
-    make_pump(std::move(copy->carrier));
+    make_pump(std::move(copy->transport));
     warden_ = IVY_TRY(ChildProcess::adopt(sequence_.loop(), copy->pid, node_.path));
     return {};
   }

@@ -1,5 +1,5 @@
 // The conversation from the first byte of a far login shell to the first byte of the relay, for
-// every carrier that goes through a shell: what arrives, what must be answered, and when the link
+// every transport that goes through a shell: what arrives, what must be answered, and when the link
 // is up. Thread: the loop's.
 #pragma once
 
@@ -18,7 +18,7 @@ std::string opening_line(const OpenRequest& request);
 
 class RemoteEntry {
  public:
-  // Actions for the carrier after some bytes have arrived, in this order.
+  // Actions for the transport after some bytes have arrived, in this order.
   struct Step {
     std::string send;
     std::string progress;  // For people; empty: nothing new.

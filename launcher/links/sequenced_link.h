@@ -25,7 +25,7 @@ class SequencedLink : public HostLink {
   SequencedLink(boost::asio::io_context& loop, Handlers handlers)
       : reports_(std::move(handlers)), sequence_(loop) {}
 
-  // Releases everything that the link has started. Each carrier's destructor calls close(), which
+  // Releases everything that the link has started. Each transport's destructor calls close(), which
   // calls this.
   virtual void release() = 0;
 

@@ -17,25 +17,25 @@
 namespace ivy {
 namespace {
 
-constexpr int kCarrierFd = 3;
+constexpr int kTransportFd = 3;
 // Longest wait for an unused copy to exit: its supervisor detects the closed connection
 // immediately.
 constexpr int kPatienceMs = 1000;
 
-// If a standard stream is closed, its number is free: a carrier with that number would be read and
-// written as that stream.
+// If a standard stream is closed, its number is free: a transport with that number would be read
+// and written as that stream.
 void leave_standard_streams(Descriptor& end) {
-  if (end.get() < kCarrierFd) end.reset(fcntl(end.get(), F_DUPFD_CLOEXEC, kCarrierFd));
+  if (end.get() < kTransportFd) end.reset(fcntl(end.get(), F_DUPFD_CLOEXEC, kTransportFd));
 }
 
 // Sets up the process state that exec would have provided, as far as the warden does not.
-[[noreturn]] void go_on(const WardenOrder& order, int carrier, WardenCopy::Main main,
+[[noreturn]] void go_on(const WardenOrder& order, int transport, WardenCopy::Main main,
                         bool has_reaper) noexcept {
   setsid();
-  dup2(carrier, kCarrierFd);
-  fcntl(kCarrierFd, F_SETFD, 0);  // It may have had this number already, and closes on exec then.
+  dup2(transport, kTransportFd);
+  fcntl(kTransportFd, F_SETFD, 0);  // It may have had this number already, and closes on exec then.
   // Before Linux 5.9 the warden does it, a moment later.
-  syscall(SYS_close_range, static_cast<unsigned>(kCarrierFd + 1), ~0u, 0u);
+  syscall(SYS_close_range, static_cast<unsigned>(kTransportFd + 1), ~0u, 0u);
   for (int number = 1; number < NSIG; ++number) std::signal(number, SIG_DFL);
   sigset_t none;
   sigemptyset(&none);
@@ -49,11 +49,11 @@ void leave_standard_streams(Descriptor& end) {
 }  // namespace
 
 std::vector<std::string> warden_words(const WardenOrder& order) {
-  return {order.program,  "warden",
-          "--job",        order.job_id,
-          "--host",       std::to_string(order.host),
-          "--carrier-fd", std::to_string(kCarrierFd),
-          "--carrier",    "local"};
+  return {order.program,    "warden",
+          "--job",          order.job_id,
+          "--host",         std::to_string(order.host),
+          "--transport-fd", std::to_string(kTransportFd),
+          "--transport",    "local"};
 }
 
 WardenCopy::WardenCopy(WardenOrder order, Parts parts)
@@ -77,7 +77,7 @@ WardenCopy::~WardenCopy() {
   if (!parts_) return;
   // No longer adopt orphans: programs that this process starts later may leave processes behind.
   prctl(PR_SET_CHILD_SUBREAPER, 0);
-  parts_->carrier.reset();
+  parts_->transport.reset();
   pollfd ended{open_pidfd(parts_->pid), POLLIN, 0};
   const Descriptor process(ended.fd);
   if (poll(&ended, 1, kPatienceMs) == 1) waitpid(parts_->pid, nullptr, WNOHANG);

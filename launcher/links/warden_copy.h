@@ -21,7 +21,7 @@ struct WardenOrder {
   bool operator==(const WardenOrder&) const = default;
 };
 
-// Returns the arguments of ivy-node as the warden of a carrier on descriptor 3.
+// Returns the arguments of ivy-node as the warden of a transport on descriptor 3.
 std::vector<std::string> warden_words(const WardenOrder& order);
 
 class WardenCopy {
@@ -43,7 +43,7 @@ class WardenCopy {
 
   struct Parts {
     pid_t pid = 0;
-    Descriptor carrier;  // The end of it that is ours.
+    Descriptor transport;  // The end of it that is ours.
   };
   // 0 once it was given away.
   pid_t pid() const { return parts_ ? parts_->pid : 0; }

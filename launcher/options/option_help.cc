@@ -25,7 +25,7 @@ constexpr Topic kTopics[] = {
     {kCommand, "program", "The program and its environment"},
     {kOutput, "output", "Output"},
     {kLifecycle, "endings", "Time limits, failures and restarts"},
-    {kNetwork, "network", "Network and carriers"},
+    {kNetwork, "network", "Network and transports"},
     {kDiagnosis, "diagnosis", "Plan, configuration and help"},
 };
 

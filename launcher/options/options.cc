@@ -325,7 +325,7 @@ void bind_network(Binder& binder, NetworkOptions& options) {
   });
 }
 
-void bind_carriers(Binder& binder, CarrierOptions& options) {
+void bind_transports(Binder& binder, TransportOptions& options) {
   binder.choice<TransportChoice>("transport", options.transport,
                                  {{"auto", TransportChoice::kAuto},
                                   {"local", TransportChoice::kLocal},
@@ -382,7 +382,7 @@ void bind_all(Binder& binder, Options& options, Raw& raw) {
   bind_output(binder, options, raw);
   bind_lifecycle(binder, options);
   bind_network(binder, options);
-  bind_carriers(binder, options);
+  bind_transports(binder, options);
   bind_rendezvous(binder, options, raw);
   bind_diagnosis(binder, options, raw);
 }
@@ -928,20 +928,21 @@ Result<std::string> wanted_help(const Scanned& scanned) {
   return help_about("");
 }
 
-std::string carrier_word(TransportChoice transport) {
+std::string transport_word(TransportChoice transport) {
   return transport == TransportChoice::kSsh     ? "ssh"
          : transport == TransportChoice::kAgent ? "agent"
          : transport == TransportChoice::kSlurm ? "slurm"
                                                 : "";
 }
 
-Result<void> settle_carriers(const Policy& policy, Options& options) {
-  if (!policy.carriers) return {};
+Result<void> settle_transports(const Policy& policy, Options& options) {
+  if (!policy.transports) return {};
   const std::string allowed =
-      "it allows " + (policy.carriers->empty() ? "no other hosts" : joined(*policy.carriers, ", "));
+      "it allows " +
+      (policy.transports->empty() ? "no other hosts" : joined(*policy.transports, ", "));
   if (options.node_rank && !policy.allows("join"))
     return forbidden(policy, "forbids --node-rank", allowed);
-  const std::string word = carrier_word(options.transport);
+  const std::string word = transport_word(options.transport);
   if (!word.empty() && !policy.allows(word))
     return forbidden(policy, "forbids --transport " + word, allowed);
   options.no_ssh = !policy.allows("ssh");
@@ -1017,7 +1018,7 @@ Result<std::string> read_hostfile(const std::string& name) {
 
 Result<void> apply_policy(const Policy& policy, const Scanned& scanned, Options& options) {
   IVY_CHECK(check_flags(policy, scanned));
-  IVY_CHECK(settle_carriers(policy, options));
+  IVY_CHECK(settle_transports(policy, options));
   IVY_CHECK(settle_interface(policy, options));
   return settle_ports(policy, options);
 }

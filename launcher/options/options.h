@@ -148,7 +148,7 @@ struct JoinOptions {
 };
 
 // The way from ivyrun to the hosts.
-struct CarrierOptions {
+struct TransportOptions {
   TransportChoice transport = TransportChoice::kAuto;
   std::uint16_t ssh_port = 0;
   std::vector<std::string> ssh_command;  // --ssh-command, split at blanks; empty: libssh.
@@ -181,7 +181,7 @@ struct Options : HostOptions,
                  LifecycleOptions,
                  NetworkOptions,
                  JoinOptions,
-                 CarrierOptions,
+                 TransportOptions,
                  DiagnosisOptions {};
 
 // The action for a command line: run a job, or print a text and exit.

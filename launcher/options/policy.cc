@@ -11,16 +11,17 @@
 namespace ivy {
 namespace {
 
-constexpr std::string_view kPolicyKeys[] = {"carriers", "interfaces", "ports", "forbid"};
-constexpr std::string_view kCarriers[] = {"ssh", "agent", "slurm", "join"};
+constexpr std::string_view kPolicyKeys[] = {"transports", "interfaces", "ports", "forbid"};
+constexpr std::string_view kTransports[] = {"ssh", "agent", "slurm", "join"};
 constexpr char kAsk[] = "leave it out, or ask who administers this host";
 
-Result<void> take_carriers(const TomlEntry& entry, Policy& policy) {
-  for (const std::string& carrier : entry.values)
-    if (std::find(std::begin(kCarriers), std::end(kCarriers), carrier) == std::end(kCarriers))
-      return usage_error(entry.place + ": \"" + carrier + "\" is not a carrier",
-                         "the carriers are " + joined(kCarriers, ", "));
-  policy.carriers = entry.values;
+Result<void> take_transports(const TomlEntry& entry, Policy& policy) {
+  for (const std::string& transport : entry.values)
+    if (std::find(std::begin(kTransports), std::end(kTransports), transport) ==
+        std::end(kTransports))
+      return usage_error(entry.place + ": \"" + transport + "\" is not a transport",
+                         "the transports are " + joined(kTransports, ", "));
+  policy.transports = entry.values;
   return {};
 }
 
@@ -36,7 +37,7 @@ Result<void> take_forbidden(const TomlEntry& entry, Policy& policy) {
 }
 
 Result<void> take_policy_key(const TomlEntry& entry, Policy& policy) {
-  if (entry.key == "carriers") return take_carriers(entry, policy);
+  if (entry.key == "transports") return take_transports(entry, policy);
   if (entry.key == "forbid") return take_forbidden(entry, policy);
   if (entry.key == "interfaces") {
     policy.interfaces = entry.values;
@@ -54,8 +55,9 @@ Result<void> take_policy_key(const TomlEntry& entry, Policy& policy) {
 
 }  // namespace
 
-bool Policy::allows(const std::string& carrier) const {
-  return !carriers || std::find(carriers->begin(), carriers->end(), carrier) != carriers->end();
+bool Policy::allows(const std::string& transport) const {
+  return !transports ||
+         std::find(transports->begin(), transports->end(), transport) != transports->end();
 }
 
 Result<Policy> parse_policy(const std::string& text, const std::string& path) {

@@ -1,9 +1,9 @@
 // The administrator's policy for this host: /etc/ivyrun/policy.toml, owned by root. Thread: any;
 // reads a file.
 //
-//   carriers = ["ssh", "agent"]      of ssh, agent, slurm, join; this host itself is always allowed
-//   interfaces = ["ib0"]             of --iface; the first one is its default
-//   ports = "20000-20100"            for everything of ours that listens; the default of
+//   transports = ["ssh", "agent"]      of ssh, agent, slurm, join; this host itself is always
+//   allowed interfaces = ["ib0"]             of --iface; the first one is its default ports =
+//   "20000-20100"            for everything of ours that listens; the default of
 //   --port-range forbid = ["ssh-command"]         flags that may not be used
 #pragma once
 
@@ -19,12 +19,12 @@ namespace ivy {
 
 struct Policy {
   std::string path;
-  std::optional<std::vector<std::string>> carriers;
+  std::optional<std::vector<std::string>> transports;
   std::vector<std::string> interfaces;
   std::optional<std::pair<std::uint16_t, std::uint16_t>> ports;
   std::vector<std::pair<std::string, std::string>> forbidden;  // Flag, and its place in the file.
 
-  bool allows(const std::string& carrier) const;
+  bool allows(const std::string& transport) const;
 };
 
 // Returns nothing if there is no such file. PermissionDenied: users other than root may change it.

@@ -19,7 +19,7 @@ struct Allocation {
   std::vector<std::string> hosts;  // In the scheduler's order; each once, at least one.
   std::optional<std::size_t> own;  // The host that we are on; none: not one of them, or not said.
   // Set only in a Slurm allocation. Its hosts are reached by a step of the scheduler, hosts of
-  // other schedulers by the usual carriers.
+  // other schedulers by the usual transports.
   std::optional<SlurmAllocation> slurm;
 };
 

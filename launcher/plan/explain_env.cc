@@ -282,7 +282,7 @@ Result<std::string> explain_environment(const EnvironmentInputs& inputs) {
     if (out.empty()) out = first_worker(inputs, exports, plan, host.name);
     add_differences(plan, host.name, differences);
   }
-  const bool is_here = hosts.front().carrier == Carrier::kLocal;
+  const bool is_here = hosts.front().transport == Transport::kLocal;
   out += is_here ? "and everything else that this shell exports\n"
                  : "and everything else that a login there has\n";
   out += removed_line(inputs);

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "launcher/options/carrier_kind.h"
 #include "launcher/options/option_types.h"
+#include "launcher/options/transport_kind.h"
 #include "launcher/report/diagnostic.h"
 #include "proto/contract/core_list.h"
 #include "proto/wire/job.pb.h"
@@ -19,7 +19,7 @@ namespace ivy {
 struct HostAnswer {
   bool is_here = true;  // Else it takes no part (--nnodes MIN:MAX), and only has its name.
   std::string name;     // Label of the host in every message.
-  Carrier carrier = Carrier::kLocal;
+  Transport transport = Transport::kLocal;
   std::string peer_address;   // Numeric address by which the launcher reached it; empty for local.
   std::string local_address;  // Our own address on that connection; empty for local.
   HostFacts facts;
@@ -37,7 +37,7 @@ struct PlannedWorker {
 
 struct PlannedHost {
   std::string name;
-  Carrier carrier = Carrier::kLocal;
+  Transport transport = Transport::kLocal;
   int node_rank = 0;
   std::vector<PlannedWorker> workers;  // At least one; hosts without workers are not in the plan.
   std::size_t host_index = 0;          // Index into Options::hosts and the answers.

@@ -236,7 +236,7 @@ void number_workers(PlanContext& context, const Offer& offer, JobPlan& plan) {
     if (i >= offer.places.size() || offer.places[i] == 0) continue;
     PlannedHost host;
     host.name = context.answers[i].name;
-    host.carrier = context.answers[i].carrier;
+    host.transport = context.answers[i].transport;
     host.node_rank = static_cast<int>(plan.hosts.size());
     host.host_index = i;
     for (int local = 0; local < offer.places[i]; ++local) {
@@ -289,14 +289,14 @@ std::string choose_master_address(PlanContext& context, const JobPlan& plan) {
   }
   if (!options.interface.empty()) return interface_address(context, first);
   const auto remote = std::find_if(plan.hosts.begin(), plan.hosts.end(), [](const PlannedHost& h) {
-    return h.carrier != Carrier::kLocal;
+    return h.transport != Transport::kLocal;
   });
   if (remote == plan.hosts.end()) return "127.0.0.1";
   const HostAnswer& answer = context.answers[first.host_index];
   // This very host, by its own agent's Unix socket.
-  if (plan.hosts.size() == 1 && first.carrier == Carrier::kAgent && answer.peer_address.empty())
+  if (plan.hosts.size() == 1 && first.transport == Transport::kAgent && answer.peer_address.empty())
     return "127.0.0.1";
-  const std::string& reached = first.carrier == Carrier::kLocal
+  const std::string& reached = first.transport == Transport::kLocal
                                    ? context.answers[remote->host_index].local_address
                                    : answer.peer_address;
   const bool is_usable =

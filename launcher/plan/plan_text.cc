@@ -26,7 +26,7 @@ TextRow host_row(const PlannedHost& host, const HostAnswer& answer) {
       host.name,
       std::to_string(host.node_rank),
       rank_range(host),
-      carrier_name(answer.carrier),
+      transport_name(answer.transport),
       answer.peer_address.empty() ? "-" : answer.peer_address,
       facts.user(),
       std::to_string(facts.cores()),
@@ -36,20 +36,21 @@ TextRow host_row(const PlannedHost& host, const HostAnswer& answer) {
 }
 
 // ", by agent"; ", 3 by agent, 1 by ssh" where hosts differ; nothing for this machine alone.
-std::string carriers_text(const JobPlan& plan) {
-  std::vector<std::pair<Carrier, int>> counts;
+std::string transports_text(const JobPlan& plan) {
+  std::vector<std::pair<Transport, int>> counts;
   for (const PlannedHost& host : plan.hosts) {
     auto known = std::find_if(counts.begin(), counts.end(),
-                              [&](const auto& count) { return count.first == host.carrier; });
-    if (known == counts.end()) known = counts.insert(counts.end(), {host.carrier, 0});
+                              [&](const auto& count) { return count.first == host.transport; });
+    if (known == counts.end()) known = counts.insert(counts.end(), {host.transport, 0});
     ++known->second;
   }
-  if (counts.empty() || (counts.size() == 1 && counts.front().first == Carrier::kLocal)) return "";
-  if (counts.size() == 1) return ", by " + carrier_name(counts.front().first);
+  if (counts.empty() || (counts.size() == 1 && counts.front().first == Transport::kLocal))
+    return "";
+  if (counts.size() == 1) return ", by " + transport_name(counts.front().first);
   std::string text;
-  for (const auto& [carrier, count] : counts)
-    text += ", " + std::to_string(count) + (carrier == Carrier::kLocal ? " " : " by ") +
-            carrier_name(carrier);
+  for (const auto& [transport, count] : counts)
+    text += ", " + std::to_string(count) + (transport == Transport::kLocal ? " " : " by ") +
+            transport_name(transport);
   return text;
 }
 
@@ -179,14 +180,14 @@ std::string plan_line(const JobPlan& plan) {
     line += ", ";
   }
   return line + counted(static_cast<std::size_t>(plan.world_size), "rank") + " (" + plan.rule +
-         ")" + carriers_text(plan) + (plan.device_words.empty() ? "" : ", " + plan.device_words);
+         ")" + transports_text(plan) + (plan.device_words.empty() ? "" : ", " + plan.device_words);
 }
 
 std::string plan_table(const Options& options, const JobPlan& plan,
                        const std::vector<HostAnswer>& answers) {
   std::string out = "plan: " + plan_line(plan) + "\n";
   if (!options.host_source.empty()) out += "hosts from: " + options.host_source + "\n";
-  std::vector<TextRow> rows = {{"host", "node", "ranks", "carrier", "address", "user", "cores",
+  std::vector<TextRow> rows = {{"host", "node", "ranks", "transport", "address", "user", "cores",
                                 "accelerators", "machine", "interpreter"}};
   add_cell(plan, MapChoice::kNvlink, "NVLink domain", rows.back());
   add_cell(plan, MapChoice::kSwitch, "network switch", rows.back());

@@ -34,7 +34,7 @@ bool is_fake(const EnvironmentInputs& inputs, const PlannedHost& host) {
   return host.host_index < hosts.size() && hosts[host.host_index].fake.has_value();
 }
 
-bool is_on_this_host(const PlannedHost& host) { return host.carrier == Carrier::kLocal; }
+bool is_on_this_host(const PlannedHost& host) { return host.transport == Transport::kLocal; }
 
 std::string address_and_port(const JobPlan& plan, std::uint16_t port) {
   return with_port(plan.master_address, port);
@@ -98,7 +98,7 @@ std::string ras_address(const std::string& job_id) {
 // Under srun the supervisor inherits the caller's environment, except variables hidden from srun.
 // On a node that has joined it inherits the environment of that node's ivyrun.
 bool has_callers_environment(const PlannedHost& host) {
-  return host.carrier == Carrier::kSrun || host.carrier == Carrier::kJoined;
+  return host.transport == Transport::kSrun || host.transport == Transport::kJoined;
 }
 
 // By this NCCL decides whether two ranks are on one machine.

@@ -17,7 +17,7 @@ Environment slurm_host_variables(const JobPlan& plan, const PlannedHost& host);
 // SLURM_PROCID and SLURM_LOCALID, which differ between ranks.
 Environment slurm_rank_variables(const PlannedWorker& worker);
 
-// True of every host of the allocation, so that it is passed on where a carrier does not do it:
+// True of every host of the allocation, so that it is passed on where a transport does not do it:
 // SLURM_JOB_*, SLURM_ARRAY_* and the like. Not what speaks of one node (its devices, its name).
 bool is_of_slurm_job(std::string_view name);
 

@@ -208,7 +208,7 @@ TextRow table_row(const ExaminedHost& host, const std::string& module) {
   const auto known = [](const std::string& text) { return text.empty() ? "-" : text; };
   const std::string driver = facts.device_view().source();
   TextRow row{host.name,
-              host.carrier,
+              host.transport,
               seconds_of(host.clock_ms),
               facts.architecture(),
               known(health.c_library()),
@@ -278,7 +278,7 @@ boost::json::object findings_object(const Examination& examined,
     if (host.is_up) {
       const HostCheckup& health = host.facts.health();
       const auto text = [](const std::string& bytes) { return RemoteText(bytes).line(); };
-      object["carrier"] = host.carrier;
+      object["transport"] = host.transport;
       object["clock_ahead_s"] = static_cast<double>(host.clock_ms) / 1e3;
       object["architecture"] = text(host.facts.architecture());
       object["c_library"] = text(health.c_library());

@@ -14,7 +14,7 @@ namespace ivy {
 
 struct ExaminedHost {
   std::string name;
-  std::string carrier;
+  std::string transport;
   bool is_up = true;  // Else only the next two are known.
   std::string step;   // The step at which connecting failed; may be empty.
   RemoteText failure;

@@ -16,7 +16,7 @@ inline constexpr std::chrono::milliseconds kSupervisorTick = kHeartbeat / 4;
 
 // The lease: how long workers survive without contact to their launcher, and how long the launcher
 // keeps a silent host. It is shorter if a user watches the job at a terminal. A transport may have
-// its own (launcher/options/carrier_kind.cc).
+// its own (launcher/options/transport_kind.cc).
 inline constexpr std::chrono::milliseconds kLeaseAttended{10'000};
 inline constexpr std::chrono::milliseconds kLeaseUnattended{60'000};
 inline constexpr std::chrono::milliseconds kShortestLease = 2 * kHeartbeat;

@@ -9,7 +9,7 @@ namespace ivy {
 namespace {
 
 constexpr std::string_view kFirstLine = "IVYDIAL 1";
-constexpr std::string_view kCarrierLine = "IVYDIAL 1 ";
+constexpr std::string_view kTransportLine = "IVYDIAL 1 ";
 constexpr std::string_view kSignalLine = "IVYSIGNAL 1 ";
 constexpr std::string_view kJoinLine = "IVYJOIN 1 ";
 constexpr std::size_t kJobIdDigits = 32;
@@ -88,7 +88,8 @@ Result<DialOrder> parse_dial_order(std::string_view text) {
 
 std::string encode_dial_greeting(const DialGreeting& greeting) {
   const std::string host = std::to_string(greeting.host);
-  if (greeting.kind == DialGreeting::Kind::kCarrier) return std::string(kCarrierLine) + host + "\n";
+  if (greeting.kind == DialGreeting::Kind::kTransport)
+    return std::string(kTransportLine) + host + "\n";
   if (greeting.kind == DialGreeting::Kind::kJoin) return std::string(kJoinLine) + host + "\n";
   return std::string(kSignalLine) + host + " " + std::to_string(greeting.signal) +
          (greeting.whole_tree ? " tree\n" : " tasks\n");
@@ -100,8 +101,8 @@ Result<DialGreeting> parse_dial_greeting(std::string_view line) {
   if (line.starts_with(kSignalLine)) {
     greeting.kind = DialGreeting::Kind::kSignal;
     line.remove_prefix(kSignalLine.size());
-  } else if (line.starts_with(kCarrierLine)) {
-    line.remove_prefix(kCarrierLine.size());
+  } else if (line.starts_with(kTransportLine)) {
+    line.remove_prefix(kTransportLine.size());
   } else if (line.starts_with(kJoinLine)) {
     greeting.kind = DialGreeting::Kind::kJoin;
     line.remove_prefix(kJoinLine.size());

@@ -63,11 +63,11 @@ Result<DialOrder> parse_dial_order(std::string_view text);
 // The host that dials, and its purpose.
 struct DialGreeting {
   enum class Kind {
-    kCarrier,  // Carries the job's bytes.
-    kSignal,   // Only reports that the scheduler has signalled the step's task on this host.
-    kJoin,     // The ivyrun of another node, in torchrun mode; `host` is its node rank.
+    kTransport,  // Carries the job's bytes.
+    kSignal,     // Only reports that the scheduler has signalled the step's task on this host.
+    kJoin,       // The ivyrun of another node, in torchrun mode; `host` is its node rank.
   };
-  Kind kind = Kind::kCarrier;
+  Kind kind = Kind::kTransport;
   std::uint32_t host = 0;
   int signal = 0;           // kSignal: the signal's number.
   bool whole_tree = false;  // kSignal: all processes below the task were signalled, too.

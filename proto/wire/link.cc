@@ -309,7 +309,7 @@ bool ReceiveWindow::ack_due() const {
 
 Session::Session(std::uint64_t window_bytes) : receives_(window_bytes) {}
 
-void Session::carrier_up() {
+void Session::transport_up() {
   decoder_.reset();
   preamble_due_ = true;
   attached_ = false;
@@ -318,7 +318,7 @@ void Session::carrier_up() {
   handshake_credit_ = 0;
 }
 
-void Session::carrier_down() {
+void Session::transport_down() {
   attached_ = false;
   preamble_due_ = false;
   handshake_.clear();
@@ -337,7 +337,7 @@ Result<void> Session::attached(std::uint64_t acknowledged) {
 }
 
 std::vector<OutputChunk> Session::take_over() {
-  carrier_down();
+  transport_down();
   last_stamp_ns_ = 0;
   receives_.begin_again();
   return sends_.begin_again();

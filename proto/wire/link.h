@@ -30,7 +30,7 @@
 namespace ivy::link {
 
 enum class FrameType : std::uint16_t {
-  kAttach = 1,    // launcher -> supervisor, unsequenced, first on every carrier: encode_attach()
+  kAttach = 1,    // launcher -> supervisor, unsequenced, first on every transport: encode_attach()
   kAttached = 2,  // supervisor -> launcher, unsequenced, answers Attach: empty, or a refusal's text
   kCommand = 3,   // launcher -> supervisor: ivy.Command (job.proto)
   kEvent = 4,     // supervisor -> launcher: ivy.Event (job.proto)
@@ -224,7 +224,7 @@ class Session {
 
   // Call when a new transport is connected: drops half-received bytes, and sends the preamble and,
   // as launcher, Attach. Sequenced frames wait for attached().
-  void carrier_up();
+  void transport_up();
   // Queues the next unsequenced frame of the handshake (kAttach or kAttached).
   void send_handshake(FrameType type, std::string payload);
   // Call when the peer has authenticated and has everything up to `acknowledged`: sends the
@@ -232,7 +232,7 @@ class Session {
   // immediately to save a round trip. DataLoss if the peer acknowledges a frame that was never sent
   // or was dropped.
   Result<void> attached(std::uint64_t acknowledged);
-  void carrier_down();
+  void transport_down();
 
   // Replaces the peer, which is gone, by another one that starts at the first sequence: drops the
   // receive state and all control frames, and queues the unacknowledged flow frames again. Returns

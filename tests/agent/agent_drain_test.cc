@@ -6,7 +6,7 @@
 #include <fstream>
 #include <utility>
 
-#include "agent/daemon/job_carrier.h"
+#include "agent/daemon/job_transport.h"
 #include "agent/node/spawn/job_directory.h"
 #include "tests/agent/agent_fixture.h"
 #include "tests/agent/node_fixture.h"
@@ -149,7 +149,8 @@ TEST_F(AgentDrainTest, AReaderThatPausesHoldsTheWriterUp) {
   ASSERT_TRUE(launcher.wait([&] { return !launcher.output(0).empty(); }));
   const long before = resident_kib();
   launcher.stream().pause();
-  // All of it is granted: only the carriers' own limits hold the worker up. Until it stands still:
+  // All of it is granted: only the transports' own limits hold the worker up. Until it stands
+  // still:
   long seen = 0;
   EXPECT_TRUE(eventually(
       [&] {
@@ -188,7 +189,7 @@ TEST_F(AgentDrainTest, ASupervisorThatDoesNotReadHoldsTheLauncherUp) {
   std::atomic<std::uint64_t> written = 0;
   std::atomic<bool> has_failed = false;
   std::thread writer([&] {
-    const std::string data(JobCarrier::kMaxDataBytes, '\0');
+    const std::string data(JobTransport::kMaxDataBytes, '\0');
     for (int i = 0; i < 4096 && launcher.stream().write(data); ++i) written += data.size();
     has_failed = true;
   });
@@ -205,7 +206,7 @@ TEST_F(AgentDrainTest, ASupervisorThatDoesNotReadHoldsTheLauncherUp) {
   EXPECT_FALSE(has_failed);
   EXPECT_LT(seen, 16u << 20);
   kill(supervisor, SIGCONT);
-  // These zeros are no frames: the supervisor closes that carrier, and only that.
+  // These zeros are no frames: the supervisor closes that transport, and only that.
   writer.join();
   EXPECT_TRUE(launcher.stream().status().ok());
   EXPECT_EQ(list().jobs_size(), 1);
@@ -222,7 +223,7 @@ TEST_F(AgentDrainTest, AMessageAboveTheLimitEndsTheStream) {
   StreamLauncher launcher(kBundle);
   AgentStream stream(channel(), launcher.job());
   ASSERT_TRUE(stream.opened());
-  stream.write(std::string(JobCarrier::kMaxDataBytes + 1, 'x'));
+  stream.write(std::string(JobTransport::kMaxDataBytes + 1, 'x'));
   EXPECT_EQ(stream.status().error_code(), grpc::StatusCode::INVALID_ARGUMENT);
   launcher.open(channel(), true);
   launcher.say_hello();

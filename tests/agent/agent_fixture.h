@@ -104,7 +104,7 @@ class AgentFixture : public testing::Test {
     server_ = builder.BuildAndStart();
     return server_ != nullptr;
   }
-  // As a SIGTERM ends the daemon: carriers hang up, wardens live on.
+  // As a SIGTERM ends the daemon: transports hang up, wardens live on.
   void end_agent() {
     if (!loop_) return;
     if (service_) on_loop([&] { service_->stop(); });

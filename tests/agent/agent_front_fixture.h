@@ -219,7 +219,7 @@ class AgentFront : public ::testing::Test {
       loop_.get_executor()};
   BlockingPool files_{
       [this](std::function<void()> done) { boost::asio::post(loop_, std::move(done)); }};
-  HalfOpen half_open_{{}, is_connected_to, shut_down_connection};
+  HandshakeLimiter half_open_{{}, is_connected_to, shut_down_connection};
   TinyService service_;
   AgentServerOptions options_;
   std::unique_ptr<AgentCredentials> credentials_;

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <fstream>
 
-#include "agent/daemon/job_carrier.h"
+#include "agent/daemon/job_transport.h"
 #include "tests/agent/agent_fixture.h"
 #include "tests/agent/node_fixture.h"
 
@@ -255,7 +255,7 @@ TEST_F(AgentOpenTest, ABrokenStreamAfterASilenceIsOnlySilence) {
   ASSERT_TRUE(start_agent());
   StreamLauncher launcher(kBundle);
   start_sleeper(launcher);
-  std::this_thread::sleep_for(JobCarrier::kHeardWithin + milliseconds(300));
+  std::this_thread::sleep_for(JobTransport::kHeardWithin + milliseconds(300));
   launcher.drop_stream();
   // A half-close would have ended it after a second.
   std::this_thread::sleep_for(milliseconds(2500));
@@ -267,7 +267,7 @@ TEST_F(AgentOpenTest, ABrokenStreamAfterASilenceIsOnlySilence) {
 }
 
 // A broken stream whose last message was never taken: whichever of its ends is told first, the
-// carrier goes on reading its socket and so sees when the supervisor closes it.
+// transport goes on reading its socket and so sees when the supervisor closes it.
 TEST_F(AgentOpenTest, AStreamThatBreaksUnderAWriteLeavesNoSocketBehind) {
   ASSERT_TRUE(start_agent());
   const auto descriptors = [] {
@@ -283,7 +283,7 @@ TEST_F(AgentOpenTest, AStreamThatBreaksUnderAWriteLeavesNoSocketBehind) {
   ASSERT_TRUE(launcher.wait([&] { return !launcher.output(0).empty(); }));
   const auto before = descriptors();
   launcher.stream().pause();
-  std::this_thread::sleep_for(JobCarrier::kHeardWithin + milliseconds(300));
+  std::this_thread::sleep_for(JobTransport::kHeardWithin + milliseconds(300));
   launcher.drop_stream();
   ASSERT_TRUE(eventually([&] { return !list().jobs(0).attached(); }));
   launcher.open(shared, true);

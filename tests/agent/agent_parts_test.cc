@@ -4,8 +4,8 @@
 #include "agent/daemon/agent_credentials.h"
 #include "agent/daemon/agent_log.h"
 #include "agent/daemon/bundle_cache.h"
-#include "agent/daemon/first_bytes.h"
-#include "agent/daemon/half_open.h"
+#include "agent/daemon/client_hello_check.h"
+#include "agent/daemon/handshake_limiter.h"
 #include "agent/daemon/options.h"
 #include "proto/os/process.h"
 #include "tests/agent/agent_hello.h"
@@ -14,7 +14,7 @@ namespace ivy::test {
 namespace {
 
 using namespace std::chrono_literals;
-using Verdict = FirstBytes::Verdict;
+using Verdict = ClientHelloCheck::Verdict;
 
 // ---- First bytes
 // --------------------------------------------------------------------------------------
@@ -26,16 +26,16 @@ struct Greeting {
   const char* what;  // Part of it.
 };
 
-class FirstBytesTest : public ::testing::TestWithParam<Greeting> {};
+class ClientHelloCheckTest : public ::testing::TestWithParam<Greeting> {};
 
-TEST_P(FirstBytesTest, AreNamed) {
-  const FirstBytes judged = judge_first_bytes(GetParam().bytes);
+TEST_P(ClientHelloCheckTest, AreNamed) {
+  const ClientHelloCheck judged = check_client_hello(GetParam().bytes);
   EXPECT_EQ(judged.verdict, GetParam().verdict) << judged.what;
   EXPECT_NE(judged.what.find(GetParam().what), std::string::npos) << judged.what;
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    Greetings, FirstBytesTest,
+    Greetings, ClientHelloCheckTest,
     ::testing::Values(
         Greeting{"tls13", client_hello(), Verdict::kTls13, ""},
         Greeting{"tls13_among_others", client_hello({0x0a0a, 0x0303, 0x0304}), Verdict::kTls13, ""},
@@ -71,27 +71,27 @@ INSTANTIATE_TEST_SUITE_P(
                  ""}),
     [](const auto& tested) { return tested.param.name; });
 
-TEST(FirstBytes, NeedWhatTheRecordSays) {
+TEST(ClientHelloCheck, NeedWhatTheRecordSays) {
   const std::string hello = client_hello();
-  EXPECT_EQ(judge_first_bytes("").needed, kFirstLookBytes);
-  EXPECT_EQ(judge_first_bytes(hello.substr(0, 9)).needed, hello.size());
+  EXPECT_EQ(check_client_hello("").needed, kFirstLookBytes);
+  EXPECT_EQ(check_client_hello(hello.substr(0, 9)).needed, hello.size());
 }
 
 // Wherever a hello is cut or changed, it is judged without reading beyond it (ASan sees to that).
-TEST(FirstBytes, StandDamageAnywhere) {
+TEST(ClientHelloCheck, StandDamageAnywhere) {
   const std::string hello = client_hello({0x0303, 0x0304}, 3);
   for (std::size_t i = 0; i < hello.size(); ++i) {
-    EXPECT_EQ(judge_first_bytes(hello.substr(0, i)).verdict, Verdict::kMore) << i;
+    EXPECT_EQ(check_client_hello(hello.substr(0, i)).verdict, Verdict::kMore) << i;
     for (const int change : {0x00, 0x01, 0x7f, 0xff}) {
       std::string damaged = hello;
       damaged[i] = static_cast<char>(change);
-      const FirstBytes judged = judge_first_bytes(damaged);
+      const ClientHelloCheck judged = check_client_hello(damaged);
       EXPECT_LE(judged.needed, kMaxHelloBytes) << i;
     }
   }
 }
 
-TEST(FirstBytes, OfThePeerThatGaveUp) {
+TEST(ClientHelloCheck, OfThePeerThatGaveUp) {
   EXPECT_EQ(describe_unfinished(""), "silent");
   EXPECT_NE(describe_unfinished(client_hello().substr(0, 3)).find("after 3 bytes"),
             std::string::npos);
@@ -101,14 +101,14 @@ TEST(FirstBytes, OfThePeerThatGaveUp) {
 // ---- Half-open connections
 // ----------------------------------------------------------------------------
 
-const HalfOpen::Time kStart{};
+const HandshakeLimiter::Time kStart{};
 
 std::string peer(int port, const std::string& address = "10.0.0.1") {
   return address + ":" + std::to_string(port);
 }
 
-TEST(HalfOpen, DropsTheOldestOfAnAddressThatHasTooMany) {
-  HalfOpen table({.total = 10, .kept_for_proved = 2, .per_address = 2});
+TEST(HandshakeLimiter, DropsTheOldestOfAnAddressThatHasTooMany) {
+  HandshakeLimiter table({.total = 10, .kept_for_proved = 2, .per_address = 2});
   const auto first = table.enter("10.0.0.1", peer(1), kStart);
   table.enter("10.0.0.1", peer(2), kStart);
   const auto other = table.enter("10.0.0.2", peer(1, "10.0.0.2"), kStart);
@@ -122,8 +122,8 @@ TEST(HalfOpen, DropsTheOldestOfAnAddressThatHasTooMany) {
   EXPECT_EQ(table.size(), 3u);
 }
 
-TEST(HalfOpen, DropsTheOldestOfAllAtTheTotal) {
-  HalfOpen table({.total = 2, .kept_for_proved = 0, .per_address = 2});
+TEST(HandshakeLimiter, DropsTheOldestOfAllAtTheTotal) {
+  HandshakeLimiter table({.total = 2, .kept_for_proved = 0, .per_address = 2});
   const auto first = table.enter("a", "a:1", kStart);
   table.enter("b", "b:1", kStart);
   const auto third = table.enter("c", "c:1", kStart);
@@ -131,10 +131,10 @@ TEST(HalfOpen, DropsTheOldestOfAllAtTheTotal) {
   EXPECT_EQ(table.size(), 2u);
 }
 
-TEST(HalfOpen, EndsTheOldestHandshakeOfTheFullestAddress) {
+TEST(HandshakeLimiter, EndsTheOldestHandshakeOfTheFullestAddress) {
   std::vector<std::string> ended;
-  HalfOpen table({.total = 4, .kept_for_proved = 0, .per_address = 3}, nullptr,
-                 [&](const std::string& name, int) { ended.push_back(name); });
+  HandshakeLimiter table({.total = 4, .kept_for_proved = 0, .per_address = 3}, nullptr,
+                         [&](const std::string& name, int) { ended.push_back(name); });
   table.hand_over(*table.enter("honest", "honest:1", kStart).id, kStart, 9);
   for (int port = 1; port <= 3; ++port)
     table.hand_over(*table.enter("flood", peer(port, "flood"), kStart).id, kStart, 9);
@@ -142,17 +142,17 @@ TEST(HalfOpen, EndsTheOldestHandshakeOfTheFullestAddress) {
   EXPECT_EQ(ended, std::vector<std::string>{"flood:1"});
   EXPECT_EQ(table.size(), 4u);
   // Its own limit: its own oldest goes.
-  HalfOpen small({.total = 9, .kept_for_proved = 0, .per_address = 1}, nullptr,
-                 [&](const std::string& name, int) { ended.push_back(name); });
+  HandshakeLimiter small({.total = 9, .kept_for_proved = 0, .per_address = 1}, nullptr,
+                         [&](const std::string& name, int) { ended.push_back(name); });
   small.hand_over(*small.enter("a", "a:1", kStart).id, kStart, 9);
   EXPECT_TRUE(small.enter("a", "a:2", kStart).id);
   EXPECT_EQ(ended.back(), "a:1");
 }
 
-TEST(HalfOpen, KeepsPlacesForAddressesThatHaveProvedThemselves) {
+TEST(HandshakeLimiter, KeepsPlacesForAddressesThatHaveProvedThemselves) {
   std::vector<std::string> ended;
-  HalfOpen table({.total = 4, .kept_for_proved = 2, .per_address = 4}, nullptr,
-                 [&](const std::string& name, int) { ended.push_back(name); });
+  HandshakeLimiter table({.total = 4, .kept_for_proved = 2, .per_address = 4}, nullptr,
+                         [&](const std::string& name, int) { ended.push_back(name); });
   table.enter("known", "known:1", kStart);
   table.prove("known:1");
   for (const char* name : {"a", "b", "c", "d"})
@@ -165,16 +165,16 @@ TEST(HalfOpen, KeepsPlacesForAddressesThatHaveProvedThemselves) {
   EXPECT_EQ(ended.back(), "c:1");
 }
 
-TEST(HalfOpen, CountsAnIpv6NetworkOfOneHostAsOne) {
-  HalfOpen table({.total = 10, .kept_for_proved = 2, .per_address = 2});
+TEST(HandshakeLimiter, CountsAnIpv6NetworkOfOneHostAsOne) {
+  HandshakeLimiter table({.total = 10, .kept_for_proved = 2, .per_address = 2});
   table.enter("2001:db8::1", "[2001:db8::1]:1", kStart);
   table.enter("2001:db8::2:0:0:2", "[2001:db8::2:0:0:2]:1", kStart);
   EXPECT_TRUE(table.enter("2001:db8::ffff", "[2001:db8::ffff]:1", kStart).evicted);
   EXPECT_FALSE(table.enter("2001:db8:0:1::1", "[2001:db8:0:1::1]:1", kStart).evicted);
 }
 
-TEST(HalfOpen, RefusesWhenAllAreInTheirHandshakeAndCannotBeEnded) {
-  HalfOpen table({.total = 2, .kept_for_proved = 0, .per_address = 2, .handshake = 6s});
+TEST(HandshakeLimiter, RefusesWhenAllAreInTheirHandshakeAndCannotBeEnded) {
+  HandshakeLimiter table({.total = 2, .kept_for_proved = 0, .per_address = 2, .handshake = 6s});
   for (int port = 1; port <= 2; ++port)
     table.hand_over(*table.enter("a", peer(port, "a"), kStart).id, kStart, 9);
   EXPECT_FALSE(table.enter("b", "b:1", kStart + 1s).id);
@@ -185,8 +185,8 @@ TEST(HalfOpen, RefusesWhenAllAreInTheirHandshakeAndCannotBeEnded) {
   EXPECT_EQ(table.size(), 1u);
 }
 
-TEST(HalfOpen, ForgetsWhoHasProvedItself) {
-  HalfOpen table({.total = 1, .kept_for_proved = 0, .per_address = 1});
+TEST(HandshakeLimiter, ForgetsWhoHasProvedItself) {
+  HandshakeLimiter table({.total = 1, .kept_for_proved = 0, .per_address = 1});
   table.hand_over(*table.enter("a", "a:1", kStart).id, kStart, 9);
   table.prove("a:2");
   EXPECT_EQ(table.size(), 1u);
@@ -195,10 +195,10 @@ TEST(HalfOpen, ForgetsWhoHasProvedItself) {
   EXPECT_TRUE(table.enter("a", "a:3", kStart).id);
 }
 
-TEST(HalfOpen, DoesNotCountWhoHasGone) {
+TEST(HandshakeLimiter, DoesNotCountWhoHasGone) {
   int open_descriptor = 7;
-  const HalfOpenLimits limits{.total = 2, .kept_for_proved = 0, .per_address = 2};
-  HalfOpen table(limits, [&](const std::string& name, int descriptor) {
+  const HandshakeLimits limits{.total = 2, .kept_for_proved = 0, .per_address = 2};
+  HandshakeLimiter table(limits, [&](const std::string& name, int descriptor) {
     return name == "a:" + std::to_string(descriptor - 6) && descriptor == open_descriptor;
   });
   table.hand_over(*table.enter("a", "a:1", kStart).id, kStart, 7);
@@ -211,8 +211,8 @@ TEST(HalfOpen, DoesNotCountWhoHasGone) {
   EXPECT_EQ(table.size(), 2u);
 }
 
-TEST(HalfOpen, NamesWhoMayBeMeant) {
-  HalfOpen table;
+TEST(HandshakeLimiter, NamesWhoMayBeMeant) {
+  HandshakeLimiter table;
   EXPECT_EQ(table.suspects(), "an address unknown");
   table.enter("waits", "waits:1", kStart);
   for (int port = 1; port <= 5; ++port) {

@@ -172,16 +172,16 @@ TEST_F(DialTest, CarriesAndEndsWithTheJob) {
   EXPECT_FALSE(find_job_directory(job_id_, kHost).ok());
 }
 
-TEST_F(DialTest, ACarrierThatIsKilledIsReplaced) {
+TEST_F(DialTest, ATransportThatIsKilledIsReplaced) {
   start_dialer();
   std::unique_ptr<Guest> guest = welcome("new");
   ASSERT_NE(guest, nullptr);
   expect_echo(*guest, "hello\n");
-  pid_t carrier = 0;
+  pid_t transport = 0;
   for (const pid_t child : children_of(dialer_.pid))
-    if (name_of(child) == "ivy-dial") carrier = child;
-  ASSERT_GT(carrier, 0);
-  kill(carrier, SIGKILL);
+    if (name_of(child) == "ivy-dial") transport = child;
+  ASSERT_GT(transport, 0);
+  kill(transport, SIGKILL);
   std::unique_ptr<Guest> next = welcome("reattach");
   ASSERT_NE(next, nullptr);
   expect_echo(*next, "again\n");

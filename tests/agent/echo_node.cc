@@ -1,5 +1,6 @@
-// The node binary with its real warden, relay and dialer, and a supervisor that sends every carrier
-// back what it says. What it sees of its carriers' ends goes to the file that IVY_TEST_LOG names.
+// The node binary with its real warden, relay and dialer, and a supervisor that sends every
+// transport back what it says. What it sees of its transports' ends goes to the file that
+// IVY_TEST_LOG names.
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/prctl.h>
@@ -39,25 +40,25 @@ bool write_all(int fd, const char* bytes, std::size_t size) {
   return true;
 }
 
-End serve(int carrier) {
+End serve(int transport) {
   static std::array<char, 65536> buffer;
-  const ssize_t count = read(carrier, buffer.data(), buffer.size());
-  if (count > 0 && write_all(carrier, buffer.data(), static_cast<std::size_t>(count))) {
+  const ssize_t count = read(transport, buffer.data(), buffer.size());
+  if (count > 0 && write_all(transport, buffer.data(), static_cast<std::size_t>(count))) {
     return End::kNone;
   }
-  pollfd state{carrier, 0, 0};
+  pollfd state{transport, 0, 0};
   poll(&state, 1, 0);
   const End end = (state.revents & POLLHUP) != 0 ? End::kHangUp : End::kHalfClose;
   log_line(end == End::kHangUp ? "hang-up\n" : "half-close\n");
-  if (end == End::kHalfClose) write_all(carrier, "bye\n", 4);
-  close(carrier);
+  if (end == End::kHalfClose) write_all(transport, "bye\n", 4);
+  close(transport);
   return end;
 }
 
-// Ends with the first launcher that ends its side; a carrier that is cut off may come again.
+// Ends with the first launcher that ends its side; a transport that is cut off may come again.
 int run_echo_supervisor(const ivy::SupervisorStart& start) {
   prctl(PR_SET_NAME, "ivy-supervisor");
-  std::vector<pollfd> fds = {{start.listening_fd, POLLIN, 0}, {start.carrier_fd, POLLIN, 0}};
+  std::vector<pollfd> fds = {{start.listening_fd, POLLIN, 0}, {start.transport_fd, POLLIN, 0}};
   constexpr int kAbandonedMs = 20'000;
   while (poll(fds.data(), fds.size(), kAbandonedMs) > 0) {
     for (pollfd& waiting : fds) {

@@ -22,7 +22,7 @@ TEST(ExitOrderTest, IsThatOfTheirEndsNotOfTheirBirth) {
     EXPECT_TRUE(order.take().empty()) << "all live";
     std::vector<std::uint32_t> ended;
     for (std::uint32_t i = 0; i < kWorkers; ++i) {
-      const std::uint32_t next = (i * 37 + 11) % kWorkers;  // Each once, in no order of birth.
+      const std::uint32_t next = (i * 37 + 11) % kWorkers;  // Each once, in no order of child.
       ended.push_back(next);
       kill(workers[next].process.pid, SIGKILL);
       pollfd waiting{workers[next].process.pidfd, POLLIN, 0};

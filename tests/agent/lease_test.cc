@@ -23,26 +23,26 @@ class LeaseTest : public testing::Test {
   Lease lease_{ten_seconds()};
 };
 
-TEST_F(LeaseTest, WaitsForTheFirstCarrierWithoutEnd) {
+TEST_F(LeaseTest, WaitsForTheFirstTransportWithoutEnd) {
   pass(600);
   EXPECT_FALSE(lease_.ended());
 }
 
 TEST_F(LeaseTest, EndsAtOnceWithTheLauncherOnThisHost) {
-  lease_.carrier_attached(CarrierKind::kLocal);
-  lease_.carrier_lost(CarrierLoss::kHalfClosed);
+  lease_.transport_attached(TransportKind::kLocal);
+  lease_.transport_lost(TransportLoss::kHalfClosed);
   EXPECT_TRUE(lease_.ended());
   EXPECT_EQ(lease_.reason(), "the launcher is gone");
 }
 
 TEST_F(LeaseTest, TakesSilenceOfALocalLauncherForNothing) {
-  lease_.carrier_attached(CarrierKind::kLocal);
+  lease_.transport_attached(TransportKind::kLocal);
   pass(3600);
   EXPECT_FALSE(lease_.ended());
 }
 
 TEST_F(LeaseTest, EndsAfterTheSilenceOfARelaysLauncher) {
-  lease_.carrier_attached(CarrierKind::kRelay);
+  lease_.transport_attached(TransportKind::kRelay);
   pass(9.75);
   EXPECT_FALSE(lease_.ended());
   pass(0.25);
@@ -51,7 +51,7 @@ TEST_F(LeaseTest, EndsAfterTheSilenceOfARelaysLauncher) {
 }
 
 TEST_F(LeaseTest, BeginsAgainWithEveryFrame) {
-  lease_.carrier_attached(CarrierKind::kRelay);
+  lease_.transport_attached(TransportKind::kRelay);
   for (int i = 0; i < 10; ++i) {
     pass(9.75);
     lease_.heard();
@@ -60,7 +60,7 @@ TEST_F(LeaseTest, BeginsAgainWithEveryFrame) {
 }
 
 TEST_F(LeaseTest, DoesNotRunDuringAPauseAndRunsAfterIt) {
-  lease_.carrier_attached(CarrierKind::kRelay);
+  lease_.transport_attached(TransportKind::kRelay);
   lease_.paused();
   pass(3599);
   EXPECT_FALSE(lease_.ended());
@@ -71,7 +71,7 @@ TEST_F(LeaseTest, DoesNotRunDuringAPauseAndRunsAfterIt) {
 }
 
 TEST_F(LeaseTest, EndsAPauseOfARelaysLauncherAfterAnHour) {
-  lease_.carrier_attached(CarrierKind::kRelay);
+  lease_.transport_attached(TransportKind::kRelay);
   lease_.paused();
   pass(3599.75);
   EXPECT_FALSE(lease_.ended());
@@ -82,7 +82,7 @@ TEST_F(LeaseTest, EndsAPauseOfARelaysLauncherAfterAnHour) {
 
 TEST_F(LeaseTest, GivesAPauseAsLongAsALongLease) {
   lease_.set_silence(7200 * kNanosPerSecond);
-  lease_.carrier_attached(CarrierKind::kRelay);
+  lease_.transport_attached(TransportKind::kRelay);
   lease_.paused();
   pass(7199.75);
   EXPECT_FALSE(lease_.ended());
@@ -91,29 +91,29 @@ TEST_F(LeaseTest, GivesAPauseAsLongAsALongLease) {
 }
 
 TEST_F(LeaseTest, DoesNotEndAPauseOfALocalLauncher) {
-  lease_.carrier_attached(CarrierKind::kLocal);
+  lease_.transport_attached(TransportKind::kLocal);
   lease_.paused();
   pass(7200);
   EXPECT_FALSE(lease_.ended());
 }
 
-TEST_F(LeaseTest, CountsTheAbsenceOfALauncherWhoseCarrierHungUpDuringAPause) {
-  lease_.carrier_attached(CarrierKind::kRelay);
+TEST_F(LeaseTest, CountsTheAbsenceOfALauncherWhoseTransportHungUpDuringAPause) {
+  lease_.transport_attached(TransportKind::kRelay);
   lease_.paused();
-  lease_.carrier_lost(CarrierLoss::kHungUp);
+  lease_.transport_lost(TransportLoss::kHungUp);
   pass(59.75);
   EXPECT_FALSE(lease_.ended());
   pass(0.25);
   EXPECT_TRUE(lease_.ended());
 }
 
-TEST_F(LeaseTest, AJobThatOutlivesItsLauncherWaitsForTheLeaseHoweverTheCarrierEnds) {
-  for (const CarrierKind kind : {CarrierKind::kLocal, CarrierKind::kRelay})
-    for (const CarrierLoss loss : {CarrierLoss::kHalfClosed, CarrierLoss::kHungUp}) {
+TEST_F(LeaseTest, AJobThatOutlivesItsLauncherWaitsForTheLeaseHoweverTheTransportEnds) {
+  for (const TransportKind kind : {TransportKind::kLocal, TransportKind::kRelay})
+    for (const TransportLoss loss : {TransportLoss::kHalfClosed, TransportLoss::kHungUp}) {
       lease_ = Lease{ten_seconds()};
       lease_.set_outlives_launcher(true);
-      lease_.carrier_attached(kind);
-      lease_.carrier_lost(loss);
+      lease_.transport_attached(kind);
+      lease_.transport_lost(loss);
       pass(9.75);
       EXPECT_FALSE(lease_.ended());
       pass(0.25);
@@ -125,12 +125,12 @@ TEST_F(LeaseTest, AJobThatOutlivesItsLauncherWaitsForTheLeaseHoweverTheCarrierEn
 TEST_F(LeaseTest, AnotherLauncherBeginsTheLeaseOfAnOutlivingJobAgain) {
   lease_.set_outlives_launcher(true);
   lease_.set_silence(3600 * kNanosPerSecond);
-  lease_.carrier_attached(CarrierKind::kLocal);
-  lease_.carrier_lost(CarrierLoss::kHungUp);
+  lease_.transport_attached(TransportKind::kLocal);
+  lease_.transport_lost(TransportLoss::kHungUp);
   pass(3599);
-  lease_.carrier_attached(CarrierKind::kRelay);
+  lease_.transport_attached(TransportKind::kRelay);
   EXPECT_EQ(lease_.state(), LeaseState::kAttached);
-  lease_.carrier_lost(CarrierLoss::kHalfClosed);
+  lease_.transport_lost(TransportLoss::kHalfClosed);
   pass(3599);
   EXPECT_FALSE(lease_.ended());
   pass(1);
@@ -138,8 +138,8 @@ TEST_F(LeaseTest, AnotherLauncherBeginsTheLeaseOfAnOutlivingJobAgain) {
 }
 
 TEST_F(LeaseTest, GivesOneSecondAfterAHalfClose) {
-  lease_.carrier_attached(CarrierKind::kRelay);
-  lease_.carrier_lost(CarrierLoss::kHalfClosed);
+  lease_.transport_attached(TransportKind::kRelay);
+  lease_.transport_lost(TransportLoss::kHalfClosed);
   pass(0.75);
   EXPECT_FALSE(lease_.ended());
   pass(0.25);
@@ -147,34 +147,34 @@ TEST_F(LeaseTest, GivesOneSecondAfterAHalfClose) {
 }
 
 TEST_F(LeaseTest, GivesSixtySecondsAfterAHangUp) {
-  lease_.carrier_attached(CarrierKind::kRelay);
-  lease_.carrier_lost(CarrierLoss::kHungUp);
+  lease_.transport_attached(TransportKind::kRelay);
+  lease_.transport_lost(TransportLoss::kHungUp);
   pass(59.75);
   EXPECT_FALSE(lease_.ended());
   pass(0.25);
   EXPECT_TRUE(lease_.ended());
 }
 
-TEST_F(LeaseTest, ForgetsALossWhenANewCarrierAttaches) {
-  lease_.carrier_attached(CarrierKind::kRelay);
-  lease_.carrier_lost(CarrierLoss::kHalfClosed);
+TEST_F(LeaseTest, ForgetsALossWhenANewTransportAttaches) {
+  lease_.transport_attached(TransportKind::kRelay);
+  lease_.transport_lost(TransportLoss::kHalfClosed);
   pass(0.75);
-  lease_.carrier_attached(CarrierKind::kRelay);
+  lease_.transport_attached(TransportKind::kRelay);
   pass(9.75);
   EXPECT_FALSE(lease_.ended());
 }
 
 TEST_F(LeaseTest, BeginsAnewWhenALauncherComesBackAfterTheEnd) {
-  lease_.carrier_attached(CarrierKind::kRelay);
+  lease_.transport_attached(TransportKind::kRelay);
   pass(10);
   ASSERT_TRUE(lease_.ended());
-  lease_.carrier_attached(CarrierKind::kRelay);
+  lease_.transport_attached(TransportKind::kRelay);
   EXPECT_FALSE(lease_.ended());
   EXPECT_EQ(lease_.reason(), "");
 }
 
 TEST_F(LeaseTest, CountsOnlyALittleOfATimeInWhichNobodyCouldListen) {
-  lease_.carrier_attached(CarrierKind::kRelay);
+  lease_.transport_attached(TransportKind::kRelay);
   lease_.advance(3600 * kNanosPerSecond);
   EXPECT_FALSE(lease_.ended());
   pass(9.5);

@@ -14,7 +14,7 @@
 #include <fstream>
 #include <limits>
 
-#include "agent/node/spawn/birth.h"
+#include "agent/node/spawn/clone_process.h"
 #include "tests/agent/node_fixture.h"
 #include "tests/support/leak_guard.h"
 
@@ -299,7 +299,7 @@ TEST_F(SpawnTest, SaysWhyNoExecutableWasFound) {
 }
 
 TEST_F(SpawnTest, ATrialBirthLeavesNoChild) {
-  TrialBirth trial(-1);
+  CgroupProbe trial(-1);
   EXPECT_EQ(trial.error(), 0);
   trial.wait();
   EXPECT_EQ(waitpid(-1, nullptr, WNOHANG | __WALL), -1);
@@ -308,7 +308,7 @@ TEST_F(SpawnTest, ATrialBirthLeavesNoChild) {
 
 TEST_F(SpawnTest, ATrialBirthSaysWhyNot) {
   const int no_cgroup = open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  EXPECT_NE(TrialBirth(no_cgroup).error(), 0);
+  EXPECT_NE(CgroupProbe(no_cgroup).error(), 0);
   close(no_cgroup);
 }
 

@@ -141,7 +141,7 @@ TEST_F(SupervisorEndingTest, ReportsAtOnceWhenNothingWasStarted) {
 }
 
 // On the launcher's own host nobody has to say Finish after the last generation.
-TEST_F(SupervisorEndingTest, EndsByItselfAfterTheLastStartOnALocalCarrier) {
+TEST_F(SupervisorEndingTest, EndsByItselfAfterTheLastStartOnALocalTransport) {
   FakeLauncher launcher;
   launcher.say_hello();
   start_last(launcher, "exit 3");
@@ -155,7 +155,7 @@ TEST_F(SupervisorEndingTest, EndsByItselfAfterTheLastStartOnALocalCarrier) {
 // Its report may have to be sent again.
 TEST_F(SupervisorEndingTest, WaitsForFinishAfterTheLastStartBehindARelay) {
   FakeLauncher::Options options;
-  options.carrier = CarrierKind::kRelay;
+  options.transport = TransportKind::kRelay;
   FakeLauncher launcher(options);
   launcher.say_hello();
   start_last(launcher, "exit 3");
@@ -200,7 +200,7 @@ TEST_F(SupervisorEndingTest, LeavesNothingWhenTheWardenIsKilled) {
   EXPECT_EQ(launcher.exited(0)->signal(), SIGKILL);
   EXPECT_TRUE(launcher.job_processes().empty());
   launcher.finish();
-  EXPECT_TRUE(launcher.wait([&] { return launcher.carrier_ended(); }));
+  EXPECT_TRUE(launcher.wait([&] { return launcher.transport_ended(); }));
   EXPECT_EQ(launcher.wait_for_node(), 128 + SIGKILL);
 }
 

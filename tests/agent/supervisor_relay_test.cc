@@ -20,7 +20,7 @@ class SupervisorRelayTest : public testing::Test {
   static FakeLauncher::Options through_relay() {
     FakeLauncher::Options options;
     options.way = FakeLauncher::Way::kRelay;
-    options.carrier = CarrierKind::kRelay;
+    options.transport = TransportKind::kRelay;
     return options;
   }
   static void start_sleeper(FakeLauncher& launcher) {
@@ -74,7 +74,7 @@ TEST_F(SupervisorRelayTest, LivesOnWithoutTheRelayUntilALauncherReattaches) {
   ASSERT_TRUE(launcher.wait([&] { return launcher.report() != nullptr; }));
   EXPECT_EQ(launcher.exited(0)->signal(), SIGKILL);
   launcher.finish();
-  EXPECT_TRUE(launcher.wait([&] { return launcher.carrier_ended(); }));
+  EXPECT_TRUE(launcher.wait([&] { return launcher.transport_ended(); }));
 }
 
 }  // namespace

@@ -194,7 +194,7 @@ TEST_F(SupervisorRestartTest, EndsBetweenGenerationsWhenItIsAskedTo) {
 
 TEST_F(SupervisorRestartTest, EndsBetweenGenerationsWithItsLease) {
   FakeLauncher::Options options;
-  options.carrier = CarrierKind::kRelay;
+  options.transport = TransportKind::kRelay;
   options.lease_ms = 700;
   FakeLauncher launcher(options);
   start(launcher, launcher.shell_plan(1, "exit 1"));

@@ -18,7 +18,7 @@ add_dependencies(probe_tests ivy-probe nvml_double)
 gtest_discover_tests(probe_tests DISCOVERY_MODE PRE_TEST PROPERTIES LABELS loopback TIMEOUT 120)
 
 add_executable(supervisor_tests
-  supervisor_test.cc supervisor_carrier_test.cc supervisor_ending_test.cc
+  supervisor_test.cc supervisor_transport_test.cc supervisor_ending_test.cc
   supervisor_relay_test.cc supervisor_restart_test.cc
   ${CMAKE_SOURCE_DIR}/tests/support/fake_launcher.cc)
 target_link_libraries(supervisor_tests PRIVATE ivy_node_core ivy_handshake OpenSSL::SSL OpenSSL::Crypto GTest::gtest_main)

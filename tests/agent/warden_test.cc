@@ -38,7 +38,7 @@ int describes_itself(const SupervisorStart& start) {
   prctl(PR_GET_CHILD_SUBREAPER, &subreaper);
   text << "parent " << (getppid() == start.warden_pid) << " subreaper " << subreaper << " session "
        << (getsid(0) == start.warden_pid);
-  // Standard descriptors, carrier, lock, listening socket, the warden's pidfd and its pipe.
+  // Standard descriptors, transport, lock, listening socket, the warden's pidfd and its pipe.
   text << " descriptors " << LeakGuard::count_descriptors() - 3;
   sigset_t mask;
   sigprocmask(SIG_SETMASK, nullptr, &mask);
@@ -48,7 +48,7 @@ int describes_itself(const SupervisorStart& start) {
   sigaction(SIGPIPE, nullptr, &broken_pipe);
   text << " signals " << (term.sa_handler == SIG_DFL) << (broken_pipe.sa_handler == SIG_IGN)
        << sigismember(&mask, SIGTERM) << "\n";
-  say(start.carrier_fd, text.str());
+  say(start.transport_fd, text.str());
   return 0;
 }
 
@@ -56,9 +56,9 @@ int describes_itself(const SupervisorStart& start) {
 // up.
 int says_farewell_and_stays(const SupervisorStart& start) {
   const std::string cgroup = described_cgroup(read_text(start.containment_fd, ReadUntil::kEnd));
-  say(start.carrier_fd, std::to_string(getpid()) + " " + cgroup + "\n");
+  say(start.transport_fd, std::to_string(getpid()) + " " + cgroup + "\n");
   if (start.farewell_fd >= 0) say(start.farewell_fd, "f");
-  [[maybe_unused]] const std::string nothing = read_text(start.carrier_fd, ReadUntil::kEnd);
+  [[maybe_unused]] const std::string nothing = read_text(start.transport_fd, ReadUntil::kEnd);
   return 6;
 }
 
@@ -66,7 +66,7 @@ int tells_what_the_warden_said(const SupervisorStart& start) {
   const std::string said = read_text(start.containment_fd, ReadUntil::kEnd);
   const std::string cgroup = described_cgroup(said);
   struct stat status {};
-  say(start.carrier_fd,
+  say(start.transport_fd,
       said + (cgroup.empty() || stat(cgroup.c_str(), &status) == 0 ? "|there\n" : "|gone\n"));
   return 0;
 }
@@ -97,7 +97,7 @@ int keeps_stubborn_workers(const SupervisorStart& start) {
   std::string line = run_families(*job, job_environment(start.job_id, start.host));
   // Something of its own that is in no cgroup and does not carry the job's variables.
   line += " " + std::to_string(ivy::test::start(request_for("ignore_term")).process.pid);
-  say(start.carrier_fd, line + " " + job->describe() + "\n");
+  say(start.transport_fd, line + " " + job->describe() + "\n");
   for (;;) pause();
 }
 
@@ -109,7 +109,7 @@ int keeps_workers_that_left_their_cgroup(const SupervisorStart& start) {
   for (const JobProcess& member : job->members())
     std::ofstream(described_cgroup(job->describe()) + "/../cgroup.procs") << member.pid;
   const std::size_t held = job->members().size();
-  say(start.carrier_fd, line + " " + job->describe() + " holds " + std::to_string(held) + "\n");
+  say(start.transport_fd, line + " " + job->describe() + " holds " + std::to_string(held) + "\n");
   for (;;) pause();
 }
 
@@ -119,10 +119,10 @@ int keeps_workers_that_left_their_cgroup(const SupervisorStart& start) {
 class WardenTest : public testing::Test {
  protected:
   ~WardenTest() override {
-    if (carrier_ >= 0) close(carrier_);
+    if (transport_ >= 0) close(transport_);
   }
 
-  // A warden as a child of the test; the test holds the launcher's end of its carrier.
+  // A warden as a child of the test; the test holds the launcher's end of its transport.
   void start_warden(SupervisorMain supervisor, uid_t uid = geteuid()) {
     std::array<int, 2> ends{};
     ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()), 0);
@@ -135,14 +135,14 @@ class WardenTest : public testing::Test {
       WardenStart start;
       start.job_id = job_id_;
       start.host = 3;
-      start.carrier_fd = ends[1];
+      start.transport_fd = ends[1];
       start.parent_reaps = parent_reaps_;
       _exit(run_warden(start, supervisor));
     }
     close(ends[1]);
-    carrier_ = ends[0];
+    transport_ = ends[0];
   }
-  std::string line() { return read_text(carrier_, ReadUntil::kLine); }
+  std::string line() { return read_text(transport_, ReadUntil::kLine); }
   int wait_code() {
     int status = 0;
     waitpid(warden_, &status, 0);
@@ -163,7 +163,7 @@ class WardenTest : public testing::Test {
     kill(pids[0], SIGKILL);
     EXPECT_EQ(wait_code(), 128 + SIGKILL);
     for (const pid_t pid : pids) EXPECT_TRUE(is_gone(pid)) << pid;
-    EXPECT_EQ(line(), "");  // Nobody holds the carrier any more.
+    EXPECT_EQ(line(), "");  // Nobody holds the transport any more.
     const std::string directory = "/tmp/ivyrun-" + std::to_string(uid) + "/" + job_id_ + "-3";
     struct stat status {};
     EXPECT_NE(stat(directory.c_str(), &status), 0);
@@ -177,7 +177,7 @@ class WardenTest : public testing::Test {
   const std::string job_id_ = random_job_id();
   bool parent_reaps_ = false;
   pid_t warden_ = -1;
-  int carrier_ = -1;
+  int transport_ = -1;
   std::string description_;
 };
 
@@ -197,7 +197,7 @@ TEST_F(WardenTest, EndsBesideASupervisorThatHasSaidFarewell) {
   int status = 0;
   EXPECT_EQ(waitpid(supervisor, &status, WNOHANG), 0) << "it was to live on, as our child";
   EXPECT_FALSE(find_job_directory(job_id_, 3).ok());
-  close(std::exchange(carrier_, -1));
+  close(std::exchange(transport_, -1));
   EXPECT_EQ(waitpid(supervisor, &status, 0), supervisor);
   EXPECT_EQ(WEXITSTATUS(status), 6);
   // A supervisor removes it before it says farewell.
@@ -209,7 +209,7 @@ TEST_F(WardenTest, EndsBesideASupervisorThatHasSaidFarewell) {
 TEST_F(WardenTest, WaitsForTheSupervisorWhereNobodyElseDoes) {
   start_warden(says_farewell_and_stays);
   ASSERT_GT(std::atoi(line().c_str()), 0);
-  close(std::exchange(carrier_, -1));
+  close(std::exchange(transport_, -1));
   EXPECT_EQ(wait_code(), 6);
 }
 
@@ -271,7 +271,7 @@ TEST_F(WardenTest, OutlivesPoliteSignals) {
   for (const pid_t pid : pids) EXPECT_TRUE(is_gone(pid)) << pid;
 }
 
-TEST_F(WardenTest, SaysOnTheCarrierWhyItCannotStart) {
+TEST_F(WardenTest, SaysOnTheTransportWhyItCannotStart) {
   const Result<JobDirectory> taken = make_job_directory(job_id_, 3);
   ASSERT_TRUE(taken.ok());
   start_warden(leaves_with_seven);
@@ -283,15 +283,15 @@ TEST_F(WardenTest, SaysOnTheCarrierWhyItCannotStart) {
 }
 
 TEST(WardenArgumentsTest, AreParsed) {
-  std::vector<std::string> words = {"--job", std::string(32, 'a'), "--host", "12", "--carrier-fd",
-                                    "3",     "--carrier",          "relay"};
+  std::vector<std::string> words = {"--job", std::string(32, 'a'), "--host", "12", "--transport-fd",
+                                    "3",     "--transport",        "relay"};
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
   const auto start = parse_warden_arguments(static_cast<int>(argv.size()), argv.data());
   ASSERT_TRUE(start.ok());
   EXPECT_EQ(start->job_id, std::string(32, 'a'));
   EXPECT_EQ(start->host, 12u);
-  EXPECT_EQ(start->carrier, CarrierKind::kRelay);
+  EXPECT_EQ(start->transport, TransportKind::kRelay);
 }
 
 TEST(WardenArgumentsTest, AreRefusedWhenWrong) {
@@ -301,8 +301,8 @@ TEST(WardenArgumentsTest, AreRefusedWhenWrong) {
                                                        {"--job", "abc"},
                                                        {"--job", job, "--host", "-1"},
                                                        {"--job", job, "--host", "1x"},
-                                                       {"--job", job, "--carrier", "pigeon"},
-                                                       {"--job", job, "--carrier-fd", "2"},
+                                                       {"--job", job, "--transport", "pigeon"},
+                                                       {"--job", job, "--transport-fd", "2"},
                                                        {"--job", job, "--nonsense", "1"},
                                                        {"--job", job, "--host"}};
   for (std::vector<std::string> words : wrong) {

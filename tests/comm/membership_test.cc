@@ -10,8 +10,8 @@
 namespace ivy::comm {
 namespace {
 
-Seat seat(std::int32_t world_rank, std::uint32_t host) {
-  Seat made;
+Member member(std::int32_t world_rank, std::uint32_t host) {
+  Member made;
   made.world_rank = world_rank;
   made.pid = 100 + world_rank;
   made.host = host;
@@ -22,7 +22,7 @@ Seat seat(std::int32_t world_rank, std::uint32_t host) {
 
 // Ranks 0 to 3 of a group: hosts 7, 3, 7 and 5.
 Membership group_of_four(std::int32_t rank) {
-  return Membership("world/1", {seat(2, 7), seat(0, 3), seat(5, 7), seat(9, 5)}, rank);
+  return Membership("world/1", {member(2, 7), member(0, 3), member(5, 7), member(9, 5)}, rank);
 }
 
 TEST(MembershipTest, CountsHostsInTheOrderOfTheirFirstRanks) {

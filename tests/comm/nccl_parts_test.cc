@@ -14,12 +14,12 @@
 #include <memory>
 #include <thread>
 
-#include "comm/nccl/apart.h"
+#include "comm/nccl/abandonable_call.h"
+#include "comm/nccl/bootstrap.h"
+#include "comm/nccl/collect_rank_facts.h"
 #include "comm/nccl/interface_probe.h"
 #include "comm/nccl/library.h"
-#include "comm/nccl/own_facts.h"
 #include "comm/nccl/preflight.h"
-#include "comm/nccl/ready.h"
 #include "comm/nccl/reduction_plan.h"
 #include "comm/nccl/subnets.h"
 #include "tests/support/eventually.h"
@@ -385,8 +385,8 @@ struct Hanging {
   std::atomic<bool> was_late{false};
 };
 
-ApartCall call_of(const std::shared_ptr<Hanging>& hanging, std::chrono::milliseconds time) {
-  ApartCall apart;
+AbandonableCall call_of(const std::shared_ptr<Hanging>& hanging, std::chrono::milliseconds time) {
+  AbandonableCall apart;
   apart.call = [hanging] {
     while (!hanging->may_go) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   };
@@ -399,21 +399,21 @@ ApartCall call_of(const std::shared_ptr<Hanging>& hanging, std::chrono::millisec
 TEST(ApartTest, WhatReturnsTaintsNothing) {
   const auto hanging = std::make_shared<Hanging>();
   hanging->may_go = true;
-  EXPECT_FALSE(call_apart(call_of(hanging, std::chrono::seconds(60))).has_value());
+  EXPECT_FALSE(call_abandonable(call_of(hanging, std::chrono::seconds(60))).has_value());
   EXPECT_FALSE(is_tainted());
   EXPECT_FALSE(hanging->was_late);
 }
 
 TEST(ApartTest, WhatDoesNotReturnTaintsUntilItDoes) {
   const auto hanging = std::make_shared<Hanging>();
-  const MaybeFailure late = call_apart(call_of(hanging, std::chrono::milliseconds(20)));
+  const MaybeFailure late = call_abandonable(call_of(hanging, std::chrono::milliseconds(20)));
   ASSERT_TRUE(late.has_value());
   EXPECT_EQ(late->kind, FailureKind::kTimeout);
   EXPECT_EQ(taint(), "the call has not returned: end this process");
   const auto other = std::make_shared<Hanging>();
-  ApartCall troubled = call_of(other, std::chrono::seconds(60));
+  AbandonableCall troubled = call_of(other, std::chrono::seconds(60));
   troubled.trouble = [] { return make_failure(FailureKind::kRankDied, "rank 7 died"); };
-  const MaybeFailure died = call_apart(std::move(troubled));
+  const MaybeFailure died = call_abandonable(std::move(troubled));
   ASSERT_TRUE(died.has_value());
   EXPECT_STREQ(died->text, "rank 7 died");
   hanging->may_go = true;

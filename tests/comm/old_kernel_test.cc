@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "comm/join/bootstrap.h"
-#include "comm/transports/alarms.h"
+#include "comm/transports/failure_detectors.h"
 #include "comm/transports/peer_listener.h"
 #include "proto/os/listening_socket.h"
 #include "rendezvous/server/server.h"
@@ -119,16 +119,16 @@ TEST(OldKernelTest, AnotherProcessOfThatNumberIsNoSignOfLife) {
       if (!has_pidfd_open) forget_pidfd_open();
       const pid_t rank = fork();
       while (rank == 0) pause();
-      const auto alarm =
-          make_process_alarm({{0, getpid(), 0, "here", {}}, {1, rank, 0, "here", {}}}, 0,
-                             [](std::int32_t) { return false; });
-      bool is_right = !alarm->look();
+      const auto detector =
+          make_process_detector({{0, getpid(), 0, "here", {}}, {1, rank, 0, "here", {}}}, 0,
+                                [](std::int32_t) { return false; });
+      bool is_right = !detector->look();
       kill(rank, SIGKILL);
       waitpid(rank, nullptr, 0);
       usleep(30'000);  // Beginnings are told in clock ticks.
       const pid_t another = ivy::test::fork_as(rank);
       if (another < 0) _exit(kNoSuchNumber);
-      const MaybeFailure found = alarm->look();
+      const MaybeFailure found = detector->look();
       is_right = is_right && found && found->rank == 1;
       kill(another, SIGKILL);
       waitpid(another, nullptr, 0);

@@ -215,11 +215,11 @@ TEST(SharedThreadsTest, AMemberThatDiesWhileItWritesAFailureKeepsNobody) {
 }
 
 // Reports that a rank on another host has died.
-class DeathElsewhere final : public Alarm {
+class DeathElsewhere final : public FailureDetector {
  public:
   const std::atomic<std::uint32_t>* word() const override { return nullptr; }
   std::chrono::milliseconds poll_interval() const override { return std::chrono::milliseconds(2); }
-  using Alarm::look;
+  using FailureDetector::look;
   MaybeFailure look(std::int32_t /*waited_for*/) override {
     Failure death = make_failure(FailureKind::kRankDied, "rank 7 died");
     death.rank = 7;
@@ -234,9 +234,9 @@ std::string told_in_barrier(bool has_entered, std::optional<std::chrono::millise
   Result<std::unique_ptr<SharedSegment>> made = SharedSegment::create(2);
   EXPECT_TRUE(made.ok());
   const std::shared_ptr<SharedSegment> segment = std::move(made).value();
-  DeathElsewhere alarm;
+  DeathElsewhere detector;
   SharedGroup other(segment, options_of(0, 2), nullptr);
-  SharedGroup waiting(segment, options_of(1, 2), &alarm);
+  SharedGroup waiting(segment, options_of(1, 2), &detector);
   OperationShape shape;
   shape.operation = Operation::kBarrier;
   if (has_entered) other.enter(shape, 1);

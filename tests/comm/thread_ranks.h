@@ -23,7 +23,7 @@ struct ThreadRanksOptions {
   std::chrono::seconds timeout = seconds(60);
 };
 
-// One rank's seat. Thread: that rank's, but for what is said to be any.
+// One rank's member. Thread: that rank's, but for what is said to be any.
 class ThreadRank {
  public:
   ThreadRank(const ThreadRanksOptions& options, std::int32_t rank,

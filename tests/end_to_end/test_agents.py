@@ -56,7 +56,7 @@ def test_training_on_four_hosts(agents):
     assert placed == {(rank, f"node{rank // 2 + 1}") for rank in range(8)}
 
 
-def test_the_plan_says_the_carrier(agents):
+def test_the_plan_says_the_transport(agents):
     """With and without an agent on the launcher's host, every other host is dialled directly."""
     agents.start(2, 3)
     hosts = ("-H", "node[1-3]")

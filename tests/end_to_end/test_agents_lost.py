@@ -19,7 +19,7 @@ from stalling_fs import Stalling
 from test_agents import check_sequences, sequence
 
 GRACE = 5
-ABSENCE = 60  # How long a supervisor waits for another carrier when its own broke.
+ABSENCE = 60  # How long a supervisor waits for another transport when its own broke.
 
 
 # ---- a file system that stops answering ----------------------------------------------------------
@@ -411,7 +411,7 @@ def test_the_clock_jumps_by_an_hour(agents, wall_clock):
             # Longer than the lease.
             wait_until(lambda: run.said().count(b"count") > seen + 2 * 60, 20, f"on after {jump}")
             assert (agents.workers(2), agents.workers(3)) == workers
-            # A carrier that breaks in another hour is dialled again as well.
+            # A transport that breaks in another hour is dialled again as well.
             agents[3].kill()
             agents[3].start()
         launcher.file("clock", "3600")

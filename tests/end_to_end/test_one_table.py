@@ -164,7 +164,7 @@ def test_the_policy_of_a_host(tmp_path):
         pytest.skip("only root has a policy to write")
     etc = tmp_path / "ivyrun"
     etc.mkdir()
-    (etc / "policy.toml").write_text('carriers = ["agent"]\nports = "20000-20100"\nforbid = ["detach"]\n')
+    (etc / "policy.toml").write_text('transports = ["agent"]\nports = "20000-20100"\nforbid = ["detach"]\n')
 
     def under_policy(*words):
         # /etc/ivyrun of a mount namespace of its own.

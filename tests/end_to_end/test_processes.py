@@ -59,7 +59,7 @@ def test_a_refused_command_line_and_pretended_hosts_leave_no_child(local):
 
 
 @pytest.mark.parametrize("closed", ["<&-", "<&- 2>&-", "<&- >&- 2>&-"])
-def test_standard_streams_that_are_closed_are_nobodys_carrier(local, closed):
+def test_standard_streams_that_are_closed_are_nobodys_transport(local, closed):
     done = local.run_program("/bin/sh", "-c", f'"$@" {closed}', "-", local.ivyrun(), "-n", "2", "--fake-hosts", "1",
                              "sh", "-c", "exit 7", limit=30)
     assert done.code == 7, done

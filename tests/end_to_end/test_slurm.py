@@ -254,7 +254,7 @@ def test_a_host_goes_down(slurm):
     assert not control(slurm.bed, "up", slurm.track)
 
 
-# ---- carriers ------------------------------------------------------------------------------------
+# ---- transports ------------------------------------------------------------------------------------
 
 def test_connections_that_die_are_replaced(slurm):
     """Nothing of the output is lost or repeated, and no worker notices."""
@@ -262,7 +262,7 @@ def test_connections_that_die_are_replaced(slurm):
     with slurm.start(FOUR, *sequence(slurm, "0.01", stop)) as run:
         run.wait_for("count 5", count=4)
         for host in (1, 3, 1, 4):
-            wait_until(lambda host=host: slurm.kill(host, "ivy-dial"), 10, f"a carrier on {host}")
+            wait_until(lambda host=host: slurm.kill(host, "ivy-dial"), 10, f"a transport on {host}")
             time.sleep(seconds(0.3))
         slurm.launcher.file("stop")
         done = run.finish()

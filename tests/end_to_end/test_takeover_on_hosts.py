@@ -17,12 +17,12 @@ RANKS = 4
 class Background:
     """A job on node2 and node3 that outlives its launcher on node1."""
 
-    def __init__(self, agents, carrier, lease="60"):
-        if carrier == "agent":
+    def __init__(self, agents, transport, lease="60"):
+        if transport == "agent":
             agents.start(2, 3)
         self.agents, self.launcher = agents, agents.launcher
         self.stop_file = f"{self.launcher.directory}/stop"
-        done = self.launcher.run("--transport", carrier, "--detach", "--lease", lease, "--log-dir",
+        done = self.launcher.run("--transport", transport, "--detach", "--lease", lease, "--log-dir",
                                  f"{self.launcher.directory}/logs", "-H", "node[2-3]",
                                  "--nproc_per_node", "2",
                                  *sequence(agents, "0.05", self.stop_file, "5"))
@@ -63,9 +63,9 @@ class Background:
             assert lines == [f"pid {pid} count {number}" for number in range(len(lines))], name
 
 
-@pytest.mark.parametrize("carrier", ["ssh", "agent"])
-def test_another_launcher_takes_over(agents, carrier):
-    job = Background(agents, carrier)
+@pytest.mark.parametrize("transport", ["ssh", "agent"])
+def test_another_launcher_takes_over(agents, transport):
+    job = Background(agents, transport)
     job.kill_launcher()
     assert job.processes() == job.workers, "the workers live without a launcher"
     logs = job.ctl("logs", job.job)
@@ -86,9 +86,9 @@ def test_another_launcher_takes_over(agents, carrier):
     agents.wait_clean(10)
 
 
-@pytest.mark.parametrize("carrier", ["ssh", "agent"])
-def test_stop_needs_no_living_launcher(agents, carrier):
-    job = Background(agents, carrier)
+@pytest.mark.parametrize("transport", ["ssh", "agent"])
+def test_stop_needs_no_living_launcher(agents, transport):
+    job = Background(agents, transport)
     job.kill_launcher()
     begin = time.monotonic()
     stopped = job.ctl("stop", job.job)

@@ -1,4 +1,4 @@
-// The carrier by agents, against an agent that follows a script in this process.
+// The transport by agents, against an agent that follows a script in this process.
 #include "launcher/links/agent/agent_link.h"
 
 #include <arpa/inet.h>
@@ -16,7 +16,7 @@
 #include "launcher/links/agent/agent_client.h"
 #include "launcher/links/agent/agent_request.h"
 #include "launcher/links/choice/auto_link.h"
-#include "launcher/links/choice/carrier.h"
+#include "launcher/links/choice/transport.h"
 #include "proto/wire/message_size.h"
 #include "tests/launcher/link_probe.h"
 #include "tests/launcher/scripted_agent.h"
@@ -99,9 +99,9 @@ class AgentLinkTest : public testing::Test {
   }
   void configure(std::uint16_t port) { configure(authority(), authority().user("alice"), port); }
 
-  std::shared_ptr<CarrierContext> context() {
+  std::shared_ptr<TransportContext> context() {
     if (!context_) {
-      context_ = std::make_shared<CarrierContext>(
+      context_ = std::make_shared<TransportContext>(
           loop_, options_, NodeProgram{directory_ / "bin/ivy-node"}, agent_link_maker());
       context_->set_note_handler([this](const RemoteText& text) { notes_ += text.line() + "\n"; });
     }
@@ -144,7 +144,7 @@ class AgentLinkTest : public testing::Test {
   test::TestDirectory directory_;
   boost::asio::io_context loop_;
   Options options_;
-  std::shared_ptr<CarrierContext> context_;
+  std::shared_ptr<TransportContext> context_;
   LinkProbe probe_;
   std::string notes_;
   std::unique_ptr<HostLink> link_;
@@ -156,7 +156,7 @@ TEST_F(AgentLinkTest, CarriesBytesBothWays) {
   configure(agent.port());
   open();
   ASSERT_TRUE(is_up()) << probe_.story();
-  EXPECT_EQ(probe_.up->carrier, Carrier::kAgent);
+  EXPECT_EQ(probe_.up->transport, Transport::kAgent);
   EXPECT_EQ(probe_.up->peer_address, "127.0.0.1");
   EXPECT_EQ(probe_.up->local_address, "127.0.0.1");
   std::string sent;
@@ -497,7 +497,7 @@ TEST_F(AgentLinkTest, OwnHostGoesOverTheSocket) {
   setenv("IVY_AGENT_SOCKET", (directory_ / "agent.sock").c_str(), 1);
   open(AgentLink::Way::kOwnHost, false, kAgentAnswer, host("localhost"));
   ASSERT_TRUE(is_up()) << probe_.story();
-  EXPECT_EQ(probe_.up->carrier, Carrier::kAgent);
+  EXPECT_EQ(probe_.up->transport, Transport::kAgent);
   link_->write("ping");
   EXPECT_TRUE(run_until(loop_, [&] { return probe_.bytes == "ping"; }));
 }
@@ -523,7 +523,7 @@ class FakeWay : public HostLink {
   void open(const OpenRequest&) override {
     boost::asio::post(loop_, [this] {
       if (failure_) return handlers_.down(*failure_);
-      handlers_.up(LinkUp{Carrier::kSsh, {}, {}, {}, {}});
+      handlers_.up(LinkUp{Transport::kSsh, {}, {}, {}, {}});
     });
   }
   void write(std::string) override {}
@@ -540,13 +540,13 @@ class AutoLinkTest : public AgentLinkTest {
  protected:
   void try_ways(const LinkDown& agents) {
     std::vector<LinkWay> ways;
-    ways.push_back({"its agent", Carrier::kAgent,
+    ways.push_back({"its agent", Transport::kAgent,
                     [this, agents](const HostLink::Handlers& handlers) {
                       return std::make_unique<FakeWay>(loop_, agents, handlers);
                     },
                     agent_may_be_passed_over});
     ways.push_back({"ssh",
-                    Carrier::kSsh,
+                    Transport::kSsh,
                     [this](const HostLink::Handlers& handlers) {
                       return std::make_unique<FakeWay>(loop_, std::nullopt, handlers);
                     },
@@ -561,7 +561,7 @@ TEST_F(AutoLinkTest, WithoutAnAgentSshIsUsedAndANoteSaysSo) {
   try_ways({LinkFailure::kRefused, "refused", ""});
   EXPECT_TRUE(probe_.up.has_value());
   EXPECT_NE(notes_.find("note: 127.0.0.1: ssh is used: refused"), std::string::npos) << notes_;
-  EXPECT_EQ(context()->carrier_of(host()), Carrier::kSsh);
+  EXPECT_EQ(context()->transport_of(host()), Transport::kSsh);
 }
 
 TEST_F(AutoLinkTest, ARefusedCertificateIsToldAndSshIsUsed) {
@@ -617,7 +617,7 @@ TEST_F(AutoChoiceTest, TheAgentFirstAndTheSameOnARedial) {
   configure(agent.port());
   dial(0);
   ASSERT_TRUE(probe_.up.has_value()) << probe_.story();
-  EXPECT_EQ(probe_.up->carrier, Carrier::kAgent);
+  EXPECT_EQ(probe_.up->transport, Transport::kAgent);
   agent.stop();
   dial(1);
   ASSERT_TRUE(probe_.down.has_value());

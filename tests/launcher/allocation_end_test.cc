@@ -165,7 +165,7 @@ TEST(AllocationEndTest, SlurmsSignalAfterOursIsNoSecondNotice) {
   const std::vector<Heard> cases[] = {
       {{kStep, 880, kKnown, kKnown}},
       {{kLauncher, 820, kKnown, kKnown}},
-      // Each host of the step says it, and so does the step's own carrier.
+      // Each host of the step says it, and so does the step's own transport.
       {{kStep, 705, kKnown, kKnown}, {kStep, 706, kKnown, kKnown}, {kStep, 707, kKnown, kKnown}},
       {{kLauncher, 880, kKnown, kKnown},
        {kStep, 881, kKnown, kKnown},

@@ -34,7 +34,7 @@ struct TwoHosts {
       address.set_address("10.0.0." + std::to_string(i + 1));
       PlannedHost host;
       host.name = "n" + std::to_string(i);
-      host.carrier = Carrier::kSsh;
+      host.transport = Transport::kSsh;
       host.node_rank = i;
       host.host_index = static_cast<std::size_t>(i);
       host.workers = {{plan.world_size, 0}, {plan.world_size + 1, 1}};

@@ -134,9 +134,9 @@ TEST(Policy, ForbidsWhatItNames) {
             "the policy of this host (p.toml:1) forbids --ssh-command / leave it out, or ask who "
             "administers this host");
   EXPECT_EQ(refusal("forbid = [\"detach\"]\n", {"x"}), "allowed");
-  EXPECT_EQ(refusal("carriers = [\"agent\"]\n", {"--transport", "ssh", "x"}),
+  EXPECT_EQ(refusal("transports = [\"agent\"]\n", {"--transport", "ssh", "x"}),
             "the policy of this host (p.toml) forbids --transport ssh / it allows agent");
-  EXPECT_EQ(refusal("carriers = []\n", {"--nnodes", "2", "--node-rank", "0", "x"}),
+  EXPECT_EQ(refusal("transports = []\n", {"--nnodes", "2", "--node-rank", "0", "x"}),
             "the policy of this host (p.toml) forbids --node-rank / it allows no other hosts");
   EXPECT_EQ(refusal("interfaces = [\"ib0\", \"ib1\"]\n", {"--iface", "eth0", "x"}),
             "the policy of this host (p.toml) forbids --iface eth0 / it allows ib0, ib1");
@@ -146,7 +146,7 @@ TEST(Policy, ForbidsWhatItNames) {
 
 TEST(Policy, SetsWhatItDecides) {
   const Options options = *under(
-      "carriers = [\"ssh\"]\ninterfaces = [\"ib0\", \"ib1\"]\nports = \"7000-7100\"\n", {"x"});
+      "transports = [\"ssh\"]\ninterfaces = [\"ib0\", \"ib1\"]\nports = \"7000-7100\"\n", {"x"});
   EXPECT_EQ(options.interface, "ib0");
   EXPECT_EQ(options.port_low, 7000);
   EXPECT_EQ(options.port_high, 7100);
@@ -158,10 +158,11 @@ TEST(Policy, SetsWhatItDecides) {
 }
 
 TEST(Policy, SaysWhereAMistakeIs) {
-  EXPECT_EQ(parse_policy("carrier = []\n", "p").error().message, "p:1: unknown key \"carrier\"");
-  EXPECT_EQ(parse_policy("carrier = []\n", "p").error().fix, "did you mean carriers?");
-  EXPECT_EQ(parse_policy("carriers = [\"rsh\"]\n", "p").error().message,
-            "p:1: \"rsh\" is not a carrier");
+  EXPECT_EQ(parse_policy("transport = []\n", "p").error().message,
+            "p:1: unknown key \"transport\"");
+  EXPECT_EQ(parse_policy("transport = []\n", "p").error().fix, "did you mean transports?");
+  EXPECT_EQ(parse_policy("transports = [\"rsh\"]\n", "p").error().message,
+            "p:1: \"rsh\" is not a transport");
   EXPECT_EQ(parse_policy("forbid = [\"xx\"]\n", "p").error().message,
             "p:1: \"xx\" is not a flag of ivyrun");
   EXPECT_FALSE(parse_policy("ports = 0\n", "p").ok());

@@ -15,7 +15,7 @@ struct Paper {
     for (int i = 0; i < hosts; ++i) {
       HostAnswer answer;
       answer.name = "n" + std::to_string(i);
-      answer.carrier = Carrier::kLocal;
+      answer.transport = Transport::kLocal;
       answer.facts.set_cores(8);
       answer.facts.set_program_path("/train");
       answer.facts.set_reserved_port(1);

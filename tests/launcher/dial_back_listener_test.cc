@@ -20,7 +20,7 @@ class DialBackListenerTest : public testing::Test {
     settings.addresses = {"127.0.0.1"};
     settings.keys.hosts = {"step", std::string(kDialKeyBytes, 'k')};
     DialBackListener::Handlers handlers;
-    handlers.carrier = [](std::uint32_t, const auto&) {};
+    handlers.transport = [](std::uint32_t, const auto&) {};
     handlers.signal = [](const DialGreeting&) {};
     handlers.rejected = [this](const std::string& address, const std::string&) {
       rejected_.push_back(address);

@@ -28,7 +28,7 @@ class FakeHost {
   boost::asio::io_context& loop() { return loop_; }
   void attach(class FakeLink* link) {
     current_ = link;
-    session_.carrier_up();
+    session_.transport_up();
   }
   void detach(class FakeLink* link) {
     if (current_ == link) current_ = nullptr;
@@ -46,7 +46,7 @@ class FakeHost {
     event.mutable_note()->set_text(text);
     send(event);
   }
-  void cut();  // The carrier breaks.
+  void cut();  // The transport breaks.
   bool is_attached() const { return current_ != nullptr; }
 
   // Output of a rank; an empty text is the end of the stream.
@@ -94,7 +94,7 @@ class FakeLink : public HostLink {
       switch (host_.answer) {
         case FakeHost::Answer::kUp:
           host_.attach(this);
-          return handlers_.up(LinkUp{Carrier::kSsh, "10.0.0.1", "10.0.0.2", "", ""});
+          return handlers_.up(LinkUp{Transport::kSsh, "10.0.0.1", "10.0.0.2", "", ""});
         case FakeHost::Answer::kRefuse:
           return handlers_.down(host_.refusal);
         default:

@@ -12,7 +12,7 @@ constexpr std::uint64_t kGibibyte = 1u << 30;
 ExaminedHost healthy(const std::string& name) {
   ExaminedHost host;
   host.name = name;
-  host.carrier = "ssh";
+  host.transport = "ssh";
   host.facts.set_architecture("x86_64");
   host.facts.set_interpreter("/usr/bin/python3");
   host.facts.set_interpreter_version("3.11");

@@ -46,7 +46,7 @@ class HostSessionTest : public ::testing::Test, public HostSessionEvents {
     session_->open();
   }
 
-  // Up, and the supervisor has answered: from here on an end of the carrier is no failure to come
+  // Up, and the supervisor has answered: from here on an end of the transport is no failure to come
   // up.
   bool attached() {
     if (!eventually([&] { return up_; })) return false;
@@ -101,7 +101,7 @@ TEST_F(HostSessionTest, RefusedFirstDialFails) {
   EXPECT_FALSE(lost_.has_value());
 }
 
-TEST_F(HostSessionTest, RedialsALostCarrierAndLosesNothing) {
+TEST_F(HostSessionTest, RedialsALostTransportAndLosesNothing) {
   open(milliseconds(5'000));
   ASSERT_TRUE(attached());
   int sent = 0;
@@ -139,7 +139,7 @@ TEST_F(HostSessionTest, HeartbeatsOfAnotherThreadStopInAPauseAndAtTheEnd) {
 }
 
 // An agent that dies behind its answer, for one: nobody knows whether the supervisor has heard us.
-TEST_F(HostSessionTest, CarrierThatBreaksBeforeTheFirstWordIsDialledAgain) {
+TEST_F(HostSessionTest, TransportThatBreaksBeforeTheFirstWordIsDialledAgain) {
   host_.deaf = true;
   open(milliseconds(5'000));
   ASSERT_TRUE(eventually([&] { return up_; }));
@@ -162,7 +162,7 @@ TEST_F(HostSessionTest, CarrierThatBreaksBeforeTheFirstWordIsDialledAgain) {
   EXPECT_FALSE(failed_ || lost_);
 }
 
-TEST_F(HostSessionTest, CarriersThatAlwaysBreakBeforeTheFirstWordAreGivenUp) {
+TEST_F(HostSessionTest, TransportsThatAlwaysBreakBeforeTheFirstWordAreGivenUp) {
   host_.deaf = true;
   open(milliseconds(5'000));
   for (int dial = 1; dial <= 3; ++dial) {
@@ -209,7 +209,7 @@ TEST_F(HostSessionTest, SilenceBeyondTheLeaseIsALostHost) {
   EXPECT_GE(host_.dials, 2) << "half the lease of silence tries another way";
 }
 
-// SIGSTOP: sshd lets new carriers in, and behind them nobody speaks.
+// SIGSTOP: sshd lets new transports in, and behind them nobody speaks.
 TEST_F(HostSessionTest, FrozenSupervisorIsLostThoughItsHostAnswers) {
   open(milliseconds(4'000));
   ASSERT_TRUE(attached());
@@ -218,9 +218,9 @@ TEST_F(HostSessionTest, FrozenSupervisorIsLostThoughItsHostAnswers) {
   ASSERT_TRUE(eventually([&] { return lost_.has_value(); }));
   EXPECT_EQ(*lost_, HostLoss::kHost);
   EXPECT_GE(host_.dials, 2) << "its host was not asked again";
-  EXPECT_LE(host_.dials, 3) << "a new carrier was given up before it could bring an answer";
+  EXPECT_LE(host_.dials, 3) << "a new transport was given up before it could bring an answer";
   EXPECT_LT(monotonic_ns() - frozen_ns, 8'000'000'000);
-  EXPECT_LE(session_->last_heard_ns(), frozen_ns) << "a carrier that is up was taken for a word";
+  EXPECT_LE(session_->last_heard_ns(), frozen_ns) << "a transport that is up was taken for a word";
 }
 
 TEST_F(HostSessionTest, APauseIsTheLastWordUntilWeGoOn) {
@@ -262,8 +262,8 @@ TEST_F(HostSessionTest, AHostThatIsRedialledHearsOfThePauseWhenItIsThere) {
   EXPECT_TRUE(eventually([&] { return host_.writes > writes; }));
 }
 
-// The handshake of the new carrier is a word, which takes the pause back.
-TEST_F(HostSessionTest, ACarrierThatBreaksBehindThePauseSaysItAgain) {
+// The handshake of the new transport is a word, which takes the pause back.
+TEST_F(HostSessionTest, ATransportThatBreaksBehindThePauseSaysItAgain) {
   open(milliseconds(5'000));
   ASSERT_TRUE(attached());
   session_->pause();

@@ -97,8 +97,8 @@ TEST(JobRecord, HostsAndPlanSurvive) {
   plan.master_port = 29500;
   plan.store_port = 29501;
   plan.program = "train.py";
-  plan.hosts.push_back({"a", Carrier::kSsh, 0, {{0, 0}, {1, 1}}, 0});
-  plan.hosts.push_back({"fake1", Carrier::kLocal, 1, {{2, 0}}, 2});
+  plan.hosts.push_back({"a", Transport::kSsh, 0, {{0, 0}, {1, 1}}, 0});
+  plan.hosts.push_back({"fake1", Transport::kLocal, 1, {{2, 0}}, 2});
   ctl::JobRecord record;
   record_hosts(hosts, record);
   record_plan(plan, record);

@@ -236,7 +236,7 @@ class JobTest : public ::testing::Test {
     for (std::size_t index = 0; index < nodes_.size(); ++index) {
       PlannedHost& planned = plan.hosts.emplace_back();
       planned.host_index = index;
-      planned.carrier = Carrier::kAgent;
+      planned.transport = Transport::kAgent;
       planned.workers.push_back({.rank = static_cast<int>(index)});
     }
     ctl::JobRecord record;
@@ -263,7 +263,7 @@ class JobTest : public ::testing::Test {
     job_id_ = request.identity.job_id;
     request.record = std::move(record);
     request.started_in = "/tmp";
-    request.make_agent_link = [this](const std::shared_ptr<CarrierContext>&, const Host& host,
+    request.make_agent_link = [this](const std::shared_ptr<TransportContext>&, const Host& host,
                                      AgentWay way, milliseconds,
                                      const HostLink::Handlers& handlers) {
       auto link = std::make_unique<FakeLink>(nodes_.at(host.name)->host, handlers);

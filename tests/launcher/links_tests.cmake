@@ -1,4 +1,4 @@
-# ivy_links_test: the carriers, against scripts and a real sshd on loopback.
+# ivy_links_test: the transports, against scripts and a real sshd on loopback.
 add_executable(ivy_links_test
   dial_back_listener_test.cc host_key_question_test.cc line_child_test.cc local_link_test.cc node_upload_test.cc remote_greeting_test.cc sequence_test.cc ssh_settings_test.cc
   ssh_link_test.cc ssh_test_host.cc step_hosts_test.cc this_host_test.cc)
@@ -10,7 +10,7 @@ if(TARGET ivy_bundle)
 endif()
 gtest_discover_tests(ivy_links_test PROPERTIES LABELS loopback TIMEOUT 60)
 
-# ivy_agent_link_test: the carrier by agents, against a scripted agent in the same process; the tunnel under it.
+# ivy_agent_link_test: the transport by agents, against a scripted agent in the same process; the tunnel under it.
 add_executable(ivy_agent_link_test
   agent_link_test.cc agent_tunnel_test.cc)
 target_link_libraries(ivy_agent_link_test PRIVATE ivy_test_certificates ivy_agent_links GTest::gtest_main)

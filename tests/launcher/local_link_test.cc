@@ -60,7 +60,7 @@ class LocalLinkTest : public testing::Test {
 TEST_F(LocalLinkTest, CarriesBytesBothWays) {
   const auto link = open(script("exec cat <&3 >&3"));
   ASSERT_TRUE(run_until(loop_, [&] { return probe_.up.has_value(); }));
-  EXPECT_EQ(probe_.up->carrier, Carrier::kLocal);
+  EXPECT_EQ(probe_.up->transport, Transport::kLocal);
   EXPECT_EQ(probe_.up->peer_address, "");
   const std::string sent(3 << 20, 'x');
   link->write(sent);
@@ -79,7 +79,7 @@ TEST_F(LocalLinkTest, TellsTheWardenWhatToDoAndGivesItACleanStart) {
   ASSERT_TRUE(run_until(loop_, [&] { return probe_.down.has_value(); })) << probe_.story();
   std::signal(SIGUSR2, SIG_DFL);
   EXPECT_NE(probe_.bytes.find("warden --job " + std::string(32, 'a') +
-                              " --host 7 --carrier-fd 3 --carrier local\n"
+                              " --host 7 --transport-fd 3 --transport local\n"
                               "/dev/null\n/dev/null\n/dev/null\n0 1 2 3 4 "),
             std::string::npos)
       << probe_.bytes;
@@ -124,7 +124,7 @@ TEST_F(LocalLinkTest, AWardenOfThisProgramGoesOnInACopy) {
   ASSERT_TRUE(run_until(loop_, [&] { return probe_.down.has_value(); })) << probe_.story();
   std::signal(SIGUSR2, SIG_DFL);
   const std::string words =
-      "warden --job " + std::string(32, 'a') + " --host 7 --carrier-fd 3 --carrier local";
+      "warden --job " + std::string(32, 'a') + " --host 7 --transport-fd 3 --transport local";
   std::vector<std::string> told;
   std::istringstream text(probe_.bytes);
   for (std::string part; std::getline(text, part, '|');) told.push_back(part);

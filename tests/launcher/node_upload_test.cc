@@ -33,7 +33,7 @@ struct Conversation {
   std::vector<std::string> moves;  // What was said of the bundle on its way.
 };
 
-// Plays a carrier: runs `shell -c command` with the given home, answers what it asks, ends its
+// Plays a transport: runs `shell -c command` with the given home, answers what it asks, ends its
 // input when the relay has spoken, and returns what it said.
 Conversation talk(const std::string& shell_name, const std::string& home, NodeUpload& upload,
                   const char* cache_home = nullptr, std::size_t breaks_after = SIZE_MAX) {

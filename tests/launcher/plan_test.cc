@@ -13,11 +13,11 @@ namespace {
 struct Paper {
   Paper() { options.command = {"train.py", "--lr", "1"}; }
 
-  HostFacts& host(const std::string& name, const std::string& carrier = "ssh") {
+  HostFacts& host(const std::string& name, const std::string& transport = "ssh") {
     HostAnswer answer;
     answer.name = name;
-    answer.carrier = carrier_named(carrier);
-    if (carrier != "local") {
+    answer.transport = transport_named(transport);
+    if (transport != "local") {
       answer.peer_address = "10.0.0." + std::to_string(answers.size() + 1);
       answer.local_address = "10.0.0.100";
     }
@@ -133,12 +133,12 @@ TEST(PlanTest, WorkersPerHostBeatSlots) {
   EXPECT_EQ(plan_line(paper.plan()), "2 hosts x 4 = 8 ranks (--nproc-per-node 4), by ssh");
 }
 
-TEST(PlanTest, ThePlanLineSaysWhichCarriers) {
+TEST(PlanTest, ThePlanLineSaysWhichTransports) {
   Paper paper;
   paper.hosts("a,b,c,d");
-  const auto end_of_line = [&](std::vector<std::string> carriers) {
-    for (std::size_t i = 0; i < carriers.size(); ++i)
-      paper.answers[i].carrier = carrier_named(carriers[i]);
+  const auto end_of_line = [&](std::vector<std::string> transports) {
+    for (std::size_t i = 0; i < transports.size(); ++i)
+      paper.answers[i].transport = transport_named(transports[i]);
     const std::string line = plan_line(paper.plan());
     return line.substr(line.find(')') + 1);
   };

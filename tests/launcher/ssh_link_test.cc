@@ -16,7 +16,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "launcher/links/choice/carrier.h"
+#include "launcher/links/choice/transport.h"
 #include "launcher/links/ssh/ssh_client_link.h"
 #include "launcher/links/tcp_dial.h"
 #include "proto/contract/build.h"
@@ -46,7 +46,7 @@ class SshLinkTest : public testing::Test {
   std::unique_ptr<HostLink> make(LinkProbe& probe, int attempt = 0) {
     if (!context_)
       context_ =
-          std::make_shared<CarrierContext>(loop_, options_, NodeProgram{remote_.node_binary()});
+          std::make_shared<TransportContext>(loop_, options_, NodeProgram{remote_.node_binary()});
     return make_link(context_, host_, probe.handlers(), attempt);
   }
   // Opens a link and waits until it is up or down.
@@ -56,9 +56,9 @@ class SshLinkTest : public testing::Test {
     EXPECT_FALSE(probe.up || probe.down) << "a handler was called from inside open()";
     EXPECT_TRUE(run_until(loop_, [&] { return probe.up || probe.down; })) << probe.story();
   }
-  void expect_up(LinkProbe& probe, const std::string& carrier) {
+  void expect_up(LinkProbe& probe, const std::string& transport) {
     ASSERT_TRUE(probe.up.has_value()) << probe.story();
-    EXPECT_EQ(carrier_name(probe.up->carrier), carrier);
+    EXPECT_EQ(transport_name(probe.up->transport), transport);
     EXPECT_EQ(probe.up->peer_address, "127.0.0.1");
     EXPECT_EQ(probe.up->local_address, "127.0.0.1");
     EXPECT_EQ(probe.up->remote_command.find(kJob), std::string::npos);
@@ -92,7 +92,7 @@ class SshLinkTest : public testing::Test {
   // word from a launcher it would wait for one long after this test.
   void finish_real_job(const LinkProbe& probe) {
     link::Session session(64u << 10);
-    session.carrier_up();
+    session.transport_up();
     session.send_handshake(
         link::FrameType::kAttach,
         link::encode_attach({kJob, std::string(32, 't'), std::string(build_name())}));
@@ -117,7 +117,7 @@ class SshLinkTest : public testing::Test {
   Options options_;
   Host host_;
   boost::asio::io_context loop_;
-  std::shared_ptr<CarrierContext> context_;
+  std::shared_ptr<TransportContext> context_;
   std::unique_ptr<HostLink> link_;
 };
 
@@ -378,7 +378,8 @@ TEST_F(SshLinkTest, ARevokedKeyNeedsTheClient) {
       remote_.known_hosts_line().substr(remote_.known_hosts_line().find(' ') + 1));
   ASSERT_TRUE(remote_.start());
   std::string said;
-  context_ = std::make_shared<CarrierContext>(loop_, options_, NodeProgram{remote_.node_binary()});
+  context_ =
+      std::make_shared<TransportContext>(loop_, options_, NodeProgram{remote_.node_binary()});
   context_->set_note_handler([&](const RemoteText& text) { said += text.bytes() + "\n"; });
   LinkProbe probe;
   open(probe);
@@ -492,7 +493,7 @@ TEST_F(SshLinkTest, ReattachingToAJobThatIsGoneSaysSo) {
 TEST_F(SshLinkTest, TheRealRelayKnowsNoSuchJob) {
   ASSERT_TRUE(remote_.start());
   for (const bool installed : {false, true}) {
-    context_ = std::make_shared<CarrierContext>(loop_, options_, NodeProgram{IVY_TEST_NODE});
+    context_ = std::make_shared<TransportContext>(loop_, options_, NodeProgram{IVY_TEST_NODE});
     if (!installed) {
       // Installing is the business of a new job.
       LinkProbe installer;
@@ -609,7 +610,8 @@ TEST_F(SshLinkTest, ASilentAgentStopsNeitherTheLoopNorTheLogin) {
       << "  IdentityFile " << (remote_.root() / "wrong_key").string() << "\n";
   std::vector<std::string> notes;
   ASSERT_TRUE(remote_.start());
-  context_ = std::make_shared<CarrierContext>(loop_, options_, NodeProgram{remote_.node_binary()});
+  context_ =
+      std::make_shared<TransportContext>(loop_, options_, NodeProgram{remote_.node_binary()});
   context_->set_note_handler([&](const RemoteText& note) { notes.push_back(note.line()); });
   LoopWatch watch(loop_);
   // The right key is tried first: the agent is not needed.

@@ -15,7 +15,7 @@ struct Network {
     for (const std::string& domain : domains) {
       HostAnswer answer;
       answer.name = "n" + std::to_string(answers.size());
-      answer.carrier = Carrier::kLocal;
+      answer.transport = Transport::kLocal;
       answer.facts.set_program_path("/train");
       answer.facts.set_reserved_port(1);
       answer.facts.set_accelerators(2);

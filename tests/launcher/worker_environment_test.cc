@@ -12,14 +12,14 @@ namespace ivy {
 namespace {
 
 struct Job {
-  explicit Job(const std::string& carrier = "ssh", int hosts = 2) {
+  explicit Job(const std::string& transport = "ssh", int hosts = 2) {
     options.command = {"train.py"};
     options.working_directory = "/w";
     options.program_kind = ProgramKind::kAuto;
     for (int i = 0; i < hosts; ++i) {
       HostAnswer answer;
       answer.name = "n" + std::to_string(i);
-      answer.carrier = carrier_named(carrier);
+      answer.transport = transport_named(transport);
       answer.facts.set_cores(8);
       answer.facts.set_program_path("/w/train.py");
       answer.facts.set_program_is_script(true);
@@ -37,7 +37,7 @@ struct Job {
     for (int i = 0; i < hosts; ++i) {
       PlannedHost host;
       host.name = answers[static_cast<std::size_t>(i)].name;
-      host.carrier = carrier_named(carrier);
+      host.transport = transport_named(transport);
       host.node_rank = i;
       host.host_index = static_cast<std::size_t>(i);
       host.workers = {{plan.world_size, 0}, {plan.world_size + 1, 1}};
@@ -113,16 +113,16 @@ TEST(WorkerEnvironmentTest, RefusesAVariableThatNoProgramCanBeGiven) {
 }
 
 TEST(WorkerEnvironmentTest, GivesTheWorkingDirectoryAsPwdAndNoOldpwd) {
-  for (const char* carrier : {"local", "ssh", "srun", "agent"}) {
-    Job job(carrier);
+  for (const char* transport : {"local", "ssh", "srun", "agent"}) {
+    Job job(transport);
     job.caller.push_back({"PWD", "/elsewhere"});
     job.caller.push_back({"OLDPWD", "/before"});
     const HostPlan plan = job.host_plan(1);
     const auto is_pwd = [](const Variable& variable) { return variable.name() == "PWD"; };
     const auto pwd = std::find_if(plan.environment().begin(), plan.environment().end(), is_pwd);
-    ASSERT_NE(pwd, plan.environment().end()) << carrier;
-    EXPECT_EQ(pwd->value(), "/w") << carrier;
-    EXPECT_EQ(std::count(plan.unset().begin(), plan.unset().end(), "OLDPWD"), 1) << carrier;
+    ASSERT_NE(pwd, plan.environment().end()) << transport;
+    EXPECT_EQ(pwd->value(), "/w") << transport;
+    EXPECT_EQ(std::count(plan.unset().begin(), plan.unset().end(), "OLDPWD"), 1) << transport;
   }
 }
 

@@ -89,9 +89,9 @@ TEST(DialWire, WhatIsNoOrderIsNamedByItsLineAndShowsNoKey) {
 }
 
 TEST(DialWire, GreetingsComeBackAsTheyWere) {
-  DialGreeting carrier;
-  carrier.host = 4095;
-  EXPECT_EQ(encode_dial_greeting(carrier), "IVYDIAL 1 4095\n");
+  DialGreeting transport;
+  transport.host = 4095;
+  EXPECT_EQ(encode_dial_greeting(transport), "IVYDIAL 1 4095\n");
   DialGreeting signal;
   signal.kind = DialGreeting::Kind::kSignal;
   signal.host = 7;

@@ -1,4 +1,4 @@
-// Two Sessions and a carrier between them that may break at any byte.
+// Two Sessions and a transport between them that may break at any byte.
 #include "proto/wire/link.h"
 
 #include <gtest/gtest.h>
@@ -16,15 +16,15 @@ struct End {
   enum class Role { kLauncher, kSupervisor };
   End(Role which, std::uint64_t window) : role(which), session(window) {}
 
-  void carrier_up() {
-    session.carrier_up();
+  void transport_up() {
+    session.transport_up();
     if (role == Role::kSupervisor) return;
     session.send_handshake(FrameType::kAttach, "proof");
-    if (carriers++ > 0) return;
+    if (transports++ > 0) return;
     ASSERT_TRUE(session.attached(0).ok());
   }
 
-  // Takes bytes from the carrier; false when the session wants the carrier dropped.
+  // Takes bytes from the transport; false when the session wants the transport dropped.
   bool receive(std::string_view bytes) {
     while (true) {
       Result<std::vector<Frame>> frames = session.receive(bytes);
@@ -58,7 +58,7 @@ struct End {
 
   Role role;
   Session session;
-  int carriers = 0;
+  int transports = 0;
   std::vector<std::string> control;
   std::vector<std::string> flow;
   std::uint64_t flow_bytes = 0;
@@ -69,12 +69,12 @@ struct Pair {
       : launcher(End::Role::kLauncher, window), supervisor(End::Role::kSupervisor, window) {}
 
   void connect() {
-    launcher.carrier_up();
-    supervisor.carrier_up();
+    launcher.transport_up();
+    supervisor.transport_up();
   }
   void disconnect() {
-    launcher.session.carrier_down();
-    supervisor.session.carrier_down();
+    launcher.session.transport_down();
+    supervisor.session.transport_down();
   }
   // Moves bytes both ways until nothing is due.
   void settle() {
@@ -130,10 +130,10 @@ TEST(LinkTest, ASupervisorSaysNothingBeforeAttach) {
   EXPECT_EQ(pair.launcher.control, std::vector<std::string>{"secret"});
 }
 
-TEST(LinkTest, AFrameBeforeAttachDropsTheCarrier) {
+TEST(LinkTest, AFrameBeforeAttachDropsTheTransport) {
   for (const FrameType type : {FrameType::kCommand, FrameType::kHeartbeat, FrameType::kAck}) {
     Session supervisor(kWindow);
-    supervisor.carrier_up();
+    supervisor.transport_up();
     FrameHeader header;
     header.type = type;
     header.sequence = type == FrameType::kCommand ? 1 : 0;
@@ -146,15 +146,15 @@ TEST(LinkTest, AFrameBeforeAttachDropsTheCarrier) {
 
 TEST(LinkTest, CreditOfAStrangerDoesNotCount) {
   Session supervisor(kWindow);
-  supervisor.carrier_up();
+  supervisor.transport_up();
   FrameHeader header;
   header.type = FrameType::kAttach;
   header.credit = 1u << 30;
   ASSERT_TRUE(supervisor.receive(std::string(kPreamble) + encode_header(header)).ok());
   EXPECT_EQ(supervisor.flow_room(), 0u);
-  // Refused: the next carrier is the launcher's, with its own credit.
-  supervisor.carrier_down();
-  supervisor.carrier_up();
+  // Refused: the next transport is the launcher's, with its own credit.
+  supervisor.transport_down();
+  supervisor.transport_up();
   header.credit = 100;
   ASSERT_TRUE(supervisor.receive(std::string(kPreamble) + encode_header(header)).ok());
   ASSERT_TRUE(supervisor.attached(0).ok());
@@ -169,7 +169,7 @@ TEST(LinkTest, SequencesMustFitTheirTypes) {
                {FrameType::kAck, 1},     {FrameType::kAttach, 1}, {FrameType::kCommand, 2}};
   for (const auto& [type, sequence] : cases) {
     Session session(kWindow);
-    session.carrier_up();
+    session.transport_up();
     ASSERT_TRUE(session.attached(0).ok());
     FrameHeader header;
     header.type = type;
@@ -179,9 +179,9 @@ TEST(LinkTest, SequencesMustFitTheirTypes) {
   }
 }
 
-TEST(LinkTest, AcknowledgingWhatWasNeverSentDropsTheCarrier) {
+TEST(LinkTest, AcknowledgingWhatWasNeverSentDropsTheTransport) {
   Session session(kWindow);
-  session.carrier_up();
+  session.transport_up();
   EXPECT_FALSE(session.attached(1).ok());
   ASSERT_TRUE(session.attached(0).ok());
   FrameHeader header;
@@ -198,7 +198,7 @@ TEST(LinkTest, APeerThatForgotIsNotAttached) {
   pair.heartbeat();
   EXPECT_TRUE(pair.launcher.session.all_acknowledged());
   pair.disconnect();
-  pair.launcher.session.carrier_up();
+  pair.launcher.session.transport_up();
   const Result<void> attached = pair.launcher.session.attached(0);
   ASSERT_FALSE(attached.ok());
   EXPECT_EQ(attached.error().code, Code::kDataLoss);
@@ -438,8 +438,8 @@ TEST(LinkTakeoverTest, ANewLauncherGetsEveryUnacknowledgedByteOnceAndNoOldContro
   };
   pair.supervisor.control.clear();
   ASSERT_TRUE(pair.supervisor.session.send(FrameType::kEvent, "new state").ok());
-  pair.supervisor.session.carrier_up();
-  next.carrier_up();
+  pair.supervisor.session.transport_up();
+  next.transport_up();
   settle();
   EXPECT_EQ(next.control, std::vector<std::string>{"new state"});
   EXPECT_EQ(next.flow,
@@ -468,11 +468,11 @@ TEST(LinkTakeoverTest, TheOldLauncherIsNotAttachedAgain) {
   pair.settle();
   pair.disconnect();
   (void)pair.supervisor.session.take_over();
-  pair.supervisor.session.carrier_up();
+  pair.supervisor.session.transport_up();
   EXPECT_FALSE(pair.supervisor.session.attached(3).ok());
 }
 
-TEST(LinkReplayTest, ACarrierLostAfterAnyByteLosesAndDoublesNothing) {
+TEST(LinkReplayTest, ATransportLostAfterAnyByteLosesAndDoublesNothing) {
   const std::vector<std::string> commands = numbered("command", 3);
   const std::vector<std::string> outputs = numbered("output", 4);
   std::size_t length = 1;
@@ -503,7 +503,7 @@ TEST(LinkReplayTest, ACarrierLostAfterAnyByteLosesAndDoublesNothing) {
   EXPECT_GT(length, 200u);
 }
 
-// Random traffic over carriers that break at random bytes. Both ends grant late and in pieces.
+// Random traffic over transports that break at random bytes. Both ends grant late and in pieces.
 class Simulation {
  public:
   explicit Simulation(std::uint64_t seed) : random_(seed) {}

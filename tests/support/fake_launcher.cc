@@ -92,7 +92,7 @@ void FakeLauncher::spawn_node(int carrier_fd) {
     execl(IVY_NODE_BINARY, IVY_NODE_BINARY, "relay", nullptr);
     _exit(127);
   }
-  const char* kind = options_.carrier == CarrierKind::kLocal ? "local" : "relay";
+  const char* kind = options_.carrier == TransportKind::kLocal ? "local" : "relay";
   execl(IVY_NODE_BINARY, IVY_NODE_BINARY, "warden", "--job", job_id_.c_str(), "--host", "0",
         "--carrier-fd", "3", "--carrier", kind, nullptr);
   _exit(127);

@@ -34,7 +34,7 @@ class FakeLauncher {
   };
   struct Options {
     Way way = Way::kDirect;
-    CarrierKind carrier = CarrierKind::kLocal;
+    TransportKind carrier = TransportKind::kLocal;
     std::uint64_t window_bytes = 1u << 20;
     std::uint32_t lease_ms = 60'000;
     std::uint32_t grace_ms = 1'000;

@@ -19,7 +19,7 @@
 #include <string>
 #include <vector>
 
-#include "agent/node/roles/dial_carrier.h"
+#include "agent/node/roles/dial_transport.h"
 #include "agent/node/roles/relay.h"
 #include "proto/os/clock.h"
 #include "proto/os/descriptor.h"
@@ -31,8 +31,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-// The carrier in use, one that is dialled beside it, and one that is ending.
-constexpr std::size_t kMostCarriers = 3;
+// The transport in use, one that is dialled beside it, and one that is ending.
+constexpr std::size_t kMostTransports = 3;
 // Signals that a scheduler sends to a step to make it react. No other signal ends a dialer.
 constexpr std::array<int, 3> kToldSignals = {SIGTERM, SIGUSR1, SIGUSR2};
 
@@ -104,12 +104,12 @@ class Dialer {
   }
 
  private:
-  struct Carrier {
+  struct Transport {
     pid_t pid = 0;
     Descriptor news_fd;
     std::string news;  // The beginning of a line.
     bool is_up = false;
-    bool has_ended = false;  // The launcher's side of it has ended: another carrier is needed.
+    bool has_ended = false;  // The launcher's side of it has ended: another transport is needed.
     Clock::time_point heard_at;
     std::vector<int> signals;  // Signals that reached it too.
   };
@@ -120,7 +120,7 @@ class Dialer {
 
   std::optional<int> finished() {
     const bool is_childless = reap();
-    if (!carriers_.empty()) return std::nullopt;
+    if (!transports_.empty()) return std::nullopt;
     if (job_was_up_) return is_childless ? std::optional<int>(0) : std::nullopt;
     if (last_exit_ == kRelayFailed || last_exit_ == kRelayNoSuchJob) return complain(node_, why_);
     if (steady_now() - began_ < milliseconds(kFirstDialPatienceMs)) return std::nullopt;
@@ -133,37 +133,37 @@ class Dialer {
       int status = 0;
       const pid_t ended = waitpid(-1, &status, WNOHANG);
       if (ended <= 0) return ended < 0 && errno == ECHILD;
-      const auto carrier = std::find_if(carriers_.begin(), carriers_.end(),
-                                        [&](const Carrier& one) { return one.pid == ended; });
-      if (carrier == carriers_.end()) continue;
-      read_news(*carrier);
+      const auto transport = std::find_if(transports_.begin(), transports_.end(),
+                                          [&](const Transport& one) { return one.pid == ended; });
+      if (transport == transports_.end()) continue;
+      read_news(*transport);
       last_exit_ = WIFEXITED(status) ? WEXITSTATUS(status) : kDialOver;
-      // A carrier that the supervisor has closed was the job's last, or was refused: wait longer.
-      const bool is_quick = carrier->has_ended || !carrier->is_up || !WIFEXITED(status);
-      next_dial_ = std::max(next_dial_, steady_now() + (carrier->has_ended ? milliseconds(0)
+      // A transport that the supervisor has closed was the job's last, or was refused: wait longer.
+      const bool is_quick = transport->has_ended || !transport->is_up || !WIFEXITED(status);
+      next_dial_ = std::max(next_dial_, steady_now() + (transport->has_ended ? milliseconds(0)
                                                         : is_quick ? milliseconds(kDialPauseMs)
                                                                    : milliseconds(1'000)));
-      carriers_.erase(carrier);
+      transports_.erase(transport);
     }
   }
 
   bool is_served() const {
-    return std::any_of(carriers_.begin(), carriers_.end(),
-                       [](const Carrier& carrier) { return !carrier.has_ended; });
+    return std::any_of(transports_.begin(), transports_.end(),
+                       [](const Transport& transport) { return !transport.has_ended; });
   }
 
   // True if the launcher has been silent for long, and the last dial is a while ago.
   bool wants_another_way() const {
     const Clock::time_point now = steady_now();
     const bool all_silent =
-        std::all_of(carriers_.begin(), carriers_.end(), [&](const Carrier& carrier) {
-          return carrier.is_up && now - carrier.heard_at > order_.silence;
+        std::all_of(transports_.begin(), transports_.end(), [&](const Transport& transport) {
+          return transport.is_up && now - transport.heard_at > order_.silence;
         });
     return all_silent && now - dialled_at_ > order_.silence / 2;
   }
 
   void dial_when_due() {
-    if (carriers_.size() >= kMostCarriers || steady_now() < next_dial_) return;
+    if (transports_.size() >= kMostTransports || steady_now() < next_dial_) return;
     if (is_served() && !wants_another_way()) return;
     DialGreeting greeting;
     greeting.host = host_;
@@ -173,11 +173,11 @@ class Dialer {
     next_dial_ = dialled_at_ + milliseconds(kDialPauseMs);
     const pid_t pid = fork_attempt({&order_, greeting, ends.theirs.get()});
     if (pid < 0) return;
-    Carrier carrier;
-    carrier.pid = pid;
-    carrier.news_fd = std::move(ends.ours);
-    carrier.heard_at = dialled_at_;
-    carriers_.push_back(std::move(carrier));
+    Transport transport;
+    transport.pid = pid;
+    transport.news_fd = std::move(ends.ours);
+    transport.heard_at = dialled_at_;
+    transports_.push_back(std::move(transport));
   }
 
   pid_t fork_attempt(const DialAttempt& attempt) {
@@ -188,33 +188,33 @@ class Dialer {
     const int null_fd = open("/dev/null", O_RDWR);
     dup2(null_fd, STDIN_FILENO);
     dup2(null_fd, STDOUT_FILENO);
-    _exit(run_dial_carrier(attempt));
+    _exit(run_dial_transport(attempt));
   }
 
-  void read_news(Carrier& carrier) {
+  void read_news(Transport& transport) {
     std::array<char, 4096> buffer;
     ssize_t count = 0;
-    while ((count = read(carrier.news_fd.get(), buffer.data(), buffer.size())) > 0)
-      carrier.news.append(buffer.data(), static_cast<std::size_t>(count));
-    for (std::size_t end = carrier.news.find('\n'); end != std::string::npos;
-         end = carrier.news.find('\n')) {
-      take_news(carrier, carrier.news.substr(0, end));
-      carrier.news.erase(0, end + 1);
+    while ((count = read(transport.news_fd.get(), buffer.data(), buffer.size())) > 0)
+      transport.news.append(buffer.data(), static_cast<std::size_t>(count));
+    for (std::size_t end = transport.news.find('\n'); end != std::string::npos;
+         end = transport.news.find('\n')) {
+      take_news(transport, transport.news.substr(0, end));
+      transport.news.erase(0, end + 1);
     }
   }
 
-  void take_news(Carrier& carrier, const std::string& line) {
+  void take_news(Transport& transport, const std::string& line) {
     const std::string name = line.substr(0, line.find(' '));
     const std::string rest = name.size() == line.size() ? "" : line.substr(name.size() + 1);
-    carrier.heard_at = steady_now();
+    transport.heard_at = steady_now();
     if (name == DialNews::kUp) {
-      carrier.is_up = true;
+      transport.is_up = true;
       job_was_up_ = true;
     } else if (name == DialNews::kEnded) {
-      carrier.has_ended = true;
+      transport.has_ended = true;
       next_dial_ = steady_now();
     } else if (name == DialNews::kSignal) {
-      carrier.signals.push_back(std::atoi(rest.c_str()));
+      transport.signals.push_back(std::atoi(rest.c_str()));
     } else if (name == DialNews::kWhy) {
       why_ = rest;
     }
@@ -246,8 +246,8 @@ class Dialer {
       greeting.kind = DialGreeting::Kind::kSignal;
       greeting.host = host_;
       greeting.signal = number;
-      for (Carrier& carrier : carriers_)
-        greeting.whole_tree |= std::erase(carrier.signals, number) > 0;
+      for (Transport& transport : transports_)
+        greeting.whole_tree |= std::erase(transport.signals, number) > 0;
       const Descriptor nowhere(open("/dev/null", O_WRONLY | O_CLOEXEC));
       fork_attempt({&order_, greeting, nowhere.get()});
     }
@@ -268,11 +268,12 @@ class Dialer {
   void wait() {
     std::vector<pollfd> fds = {{signal_fd_, POLLIN, 0},
                                {input_ended_ ? -1 : STDIN_FILENO, POLLIN, 0}};
-    for (const Carrier& carrier : carriers_) fds.push_back({carrier.news_fd.get(), POLLIN, 0});
+    for (const Transport& transport : transports_)
+      fds.push_back({transport.news_fd.get(), POLLIN, 0});
     if (poll(fds.data(), fds.size(), timeout_ms()) <= 0) return;
     if (fds[0].revents != 0) take_signals();
     if (fds[1].revents != 0) drain_input();
-    for (Carrier& carrier : carriers_) read_news(carrier);
+    for (Transport& transport : transports_) read_news(transport);
   }
 
   // The input for other hosts of the step goes to all of them: a host that does not read it stops
@@ -293,7 +294,7 @@ class Dialer {
   int last_exit_ = kDialOver;
   bool said_trouble_ = false;
   std::string why_;
-  std::vector<Carrier> carriers_;
+  std::vector<Transport> transports_;
   std::vector<Signal> signals_;
   Clock::time_point dialled_at_{};
   Clock::time_point next_dial_{};

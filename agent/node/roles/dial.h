@@ -1,12 +1,12 @@
 // The role of ivy-node that a srun step runs, once on every host: it is the step's task there,
 // learns from standard input where the launcher is, and dials back.
 //
-//   slurmstepd ── dialer ─┬─ dial_carrier    one connection, copies bytes; dies and is made anew
+//   slurmstepd ── dialer ─┬─ dial_transport    one connection, copies bytes; dies and is made anew
 //                         └─ warden ─ supervisor ─ workers
 //
 // - The dialer lives until nothing of the job is left, so that to Slurm the task has run as long as
 //   the job, and all of the job stays below it: orphans come to it (subreaper).
-// - A carrier that ends is replaced at once, then every half second, as long as there is a job.
+// - A transport that ends is replaced at once, then every half second, as long as there is a job.
 // - The launcher decides about Slurm's signals: each is reported to it once, with the information
 //   whether every process of the step got it (proctrack/linuxproc signals all) or the task alone
 //   (proctrack/cgroup). SIGKILL ends everything: the scheduler sees to that.

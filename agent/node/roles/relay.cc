@@ -184,24 +184,24 @@ Result<FirstLine> read_first_line(int fd) {
   }
 }
 
-[[noreturn]] void become_warden(const OpenLine& request, int carrier_fd) {
+[[noreturn]] void become_warden(const OpenLine& request, int transport_fd) {
   setsid();
   // Move it above the number that the warden uses, whatever it was before.
-  constexpr int kWardenCarrierFd = 3;
-  const int high = fcntl(carrier_fd, F_DUPFD_CLOEXEC, kWardenCarrierFd + 1);
-  if (high < 0 || dup2(high, kWardenCarrierFd) < 0) _exit(kRelayFailed);
+  constexpr int kWardenTransportFd = 3;
+  const int high = fcntl(transport_fd, F_DUPFD_CLOEXEC, kWardenTransportFd + 1);
+  if (high < 0 || dup2(high, kWardenTransportFd) < 0) _exit(kRelayFailed);
   const std::string host = std::to_string(request.host);
   const std::string task = std::to_string(request.step_task);
   const std::array<const char*, 13> arguments = {
-      "ivy-node", "warden", "--job", request.job_id.c_str(), "--host", host.c_str(), "--carrier-fd",
-      "3", "--carrier", "relay",
+      "ivy-node", "warden", "--job", request.job_id.c_str(), "--host", host.c_str(),
+      "--transport-fd", "3", "--transport", "relay",
       // The list ends at the first null.
       request.step_task != 0 ? "--step" : nullptr, task.c_str(), nullptr};
   const UsersCoreLimit inherited;
   execv("/proc/self/exe", const_cast<char* const*>(arguments.data()));
   const Error error = errno_error(Code::kInternal, "start the warden (/proc/self/exe)", errno);
   const std::string line = kFailurePrefix + error.message + "\n";
-  send(kWardenCarrierFd, line.data(), line.size(), MSG_NOSIGNAL);
+  send(kWardenTransportFd, line.data(), line.size(), MSG_NOSIGNAL);
   _exit(kRelayFailed);
 }
 

@@ -1,4 +1,4 @@
-// The relay: copies bytes between a carrier's end (its standard input and output, which sshd or
+// The relay: copies bytes between a transport's end (its standard input and output, which sshd or
 // srun gave it) and the command socket of a job's supervisor. It understands nothing of what it
 // copies.
 //

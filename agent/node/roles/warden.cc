@@ -38,23 +38,23 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kCarrierFd = 3;
+constexpr int kTransportFd = 3;
 constexpr int kMaxInheritedFd = 1024;
 constexpr std::size_t kMaxRecordBytes = 128;
 constexpr auto kFirstPause = std::chrono::milliseconds(1);
 constexpr auto kLongestPause = std::chrono::milliseconds(50);
 
 // Drops everything inherited from the process that started us: session, descriptors but the
-// carrier, directory.
-void leave_everything_behind(int carrier_fd) {
+// transport, directory.
+void leave_everything_behind(int transport_fd) {
   setsid();
-  if (carrier_fd != kCarrierFd) dup2(carrier_fd, kCarrierFd);
-  fcntl(kCarrierFd, F_SETFD, FD_CLOEXEC);
-  fcntl(kCarrierFd, F_SETFL, fcntl(kCarrierFd, F_GETFL) & ~O_NONBLOCK);
+  if (transport_fd != kTransportFd) dup2(transport_fd, kTransportFd);
+  fcntl(kTransportFd, F_SETFD, FD_CLOEXEC);
+  fcntl(kTransportFd, F_SETFL, fcntl(kTransportFd, F_GETFL) & ~O_NONBLOCK);
   const int null_fd = open("/dev/null", O_RDWR);
   for (int fd = 0; fd <= 2; ++fd) dup2(null_fd, fd);
-  if (syscall(SYS_close_range, static_cast<unsigned>(kCarrierFd + 1), ~0u, 0u) != 0) {
-    for (int fd = kCarrierFd + 1; fd < kMaxInheritedFd; ++fd)
+  if (syscall(SYS_close_range, static_cast<unsigned>(kTransportFd + 1), ~0u, 0u) != 0) {
+    for (int fd = kTransportFd + 1; fd < kMaxInheritedFd; ++fd)
       close(fd);  // The only way before Linux 5.9.
   }
   if (chdir("/") != 0) _exit(kWardenFailed);  // Only a process without a root fails here.
@@ -81,7 +81,7 @@ int fail(const Error& error) {
   std::ranges::replace(line, '\n', ' ');
   line += '\n';
   // The peer may be gone already; then the message is lost.
-  send(kCarrierFd, line.data(), line.size(), MSG_NOSIGNAL);
+  send(kTransportFd, line.data(), line.size(), MSG_NOSIGNAL);
   return kWardenFailed;
 }
 
@@ -90,8 +90,8 @@ Result<SupervisorStart> prepare(const WardenStart& start) {
   prepared.job_id = start.job_id;
   prepared.host = start.host;
   prepared.program_directory = program_directory();
-  prepared.carrier_fd = kCarrierFd;
-  prepared.carrier = start.carrier;
+  prepared.transport_fd = kTransportFd;
+  prepared.transport = start.transport;
   prepared.tells_outcome = !start.record.empty();
   prepared.step_task = start.step_task;
   prepared.warden_pid = getpid();
@@ -234,7 +234,7 @@ int keep_supervisor(const WardenStart& start, SupervisorMain supervisor_main) {
   if (supervisor < 0) return fail_without_supervisor(prepared->directory, errno);
   pipes.keep_those_of_the_warden();
   // While we hold a copy of these, the supervisor's peers would not see its end.
-  for (const int fd : {kCarrierFd, prepared->listening_fd, prepared->warden_pidfd})
+  for (const int fd : {kTransportFd, prepared->listening_fd, prepared->warden_pidfd})
     Descriptor(fd).reset();
 
   // Made now, while there is memory and while the supervisor's pid is surely its own.
@@ -286,10 +286,11 @@ Result<void> take_argument(std::string_view name, std::string_view value, Warden
     start.job_id = value;
   } else if (name == "--host" && number) {
     start.host = *number;
-  } else if (name == "--carrier-fd" && number && *number >= kCarrierFd && *number <= INT32_MAX) {
-    start.carrier_fd = static_cast<int>(*number);
-  } else if (name == "--carrier" && (value == "local" || value == "relay")) {
-    start.carrier = value == "local" ? CarrierKind::kLocal : CarrierKind::kRelay;
+  } else if (name == "--transport-fd" && number && *number >= kTransportFd &&
+             *number <= INT32_MAX) {
+    start.transport_fd = static_cast<int>(*number);
+  } else if (name == "--transport" && (value == "local" || value == "relay")) {
+    start.transport = value == "local" ? TransportKind::kLocal : TransportKind::kRelay;
   } else if (name == "--cgroup" && value.starts_with('/')) {
     start.cgroup = value;
   } else if (name == "--step" && number && *number > 1 && *number <= INT32_MAX) {
@@ -347,7 +348,7 @@ Result<void> enter_cgroup(const WardenStart& start) {
 }
 
 int refuse_to_start(const WardenStart& start, const Error& why) {
-  leave_everything_behind(start.carrier_fd);
+  leave_everything_behind(start.transport_fd);
   if (!start.record.empty()) {
     WardenRecord record = record_of_ourselves();
     record.exit_code = kWardenFailed;
@@ -357,7 +358,7 @@ int refuse_to_start(const WardenStart& start, const Error& why) {
 }
 
 int run_warden(const WardenStart& start, SupervisorMain supervisor_main) {
-  leave_everything_behind(start.carrier_fd);
+  leave_everything_behind(start.transport_fd);
   prctl(PR_SET_NAME, "ivy-warden");
   ignore_signals();
   if (start.record.empty()) return keep_supervisor(start, supervisor_main);

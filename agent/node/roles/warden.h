@@ -20,8 +20,8 @@ namespace ivy {
 struct WardenStart {
   std::string job_id;
   std::uint32_t host = 0;
-  int carrier_fd = 3;  // A connected stream socket; given to the supervisor.
-  CarrierKind carrier = CarrierKind::kLocal;
+  int transport_fd = 3;  // A connected stream socket; given to the supervisor.
+  TransportKind transport = TransportKind::kLocal;
   // The task of the scheduler's step that holds us: then we make no scope and no cgroup. 0: none.
   pid_t step_task = 0;
   std::string cgroup;  // Directory of a cgroup v2 to live in; empty: stay in ours.
@@ -32,13 +32,13 @@ struct WardenStart {
 
 using SupervisorMain = int (*)(const SupervisorStart&);
 
-// From the arguments behind "warden": --job HEX32 --host N --carrier-fd N --carrier local|relay
+// From the arguments behind "warden": --job HEX32 --host N --transport-fd N --transport local|relay
 // [--cgroup DIR] [--record FILE], both absolute, [--step PID] [--reaper parent].
 Result<WardenStart> parse_warden_arguments(int argc, char** argv);
 
 // Moves this process into `start.cgroup`, before it has any child. Nothing to do when it is empty.
 Result<void> enter_cgroup(const WardenStart& start);
-// Writes to the carrier why there will be no supervisor, and returns kWardenFailed.
+// Writes to the transport why there will be no supervisor, and returns kWardenFailed.
 int refuse_to_start(const WardenStart& start, const Error& why);
 
 // The record that a warden writes, mode 0600, always atomically: once when it starts, and again
@@ -55,10 +55,10 @@ std::optional<WardenRecord> parse_warden_record(std::string_view text);
 
 // Becomes the warden, forks the supervisor and returns its exit code (128 + signal) when nothing of
 // the job is left. The process should then _exit. When it cannot start, it writes one line to the
-// carrier, kFailurePrefix and a text, and returns kWardenFailed.
+// transport, kFailurePrefix and a text, and returns kWardenFailed.
 int run_warden(const WardenStart& start, SupervisorMain supervisor_main);
 
-// Precedes the one line on a carrier that tells why there will be no supervisor on it.
+// Precedes the one line on a transport that tells why there will be no supervisor on it.
 inline constexpr char kFailurePrefix[] = "\x01ivy:fail ";
 inline constexpr int kWardenFailed = 4;
 

@@ -8,7 +8,7 @@
 
 #include <cerrno>
 
-#include "agent/node/spawn/birth.h"
+#include "agent/node/spawn/clone_process.h"
 #include "agent/node/spawn/process_tree.h"
 #include "proto/os/cgroup_files.h"
 #include "proto/os/descriptor.h"
@@ -64,7 +64,7 @@ void remove_cgroups(const std::string& directory, int depth) {
 class Cgroup final : public Containment {
  public:
   // Neither supervisor nor warden is ever in it: they live in the cgroup above.
-  Cgroup(std::string directory, Descriptor fd, std::unique_ptr<TrialBirth> trial)
+  Cgroup(std::string directory, Descriptor fd, std::unique_ptr<CgroupProbe> trial)
       : directory_(std::move(directory)), fd_(std::move(fd)), trial_(std::move(trial)) {}
 
   int cgroup_fd() const override { return fd_.get(); }
@@ -136,7 +136,7 @@ class Cgroup final : public Containment {
   const std::string directory_;
   const Descriptor fd_;
   // The trial child may remain in the cgroup until it is reaped.
-  mutable std::unique_ptr<TrialBirth> trial_;
+  mutable std::unique_ptr<CgroupProbe> trial_;
 };
 
 }  // namespace
@@ -159,7 +159,7 @@ Result<std::unique_ptr<Containment>> make_cgroup(const ContainmentRequest& reque
   }
   Descriptor fd = open_directory(directory);
   if (!fd) return errno_error(Code::kUnavailable, "open " + directory, errno);
-  auto trial = std::make_unique<TrialBirth>(fd.get());
+  auto trial = std::make_unique<CgroupProbe>(fd.get());
   if (trial->error() != 0) {
     rmdir(directory.c_str());
     return errno_error(Code::kUnavailable, "no process can be born in " + directory,

@@ -40,7 +40,7 @@ class Containment {
   // True if it is proved that no living process of the job is left: an unreadable /proc or cgroup
   // proves nothing. The process tree needs two empty passes in a row.
   virtual bool empty() = 0;
-  // Cleans up after the trial birth. Methods that need it call it themselves; the owner calls it
+  // Cleans up after the trial child. Methods that need it call it themselves; the owner calls it
   // earlier, at a time when nothing waits.
   virtual void settle() {}
   // Removes the cgroup; only when empty.

@@ -199,7 +199,7 @@ Result<void> make_scratch(const std::string& job_directory, const std::string& p
 }
 
 Result<int> listen_on_command_socket(const JobDirectory& directory) {
-  // Carriers come one at a time, and other users cannot enter the directory.
+  // Transports come one at a time, and other users cannot enter the directory.
   constexpr int kBacklog = 64;
   return listen_unix(directory.command_socket(), SOCK_STREAM, kBacklog);
 }

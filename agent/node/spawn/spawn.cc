@@ -12,7 +12,7 @@
 #include <cstddef>
 #include <utility>
 
-#include "agent/node/spawn/birth.h"
+#include "agent/node/spawn/clone_process.h"
 #include "agent/node/spawn/spawn_child.h"
 #include "proto/contract/core_limit.h"
 #include "proto/os/descriptor.h"
@@ -25,7 +25,7 @@ namespace ivy {
 struct SpawnMemory {
   explicit SpawnMemory(const SpawnRequest& request);
 
-  Birthplace place;
+  CloneStack place;
   ChildReport report{ChildStep::kCount, 0};  // Unchanged when the program is executed.
   std::string executable;
   std::string working_directory;
@@ -119,14 +119,14 @@ bool begin_in_shared_memory(PendingSpawn& pending) {
   const auto child_main = [](void* plan) {
     become_worker(*static_cast<const ChildPlan*>(plan), false);
   };
-  const Birth birth =
-      memory.place.give_birth(memory.plan.cgroup_fd, SIGCHLD, child_main, &memory.plan);
-  if (birth.pid < 0 && !is_final(birth.error)) return false;
-  if (birth.pid < 0) {
-    pending = failed("clone", birth.error);
+  const ClonedProcess child =
+      memory.place.clone_process(memory.plan.cgroup_fd, SIGCHLD, child_main, &memory.plan);
+  if (child.pid < 0 && !is_final(child.error)) return false;
+  if (child.pid < 0) {
+    pending = failed("clone", child.error);
     return true;
   }
-  pending.process = SpawnedProcess{birth.pid, birth.pidfd};
+  pending.process = SpawnedProcess{child.pid, child.pidfd};
   return true;
 }
 
@@ -139,13 +139,13 @@ void begin_with_pipe(PendingSpawn& pending) {
     return;
   }
   plan.report_fd = report.theirs.get();
-  const Birth birth = give_birth(plan.cgroup_fd);
-  if (birth.pid == 0) become_worker(plan, birth.must_join_cgroup);
-  if (birth.pid < 0) {
-    pending = failed("clone", birth.error);
+  const ClonedProcess child = clone_process(plan.cgroup_fd);
+  if (child.pid == 0) become_worker(plan, child.must_join_cgroup);
+  if (child.pid < 0) {
+    pending = failed("clone", child.error);
     return;
   }
-  pending.process = SpawnedProcess{birth.pid, birth.pidfd};
+  pending.process = SpawnedProcess{child.pid, child.pidfd};
   pending.report_fd = report.ours.release();
 }
 

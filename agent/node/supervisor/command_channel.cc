@@ -30,11 +30,11 @@ bool is_ours(int fd) {
 }
 
 // A peer that only ends its direction leaves our direction open; one that closes hangs up.
-CarrierLoss loss_of(int fd) {
+TransportLoss loss_of(int fd) {
   pollfd poller{fd, POLLIN | POLLRDHUP, 0};
-  if (poll(&poller, 1, 0) < 0) return CarrierLoss::kHungUp;
-  return (poller.revents & (POLLHUP | POLLERR)) != 0 ? CarrierLoss::kHungUp
-                                                     : CarrierLoss::kHalfClosed;
+  if (poll(&poller, 1, 0) < 0) return TransportLoss::kHungUp;
+  return (poller.revents & (POLLHUP | POLLERR)) != 0 ? TransportLoss::kHungUp
+                                                     : TransportLoss::kHalfClosed;
 }
 
 }  // namespace
@@ -47,16 +47,16 @@ bool equal_secrets(std::string_view a, std::string_view b) {
   return difference == 0;
 }
 
-struct CommandChannel::Carrier {
-  Carrier(boost::asio::io_context& loop, int fd, CarrierKind carrier_kind)
-      : socket(loop, fd), kind(carrier_kind) {}
+struct CommandChannel::Transport {
+  Transport(boost::asio::io_context& loop, int fd, TransportKind transport_kind)
+      : socket(loop, fd), kind(transport_kind) {}
 
   boost::asio::posix::stream_descriptor socket;
-  CarrierKind kind;
-  bool is_first = false;  // The carrier for which this supervisor was started.
+  TransportKind kind;
+  bool is_first = false;  // The transport for which this supervisor was started.
   bool is_refused = false;
   std::uint64_t attach_by_ns = 0;
-  // For a carrier that has not attached: the bytes so far, and their decoder, which leaves the
+  // For a transport that has not attached: the bytes so far, and their decoder, which leaves the
   // session alone.
   std::string received;
   link::FrameDecoder decoder;
@@ -78,8 +78,8 @@ CommandChannel::CommandChannel(boost::asio::io_context& loop, const SupervisorSt
       handlers_(std::move(handlers)),
       session_(kInputWindowBytes),
       buffer_(std::make_unique_for_overwrite<char[]>(kReadBytes)) {
-  if (start.carrier_fd >= 0) {
-    add_carrier(start.carrier_fd, start.carrier, nanoseconds_of(kFirstAttachTimeout));
+  if (start.transport_fd >= 0) {
+    add_transport(start.transport_fd, start.transport, nanoseconds_of(kFirstAttachTimeout));
     unattached_.back()->is_first = true;
   }
   accept();
@@ -114,39 +114,40 @@ void CommandChannel::accept_pending() {
     }
     if (!fd) return accept();
     if (is_ours(fd.get()) && unattached_.size() < kMaxUnattached)
-      add_carrier(fd.release(), CarrierKind::kRelay, nanoseconds_of(kAttachTimeout));
+      add_transport(fd.release(), TransportKind::kRelay, nanoseconds_of(kAttachTimeout));
   }
 }
 
-void CommandChannel::add_carrier(int fd, CarrierKind kind, std::uint64_t attach_timeout_ns) {
+void CommandChannel::add_transport(int fd, TransportKind kind, std::uint64_t attach_timeout_ns) {
   const int flags = fcntl(fd, F_GETFL);
   fcntl(fd, F_SETFL, flags | O_NONBLOCK);
-  const auto carrier = std::make_shared<Carrier>(loop_, fd, kind);
-  carrier->attach_by_ns = monotonic_ns() + attach_timeout_ns;
-  carrier->decoder.limit_payload(link::kMaxAttachBytes);
-  unattached_.push_back(carrier);
-  wait_readable(carrier);
+  const auto transport = std::make_shared<Transport>(loop_, fd, kind);
+  transport->attach_by_ns = monotonic_ns() + attach_timeout_ns;
+  transport->decoder.limit_payload(link::kMaxAttachBytes);
+  unattached_.push_back(transport);
+  wait_readable(transport);
 }
 
-void CommandChannel::wait_readable(const CarrierPointer& carrier) {
-  carrier->socket.async_wait(boost::asio::posix::stream_descriptor::wait_read,
-                             [this, carrier](const boost::system::error_code& error) {
-                               if (!error && !carrier->is_closed) read_some(carrier);
-                             });
+void CommandChannel::wait_readable(const TransportPointer& transport) {
+  transport->socket.async_wait(boost::asio::posix::stream_descriptor::wait_read,
+                               [this, transport](const boost::system::error_code& error) {
+                                 if (!error && !transport->is_closed) read_some(transport);
+                               });
 }
 
-void CommandChannel::read_some(const CarrierPointer& carrier) {
-  const ssize_t count = ::read(carrier->socket.native_handle(), buffer_.get(), kReadBytes);
-  if (count == 0) return lose(carrier, loss_of(carrier->socket.native_handle()));
-  if (count < 0 && errno != EAGAIN && errno != EINTR) return lose(carrier, CarrierLoss::kHungUp);
+void CommandChannel::read_some(const TransportPointer& transport) {
+  const ssize_t count = ::read(transport->socket.native_handle(), buffer_.get(), kReadBytes);
+  if (count == 0) return lose(transport, loss_of(transport->socket.native_handle()));
+  if (count < 0 && errno != EAGAIN && errno != EINTR)
+    return lose(transport, TransportLoss::kHungUp);
   if (count > 0) {
     const std::string_view bytes(buffer_.get(), static_cast<std::size_t>(count));
-    if (carrier == attached_)
-      deliver(carrier, bytes);
+    if (transport == attached_)
+      deliver(transport, bytes);
     else
-      take_unattached(carrier, bytes);
+      take_unattached(transport, bytes);
   }
-  if (!carrier->is_closed) wait_readable(carrier);
+  if (!transport->is_closed) wait_readable(transport);
 }
 
 void CommandChannel::hang_up() {
@@ -154,27 +155,28 @@ void CommandChannel::hang_up() {
 }
 
 void CommandChannel::tick(std::uint64_t now_ns) {
-  const std::vector<CarrierPointer> unattached = unattached_;
-  for (const CarrierPointer& carrier : unattached)
-    if (now_ns >= carrier->attach_by_ns) lose(carrier, CarrierLoss::kHungUp);
+  const std::vector<TransportPointer> unattached = unattached_;
+  for (const TransportPointer& transport : unattached)
+    if (now_ns >= transport->attach_by_ns) lose(transport, TransportLoss::kHungUp);
   if (!std::exchange(accept_paused_, false)) return;
   accept();
 }
 
-void CommandChannel::take_unattached(const CarrierPointer& carrier, std::string_view bytes) {
-  carrier->received += bytes;
-  if (!carrier->decoder.feed(bytes).ok()) return lose(carrier, CarrierLoss::kHungUp);
-  const std::optional<link::Frame> frame = carrier->decoder.next();
+void CommandChannel::take_unattached(const TransportPointer& transport, std::string_view bytes) {
+  transport->received += bytes;
+  if (!transport->decoder.feed(bytes).ok()) return lose(transport, TransportLoss::kHungUp);
+  const std::optional<link::Frame> frame = transport->decoder.next();
   if (!frame) {
     constexpr std::size_t kLongestAttach =
         link::kPreamble.size() + link::kHeaderBytes + link::kMaxAttachBytes;
-    if (carrier->received.size() > kLongestAttach) lose(carrier, CarrierLoss::kHungUp);
+    if (transport->received.size() > kLongestAttach) lose(transport, TransportLoss::kHungUp);
     return;
   }
-  if (frame->header.type != link::FrameType::kAttach) return lose(carrier, CarrierLoss::kHungUp);
+  if (frame->header.type != link::FrameType::kAttach)
+    return lose(transport, TransportLoss::kHungUp);
   const Result<std::uint32_t> takeover = check_attach(*frame);
-  if (!takeover.ok()) return refuse(carrier, takeover.error().message);
-  attach(carrier, *frame, *takeover);
+  if (!takeover.ok()) return refuse(transport, takeover.error().message);
+  attach(transport, *frame, *takeover);
 }
 
 Result<std::uint32_t> CommandChannel::check_attach(const link::Frame& frame) {
@@ -195,32 +197,32 @@ Result<std::uint32_t> CommandChannel::check_attach(const link::Frame& frame) {
   return request.takeover;
 }
 
-void CommandChannel::attach(const CarrierPointer& carrier, const link::Frame& frame,
+void CommandChannel::attach(const TransportPointer& transport, const link::Frame& frame,
                             std::uint32_t takeover) {
-  // A launcher that redials knows that its old carrier is dead; we may not know it yet.
+  // A launcher that redials knows that its old transport is dead; we may not know it yet.
   if (attached_) close(attached_);
-  std::erase(unattached_, carrier);
+  std::erase(unattached_, transport);
   {
     const std::lock_guard<std::mutex> lock(write_mutex_);
-    attached_ = carrier;
+    attached_ = transport;
   }
-  lease_.carrier_attached(carrier->kind);
+  lease_.transport_attached(transport->kind);
   if (takeover != std::exchange(takeover_, takeover)) {
     delays_ = {};  // Another launcher has another clock.
     handlers_.taken_over(session_.take_over());
   }
-  session_.carrier_up();
+  session_.transport_up();
   session_.send_handshake(link::FrameType::kAttached, {});
-  const std::string received = std::exchange(carrier->received, {});
+  const std::string received = std::exchange(transport->received, {});
   // Only the Attach is taken out; frames behind it wait in the session for attached().
   const Result<std::vector<link::Frame>> again = session_.receive(received);
   if (!again.ok() || !session_.attached(frame.header.acknowledged).ok())
-    return lose(carrier, CarrierLoss::kHungUp);
-  deliver(carrier, {});
+    return lose(transport, TransportLoss::kHungUp);
+  deliver(transport, {});
   flush();
 }
 
-void CommandChannel::refuse(const CarrierPointer& carrier, const std::string& text) {
+void CommandChannel::refuse(const TransportPointer& transport, const std::string& text) {
   link::FrameHeader header;
   header.length = static_cast<std::uint32_t>(text.size());
   header.type = link::FrameType::kAttached;
@@ -228,16 +230,16 @@ void CommandChannel::refuse(const CarrierPointer& carrier, const std::string& te
   const std::string bytes = std::string(link::kPreamble) + link::encode_header(header) + text;
   // A fresh socket takes these few bytes at once; if it does not, the close tells enough.
   [[maybe_unused]] const ssize_t written =
-      ::write(carrier->socket.native_handle(), bytes.data(), bytes.size());
-  carrier->is_refused = true;
+      ::write(transport->socket.native_handle(), bytes.data(), bytes.size());
+  transport->is_refused = true;
   // This counts as an orderly end: nothing of ours was cut off.
-  lose(carrier, CarrierLoss::kHalfClosed);
+  lose(transport, TransportLoss::kHalfClosed);
 }
 
-void CommandChannel::deliver(const CarrierPointer& carrier, std::string_view bytes) {
+void CommandChannel::deliver(const TransportPointer& transport, std::string_view bytes) {
   lease_.heard();
   Result<std::vector<link::Frame>> frames = session_.receive(bytes);
-  if (!frames.ok()) return lose(carrier, CarrierLoss::kHungUp);
+  if (!frames.ok()) return lose(transport, TransportLoss::kHungUp);
   const std::int64_t now_ns = monotonic_ns();
   if (session_.last_stamp_ns() != 0)
     delays_.add(now_ns - static_cast<std::int64_t>(session_.last_stamp_ns()), now_ns);
@@ -245,36 +247,36 @@ void CommandChannel::deliver(const CarrierPointer& carrier, std::string_view byt
     if (frame.header.type == link::FrameType::kAlive) continue;  // The launcher's loop hangs.
     const bool expected = frame.header.type == link::FrameType::kCommand ||
                           frame.header.type == link::FrameType::kInput;
-    if (!expected || !handlers_.frame(frame).ok()) return lose(carrier, CarrierLoss::kHungUp);
-    if (carrier->is_closed) return;
+    if (!expected || !handlers_.frame(frame).ok()) return lose(transport, TransportLoss::kHungUp);
+    if (transport->is_closed) return;
   }
   handlers_.received();
   flush();
 }
 
-void CommandChannel::lose(const CarrierPointer& carrier, CarrierLoss loss) {
-  if (carrier->is_closed) return;
-  const bool was_attached = carrier == attached_;
+void CommandChannel::lose(const TransportPointer& transport, TransportLoss loss) {
+  if (transport->is_closed) return;
+  const bool was_attached = transport == attached_;
   // The launcher on this host may die before it has attached; no other can stand in for it. The
   // same holds for a remote launcher that was refused. Any other may have reached us in another
   // way.
-  const bool is_hopeless = carrier->kind == CarrierKind::kLocal || carrier->is_refused;
-  const bool was_awaited = carrier->is_first && is_hopeless && token_.empty();
-  if (was_awaited) lease_.carrier_attached(carrier->kind);
-  close(carrier);
+  const bool is_hopeless = transport->kind == TransportKind::kLocal || transport->is_refused;
+  const bool was_awaited = transport->is_first && is_hopeless && token_.empty();
+  if (was_awaited) lease_.transport_attached(transport->kind);
+  close(transport);
   if (!was_attached && !was_awaited) return;
-  if (was_attached) session_.carrier_down();
-  lease_.carrier_lost(loss);
+  if (was_attached) session_.transport_down();
+  lease_.transport_lost(loss);
   handlers_.lost();
 }
 
-void CommandChannel::close(const CarrierPointer& carrier) {
+void CommandChannel::close(const TransportPointer& transport) {
   const std::lock_guard<std::mutex> lock(write_mutex_);
-  carrier->is_closed = true;
+  transport->is_closed = true;
   boost::system::error_code ignored;
-  carrier->socket.close(ignored);
-  std::erase(unattached_, carrier);
-  if (attached_ == carrier) attached_.reset();
+  transport->socket.close(ignored);
+  std::erase(unattached_, transport);
+  if (attached_ == transport) attached_.reset();
 }
 
 void CommandChannel::flush() {
@@ -293,42 +295,42 @@ bool CommandChannel::flush_now() {
          attached_->out_written == attached_->out.size() && !session_.has_bytes();
 }
 
-bool CommandChannel::refill(Carrier& carrier) {
-  if (carrier.out_written < carrier.out.size()) return true;
+bool CommandChannel::refill(Transport& transport) {
+  if (transport.out_written < transport.out.size()) return true;
   if (!session_.has_bytes()) return false;
-  carrier.out = session_.take_bytes(monotonic_ns(), kWriteBytes);
-  carrier.out_written = 0;
-  carrier.has_spoken = true;
+  transport.out = session_.take_bytes(monotonic_ns(), kWriteBytes);
+  transport.out_written = 0;
+  transport.has_spoken = true;
   return true;
 }
 
-ssize_t CommandChannel::write_out(Carrier& carrier) {
+ssize_t CommandChannel::write_out(Transport& transport) {
   ssize_t count = 0;
   do {
-    count = ::write(carrier.socket.native_handle(), carrier.out.data() + carrier.out_written,
-                    carrier.out.size() - carrier.out_written);
+    count = ::write(transport.socket.native_handle(), transport.out.data() + transport.out_written,
+                    transport.out.size() - transport.out_written);
   } while (count < 0 && errno == EINTR);
-  if (count > 0) carrier.out_written += static_cast<std::size_t>(count);
+  if (count > 0) transport.out_written += static_cast<std::size_t>(count);
   return count;
 }
 
 void CommandChannel::write_some() {
-  const CarrierPointer carrier = attached_;
-  if (!carrier || carrier->is_waiting_writable) return;
+  const TransportPointer transport = attached_;
+  if (!transport || transport->is_waiting_writable) return;
   for (int writes = 0; writes < kWritesPerTurn; ++writes) {
     const std::lock_guard<std::mutex> lock(write_mutex_);
-    if (carrier->is_write_broken || !refill(*carrier)) return;
-    if (write_out(*carrier) >= 0) continue;
+    if (transport->is_write_broken || !refill(*transport)) return;
+    if (write_out(*transport) >= 0) continue;
     if (errno != EAGAIN) {
-      carrier->is_write_broken = true;
+      transport->is_write_broken = true;
       return;
     }
-    carrier->is_waiting_writable = true;
-    carrier->socket.async_wait(boost::asio::posix::stream_descriptor::wait_write,
-                               [this, carrier](const boost::system::error_code& error) {
-                                 carrier->is_waiting_writable = false;
-                                 if (!error && carrier == attached_) write_some();
-                               });
+    transport->is_waiting_writable = true;
+    transport->socket.async_wait(boost::asio::posix::stream_descriptor::wait_write,
+                                 [this, transport](const boost::system::error_code& error) {
+                                   transport->is_waiting_writable = false;
+                                   if (!error && transport == attached_) write_some();
+                                 });
     return;
   }
   flush();
@@ -342,14 +344,14 @@ void CommandChannel::send_heartbeat() {
 bool CommandChannel::send_alive(const link::Alive& alive) {
   const std::lock_guard<std::mutex> lock(write_mutex_);
   if (!attached_ || !attached_->has_spoken || attached_->is_write_broken) return false;
-  Carrier& carrier = *attached_;
+  Transport& transport = *attached_;
   // Frames must not mix: first the rest of what the loop has begun to write, which serves as a
   // heartbeat too.
-  if (carrier.out_written < carrier.out.size()) write_out(carrier);
-  if (carrier.out_written < carrier.out.size()) return false;
-  carrier.out = link::alive_frame(alive, static_cast<std::uint64_t>(monotonic_ns()));
-  carrier.out_written = 0;
-  write_out(carrier);  // The loop writes the rest before its next frame.
+  if (transport.out_written < transport.out.size()) write_out(transport);
+  if (transport.out_written < transport.out.size()) return false;
+  transport.out = link::alive_frame(alive, static_cast<std::uint64_t>(monotonic_ns()));
+  transport.out_written = 0;
+  write_out(transport);  // The loop writes the rest before its next frame.
   return true;
 }
 

@@ -1,10 +1,10 @@
-// The supervisor's side of the session with the launcher: accepts carriers on the command socket,
-// attaches one that authenticates with Attach, and moves frames over the newest. See "Carriers" in
-// agent/node/README.md.
+// The supervisor's side of the session with the launcher: accepts transports on the command socket,
+// attaches one that authenticates with Attach, and moves frames over the newest. See "Transports"
+// in agent/node/README.md.
 //
 //   accepted --preamble, Attach within 5 s--> attached --newer one, or its end--> closed
 //
-// Bytes that are not ours close that carrier and touch nothing else.
+// Bytes that are not ours close that transport and touch nothing else.
 // Thread: the loop's, but for send_alive(). Lifetime: outlives every handler; lease outlives it.
 #pragma once
 
@@ -36,11 +36,11 @@ class CommandChannel {
   static constexpr std::size_t kMaxUnattached = 8;
 
   struct Handlers {
-    // Receives each Command or Input, new and in order. An error closes its carrier.
+    // Receives each Command or Input, new and in order. An error closes its transport.
     std::function<Result<void>(link::Frame&)> frame;
     // A batch was received: credit, acknowledgements or the lease may have changed.
     std::function<void()> received;
-    // The attached carrier was lost.
+    // The attached transport was lost.
     std::function<void()> lost;
     // Another launcher has taken the job over and knows nothing yet; this output goes to it.
     std::function<void(const std::vector<link::OutputChunk>& waiting)> taken_over;
@@ -59,40 +59,40 @@ class CommandChannel {
   void listen_on(int fd);
   // Writes what is due, at the end of this turn of the loop. Any number of calls is one write.
   void flush();
-  // Writes pending data as far as the carrier accepts it immediately: the last write before an
+  // Writes pending data as far as the transport accepts it immediately: the last write before an
   // exit. Returns false if data is left.
   bool flush_now();
   // The loop's heartbeat, with the smallest delay of the launcher's frames.
   void send_heartbeat();
   // The other thread's: sends it to an attached launcher, between two frames of the loop. False if
-  // the carrier does not take it now. Thread: any.
+  // the transport does not take it now. Thread: any.
   bool send_alive(const link::Alive& alive);
-  // Closes the attached carrier after writing pending data.
+  // Closes the attached transport after writing pending data.
   void hang_up();
-  // Closes carriers that have not attached in time. Call it a few times per second.
+  // Closes transports that have not attached in time. Call it a few times per second.
   void tick(std::uint64_t now_ns);
 
  private:
-  struct Carrier;
-  using CarrierPointer = std::shared_ptr<Carrier>;
+  struct Transport;
+  using TransportPointer = std::shared_ptr<Transport>;
 
   void accept();
   void accept_pending();
-  void add_carrier(int fd, CarrierKind kind, std::uint64_t attach_timeout_ns);
-  void wait_readable(const CarrierPointer& carrier);
-  void read_some(const CarrierPointer& carrier);
-  void take_unattached(const CarrierPointer& carrier, std::string_view bytes);
+  void add_transport(int fd, TransportKind kind, std::uint64_t attach_timeout_ns);
+  void wait_readable(const TransportPointer& transport);
+  void read_some(const TransportPointer& transport);
+  void take_unattached(const TransportPointer& transport, std::string_view bytes);
   Result<std::uint32_t> check_attach(const link::Frame& frame);
-  void attach(const CarrierPointer& carrier, const link::Frame& frame, std::uint32_t takeover);
-  void refuse(const CarrierPointer& carrier, const std::string& text);
-  void deliver(const CarrierPointer& carrier, std::string_view bytes);
-  void lose(const CarrierPointer& carrier, CarrierLoss loss);
-  void close(const CarrierPointer& carrier);
+  void attach(const TransportPointer& transport, const link::Frame& frame, std::uint32_t takeover);
+  void refuse(const TransportPointer& transport, const std::string& text);
+  void deliver(const TransportPointer& transport, std::string_view bytes);
+  void lose(const TransportPointer& transport, TransportLoss loss);
+  void close(const TransportPointer& transport);
   void write_some();
   // Both with write_mutex_ held. refill() puts the next frames into `out` when it has been written;
   // false if no frame is due.
-  bool refill(Carrier& carrier);
-  ssize_t write_out(Carrier& carrier);
+  bool refill(Transport& transport);
+  ssize_t write_out(Transport& transport);
 
   boost::asio::io_context& loop_;
   boost::asio::posix::stream_descriptor listener_;
@@ -104,11 +104,11 @@ class CommandChannel {
   RecentMinimum delays_;        // Of the launcher's frames, by its own time stamps.
   std::uint32_t takeover_ = 0;  // Number of the launcher that the session belongs to.
   bool allows_takeover_ = false;
-  std::vector<CarrierPointer> unattached_;
-  // Guards the output of the attached carrier and changes of attached_, which the loop reads
+  std::vector<TransportPointer> unattached_;
+  // Guards the output of the attached transport and changes of attached_, which the loop reads
   // without it.
   std::mutex write_mutex_;
-  CarrierPointer attached_;
+  TransportPointer attached_;
   std::unique_ptr<char[]> buffer_;
   bool flush_posted_ = false;
   bool accept_paused_ = false;  // There was no descriptor left; tried again at the next tick.

@@ -21,11 +21,11 @@ namespace {
 // folder queries the server). A user with a mistyped name waits as long.
 constexpr std::chrono::milliseconds kSecondLooks{6'000};
 
-void add_program(const Hello& hello, CarrierKind carrier, const BlockingPool::Label& label,
+void add_program(const Hello& hello, TransportKind transport, const BlockingPool::Label& label,
                  HostFacts& facts) {
   ProgramRequest request;
   // A file that is missing on the launcher's own host was never saved.
-  if (carrier != CarrierKind::kLocal) request.second_looks = kSecondLooks;
+  if (transport != TransportKind::kLocal) request.second_looks = kSecondLooks;
   request.awaits = [&label](const std::string& path) {
     label.set(path + " to appear on its network file system");
   };
@@ -108,9 +108,10 @@ Result<void> write_token_file(const std::string& path, const std::string& token)
   return error;
 }
 
-HostFacts look_at_host(const Hello& hello, CarrierKind carrier, const BlockingPool::Label& label) {
+HostFacts look_at_host(const Hello& hello, TransportKind transport,
+                       const BlockingPool::Label& label) {
   HostFacts facts = collect_host_facts();
-  add_program(hello, carrier, label, facts);
+  add_program(hello, transport, label, facts);
   if (hello.examine()) examine_host(hello, facts);
   return facts;
 }

@@ -39,10 +39,10 @@
 #include "agent/node/supervisor/jax_service.h"
 #include "agent/node/supervisor/job_outcome.h"
 #include "agent/node/supervisor/mpi_servers.h"
-#include "agent/node/supervisor/overseers.h"
-#include "agent/node/supervisor/rank_ends.h"
+#include "agent/node/supervisor/rank_exits.h"
 #include "agent/node/supervisor/stop_order.h"
 #include "agent/node/supervisor/stop_progress.h"
+#include "agent/node/supervisor/supervisor_signals.h"
 #include "agent/node/workers/ending.h"
 #include "agent/node/workers/lease.h"
 #include "proto/contract/exit_code.h"
@@ -218,7 +218,7 @@ class Supervisor {
   void beat(std::chrono::nanoseconds loop_silent);
   void order_stop(std::uint64_t grace_ns, const std::string& reason, bool after_failure = false);
   bool may_finish_when_clean(bool is_last) const {
-    return is_last && start_.carrier == CarrierKind::kLocal && !terms_.outlives_launcher;
+    return is_last && start_.transport == TransportKind::kLocal && !terms_.outlives_launcher;
   }
   void check_lease();
   void perform(EndingAction action);
@@ -237,11 +237,11 @@ class Supervisor {
   EventSender events_{channel_, control_, [this] { on_events_lost(); }};
   StopProgress stop_;
   HostWorkers workers_;
-  RankEnds rank_ends_;
+  RankExits rank_exits_;
   Ticker ticker_{loop_, [this](std::uint64_t now_ns, std::uint64_t elapsed_ns) {
                    on_tick(now_ns, elapsed_ns);
                  }};
-  Overseers overseers_{loop_, [this](int signal) { on_signal(signal); }};
+  SupervisorSignals supervisor_signals_{loop_, [this](int signal) { on_signal(signal); }};
 
   std::unique_ptr<Containment> containment_;  // There is one from Hello on.
   JobPorts ports_;
@@ -292,7 +292,7 @@ Supervisor::Supervisor(const SupervisorStart& start)
                        [this](std::uint32_t rank) { return workers_.process_of(rank); }}),
       stop_(loop_,
             {[this] {
-               return EndingFacts{workers_.have_ended() && !rank_ends_.awaits(), false,
+               return EndingFacts{workers_.have_ended() && !rank_exits_.awaits(), false,
                                   workers_.are_over()};
              },
              // The tree is proved empty by two passes in a row: a first "no" is asked again.
@@ -302,7 +302,7 @@ Supervisor::Supervisor(const SupervisorStart& start)
                {[this](const Event& event) { send(event); },
                 [this] {
                   stop_.check_soon();
-                  rank_ends_.check_soon();
+                  rank_exits_.check_soon();
                 },
                 [this](std::uint32_t rank, const ExitStatus& status) {
                   return servers_.mpi.judge(rank, status);
@@ -310,9 +310,9 @@ Supervisor::Supervisor(const SupervisorStart& start)
                 [this](const Worker& worker) {
                   if (!worker.exit_status().success()) devices_.watch.something_failed();
                   if (!stop_.ending().stopping())
-                    rank_ends_.ended(worker.rank(), worker.rejoins(), worker.exit_status());
+                    rank_exits_.ended(worker.rank(), worker.rejoins(), worker.exit_status());
                 }}),
-      rank_ends_(
+      rank_exits_(
           loop_, devices_.watch,
           {[this](std::uint32_t rank, std::uint32_t rejoins) { stores_.rank_gone(rank, rejoins); },
            [this](std::uint32_t rank) { return workers_.is_finished(rank); },
@@ -325,7 +325,7 @@ Supervisor::Supervisor(const SupervisorStart& start)
 
 int Supervisor::run() {
   ticker_.begin();
-  overseers_.watch(start_.warden_pidfd, [this] { order_stop(0, "warden lost"); });
+  supervisor_signals_.watch(start_.warden_pidfd, [this] { order_stop(0, "warden lost"); });
   if (start_.step_task != 0) {
     const auto lost = [this] {
       order_stop(terms_.grace_ns,
@@ -333,7 +333,7 @@ int Supervisor::run() {
     };
     const int task = open_pidfd(start_.step_task);
     if (task >= 0)
-      overseers_.watch(task, lost);
+      supervisor_signals_.watch(task, lost);
     else
       boost::asio::post(loop_, lost);
   }
@@ -402,7 +402,7 @@ void Supervisor::on_order(const Command& command) {
     case Command::kFinish:
       return on_finish();
     case Command::kReplaceWorker:
-      return rank_ends_.order(command.replace_worker());
+      return rank_exits_.order(command.replace_worker());
     case Command::kRankGone:
       if (command.rank_gone().generation() == workers_.generation())
         stores_.rank_gone(command.rank_gone().rank(), command.rank_gone().rejoins());
@@ -448,9 +448,9 @@ Result<void> Supervisor::on_hello(const Hello& hello) {
   };
   blocking_.run(
       "the file system of " + hello.working_directory(), BlockingPool::kNoDeadline,
-      [hello, carrier = start_.carrier,
+      [hello, transport = start_.transport,
        programs = start_.program_directory](const BlockingPool::Label& label) -> Result<Found> {
-        Found found{look_at_host(hello, carrier, label), {}};
+        Found found{look_at_host(hello, transport, label), {}};
         label.set("the file system of " + programs);
         found.own_files = HostWorkers::find_own_files(programs);
         return found;
@@ -599,7 +599,7 @@ void Supervisor::start_group(const HostPlan& plan) {
   if (has_listening_scripts(plan)) ports_.workers.clear();
   HostPlan with_places = plan;
   servers_.mpi.begin(with_places);
-  rank_ends_.begin(with_places);
+  rank_exits_.begin(with_places);
   workers_.start(with_places, *containment_);
   servers_.jax.begin(with_places, workers_.group().environment);
   stop_.workers_started();
@@ -697,7 +697,7 @@ void Supervisor::on_stop(const Stop& stop) {
   devices_.watch.give_up();
   workers_.call_off_starts();
   workers_.collect_all();
-  rank_ends_.give_up();
+  rank_exits_.give_up();
   stop_.order_interrupt(grace_ns);
 }
 
@@ -707,7 +707,7 @@ void Supervisor::order_stop(std::uint64_t grace_ns, const std::string& reason, b
   workers_.call_off_starts();
   // Reap first: a worker that has already exited is no victim of the stop.
   if (!stop_.ending().stopping()) workers_.collect_all();
-  rank_ends_.give_up();
+  rank_exits_.give_up();
   stop_.give_reason(reason);
   // Between two generations nothing runs that a second Report could describe.
   const bool another_may_follow = workers_.generation() < terms_.last_generation;

@@ -18,8 +18,8 @@ struct SupervisorStart {
   JobDirectory directory;         // Exists; the warden removes it after the supervisor's end.
   std::string program_directory;  // Of ivy-node and the other programs of this build.
   int listening_fd = -1;          // The command socket: listening, non-blocking.
-  int carrier_fd = -1;            // The first carrier: a connected stream socket, blocking mode.
-  CarrierKind carrier = CarrierKind::kLocal;
+  int transport_fd = -1;          // The first transport: a connected stream socket, blocking mode.
+  TransportKind transport = TransportKind::kLocal;
   int warden_pidfd = -1;  // Readable when the warden has died: end everything, then exit.
   pid_t warden_pid = 0;
   // The task of the scheduler's step that holds us; 0: none. The scheduler's signals reach us only

@@ -10,7 +10,7 @@
 
 #include <boost/asio/post.hpp>
 
-#include "launcher/links/carrier_context.h"
+#include "launcher/links/transport_context.h"
 #include "proto/contract/log.h"
 #include "proto/contract/text.h"
 
@@ -70,7 +70,7 @@ std::string authority_of(const std::string& address, std::uint16_t port) {
 
 }  // namespace
 
-Result<std::shared_ptr<AgentChannel>> AgentChannel::over_tls(CarrierContext& context,
+Result<std::shared_ptr<AgentChannel>> AgentChannel::over_tls(TransportContext& context,
                                                              const AgentIdentity& us,
                                                              const std::string& asked,
                                                              const std::string& address,

@@ -21,13 +21,13 @@
 
 namespace ivy {
 
-class CarrierContext;
+class TransportContext;
 
 class AgentChannel {
  public:
   // asked: the host as the user typed it, which the certificate must name. address: numeric.
   // Begins to dial; fails only where there cannot even be a try.
-  static Result<std::shared_ptr<AgentChannel>> over_tls(CarrierContext& context,
+  static Result<std::shared_ptr<AgentChannel>> over_tls(TransportContext& context,
                                                         const AgentIdentity& us,
                                                         const std::string& asked,
                                                         const std::string& address,
@@ -54,7 +54,7 @@ class AgentChannel {
 
 // Shared by all links by agents of one job.
 struct AgentConnections {
-  explicit AgentConnections(CarrierContext&) {}
+  explicit AgentConnections(TransportContext&) {}
   std::shared_ptr<AgentChannel> to_this_host;  // One channel to this host's own agent for all.
   std::shared_ptr<AgentTunnels> tunnels;       // All connections to agents that we dial.
 };

@@ -9,8 +9,8 @@
 #include "launcher/links/address_lookup.h"
 #include "launcher/links/agent/agent_channel.h"
 #include "launcher/links/agent/agent_failure.h"
-#include "launcher/links/carrier_context.h"
 #include "launcher/links/this_host.h"
+#include "launcher/links/transport_context.h"
 #include "launcher/streams/loop_gate.h"
 #include "proto/wire/agent.grpc.pb.h"
 
@@ -40,7 +40,7 @@ class Question : public std::enable_shared_from_this<Question<Reply>> {
  public:
   using Answered = std::function<void(const Host&, const Result<Reply>&)>;
 
-  Question(asio::io_context& loop, std::shared_ptr<CarrierContext> context, Host host,
+  Question(asio::io_context& loop, std::shared_ptr<TransportContext> context, Host host,
            Start<Reply> start, Answered answered)
       : loop_(loop),
         context_(std::move(context)),
@@ -150,7 +150,7 @@ class Question : public std::enable_shared_from_this<Question<Reply>> {
   }
 
   asio::io_context& loop_;
-  const std::shared_ptr<CarrierContext> context_;
+  const std::shared_ptr<TransportContext> context_;
   const Host host_;
   const Start<Reply> start_;
   Answered answered_;
@@ -177,7 +177,7 @@ JobEntry entry_of(const v1::JobEntry& job) {
 
 }  // namespace
 
-void list_jobs(asio::io_context& loop, const std::shared_ptr<CarrierContext>& context,
+void list_jobs(asio::io_context& loop, const std::shared_ptr<TransportContext>& context,
                const std::vector<Host>& hosts, milliseconds deadline,
                std::function<void(const Host&, const Result<std::vector<JobEntry>>&)> answered) {
   static const v1::ListRequest kRequest;
@@ -197,7 +197,7 @@ void list_jobs(asio::io_context& loop, const std::shared_ptr<CarrierContext>& co
   }
 }
 
-void stop_job(asio::io_context& loop, const std::shared_ptr<CarrierContext>& context,
+void stop_job(asio::io_context& loop, const std::shared_ptr<TransportContext>& context,
               const std::vector<Host>& hosts, const StopOrder& order, milliseconds deadline,
               std::function<void(const Host&, const Result<StopAnswer>&)> answered) {
   const auto request = std::make_shared<v1::StopRequest>();

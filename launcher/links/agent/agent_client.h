@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "launcher/links/carrier_context.h"
+#include "launcher/links/transport_context.h"
 #include "launcher/options/hosts.h"
 #include "proto/contract/remote_text.h"
 #include "proto/contract/status.h"
@@ -31,13 +31,13 @@ struct JobEntry {
   RemoteText launcher_host;
   RemoteText program;     // Without its arguments, which may hold secrets.
   RemoteText name;        // --name; empty: none.
-  bool attached = false;  // A launcher has a carrier through this agent now.
+  bool attached = false;  // A launcher has a transport through this agent now.
 };
 
 // Errors (message names the host, fix says what to do): NotFound when no agent is configured
 // (neither agent.toml nor, for this host, a socket); Unavailable when it refuses or does not
 // answer; Unauthenticated and PermissionDenied when a certificate does not do; DeadlineExceeded.
-void list_jobs(boost::asio::io_context& loop, const std::shared_ptr<CarrierContext>& context,
+void list_jobs(boost::asio::io_context& loop, const std::shared_ptr<TransportContext>& context,
                const std::vector<Host>& hosts, std::chrono::milliseconds deadline,
                std::function<void(const Host&, const Result<std::vector<JobEntry>>&)> answered);
 
@@ -53,7 +53,7 @@ struct StopAnswer {
 
 // Asks the hosts' agents to end what they have of a job, in order. Unimplemented: that agent is too
 // old.
-void stop_job(boost::asio::io_context& loop, const std::shared_ptr<CarrierContext>& context,
+void stop_job(boost::asio::io_context& loop, const std::shared_ptr<TransportContext>& context,
               const std::vector<Host>& hosts, const StopOrder& order,
               std::chrono::milliseconds deadline,
               std::function<void(const Host&, const Result<StopAnswer>&)> answered);

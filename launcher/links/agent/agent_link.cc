@@ -41,7 +41,7 @@ LinkDown worst_of(const std::vector<LinkDown>& failures) {
 
 }  // namespace
 
-AgentLink::AgentLink(std::shared_ptr<CarrierContext> context, Host host, Way way,
+AgentLink::AgentLink(std::shared_ptr<TransportContext> context, Host host, Way way,
                      std::chrono::milliseconds answer, Handlers handlers)
     : SequencedLink(context->loop(), std::move(handlers)),
       context_(std::move(context)),
@@ -200,7 +200,7 @@ void AgentLink::on_opened(const agent::v1::Opened& opened) {
       host_expiry_warning(host_.name, opened.certificate_expires_at(), wall_s());
   if (!warning.empty() && !place_.redial) context_->note("agent expiry", "warning: " + warning);
   LinkUp up;
-  up.carrier = Carrier::kAgent;
+  up.transport = Transport::kAgent;
   up.peer_address = place_.address;
   if (!place_.address.empty()) up.local_address = own_address_towards(place_.address);
   reports_.up(up);

@@ -1,4 +1,4 @@
-// The carrier by a host's agent: one gRPC stream to the supervisor.
+// The transport by a host's agent: one gRPC stream to the supervisor.
 //
 //   direct     name ─ addresses ─ TLS with each in turn ─ Open (─ need ─ Put ─ Open) ─ up
 //   own host   the Unix socket of this host's agent ─ Open ─ up
@@ -14,9 +14,9 @@
 
 #include "launcher/links/address_lookup.h"
 #include "launcher/links/agent/agent_failure.h"
-#include "launcher/links/agent_carrier.h"
-#include "launcher/links/carrier_context.h"
+#include "launcher/links/agent_transport.h"
 #include "launcher/links/sequenced_link.h"
+#include "launcher/links/transport_context.h"
 #include "launcher/options/hosts.h"
 
 namespace ivy {
@@ -32,8 +32,8 @@ class Opened;
 class AgentLink : public SequencedLink {
  public:
   using Way = AgentWay;
-  // `answer` is how long the agent may take, as in agent_carrier.h.
-  AgentLink(std::shared_ptr<CarrierContext> context, Host host, Way way,
+  // `answer` is how long the agent may take, as in agent_transport.h.
+  AgentLink(std::shared_ptr<TransportContext> context, Host host, Way way,
             std::chrono::milliseconds answer, Handlers handlers);
   ~AgentLink() override;
 
@@ -60,7 +60,7 @@ class AgentLink : public SequencedLink {
   AgentPlace place() const;
   void release() override;
 
-  const std::shared_ptr<CarrierContext> context_;
+  const std::shared_ptr<TransportContext> context_;
   const Host host_;
   const Way way_;
   const std::chrono::milliseconds answer_limit_;

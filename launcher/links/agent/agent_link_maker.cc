@@ -1,10 +1,10 @@
 #include "launcher/links/agent/agent_link.h"
-#include "launcher/links/agent_carrier.h"
+#include "launcher/links/agent_transport.h"
 
 namespace ivy {
 
 MakeAgentLink agent_link_maker() {
-  return [](const std::shared_ptr<CarrierContext>& context, const Host& host, AgentWay way,
+  return [](const std::shared_ptr<TransportContext>& context, const Host& host, AgentWay way,
             std::chrono::milliseconds answer, const HostLink::Handlers& handlers) {
     return std::make_unique<AgentLink>(context, host, way, answer, handlers);
   };

@@ -24,7 +24,7 @@ bool agent_may_be_passed_over(const LinkDown& down) {
   return false;
 }
 
-AutoLink::AutoLink(std::shared_ptr<CarrierContext> context, Host host, std::vector<LinkWay> ways,
+AutoLink::AutoLink(std::shared_ptr<TransportContext> context, Host host, std::vector<LinkWay> ways,
                    Handlers handlers)
     : context_(std::move(context)),
       host_(std::move(host)),
@@ -42,7 +42,7 @@ void AutoLink::take_way() {
   Handlers handlers = handlers_;
   handlers.up = [this](const LinkUp& up) {
     is_up_ = true;
-    context_->remember_carrier(host_, ways_[current_].kind);
+    context_->remember_transport(host_, ways_[current_].kind);
     if (!note_.empty()) context_->note("no agent", "note: " + std::exchange(note_, {}));
     handlers_.up(up);
   };
@@ -63,7 +63,7 @@ void AutoLink::on_down(const LinkDown& down) {
   const RemoteText line = host_.name + ": " + next.name + " is used: " + down.message;
   log::debug(line.line());
   // A user who has configured agents wants to know that a host is reached without one. This is said
-  // once it is reached: where no carrier reaches it, the failure tells all reasons.
+  // once it is reached: where no transport reaches it, the failure tells all reasons.
   if (next.kind != failed.kind) note_ = line;
   failed_before_.emplace_back(failed.name, down.message);
   // A link must not be destroyed inside one of its own handlers.

@@ -1,5 +1,5 @@
-// Tries several carriers to one host in their order until one comes up. Each LinkWay decides after
-// which of its failures the next one is tried. Thread: the loop's.
+// Tries several transports to one host in their order until one comes up. Each LinkWay decides
+// after which of its failures the next one is tried. Thread: the loop's.
 #pragma once
 
 #include <functional>
@@ -8,16 +8,16 @@
 #include <utility>
 #include <vector>
 
-#include "launcher/links/carrier_context.h"
 #include "launcher/links/host_link.h"
+#include "launcher/links/transport_context.h"
 #include "launcher/options/hosts.h"
 
 namespace ivy {
 
-// One carrier to a host, not yet opened.
+// One transport to a host, not yet opened.
 struct LinkWay {
   std::string name;  // For messages: "its agent", "ssh".
-  Carrier kind = Carrier::kSsh;
+  Transport kind = Transport::kSsh;
   std::function<std::unique_ptr<HostLink>(const HostLink::Handlers&)> make;
   // True if the next way may do better after this failure. Not called for the last way.
   std::function<bool(const LinkDown&)> may_go_on;
@@ -26,7 +26,7 @@ struct LinkWay {
 class AutoLink : public HostLink {
  public:
   // Tries `ways` in their order; there is at least one.
-  AutoLink(std::shared_ptr<CarrierContext> context, Host host, std::vector<LinkWay> ways,
+  AutoLink(std::shared_ptr<TransportContext> context, Host host, std::vector<LinkWay> ways,
            Handlers handlers);
   ~AutoLink() override;
 
@@ -40,7 +40,7 @@ class AutoLink : public HostLink {
   void on_down(const LinkDown& down);
   RemoteText earlier_reasons(const RemoteText& last) const;
 
-  const std::shared_ptr<CarrierContext> context_;
+  const std::shared_ptr<TransportContext> context_;
   const Host host_;
   const std::vector<LinkWay> ways_;
   const Handlers handlers_;
@@ -50,7 +50,7 @@ class AutoLink : public HostLink {
   bool is_up_ = false;
   // Names of earlier ways, and what each said.
   std::vector<std::pair<std::string, RemoteText>> failed_before_;
-  RemoteText note_;  // Printed after another kind of carrier has connected.
+  RemoteText note_;  // Printed after another kind of transport has connected.
 };
 
 // True if SSH may do better after an agent has failed to open the job. An

@@ -17,7 +17,7 @@ class JoinedHosts : public DialBackHosts, public std::enable_shared_from_this<Jo
 
   void wait_for(const OpenRequest& request, const std::string& host, StepClient& client) override;
   void leave(std::uint32_t host, const StepClient& client) override { hosts_.remove(host, client); }
-  Carrier carrier() const override { return Carrier::kJoined; }
+  Transport transport() const override { return Transport::kJoined; }
   const std::string& command_text() const override { return command_text_; }
   std::string listening_text() const override { return listening_text_; }
 

@@ -17,7 +17,7 @@ class DialBackHosts {
   virtual void wait_for(const OpenRequest& request, const std::string& host,
                         StepClient& client) = 0;
   virtual void leave(std::uint32_t host, const StepClient& client) = 0;
-  virtual Carrier carrier() const = 0;
+  virtual Transport transport() const = 0;
   // For people: the words that have started the hosts, and where we listen ("10.0.0.1:41234").
   virtual const std::string& command_text() const = 0;
   virtual std::string listening_text() const = 0;

@@ -37,7 +37,7 @@ void DialBackLink::serve(std::shared_ptr<DialBackStream> stream) {
   };
   stream_->write(opening_line(request_));
   LinkUp up;
-  up.carrier = hosts_->carrier();
+  up.transport = hosts_->transport();
   up.peer_address = stream_->peer_address();
   up.local_address = stream_->local_address();
   up.remote_command = hosts_->command_text();

@@ -1,5 +1,5 @@
-// The carrier of a host that dials back (dial_back_hosts.h): waits until it does, then moves bytes
-// over that connection. Thread: the loop's.
+// The transport of a host that dials back (dial_back_hosts.h): waits until it does, then moves
+// bytes over that connection. Thread: the loop's.
 #pragma once
 
 #include <memory>

@@ -25,7 +25,7 @@ struct DialKey {
 };
 
 struct DialKeys {
-  DialKey hosts;  // For ivy-node, which brings carriers and signals.
+  DialKey hosts;  // For ivy-node, which brings transports and signals.
   DialKey join;   // For other nodes' ivyrun, in torchrun mode.
 };
 
@@ -43,7 +43,7 @@ struct DialBackListenerSettings {
 class DialBackListener : public std::enable_shared_from_this<DialBackListener> {
  public:
   struct Handlers {
-    std::function<void(std::uint32_t host, std::shared_ptr<DialBackStream>)> carrier;
+    std::function<void(std::uint32_t host, std::shared_ptr<DialBackStream>)> transport;
     std::function<void(const DialGreeting&)> signal;
     // Another node's ivyrun, which says that it has this node rank.
     std::function<void(std::uint32_t rank, std::shared_ptr<DialBackStream>)> join = {};
@@ -69,7 +69,7 @@ class DialBackListener : public std::enable_shared_from_this<DialBackListener> {
   void close();
 
  private:
-  struct HalfOpen {
+  struct HandshakeLimiter {
     std::uint64_t number = 0;
     std::shared_ptr<DialBackStream> stream;
     std::uint64_t since_ns = 0;
@@ -80,7 +80,7 @@ class DialBackListener : public std::enable_shared_from_this<DialBackListener> {
   Result<void> listen(const std::string& address, const DialBackListenerSettings& settings);
   void accept(std::size_t listener);
   void enter(boost::asio::ip::tcp::socket socket);
-  std::list<HalfOpen>::iterator oldest_of_the_fullest_address();
+  std::list<HandshakeLimiter>::iterator oldest_of_the_fullest_address();
   void greeted(std::uint64_t number, const Result<DialGreeting>& greeting);
   void drop_late();
   void report_rejected(const std::string& address, const std::string& why);
@@ -91,7 +91,7 @@ class DialBackListener : public std::enable_shared_from_this<DialBackListener> {
   std::unique_ptr<PskTls> tls_;
   std::vector<boost::asio::ip::tcp::acceptor> listeners_;
   std::vector<DialAddress> addresses_;
-  std::list<HalfOpen> half_open_;  // The oldest comes first.
+  std::list<HandshakeLimiter> half_open_;  // The oldest comes first.
   std::vector<std::string> reported_;
   boost::asio::steady_timer timer_;
   std::uint64_t next_number_ = 0;

@@ -9,10 +9,10 @@
 #include <utility>
 
 #include "launcher/links/address_lookup.h"
-#include "launcher/links/carrier_context.h"
 #include "launcher/links/own_interfaces.h"
 #include "launcher/links/remote_greeting.h"
 #include "launcher/links/this_host.h"
+#include "launcher/links/transport_context.h"
 #include "proto/contract/build.h"
 #include "proto/contract/log.h"
 #include "proto/contract/text.h"
@@ -67,7 +67,7 @@ struct SrunStep::Facts {
   }
 };
 
-SrunStep::SrunStep(CarrierContext& context)
+SrunStep::SrunStep(TransportContext& context)
     : context_(context), beginning_(context.loop()), ending_(context.loop()), key_(random_key()) {}
 
 SrunStep::~SrunStep() {
@@ -166,8 +166,8 @@ Result<void> SrunStep::listen(const Facts& facts) {
   }
   settings.keys.hosts = {job_id_, key_};
   DialBackListener::Handlers handlers;
-  handlers.carrier = [weak = weak_from_this()](std::uint32_t host,
-                                               std::shared_ptr<DialBackStream> stream) {
+  handlers.transport = [weak = weak_from_this()](std::uint32_t host,
+                                                 std::shared_ptr<DialBackStream> stream) {
     if (const auto self = weak.lock()) self->deliver(host, std::move(stream));
   };
   handlers.signal = [weak = weak_from_this()](const DialGreeting& greeting) {

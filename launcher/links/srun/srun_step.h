@@ -4,7 +4,7 @@
 //
 //   links wait ─ addresses, version ─ we listen ─ srun ─ hosts dial back ─ links are up
 //
-// Thread: the loop's. Lifetime: CarrierContext's, which outlives it.
+// Thread: the loop's. Lifetime: TransportContext's, which outlives it.
 #pragma once
 
 #include <chrono>
@@ -24,11 +24,11 @@
 
 namespace ivy {
 
-class CarrierContext;
+class TransportContext;
 
 class SrunStep : public DialBackHosts, public std::enable_shared_from_this<SrunStep> {
  public:
-  explicit SrunStep(CarrierContext& context);
+  explicit SrunStep(TransportContext& context);
   ~SrunStep() override;
   SrunStep(const SrunStep&) = delete;
   SrunStep& operator=(const SrunStep&) = delete;
@@ -48,7 +48,7 @@ class SrunStep : public DialBackHosts, public std::enable_shared_from_this<SrunS
   // once.
   void finish(std::function<void()> done);
 
-  Carrier carrier() const override { return Carrier::kSrun; }
+  Transport transport() const override { return Transport::kSrun; }
   const std::string& command_text() const override { return command_text_; }
   std::string listening_text() const override;
 
@@ -72,7 +72,7 @@ class SrunStep : public DialBackHosts, public std::enable_shared_from_this<SrunS
   void write_bundle(const std::string& architecture, const Result<NodeBundle>& bundle);
   void srun_ended(const ExitStatus& status);
 
-  CarrierContext& context_;
+  TransportContext& context_;
   Sequence beginning_;
   Sequence ending_;
   const std::string key_;

@@ -61,7 +61,7 @@ std::vector<std::string> ssh_client_command(const Options& options, const Host& 
   return words;
 }
 
-SshClientLink::SshClientLink(std::shared_ptr<CarrierContext> context, Host host, SshTarget target,
+SshClientLink::SshClientLink(std::shared_ptr<TransportContext> context, Host host, SshTarget target,
                              Handlers handlers)
     : SequencedLink(context->loop(), std::move(handlers)),
       context_(std::move(context)),
@@ -84,7 +84,7 @@ Awaitable<void> SshClientLink::run() {
   const Result<Addresses> addresses =
       co_await addresses_of(sequence_, context_->resolvers(), target_.host_name);
   const PeerAddresses route = addresses.ok() ? route_to(*addresses) : PeerAddresses{};
-  up_.carrier = Carrier::kSshClient;
+  up_.transport = Transport::kSshClient;
   up_.peer_address = route.peer;
   up_.local_address = route.local;
   if (const Result<void> started = start_client(**upload); !started) {

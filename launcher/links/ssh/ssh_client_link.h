@@ -1,4 +1,4 @@
-// The carrier by the user's own ssh program: the same bytes on its standard input and output. It
+// The transport by the user's own ssh program: the same bytes on its standard input and output. It
 // knows everything that a site's configuration asks for, and costs a process per host. Thread: the
 // loop's.
 #pragma once
@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "launcher/links/carrier_context.h"
 #include "launcher/links/sequenced_link.h"
 #include "launcher/links/ssh/ssh_settings.h"
 #include "launcher/links/ssh/ssh_state.h"
+#include "launcher/links/transport_context.h"
 #include "launcher/options/hosts.h"
 #include "launcher/streams/child_process.h"
 #include "launcher/streams/descriptor_pump.h"
@@ -27,7 +27,7 @@ std::vector<std::string> ssh_client_command(const Options& options, const Host& 
 class SshClientLink : public SequencedLink {
  public:
   // target: for its host name only.
-  SshClientLink(std::shared_ptr<CarrierContext> context, Host host, SshTarget target,
+  SshClientLink(std::shared_ptr<TransportContext> context, Host host, SshTarget target,
                 Handlers handlers);
   ~SshClientLink() override;
 
@@ -49,7 +49,7 @@ class SshClientLink : public SequencedLink {
   LinkDown client_failure(LinkFailure failure, const std::string& message) const;
   void release() override;
 
-  const std::shared_ptr<CarrierContext> context_;
+  const std::shared_ptr<TransportContext> context_;
   const Host host_;
   SshTarget target_;
   Slots::Ticket place_;

@@ -30,7 +30,8 @@ constexpr std::chrono::milliseconds kStuckReport{500};
 
 }  // namespace
 
-SshLink::SshLink(std::shared_ptr<CarrierContext> context, Host host, Handlers handlers, int attempt)
+SshLink::SshLink(std::shared_ptr<TransportContext> context, Host host, Handlers handlers,
+                 int attempt)
     : SequencedLink(context->loop(), std::move(handlers)),
       context_(std::move(context)),
       host_(std::move(host)),
@@ -56,7 +57,7 @@ Awaitable<void> SshLink::run() {
     log::debug(host_.name + ": the OpenSSH client is used because of " + target_.client_because);
     co_return start_client(reports_.handlers());
   }
-  up_.carrier = Carrier::kSsh;
+  up_.transport = Transport::kSsh;
   up_.remote_command = ssh().command_for(**upload, host_);
   for (int tries = 1;; ++tries) {
     const End end = co_await try_once();

@@ -5,7 +5,7 @@
 //   (─ question) ─ log in ─ channel ─ command ─ remote_entry (─ upload) ─ up
 //
 // Thread: the loop's. Blocking steps (known_hosts, key files, the SSH agent) run on the pool of the
-// CarrierContext, each step with a deadline and a name.
+// TransportContext, each step with a deadline and a name.
 #pragma once
 
 #include <boost/asio/steady_timer.hpp>
@@ -13,13 +13,13 @@
 #include <optional>
 #include <string>
 
-#include "launcher/links/carrier_context.h"
 #include "launcher/links/sequenced_link.h"
 #include "launcher/links/ssh/host_key_question.h"
 #include "launcher/links/ssh/ssh_relay.h"
 #include "launcher/links/ssh/ssh_settings.h"
 #include "launcher/links/ssh/ssh_state.h"
 #include "launcher/links/ssh/ssh_wire.h"
+#include "launcher/links/transport_context.h"
 #include "launcher/options/hosts.h"
 
 namespace ivy {
@@ -27,7 +27,7 @@ namespace ivy {
 class SshLink : public SequencedLink {
  public:
   // attempt: 0 for the first dial; a redial is not retried here, its owner dials again.
-  SshLink(std::shared_ptr<CarrierContext> context, Host host, Handlers handlers, int attempt);
+  SshLink(std::shared_ptr<TransportContext> context, Host host, Handlers handlers, int attempt);
   ~SshLink() override;
 
   void open(const OpenRequest& request) override;
@@ -80,7 +80,7 @@ class SshLink : public SequencedLink {
   // The command by which users see the trouble.
   std::string ssh_command() const;
 
-  const std::shared_ptr<CarrierContext> context_;
+  const std::shared_ptr<TransportContext> context_;
   const Host host_;
   const int attempt_;
   SshTarget target_;

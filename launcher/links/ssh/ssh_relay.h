@@ -19,7 +19,7 @@ namespace ivy {
 class SshRelay {
  public:
   // Entered through `entry`; calls came_up when it is. All but `entry` outlive this.
-  SshRelay(Sequence& sequence, CarrierContext& context, SshWire& wire, LinkReports& reports,
+  SshRelay(Sequence& sequence, TransportContext& context, SshWire& wire, LinkReports& reports,
            RemoteEntry entry, std::function<void()> came_up)
       : sequence_(sequence),
         context_(context),
@@ -62,7 +62,7 @@ class SshRelay {
   static constexpr int kReadsPerTurn = 32;
 
   Sequence& sequence_;
-  CarrierContext& context_;
+  TransportContext& context_;
   SshWire& wire_;
   LinkReports& reports_;
   RemoteEntry entry_;

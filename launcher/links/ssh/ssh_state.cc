@@ -92,7 +92,7 @@ std::string KnownHostsFiles::first_for_the_client(const std::vector<std::string>
   return {};
 }
 
-SshState::SshState(CarrierContext& context)
+SshState::SshState(TransportContext& context)
     : context_(context), config_path_(config_path_of_environment()) {}
 
 Awaitable<Result<NodeUpload*>> SshState::upload(Sequence& sequence, std::string host) {

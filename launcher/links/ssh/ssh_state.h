@@ -12,9 +12,9 @@
 #include <string>
 #include <vector>
 
-#include "launcher/links/carrier_context.h"
 #include "launcher/links/ssh/ssh_session.h"
 #include "launcher/links/ssh/ssh_settings.h"
+#include "launcher/links/transport_context.h"
 #include "launcher/options/hosts.h"
 #include "launcher/streams/line_child.h"
 
@@ -34,7 +34,7 @@ class KnownHostsFiles {
 
 class SshState {
  public:
-  explicit SshState(CarrierContext& context);
+  explicit SshState(TransportContext& context);
   SshState(const SshState&) = delete;
   SshState& operator=(const SshState&) = delete;
 
@@ -91,7 +91,7 @@ class SshState {
   std::shared_ptr<Answer> ask_ssh(std::vector<std::string> words);
   Awaitable<SshSettings> settings_of(Sequence& sequence, std::shared_ptr<Answer> answer);
 
-  CarrierContext& context_;
+  TransportContext& context_;
   const std::string config_path_;
   bool is_reading_account_ = false;
   std::optional<Result<Account>> account_;

@@ -10,8 +10,8 @@
 #include <type_traits>
 #include <utility>
 
-#include "launcher/links/carrier_context.h"
 #include "launcher/links/ssh/ssh_session.h"
+#include "launcher/links/transport_context.h"
 #include "launcher/streams/sequence.h"
 #include "proto/os/descriptor.h"
 
@@ -20,7 +20,7 @@ namespace ivy {
 class SshWire {
  public:
   // host: its name in messages.
-  SshWire(Sequence& sequence, CarrierContext& context, std::string host)
+  SshWire(Sequence& sequence, TransportContext& context, std::string host)
       : sequence_(sequence), context_(context), host_(std::move(host)), socket_(sequence.loop()) {}
 
   // Takes over a connected TCP socket. ResourceExhausted: too few descriptors. Internal: libssh.
@@ -86,7 +86,7 @@ class SshWire {
   BlockingPool::Duration time_left() const;
 
   Sequence& sequence_;
-  CarrierContext& context_;
+  TransportContext& context_;
   const std::string host_;
   std::shared_ptr<SshSession> session_;
   bool is_busy_ = false;                          // A step runs on another thread.

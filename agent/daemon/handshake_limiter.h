@@ -1,0 +1,103 @@
+// The connections over TCP that are not authenticated yet: how many there may be, which one is
+// evicted next, and which peers may be meant when gRPC refuses one without saying which.
+//
+//   waiting   its first bytes are awaited; the acceptor can still close it
+//   handed    gRPC does its handshake, and closes it within its own deadline; where there are too
+//             many, the oldest of the address that has most is shut down
+//
+// Pure but for its lock: time is an argument. Thread: any.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+
+namespace ivy {
+
+struct HandshakeLimits {
+  std::size_t total = 256;
+  // Places reserved for addresses that have authenticated before: a flood of unauthenticated peers
+  // does not keep a running job from being reached again.
+  std::size_t kept_for_proved = 64;
+  std::size_t per_address = 64;
+  // How long gRPC's handshake may take, and a little more.
+  std::chrono::milliseconds handshake{6000};
+};
+
+class HandshakeLimiter {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+  using Id = std::uint64_t;
+
+  struct Entrance {
+    std::optional<Id> id;       // Empty if it was rejected.
+    std::optional<Id> evicted;  // It was evicted: close it, if it was one of the waiting.
+    std::string why;            // The limit that was reached, after a refusal or an eviction.
+  };
+
+  // True if this descriptor is still the connection to this peer. gRPC closes without notice; a
+  // peer that has gone must neither count nor be suspected. Called with the lock held.
+  using IsOpen = std::function<bool(const std::string& peer, int descriptor)>;
+
+  // Shuts down a connection that gRPC has, as its peer would: gRPC closes it. Called with the lock
+  // held. Null: such connections are never evicted.
+  using ShutDown = std::function<void(const std::string& peer, int descriptor)>;
+
+  explicit HandshakeLimiter(HandshakeLimits limits = {}, IsOpen is_open = nullptr,
+                            ShutDown shut_down = nullptr)
+      : limits_(limits), is_open_(std::move(is_open)), shut_down_(std::move(shut_down)) {}
+
+  // `address` is numeric (an IPv6 address counts as its /64, which one host may have), `peer` is
+  // address and port: "10.77.0.1:41234".
+  Entrance enter(const std::string& address, const std::string& peer, Time now);
+  // Returns false if it was evicted in the meantime: close it.
+  bool hand_over(Id id, Time now, int descriptor);
+  bool holds(Id id) const;
+  void leave(Id id);
+
+  // Call when a call arrived over this connection, which means that its certificate was accepted.
+  void prove(const std::string& peer);
+  // The peers that a refusal inside a handshake may be about: "10.77.0.9:4411", or "one of ...".
+  std::string suspects();
+  // Removes the connections whose handshake must have ended by now.
+  void expire(Time now);
+  std::size_t size() const;
+
+ private:
+  struct Entry {
+    std::string address;
+    std::string peer;
+    bool handed = false;
+    Time since;
+    int descriptor = -1;  // Once handed: for is_open alone, gRPC owns it.
+  };
+  bool is_full(const std::string& address) const;
+  bool is_full_for(const std::string& address) const;
+  bool is_proved(const std::string& address) const;
+  std::string fullest_address() const;
+  // The connection of this address that is evicted next.
+  std::optional<Id> next_to_go(const std::string& address) const;
+  void evict(Id id);
+  void forget_closed();
+  void remember(const std::string& address);
+  void remove(Id id);
+
+  mutable std::mutex mutex_;
+  HandshakeLimits limits_;
+  IsOpen is_open_;
+  ShutDown shut_down_;
+  // Addresses that have authenticated, the newest last.
+  std::deque<std::string> proved_;
+  std::map<Id, Entry> entries_;  // Sorted by age, because numbers grow.
+  std::map<std::string, std::size_t> per_address_;
+  Id next_ = 1;
+};
+
+}  // namespace ivy

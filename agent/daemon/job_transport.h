@@ -1,0 +1,96 @@
+// Copies one stream's bytes to and from a supervisor's command socket without interpreting them. At
+// most one message is held in each direction, and none while nothing moves: a supervisor
+// that does not read stops the reading of the stream, a launcher that does not read stops the
+// reading of the socket. How the end of a stream reaches the supervisor: see the table in
+// README.md.
+//
+// Thread: the loop's. Lifetime: kept alive by its stream and by its pending operations; reports its
+// end to its owner.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "agent/daemon/job_registry.h"
+#include "agent/daemon/open_stream.h"
+#include "proto/wire/message_size.h"
+
+namespace ivy {
+
+// How the end of a stream appears on the socket. Pure.
+enum class StreamEnd { kRequestsEnded, kBroken };
+enum class SocketEnd {
+  kHalfClose,  // The launcher sends no more, and still reads.
+  kHoldOpen,   // Only silence: the supervisor's lease decides; after kHeldOpen we hang up.
+};
+SocketEnd socket_end_of(StreamEnd end, std::chrono::milliseconds since_heard);
+
+class JobTransport final : public StreamHandler, public std::enable_shared_from_this<JobTransport> {
+ public:
+  static constexpr std::size_t kMaxDataBytes = link::MessageSize::kMost;
+  // A launcher sends every second; one that was heard in this time lived until the end.
+  static constexpr std::chrono::milliseconds kHeardWithin{5'000};
+  // How long the supervisor may be silent after the launcher's side has ended.
+  static constexpr std::chrono::milliseconds kSilenceAfterEnd{5'000};
+  // How long a silent launcher's lease may decide alone: as long as the shortest default lease.
+  // Then the supervisor is told that the transport is gone, or a launcher that had announced its
+  // silence (Pause) and then died would never be missed.
+  static constexpr std::chrono::milliseconds kHeldOpen{10'000};
+  // The end of the requests and the event that the stream is broken come one after the other.
+  static constexpr std::chrono::milliseconds kBreakTogether{200};
+
+  // socket: connected, non-blocking, owned from here on. over: called once, at the end.
+  JobTransport(boost::asio::io_context& loop, JobKey key, int socket,
+               std::shared_ptr<OpenStream> stream, std::function<void(JobTransport&)> over);
+
+  // Takes the stream over, sends `opened` and carries from then on.
+  void begin(const agent::v1::Opened& opened);
+  // Hangs up towards the supervisor: this agent ends, the job does not.
+  void hang_up();
+
+  const JobKey& key() const { return key_; }
+  // False when only the socket is left.
+  bool has_launcher() const { return stream_ != nullptr; }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  void on_read(bool ok) override;
+  void on_written(bool ok) override;
+  void on_cancelled() override;
+
+  void take_data(std::string data);
+  void write_socket();
+  void wait_writable();
+  void read_socket();
+  void wait_readable();
+  void requests_ended();
+  void stream_ended(StreamEnd end);
+  void drain_socket();
+  void half_close();
+  void wait_for_silence();
+  void end_after(std::chrono::milliseconds time);
+  void let_stream_go(grpc::Status status);
+  void end(grpc::Status status);
+
+  const JobKey key_;
+  boost::asio::posix::stream_descriptor socket_;
+  boost::asio::steady_timer timer_;
+  std::shared_ptr<OpenStream> stream_;  // Null: the supervisor's bytes are dropped.
+  std::function<void(JobTransport&)> over_;
+  link::MessageSize message_size_;
+  std::string down_;  // Bytes from the launcher; written up to down_written_.
+  std::size_t down_written_ = 0;
+  Clock::time_point heard_ = Clock::now();
+  bool is_waiting_readable_ = false;
+  bool is_half_closing_ = false;  // Half-closes as soon as `down_` is written.
+  bool is_write_broken_ = false;  // The supervisor reads no more, but may still send.
+  bool is_over_ = false;
+};
+
+}  // namespace ivy

@@ -1,0 +1,28 @@
+// How the members of a new group meet through the job's store, where the ranks that are in no part
+// of it take no part: they agree on its ranks and come to share memory on each host.
+//
+// Thread: any.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <optional>
+
+#include "comm/contract/failure.h"
+#include "comm/group/job.h"
+#include "comm/group/membership.h"
+#include "comm/transports/shared_segment.h"
+#include "proto/contract/status.h"
+
+namespace ivy::comm {
+
+// Every member calls it with the same membership, whose name no group of this world has had before.
+// Null: this rank shares memory with no other. Fails on every member alike, but for a death or a
+// timeout, which each sees for itself. DeadlineExceeded names the members who did not come;
+// FailedPrecondition: they name different ranks; ResourceExhausted: there is no memory to share;
+// Unavailable: one has died, and `death` says who and how.
+Result<std::shared_ptr<SharedSegment>> form_group_segment(Job& job, const Membership& members,
+                                                          std::chrono::milliseconds timeout,
+                                                          MaybeFailure& death);
+
+}  // namespace ivy::comm

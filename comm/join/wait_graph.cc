@@ -1,0 +1,216 @@
+#include "comm/join/wait_graph.h"
+
+#include <poll.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "proto/os/clock.h"
+
+namespace ivy::comm {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::nanoseconds;
+using std::chrono::steady_clock;
+
+// Waits shorter than this write no record.
+constexpr milliseconds kFirstTold{100};
+constexpr milliseconds kBeatMin{100};
+constexpr milliseconds kBeatMost{1'000};
+constexpr milliseconds kLongBeatMost{10'000};
+constexpr int kLongBeats = 30;
+// A rank that beats may be held up by a busy machine and must not be blamed for that. The slack
+// lengthens only those timeouts between hosts that no rank on the way explains.
+constexpr milliseconds kBeatSlack{300};
+constexpr milliseconds kStep{10};
+// A rank whose path differs says so as soon as it waits for kFirstTold.
+constexpr milliseconds kAskTime{500};
+
+nanoseconds beat_after(nanoseconds waited) {
+  const nanoseconds most = std::clamp<nanoseconds>(waited / kLongBeats, kBeatMost, kLongBeatMost);
+  return std::clamp<nanoseconds>(waited / 4, kBeatMin, most);
+}
+
+std::string name_of(std::int32_t rank) { return "rank " + std::to_string(rank); }
+
+// True if a rank whose record is of an earlier operation still waits there: what it waits for then
+// blocks this operation too. Without an earlier beat to compare with it may still wait.
+bool still_waits(const WaitRecord& record, const std::optional<WaitRecord>& earlier) {
+  if (record.culprit < 0 && record.waits_for < 0) return false;
+  return record.is_over != 0 || !earlier || earlier->beat != record.beat;
+}
+
+// True if the culprit has not come because it waits in an earlier operation.
+bool is_held_up(const WaitRecord& record, std::uint64_t sequence, const FindRecord& before,
+                const FindRecord& now) {
+  if (record.is_absent == 0) return false;
+  const std::optional<WaitRecord> theirs = now(record.culprit);
+  return theirs && theirs->entered.sequence < sequence &&
+         still_waits(*theirs, before(record.culprit));
+}
+
+// The chain of ranks that wait for each other, from one of them to the rank to blame.
+class WaitChain {
+ public:
+  WaitChain(std::int32_t self, std::uint64_t sequence, const FindRecord& before,
+            const FindRecord& now)
+      : self_(self), rank_(self), sequence_(sequence), before_(before), now_(now) {}
+
+  Suspect follow() {
+    while (chain_.size() < kChainMax &&
+           std::find(chain_.begin(), chain_.end(), rank_) == chain_.end()) {
+      const std::optional<WaitRecord> record = now_(rank_);
+      const std::optional<WaitRecord> earlier = rank_ == self_ ? std::nullopt : before_(rank_);
+      const bool is_behind = record && record->entered.sequence < sequence_;
+      if (!record || (is_behind && !still_waits(*record, earlier))) return not_entered(record);
+      // That rank is further on: its part of this operation is on its way.
+      if (record->entered.sequence > sequence_) break;
+      if (is_behind) go_back(*record, earlier);
+      if (record->culprit >= 0 && !is_held_up(*record, sequence_, before_, now_))
+        return {record->culprit, way_ + record->because, is_certain_};
+      if (record->culprit < 0 && is_silent(*record, earlier)) return silent(*record);
+      chain_.push_back(rank_);
+      rank_ = record->culprit >= 0 ? record->culprit : record->waits_for;
+      if (rank_ < 0) break;
+    }
+    return behind_;
+  }
+
+ private:
+  Suspect not_entered(const std::optional<WaitRecord>& record) const {
+    return {rank_,
+            way_ + name_of(rank_) + " does not wait in it: it has not entered it" +
+                (record ? "; the last that it waited in is operation " +
+                              std::to_string(record->entered.sequence)
+                        : ", or does something else there"),
+            false};
+  }
+  // From here on the chain is that of an earlier operation.
+  void go_back(const WaitRecord& record, const std::optional<WaitRecord>& earlier) {
+    sequence_ = record.entered.sequence;
+    is_certain_ = is_certain_ && (earlier || record.is_over != 0);
+    way_ += name_of(rank_) + " still waits in operation " + std::to_string(sequence_);
+    if (behind_.rank < 0) behind_ = {rank_, way_, false};
+    way_ += ", where ";
+  }
+  bool is_silent(const WaitRecord& record, const std::optional<WaitRecord>& earlier) const {
+    return rank_ != self_ && record.is_over == 0 && earlier && earlier->beat == record.beat;
+  }
+  Suspect silent(const WaitRecord& record) const {
+    return {rank_,
+            way_ + name_of(rank_) + " is in it, waited for rank " +
+                std::to_string(record.waits_for) + ", and gives no sign of life",
+            false};
+  }
+
+  const std::int32_t self_;
+  std::int32_t rank_;
+  std::uint64_t sequence_;
+  const FindRecord& before_;
+  const FindRecord& now_;
+  std::vector<std::int32_t> chain_;
+  std::string way_;  // Known states of ranks that wait in earlier operations.
+  Suspect behind_;   // The first of them, to blame if no other rank is.
+  bool is_certain_ = true;
+};
+
+}  // namespace
+
+Suspect find_suspect(std::int32_t self, std::uint64_t sequence, const FindRecord& before,
+                     const FindRecord& now) {
+  return WaitChain(self, sequence, before, now).follow();
+}
+
+WaitGraph::WaitGraph(const EnteredOperations& entered, std::vector<std::int32_t> world_ranks,
+                     Store store, std::function<bool()> is_broken)
+    : entered_(entered),
+      world_ranks_(std::move(world_ranks)),
+      store_(std::move(store)),
+      is_broken_(std::move(is_broken)) {}
+
+void WaitGraph::write(const LongWait& wait, bool is_over) {
+  own_.entered = entered_;
+  ++own_.beat;
+  own_.is_over = is_over ? 1 : 0;
+  own_.waits_for = wait.waits_for;
+  own_.culprit = wait.culprit;
+  own_.is_absent = wait.is_absent ? 1 : 0;
+  own_.next_beat_ms = static_cast<std::uint32_t>(beat_after(wait.waited) / milliseconds(1));
+  std::memset(own_.because, 0, sizeof own_.because);
+  std::memcpy(own_.because, wait.because.data(),
+              std::min(wait.because.size(), sizeof own_.because - 1));
+  told_sequence_ = wait.sequence;
+  told_at_ = steady_now();
+  store_.write(entered_.rank, own_);
+}
+
+void WaitGraph::waits(const LongWait& wait) {
+  if (wait.waited < kFirstTold) return;
+  const bool is_same = told_sequence_ == wait.sequence && own_.waits_for == wait.waits_for &&
+                       own_.culprit == wait.culprit;
+  // Do not write a record for each of several ranks that are waited for in turn.
+  const auto since = steady_now() - told_at_;
+  // Never later than the last writing has promised.
+  if (since < (is_same ? nanoseconds(milliseconds(own_.next_beat_ms)) : nanoseconds(kBeatMin)))
+    return;
+  write(wait, false);
+}
+
+bool WaitGraph::pause(nanoseconds time) const {
+  const auto end = steady_now() + time;
+  while (steady_now() < end) {
+    if (is_broken_()) return false;
+    poll(nullptr, 0, static_cast<int>(kStep.count()));
+  }
+  return !is_broken_();
+}
+
+std::optional<Suspicion> WaitGraph::time_is_over(const LongWait& wait) {
+  write(wait, true);
+  if (wait.culprit >= 0 && !wait.is_absent) return Suspicion{wait.culprit, wait.because};
+  std::vector<std::pair<std::int32_t, std::optional<WaitRecord>>> seen;
+  const FindRecord remember = [&](std::int32_t rank) {
+    seen.emplace_back(rank, store_.read(rank));
+    return seen.back().second;
+  };
+  const FindRecord remembered = [&](std::int32_t rank) -> std::optional<WaitRecord> {
+    for (const auto& [of, record] : seen) {
+      if (of == rank) return record;
+    }
+    return std::nullopt;
+  };
+  const FindRecord nothing = [](std::int32_t) { return std::nullopt; };
+  const Suspect first = find_suspect(entered_.rank, wait.sequence, nothing, remember);
+  const bool is_rank = static_cast<std::size_t>(first.rank) < world_ranks_.size();
+  if (first.is_certain && is_rank) return Suspicion{first.rank, first.because};
+  // Others may have waited longer, and beat more slowly.
+  nanoseconds beat = beat_after(wait.waited);
+  for (const auto& [of, record] : seen) {
+    if (!record) continue;
+    beat = std::max<nanoseconds>(beat, std::min(milliseconds(record->next_beat_ms), kLongBeatMost));
+  }
+  if (!pause(beat + kBeatSlack)) return std::nullopt;
+  const Suspect second = find_suspect(entered_.rank, wait.sequence, remembered, store_.read);
+  const bool is_somebody = second.rank >= 0 && second.rank != entered_.rank &&
+                           static_cast<std::size_t>(second.rank) < world_ranks_.size();
+  if (!is_somebody) return std::nullopt;
+  return Suspicion{second.rank, second.because};
+}
+
+std::optional<EnteredOperations> WaitGraph::ask_for(std::int32_t rank, std::uint64_t sequence) {
+  // The other side may ask the same of this rank.
+  LongWait wait;
+  wait.sequence = sequence;
+  wait.waits_for = rank;
+  write(wait, false);
+  const auto end = steady_now() + kAskTime;
+  while (true) {
+    const std::optional<WaitRecord> record = store_.read(rank);
+    if (record && record->entered.sequence >= sequence) return record->entered;
+    if (steady_now() >= end || !pause(kStep)) return std::nullopt;
+  }
+}
+
+}  // namespace ivy::comm

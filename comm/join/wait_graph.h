@@ -1,0 +1,87 @@
+// Finds the rank that a timeout blames where no rank sees all others: ranks that wait long write
+// into the job's store what they wait for, and a rank that times out follows this wait graph to its
+// end.
+//
+// The wait records of one communicator, by rank, are the whole state. A rank writes its own after
+// kFirstTold of one operation's waiting, again when it waits for another rank, and as a sign of
+// life every quarter of the time that it has waited, but at least once a second; after half a
+// minute once in a thirtieth of that time, but at least once in 10 s. Nothing is written by
+// operations that go well.
+//
+// find_suspect() is pure; WaitGraph is used by the operation's thread. Every question to the store
+// has a limit, and a store that does not answer is left alone for a while.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "comm/contract/entered_operations.h"
+#include "comm/transports/wait_watch.h"
+
+namespace ivy::comm {
+
+struct WaitRecord {
+  EnteredOperations entered;
+  std::uint32_t beat = 0;       // Grows each time it is written.
+  std::uint32_t is_over = 0;    // 1: it has timed out too.
+  std::int32_t waits_for = -1;  // A rank in the communicator, or -1.
+  std::int32_t culprit = -1;    // A rank of its host that caused it, as far as visible; -1: none.
+  std::uint32_t is_absent = 0;  // 1: the culprit has not entered the operation.
+  std::uint32_t next_beat_ms = 0;  // It writes again by then, if it still waits.
+  char because[192] = {};          // The culprit's activity; ends with NUL.
+};
+static_assert(std::is_trivially_copyable_v<WaitRecord>);
+
+struct Suspect {
+  std::int32_t rank = -1;
+  std::string because;  // "rank 3 did not enter it; ..."
+  bool is_certain = false;
+};
+
+// The record of that rank; nothing: it has written none.
+using FindRecord = std::function<std::optional<WaitRecord>(std::int32_t rank)>;
+
+// Follows the wait graph from `self`, whose record `now` has too, to its end. `before` has the
+// records of a beat earlier: a rank whose record has not changed since is silent. Chains end after
+// kChainMax.
+inline constexpr int kChainMax = 64;
+Suspect find_suspect(std::int32_t self, std::uint64_t sequence, const FindRecord& before,
+                     const FindRecord& now);
+
+class WaitGraph final : public WaitWatch {
+ public:
+  struct Store {
+    // False or nothing: it did not answer within its limit, or has no such record.
+    std::function<bool(std::int32_t rank, const WaitRecord& record)> write;
+    FindRecord read;
+  };
+  // `is_broken` ends a roll call: another rank has found the cause. `entered` outlives it.
+  WaitGraph(const EnteredOperations& entered, std::vector<std::int32_t> world_ranks, Store store,
+            std::function<bool()> is_broken);
+
+  void waits(const LongWait& wait) override;
+  std::optional<Suspicion> time_is_over(const LongWait& wait) override;
+  std::int32_t world_rank(std::int32_t rank) const override {
+    return world_ranks_[static_cast<std::size_t>(rank)];
+  }
+  std::optional<EnteredOperations> ask_for(std::int32_t rank, std::uint64_t sequence) override;
+
+ private:
+  void write(const LongWait& wait, bool is_over);
+  bool pause(std::chrono::nanoseconds time) const;
+
+  const EnteredOperations& entered_;
+  const std::vector<std::int32_t> world_ranks_;
+  const Store store_;
+  const std::function<bool()> is_broken_;
+  WaitRecord own_;
+  std::uint64_t told_sequence_ = 0;
+  std::chrono::steady_clock::time_point told_at_;
+};
+
+}  // namespace ivy::comm

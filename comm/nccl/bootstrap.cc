@@ -1,0 +1,493 @@
+#include "comm/nccl/bootstrap.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <set>
+
+#include "comm/nccl/interface_probe.h"
+#include "proto/os/clock.h"
+
+namespace ivy::comm::nccl {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+// Rank 0 gives up before the others do, so that they hear from it who is missing.
+constexpr milliseconds kHeadStart{300};
+// How long the store may take: then it is asked again, or left alone where it is only told.
+constexpr milliseconds kStorePatience{1'000};
+constexpr milliseconds kPhasePatience{250};
+constexpr std::string_view kSilentStore = "the store does not answer";
+constexpr std::string_view kGo = "go ";
+constexpr std::string_view kShare = "share";
+constexpr std::string_view kShrink = "shrink";
+constexpr std::string_view kProbe = "probe";
+// On a network that works a connection takes one round trip, a lost packet's second try one second.
+constexpr milliseconds kProbePatience{2'500};
+
+Failure refusal(FailureKind kind, int code, const std::string& text) {
+  Failure failure = make_failure(kind, text);
+  failure.code = code;
+  return failure;
+}
+
+Failure failure_of(const Error& error) {
+  const std::string fix = error.fix.empty() ? "" : "; " + error.fix;
+  const bool is_late = error.code == Code::kDeadlineExceeded;
+  return refusal(is_late ? FailureKind::kTimeout : FailureKind::kOther,
+                 static_cast<int>(error.code), error.message + fix);
+}
+
+// Encodes a refusal for the store: "refuse CODE RANK TEXT".
+std::string encode_refusal(const Failure& failure) {
+  return "refuse " + std::to_string(failure.code) + " " + std::to_string(failure.rank) + " " +
+         std::to_string(static_cast<unsigned>(failure.kind)) + " " + failure.text;
+}
+
+Failure decode_refusal(const std::string& word) {
+  int code = 13;
+  int rank = -1;
+  unsigned kind = 0;
+  int read = 0;
+  if (std::sscanf(word.c_str(), "refuse %d %d %u %n", &code, &rank, &kind, &read) < 3) {
+    return make_failure(FailureKind::kOther,
+                        "rank 0 says something that is not understood: " + word);
+  }
+  Failure failure =
+      refusal(static_cast<FailureKind>(kind), code, word.substr(static_cast<std::size_t>(read)));
+  failure.rank = rank;
+  return failure;
+}
+
+std::string key_of(const BootstrapOptions& options, const std::string& name, std::int32_t rank) {
+  return options.key + "/" + name + "/" + std::to_string(rank);
+}
+
+// Progress that ranks have stored: one query to the store for all ranks, as long as it answers.
+class Said {
+ public:
+  explicit Said(const BootstrapOptions& options) : options_(options) {}
+  bool has(const std::string& name, std::int32_t rank) {
+    if (!said_.contains(name)) ask(name);
+    return said_[name].contains(key_of(options_, name, rank));
+  }
+  bool is_silent() const { return is_silent_; }
+
+ private:
+  void ask(const std::string& name) {
+    std::set<std::string>& said = said_[name];
+    if (is_silent_) return;
+    const Result<std::vector<std::string>> keys =
+        options_.store->list(options_.key + "/" + name + "/", kStorePatience);
+    is_silent_ = !keys.ok();
+    if (keys.ok()) said.insert(keys->begin(), keys->end());
+  }
+
+  const BootstrapOptions& options_;
+  std::map<std::string, std::set<std::string>> said_;
+  bool is_silent_ = false;
+};
+
+// Tells how far a rank is that has not come to `missing`.
+std::string progress(Said& said, std::string_view missing, std::int32_t rank) {
+  if (missing == "facts") {
+    return said.has("begun", rank) ? " (it loads the driver and NCCL)" : " (it has not begun)";
+  }
+  if (missing == "done") {
+    return said.has("init", rank) ? " (it is in NCCL's init)" : " (it has not begun its init)";
+  }
+  return "";
+}
+
+// "rank 3 (node2, pid 77) (it has not begun), ... and 2 more"; `first`: the first one's world rank.
+// If the store does not answer: kSilentStore, and no rank is to blame.
+std::string names_without(const BootstrapOptions& options, const std::string& name,
+                          std::int32_t& first) {
+  constexpr std::size_t kLong = 160;  // A failure's text has 512 bytes.
+  std::string names;
+  int more = 0;
+  Said said(options);
+  for (std::int32_t rank = 0; rank < static_cast<std::int32_t>(options.rank_names.size()); ++rank) {
+    const auto index = static_cast<std::size_t>(rank);
+    if (rank == options.rank || said.has(name, rank)) continue;
+    if (first < 0) first = options.world_ranks[index];
+    if (names.size() > kLong) {
+      ++more;
+      continue;
+    }
+    names += (names.empty() ? "" : ", ") + options.rank_names[index] + progress(said, name, rank);
+  }
+  if (said.is_silent()) {
+    first = -1;
+    return std::string(kSilentStore);
+  }
+  if (more > 0) names += " and " + std::to_string(more) + " more";
+  return names;
+}
+
+// Keeps the findings that have to end the attempt. Warnings are only printed;
+// IVY_NCCL_PREFLIGHT=warn turns everything that NCCL may survive into a warning.
+std::vector<Finding> that_count(const std::vector<RankFacts>& ranks,
+                                std::vector<Finding> findings) {
+  const char* const mode = std::getenv("IVY_NCCL_PREFLIGHT");
+  const bool has_trouble = std::any_of(ranks.begin(), ranks.end(),
+                                       [](const RankFacts& rank) { return !rank.trouble.empty(); });
+  const bool only_warns = mode != nullptr && std::string_view(mode) == "warn" && !has_trouble;
+  std::vector<Finding> counting;
+  for (Finding& finding : findings) {
+    const bool is_error = finding.kind == Finding::Kind::kError && !only_warns;
+    if (is_error || finding.kind == Finding::Kind::kSharedDevice) {
+      counting.push_back(std::move(finding));
+    } else {
+      const std::string line = "ivycomm: warning: " + finding.text + "; " + finding.fix + "\n";
+      std::fputs(line.c_str(), stderr);
+    }
+  }
+  return counting;
+}
+
+Failure refusal_of(const std::vector<Finding>& findings, const std::string& communicator) {
+  const Finding& first = findings.front();
+  const std::string more =
+      findings.size() > 1 ? " (and " + std::to_string(findings.size() - 1) + " more)" : "";
+  Failure failure =
+      refusal(FailureKind::kOther, static_cast<int>(Code::kFailedPrecondition),
+              "NCCL of communicator " + communicator + ": " + first.text + "; " + first.fix + more);
+  failure.rank = first.rank;
+  return failure;
+}
+
+bool have_one_parent(const std::vector<RankFacts>& ranks) {
+  return std::all_of(ranks.begin(), ranks.end(), [&](const RankFacts& rank) {
+    return !rank.parent.empty() && rank.parent == ranks[0].parent;
+  });
+}
+
+class ReadyBarrier {
+ public:
+  explicit ReadyBarrier(const BootstrapOptions& options)
+      : options_(options), store_(*options.store) {}
+
+  Ready run(const RankFacts& facts) {
+    own_ = facts;
+    const std::optional<Interface> chosen = interface_of(own_);
+    if (chosen && options_.spans_hosts) own_.probe_port = listener_.listen_at(chosen->address);
+    const Result<void> told = set_once(key("facts/" + std::to_string(options_.rank)), encode(own_));
+    if (ready_.failure) return std::move(ready_);
+    if (!told.ok()) return failed(failure_of(told.error().context(prefix() + "say who is ready")));
+    if (options_.rank == 0) {
+      decide();
+      if (ready_.failure) say(encode_refusal(*ready_.failure));
+    }
+    if (!ready_.failure && !ready_.is_shared) follow();
+    return std::move(ready_);
+  }
+
+ private:
+  std::int32_t size() const { return static_cast<std::int32_t>(options_.rank_names.size()); }
+  std::string key(const std::string& name) const { return options_.key + "/" + name; }
+  std::string prefix() const { return "NCCL of communicator " + options_.communicator + ": "; }
+
+  static Ready failed(const Failure& failure) {
+    Ready ready;
+    ready.failure = failure;
+    return ready;
+  }
+  // Keeps the failure that was found first.
+  void fail(const Failure& failure) {
+    if (!ready_.failure) ready_.failure = failure;
+  }
+
+  // Asks until the store has answered, the deadline is over or there is trouble (ready_.failure).
+  template <class Question>
+  auto patiently(Question question) {
+    while (true) {
+      const auto left = std::chrono::duration_cast<milliseconds>(options_.deadline - steady_now());
+      auto answer = question(std::clamp(left, kPhasePatience, kStorePatience));
+      const bool is_silent = !answer.ok() && answer.error().code == Code::kDeadlineExceeded;
+      if (!is_silent || left <= kPhasePatience) return answer;
+      if (const MaybeFailure trouble = options_.trouble()) {
+        fail(*trouble);
+        return answer;
+      }
+    }
+  }
+  Result<void> set_once(const std::string& name, std::string_view value) {
+    return patiently([&](milliseconds limit) { return store_.set_once(name, value, limit); });
+  }
+  Result<std::vector<std::string>> multi_get(const std::vector<std::string>& names) {
+    return patiently([&](milliseconds limit) { return store_.multi_get(names, limit); });
+  }
+
+  void say(const std::string& word) {
+    const Result<void> said = set_once(key(word_key_), word);
+    if (!said.ok() && !ready_.failure) fail(failure_of(said.error().context(prefix())));
+  }
+
+  // Waits until all keys are there. False: `ready_.failure` says why not, or it is empty at the
+  // deadline.
+  bool await(const std::vector<std::string>& keys, steady_clock::time_point deadline) {
+    while (true) {
+      const auto left = std::chrono::duration_cast<milliseconds>(deadline - steady_now());
+      if (left <= milliseconds(0)) return false;
+      const Result<void> came = store_.wait(keys, std::min(left, kSlice), kSlice + kPhasePatience);
+      if (came.ok()) return true;
+      if (came.error().code != Code::kDeadlineExceeded) {
+        fail(failure_of(came.error().context(prefix() + "wait for the other ranks")));
+        return false;
+      }
+      if (const MaybeFailure trouble = options_.trouble()) {
+        fail(*trouble);
+        return false;
+      }
+    }
+  }
+
+  // The keys of that name of all ranks from `first` on.
+  std::vector<std::string> keys_of(const std::string& name, std::int32_t first = 0) const {
+    std::vector<std::string> keys;
+    for (std::int32_t rank = first; rank < size(); ++rank) {
+      keys.push_back(key_of(options_, name, rank));
+    }
+    return keys;
+  }
+
+  Failure who_is_missing(const std::string& what) {
+    std::int32_t first = -1;
+    const std::string missing = names_without(options_, "facts", first);
+    const std::string text = missing.empty() ? "all ranks are ready, but rank 0 does not say so"
+                             : missing == kSilentStore ? missing
+                                                       : missing + " did not become ready in time";
+    Failure failure = make_failure(FailureKind::kTimeout, prefix() + what + ": " + text);
+    failure.rank = first;
+    return failure;
+  }
+
+  void decide() {
+    const auto deadline = options_.deadline - kHeadStart;
+    if (!await(keys_of("facts"), deadline)) {
+      if (!ready_.failure) fail(who_is_missing("ready barrier"));
+      return;
+    }
+    const Result<std::vector<std::string>> texts = multi_get(keys_of("facts"));
+    if (!texts.ok()) return fail(failure_of(texts.error().context(prefix() + "read the facts")));
+    std::vector<RankFacts> ranks;
+    for (const std::string& text : *texts) {
+      std::optional<RankFacts> facts = decode(text);
+      if (!facts)
+        return fail(make_failure(FailureKind::kOther, prefix() + "facts of a rank are broken"));
+      ranks.push_back(std::move(*facts));
+    }
+    judge(ranks);
+  }
+
+  void judge(const std::vector<RankFacts>& ranks) {
+    std::vector<Finding> findings = that_count(ranks, compare_ranks(ranks));
+    // Costs one round more, and only where there are addresses that may not be reached.
+    if (findings.empty() && spans_networks(ranks)) findings = that_count(ranks, probe_all(ranks));
+    if (ready_.failure) return;
+    bool can_scale = options_.can_scale;
+    for (const RankFacts& rank : ranks) can_scale = can_scale && rank.nccl_version >= 22300;
+    if (findings.empty() && have_one_parent(ranks)) return say(std::string(kShrink));
+    if (findings.empty()) {
+      const char* const wanted = std::getenv("IVY_NCCL_ROOTS");
+      return say(
+          std::string(kGo) +
+          std::to_string(root_count(size(), can_scale, wanted != nullptr ? std::atoi(wanted) : 0)));
+    }
+    if (findings.front().kind == Finding::Kind::kSharedDevice) {
+      ready_.is_shared = true;
+      return say(std::string(kShare));
+    }
+    fail(refusal_of(findings, options_.communicator));
+  }
+
+  // Probes the ranks that NCCL makes this one connect to: its neighbour in the ring and, once for a
+  // run of ranks that are in one network, the root.
+  std::string probe(const std::vector<RankFacts>& before_next_and_root) const {
+    const RankFacts& before = before_next_and_root[0];
+    std::vector<RankFacts> peers = {before_next_and_root[1]};
+    if (before_next_and_root[2].rank != peers[0].rank && !is_same_network(before, own_))
+      peers.push_back(before_next_and_root[2]);
+    return try_peers(own_, peers, kProbePatience);
+  }
+
+  std::vector<std::int32_t> before_next_and_root() const {
+    return {(options_.rank + size() - 1) % size(), (options_.rank + 1) % size(), 0};
+  }
+
+  // Rank 0: lets everybody try, and waits for what they say.
+  std::vector<Finding> probe_all(const std::vector<RankFacts>& ranks) {
+    say(std::string(kProbe));
+    word_key_ = "after_probe";
+    std::vector<RankFacts> peers;
+    for (const std::int32_t rank : before_next_and_root())
+      peers.push_back(ranks[static_cast<std::size_t>(rank)]);
+    std::vector<std::string> texts = {probe(peers)};
+    const std::vector<std::string> keys = keys_of("reach", 1);
+    if (ready_.failure) return {};
+    if (!await(keys, options_.deadline - kHeadStart)) {
+      std::int32_t first = -1;
+      const std::string missing = names_without(options_, "reach", first);
+      if (!ready_.failure) {
+        Failure late = make_failure(
+            FailureKind::kTimeout,
+            prefix() + "interfaces: " + missing +
+                (missing == kSilentStore ? "" : " did not say in time whom it reaches"));
+        late.rank = first;
+        fail(late);
+      }
+      return {};
+    }
+    const Result<std::vector<std::string>> said = multi_get(keys);
+    if (!said.ok()) {
+      fail(failure_of(said.error().context(prefix() + "read who reaches whom")));
+      return {};
+    }
+    texts.insert(texts.end(), said->begin(), said->end());
+    std::vector<Finding> findings;
+    for (std::size_t rank = 0; rank < texts.size() && findings.size() < kFindingsMax; ++rank)
+      // One blank means nothing: a value is never empty.
+      if (texts[rank].size() > 1)
+        findings.push_back(unreachable_finding(ranks, ranks[rank], texts[rank]));
+    return findings;
+  }
+
+  // Every other rank tries, and says which ranks it does not reach.
+  bool take_part_in_probe() {
+    std::vector<std::string> keys;
+    for (const std::int32_t rank : before_next_and_root())
+      keys.push_back(key("facts/" + std::to_string(rank)));
+    const Result<std::vector<std::string>> texts = multi_get(keys);
+    if (!texts.ok()) {
+      fail(failure_of(texts.error().context(prefix() + "read the neighbours' facts")));
+      return false;
+    }
+    std::vector<RankFacts> peers;
+    for (const std::string& text : *texts) peers.push_back(decode(text).value_or(own_));
+    const std::string found = probe(peers);
+    // Only rank 0 reads it.
+    const std::string text = found.empty() ? " " : found;
+    const Result<void> told = patiently([&](milliseconds limit) {
+      return store_.set(key("reach/" + std::to_string(options_.rank)), text, limit);
+    });
+    if (!told.ok()) fail(failure_of(told.error().context(prefix() + "say whom it reaches")));
+    word_key_ = "after_probe";
+    return told.ok();
+  }
+
+  std::optional<std::string> await_word() {
+    if (!await({key(word_key_)}, options_.deadline)) {
+      if (!ready_.failure) fail(who_is_missing("rank 0's word"));
+      return std::nullopt;
+    }
+    const Result<std::string> word =
+        patiently([&](milliseconds limit) { return store_.get(key(word_key_), limit); });
+    if (word.ok()) return *word;
+    fail(failure_of(word.error().context(prefix() + "read rank 0's word")));
+    return std::nullopt;
+  }
+
+  void follow() {
+    std::optional<std::string> word = await_word();
+    if (word && *word == kProbe && options_.rank != 0)
+      word = take_part_in_probe() ? await_word() : std::nullopt;
+    if (!word) return;
+    if (*word == kShare) {
+      ready_.is_shared = true;
+    } else if (*word == kShrink) {
+      ready_.ids.clear();
+    } else if (!word->starts_with(kGo)) {
+      fail(decode_refusal(*word));
+    } else {
+      exchange_ids(std::atoi(word->c_str() + kGo.size()));
+    }
+  }
+
+  void exchange_ids(std::int32_t roots) {
+    std::vector<std::string> keys;
+    for (std::int32_t root = 0; root < roots; ++root) {
+      keys.push_back(key("id/" + std::to_string(root)));
+      if (rank_of_root(root, roots, size()) != options_.rank) continue;
+      UniqueId id = {};
+      if (const MaybeFailure failure = options_.make_id(id)) return fail(*failure);
+      const Result<void> told = set_once(keys.back(), std::string_view(id.bytes, sizeof id.bytes));
+      if (!told.ok())
+        return fail(failure_of(told.error().context(prefix() + "tell the unique id")));
+    }
+    if (!await(keys, options_.deadline)) {
+      if (!ready_.failure) {
+        fail(make_failure(FailureKind::kTimeout, prefix() + "the unique id did not come in time"));
+      }
+      return;
+    }
+    const Result<std::vector<std::string>> texts = multi_get(keys);
+    if (!texts.ok())
+      return fail(failure_of(texts.error().context(prefix() + "read the unique id")));
+    for (const std::string& text : *texts) {
+      UniqueId id = {};
+      std::memcpy(id.bytes, text.data(), std::min(text.size(), sizeof id.bytes));
+      ready_.ids.push_back(id);
+    }
+  }
+
+  const BootstrapOptions& options_;
+  store::Client& store_;
+  RankFacts own_;
+  ProbeListener listener_;
+  std::string word_key_ = "go";
+  Ready ready_;
+};
+
+Ready get_ready_alone(const BootstrapOptions& options, const RankFacts& own) {
+  Ready ready;
+  const std::vector<Finding> findings = that_count({own}, compare_ranks({own}));
+  if (!findings.empty()) {
+    ready.failure = refusal_of(findings, options.communicator);
+    return ready;
+  }
+  ready.ids.resize(1);
+  ready.failure = options.make_id(ready.ids[0]);
+  return ready;
+}
+
+}  // namespace
+
+std::int32_t root_count(std::int32_t ranks, bool can_scale, std::int32_t wanted) {
+  if (!can_scale) return 1;
+  if (wanted > 0) return std::min(wanted, ranks);
+  return ranks < kRanksPerRoot ? 1 : std::max(2, ranks / kRanksPerRoot);
+}
+
+// The first rank of each of `roots` runs of ranks, the first of which are one longer.
+std::int32_t rank_of_root(std::int32_t root, std::int32_t roots, std::int32_t ranks) {
+  const std::int32_t each = ranks / roots;
+  return root * each + std::min(root, ranks % roots);
+}
+
+void report_phase(const BootstrapOptions& options, Phase phase) {
+  if (options.store == nullptr) return;
+  const char* const name = phase == Phase::kBegun  ? "begun"
+                           : phase == Phase::kInit ? "init"
+                                                   : "done";
+  static_cast<void>(options.store->set(key_of(options, name, options.rank), "1", kPhasePatience));
+}
+
+std::string who_is_not_done(const BootstrapOptions& options) {
+  if (options.store == nullptr) return "";
+  std::int32_t first = -1;
+  const std::string names = names_without(options, "done", first);
+  if (names.empty() || names == kSilentStore) return names.empty() ? "" : "; " + names;
+  return "; not done either: " + names;
+}
+
+Ready bootstrap(const BootstrapOptions& options, const RankFacts& own) {
+  if (options.store == nullptr) return get_ready_alone(options, own);
+  return ReadyBarrier(options).run(own);
+}
+
+}  // namespace ivy::comm::nccl

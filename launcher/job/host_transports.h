@@ -1,0 +1,77 @@
+// The links of one host's session: the active one, and one that is being dialled to replace it.
+// Thread: the loop's, but for send_alive(). Lifetime: destroy it outside its events.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+
+#include "launcher/links/host_link.h"
+
+namespace ivy {
+
+// attempt: 0 for the first link, then 1, 2...
+using MakeHostLink =
+    std::function<std::unique_ptr<HostLink>(const HostLink::Handlers&, int attempt)>;
+
+// The session of these transports.
+class HostTransportEvents {
+ public:
+  // The link that was dialled is the active one from now on.
+  virtual void transport_up(const LinkUp& up) = 0;
+  // Bytes of the active link.
+  virtual void transport_bytes(std::string_view bytes) = 0;
+  virtual void transport_drained() = 0;
+  // The active link broke.
+  virtual void transport_broken(const LinkDown& down) = 0;
+  virtual void dial_failed(const LinkDown& down) = 0;
+  virtual void dial_progress(const RemoteText& step) = 0;
+  // The dial attempt reached the host and waits for this there.
+  virtual void dial_stuck(const std::string& what) = 0;
+
+ protected:
+  ~HostTransportEvents() = default;
+};
+
+class HostTransports {
+ public:
+  HostTransports(boost::asio::io_context& loop, MakeHostLink make_link, HostTransportEvents& events)
+      : loop_(loop), make_link_(std::move(make_link)), events_(events) {}
+
+  bool is_dialing() const { return dialing_ != nullptr; }
+  void dial(const OpenRequest& request);
+  void give_up_dialing();
+
+  // The number of the active link; -1: there is none.
+  int serial() const { return serial_; }
+  bool can_write() const { return link_ && !writes_; }
+  bool has_written() const { return !writes_; }
+  void write(std::string bytes);
+  // Whether send_alive() may use the active link; the next one may not yet.
+  void allow_alive(bool allowed);
+  // Writes a whole frame to that link. Thread: any.
+  void send_alive(std::string_view frame);
+  void drop();
+
+ private:
+  void on_up(int serial, const LinkUp& up);
+  void on_down(int serial, const LinkDown& down);
+  void retire(std::unique_ptr<HostLink> link);
+
+  boost::asio::io_context& loop_;
+  const MakeHostLink make_link_;
+  HostTransportEvents& events_;
+  std::mutex alive_mutex_;             // Held while send_alive() uses link_.
+  bool allows_alive_ = false;          // Changed with alive_mutex_ held, before link_ changes.
+  std::unique_ptr<HostLink> link_;     // The active one; it may be silent.
+  std::unique_ptr<HostLink> dialing_;  // Replaces link_ when it is up.
+  int serial_ = -1;
+  int dialing_serial_ = -1;
+  int next_serial_ = 0;
+  bool writes_ = false;
+};
+
+}  // namespace ivy

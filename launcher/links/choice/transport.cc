@@ -1,0 +1,159 @@
+#include "launcher/links/choice/transport.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "launcher/links/choice/auto_link.h"
+#include "launcher/links/local_link.h"
+#include "launcher/links/srun/dial_back_link.h"
+#include "launcher/links/srun/srun_step.h"
+#include "launcher/links/ssh/ssh_link.h"
+#include "launcher/links/this_host.h"
+#include "launcher/links/transport_context.h"
+#include "proto/contract/log.h"
+
+namespace ivy {
+namespace {
+
+std::unique_ptr<HostLink> make_ssh_link(const std::shared_ptr<TransportContext>& context, Host host,
+                                        const HostLink::Handlers& handlers, int attempt) {
+  if (host.port == 0) host.port = context->options().ssh_port;
+  return std::make_unique<SshLink>(context, host, handlers, attempt);
+}
+
+LinkWay agent_way(const std::shared_ptr<TransportContext>& context, const Host& host, int attempt,
+                  std::chrono::milliseconds answer) {
+  if (attempt > 0) answer = kAgentAnswerRedial;
+  LinkWay result;
+  result.name = "its agent";
+  result.kind = Transport::kAgent;
+  result.make = [context, host, answer](const HostLink::Handlers& handlers) {
+    return context->make_agent_link()(context, host, AgentWay::kDirect, answer, handlers);
+  };
+  result.may_go_on = agent_may_be_passed_over;
+  return result;
+}
+
+LinkWay ssh_way(const std::shared_ptr<TransportContext>& context, const Host& host, int attempt) {
+  LinkWay result;
+  result.name = "ssh";
+  result.kind = Transport::kSsh;
+  result.make = [context, host, attempt](const HostLink::Handlers& handlers) {
+    return make_ssh_link(context, host, handlers, attempt);
+  };
+  return result;
+}
+
+// Why SSH is the only way of `auto` to this host; empty where its agent is asked first.
+std::string only_ssh_because(TransportContext& context, const Host& host) {
+  if (host.port != 0) return "an SSH port is written for it";
+  if (context.options().no_agents) return "the policy of this host forbids agents";
+  const Result<std::optional<AgentIdentity>>& identity = context.agent_identity();
+  if (!identity.ok()) {
+    context.note("agent identity",
+                 "note: ssh is used: " + identity.error().message +
+                     (identity.error().fix.empty() ? "" : " (" + identity.error().fix + ")"));
+    return identity.error().message;
+  }
+  if (!*identity) return "no agent.toml";
+  if (!host.user.empty() && host.user != (*identity)->self.name) {
+    return "agents run workers as " + (*identity)->self.name + ", not as " + host.user;
+  }
+  return {};
+}
+
+std::vector<LinkWay> auto_ways(const std::shared_ptr<TransportContext>& context, const Host& host,
+                               int attempt) {
+  const std::optional<Transport> known = context->transport_of(host);
+  if (known == Transport::kAgent) return {agent_way(context, host, attempt, kAgentAnswerRedial)};
+  if (known == Transport::kSsh) return {ssh_way(context, host, attempt)};
+  const std::string because = only_ssh_because(*context, host);
+  if (!because.empty()) {
+    log::debug(host.name + ": ssh is used: " + because);
+    return {ssh_way(context, host, attempt)};
+  }
+  return {agent_way(context, host, attempt, kAgentAnswerAuto), ssh_way(context, host, attempt)};
+}
+
+}  // namespace
+
+bool uses_srun(const Options& options, const Host& host) {
+  return !host.fake && !options.node_rank &&
+         (options.transport == TransportChoice::kSlurm ||
+          (options.transport == TransportChoice::kAuto && options.allocation && !options.no_slurm));
+}
+
+bool uses_local_transport(const Options& options, const Host& host) {
+  // This one too: its workers live in the step, and end with it.
+  if (uses_srun(options, host)) return false;
+  if (options.node_rank) return !host.joins;
+  return host.fake || options.transport == TransportChoice::kLocal ||
+         (options.transport == TransportChoice::kAuto && is_this_host(host));
+}
+
+bool may_have_agent(const Options& options, const Host& host) {
+  if (host.joins || uses_srun(options, host)) return false;
+  return options.transport == TransportChoice::kAgent ||
+         (options.transport == TransportChoice::kAuto && host.port == 0 && !options.no_agents);
+}
+
+Result<void> keep_to_policy(Options& options) {
+  if (!options.no_ssh || options.transport != TransportChoice::kAuto) return {};
+  const auto other =
+      std::find_if(options.hosts.begin(), options.hosts.end(), [&](const Host& host) {
+        return !host.joins && !uses_local_transport(options, host) && !uses_srun(options, host);
+      });
+  if (other == options.hosts.end()) return {};
+  if (options.no_agents)
+    return Error{Code::kPermissionDenied,
+                 "the policy of this host (/etc/ivyrun/policy.toml) forbids the ways to " +
+                     other->name + ": ssh and agents",
+                 "ask who administers this host"};
+  options.transport = TransportChoice::kAgent;
+  return {};
+}
+
+void set_scheduler_signal_handler(const std::shared_ptr<TransportContext>& context,
+                                  std::function<void(int signal, bool whole_tree)> handler) {
+  context->part<SrunStep>()->set_signal_handler(std::move(handler));
+}
+
+void finish_transports(const std::shared_ptr<TransportContext>& context,
+                       std::function<void()> done) {
+  if (!context) return done();
+  context->part<SrunStep>()->finish(std::move(done));
+}
+
+std::unique_ptr<HostLink> make_link(const std::shared_ptr<TransportContext>& context,
+                                    const Host& host, const HostLink::Handlers& handlers,
+                                    int attempt) {
+  if (uses_local_transport(context->options(), host)) {
+    return std::make_unique<LocalLink>(context->loop(), context->node(), handlers);
+  }
+  if (host.joins) {
+    return std::make_unique<DialBackLink>(context->loop(), context->joined_hosts(), host.name,
+                                          handlers);
+  }
+  if (uses_srun(context->options(), host)) {
+    return std::make_unique<DialBackLink>(context->loop(), context->part<SrunStep>(), host.name,
+                                          handlers);
+  }
+  switch (context->options().transport) {
+    case TransportChoice::kSsh:
+      return make_ssh_link(context, host, handlers, attempt);
+    case TransportChoice::kAgent:
+      if (is_this_host(host)) {
+        return context->make_agent_link()(context, host, AgentWay::kOwnHost, kAgentAnswer,
+                                          handlers);
+      }
+      return agent_way(context, host, attempt, kAgentAnswer).make(handlers);
+    case TransportChoice::kAuto:
+    case TransportChoice::kLocal:
+    case TransportChoice::kSlurm:
+      break;
+  }
+  return std::make_unique<AutoLink>(context, host, auto_ways(context, host, attempt), handlers);
+}
+
+}  // namespace ivy

@@ -1,0 +1,178 @@
+// Shared by the links of one job: the location of the node binary, the limit of concurrent
+// handshakes, the ssh configuration, the user's identity towards agents, and the transport that
+// serves each host. Thread: the loop's. Lifetime: outlives every link (they hold it by shared
+// pointer).
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/thread_pool.hpp>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <random>
+#include <set>
+#include <string>
+#include <type_traits>
+#include <typeindex>
+#include <utility>
+#include <vector>
+
+#include "launcher/links/agent_identity.h"
+#include "launcher/links/agent_transport.h"
+#include "launcher/links/node_program.h"
+#include "launcher/links/node_upload.h"
+#include "launcher/options/hosts.h"
+#include "launcher/options/options.h"
+#include "launcher/streams/sequence.h"
+#include "proto/contract/remote_text.h"
+#include "proto/os/blocking.h"
+
+namespace ivy {
+
+class DialBackHosts;
+
+// Admits at most `count` holders at once; the others wait in order.
+class Slots {
+ public:
+  // The slot is held as long as this lives. Empty: none is held.
+  using Ticket = std::shared_ptr<void>;
+
+  Slots(boost::asio::io_context& loop, int count) : loop_(loop), free_(count) {}
+  // A slot whose waiting coroutine has ended is passed on to the next one.
+  Awaitable<Ticket> acquire(Sequence& sequence);
+
+ private:
+  void grant_soon();
+  void grant_next();
+
+  boost::asio::io_context& loop_;
+  int free_;
+  std::deque<Arrival<Ticket>> waiting_;
+  std::shared_ptr<Slots*> self_ = std::make_shared<Slots*>(this);
+};
+
+class TransportContext {
+ public:
+  // node: ivy-node of this build. make_agent_link: agent_link_maker(); tests without agents leave
+  // it out.
+  TransportContext(boost::asio::io_context& loop, const Options& options, NodeProgram node,
+                   MakeAgentLink make_agent_link = {});
+  TransportContext(const TransportContext&) = delete;
+  TransportContext& operator=(const TransportContext&) = delete;
+
+  boost::asio::io_context& loop() { return loop_; }
+  const Options& options() const { return options_; }
+  const NodeProgram& node() const { return node_; }
+
+  Slots& handshakes() { return handshakes_; }
+  // One question at a time on the terminal.
+  Slots& terminal() { return terminal_; }
+  // Read on the pool when the first host needs it.
+  Awaitable<Result<std::shared_ptr<NodeUpload>>> node_upload(Sequence& sequence);
+  // Returns the files to send to hosts of this architecture; reads them on the pool.
+  Awaitable<Result<NodeBundle>> bundle(Sequence& sequence, std::string architecture);
+  // Runs what may block: known_hosts, keys, the SSH agent, libssh's logins.
+  BlockingPool& blocking();
+  // Threads for name look-ups, so that a slow name server delays only its own caller.
+  boost::asio::thread_pool& resolvers();
+  // A number in [0.5, 1.5) by which waits are spread.
+  double jitter();
+
+  // Reads on the pool what make_link() and links to agents need of the user's files and of the
+  // account; then calls back, on the loop. Else it is read where it is first needed.
+  void prepare_agents(std::function<void()> done);
+  const MakeAgentLink& make_agent_link() const { return make_agent_link_; }
+  // The user's identity towards agents, read once; an error in it is noted once.
+  const Result<std::optional<AgentIdentity>>& agent_identity();
+  // The same, but an error if there is none.
+  Result<const AgentIdentity*> agent_user();
+  // The socket of this host's own agent, looked for once.
+  const Result<std::string>& agent_socket();
+
+  // Returns the state that the links of one transport share, such as SshState; created on first
+  // use.
+  template <class Part>
+  std::shared_ptr<Part> part() {
+    std::shared_ptr<void>& kept = parts_[typeid(Part)];
+    if (!kept) kept = std::make_shared<Part>(*this);
+    return std::static_pointer_cast<Part>(kept);
+  }
+
+  // torchrun mode: the nodes that have joined, else null.
+  const std::shared_ptr<DialBackHosts>& joined_hosts() const { return joined_hosts_; }
+  void set_joined_hosts(std::shared_ptr<DialBackHosts> hosts) { joined_hosts_ = std::move(hosts); }
+
+  // kAgent or kSsh: a host that has come up by one is redialled by the same.
+  std::optional<Transport> transport_of(const Host& host) const;
+  void remember_transport(const Host& host, Transport kind);
+
+  // One line for the user, without newline ("note: ...", "warning: ..."). Three of a kind
+  // are printed, the others only with -v: a cluster has one trouble on many hosts.
+  void note(const std::string& kind, const RemoteText& text);
+  void set_note_handler(std::function<void(const RemoteText&)> handler) {
+    say_note_ = std::move(handler);
+  }
+
+ private:
+  void take_identity(Result<std::optional<AgentIdentity>> identity);
+
+  // This many names can wait for a dead name server before others wait too.
+  static constexpr std::size_t kResolverThreads = 16;
+
+  boost::asio::io_context& loop_;
+  const Options options_;
+  const NodeProgram node_;
+  const MakeAgentLink make_agent_link_;
+  Slots handshakes_;
+  Slots terminal_;
+  bool reads_upload_ = false;
+  std::optional<Result<std::shared_ptr<NodeUpload>>> upload_;
+  std::vector<Arrival<bool>> waiting_for_upload_;
+  std::map<std::type_index, std::shared_ptr<void>> parts_;
+  std::optional<Result<std::optional<AgentIdentity>>> agent_identity_;
+  std::optional<Result<std::string>> agent_socket_;
+  std::map<std::string, Transport> transports_;
+  std::shared_ptr<DialBackHosts> joined_hosts_;
+  std::map<std::string, int> notes_;  // How many were noted, by kind.
+  std::set<std::string> noted_;       // Texts that were said: each is said once.
+  std::function<void(const RemoteText&)> say_note_;
+  std::minstd_rand random_;
+  std::unique_ptr<boost::asio::thread_pool> resolvers_;
+  std::unique_ptr<BlockingPool> blocking_;
+};
+
+// Waits until `listen`'s function is called, unless is_over(). A wait of more than some seconds is
+// reported to the user ("node2 waits for the SSH agent at /tmp/agent, 4 s"), again whenever it has
+// doubled.
+Awaitable<void> wait_and_report(Sequence& sequence, TransportContext& context, std::string host,
+                                std::string what, std::function<bool()> is_over,
+                                std::function<void(const Arrival<bool>&)> listen);
+
+// Runs work() on the context's pool and returns its result, as a step of a sequence; reports a long
+// wait as above. work() owns what it uses: it may outlive the caller.
+template <class Work>
+Awaitable<std::invoke_result_t<Work&>> call_blocking(Sequence& sequence, TransportContext& context,
+                                                     std::string host, std::string what,
+                                                     BlockingPool::Duration deadline, Work work) {
+  using Answer = std::invoke_result_t<Work&>;
+  struct Slot {
+    std::optional<Answer> answer;
+    Arrival<bool> arrive;
+  };
+  const auto slot = std::make_shared<Slot>();
+  const auto done = [slot](Answer answer) {
+    slot->answer.emplace(std::move(answer));
+    if (const Arrival<bool> arrive = std::exchange(slot->arrive, {})) arrive(true);
+  };
+  context.blocking().run(what, deadline, std::move(work), done);
+  const std::function<bool()> is_over = [slot] { return slot->answer.has_value(); };
+  const std::function<void(const Arrival<bool>&)> listen = [slot](const Arrival<bool>& arrive) {
+    slot->arrive = arrive;
+  };
+  co_await wait_and_report(sequence, context, std::move(host), std::move(what), is_over, listen);
+  co_return std::move(*slot->answer);
+}
+
+}  // namespace ivy
