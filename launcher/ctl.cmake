@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # ivy_job_place: where a job is found and how it is spoken to, for ivyrun and ivyctl.
 add_library(ivy_job_place STATIC
   hang/rank_names.cc

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # ivyrun itself. Everything that can be static is, for a fast start.
 add_library(ivy_job STATIC
   hang/job_evidence.cc

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # ivy_launch_core: the launcher's pure part, and the one file that knows CLI11.
 set(IVY_LAUNCH_CORE_SOURCES
   hang/flight_analysis.cc hang/flight_record.cc hang/nccl_lines.cc hang/operation_lines.cc hang/stack_lines.cc

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ivyrun: one command starts one worker per accelerator on every host.
 #include <sys/resource.h>
 #include <sys/stat.h>

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Writes a source file with the hash of the given sources: cmake -DSOURCES=a;b -DOUT=f -DVERSION=v -P.
 set(all "")
 list(SORT SOURCES)

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Checks what a program can see of our style, without building anything. One line per finding:
 # file:line: what. The rules are described in scripts/README.md.
 set -euo pipefail

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Profiles the code for people, and finds circles.
 
     scripts/house.py                 this repository beside the projects of scripts/house_beside.toml
@@ -308,6 +309,8 @@ def comments_of(path):
         taken += 1
         content = re.sub(r"^(//[/!]?<?|/\*+[!<]?|\*+/?)\s*|\s*\*/$", "", stripped)
         content = re.sub(r"^[@\\](brief|return|returns)\s+", "", content)
+        if content.startswith("SPDX-License-Identifier"):
+            continue
         if previous == number - 1 and blocks:
             blocks[-1] = f"{blocks[-1]} {content}".strip()
         else:

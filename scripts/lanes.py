@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Chooses tests by tests/lanes.toml, for scripts/test.
 
     scripts/lanes.py title            one line: what is chosen, and why

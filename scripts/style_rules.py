@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The style rules that need no compiler: arrows, homes of headers, pure files, coroutines.
 
 Prints one line per finding, "file:line: what", and exits 1 when there is one. The rules and their
@@ -175,6 +176,7 @@ BLOCKING_FILES = {
 FORBIDDEN_NAMES = {
     "util", "utils", "common", "manager", "manage", "helper", "helpers", "base", "impl", "misc",
 }
+LICENCE = "SPDX-License-Identifier: Apache-2.0"
 UNFINISHED = re.compile(r"\bTODO\(now\)|\bFIX" + r"ME\b|\bXX" + r"X\b")
 
 CXX = (".h", ".hpp", ".c", ".cc", ".cpp", ".cxx")
@@ -374,6 +376,14 @@ def check_text(path, text, findings):
         findings.add(path, text.count("\n") + 1, "no newline at the end of the file")
 
 
+def check_licence(path, text, findings):
+    """Workers and examples are users' programs: their line numbers show in output that tests and docs quote."""
+    if "/workers/" in path or path.startswith(("scripts/examples/", "scripts/slurm/")):
+        return
+    if not any(LICENCE in line for line in text.split("\n", 2)[:2]):
+        findings.add(path, 1, f"does not begin with {LICENCE}")
+
+
 def check_name(path, findings):
     for part in path.split("/"):
         words = set(re.split(r"[._\-]", part.lower()))
@@ -448,6 +458,8 @@ def check_file(path, findings):
         return
     text = read(path)
     check_text(path, text, findings)
+    if path.endswith((*CXX, ".py", ".proto", ".cmake")) or is_script(path):
+        check_licence(path, text, findings)
     if path.endswith(CXX):
         check_cxx(path, text, findings)
     elif path.endswith(".py") or (text.startswith("#!") and "python" in text.split("\n", 1)[0]):

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sums the results that scripts/test has left in a folder, and ends with one plain line.
 
 sum_results.py FOLDER: reads FOLDER/*.xml (JUnit, as ctest and pytest write it) and FOLDER/lanes.tsv

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Makes a torch that was built for CUDA load where CUDA's libraries are not.
 
     scripts/without_cuda.py TORCH_FOLDER

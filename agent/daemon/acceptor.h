@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Listening sockets of our own. gRPC 1.51's listener is gone for good once descriptors ran out, and
 // lets a silent peer hold a connection; this one recovers, and passes on only connections that have
 // been checked.

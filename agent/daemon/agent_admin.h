@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `ivy-agent drain` and `ivy-agent status`: clients of the agent of this host, over its Unix
 // socket. Thread: main's; they block. Both print their result and return the exit code: 0, or 1
 // when the agent does not answer or jobs are left after --wait.

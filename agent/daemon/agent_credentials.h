@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The agent's certificates: found, checked, handed to gRPC, and read again when their files change.
 //
 // gRPC asks clients for a certificate but leaves judging it to us: its own check of a chain names

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The log of a serving agent: one line per event on standard error. Under the journal a line starts
 // with its priority ("<4>"), elsewhere with "ivy-agent: warning: ". Control characters are escaped,
 // so that a peer cannot forge a line. Lines that unauthenticated peers can cause are rate-limited;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ivy-agent: the long-running agent of a host, and the verbs that administer it and its
 // certificates.
 #include <unistd.h>

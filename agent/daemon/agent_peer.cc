@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "agent/daemon/agent_peer.h"
 
 #include <grpcpp/security/auth_context.h>

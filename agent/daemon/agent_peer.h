@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The peer of a call, identified once per connection: by credentials of the Unix socket or by the
 // certificate of the TLS handshake. Thread: any; values only.
 #pragma once

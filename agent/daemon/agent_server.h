@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The gRPC server of the agent: one service, three kinds of listeners, limits and keepalive. gRPC
 // opens no socket of its own.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The calls of agent.proto. Reactions of gRPC's threads only post to the loop; all state lives
 // there.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The bundles of this host's user: ivy-node and its companions, one directory per build, shared
 // with the SSH transport (launcher/links/README.md, "Remote command"). A place is used when it
 // belongs to us alone, is no link, has room, and allows execution.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "agent/daemon/client_hello_check.h"
 
 #include <algorithm>

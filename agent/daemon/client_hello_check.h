@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checks the first bytes of an unauthenticated peer before any large library reads them. Only a
 // complete TLS 1.3 ClientHello is passed on: RFC 8446, sections 4.1.2 and 5.1. Pure.
 #pragma once

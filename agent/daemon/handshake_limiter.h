@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The connections over TCP that are not authenticated yet: how many there may be, which one is
 // evicted next, and which peers may be meant when gRPC refuses one without saying which.
 //

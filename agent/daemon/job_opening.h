@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Connects a stream to a supervisor: starts a warden, or connects to the command socket of one that
 // lives. Thread: any; nothing here waits for a peer. `start_warden` takes as long as the kernel
 // needs to execute ivy-node (posix_spawn: gRPC's threads forbid a plain fork), so its file system

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The agent's record of a job, from which its successor learns the job's owner, and the audit line
 // at its end. Thread: any. Pure: values and texts.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The jobs that run on this host through this agent, from their opening to their end. The state
 // directory has the facts that the next agent needs.
 //

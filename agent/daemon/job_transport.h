@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Copies one stream's bytes to and from a supervisor's command socket without interpreting them. At
 // most one message is held in each direction, and none while nothing moves: a supervisor
 // that does not read stops the reading of the stream, a launcher that does not read stops the

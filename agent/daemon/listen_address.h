@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The address on which the agent accepts launchers of other hosts. A value.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // An Open call from its first message until a transport has it: checks the request, decides
 // (job_opening.h), starts or connects, or refuses with a reason. Whatever touches files of the user
 // runs on the pool: the cache may lie in a home on a network. Thread: the loop's.

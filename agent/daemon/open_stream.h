@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One Open call as the loop sees it: reactions of gRPC's threads are posted here, one after the
 // other, and every operation is begun from here. At most one read and one write are under way.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The command line of ivy-agent: verbs and flags. CLI11 is known in options.cc only. Thread: any;
 // pure but for the environment that is passed in.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `ivy-agent serve`: puts the parts together and runs the loop. Thread: main's, which becomes the
 // loop's.
 #pragma once

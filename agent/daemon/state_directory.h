@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The agent's state directory: one file per job preserves for the next agent which jobs live on
 // this host through this one, which have ended here, and whose they were.
 //

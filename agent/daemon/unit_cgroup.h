@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Places the agent and its jobs in cgroups. A process may not live in a cgroup that has others
 // below it, and the service's own cgroup must not hold the jobs: so the agent moves into a leaf of
 // the cgroup that it was started in, and wardens are started in one beside it.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // AMD's GPUs: what the kernel's driver (kfd) reports, and which of them may be used. Thread: any.
 //
 //   /sys/class/kfd/kfd/topology/nodes/*            nodes with simd_count > 0

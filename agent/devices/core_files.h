@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The processors of this host, and those that this process may use, from the kernel's files.
 // Thread: any.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "agent/devices/device_facts.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Converts what was found into what the launcher gets. Pure; thread: any.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads the kernel's files about the accelerators of every vendor, and builds one list from them.
 // Thread: any.
 //

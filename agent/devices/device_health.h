@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Fault counters of devices and ports, and the changes between two readings. Pure; thread: any.
 #pragma once
 

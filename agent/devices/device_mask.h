@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CUDA_VISIBLE_DEVICES and its like: which of a host's devices they leave, and in which order.
 // Pure; thread: any. Source of the rules: CUDA C++ Programming Guide, "CUDA Environment Variables";
 // ROCm documentation, "GPU isolation techniques".

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The accelerators of this host, layer by layer: files, NVML through ivy-probe, masks. A host whose
 // files show no accelerator starts no probe, unless the layout of its cores is asked for.
 // Thread: the loop's.

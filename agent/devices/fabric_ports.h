@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ports of InfiniBand and RoCE, by the kernel's files. Reading them may take milliseconds: the
 // adapter's firmware is asked. Thread: any.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The list of a host's accelerators, merged from all sources, and what is common to all vendors.
 // Pure; thread: any.
 #pragma once

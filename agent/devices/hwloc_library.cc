@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "agent/devices/hwloc_library.h"
 
 #include <dlfcn.h>

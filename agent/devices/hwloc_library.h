@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Asks hwloc for the layout of this host's cores. hwloc is found at run time, so that a host
 // without it loses only this answer, which files give too (core_files.h). Thread: any, one at a
 // time.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Intel's discrete GPUs: what the kernel's drivers (i915, xe) report, and which of them may be
 // used. A processor's own graphics do not count. Thread: any.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "agent/devices/kernel_log.h"
 
 #include <fcntl.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // NVIDIA's error codes in the kernel's log, where it may be read: NVML tells the number alone, and
 // only of what happens while a process listens. Thread: one at a time.
 #pragma once

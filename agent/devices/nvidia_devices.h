@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // NVIDIA's GPUs and their MIG instances: what the driver's files and NVML report, and which of them
 // may be used. Thread: any.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // NVML's binary interface, as far as it is used: versioned symbols, stable since R470; and the
 // library that is found at run time. Thread: any; NVML itself may be called from several.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // NVML's report on the health of the GPUs, and the processes that hold their memory. Thread: any,
 // one at a time, except for the thread that NvmlHealth itself owns. May block if a driver hangs:
 // therefore it runs in ivy-probe.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Asks NVML, NVIDIA's management library, which is found at run time: the build does not need it.
 // Thread: any, one at a time.
 #pragma once

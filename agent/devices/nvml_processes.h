@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The processes that compute on a device, as reported by NVML. Thread: any, one at a time.
 #pragma once
 

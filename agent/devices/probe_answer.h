@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Output of ivy-probe for the supervisor: one line for each fact, with fields separated by tabs.
 //
 //   ivy-probe 1

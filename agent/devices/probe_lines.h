@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The lines that ivy-probe prints: a keyword and fields behind tabs, one fact a line, behind a mark
 // that tells them from what a library may print. Pure; thread: any.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ivy-probe: the questions that need libraries of the host. The supervisor starts it for one
 // question; its answer is probe_answer.h's text. `watch` stays beside a job (watch_answer.h). By
 // hand: `ivy-probe devices cores` shows what it sees, `ivy-probe health` how the devices are.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs ivy-probe and reads its answer. Whatever happens (it is missing, hangs, crashes, prints
 // something else), the supervisor goes on without it. Thread: the loop's.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ivy-probe beside a job's workers: keeps a reading of the devices' health from their start, and
 // says what has changed when it is asked (watch_answer.h). Thread: the process's first.
 #pragma once

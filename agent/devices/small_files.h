@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reading of /proc and /sys by system calls: a host with many devices is asked at every start, and
 // streams cost several times as much as what they read. Thread: any.
 #pragma once

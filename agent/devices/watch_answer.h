@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Output of `ivy-probe watch` for the supervisor. Requests are words on its standard input, one per
 // line; it answers each except "begin" with lines that end with "ivy end".
 //

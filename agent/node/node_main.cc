@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ivy-node: the one static binary that is sent to a host. Its first argument is its role.
 #include <unistd.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Data of single ranks, for jobs whose first fence collects nothing (Open MPI's
 // pmix_base_collect_data=0): each rank's data is then published once, and fetched by the hosts
 // whose ranks request it. In all other jobs a fence has distributed everything, and data that is

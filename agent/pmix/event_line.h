@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Lines from ivy-pmix to the supervisor, one for each event, and to a rank that requests its
 // variables. Pure; thread: any.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The hosts that take part in a fence, and the name of their group. Every host derives the same
 // from the participating ranks, whatever their order. Pure; thread: any.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The number that the members of a group agree upon, a "context id" in PMIx's words. The first of
 // the group's hosts chooses it and writes it before what it gives in the group's fence, and so it
 // stands before what all have given. Pure; thread: any.

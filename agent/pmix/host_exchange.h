@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Exchanges data between the servers of a job's hosts through the job's store: fences of ranks on
 // several hosts, and single ranks' data. A fence of one host needs no store.
 //

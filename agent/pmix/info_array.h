@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // An array of PMIx's keys and values, made by libpmix itself, since their form is its own. Thread:
 // one at a time. Lifetime: until the call that it is given to has answered.
 #pragma once

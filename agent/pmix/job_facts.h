@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A job's data in PMIx: keys and values of its namespace and of each rank, as far as Open MPI 4.1
 // and 5 and an MPICH with PMIx need them. Pure; thread: any.
 #pragma once

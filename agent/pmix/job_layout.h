@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The ranks on each host, in the forms that PMIx uses. Ranks are numbered by host, in order: the
 // first host has 0, 1, ..., and so on. Pure; thread: any.
 #pragma once

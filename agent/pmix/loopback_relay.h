@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The port at which any MPI library of this host's ranks finds the PMIx server, whichever process
 // of a worker it is in: the supervisor has opened it before there was a server. Each connection
 // is passed on to libpmix's own port, which is known when libpmix runs.

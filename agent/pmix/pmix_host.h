@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One host's part of a job as PMIx sees it: libpmix's server, the socket at which ranks ask, and
 // the exchange with the other hosts.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // libpmix, which is found at run time: the build needs its headers alone. Thread: any.
 #pragma once
 

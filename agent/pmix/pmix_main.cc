@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ivy-pmix: the PMIx server of one host and one generation of a job, which Open MPI's ranks ask who
 // they are and through which they find each other. The supervisor starts it when the first of them
 // asks (README.md says what the two say to each other); it ends with its standard input.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "agent/pmix/pmix_server.h"
 
 #include <unistd.h>

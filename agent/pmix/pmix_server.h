@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // libpmix's server as one object: it knows the job, gives ranks their variables, and says what
 // ranks do. libpmix has one server per process, and so there is one of these.
 //

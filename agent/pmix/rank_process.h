@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads the environment and the command line of a rank that connects: libraries that only its
 // Python environment has, and settings of its user that override ivyrun's. Thread: any.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "agent/pmix/rank_socket.h"
 
 #include <poll.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The socket at which this host's ranks ask for their variables: a rank connects, writes "rank
 // 3\n", and reads NAME=VALUE texts with a NUL behind each, up to the end of file. A failure is one
 // text that begins with "error: ".

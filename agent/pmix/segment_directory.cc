@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "agent/pmix/segment_directory.h"
 
 #include <sys/stat.h>

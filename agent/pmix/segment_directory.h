@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The directory for the shared memory segments of one host's Open MPI ranks: a directory of this
 // job in /dev/shm, instead of /dev/shm itself. The segments are removed with it, including those of
 // killed ranks and those that Open MPI 5 forgets; and ranks of several simulated hosts do not use

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The directories of one server below the job's: libpmix's own, and that in which ranks keep their
 // session. Made new and removed whole. Thread: one.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A function of ours in the form in which libpmix calls it: the many arguments come as one tuple.
 //
 //   pmix_status_t on_abort(const Upcall<pmix_server_abort_fn_t>::Arguments& call) {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "agent/pmix/worker_variables.h"
 
 #include <cstddef>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The variables of a rank: libpmix's, and what Open MPI needs beside them. Pure; thread: any.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Device memory in the C interface: locates a call's buffers and collects what a collective on a
 // device needs. Thread: any.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Shared by the files of the C interface: the opaque handles, the conversion of failures to codes
 // and texts, and argument checks. These files let no exception escape.
 //

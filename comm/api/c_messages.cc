@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Messages between two ranks in the C interface: what the caller gave, checked and turned into
 // requests.
 #include <algorithm>

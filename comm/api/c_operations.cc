@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The collectives of the C interface: what the caller gave, checked and turned into a Collective.
 #include <utility>
 #include <vector>

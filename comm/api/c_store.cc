@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The job's store in the C interface.
 #include <algorithm>
 #include <cstdlib>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The life of communicators, errors and work in the C interface; collectives, messages and the
 // job's store have files of their own (c_operations.cc, c_messages.cc, c_store.cc).
 #include "comm/contract/ivycomm.h"

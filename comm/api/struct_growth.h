@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Structs of the C interface that grow. The caller may have been built with an older header that
 // lacks the last fields, or a newer one with additional fields. Each struct starts with
 // struct_bytes.

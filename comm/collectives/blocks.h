@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The parts of a buffer: one for each rank (or member), in order. Equal parts, the usual case, take
 // no memory of their own: an operation of some bytes takes less time than malloc.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Several all_reduces as one operation, step by step: a long part goes by itself, out of the
 // caller's memory into the caller's memory; short ones are packed together, because the ranks meet
 // in each step. Packing costs a copy there and one back.

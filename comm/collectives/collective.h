@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One collective as values: what the caller gave, checked. ivycomm.h says what each operation does.
 //
 // A value; thread: any.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Chooses how an operation's data travels, by a built-in table of sizes. The table's input is only
 // what all ranks of a call share, never a measured time, so all ranks choose alike.
 //

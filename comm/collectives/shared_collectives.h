@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Collectives among the members of one host, through shared memory. The same functions serve a
 // communicator on one host and the inner step of one that spans hosts.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The collectives of one host that only move data: barrier, broadcast, all_gather, gather, scatter,
 // all_to_all. A member that has data fills its slots, the others copy from there into their own
 // memory: nobody writes into another one's buffers.

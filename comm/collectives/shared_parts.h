@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Used by all shared memory collectives: how a size is divided, and where results are stored.
 #pragma once
 

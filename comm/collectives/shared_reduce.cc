@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The reducing collectives of one host: all_reduce, reduce, reduce_scatter, scan.
 //
 // By chunks, all_reduce of members 0..p-1 (here p = 2, chunk c of the vector is [a|b]):

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Collectives of a communicator that spans hosts: shared memory inside each host, TCP between them.
 //
 // Vocabulary: hosts are counted in the order of their first ranks; a *column* is the ranks with the

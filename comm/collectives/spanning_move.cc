@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The collectives between hosts that only move data. See spanning_collectives.h.
 #include <algorithm>
 #include <bit>

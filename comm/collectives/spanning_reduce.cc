@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The reducing collectives between hosts. See spanning_collectives.h.
 #include <algorithm>
 #include <vector>

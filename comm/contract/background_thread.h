@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Starts threads of the library inside the user's program.
 #pragma once
 

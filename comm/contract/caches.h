@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The caches that ranks of one machine share, as far as thresholds depend on them. All ranks must
 // use the same numbers: each rank reports its own at init, and all use the minimum.
 //

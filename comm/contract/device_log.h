@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The log of the operations on device memory that a rank has called on one communicator without
 // waiting for the other ranks, and the record of it that the rank publishes: ranks compare these
 // operations later instead of beforehand.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The last operations of a rank on one communicator, and a hash of all its operations there. Ranks
 // compare these records if they seem to be in different operations.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The reason why a communicator is broken: one record, the same on every rank. It travels between
 // processes in shared memory and over connections, so it is plain bytes of fixed size.
 //

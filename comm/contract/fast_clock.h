@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CLOCK_MONOTONIC, cheap enough to be read twice in an operation of half a microsecond: reads the
 // processor's time stamp counter, and sets itself by the system's clock about once a second. Drifts
 // by less than a microsecond per second since then.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Encodes an operation in two words that ranks compare before they touch each other's data, so that
 // a mismatch is found immediately and can be shown from both sides. The words can be turned back
 // into text: only the counts of *_v operations and of operations with several parts are hashed, and

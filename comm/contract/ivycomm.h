@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* The C interface of libivycomm: rank, world size, collectives, messages and the job's store for
  * a worker process. All other interfaces (ivycomm.hpp, the Python package) are built on it.
  *

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // C++20 interface of libivycomm: ivycomm.h with destructors, exceptions and deduced element types.
 // Header only; link libivycomm (CMake: ivy::comm, pkg-config: ivycomm).
 //

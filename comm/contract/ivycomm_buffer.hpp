@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Registered memory (ivycomm.h: ivy_mem_alloc) with an element type, freed by its destructor.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The collectives of a communicator, in a blocking form (Result is void) and an asynchronous one
 // (Result is Work). ivycomm.h defines each of them. Counts are numbers of elements.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Messages between two ranks of a communicator. ivycomm.h defines tags, order and lengths.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Types of libivycomm's C interface (ivycomm.h): result codes, element types, reduction
  * operations, and the structs that calls take. A struct with a `struct_bytes` field may grow in
  * later versions; the caller sets that field to the struct's size. */

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Collectives whose parts may differ in length from rank to rank. ivycomm.h defines each of them.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Location and identity of a rank, as known to all ranks of its communicator.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Decides whether the ranks of one machine can all run at the same time. Waiting spins only then.
 //
 // Pure except own_processors(). Thread: any.

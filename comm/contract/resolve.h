@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Host names and addresses for the bootstrap. Thread: any; resolve() may query a name server.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The additional parts of a communicator whose ranks are on several hosts: the connections, the
 // collectives over them, the operations that each rank has entered, and the attribution of
 // timeouts.

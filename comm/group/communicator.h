@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A communicator: this process's member in a group of ranks, and its operations in order. Values
 // are checked before they come here (comm/api); what can fail here breaks the communicator.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The worker's end of the supervisor's control socket (proto/wire/control_wire.h), and its mapping
 // of the status page.
 //

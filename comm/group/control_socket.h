@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One end of the supervisor's control socket (proto/wire/control_wire.h): connects, sends requests,
 // reads answers and the descriptors that come with them. Thread: any; one answer is read at a time.
 #pragma once

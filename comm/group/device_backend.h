@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A communicator's collectives on device memory. For the first one all ranks synchronize as for any
 // operation, so that mismatches and deaths are found before NCCL is called. Later ones run ahead:
 // each rank enqueues NCCL's part on the stream, and the ranks compare their calls afterwards

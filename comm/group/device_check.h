@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Compares, later, the operations on device memory with which ranks went ahead of each other. About
 // once a second each rank that calls some says in the job's store what it has called, and compares
 // that with another rank's; one whose operation does not end compares with all of them. Nothing is

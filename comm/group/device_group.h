@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Operations on devices that one thread gives to NCCL together: between begin() and end() they are
 // only noted, and end() puts all of them on their streams. So a rank can send to a rank that sends
 // to it, and several small operations cost one launch.

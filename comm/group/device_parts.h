@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Parts of DeviceBackend besides NCCL: the failure check for threads outside an operation, the
 // stream of works, and the display on the status page.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A collective on device memory by way of host memory: copied out, done by the collectives of the
 // CPU, copied back, all in the order of the caller's stream. Slow, and right for every type.
 //

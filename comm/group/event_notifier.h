@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Passes events of the job on to threads that wait at sockets: events of the supervisor's page,
 // whose futex they cannot wait for too, or without a supervisor those of the store. One thread per
 // process, which sleeps until there is an event.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Why a communicator is broken: of several failures the first one that was found.
 //
 // Thread: any.

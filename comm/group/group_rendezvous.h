@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How the members of a new group meet through the job's store, where the ranks that are in no part
 // of it take no part: they agree on its ranks and come to share memory on each host.
 //

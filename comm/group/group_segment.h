@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Shares memory among the ranks of one host that form a new group, whose ranks have no other way to
 // each other yet than the communicator that it is made from.
 //

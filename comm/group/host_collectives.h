@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A communicator's collectives on host memory. Only the location of the ranks decides how an
 // operation is carried out, never a measured time:
 //   one rank           copies

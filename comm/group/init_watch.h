@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Watches the supervisor's page while the world forms: if a rank dies in that time, waits for it
 // end immediately and name it.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // This process's place in the job: the store, the supervisor's control socket, and what the
 // communicators of a world share.
 //

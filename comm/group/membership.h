@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The ranks of a communicator: where each is, and which of them this process is.
 //
 // A value; thread: any.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Shows in the status page which message of a communicator has waited longest, in a row of its own
 // beside the collectives'. Only what waits is shown: a message that goes through costs nothing.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Why a rank that messages wait for sends nothing: a failure that this host's members share, or
 // what the detector knows about deaths and ranks that have left.
 //

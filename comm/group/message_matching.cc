@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "comm/group/message_matching.h"
 
 #include <algorithm>

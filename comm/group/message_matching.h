@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Matches messages to receives: posted receives, in order, and messages that arrived before their
 // receive was posted. Messages of one rank match in the order of their arrival.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Opens the byte streams between this rank and a peer: a ring where the peer is on this host, else
 // a connection that the sender dials, in the background.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How messages between ranks are called in what users read, and the failures that are about one.
 //
 // Pure; thread: any.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The messages of one communicator on their way: for each peer the streams and what is being sent
 // and received, and the receives that wait. Moves bytes when it is asked to, and never waits.
 //

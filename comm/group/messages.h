@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A communicator's messages, from the first of them on (point_to_point.h).
 //
 // Thread: any.

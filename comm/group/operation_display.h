@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Shows in the supervisor's status page which collective a communicator is in, where `ivyctl why`
 // finds it.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Looks for what ends a wait for messages besides the messages: a rank that died, that has left, or
 // that is gone without a connection which could break.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Messages between two ranks, matched by tag: send, receive from one rank or from any.
 //
 // Every pair has a byte stream of its own for each direction (a ring, or a TCP connection that the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Shared by the parts of PointToPoint: its options, the message format on a stream, and the state
 // of each rank.
 #pragma once

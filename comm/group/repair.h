@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How the survivors of a broken world, and processes that were started again, become a world: the
 // agreement in the job's store on who is in it. Nobody leads it: each survivor says that it has
 // come, looks who has and who is dead, and whoever first knows that of every rank stores the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The members of a world that is repaired, decided by what one of its survivors knows. The first
 // rank that can decide does so for all (repair.h).
 //

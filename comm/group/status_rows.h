@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The rows of this process's slot in the supervisor's status page: each communicator shows its
 // operations in one, and its messages in another.
 //

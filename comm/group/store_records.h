@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Records that the ranks of a world on several hosts exchange through the job's store while
 // operations run: the reason why a communicator is broken, the operations that each rank has
 // entered, and what it waits for.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Asynchronous operations: one thread per communicator, started by the first of them, runs them in
 // the order in which they were called.
 //

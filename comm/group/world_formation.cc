@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "comm/group/world_formation.h"
 
 #include <sys/stat.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How the ranks of a job become a world: each stores where it is and what its machine is like,
 // waits for the others, reads theirs, and the ranks of one host share memory.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // This process's part in repairs of its world: what it remembers of the last one, and the attempts,
 // one after the other, until a world is formed (repair.h).
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How the ranks of a job without ivyrun find each other: rank 0 starts a store (private_store.h)
 // and says where, the others find it and connect.
 //

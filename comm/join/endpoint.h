@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How the others reach the store that rank 0 has started: text, in a file or as a value
 // in torchrun's store. Pure; thread: any.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The file in which rank 0's endpoint (endpoint.h) lies for the others: of this user alone, there
 // whole or not at all.
 //

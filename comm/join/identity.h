@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // This process's rank, the source that assigned it, and the way in which the ranks find each other.
 // Pure: takes the environment and the caller's arguments, returns a value. Thread: any.
 //

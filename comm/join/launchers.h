@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads the variables that launchers other than ivyrun set for this process. Pure; thread: any.
 //
 //   key        rank                   world size              ranks of this host

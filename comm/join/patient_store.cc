@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "comm/join/patient_store.h"
 
 #include "proto/os/clock.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The job's store for questions in the middle of an operation: each has a short limit, and after a
 // silence nothing is asked for a while, so that a store that hangs delays no operation for long.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The store that rank 0 starts where no ivyrun serves one: an `ivy-rendezvous` of its own, in the
 // background, on a socket that this process has opened.
 //

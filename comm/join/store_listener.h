@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The listener of rank 0's private store, opened before the store is started, so that an address
 // that is not available is an error in the process that asked for it.
 //

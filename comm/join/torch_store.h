@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A client of torch's TCPStore for one value: what torchrun's agents keep for their workers
 // (MASTER_ADDR, MASTER_PORT with TORCHELASTIC_USE_AGENT_STORE=True). Speaks the two dialects that
 // there are, torch up to 2.1 and torch from 2.2 (docs/store.md, "Protocols").

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "comm/join/wait_graph.h"
 
 #include <poll.h>

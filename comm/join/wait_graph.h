@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Finds the rank that a timeout blames where no rank sees all others: ranks that wait long write
 // into the job's store what they wait for, and a rank that times out follows this wait graph to its
 // end.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Calls into the driver and NCCL that may never return: each is made on a thread of its own, so
 // that its caller can give up. A thread that was given up stays, and with it whatever its call
 // holds: as long as one does, the process is tainted and may not begin with NCCL again.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // NCCL's binary interface as far as this library uses it, declared independently so that NCCL is
 // not needed to build. NCCL only ever appends to these structures; RCCL has the same. Source:
 // NCCL's user guide and nccl.h of 2.14 to 2.30.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The ranks of a communicator meet in the job's store before NCCL is asked for anything: everyone
 // says who it is (preflight.h), rank 0 compares, and either everybody goes on with the same unique
 // ids, or everybody gets the same refusal. Only when all have come is an id made: NCCL's root

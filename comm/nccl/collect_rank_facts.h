@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Facts of this process and its host for preflight.h. Reads the environment, /sys and /dev/shm.
 // Thread: any.
 #pragma once

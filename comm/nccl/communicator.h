@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // NCCL's part of one communicator: made when its ranks first need it, by all of them in the same
 // operation, and used for collectives on device memory. Every wait in here ends: by its deadline,
 // by the death of a rank (`trouble`), by an error that NCCL reports on its own, or by break_with().

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // State and callbacks that a communicator provides to its NCCL part.
 //
 // A value; the objects that it refers to outlive its user.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Memory of devices that this library gives (ivy_mem_alloc_device): NCCL's own where the library
 // allocates (ncclMemAlloc, 2.19), else the driver's. A communicator registers a region with its
 // NCCL when an operation first uses it, so that NCCL moves the data without copies of its own; the

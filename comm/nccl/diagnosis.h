@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The failures of one communicator's part of NCCL, in words: with what NCCL has warned of, what its
 // health service knows (ras.h), and who died meanwhile.
 //

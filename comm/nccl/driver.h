@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The accelerator's driver of this process (libcuda; HIP's runtime has the same functions under its
 // own names), by dlopen: is this memory a device's, streams, events, copies, who the device is.
 // Only the driver's library is needed: it is what every runtime, CUDA's own and torch's, stands on.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Operations that are on a stream and whose calls have returned. A thread watches the oldest of
 // them until the device has finished it, and also a call that is still inside NCCL. NCCL finishes a
 // communicator's operations in the order of their calls, whatever streams they are on.

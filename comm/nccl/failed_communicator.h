@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The handle of a communicator that is broken: it is aborted, or, where a death has broken it and
 // the survivors may go on, revoked and kept. From what is kept NCCL makes the communicator of the
 // survivors (ncclCommShrink, 2.27; ncclCommRevoke, 2.29), which takes less than a new one.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests whether a rank can be reached at the address where its NCCL will listen. NCCL itself would
 // wait for an answer for a minute or for ever, and names no rank. Only sockets of our own are
 // tried, never NCCL's: a rank listens while the ranks get ready, and its neighbours in NCCL's ring

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A queue that keeps its memory: std::deque asks for some and gives it back every few elements,
 // which the processor's part of an operation on a device can feel.
 //

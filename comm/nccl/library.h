@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // libnccl (or librccl) of this process, opened when it is first wanted. The library in which a
 // framework already computes is taken, so that there is one NCCL in a process. In this order:
 //   IVY_NCCL_LIB              a path; nothing else is tried

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One collective on device memory: its arguments and its stream.
 #pragma once
 

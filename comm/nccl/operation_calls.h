@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A collective as NCCL's calls. Nothing here waits: everything is put on the stream.
 // Thread: the communicator's.
 #pragma once

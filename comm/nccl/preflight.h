@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Predicts whether NCCL's init would hang or fail, from what every rank says about itself, because
 // NCCL itself hangs, or exits without a message, on most of what is found here.
 //

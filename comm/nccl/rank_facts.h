@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Facts of one rank before NCCL is tried (collect_rank_facts.h collects them, preflight.h compares
 // them).
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Asks NCCL's own health service (proto/wire/ras.h) when a rank times out inside NCCL. Thread: any.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How a reduction of device memory is carried out: by NCCL under its own name, by NCCL under
 // another (complex numbers are twice as many floats, bool is a byte's maximum), or through host
 // memory by the kernels of comm/reduce, because NCCL has no such thing or gives another result.

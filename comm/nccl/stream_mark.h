@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A place in the order of a stream, which other streams and the processor can wait for.
 //
 // Thread: any. Lifetime: the driver outlives it.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The networks that ranks have interfaces in: where NCCL of all hosts would reach each other.
 // Pure.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // NCCL's words for an operation, in ours. Pure. Thread: any.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The values that we give to NCCL as contexts and handles. They are numbers, not addresses: NCCL
 // may give one to us after its operation is forgotten, or in another process (a proxy that works
 // for a neighbour's GPU), and then it must lead nowhere. Pure. Thread: any.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // This process's page, from the supervisor of its host.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "comm/nccl_profiler/peer_waits.h"
 
 #include "comm/nccl_profiler/profiler_interface.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // For which peers the proxy of one communicator waits. Thread: the proxy's writes, any reads; where
 // NCCL has several proxies a count may be off by one until the next wait, and nothing else.
 #pragma once

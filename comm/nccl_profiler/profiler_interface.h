@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The interface between NCCL and a profiler plug-in, versions 1 (NCCL 2.23) to 7 (NCCL 2.32),
 // declared independently and only as far as it is used here. NCCL takes the newest symbol
 // ncclProfiler_vN that the library exports, calls `open` for every communicator, and then `start`,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Records this process's activity in NCCL's communicators on its status page: the communicators,
 // and the progress of NCCL's events. There is one per process, because NCCL has one plug-in.
 //

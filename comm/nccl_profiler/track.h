@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The collectives, or the messages, of one communicator in their order: one row of the status page,
 // which shows the oldest that is not over, or else the last.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The symbols that NCCL looks for, one for each version of its interface: what they share is one
 // template, and Recorder does the work.
 #include <pthread.h>

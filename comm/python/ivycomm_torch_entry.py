@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How torch finds the backend "ivy" where nothing was imported: the entry points of ivycomm_entry_points.dist-info.
 
 torch 2.14 and newer calls `register` when the name is first used. torch 2.5 and newer calls `autoload` at the end of

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Puts the built libivycomm into the wheel, with the extension that calls it and libivycomm_jax, and ivy-rendezvous,
 which rank 0 starts where no ivyrun does; everything else is in pyproject.toml.
 

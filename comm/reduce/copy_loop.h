@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The loop of copies past the caches.
 // In an unnamed namespace for the reason told in comm/reduce/vectors.h.
 #pragma once

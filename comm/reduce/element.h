@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The types of elements that collectives move and reduce, and the ways to reduce them, as
 // proto/wire/operations.def lists them. The numbers are part of the C ABI (comm/contract/ivycomm.h)
 // and of what ranks compare with each other. Everything is inlined into its callers: those that are

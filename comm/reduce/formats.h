@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How elements in memory become lanes of vectors and lanes become elements. In an unnamed namespace
 // for the reason told in comm/reduce/vectors.h.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The element that changes nothing in a reduction: what an exclusive scan has before its first
 // rank.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Selects the loop for each type, operation and form. Included by the file of each instruction set.
 // In an unnamed namespace for the reason given in comm/reduce/vectors.h.
 #pragma once

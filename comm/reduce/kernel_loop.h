@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The loop of every kernel: for a block of elements, read all inputs, combine them in registers,
 // write once (and once more to a second output). The types contain all differences: Isa
 // (vectors.h), formats.h, operations.h. In an unnamed namespace for the reason given in

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Between reduce.cc and the kernels of each instruction set: which function reduces what. Tests and
 // benchmarks use it to run an instruction set of their choice; everybody else calls
 // comm/reduce/reduce.h.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The operations of a reduction on vectors: prepare each input, combine from the left, finish once.
 // In an unnamed namespace for the reason told in comm/reduce/vectors.h.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reduction and copy kernels: pure functions over memory, chosen once per process for the machine's
 // instruction set (AVX-512, AVX2 with F16C, NEON, scalar).
 //

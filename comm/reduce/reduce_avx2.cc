@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Compiled with -mavx2 -mf16c; only reached through the table of a machine that has them.
 #include <immintrin.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Compiled with -mavx512f -mavx512bw -mavx512vl -mavx512dq; only reached through the table of a
 // machine that has them.
 #include <immintrin.h>

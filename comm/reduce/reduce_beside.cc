@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A reduction with copies beside it; see reduce_beside() in reduce.h.
 #include <algorithm>
 

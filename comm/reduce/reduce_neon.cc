@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Compiled on aarch64 only, where every machine has these instructions.
 #include <arm_neon.h>
 

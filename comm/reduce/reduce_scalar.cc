@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // For every machine: no instruction by name. Vectors of 16 bytes are still what the compiler makes
 // best of; it takes them apart where the machine has none. Averages of integers are here for all
 // instruction sets.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Arguments of a reduction, as values: reduce.h has the functions, kernel_table.h the kernels.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The small floating point formats to and from f32, a vector at a time, through integer lanes: no
 // table, and no dependence on how the processor treats subnormal numbers. In an unnamed namespace
 // for the reason told in comm/reduce/vectors.h.

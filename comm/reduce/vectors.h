@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Vectors as the kernels see them. They are those of the compiler (GCC and Clang, `vector_size`),
 // so that one text serves every instruction set; an `Isa` says how wide they are and does the few
 // things that want an instruction by name:

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Connects to a peer in the background: a peer that is stopped greets nobody, and only requests to
 // it wait for that.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One direction of bytes between two ranks, without blocking: a ring in shared memory or a socket.
 //
 // A ring can also lend: its writer publishes the address of the bytes in its own memory, the reader

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // When an operation is given up.
 //
 // Thread: the operation's.

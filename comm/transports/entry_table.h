@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Records the operation that every member of a host is in: the first step of each operation. A
 // member's *entry* holds the operation's number, its fingerprint and a few bytes; small operations
 // put their data there, or into the member's *eager area* of that number's parity.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reasons to end a wait early: the death of a rank, the loss of a host, an error that another rank
 // reported. Waits check it only on their slow path.
 //

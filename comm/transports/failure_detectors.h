@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The detectors there are: one reads the supervisor's status page; where no supervisor is, one
 // watches the processes of this host itself, and one asks what other hosts' ranks have found.
 #pragma once

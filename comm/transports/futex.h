@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sleeps on words in shared memory, and wakes the sleepers. Linux's futex(2) and futex_waitv(2)
 // (5.16; without it a wait on two words looks at the second every few milliseconds).
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Memory files on huge pages. A copy of hundreds of megabytes is bounded by the memory, and a
 // part of that are the walks for addresses: with a page of 2 MiB for 512 of 4 KiB they are gone,
 // and so are the stops of the processor's prefetchers at every page's end. Memory files get such

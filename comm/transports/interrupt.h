@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A blocking call that its caller may call off: `ask` is asked on the caller's thread while the
 // call waits, never before it has waited for kPeriod. An interpreter runs its signal handlers
 // there.

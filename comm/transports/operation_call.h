@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The operation of a communicator that currently moves bytes. Every step of it carries this along,
 // so that peers can compare their operations and messages can name it.
 #pragma once

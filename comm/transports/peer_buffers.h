@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The members' own buffers, which the others of the host read in place (and never write):
 // registered ones by mapping them, the rest through the kernel. All members
 // test together, once, which of the two works between them.

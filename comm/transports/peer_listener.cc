@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "comm/transports/peer_listener.h"
 
 #include <netinet/in.h>

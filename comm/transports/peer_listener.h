@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Connections between ranks of different hosts: one listening socket per process, on the address by
 // which the others reach this host, and connections that are made when they are first needed.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How this process reaches the memory of the other ranks of its host, which it only ever reads:
 // what is registered by mapping it, all else by process_vm_readv, which copies once, through the
 // kernel (about 0.1 µs for each page).

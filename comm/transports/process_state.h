@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The kernel's state of a process of this host. Thread: any.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Buffers that the other ranks of this host can map: what ivy_mem_alloc() gives. Each lies in a
 // memory file of its own, which a peer opens by the owner's descriptor when it first needs it.
 //

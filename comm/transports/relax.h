@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Spends one round of waiting for another processor's store, without giving up this processor.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Why a communicator is broken, as all its members on one host see it: the first that finds a
 // failure writes it into its own block of the segment and is named in the header; everybody else
 // reads it there.

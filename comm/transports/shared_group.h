@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The ranks of one host in one communicator, meeting in shared memory. Collectives stand on this;
 // it moves no data itself.
 //

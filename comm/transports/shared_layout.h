@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Layout of the memory that one communicator's ranks of one host share.
 //
 //   header | member 0 | member 1 | ... | directory of rings | data of member 0 | data of member 1 |

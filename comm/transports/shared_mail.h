@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Messages between the members of one host, as far as the segment carries them: where the ring
 // between two members is, the bell that says that a ring was written to or read from, and how far
 // another member's own memory can be read.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The ranks of one host in one communicator, and how they share its processors. A *member* is such
 // a rank by its index here; all of them have the same list.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Moves bytes from one rank to another of the same host: a ring in the segment's memory, which the
 // sender reserves when it first has something to say. The receiver finds it by the segment's
 // directory, also when the sender has gone.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The mapping of one communicator's shared memory in this process.
 //
 // Lifetime: the memory is the kernel's and goes with the last mapping; it has a name only between

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How a member waits until another one's counter in shared memory has reached a value: it spins
 // while there is a processor for every member, then yields, then sleeps on its futex. Whoever
 // stores a counter wakes only those who said that they sleep.

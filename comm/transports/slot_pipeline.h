@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The slots through which data too large for an entry go, in *chunks*: each member fills slots of
 // its own, the others read them. Chunks are counted through the communicator's life, equally by all
 // members, whether a member has data in a chunk or not; each count is one of a member's progress.

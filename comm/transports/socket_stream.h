@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Bytes to or from a rank of another host: a connected, non-blocking socket as a stream. Takes the
 // descriptor. Thread: one at a time per end.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One exchange of messages over a mesh's connections. See tcp_mesh.h.
 #include <poll.h>
 #include <sys/socket.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Bytes between the ranks of different hosts in one communicator: messages over TCP, driven by the
 // thread that is in the operation. Connections are made when two ranks first have something for
 // each other: the lower rank dials. It also decides how many streams there are (tcp_streams.h); the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "comm/transports/tcp_streams.h"
 
 #include <netinet/in.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How the connection between two ranks of different hosts is divided: into so many *streams*, each
 // a TCP connection of its own, over which a long message goes in *stripes*. Both ranks work that
 // out of the message's length and the number of streams, so that nothing is said about it.

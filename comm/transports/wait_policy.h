@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Conditions that end a member's wait early: a failure that is already known, the detector, the
 // operation's deadline. Knows the current operation, so that every failure names it, and finds the
 // rank that caused the failure, as far as that is visible on this host.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The interface that long waits report to, and that names the rank to blame when they time out: for
 // communicators of several hosts, where no rank sees all others. And the one that operations report
 // their beginning to.

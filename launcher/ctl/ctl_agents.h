@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Queries the agents of several hosts about jobs, in parallel. Blocking, with deadlines. Thread:
 // any, one at a time.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ivyctl config: which flags have a default on this host for this user, and where each comes from.
 #include <unistd.h>
 

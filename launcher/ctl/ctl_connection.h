@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Finds jobs by name and sends a request to the launcher of one of them. Blocking, with deadlines.
 // Thread: any, one at a time.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ivyctl doctor: hosts are reached as a job reaches them, so ivyrun does it.
 #include <unistd.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A job as a row of `ps` and as the object of `status`, whether it runs or has ended. Thread: any.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Another launcher for a job whose launcher is dead, for the verbs that need one. Blocking. Thread:
 // any, one at a time.
 #pragma once

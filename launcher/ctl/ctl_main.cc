@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ivyctl: looks after running jobs, over their launchers' sockets.
 #include <csignal>
 #include <cstdio>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ivyctl's command line. CLI11 is used only in the source. Thread: any.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ivyctl ps -H: asks the agents of hosts, all at once.
 #include <algorithm>
 #include <cstdio>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ivyctl stack: asks the launcher where the ranks are, and the launcher asks their hosts.
 #include <chrono>
 

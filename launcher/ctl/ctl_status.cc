@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ivyctl status: one job, as its launcher describes it, or as it was when it ended.
 #include <algorithm>
 #include <optional>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ivyctl stop and signal: what is asked of a job's launcher.
 #include <algorithm>
 #include <utility>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ivyctl stop of a job that has no launcher here: on the hosts of -H by their agents, on this host
 // by the job's directory.
 #include <unistd.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Shared by ivyctl's lists: cells and JSON. Thread: any.
 #pragma once
 

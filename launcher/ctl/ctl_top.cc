@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ivyctl top: what each rank does and uses, again and again.
 #include <poll.h>
 #include <sys/ioctl.h>

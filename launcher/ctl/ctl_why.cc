@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ivyctl why: asks the launcher what the ranks do in the comm runtime or in torch's collectives,
 // where they are and where the job's store is, and the store for its wait graph.
 #include <chrono>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "launcher/ctl/hosted_job.h"
 
 #include <fcntl.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Finds what runs of any launcher's jobs on this host, by the directories of supervisors
 // (JOBID-HOST, "Job directory" in agent/node/README.md). For ivyctl, when a job has no launcher
 // here. Blocking, for milliseconds. Thread: any, one at a time.

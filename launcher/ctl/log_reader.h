@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads the files of --log-dir of one job, from their beginning or near their end, as far as they
 // are now; again and again while they grow. Keeps no descriptor between two calls, so thousands of
 // files cost none. Thread: any, one at a time.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Finds the ranks that a collective waits for, by the flight records of all ranks. Pure; thread:
 // any.
 #pragma once

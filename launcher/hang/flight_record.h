@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // torch's flight recorder: what a rank has put into collectives, as the JSON that torch's worker
 // server answers with (versions 2.1 to 2.10 of the record). A record that was tampered with costs
 // at most some 100 MiB while it is read. Pure; thread: any.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Finds the position of each rank when a job hangs or its collectives' watchdog has ended one:
 // queries the hosts, reads torch's flight records, and summarizes them. The cost of a query for a
 // host is limited by agent/node/hang/stack_collector.h; the flight records of all hosts together

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Finds the ranks that a collective of NCCL waits for, by what NCCL's profiler plug-in has written
 // on all hosts (comm/nccl_profiler): for programs without torch's flight records. Pure; thread:
 // any.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Describes the ranks' operations in the comm runtime for users: one line for all ranks in the same
 // state. Pure. Thread: any.
 #pragma once

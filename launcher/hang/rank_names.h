@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // From the store's words to ranks: the store knows torch's clients by process and address only, the
 // launcher knows which rank on which host that process is. Pure. Thread: any.
 #pragma once

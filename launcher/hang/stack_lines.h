@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Describes the ranks' positions for users: one paragraph, or one line, for all ranks at the same
 // position. Pure; thread: any.
 #pragma once

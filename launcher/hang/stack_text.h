@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Converts the output of faulthandler, py-spy and gdb about a process's threads to one form. Pure;
 // thread: any.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Advice that only the launcher can give, because it alone sees all ranks. Pure; thread: any.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Brings a job up, from its list of hosts to the first Start:
 //
 //   dial()             opens a session to every host, looks --master-addr up

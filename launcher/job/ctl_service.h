@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Answers ivyctl: describes this job, signals and stops it. Opens the job's socket once the job has
 // run long enough to be looked for; a job runs as well without one.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Messages of proto/wire/ctl.proto on a stream: four bytes of length (little endian), then the
 // message. Pure; thread: one at a time.
 #pragma once

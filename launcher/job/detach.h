@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // --detach: forks the launcher before it has any thread, loop or socket. The parent stays in the
 // foreground until all workers run, and then exits with 0; if the launcher exits before that, so
 // does the parent, in the same way.

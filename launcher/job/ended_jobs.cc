@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "launcher/job/ended_jobs.h"
 
 #include <sys/stat.h>

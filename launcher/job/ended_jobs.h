@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Remembers how a job in the background ended, for users who ask later: one small file beside the
 // places of jobs, for a day. Thread: any.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Frames to be sent to one follower of a job. A follower that does not read loses whole lines,
 // which are counted, and never holds the job up. Pure; thread: one at a time.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A host's clock in relation to ours, and the time for which it has been silent. Pure;
 // thread: any, one at a time.
 #pragma once

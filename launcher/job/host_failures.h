@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Messages about hosts that are not up: while they are awaited, and when they did not come up.
 // Pure; thread: any.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Hosts that are lost while a job runs: the end of the job, or, with --nnodes MIN:MAX, of this
 // attempt. A lost host does not come back: its session is closed, its supervisor kills its workers
 // when the lease expires, and the store has begun another generation by then.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The session with one host's supervisor, over whichever link is up: opens the first link, redials
 // a broken one, replays the frames that the peer did not get, and reports when the host is lost.
 //

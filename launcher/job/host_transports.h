@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The links of one host's session: the active one, and one that is being dialled to replace it.
 // Thread: the loop's, but for send_alive(). Lifetime: destroy it outside its events.
 #pragma once

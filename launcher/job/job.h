@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One job, from its hosts to its exit code. Its parts apply events; the table of job_state.h says
 // what follows from them, and act() calls the part that does it:
 //

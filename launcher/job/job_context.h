@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The state that the parts of one job share: the request, the phase, the plan, the hosts and ranks.
 // Each part changes only the fields that its own header names. Thread: the loop's.
 #pragma once

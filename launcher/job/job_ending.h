@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The end of a job, from the first failure to the exit code. Class Job makes these calls in this
 // order, driven by the table of job_state.h:
 //

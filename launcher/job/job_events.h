@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A job's events for programs: the JSON lines of --events, the file of
 // --metrics-file, attempt.json beside the log files of each attempt, and the object of --summary
 // json (docs/machine-output.md). Files are written on a thread.

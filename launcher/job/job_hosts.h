@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A job's hosts: a record of each, which of them take part, and sending to them.
 // Thread: the loop's; a heartbeat's thread runs beside it.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The launcher's own 0700 directory of a job on this host, where ivyctl finds it. It lies beside
 // those of supervisors (JOBID-HOST, agent/node/README.md) and is named JOBID alone, so neither
 // side's sweep of dead directories touches the other's. Thread: any.

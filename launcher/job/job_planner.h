@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Plans a job from its hosts' answers, and makes the part of the plan that each host gets. Changes
 // the job's plan. Thread: the loop's.
 #pragma once

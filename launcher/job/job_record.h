@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The record of a job that outlives its launcher (--detach with --lease): what a new launcher needs
 // to take it over. Its modification time lies in the future: when the hosts will have ended the job
 // unless a launcher renews their leases. Thread: any.

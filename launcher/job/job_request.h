@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A request to run one job, and the job's identity: main's input to class Job. Thread: any.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A job's output: the console, the files and the followers, and the messages when a file system or
 // a reader keeps the job waiting. Thread: the loop's. Lifetime: destroy it outside its handlers.
 #pragma once

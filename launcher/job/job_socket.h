@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The launcher's Unix socket in the job's own 0700 directory (job_place.h), for ivyctl. Answers one
 // request per connection; a follower stays connected. Accepts this user and root only.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The life of a job as a table. Pure; thread: any.
 //
 //   connecting -> checking -> running -> confirming -> done          everything went well

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A record of each rank of the present generation: its host, how it exited, which of its streams
 // may still bring output. Pure; thread: any, one at a time.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The hosts that take part in a job of --nnodes MIN:MAX. Pure; thread: any.
 //
 //   awaited -> here -> gone    lost while the job ran, or its supervisor is

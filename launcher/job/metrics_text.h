@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The state of a job in the text format of Prometheus, for --metrics-file. Pure; thread: any.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The job's MPI world as the hosts' servers describe it: which ranks have called MPI_Init, and by
 // which protocol and library. MPI_Init waits for all ranks, so one that will not come is an error,
 // and one that has not come for long is named. Ranks whose libraries differ would fail later.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A job whose allocation ends: its ranks get a signal, their exits are no failure then, and the job
 // is put back into the queue. Does nothing outside of an allocation. Thread: the loop's.
 #pragma once

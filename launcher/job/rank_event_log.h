@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Holds the states and reports of ranks, and how much of them each host has been sent. A host is
 // sent them only when a worker of its own listens, and never those that it has sent itself.
 // Pure. Thread: any, one at a time.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sends the states and reports of ranks (the abort epoch and its reasons) on to the other hosts of
 // a job, and queries all hosts for the operations of their ranks in the comm runtime. Thread: the
 // loop's. Lifetime: that of the job.

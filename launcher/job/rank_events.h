@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How a generation runs, from the first worker that starts to the last that exits:
 //
 //   begin()    the workers of the plan are about to start

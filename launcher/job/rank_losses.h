@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ranks that fail while the job continues (--on-failure shrink, replace): decides with
 // plan/failure_policy.h, prints the decision, has ranks started again, reports processes that have
 // exited to the store's host, and keeps a line of each for the summary. Thread: the loop's.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The state and the usage of each rank, for `ivyctl top` and --metrics-file. Pure; thread: any.
 #pragma once
 

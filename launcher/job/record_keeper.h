@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Keeps the record of a job that outlives its launcher: what the next launcher needs to take the
 // job over (job_record.h), in the job's directory beside the socket. Thread: the loop's.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The attempts of a job after the first one: whether a group that has failed runs again, and how it
 // starts again. The policy is plan/restart_policy.h.
 //

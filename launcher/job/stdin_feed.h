@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Standard input of ivyrun on its way to rank 0, or to all. Never changes the flags of the shared
 // descriptor, and reads a terminal only while ivyrun is in the foreground, so that a background job
 // is not stopped. Thread: the loop's.

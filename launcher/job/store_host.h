@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The host of a job's store: the first host's supervisor opens it. A new one is opened when another
 // host becomes the first, and for the attempt after a store was lost. Every generation is begun
 // there once. Thread: the loop's.

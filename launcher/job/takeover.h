@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Takes over a job whose launcher is dead, from the record that it left (record_keeper.h).
 //
 //   record -> plan, files -> every host: Attach{takeover} -> TakenOver, then the events since

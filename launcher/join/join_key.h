@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The key by which nodes of torchrun mode know each other. Thread: any; reads the file of
 // --join-secret-file.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The nodes of torchrun mode that have connected, and whether they belong together. Pure; thread:
 // one at a time.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "launcher/join/join_wire.h"
 
 #include "proto/contract/remote_text.h"

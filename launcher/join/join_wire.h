@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Messages of proto/wire/join.proto as bytes; CtlDecoder (launcher/job/ctl_wire.h) cuts them again.
 // Pure; thread: any.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One other node as node 0 knows it: the connection of its ivyrun, and what outlasts a connection.
 //
 // From Begin on what node 0 says is counted and kept until the node says that it has heard it, so

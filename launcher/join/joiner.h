@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The ivyrun of a node R > 0 in torchrun mode: joins node 0's, starts this host's ivy-node for it,
 // shows what the workers of this host print and what node 0 says, and ends with the job's exit
 // code.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Node 0 of torchrun mode: waits for the ivyruns of the other nodes before there is a job, and is
 // what they hear and say while it runs. The job itself is one as always; its hosts dial back.
 //

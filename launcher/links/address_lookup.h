@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Names and addresses. A name is looked up on another thread, with a bound. Thread: the loop's.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The launcher's knowledge of agents apart from the user's identity (proto/trust/agent_user.h):
 // this host's socket, and warnings before a certificate expires. No gRPC. Thread: any.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How the transports get a link by a host's agent without including gRPC. Thread: the loop's.
 #pragma once
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The bundle that is sent to hosts which lack this build: lib/ivyrun/bundle-ARCH.run beside bin/, and its
 # SHA-256. Equal contents give an equal file, so an unchanged ivy-node is never sent again.
 if(TARGET ivy-node)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # ivy_grpc_static: gRPC as static archives, for a fast start. gRPC's own CMake target is the shared library,
 # so the archives are listed by hand. They name each other in circles, hence the group. Where Abseil is built
 # differently its archives are found by name all the same.

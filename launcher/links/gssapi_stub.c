@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* libssh.a calls GSSAPI, which Debian has only as a shared library with Kerberos behind it. ivyrun
  * logs in by keys; where a site needs GSSAPI the OpenSSH client takes over. These functions say
  * that GSSAPI is not available. The library's own header is not needed: only the status and the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One transport of bytes between the launcher and one host's supervisor. Transports are dumb: they
 // open a connection to the supervisor's command socket and move bytes. Nothing above this interface
 // knows which transport it has.

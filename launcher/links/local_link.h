@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The transport to this host: a socket pair whose other end a new warden inherits as descriptor 3.
 // Also bears pretended hosts. Its end of file is final: it is never redialled. Thread: the loop's.
 #pragma once

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """make_archive.py OUT FILE...: the Python package, in the working directory, as one archive from which Python imports.
 
 Beside each module that `import ivycomm` wants stands what this Python has compiled of it. A Python of this version

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # cmake -DOUT=bundle.run -DUNPACK=program -DZSTD=program -DLEVEL=9 -DFILES=a;b -P make_bundle.cmake: a tar of these files
 # without their directories, with nothing in it that depends on when and by whom it was made, compressed, behind the
 # program that decompresses it. OUT.sha256 holds the SHA-256 of all, that of the compressed tar, where it begins, and

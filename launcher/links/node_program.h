@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // This build's node binary, as links start it on this host. Thread: any.
 #pragma once
 

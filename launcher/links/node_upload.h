@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How ivy-node gets to a host that has none of this build: the constant command that every login
 // shell is given, the script that installs, and the bundle that is sent. See "Remote command" in
 // launcher/links/README.md.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "launcher/links/own_interfaces.h"
 
 #include "proto/os/interfaces.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // This machine's own addresses, by interface. Thread: any.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The conversation from the first byte of a far login shell to the first byte of the relay, for
 // every transport that goes through a shell: what arrives, what must be answered, and when the link
 // is up. Thread: the loop's.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Parses the output of a far login shell before the relay starts: noise of its start-up files, then
 // markers of ivyrun's remote command, then the relay's bytes. Pure: bytes in, events out. Thread:
 // any.

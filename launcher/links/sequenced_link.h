@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Base of the links: one coroutine that ends with the link, and an owner that is notified until
 // then. Thread: the loop's.
 #pragma once

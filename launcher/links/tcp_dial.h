@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // From a name and a port to a connected TCP socket: every address is tried, each wait has a bound.
 // Thread: the loop's (names are looked up on another thread).
 #pragma once

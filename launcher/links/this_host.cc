@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "launcher/links/this_host.h"
 
 #include <ifaddrs.h>

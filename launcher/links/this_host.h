@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tells whether a host that the user wrote is this very machine. Asks the system for our names and
 // addresses, and no name server for anything but our own name. Thread: any; may take as long as
 // that one question.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Shared by the links of one job: the location of the node binary, the limit of concurrent
 // handshakes, the ssh configuration, the user's identity towards agents, and the transport that
 // serves each host. Thread: the loop's. Lifetime: outlives every link (they hold it by shared

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // --activate: the virtual environment that workers run in, as its own `activate` makes it. Asks the
 // file system of this host for a conda environment's place. Thread: any.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Apps as files: share/ivyrun/apps/NAME.toml beside the programs, and users' own (docs/apps.md).
 // Thread: any; reads files.
 #pragma once

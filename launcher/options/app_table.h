@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // --app and --role: programs that run next to the user's. Pure; thread: any.
 //
 // Words of a command may hold names in braces, which app_plan.h replaces:

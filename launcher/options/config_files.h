@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Defaults of flags from files, with the origin of each value. The command line takes precedence,
 // then IVY_<FLAG>, PET_<FLAG>, the file of --config, the user's file, and the host's. Thread: any;
 // reads files.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The files of --env-file. Thread: any.
 //
 //   line  := [ 'export ' ] item [ '#' comment ] | '#' comment | nothing

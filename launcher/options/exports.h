@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Variables that a user sends to workers: -x, and the lines of an --env-file. Pure; thread: any.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Flags of a CLI11 program whose values our own parsers read (option_values.h). Their errors name
 // the flag and come back as an Error.
 #pragma once

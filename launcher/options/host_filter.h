@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // --include and --exclude: some hosts of the list, or some places on them. Pure; thread: any.
 #pragma once
 

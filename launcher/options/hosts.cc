@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Host lists. The grammar, from the outside in:
 //
 //   list   := entry { ',' entry }            commas inside brackets do not split

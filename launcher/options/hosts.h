@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Parses the hosts that the user specified. Pure: text to hosts. Thread: any.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ivyrun's help, made from the table of flags. Thread: any.
 #pragma once
 

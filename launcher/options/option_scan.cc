@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The scan is ours because CLI11 reads `-np 4` as `-n p`, takes an unknown flag before the program
 // for the program, and does not equate '_' and '-'.
 #include "launcher/options/option_scan.h"

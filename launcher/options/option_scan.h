@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The first steps of a command line: argv to settings, defaults of the environment, and the flags
 // of other launchers. Pure; thread: any. Errors are InvalidArgument and name the flag as it was
 // typed.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The one table of flags: the parser, the help (option_help.h) and the suggestions are made from
 // it. Pure; thread: any.
 #pragma once

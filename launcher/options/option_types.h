@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Types of the flags' values: enumerations, and the small structs of --nproc_per_node,
 // --show-ranks, --redirects and --tee. Pure; thread: any.
 #pragma once

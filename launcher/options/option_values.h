@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The values of flags: text to numbers, times and choices. Thread: any. Pure, except that --events
 // is asked of the system. Errors (InvalidArgument) name the text and what is allowed; the caller
 // adds the flag.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A command line goes through four steps:
 //
 //   scan      argv to settings {flag, value}: spellings, '_' and '-', where the program begins

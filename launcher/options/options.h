@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The user's options, validated as far as possible without side effects. The table of flags is
 // option_table.h; CLI11 is used only in options.cc.
 #pragma once

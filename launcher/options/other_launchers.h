@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The flags of other launchers, and what each is here: the page docs/coming-from.md. Pure; thread:
 // any.
 #pragma once

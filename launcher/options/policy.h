@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The administrator's policy for this host: /etc/ivyrun/policy.toml, owned by root. Thread: any;
 // reads a file.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "launcher/options/tf_roles.h"
 
 #include <algorithm>

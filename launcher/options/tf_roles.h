@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // --tf-roles: which task of TensorFlow's cluster each rank is. Pure; thread: any.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A file of settings: NAME = VALUE in each line, in TOML, without tables. Thread: any.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The kind of connection that carries a host's bytes. Chosen once in links/; shown to users by its
 // name. Pure; thread: any.
 #pragma once

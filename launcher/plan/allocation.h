@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The hosts that a scheduler has given us, whichever scheduler it is. Another scheduler is one more
 // source in allocation.cc. Pure but for the reader that is handed in; thread: any.
 #pragma once

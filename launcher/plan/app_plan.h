@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Applies --app and --role to the ranks: the commands for each host, with every name in braces
 // replaced (launcher/options/app_table.h). Pure; thread: any.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads from the variables of PBS, LSF and Grid Engine the hosts of the job that ivyrun was started
 // in, which are then reached like any others. Slots are parsed but not used: they count processors,
 // and there is one worker per accelerator. Pure except for `read`; thread: any.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Assigns processors to the workers of a host. Pure; thread: any.
 #pragma once
 

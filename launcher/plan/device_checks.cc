@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Compares a Slurm allocation's devices with the devices that its hosts report.
 #include "launcher/plan/plan_context.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Accelerators and cores in the plan: which of them each worker gets, and what is wrong with that.
 // Pure; thread: any.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Inputs for the variables of a job's workers. Values only.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // --explain-env: what a worker finds in its environment, who reads it, and why it has that value.
 // Pure; thread: any.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Decides how a job continues after one of its workers has failed (--on-failure). Pure: facts in, a
 // decision out. Thread: any, one at a time.
 //

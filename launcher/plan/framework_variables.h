@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Variables from which frameworks other than torch and JAX learn their world. Variables that cost
 // nothing and mislead no program are set for every worker, the others only if -B names the
 // framework. Pure; thread: any.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Finds the Python that runs a script. Touches only the file system of this host. Thread: any.
 #pragma once
 

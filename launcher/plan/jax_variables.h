@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Variables that JAX reads in addition to those of every worker: its reaction to TERM, devices of
 // the CPU, and the variables of Open MPI from which it finds its rank if ivyrun's Python hook is
 // disabled. Pure; thread: any.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The result of planning (plan.h): which ranks run where; and the hosts' answers before it. Values
 // only.
 #pragma once

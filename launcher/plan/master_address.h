@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The address that workers get as MASTER_ADDR, where the user gave it: --master-addr as an address
 // or a name, and whether every host can use what was chosen. Pure; thread: any.
 #pragma once

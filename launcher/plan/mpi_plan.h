@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whether a job's workers are MPI programs, and which of the two servers of a host they ask: by -B
 // mpi, or by the libraries that the program names. Pure; thread: any.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Selects the hosts of a job that was started in an allocation. Pure; thread: any.
 #pragma once
 

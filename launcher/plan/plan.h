@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // From options and the facts of every host to who runs where. Pure; thread: any.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Shared by the steps of planning: the options, the hosts' answers, the plan under construction,
 // and the objections to it. Pure; thread: any.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The plan in words: one line at the start of a job, and the table of --dry-run.
 #include <algorithm>
 

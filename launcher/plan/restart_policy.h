@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whether a group that has failed runs again, and when. Pure: facts in, a decision out. Thread:
 // any, one at a time.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "launcher/plan/topology_order.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // --map-by: the order in which hosts, and the accelerators of each, get their ranks. Pure; thread:
 // any.
 #pragma once

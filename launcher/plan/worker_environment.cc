@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The variables of a worker come from these sources; later ones replace earlier ones:
 //
 //   the supervisor's own environment, less HostPlan.unset

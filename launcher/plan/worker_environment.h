@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One worker's variables, each with its reason. Pure; thread: any.
 #pragma once
 

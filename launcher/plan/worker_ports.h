@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ports that each host keeps for its workers: some frameworks want every rank to listen, and to
 // know where all others do. Pure; thread: any.
 #pragma once

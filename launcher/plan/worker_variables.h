@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The variables that tell a worker which accelerators are its own, and its rank in Slurm's words,
 // so that what believes Slurm's variables (JAX, Lightning, MPI libraries) hears of this job and not
 // of the batch script or of the step that carries us. Pure; thread: any.

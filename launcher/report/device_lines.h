@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Events of a job's devices, for the report next to the rank that failed. Pure; thread: any.
 #pragma once
 

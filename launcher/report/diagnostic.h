@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One message for the user: what, where, why, and what to do. Pure; thread: any.
 //
 //   ivyrun: error[IVY-H003]: 2 of 32 hosts did not answer in 30 s

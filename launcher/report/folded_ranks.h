@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ranks and their hosts in few words: "0-2,5". Pure; thread: any.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ivyrun --doctor: what was found on each host, and what to do about it. Pure; thread: any.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The label before each line of a worker. Pure; thread: any.
 #pragma once
 

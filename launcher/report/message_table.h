@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // All messages that have an identifier, with meaning, cause and fix. `ivyctl explain` and
 // docs/when-it-fails.md are generated from it. Pure; thread: any.
 #pragma once

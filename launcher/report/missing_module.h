@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Advice when a worker's Python does not have a module, or its program not a library that it is
 // linked to: it may be missing on one host alone, or another Python on this machine may have it.
 // Reads directories, starts nothing; used only after a failure. Thread: any.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Templates with a percent sign and a letter, as labels (--label) and names of files (--output)
 // have them. Pure; thread: any.
 #pragma once

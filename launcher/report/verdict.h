@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Finds the worker that failed first, and the exit code of ivyrun. Pure; thread: any.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Workers' bytes that wait because their console does not take more at the moment: as they came, in
 // the order of arrival, so that waiting costs no more memory than what the hosts were allowed to
 // send. Pure; thread: any.

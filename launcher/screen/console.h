@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One stream that users read: standard output, standard error, or both when they are the same
 // terminal, pipe or file. Whole lines of many ranks, one unfinished line at most, and below them on
 // a terminal a few that are replaced (the job's status, or the newest states of progress bars).

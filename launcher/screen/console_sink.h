@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Bytes on their way to standard output or error, without ever blocking the loop and without
 // changing the flags of the open file description, which the caller's shell and the other programs
 // of a pipeline share.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A console with the workers' bytes that wait for it: what may be shown now, what is dropped, and
 // when unfinished lines and the newest state of progress bars appear.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "launcher/screen/control_filter.h"
 
 namespace ivy {

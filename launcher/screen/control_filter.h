@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Keeps workers from commanding the terminal that shows their output. Pure; thread: any.
 //
 // Control strings (OSC, DCS, APC, PM, SOS: window titles, clipboard, hyperlinks, device commands)

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "launcher/screen/error_file.h"
 
 #include <boost/json/basic_parser_impl.hpp>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Parses TORCHELASTIC_ERROR_FILE: {"message": TEXT} or {"message": {"message": TEXT, "extraInfo":
 // {"py_callstack": TEXT, ...}}}. Lenient, because the worker may have died while it wrote. Pure;
 // thread: any.

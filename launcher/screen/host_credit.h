@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Bytes of hosts' output that have been disposed of, to be granted again: summed up for a turn of
 // the loop, and held back while the file system is behind. Thread: the loop's.
 #pragma once

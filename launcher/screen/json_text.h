@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // JSON of texts that may hold any bytes. Pure; thread: any.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // LOGDIR/ivyrun.log: what ivyrun says of a job that goes into the background. Opened and written on
 // a thread of its own (proto/os/file_writer.h). Thread: the loop's.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // --dedup: the same line of many ranks within a short window becomes one, with all of its ranks. A
 // line is held for the window at most, and the lines of a rank leave in their order. A traceback of
 // Python is one text of several lines, so tracebacks of several ranks do not interleave. Pure;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Bytes of one stream to lines. Pure; thread: any.
 //
 // A line ends with a newline, or where it is longer than the longest allowed. "\r\n" ends a line

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Files of raw bytes: DIR/<job>/<generation>/rank00027.{out,err} for --log-dir, or whatever the
 // pattern of --output makes, where both streams of a rank may share a file. Opened and
 // written on a thread of its own (proto/os/file_writer.h), so that a file system that does not

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The summary as values, for programs: what summary.h says in words. Pure; thread: any.
 #pragma once
 

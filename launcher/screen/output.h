@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The output of workers and the messages of ivyrun, on their way to the console and to files:
 // labels, filters, order, colour, back-pressure. A job in the background has no console for its
 // workers: their output goes only to files. ivyrun's messages go to the caller's terminal until the

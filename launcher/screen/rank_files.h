@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The files that store the ranks' output: --log-dir and --output. Thread: the loop's.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The last bytes that a rank has printed, both streams in their order, for --show-ranks failed:
 // most ranks never need them. Pure; thread: the loop's.
 #pragma once

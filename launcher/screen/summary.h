@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The one block that ends a job that did not end well. Pure; thread: any.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Capabilities of the terminal of standard output or error. Thread: any.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads Slurm's variables of the allocation that ivyrun was started in. Pure; thread: any.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // When a Slurm allocation ends, and what has to happen before that. Pure: time is an argument, in
 // milliseconds since 1970 as Slurm counts it. Thread: any.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Follows the end of the Slurm allocation while a job runs: queries squeue for it, decides when to
 // notify the ranks and when to stop the job, interprets signals, and requeues the job.
 //

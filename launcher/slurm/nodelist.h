@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The two small languages of Slurm's variables: node lists and counts per node. Pure; thread: any.
 //
 //   list  := item { ',' item }                   commas inside brackets do not split

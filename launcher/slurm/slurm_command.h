@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs squeue or scontrol asynchronously, with a deadline. Thread: the loop's.
 #pragma once
 

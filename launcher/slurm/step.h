@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The one srun that starts a supervisor on every host of an allocation: its words, its environment,
 // what its hosts run before there is an ivy-node, and what its own words mean. Pure; thread: any.
 // See "The srun step" in launcher/links/README.md.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "launcher/streams/child_process.h"
 
 #include <fcntl.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A child of the launcher that is not a worker: the warden of this host, or an OpenSSH client. It
 // is started without copying our memory and reaped by the loop, so it never stays behind as a
 // zombie.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Moves bytes between the loop and one pair of descriptors (a socket, or the two pipes of a child).
 // Thread: the loop's, but for write_alive(). Lifetime: held by shared pointers of its pending
 // operations; stop() before the owner goes, after which no handler is called.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A child whose words are read line by line: srun, `ssh -G`. Thread: the
 // loop's. Lifetime: until stop() or its end.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Lets other threads post to a loop that may be gone by then, or that ignores posts by
 // then. Keeps the loop running until it is closed.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs one coroutine (which may await others) for an owner, and ends it with the owner.
 //
 // The coroutine waits here only. `wait(start)` calls `start` with a function; the first call of

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Identifies this build. Launcher and supervisor are always the same build: the launcher sends its
 // own supervisor.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Keeps core files from containing a job's token or a private key: ivyrun's processes write none,
 // and the user's processes get the user's own limit back. Thread: any.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sets of processors as the kernel writes them: "0-3,8". Pure; thread: any.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Vendors of accelerators, one row each: the name in a host's facts, and the variables that select
 // the devices a process may use. Nothing else lists these variables. agent/devices/device_files.h
 // has the vendors' device files and other needs. Pure; thread: any.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The table of environment variables that ivyrun sets for workers, passes on to other hosts, or
 // removes. Pure; thread: any.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The exit status of a process, and ivyrun's own exit codes. Thread: any. Pure.
 #pragma once
 

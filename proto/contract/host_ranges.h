@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The grammar of numbered host names, "node[01-08,10]": expands brackets and folds names. Pure;
 // thread: any.
 #pragma once

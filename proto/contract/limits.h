@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Durations that two sides of a job share: if one side waits for an action, the other must perform
 // it in less time. A timeout that only one side depends on is defined next to its code. Thread:
 // any; constants.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "proto/contract/log.h"
 
 // Debian ships spdlog and fmt as shared libraries. Their header-only form, in this file alone,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Log lines about ivyrun itself, for diagnosis: "ivyrun: ..." on standard error. Messages that
 // every user must read are not log lines: see launcher/report/diagnostic.h. spdlog and fmt are
 // compiled once, in log.cc, and no other file includes them. Thread: any.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Decides which of ivyrun's two MPI servers a program needs, from the libraries that it links:
 // PMI-1 for MPICH and libraries that share its binary interface (Intel MPI, MVAPICH), PMIx for Open
 // MPI. Pure; thread: any.

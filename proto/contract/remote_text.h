@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Text from another host, or from a program there. It may contain terminal controls or imitate
 // ivyrun's own lines, so it is not a std::string: a string converts to it implicitly, and it is
 // always escaped for display. Pure; thread: any.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The result type of functions that can fail in an expected way. A bug aborts (IVY_ASSERT);
 // exceptions of third-party libraries are caught in the file that calls them.
 //

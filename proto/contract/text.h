@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Helpers for text that several programs use. Pure; thread: any.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "proto/contract/text_columns.h"
 
 #include <algorithm>

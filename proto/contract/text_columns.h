@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Formats rows of cells as columns of text. Pure; thread: any.
 #pragma once
 

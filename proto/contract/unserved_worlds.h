@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Frameworks (Horovod and the like) whose worlds ivyrun serves only if -B names them. A program
 // that joins one finds no peers in a worker, so a job of N workers would be N worlds of one
 // process, and would succeed with wrong results. Such a job is an error unless --allow-singletons

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "proto/os/argument_file.h"
 
 #include <sys/mman.h>

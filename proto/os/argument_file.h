@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Arguments of a child process that grow with the number of hosts. The kernel limits one argument
 // to 128 KiB, so such lists are passed in an inherited in-memory file. Thread: any.
 #pragma once

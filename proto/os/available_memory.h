@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Memory that is still available. Thread: any; reads files.
 #pragma once
 

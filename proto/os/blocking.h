@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs calls that may block (files of a user, name look-ups, logins, waiting for an exec) on a
 // small pool of threads and hands each result back to the owner's loop, so that a file system or a
 // process that stopped answering never stops the loop.

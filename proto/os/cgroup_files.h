@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads the files of cgroups, versions 1 and 2: a process's cgroup, its processes, its counters and
 // its memory limits. Thread: any; reads files.
 #pragma once

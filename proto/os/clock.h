@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Monotonic and wall-clock time. Thread: any.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Owners of a file descriptor and of an open directory, which their destructors close, and pairs of
 // connected descriptors. Thread: one at a time.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Writes files on a separate thread, so that a file system that does not respond (a network file
 // system whose server is down) blocks this thread and not the loop. The user bounds the queue:
 // while has_room() is false, do not read more data to write. Thread: one thread, the user's, makes

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads and writes whole files. Failed calls leave the reason in errno. Thread: any; blocks.
 #pragma once
 

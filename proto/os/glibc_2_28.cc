@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Functions of a newer C library that libivycomm needs and glibc 2.28 lacks: linked, hidden, into
 // the library that the wheel contains for such systems (scripts/packaging/portable.cmake), in
 // addition to older_glibc.cc.

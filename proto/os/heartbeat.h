@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A thread that calls a function periodically and needs neither the loop nor a file system, so that
 // peers receive heartbeats even if this process's loop hangs. Thread: the loop's, except `beat`.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The addresses of this host's network interfaces. Thread: any.
 #pragma once
 

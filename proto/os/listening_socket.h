@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Listening sockets: TCP on a numeric address, and Unix sockets. They are non-blocking and not
 // inherited. Thread: any. Lifetime: the caller closes the descriptor.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "proto/os/not_inherited.h"
 
 #include <pthread.h>

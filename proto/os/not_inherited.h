@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Keeps connections out of the children of fork(). A connection closes only when the last process
 // that holds it has exited, and peers detect a rank's death by that; but a child that continues
 // without exec (a data loader, say) has a copy of every descriptor. Descriptors opened through this

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Substitutes for calls that old kernels lack or old seccomp profiles forbid. Such profiles (Docker
 // before 20.10, some sandboxes) fail unknown calls with EPERM instead of ENOSYS. Thread: any.
 #pragma once

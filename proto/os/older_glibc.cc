@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Functions that libgcc and gRPC's archives require from the build machine's C library, and that
 // glibc 2.34 lacks. Linked into each dynamic program and library of ivyrun, and hidden there, so
 // that they run on every system with glibc 2.34 or later.

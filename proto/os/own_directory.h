@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Directories that only this user may enter, at locations where other users could have created
 // something of that name first. Their lock tells later processes whether the creator is still
 // running. Thread: any.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Locates the programs of this build: they are in one directory, on this host and in a bundle sent
 // to another host. Thread: any.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Finds the user who owns the other end of a TCP connection. torch's clients and MPI libraries
 // cannot authenticate, but if both ends are sockets of this host, the kernel knows the user of
 // each.

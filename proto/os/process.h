@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Kernel settings and queries for this process and its children. Thread: any.
 #pragma once
 

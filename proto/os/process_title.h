@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The command line that the process list shows, for a process that continues as another program
 // without exec. Thread: the main one, while there is no other.
 #pragma once

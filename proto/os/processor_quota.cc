@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "proto/os/processor_quota.h"
 
 #include <sys/stat.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Processor time that cgroups allow this process. Thread: any; reads files.
 #pragma once
 

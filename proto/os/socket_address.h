@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A numeric address and port, or a Unix socket's path, in the system's form. Thread: any; a value.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Options that all TCP sockets of ivyrun share. An option that the kernel rejects keeps its value.
 // Thread: any.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Connects, sends and receives on non-blocking sockets until a deadline, blocking the thread.
 // Thread: any.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Owns the attributes and file actions of a posix_spawn() call. Thread: any.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Notifies the service manager that started this process, and reads its watchdog interval:
 // sd_notify(3) and sd_watchdog_enabled(3), without libsystemd, which is not on every system.
 // Thread: any.

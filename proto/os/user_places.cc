@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "proto/os/user_places.h"
 
 #include <fcntl.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The directories of one user on one host, and the names of jobs in them. Launchers, supervisors,
 // agents and ivyctl find each other only through these. Thread: any.
 #pragma once

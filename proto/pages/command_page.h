@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A program's description as one value, from which its help, shell completions and the tables of
 // the documentation are generated. Pure except help_width(); thread: any.
 #pragma once

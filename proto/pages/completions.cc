@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Completions of shells. The program itself knows what may follow what was typed; a script for each
 // shell asks it (`PROGRAM --complete WORD...`).
 #include <algorithm>

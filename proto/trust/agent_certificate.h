@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads the identity of an agent or a launcher from its certificate, and verifies it.
 //
 //   ivy://host/NAME    a host certificate: serves, never launches; its addresses are names too

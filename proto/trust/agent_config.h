@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tells where agents are and how we identify ourselves to them: agent.toml, written by `ivy-agent
 // cert --user NAME`, read by ivyrun and ivyctl.
 // Knows TOML (toml++), no certificate.

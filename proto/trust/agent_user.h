@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The identity of this user towards agents, read from the files that agent.toml names, and the
 // check which agents this user may trust. No gRPC. Thread: any; reads small files.
 #pragma once

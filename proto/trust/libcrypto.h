@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Owners of libcrypto's objects, and the few functions on them that several files need. Include it
 // in source files only: it needs libcrypto's headers and does not choose the static or the shared
 // library. Thread: any.

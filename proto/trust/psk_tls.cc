@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "proto/trust/psk_tls.h"
 
 #include <openssl/bio.h>

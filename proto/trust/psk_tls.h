@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // TLS 1.3 between two ends that share a key which a third party has given them: the launcher, and
 // hosts that dial back to it out of a srun step. No certificate, no ticket, no early data.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The messages between a worker and its supervisor on the control socket (IVY_CONTROL): a Unix
 // socket of type SOCK_SEQPACKET in the job's 0700 directory. One message is one packet. Deaths,
 // reports and operations travel through the status page (status_page.h) and need no message.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "proto/wire/dial_wire.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The message of a launcher to the hosts of a srun step before they dial back, and the first line
 // of a host that has dialled. Pure; thread: any.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "proto/wire/handshake.h"
 
 // libcrypto's interface by names (EVP) brings every algorithm along, 4 MB in each of our programs,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Mutual authentication of a client and the store (later: of two ranks): each proves that it knows
 // the job's token without revealing it. Nothing else is parsed before.
 //

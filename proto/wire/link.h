@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The session layer between a launcher and one host's supervisor: a pair of Sessions that outlives
 // the transports under it.
 //

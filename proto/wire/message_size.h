@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Chooses how many bytes of a session a transport of messages (agents) puts into the next message.
 // A reader receives a message only when it is complete: at 256 kbit/s 64 KiB take two seconds, and
 // look like silence. So messages grow only while the connection transfers more per second than the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Names by which MPI libraries know one generation of a job. Pure; thread: any.
 #pragma once
 

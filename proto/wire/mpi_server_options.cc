@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "proto/wire/mpi_server_options.h"
 
 #include <cstddef>

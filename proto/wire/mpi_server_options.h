@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The command line of `ivy-pmix` and of `ivy-node pmi`, which the supervisor writes. Pure; thread:
 // any.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A worker's current operation in the comm runtime, as recorded in the status page (status_page.h):
 // written by libivycomm, read by the supervisor, even after the worker's death. Pure. Thread: any.
 #pragma once

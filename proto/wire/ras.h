@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Queries NCCL's health service (RAS, since 2.24) about a job that hangs. Every process that has
 // created a communicator answers at NCCL_RAS_ADDR, on a separate thread of NCCL, for all processes
 // of the job: which of them are silent, and how far each rank is. The protocol is lines of text;

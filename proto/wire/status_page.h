@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The status page: shared memory, one per host and generation of a job, created by the supervisor
 // and mapped by it and by all workers of the host that are attached to the control socket
 // (control_wire.h). It records which ranks of the job have died, the errors that ranks have

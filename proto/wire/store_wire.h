@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Frames of the store's native dialect. After the handshake (proto/wire/handshake.h) a connection
 // carries pipelined requests with ids chosen by the client. Replies are sent as they become
 // available, so a wait does not delay other requests.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A client of the store: blocking, with deadlines and cancellation, on plain POSIX sockets. Used by
 // comm and tests. It needs no Asio, no protobuf and no thread.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Opens one connection to the store and performs the handshake. Part of the client. Plain POSIX.
 #pragma once
 

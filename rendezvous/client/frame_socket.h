@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sends and receives frames on a connected socket until it breaks. Plain POSIX; never blocks.
 // Thread: one at a time; shut_down() any, while the socket is open.
 #pragma once

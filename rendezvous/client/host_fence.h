@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A barrier with data between one process per host of a job: each contributes a blob, and each gets
 // the blobs of all. PMI's fences cross hosts with it.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The open watches of one client, with the changes that the store has reported and the caller has
 // not taken yet. shared_connection.h reports received frames and lost connections to it.
 //

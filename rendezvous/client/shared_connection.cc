@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "rendezvous/client/shared_connection.h"
 
 #include <poll.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One connection to the store for all threads of a process. Each call sends a request and returns
 // the answer; it is repeated over new connections as long as that is safe (client.h).
 //

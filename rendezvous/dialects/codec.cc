@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A Writer and a Reader visit the fields that each kind lists.
 #include "rendezvous/dialects/codec.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Requests and replies of the native dialect as bytes and back (engine/requests.h). No other code
 // encodes or decodes them.
 //

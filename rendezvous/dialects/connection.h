@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One connection of the store's server: the bytes that have arrived, their dialect, and the bytes
 // to send. Pure of sockets, so that tests feed it bytes. Thread: the loop's. Lifetime: the engine
 // outlives it.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The store's HTTP face, as Horovod's launcher serves it to Horovod's Gloo controller:
 //
 //   PUT /SCOPE/KEY      sets the key to the body

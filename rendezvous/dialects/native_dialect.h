@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The native dialect on the engine: frames of proto/wire/store_wire.h in, engine calls and frames
 // out. The handshake has been done before (connection.h). Pure. Thread: one at a time.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // PMI-1's server for the ranks of one host: the requests of MPICH, Intel MPI and MVAPICH in
 // MPI_Init and MPI_Finalize. Bytes of connections in; replies, events and fences out. Pure; thread:
 // one.

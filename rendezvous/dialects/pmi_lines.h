@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // PMI-1 as bytes: lines "cmd=NAME name=value ...\n", and "mcmd=NAME\nname=value\n...endcmd\n" for
 // the one command that has several lines (spawn). Pure; thread: any.
 //

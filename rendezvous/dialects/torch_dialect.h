@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // torch's TCPStore protocol on the engine: bytes of one connection in, engine calls and bytes out.
 // Dialect C (torch 2.2 and later, opcodes 0-18) and A (up to 2.0) are told apart by the first
 // bytes; others are refused in one line. Facts and quirks: the protocol table in

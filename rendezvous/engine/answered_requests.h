@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Remembers the answers to requests that clients may send again. A client whose connection is lost
 // repeats its unanswered requests; with this memory the store repeats the answers and executes
 // nothing twice, however late a copy of a request arrives.

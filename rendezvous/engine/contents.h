@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The store's data: values, queues and barriers of each space, within the store's limits. A change
 // is either rejected as a whole or made and counted; the counters always match the contents.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The store's contents and rules as a state machine: a request and a time go in, replies come out.
 // No socket, no clock, no thread; the same requests in the same order give the same replies.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The wait graph as text for people: the missing keys, the clients that wait for them and for how
 // long, and the ranks that have been silent since. Pure.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The store's requests and replies as values, the same for every dialect, for the engine and for
 // the client. engine.h has the rules.
 //

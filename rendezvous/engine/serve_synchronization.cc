@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Serves the requests by which clients synchronize: queues, barriers, counters, watches.
 #include <utility>
 

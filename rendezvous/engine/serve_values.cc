@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Serves the requests on values.
 #include <algorithm>
 #include <utility>

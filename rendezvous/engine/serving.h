@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A request in execution: its client, its replies, and the parts of the engine that it may use.
 // serve_values.cc and serve_synchronization.cc implement each request. Pure.
 #pragma once

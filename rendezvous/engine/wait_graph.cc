@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "rendezvous/engine/wait_graph.h"
 
 #include "rendezvous/engine/shown_text.h"

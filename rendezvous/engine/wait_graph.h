@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The engine's state for diagnosis: which client waits for what, and the last request of every
 // other client, as values that explanation.h turns into text. Also the table of clients. Pure.
 #pragma once

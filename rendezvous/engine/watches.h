@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Watches of clients: each reports changes of all keys with a prefix, or of one key. Pure. Thread:
 // one at a time.
 #pragma once

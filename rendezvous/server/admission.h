@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Decides whether an accepted connection may become a client of the store. torch's clients do not
 // authenticate: they must come from the job's hosts, and on this host belong to our user or root.
 // Thread: the loop's.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Lets the loop hold handlers of an object that may go before they run: a handler that is guarded
 // does nothing after end(), or when its wait has failed. Thread: the loop's.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // An asynchronous store client: each wait runs on its own connection and thread. Thread: one.
 // Lifetime: call leave() before the destructor.
 #pragma once

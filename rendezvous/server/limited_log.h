@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A log whose lines unauthenticated peers can cause: a few per tick are written, the rest is
 // counted.
 #pragma once

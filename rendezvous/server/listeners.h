@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The sockets on which a server listens: accepts connections in small portions, and pauses while no
 // descriptor is left. Thread: the loop's.
 #pragma once

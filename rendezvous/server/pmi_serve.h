@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The role `ivy-node pmi`: PMI-1's server for the ranks of one host and of one generation
 // (dialects/pmi_host.h). The supervisor starts it when the first rank comes:
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tells which of many sockets can be read or written: one epoll set for all of them, which a loop
 // watches by its one descriptor. Asio would ask the kernel to watch a socket anew after every
 // request; a set of our own asks once for as long as the wanted events stay the same. Linux.

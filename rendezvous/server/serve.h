@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The role `ivy-rendezvous serve`: a store in a process of its own. Ways to start it:
 //
 //   by host 0's supervisor   --job HEX --token-file PATH --generation N --control-fd N

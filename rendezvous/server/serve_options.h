@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The options of `ivy-rendezvous serve` (serve.h). Pure.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The store as a server: connections of both dialects on one engine, on one loop.
 //
 //   native socket   hello, challenge, proof within the deadline, then frames (store_wire.h)

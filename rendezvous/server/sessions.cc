@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "rendezvous/server/sessions.h"
 
 #include <sys/socket.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The connections of a server, with the client of each. Thread: the loop's.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The store's end of the socket to the supervisor that started it: event lines
 // upwards, orders downwards ("generation N", "put KEY VALUE", "complete",
 // "quit"). Without such a socket events go

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads a job's token from its file. Plain POSIX. Thread: any.
 #pragma once
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """docs/start-times.svg: how long ivyrun takes to start a job beside other launchers, from tests/bench/figures.md."""
 
 import re

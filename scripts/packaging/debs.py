@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Debian's packages, from the files in debian/: gRPC and OpenSSL of ivy-agent are the distribution's. Nothing is
 enabled, started or restarted by them."""
 

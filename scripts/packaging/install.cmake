@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # What `cmake --install` puts where. Everything finds its neighbours by these relative places, so the
 # tree may be moved, and a build tree has the same form:
 #

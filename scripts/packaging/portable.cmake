@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # ivy_portable: what packages for every system hold in place of the build's own: an ivy-agent with gRPC, OpenSSL and
 # libarchive inside, and libraries for an older glibc, in portable/. Not part of the default build: scripts/package asks
 # for it.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A hook of MkDocs: links out of docs/ lead to files of the source tree, which are not on the site."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A repository for Spack with one package, which unpacks the tarball: spack repo add DIR; spack install ivyrun."""
 
 import hashlib

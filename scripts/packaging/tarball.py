@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The tarball: the portable tree in one folder, which runs where it is unpacked, with `verify`, which says whether
 it is whole and fits the machine."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Trees of files that packages are made of: what `cmake --install` puts, stripped, as a distribution wants it or, with
 the agent of portable.cmake, for every system."""
 

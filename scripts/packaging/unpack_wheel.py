@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """unpack_wheel.py WHEEL PLACE: puts the programs and files of a wheel of ours where pip would, for machines without
 pip. No Python finds the package there but that of workers."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The wheel `ivyrun`: the portable tree goes to the environment's own bin/ and lib/, where everything finds its
 neighbours as in any installation; ivycomm goes to site-packages, for programs that ivyrun does not start."""
 

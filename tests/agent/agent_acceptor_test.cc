@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Our own listening sockets against peers that mean no good or do nothing.
 #include <netinet/tcp.h>
 #include <sys/resource.h>

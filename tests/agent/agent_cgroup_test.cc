@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The agent's own cgroups, and wardens that are born beside it. Method: a cgroup of the test's own
 // stands for the unit; where none can be made, the tests say so.
 #include <fcntl.h>

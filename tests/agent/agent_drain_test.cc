@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Drain, and flow control from end to end. Method: a service in this process, real supervisors.
 #include <signal.h>
 

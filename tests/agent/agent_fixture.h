@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The agent's service in this process: a loop of its own, a gRPC server on a Unix socket, a state
 // directory and a bundle directory that are gone afterwards. It can be ended and made again while
 // jobs run, as a restart does.

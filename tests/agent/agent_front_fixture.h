@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A served agent without its service: acceptor, credentials and gRPC server around a tiny one of
 // the tests, with certificates of a CA of its own, in a directory that goes with it.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A ClientHello written by hand, as little of it as there must be. RFC 8446, section 4.1.2.
 #pragma once
 

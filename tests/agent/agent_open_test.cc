@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Open through the agent's service to a real supervisor: new, reattached, asked for twice, and
 // again after the agent has been ended and made again. Method: a service in this process, a real
 // ivy-node, real workers.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The pure parts of the agent's front: first bytes, half-open connections, log lines, options.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The real ivy-agent as a process: readiness, watchdog, signals, descriptors that run out. As root
 // it is started as another user, because it refuses root.
 #include <fcntl.h>

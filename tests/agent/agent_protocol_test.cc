@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // agent.proto is compatible with every released form of it: by rules over the descriptors, and by
 // bytes that travel from one to the other and back.
 #include <google/protobuf/descriptor.h>

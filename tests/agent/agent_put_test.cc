@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Put: a bundle over a stream into the cache. Method: the build's own bundle through the service;
 // made-up archives and places for what must be refused.
 #include <fcntl.h>

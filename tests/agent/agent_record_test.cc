@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The record of a job and its audit line. Method: tables of values and damaged texts.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What an agent finds in its state directory, and what it leaves there. Method: prepared
 // directories under a service in this process.
 #include <fcntl.h>

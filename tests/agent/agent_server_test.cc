@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Who gets in over TLS and over the Unix socket, and what the log says of those who do not.
 #include <grpc/grpc_security.h>
 #include <netinet/tcp.h>

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # What the agent does for jobs: its pure parts, and the rest with a real ivy-node through a service in the test's
 # own process.
 add_executable(agent_service_tests

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What tests of the agent stand on: a directory that goes with them, the log as a text, and a CA.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "agent/node/roles/app_child.h"
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ivy-agent-cert: each command runs the script; its certificates are judged by proto/trust, as
 // agents and launchers do.
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # ivy-agent-cert, on files; what it makes is judged as agents and launchers judge it, with the static libcrypto.
 add_executable(certificate_script_tests certificate_script_test.cc)
 target_link_libraries(certificate_script_tests PRIVATE

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the files of cgroups say: where this process's cgroup is, from two texts of /proc, and the
 // memory that its limits leave, from files of the test and from a controller of this machine.
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The supervisor's side of the control socket with real processes at the other end. Goal: whatever
 // becomes of a process, the others are told, at once and rightly; whoever misbehaves harms nobody.
 #include "agent/node/supervisor/control_server.h"

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The front of ivy-agent, with certificates of its own and a tiny service behind it.
 add_executable(agent_tests
   agent_acceptor_test.cc agent_parts_test.cc agent_process_test.cc agent_server_test.cc)

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Recorded trees of files, read and combined.
 #include "agent/devices/device_files.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What devices tell about their faults: the kernel's log, counters and ports, and what ivy-probe
 // says of it.
 #include "agent/devices/device_health.h"

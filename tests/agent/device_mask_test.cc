@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CUDA_VISIBLE_DEVICES and its like, as a table.
 #include "agent/devices/device_mask.h"
 

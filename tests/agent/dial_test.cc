@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The dialer as slurmstepd runs it, around the real warden and a supervisor that echoes; the
 // launcher's end of TLS is played here.
 #include "agent/node/roles/dial.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The node binary with its real warden, relay and dialer, and a supervisor that sends every
 // transport back what it says. What it sees of its transports' ends goes to the file that
 // IVY_TEST_LOG names.

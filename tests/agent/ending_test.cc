@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The steps of an ending by a clock that the test turns.
 #include "agent/node/workers/ending.h"
 

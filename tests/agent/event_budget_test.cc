@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What waits for a launcher is bounded, and what it must hear is never left out.
 #include "agent/node/workers/event_budget.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Who ended first, asked when all have ended.
 #include "agent/node/workers/exit_order.h"
 

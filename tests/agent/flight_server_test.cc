@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Questions to torch's worker server, which the tests play by hand.
 #include "agent/node/hang/flight_server.h"
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # agent.proto against every released form of it. The full runtime: it compares descriptors.
 add_executable(agent_protocol_tests agent_protocol_test.cc)
 target_link_libraries(agent_protocol_tests PRIVATE protobuf::libprotobuf GTest::gtest_main)

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The lease by a clock that the test turns.
 #include "agent/node/workers/lease.h"
 

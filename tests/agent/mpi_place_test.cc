@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The variables by which any MPI library in a worker finds its place.
 #include "agent/node/workers/mpi_place.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the ends of MPI processes mean, as a table.
 #include "agent/node/workers/mpi_ranks.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the tests of the node share: tiny programs as workers, their output, their end.
 #pragma once
 

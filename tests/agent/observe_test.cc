@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A real process with NCCL's profiler plug-in on a real control socket: it shows what it does and
 // is attached to nothing.
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Pages of processes that show what they do without being attached.
 #include "agent/node/supervisor/observed_pages.h"
 

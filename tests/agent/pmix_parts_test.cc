@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The pure parts of ivy-pmix, and those that need no libpmix: layout, keys, groups of
 // fences, lines, the socket at which ranks ask.
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ivy-probe's answer as text, the probe itself with a test double of NVML, and everything that a
 // probe may do wrong.
 #include <gtest/gtest.h>

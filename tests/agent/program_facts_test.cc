@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a host says about a program, in directories that the test makes.
 #include "agent/node/facts/program_facts.h"
 

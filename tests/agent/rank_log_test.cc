@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Raw log files of ranks, on a full disk too.
 #include "agent/node/workers/rank_log.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The relay as sshd runs it: a process with pipes for standard input and output.
 #include "agent/node/roles/relay.h"
 

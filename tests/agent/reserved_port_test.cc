@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reserved ports: ours, never handed out, and still to be served on by the framework.
 #include "agent/node/spawn/reserved_port.h"
 

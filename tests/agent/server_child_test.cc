@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Processes that the supervisor keeps beside the workers: how they start, and why they could not.
 #include "agent/node/spawn/server_child.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which ways to a stack are tried, what the kernel says about a process.
 #include "agent/node/hang/stack_ladder.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/agent/stream_launcher.h"
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A launcher in a test that reaches its supervisor through an agent's Open stream: speaks the
 // session, grants credit at once, remembers what came. Thread: the test's; each stream has a reader
 // of its own inside. Lifetime: streams end with it; the job does not (see end_job).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Endings: stop, grace, KILL, and that nothing of the job is left, whoever dies first. Method: a
 // real ivy-node; FakeLauncher's destructor fails the test when a process or the job directory
 // stays.

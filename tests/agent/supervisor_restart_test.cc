@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A group runs again under the same supervisor: nothing of one generation is mixed with the next,
 // and between two of them the supervisor ends as it would at any time. Method: a real ivy-node;
 // FakeLauncher's destructor fails the test when a process or the job directory stays.

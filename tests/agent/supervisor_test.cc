@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The supervisor's everyday work: Hello, start, output, input, exits. Goal: every byte and every
 // exit arrives, in order, whatever the workers do. Method: a real ivy-node over a socketpair.
 #include <arpa/inet.h>

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # What the supervisor makes of it. Its pure parts need nothing; the rest drives a real ivy-node.
 add_executable(supervisor_parts_tests
   app_child_test.cc ending_test.cc event_budget_test.cc flight_server_test.cc lease_test.cc mpi_place_test.cc mpi_ranks_test.cc observed_pages_test.cc old_bundles_test.cc own_package_test.cc program_facts_test.cc rank_log_test.cc rank_usage_test.cc

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Transports: who may speak to a supervisor, what the end of a transport means, and that a new
 // transport goes on where the old one broke. Method: a real ivy-node over socketpairs and its
 // command socket.

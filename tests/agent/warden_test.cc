@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The warden around small supervisors of the test's own, each a process like the real one.
 #include "agent/node/roles/warden.h"
 

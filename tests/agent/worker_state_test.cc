@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every (state, event) pair of a worker's life, legal and illegal.
 #include "agent/node/workers/worker_state.h"
 

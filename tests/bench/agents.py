@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Jobs by agents, beside srun on the same hosts: starts, memory, and what one stream carries.
 
 The part `agents` of launch.py. It makes test hosts with a Slurm and with an agent each, as an

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Collectives of libivycomm beside Gloo, Open MPI and MPICH: one loop, one run (tests/bench/run collectives).
 
 collectives.py [--ranks 2] [--most BYTES] [--seconds S] [--rounds N] [--over shm|tcp] [--real-time PRIORITY]

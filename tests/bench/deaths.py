@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """From kill -9 of a worker to the status page of every other one, on its host and on others.
 
     ninja -C build ivyrun ivy-node child_control_worker && /usr/bin/python3 tests/bench/deaths.py

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Ten ranks of one host fail a short time apart, in a random order: is the true first one named?
 
     chrt -r 3 tests/bench/first.py [--rounds N] [--gaps MS,MS,...]

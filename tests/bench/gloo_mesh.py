@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Forms a Gloo process group of WORKERS processes by a store on loopback: gloo_mesh.py WORKERS PORT RUN
 
 The processes are forked from one that has imported torch, as importing it 64 times would be all that

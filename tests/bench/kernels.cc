@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How fast the reduction and copy kernels are, beside memcpy in the same run.
 //
 //   ivy_bench_kernels [KERNELS] [--mib N] [--rounds N]     KERNELS: scalar, neon, avx2, avx512

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Kills launchers with SIGKILL and finds what is left of their jobs."""
 
 import os

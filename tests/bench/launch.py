@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Measures how ivyrun launches, prints and ends, beside its peers in the same run.
 
 launch.py [PART...]     parts: local load ssh agents output killed store (default: all)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs commands side by side and prints what they took as a table of ratios."""
 
 import os

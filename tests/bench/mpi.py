@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """From MPI_Init to MPI_Finalize of 2 x 2 ranks under ivyrun, beside each MPI library's own mpirun.
 
     tests/bench/run mpi [--runs N] [--ssh]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Says how long this rank was between the call of MPI_Init and the return of MPI_Finalize.
 #include <mpi.h>
 #include <stdio.h>

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """What NCCL's profiler plug-in of ivyrun costs.
 
     tests/bench/nccl_profiler.py              the plug-in's own functions, called as NCCL calls them; no GPU is needed

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """all_reduce of NumPy's float64 from Python: ivycomm beside mpi4py on MPICH and on Open MPI, two ranks of this host.
 
     tests/bench/run python [--runs N] [--most BYTES]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A rank of tests/bench/run python: python_calls.py ivycomm|mpi4py SIZE...: prints what all_reduce takes, as JSON lines.
 
 Each line: bytes, and for both forms the seconds of one call: the lower quartile of many short rounds, since other

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Remote calls beside torch.distributed.rpc (TensorPipe), and messages beside MPI's, two ranks of this host.
 
     tests/bench/run rpc [--runs N] [--most BYTES]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A rank of tests/bench/run rpc: rpc_calls.py ivycomm|torch|copy|messages|mpi4py SIZE...: prints seconds as JSON.
 
 ivycomm, torch: a remote call whose argument is a tensor of so many bytes (0: a float) and whose result is its length,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The job's store beside Redis and torch's own TCPStore server: latency, throughput, crowds."""
 
 import json

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The load of tests/bench/run store: the same loops against every server, so that only the servers
 // differ. Peers are spoken to in their own protocol, by bytes; only `clients` measures libraries
 // (ours and hiredis). Results are JSON lines on standard output.

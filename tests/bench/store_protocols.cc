@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/bench/store_protocols.h"
 
 #include <cstdio>

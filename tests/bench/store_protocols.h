@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The bytes of the three protocols that store_load speaks: requests made once, replies recognized
 // by their end. Thread: any.
 #pragma once

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A DDP step on backend ivy beside the same step on gloo, in turn in one run of two ranks.
 
     tests/bench/run torch [--rounds N] [--steps N] [--ranks N]

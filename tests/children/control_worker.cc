@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A worker on the control socket that does what its arguments say, one after the other; "3:STEP" is
 // for rank 3 only. It prints what it sees, with CLOCK_MONOTONIC nanoseconds.
 //

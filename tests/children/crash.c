@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // crash SIGNAL: dies of that signal, without a core file.
 #include <signal.h>
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Prints its arguments and then its environment, each followed by a zero byte; an empty entry parts
 // the two.
 #include <stdio.h>

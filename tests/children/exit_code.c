@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // exit_code N: exits with it.
 #include <stdlib.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // flood BYTES [stderr]: writes that many bytes as lines of 64, each line with its number.
 #include <stdio.h>
 #include <stdlib.h>

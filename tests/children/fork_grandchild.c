@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // fork_grandchild stay|leave: forks twice, so that a grandchild in a session of its own, which
 // ignores the polite signals, loses its parent. Prints "PARENT GRANDCHILD\n", then stays or exits
 // 0.

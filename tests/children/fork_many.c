@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // fork_many N: N processes that ignore SIGTERM, a parent and its children. Prints "ready\n" when
 // all live.
 #include <signal.h>

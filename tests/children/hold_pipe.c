@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // hold_pipe SECONDS: exits 0 at once, but a child of it keeps the standard descriptors open.
 #include <stdio.h>
 #include <stdlib.h>

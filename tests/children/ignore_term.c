@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ignores the polite signals; prints "ready\n" and stays until it is killed.
 #include <signal.h>
 #include <stdio.h>

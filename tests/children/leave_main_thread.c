@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // leave_main_thread [ignore] [grandchild]: the main thread exits, another one goes on for ever, so
 // that /proc calls a living process a zombie. "ignore": it ignores SIGTERM. "grandchild": not the
 // process itself but an orphan of it in a session of its own does so, and the process exits with 0.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The stand-in of NCCL as the caller of a profiler plug-in: opens the library that
 // NCCL_PROFILER_PLUGIN names and calls it as NCCL does, without a GPU.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* A test double of NVML (libnvidia-ml.so.1): answers from the text file that NVML_DOUBLE names.
  *
  *   gpu BDF UUID MINOR MIG(0|1) MODEL...    user PID BYTES    slice GI CI UUID

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Prints what it was born with: signal sets, descriptors, session, limits, working directory.
 #include <dirent.h>
 #include <stdio.h>

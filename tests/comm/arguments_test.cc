@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Arguments that make no sense: each is an error of the caller alone, which names the argument,
 // touches no memory and breaks nothing.
 #include <array>

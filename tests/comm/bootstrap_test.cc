@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How ranks find each other without ivyrun: the endpoint, its file, torchrun's store, and whole
 // bootstraps of processes.
 #include "comm/join/bootstrap.h"

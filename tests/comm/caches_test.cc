@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What ranks know of their machine's caches, and what they agree on.
 #include "comm/contract/caches.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Several threads of a rank on one communicator: their calls are carried out one at a time. Which
 // thread comes first only they can know, so where their calls differ ranks may meet in different
 // ones; then all are told, and nothing but the calls' own buffers has been touched.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Several all_reduces as one operation: which parts go how, that all come out right, that ranks
 // whose parts differ are told, and what memory it takes.
 #include "comm/collectives/coalesced.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Small floating point formats: every code, every boundary between two codes, and many other
 // numbers, through the kernels of every instruction set.
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The C++ layer: every function of a communicator, once waited for and once started.
 #include <array>
 #include <complex>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A life many times over: init, collectives, groups, work and messages, and an end at a random
 // point, by finalize, by abort, and in the last life of a world by the death of a rank. Nothing is
 // left behind: no descriptor, no mapping, no file. A thousand lives, a hundred under a sanitizer.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A rank dies, in every way, at every moment, in every operation: each survivor gets an error that
 // names it, soon, and keeps getting it. Nobody hangs. There is no supervisor here.
 #include <signal.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A device for tests, by the functions of CUDA's driver: the stand-in's or a real one's.
 #pragma once
 

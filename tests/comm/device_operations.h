@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every collective, called twice with the same data: on the host and on a device. The CPU's
 // collectives have tests of their own (matrix_test.cc); here they say what is right.
 #pragma once

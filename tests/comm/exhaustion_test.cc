@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Memory and threads that cannot be had: an error of the call, or of the communicator on every
 // rank; never the end of the process, and never an operation that runs on with memory given back.
 #include <pthread.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A rank that has forked a child, which has a copy of every descriptor, is missed as soon as any
 // other when it dies. There is no supervisor here: what tells is the end of connections.
 #include <signal.h>

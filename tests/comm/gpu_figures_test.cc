@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What collectives on a real GPU cost beside NCCL's own calls: figures, no verdicts. Each line that
 // begins with "figure:" stands in tests/bench/figures.md.
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // NCCL's part of libivycomm on a real GPU. Where there is none, every test is skipped with its
 // reason. Ranks that share a GPU take turns on it: right or wrong shows, speed does not.
 //

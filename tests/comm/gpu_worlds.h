@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Worlds of ranks on one real GPU, for gpu_test.cc and gpu_figures_test.cc.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The greeting of two ranks that stand still at their first contact: it is given up by the side
 // that goes on, and begun anew by the other when that goes on too.
 #include <arpa/inet.h>

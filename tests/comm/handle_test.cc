@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Handles of communicators that are gone: an error, never memory that is somebody else's by now.
 #include <algorithm>
 #include <atomic>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A store that hangs (its process is stopped) delays neither a timeout nor an abort.
 #include <signal.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Many environments, one table: who this rank is, who said so and how the ranks will meet; and what
 // is wrong, by name.
 #include "comm/join/identity.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The C interface as a whole: which symbols the library shows, and what a forked child may do.
 #include <dlfcn.h>
 #include <sys/wait.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Blocking calls that their callers call off: ivy_call.interrupt.
 #include <thread>
 

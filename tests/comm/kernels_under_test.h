@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The instruction sets that this machine can run, for tests that try each of them.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A mismatch in the last operation, also in one that a rank can leave before the others come: every
 // rank errs, by the operation or by finalize, and shows both sides.
 #include <thread>

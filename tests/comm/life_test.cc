@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Joining and leaving, mismatches, aborts, timeouts, groups and asynchronous work.
 #include <pthread.h>
 #include <signal.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The collectives as one rank calls them, each with the check of what it brought.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What ranks give in the matrix of calls, what must come out, and the memory that it stands in.
 //
 // Numbers round, saturate and overflow, and some are infinite or no number: the reference combines

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every collective, type, reduction, place and count, and every size at which the way changes, on
 // one host, between hosts and on uneven hosts, at once and as work, beside a serial reference. One
 // set of processes for each world runs the whole list.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The ranks of a communicator, and the first failure that breaks it, as values.
 #include "comm/group/membership.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which receive gets which message, without any stream.
 #include "comm/group/message_matching.h"
 

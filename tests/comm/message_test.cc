@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Messages between two ranks: every type at the sizes where the way changes, in every way of
 // calling; timeouts, failures and ends, of blocking calls and of work.
 #include <linux/capability.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Our own words for NCCL's binary interface (comm/nccl/abi.h) beside NCCL's, where its header and
 // CUDA's are installed: the comparisons are the compiler's.
 #include <gtest/gtest.h>

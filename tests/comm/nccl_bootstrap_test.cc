@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How ranks meet before NCCL is asked for anything: bootstrap() of several threads at a real store.
 #include <gtest/gtest.h>
 

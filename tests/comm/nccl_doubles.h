@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The stand-ins of CUDA and NCCL (nccl_double/) in a rank's process, and what they have counted.
 #pragma once
 

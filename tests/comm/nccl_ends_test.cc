@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How NCCL's part of libivycomm ends, on the stand-ins (nccl_double/): deaths, aborts, calls that
 // never return, and the end of what was left on streams.
 #include <signal.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Memory of devices that the library gives, and what NCCL and the devices make of it: on the
 // stand-ins.
 #include <thread>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What NCCL's part decides without NCCL: findings before init, interfaces, roots, plans. Pure but
 // for sockets on loopback.
 #include <arpa/inet.h>

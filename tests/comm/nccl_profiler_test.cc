@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // NCCL's profiler plug-in, called as NCCL calls it: without NCCL, a GPU or a supervisor.
 #include <dlfcn.h>
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What NCCL's health service says: asked over real sockets on loopback, shortened, and told with
 // timeouts inside NCCL (on the stand-ins, which serve it).
 #include <arpa/inet.h>

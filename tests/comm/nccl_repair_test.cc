@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // After a death the survivors' NCCL is made from that of the broken world (IVY_NCCL_SHRINK), where
 // the library can do that: on the stand-ins.
 #include <signal.h>

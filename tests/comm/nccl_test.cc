@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // NCCL's part of libivycomm on the stand-ins (nccl_double/): real processes, real bytes, no device.
 #include <sched.h>
 #include <signal.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What tells the end of a work through a descriptor, and the store's calls of the C interface:
 // values of any bytes, all at one moment, queues, and the codes for what is missing.
 #include <fcntl.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Kernels before 5.3 have no pidfd_open, and sandboxes may refuse what a kernel has: a filter says
 // so here. Deaths are seen all the same, and nobody sleeps for ever.
 #include <linux/audit.h>

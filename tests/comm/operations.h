@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every operation as one call without checks, for tests that are about how calls end.
 #pragma once
 

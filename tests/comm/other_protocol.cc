@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // In the place of comm/group/protocol_identity.cc: a library that is the same but for this number.
 #include "comm/contract/protocol.h"
 

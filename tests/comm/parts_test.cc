@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The parts that need no process: who this rank is, what an operation is, how memory and work are
 // cut.
 #include <gtest/gtest.h>

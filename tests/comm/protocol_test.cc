@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Two builds that do not speak the same protocol are no ranks of one job, and are told so.
 #include "comm/contract/protocol.h"
 

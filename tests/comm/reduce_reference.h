@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a reduction must give, one element at a time and in the plainest way: small floating point
 // formats through a sorted table of all their values, nothing shared with the kernels.
 #pragma once

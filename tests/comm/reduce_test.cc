@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every type, operation, form, number of inputs and instruction set against the plain reference, to
 // the bit.
 #include "comm/reduce/reduce.h"

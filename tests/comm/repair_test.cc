@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A rank dies, and the survivors repair their world in place: alone (shrink), or with a process
 // that was started again (grow). There is no supervisor here: the kernel, the connections and the
 // newcomer itself say who is dead.

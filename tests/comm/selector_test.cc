@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The built-in table of algorithms.
 #include "comm/collectives/selector.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Members of one shared memory group as threads of one process, in one mapping: so that
 // ThreadSanitizer, which sees no other process and no second mapping, sees the data path.
 #include <gtest/gtest.h>

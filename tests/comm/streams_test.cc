@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Several connections between two ranks of different hosts: how messages are divided among them,
 // and what the two sides need not agree about.
 #include <gtest/gtest.h>

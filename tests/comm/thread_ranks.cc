@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/comm/thread_ranks.h"
 
 #include <unistd.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ranks that are threads of one process, on pretended hosts: those of one host share a segment in
 // one mapping, hosts speak TCP on loopback. ThreadSanitizer sees no other process and no second
 // mapping of the same memory, so this is where it sees both sides of every protocol.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every way through memory and sockets by ranks that are threads of one process, so that
 // ThreadSanitizer sees both sides; and the whole library, as several ranks of one process use it.
 #include "tests/comm/thread_ranks.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Who is blamed at a timeout, from what ranks have said; and who has a processor of its own.
 #include "comm/join/wait_graph.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which way all_gather and all_reduce take through the slots, by what is known of the caches. Ranks
 // are threads.
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A world of ranks on this machine for one test: a process each, forked before anything has a
 // thread, with the variables that ivyrun would give it, and a store of their own. Hosts are
 // pretended: ranks of different hosts share no memory and speak TCP on loopback.

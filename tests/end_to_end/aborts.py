@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What workers/comm_aborts.py says: how long after an abort each rank was told."""
 
 import statistics

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Agents on the test hosts: certificates, start, stop, kill, logs, and what is left beside them.
 
 `Credentials` are made once for all tests, by the commands that an administrator types; `Agent` is

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fixtures: `local` (ivyrun on this machine) and `hosts` (ivyrun on node1 of six test hosts).
 
 Every test that uses one of them ends with a look for leftovers; what is found fails the test and is

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Directories that stand for "/" of hosts with accelerators (IVY_DEVICE_ROOT), as real ones look.
 
 The texts are those of an 8 x A100 host (DGX A100: two packages, four NUMA nodes with devices), of one with MIG,

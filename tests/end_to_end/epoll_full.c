@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Preloaded: while the file $EPOLL_FULL is there, no Unix socket can be watched any more, as where
  * the kernel's limit of watches is reached. */
 #define _GNU_SOURCE

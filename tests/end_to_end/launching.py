@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Starts ivyrun in every way a person does: alone, on a test host, as another user, on a terminal.
 
 `Launcher` knows where (this machine or a test host, which user); `Run` is one ivyrun under way;

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A host of a job as ivy-pmix sees it: starts the program as the supervisor does, and ranks as the shim does."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Jobs of a real Slurm on the test hosts: sbatch, salloc, and what Slurm says about them."""
 
 import contextlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Jobs by agents, as the ordinary user: started, carried on through dead and replaced agents, drained.
 
 Nothing of ours is on the hosts beforehand but the agent.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whom an agent does not let in, and what it is like to be one that is not let in.
 
 Beside every test a job runs on the same agents: it must not notice.

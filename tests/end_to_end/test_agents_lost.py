@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Hosts and agents that go away under a job: silence, cuts, power, slow links, and the bounds of it all.
 
 What waits, waits side by side: one job for each drill, on hosts of its own.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What people get wrong: one clear message with host and next step, the right code, in time."""
 
 import contextlib

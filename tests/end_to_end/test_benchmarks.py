@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The programs of tests/bench when what they measure fails: it says why, is counted, and ends nothing else."""
 
 import os

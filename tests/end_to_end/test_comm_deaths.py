@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ranks that use ivycomm die, stop, or are cut off: every survivor is told who, where, how, and in what."""
 
 import json

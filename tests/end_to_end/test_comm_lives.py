@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A worker may enter a world again after one that broke: what was reported about that one concerns nobody any more."""
 
 import os

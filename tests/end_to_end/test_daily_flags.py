@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Flags that choose hosts, what stands in front of the workers, what is shown of them and what is measured."""
 
 import contextlib

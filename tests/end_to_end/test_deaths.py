@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The abort epoch: what becomes of a rank stands in every other rank's status page at once."""
 
 import os

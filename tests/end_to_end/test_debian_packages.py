@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Debian's packages in a copy of this system that a mount makes (overlayfs): installed, used, upgraded under a running
 job, purged."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Collectives on memory of devices under ivyrun, with the stand-ins of CUDA and NCCL: no GPU is needed."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Accelerators: what is found, who sees what, what is refused. This machine has none: trees of files and a test double
 of NVML stand for hosts that do (device_trees.py). Workers are real, and say what they were given."""
 

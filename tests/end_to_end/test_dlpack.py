@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """ivycomm.dlpack: what other frameworks lend is read where it lies and given back once; wrong capsules are refused."""
 
 import ctypes

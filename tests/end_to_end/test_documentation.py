@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """README and docs/: what they tell people to type is what the programs take."""
 
 import concurrent.futures

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """--nnodes MIN:MAX: a job that starts without hosts that do not come up, and goes on without those that it
 loses; the first one included."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How a job ends: the truth about the first cause, within its bounds, with nothing left anywhere.
 
 `anyone` runs a test twice: as root, whose workers live in a cgroup, and as an ordinary user, whose

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a worker is given: variables, arguments byte for byte; the secret only where it belongs."""
 
 import hashlib

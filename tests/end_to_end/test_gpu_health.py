@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Faults of devices, in the report beside the rank that failed; device memory that must be free before the next attempt;
 Intel's GPUs; rank order by topology. Trees of files and a test double of NVML (tests/children/nvml_double.c) stand for
 hosts with devices. What is called "real" runs where NVIDIA's driver is: `pytest test_gpu_health.py -k real`.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which hosts, how many workers on each, in which order; what is said before anything starts."""
 
 import ipaddress

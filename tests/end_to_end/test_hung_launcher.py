@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The launcher's loop hangs, as one does whose program lies on a file system that stopped answering: a thread of its
 own goes on telling every host that it lives, by whatever carries its bytes, and no worker ends."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`cmake --install`: a tree that may lie anywhere, used by C++ programs, by workers and by pip."""
 
 import importlib.util

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The Python package ivycomm inside workers: found without installation, right results, named failures."""
 
 import importlib.util

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The Python package's interface: works, groups, the store, its properties, its lifetimes, its stub and its page."""
 
 import ast

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Derivatives of ivycomm's operations on torch tensors: Debian's torch, one of today, and inside torch.compile."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """ivyctl over the launchers' sockets, and jobs in the background."""
 
 import contextlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Output for programs: --events, --dry-run=json, --summary json, attempt.json, ivyctl's --json; names and ended jobs."""
 
 import glob

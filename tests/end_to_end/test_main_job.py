@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The main job: an unmodified PyTorch script, on pretended hosts and on hosts reached by SSH."""
 
 import os

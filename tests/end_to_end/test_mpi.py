@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """MPI programs of Debian's MPICH and Open MPI as workers: one world on one host and on several, and how it ends."""
 
 import os

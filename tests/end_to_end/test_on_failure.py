@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """--on-failure shrink and replace: what becomes of the others when one worker ends, how it is started again
 alone, and every way in which such a job can end."""
 

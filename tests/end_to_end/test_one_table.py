@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One table of options: help, man pages, completions and pages of the documentation say what the parser reads;
 config files and a host's policy."""
 

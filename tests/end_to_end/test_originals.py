@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the systems before had by name: remote calls, DataParallel, SyncBatchNorm, a simulated world, spawn, their modules."""
 
 import glob

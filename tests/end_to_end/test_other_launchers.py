@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The table of README.md that compares launchers: each row is a test, which runs ivyrun and its peers on one program."""
 
 import contextlib

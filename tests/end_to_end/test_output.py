@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What workers print arrives whole, in order, labelled, and as slowly as somebody reads it."""
 
 import contextlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """scripts/package: each package is installed where nothing of ivyrun is, and used."""
 
 import glob

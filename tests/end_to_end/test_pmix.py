@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """ivy-pmix by itself: real ranks of Open MPI 4.1 and 5, on one host and on two, and what may go wrong."""
 
 import contextlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What ivyrun takes from its parent and leaves to it."""
 
 import contextlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Threads and signal handlers that change what the Python package's calls work on.
 
 Each scenario of workers/comm_threads.py runs under the ordinary Python and under a free-threaded one, with the release

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Remote calls when something goes wrong. What goes right stands in test_originals.py."""
 
 import time

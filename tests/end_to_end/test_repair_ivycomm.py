@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A rank dies, and ivycomm's survivors repair their world in place: without ivyrun (plain processes), in a job whose
 store is served by hand and whose launcher starts a lost rank again, and under ivyrun --on-failure."""
 

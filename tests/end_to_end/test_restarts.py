@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """--max-restarts: the group that runs again, what it may not see of the last attempt, and every way in
 which a job can end between two attempts."""
 

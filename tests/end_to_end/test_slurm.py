@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Jobs inside a real Slurm's allocations: one srun step starts the hosts, which dial back.
 
 Slurm finds a step's processes by /proc and sends every signal to all of them. With --long everything also runs where

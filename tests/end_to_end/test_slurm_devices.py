@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The layouts of the field in a real Slurm: a worker for each GPU, one for each host with all of them, several hosts.
 
 Slurm gives away GPUs that are not there (tests/testbed/slurm) and sets CUDA_VISIBLE_DEVICES; trees of files stand for

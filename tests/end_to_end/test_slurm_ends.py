@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The allocation of a real Slurm: whose hosts a job gets, what its workers hear of it, and how it ends.
 
 Slurm counts time limits in minutes, so what waits for one takes most of a minute.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Signals and ends where Slurm finds a step's processes by cgroup: its signals go to the step's tasks only, not to the
 whole tree below them (test_slurm.py, test_slurm_ends.py)."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What an SSH login waits for stops answering: an agent, or the file system of known_hosts. No worker of another
 host ends by it, the user is told what is waited for, and --start-timeout and TERM end the job as always."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where the ranks are: `ivyctl stack`, stalls without output, flight records, watchdogs' aborts."""
 
 import json

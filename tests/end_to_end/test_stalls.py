@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A file system of one host stops answering, as NFS and Lustre do: no healthy worker ends because of it, the user is
 told what is waited for, and --start-timeout and TERM end the job as always."""
 

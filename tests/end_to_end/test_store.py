@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The job's store: what torch sees of it, who may reach it, and what its death does."""
 
 import os

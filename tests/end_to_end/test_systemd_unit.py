@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The shipped template unit under a real systemd: ready, watched, restarted and stopped under a job.
 
 A test host gets what a package would install (the program in /usr/bin, the unit, /etc/ivyrun) and a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Another launcher for a job on real hosts: by SSH, by agents; its logs and its end without one."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The test hosts are what they are said to be; otherwise the other tests would prove nothing."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """torch.distributed's backend "ivy" in unmodified torch, beside gloo; and repair in place."""
 
 import ast

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """torchrun mode: every node has an ivyrun of its own, started by somebody else (a pod's operator, srun, people), and
 that of node 0 launches the whole job. One line on every node says what is wrong, and one exit code is everybody's."""
 

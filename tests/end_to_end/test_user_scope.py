@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An ordinary user without a writable cgroup, but with a systemd of his own: a real `systemd --user`
 in a cgroup that belongs to him, as a login would give it."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Command lines as people type them, out of other launchers' habits or by mistake: never a job of another
 shape without a word, and a message that says what to type."""
 

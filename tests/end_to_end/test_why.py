@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Who waits for whom: `ivyctl why`, and what --stall-timeout says by itself."""
 
 import os

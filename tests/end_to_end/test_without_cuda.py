@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """scripts/without_cuda.py: what its libraries' functions return is what their callers read."""
 
 import ctypes

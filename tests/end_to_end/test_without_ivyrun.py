@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """ivycomm under every launcher but ivyrun, and under none: real torchrun, Open MPI, MPICH and Slurm, plain
 processes with tcp:// and file://; deaths, and everything that can be given wrongly."""
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Preloaded: the wall clock of one process is off by as many seconds as the file $WALL_CLOCK says,
  * and jumps when the file is changed. Monotonic clocks are left alone. Deadlines in wall clock time
  * are given to the kernel in its own time: a clock that jumps for all does not make them an hour

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The fixtures of tests/end_to_end, and JAX where test hosts find it."""
 
 import importlib.util

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Virtual environments that `scripts/setup frameworks` has made, and scripts that run in them."""
 
 import contextlib

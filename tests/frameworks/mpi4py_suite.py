@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """mpi4py's own public test suite, under ivyrun and under the same library's mpiexec, test by test.
 
     tests/frameworks/mpi4py_suite.py mpich [-n 4] [-- ARGUMENTS OF ITS main.py, such as -i p2p]

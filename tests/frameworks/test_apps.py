@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """--app and --role: what runs beside the script starts before it, ends with it, and is held by the job's containment.
 Ray and Dask are real (`scripts/setup apps`); vLLM and SGLang are stand-ins with the same command line."""
 

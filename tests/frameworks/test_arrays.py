@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Arrays of every framework in ivycomm: results are of the input's, one world may have several, wrong ones are refused."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Workers in containers: podman with an image whose one program is busybox."""
 
 import io

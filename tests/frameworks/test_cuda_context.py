@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """CudaContext and the conversions of tensors on one GPU. Needs NumPy and, for torch's part, torch; no root, no build.
 
     python3 -m pytest -q tests/frameworks/test_cuda_context.py

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The programs of scripts/examples that need a framework's own environment, and each call of DaskCluster."""
 
 import glob

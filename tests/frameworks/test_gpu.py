@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Frameworks and ivyrun on a real GPU, one for all ranks; skipped where there is none. `scripts/test_gpu` runs it: the
 tests with "alone" in their names one by one, since they measure time or memory, and all others side by side."""
 

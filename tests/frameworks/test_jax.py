@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """JAX under ivyrun, of today and the oldest one that is served: unmodified scripts find their world by the import
 hook or by variables alone, stops are quick, and what is wrong is said in one line."""
 

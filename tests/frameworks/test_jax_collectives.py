@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """ivycomm.jax with JAX of today and the oldest one that is served: values, derivatives and order against one process's,
 and what is seen of calls that fail."""
 

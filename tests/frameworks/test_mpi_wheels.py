@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """PyPI's MPICH, Open MPI and Intel MPI with mpi4py: scripts and C programs, here, by SSH, by agents and in Slurm jobs.
 
 Debian's libraries, and how jobs end: tests/end_to_end/test_mpi.py.

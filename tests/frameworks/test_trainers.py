@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What stands on torch: accelerate, Transformers' Trainer, Lightning and DeepSpeed find their world by torchrun's
 variables and agree with each other on rank and size. Keras finds it by its own, on JAX. `scripts/setup apps` installs
 all of them."""

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Frameworks that find their world by variables: TensorFlow, MLX, LightGBM, XGBoost, Horovod (also a stand-in), and
 what is said where one would be alone."""
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The blocking client against a store that says what it likes: before the proof, in the welcome,
 // and in its replies. Each call must end soon, with a value or with an error.
 #include <sys/socket.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a rank reads from other processes: the supervisor's and the workers' packets, greetings of
 // other ranks, and what follows them on a connection between two ranks.
 #include <arpa/inet.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every input of the corpus once, without libFuzzer: what was found stays fixed.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Several clients of one dialect on one engine, as a script says: bytes in any cut, hang-ups, time
 // and generations. Every reply is one that somebody present asked for, and when all are gone
 // nothing of theirs is left.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // PMI-1 for two hosts' ranks, as a script says: bytes in any cut, hang-ups, fences. Each line that
 // comes out is one line that a client of 1023 bytes can read, and only to connections that are
 // open.

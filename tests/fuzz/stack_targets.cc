@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What comes from a worker's own hand: torch's dumps and the texts of stacks.
 #include <algorithm>
 #include <cstddef>

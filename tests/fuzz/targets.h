@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What is fuzzed: each target takes any bytes and aborts when our code does something wrong with
 // them. libFuzzer runs each in a program of its own (fuzz_main.cc); corpus_test.cc repeats the
 // corpus without it.

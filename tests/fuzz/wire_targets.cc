@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Frames and greetings: whatever the bytes, and however they are cut.
 #include <optional>
 #include <vector>

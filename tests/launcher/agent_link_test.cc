@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The transport by agents, against an agent that follows a script in this process.
 #include "launcher/links/agent/agent_link.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The tunnel under gRPC, against a TLS server in a thread of this process.
 #include "launcher/links/agent/agent_tunnel.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "launcher/screen/chunk_queue.h"
 
 #include <gtest/gtest.h>

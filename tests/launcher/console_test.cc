@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One console on a pipe, a pseudo terminal or /dev/full; its lanes are the test's own.
 #include "launcher/screen/console.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ivyctl's command line, and which job a few digits mean.
 #include "launcher/ctl/ctl_options.h"
 

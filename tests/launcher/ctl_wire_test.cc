@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Frames of the job socket, and what a slow follower loses.
 #include "launcher/job/ctl_wire.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The fork into the background, and what a detached job writes; the log files that ivyctl reads.
 #include "launcher/job/detach.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What has happened to devices, beside the rank that failed.
 #include "launcher/report/device_lines.h"
 

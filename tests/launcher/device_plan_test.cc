@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Accelerators in the plan: who gets which, what is refused, what is said.
 #include "launcher/plan/device_plan.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Who must leave where too many connections say nothing.
 #include "launcher/links/srun/dial_back_listener.h"
 

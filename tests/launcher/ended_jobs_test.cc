@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What is remembered of a job that has ended in the background.
 #include "launcher/job/ended_jobs.h"
 

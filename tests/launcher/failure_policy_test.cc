@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What becomes of a job when one of its workers ends badly.
 #include "launcher/plan/failure_policy.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A host in a test: links to it are held in the test's hands, and its supervisor is one end of a
 // real link::Session. Thread: the loop's.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The reader of torch's flight records, with records of torch 2.15 (flight_dumps/record.py), and
 // what the records of all ranks say together.
 #include "launcher/hang/flight_record.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "launcher/report/host_findings.h"
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The question about an unknown host key, on a real pseudo terminal.
 #include "launcher/links/ssh/host_key_question.h"
 

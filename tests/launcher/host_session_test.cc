@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // HostSession over links that this test holds in its hands: the other end is a real Session.
 #include "launcher/job/host_session.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What ivyctl sees of jobs on this host: directories whose supervisor lives, and processes.
 #include "launcher/ctl/hosted_job.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "launcher/plan/jax_variables.h"
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the launcher keeps of hosts' answers about their ranks: bounded whatever the hosts say, and
 // every host that was asked is in the answer or named.
 #include "launcher/hang/job_evidence.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a new launcher reads of a job: every field there and back, and who may have written it.
 #include "launcher/job/job_record.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The job socket when no descriptor is left: it waits instead of turning in a circle, and takes who
 // waits as soon as there is one.
 #include <fcntl.h>

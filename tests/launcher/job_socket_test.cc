@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The job socket on real sockets: who is heard, what a follower gets, what is left.
 #include "launcher/job/job_socket.h"
 

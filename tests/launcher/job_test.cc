@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A whole Job on a terminal, with hosts that the test plays itself (fake_host.h).
 #include "launcher/job/job.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // torchrun mode without a network: which command lines mean it, which nodes belong together, and
 // which of them know each other.
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Follows one link of a test: what it reported, and the loop run until something has happened.
 #pragma once
 

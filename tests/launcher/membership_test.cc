@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which hosts a job of --nnodes MIN:MAX has, as a table.
 #include "launcher/job/membership.h"
 

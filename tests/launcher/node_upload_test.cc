@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The remote command and the install script in every login shell that is installed here.
 #include "launcher/links/node_upload.h"
 

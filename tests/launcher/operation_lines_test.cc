@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What ranks do, folded over those that do the same.
 #include "launcher/hang/operation_lines.h"
 

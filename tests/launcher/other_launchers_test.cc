@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "launcher/options/other_launchers.h"
 
 #include <gtest/gtest.h>

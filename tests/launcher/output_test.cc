@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Output on real pipes, pseudo terminals and files. Each test lends its own descriptors to 1 and 2
 // and takes them back before it checks anything.
 #include "launcher/screen/output.h"

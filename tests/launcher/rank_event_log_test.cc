@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which host is told what of the others' ranks.
 #include "launcher/job/rank_event_log.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // From the store's words to ranks.
 #include "launcher/hang/rank_names.h"
 

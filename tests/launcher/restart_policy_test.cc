@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which failures are followed by a restart, and after how long.
 #include "launcher/plan/restart_policy.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // An agent of a test: the real service, played by a script. Its calls run on gRPC's own threads.
 #pragma once
 

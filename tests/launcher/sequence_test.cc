@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A coroutine that an owner runs and ends: nothing of it runs after the owner has gone.
 #include "launcher/streams/sequence.h"
 

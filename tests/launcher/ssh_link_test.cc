@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Links by SSH against a real sshd on loopback.
 #include <gtest/gtest.h>
 #include <netinet/in.h>

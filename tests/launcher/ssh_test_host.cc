@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/launcher/ssh_test_host.h"
 
 #include <arpa/inet.h>

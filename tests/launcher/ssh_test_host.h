@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A real sshd on a loopback port with its own keys, home directory and configuration, for one test.
 // As root it runs in its own mount namespace with empty /tmp and /dev/shm.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Stacks as the three tools write them, and how ranks at the same place become one paragraph.
 #include "launcher/hang/stack_lines.h"
 

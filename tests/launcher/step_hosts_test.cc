@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which links of a srun step are told what.
 #include "launcher/links/srun/step_hosts.h"
 

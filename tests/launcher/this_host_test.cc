@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which names are this machine's.
 #include "launcher/links/this_host.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // --map-by: hosts and accelerators that are near to each other get ranks that follow each other.
 #include "launcher/plan/topology_order.h"
 

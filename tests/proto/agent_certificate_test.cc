@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "proto/trust/agent_certificate.h"
 
 #include <gtest/gtest.h>

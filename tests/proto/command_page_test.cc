@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "proto/pages/command_page.h"
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a crash of the launcher may leave behind, and what its children may.
 #include "proto/contract/core_limit.h"
 

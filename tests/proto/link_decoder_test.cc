@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The decoder: any cut of the bytes gives the same frames; what is not ours is refused, never
 // waited for.
 #include <gtest/gtest.h>

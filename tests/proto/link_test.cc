@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Two Sessions and a transport between them that may break at any byte.
 #include "proto/wire/link.h"
 

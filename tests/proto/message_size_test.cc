@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The size of an agent's messages over a link that is slow, quick, or becomes slow. Method: a link
 // that carries so many bytes a second out of a buffer, and times.
 #include "proto/wire/message_size.h"

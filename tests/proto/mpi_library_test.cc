@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Libraries as real programs name them.
 #include "proto/contract/mpi_library.h"
 

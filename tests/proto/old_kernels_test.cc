@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Calls under a seccomp profile that answers EPERM for what it does not know.
 #include "proto/os/old_kernels.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Both ends of the step's TLS against each other, and against peers that only pretend.
 #include "proto/trust/psk_tls.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The store's memory of what it has answered to whom.
 #include "rendezvous/engine/answered_requests.h"
 

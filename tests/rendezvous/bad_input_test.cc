@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Bad input to a real store: whoever sends it gets a typed error or is hung up on, and a bystander
 // who waits and works in both dialects meanwhile notices nothing.
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The blocking client against the real server, through a proxy that cuts, and against servers that
 // misbehave.
 #include "rendezvous/client/client.h"

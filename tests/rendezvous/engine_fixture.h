@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // An engine with clients by number and a clock by hand: tests read as scripts.
 #pragma once
 

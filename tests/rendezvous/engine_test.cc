@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The engine's rules, request by request.
 #include <gtest/gtest.h>
 

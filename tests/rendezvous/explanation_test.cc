@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Who waits for whom, in words.
 #include "rendezvous/engine/explanation.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Who does not know the token does not get in, whatever it repeats, reflects, cuts or bends.
 #include "proto/wire/handshake.h"
 

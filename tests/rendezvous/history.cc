@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/rendezvous/history.h"
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What clients saw of one object of the store, and whether a store that does one thing after the
 // other could have shown it to them (Wing and Gong's search, with a memory of where it has been).
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The judge is judged: histories that no store can show are rejected.
 #include "tests/rendezvous/history.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Hosts that meet in the real store, each with a client and a thread of its own.
 #include "rendezvous/client/host_fence.h"
 

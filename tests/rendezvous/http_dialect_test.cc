@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "rendezvous/dialects/http_dialect.h"
 
 #include <gtest/gtest.h>

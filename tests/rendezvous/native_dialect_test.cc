@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The native dialect's frames, fed whole and in pieces.
 #include "rendezvous/dialects/native_dialect.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // PMI-1 in tables: requests and replies, streams in any pieces, barriers of one and of two hosts,
 // and what is no PMI-1.
 #include "rendezvous/dialects/pmi_host.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The real server against slow, silent, hostile and many clients: each costs only itself.
 #include "rendezvous/server/server.h"
 

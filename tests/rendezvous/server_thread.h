@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The real server on loopback with a thread of its own, and raw sockets to mistreat it with.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One client of a simulated life: asks at random, in one of three ways of speaking, and writes down
 // what it saw.
 #pragma once

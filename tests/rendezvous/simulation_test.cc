@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A whole life of a store from one number: clients of three kinds (the engine's own requests,
 // native frames, torch's bytes), cut and delayed at random, that hang up, cancel, run into
 // deadlines and outlive generations. Afterwards:

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Between a client and the store: passes bytes, and can hold replies back or cut everything.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A store of its own for tests in other languages: prints "NATIVE_ADDRESS TORCH_ADDRESS" and serves
 // until its standard input ends. A line "generation N" on it begins that generation.
 #include <unistd.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Frames and fields: any cut gives the same frames; lengths are refused before anything is kept.
 #include "proto/wire/store_wire.h"
 

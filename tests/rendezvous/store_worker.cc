@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A worker that lives on the job's store, for tests that start it by ivyrun: every round it sets a
 // key of its own, adds to one of all, meets the others and reads what they have set. An add of
 // which it cannot know whether it happened is read again and not repeated. Arguments: rounds, and

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An unmodified torch as a client of our store: every call of TCPStore that this torch has, at the
 store itself.
 

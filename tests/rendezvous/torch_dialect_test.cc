@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every opcode of torch's protocol, fed whole and in pieces: the bytes that come back are the same.
 #include <gtest/gtest.h>
 

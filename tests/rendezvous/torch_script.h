@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Clients of torch's protocol on one engine, fed bytes in any cut.
 #pragma once
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One scene with torch's TCPStore as a pure client: HOST PORT SCENE. Prints torch's version and the
 scene, or "lacking" where this torch has no such call.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The index of requests that wait.
 #include "rendezvous/engine/waiters.h"
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """scripts/house.py finds circles of Python modules, however they import each other."""
 
 import os

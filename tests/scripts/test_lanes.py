@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """scripts/lanes.py chooses the tests of the folders that differ, and finds names that tests/lanes.toml lacks."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """scripts/release, in a small repository with this project's own version and changelog."""
 
 import os

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/support/certificate_issue.h"
 
 #include <openssl/ec.h>

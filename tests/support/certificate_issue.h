@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Keys, certificates and revocation lists as texts: what a certificate authority computes. Knows no
 // file and no clock; only the numbers that it draws are random.
 //

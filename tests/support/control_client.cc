@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/support/control_client.h"
 
 #include <linux/futex.h>

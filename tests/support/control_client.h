@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The worker's side of the control socket, as small as can be: what libivycomm does, for tests.
 // Blocking. Thread: one.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A directory that stands for "/" of a host with accelerators, removed at the end. The texts are
 // those of real hosts. Thread: the test's.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Waits for a condition instead of sleeping: the test goes on as soon as it holds.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A launcher in a test: starts a real ivy-node, speaks the session with it over a socketpair,
 // grants credit as told, and remembers everything that came. Thread: the test's. Lifetime: whatever
 // it started is gone when it is destroyed, or the test fails.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A process with a number of the test's choosing, as the system may give it again by itself.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A member of a fixture: fails the test that leaves a child process or an open descriptor behind.
 #pragma once
 

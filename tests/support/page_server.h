@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The stand-in of a supervisor for processes that only show what they do: answers Observe on a
 // socket with a page for each process, as agent/node/supervisor/observed_pages.h does. Thread: one
 // of its own; pages() is for any.

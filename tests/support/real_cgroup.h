@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A cgroup of this machine's own controller, below the test's, of version 1 or 2: limits that the
 // kernel itself keeps. Processes in it are children of the test.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A CA with certificates of every kind, good and bad, as texts and as files in a temporary
 // directory.
 //

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the first process of a pretended host sets up before it becomes the host's init.
 
 Runs in fresh namespaces, as process 1 of them. Everything mounted here is seen by this host only.

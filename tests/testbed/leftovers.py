@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What ivyrun must not leave behind on a host, seen from outside through /proc.
 
 Looking from outside starts no process on the host, so the look itself is never among the findings.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The system calls and the cgroup paths that make one process into a host of its own."""
 
 import contextlib

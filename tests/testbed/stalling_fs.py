@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """A file system that stops answering when it is told to: stands in for NFS or Lustre in trouble.
 
     stalling_fs.py BACKING MOUNT_POINT FLAG [SECONDS]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Makes, breaks and removes pretended hosts. The command line is `hosts`; tests use the class."""
 
 import contextlib

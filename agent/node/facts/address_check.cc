@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "agent/node/facts/address_check.h"
 
 #include <net/if.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checks whether this host reaches an address, and by which interface. An answer, accepted or
 // refused, proves that it is reachable: a firewall is silent.
 // Thread: the loop's.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads headers of the file of a program or shared library. Starts nothing. Thread: any.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Collects the facts about its host that a supervisor sends to the launcher. Reads files and
 // queries the kernel; starts no process and uses no name service, so it takes a fraction of a
 // millisecond. Thread: any.

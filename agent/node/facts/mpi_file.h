@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Finds the MPI library that a process has loaded, and the version in its file: the file's name
 // says little, because Intel MPI and every MPICH since 3 call it libmpi.so.12. Thread: any.
 #pragma once

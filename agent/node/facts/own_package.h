@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Locates this build's Python package, relative to ivy-node, for the workers. Thread: any.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "agent/node/facts/program_facts.h"
 
 // SHA256_Init() and its like need no set-up of libcrypto, which costs EVP_Digest() half a

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // This host's facts about the program of a job: whether it exists here, its hash, by which hosts
 // compare scripts, and the interpreter that will run it. Reads files, starts nothing. Thread: any.
 #pragma once

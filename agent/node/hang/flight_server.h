@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // torch's flight records, from outside: asks the worker server that our Python hook has let torch
 // open on a Unix socket (python_hook.h) for the record of each backend, as JSON. The answers are
 // not parsed here. Thread: any; nothing blocks. Lifetime: closes its socket.

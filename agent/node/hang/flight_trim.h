@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Makes a flight record of torch's shorter, as the text of its JSON, for hosts that have little
 // room for each worker: the oldest collectives that are over go first. Pure; thread: any.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "agent/node/hang/process_view.h"
 
 #include <linux/limits.h>

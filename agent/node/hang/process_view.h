@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads the kernel's state of one process without touching the process. Uses only files of /proc
 // that never wait for the process's memory map, unlike cmdline and environ: a process in
 // uninterruptible sleep may hold its lock. Thread: any.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Resource usage of the ranks' processes, for `ivyctl top`. Thread: any.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Answers CollectStacks: where this host's workers are. stack_ladder.h chooses the tools and their
 // order. Everything is bounded: four requests at a time, four debuggers per request, each with a
 // deadline, 256 KiB per stack; the answer leaves in pieces, so that heartbeats do not wait.

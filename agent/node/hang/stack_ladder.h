@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The tools that can show a process's stack, in the order in which they are tried. Pure. Thread:
 // any.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One run of a debugger (py-spy, gdb) on a worker, with a bound in time and in output. A tool that
 // does not end gets SIGTERM, on which both let go of the process, and half a second later SIGKILL.
 // Thread: the supervisor's. Lifetime: kills what still runs. The supervisor reaps it as any child.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One process that app-run has started: a server, the client, or a check. Thread: one. Lifetime:
 // its process group is the owner's to end.
 #pragma once

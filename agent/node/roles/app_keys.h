@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How the ranks of an app tell each other that they are ready or have ended, by keys of the job's
 // store. descriptor() becomes readable when a wait is over. Thread: one; the store's waits end on
 // threads of their own. Lifetime: leave() comes before its end.

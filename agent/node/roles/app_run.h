@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The role `ivy-node app-run`: what one rank runs for --app and --role.
 //
 //   ivy-node app-run FILE --path PROGRAM -- ARGUMENTS...

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The role of ivy-node that a srun step runs, once on every host: it is the step's task there,
 // learns from standard input where the launcher is, and dials back.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One connection that a host of a srun step makes to its launcher, in a process of its own: dials,
 // authenticates (proto/trust/psk_tls.h), identifies its host (proto/wire/dial_wire.h), and then
 // copies bytes between the launcher and the job's command socket, none of which it interprets.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The role `ivy-node mpi-exec`: stands in front of a worker that is an MPI program, gets its place
 // in the MPI world from this host's servers, and becomes the program; the process stays the same.
 //

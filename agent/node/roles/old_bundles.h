@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Removes bundles of builds that are no longer used. Every build of ivyrun puts one beside the
 // others (launcher/links/README.md, "Remote command"); without this each upgrade would leave some
 // 15 MB on every host for good. Thread: any.

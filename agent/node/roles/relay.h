@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The relay: copies bytes between a transport's end (its standard input and output, which sshd or
 // srun gave it) and the command socket of a job's supervisor. It understands nothing of what it
 // copies.

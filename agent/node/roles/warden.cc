@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "agent/node/roles/warden.h"
 
 #include <fcntl.h>

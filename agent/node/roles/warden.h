@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The warden: parent of one supervisor, and the last process to exit. It waits, reaps what the
 // kernel hands it as a subreaper, and when the supervisor has ended, however it did, ends all
 // processes of the job, removes the cgroup and the job directory, and exits with the supervisor's

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The role `warden` from its arguments to its end. Thread: the process's only thread.
 #pragma once
 

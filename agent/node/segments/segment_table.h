@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Hands the shared memory of communicators to the local ranks: the first rank that asks has it
 // made, each of its members gets a descriptor of it, then its name is forgotten. Thread: the
 // loop's. Lifetime: answers come later, but none after clear() or the table's end.

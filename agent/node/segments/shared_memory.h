@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Anonymous memory that is handed to other processes by descriptor: it has no name, needs no
 // removal, and is gone with the last process that has it. Thread: any.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Containment in a cgroup v2 of the job's own, below the cgroup that this process was started in.
 // No process started in it can leave without the right to write to another cgroup, and one write to
 // cgroup.kill ends it whole. Thread: the supervisor's (or the warden's) only thread.

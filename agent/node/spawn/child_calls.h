@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // System calls of a child between its start and its program. It may share its parent's memory, so
 // nothing here touches errno, allocates or takes a lock. Thread: the child's only one.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "agent/node/spawn/choose_containment.h"
 
 #include "agent/node/spawn/cgroup.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Chooses how this host holds a job together: a cgroup where that is possible, else the process
 // tree.
 #pragma once

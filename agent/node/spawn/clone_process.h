@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Starts processes, if possible straight into a cgroup and without copying our memory. Thread: the
 // supervisor's only thread.
 #pragma once

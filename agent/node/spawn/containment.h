@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // All processes of a job on this host, however they were forked, held together so that they can be
 // ended and proved to be gone. Two kinds: a cgroup v2 of its own where one is writable, else the
 // tree of processes below the warden (a subreaper) plus those that carry the job's id in their

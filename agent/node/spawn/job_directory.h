@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The job's own 0700 directory on a host: command socket, token, error files. Its path follows from
 // job id and host number alone, so that a relay reaches the supervisor after a reconnect.
 #pragma once

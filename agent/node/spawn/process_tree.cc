@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "agent/node/spawn/process_tree.h"
 
 #include <dirent.h>

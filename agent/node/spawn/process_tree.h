@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Containment without a cgroup: the processes below the warden and the supervisor (both are
 // subreapers, so no process below them escapes by double-forking or setsid), and those that carry
 // the job's id and host number in their environment, wherever they are. A process escapes only if

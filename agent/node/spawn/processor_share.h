@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How the workers of a host compete with other programs in the kernel's scheduler. Pure but for
 // apply_share(); thread: any.
 //

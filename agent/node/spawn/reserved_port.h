@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A TCP port kept for the framework's own store until the job ends: bound with SO_REUSEADDR and
 // never listened on, so rank 0 can bind and serve on it while the kernel gives it to no other
 // program.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A server that the supervisor keeps beside the workers, such as the job's store: a child outside
 // their containment, which a stop leaves to the last worker. It dies with the supervisor.
 //

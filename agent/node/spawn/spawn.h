@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Starts one process of a worker: the only place between clone and exec. Calls only what is
 // async-signal-safe there. Thread: any. Source of the order of steps: see
 // "Spawning" in agent/node/README.md.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs in a new process between its creation and exec: system calls only, none through the C
 // library, because the process may share its parent's memory and with it errno. See "Spawning" in
 // agent/node/README.md. Thread: the only thread of a process that has just been started.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Limits of a new process that come from the shell in which ivyrun was typed. Thread: any.
 #pragma once
 

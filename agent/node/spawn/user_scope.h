@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A cgroup for an ordinary user: when the cgroup that we were started in cannot be written, but the
 // user has a systemd of his own, the warden is started again inside a transient scope with
 // Delegate=yes. In it the job survives the end of a login session. Thread: the only one, before the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The process that stands for a rank on the control socket, and how it ended. It is the worker, our
 // child, or a process below it, whose end we learn from its pidfd and later, perhaps, how it came.
 // Thread: the loop's. Lifetime: a shared pointer's; pending waits do not keep it.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The connections of the control socket (proto/wire/control_wire.h): accepts them, reads whole
 // packets, answers. Only our own user is heard; a peer that sends garbage, nothing, or too much
 // loses its connection and harms nobody else. Thread: the loop's. Lifetime: destroy it outside its

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The supervisor's side of the control socket (proto/wire/control_wire.h): attaches workers, hands
 // out the status page and shared memory, sees how attached processes end, also below a shell, and
 // informs the workers of this host and the launcher. Thread: the loop's. Lifetime: destroy it

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The health of this host's devices while the job runs: ivy-probe stays beside the workers, keeps a
 // reading from their start, and says after a failure what has changed (agent/devices/
 // watch_answer.h). Before workers start again it says who still holds memory of their devices.

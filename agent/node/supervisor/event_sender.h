@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sends this host's events to the launcher, within the bounds of what may wait for its
 // acknowledgement (event_budget.h), and again to another launcher that takes the job over. Thread:
 // the loop's. Lifetime: outlived by channel and control server.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The supervisor's answer to Hello: what this host is, whether the program is here, which port is
 // kept.
 #pragma once

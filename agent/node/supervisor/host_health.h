@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Additional checks of a host for `ivyrun --doctor`. They take as long as a start of Python, at
 // most 4 s: for hosts on which no job runs. Thread: any.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The job's store on its first host. Turns the process's reports into events.
 //
 // Thread: the supervisor's loop. Lifetime: ends the process.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The workers of this host: starts those of a generation, copies their output, and takes their
 // exits in the order in which they ended. Starts are carried out on the pool, because the file
 // systems of the working directory and of the program may not answer. Thread: the loop's. Lifetime:

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "agent/node/supervisor/jax_service.h"
 
 #include <fcntl.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // JAX's coordination service beside the workers of the first host (--app jax-service): a child of
 // the supervisor, started with the workers' interpreter because it needs their jaxlib. Rank 0 may
 // die and come back, which it could not if it served by itself. A generation has a service of its

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A host's results at the end of its part of a job: the supervisor's exit code, and the state of
 // the output for a launcher that takes over. Pure; thread: any.
 #pragma once

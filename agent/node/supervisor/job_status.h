@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // This supervisor's knowledge of all ranks of a generation, and the status page
 // (proto/wire/status_page.h) through which it informs its workers. The page is created on the first
 // worker's request: a job that does not use libivycomm has none. Thread: the loop's.

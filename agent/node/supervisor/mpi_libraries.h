@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The MPI libraries of this host's workers, by what their files say, since all ranks of a world
 // must have the same. Thread: the supervisor's loop.
 #pragma once

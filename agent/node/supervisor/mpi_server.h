@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One of a host's two MPI servers: `ivy-node pmi` (PMI-1) or `ivy-pmix` (PMIx). Its sockets listen
 // from before the workers start, and the process is started by the first client: a job without MPI
 // pays nothing for it. There are two of them: a Unix socket for what knows of ivyrun, and a port on

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // MPI on this host: the two servers that workers of MPI programs find their world by, and what
 // these have said of each rank. A generation has servers of its own.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "agent/node/supervisor/observed_pages.h"
 
 #include <sys/mman.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The status pages of processes that show what they do without being attached: those that use NCCL
 // through its profiler plug-in (comm/nccl_profiler). Every process has a page of its own, with one
 // slot, which stays readable after its death. A rank may have several such processes; of too many

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // An operation of the status page in the words of job.proto. Pure. Thread: any.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "agent/node/supervisor/rank_exits.h"
 
 #include <boost/asio/post.hpp>

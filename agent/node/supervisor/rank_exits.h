@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Handles the exit of one rank on this host when the job continues (--on-failure shrink, replace):
 // notifies the job's store, and may restart the rank alone. Thread: the loop's. Lifetime: destroy
 // it outside its handlers.

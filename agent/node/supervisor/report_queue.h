@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The reports of this host's workers on their way to the other ranks: of each worker a burst at
 // once, then so many a second, so that a worker which reports without end burdens nobody else.
 // Thread: the loop's.

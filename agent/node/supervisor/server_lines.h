@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads the output of one of ivyrun's servers as lines. Thread: the loop's. Lifetime: a member of
 // its owner.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Decides which processes get a signal before TERM goes to everybody. After a failure: workers on
 // the control socket were told there and get a second to report what they know; the others cannot
 // be told otherwise and get TERM. After Ctrl-C: every worker's process group. Thread: any.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Carries out how this host's part of a job ends: asks Ending, which is pure, what to do next, and
 // again whenever a fact has changed or its time has come. Thread: the loop's.
 #pragma once

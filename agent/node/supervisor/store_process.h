@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The job's store on host 0. Its sockets listen from before the workers start, and its process is
 // started by the first client: a job that does not use the store pays nothing for it.
 //

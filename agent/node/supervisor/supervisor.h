@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Keeps one host's workers for one job: serves the launcher's transports, starts workers, passes
 // their output on, ends them, and proves that nothing of them is left. It is forked by the warden,
 // so it begins in a process of its own. See "Process model" in agent/node/README.md. Thread: the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "agent/node/supervisor/supervisor_signals.h"
 
 #include <boost/system/error_code.hpp>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Events that reach a supervisor from sources other than its launcher: signals, processes whose
 // exit ends it, and the clock. Thread: the loop's.
 #pragma once

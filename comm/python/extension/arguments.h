@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The arguments of a call, and whether they are the usual ones; its result.
 //
 // Thread: any that is attached to the interpreter. connect() sets the variables before the first

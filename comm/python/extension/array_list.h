@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Several arrays of one type as the parts of one operation.
 //
 // Thread: any that is attached to the interpreter; the memory may be used by any.

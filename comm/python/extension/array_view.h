@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A NumPy array as dense memory, by the buffer protocol, or a tensor; and new ones like it.
 //
 // Thread: any that is attached to the interpreter; the memory may be used by any.

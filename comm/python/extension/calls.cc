@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ivycomm_calls: Python's way to the operations of the C interface. The usual collectives and
 // messages on NumPy's arrays and torch's tensors take one step. Each function takes all arguments
 // of the Python function of its name, by position, and returns NotImplemented for all that is not

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A call of the library that signal handlers of Python can end. The library asks while it waits;
 // the interpreter then runs the handlers, as it does between two of its own steps, and what one of
 // them raises is kept until the library has returned.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The functions of the C interface that are called here. Python has loaded the library and tells
 // where they are: two loaders might find two libraries.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Messages between two ranks, in the way of calls.cc; those of devices, which may be one of several
 // in a group of NCCL's, are left to the Python way.
 //

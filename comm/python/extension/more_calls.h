@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The collectives beside those of calls.cc, in the same way.
 //
 // Thread: any that is attached to the interpreter, which each call leaves while it waits.

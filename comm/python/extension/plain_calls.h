@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Any operation of the library with its arguments as the C interface has them: the package calls it
 // (work.start) for arguments that the functions of calls.cc do not take.
 //

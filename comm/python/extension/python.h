@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CPython's API, and the helpers that all files here use.
 //
 // Builds with the global interpreter lock get the limited API of version 3.9, so that one file

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The communicator that a Group stands for, as a capsule that the Group keeps, and how many calls
 // are inside it. A call enters the seat before it looks at its arguments and leaves it at its end;
 // a seat is closed before its communicator is freed. Both happen under one mutex, so a communicator

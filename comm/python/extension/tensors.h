@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A plain tensor of torch as dense memory, of the CPU or of a CUDA device. torch has no limited
 // API: its methods are asked.
 //

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """ivycomm: rank, world size and collectives inside a worker.
 
     import ivycomm as ic

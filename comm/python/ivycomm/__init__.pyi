@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The types of `import ivycomm`. The docstrings are in the code; a test compares the code with this file.
 #
 # A function returns an array of its argument's kind, and None on a rank that is not a member of the group. Scalars,

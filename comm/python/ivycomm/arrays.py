@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Finds the class that handles an array: one per framework in dense_arrays.py and staged_arrays.py, and one for
 anything else that NumPy can convert to an array.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Calls the operations through the extension ivycomm_calls (comm/python/extension).
 
 Each function of _FUNCTIONS takes all arguments of the Python function of the same name, by position, and returns

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Collectives on arrays.
 
 Arguments: `x` is an array of NumPy, torch, JAX, TensorFlow, CuPy, Ivy or another framework that supports DLPack, or

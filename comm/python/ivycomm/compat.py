@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Only messages: the stand-ins for mpi4py, mpi4jax and torch.distributed that were here have been removed."""
 
 _INSTEAD = {

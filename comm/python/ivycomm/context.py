@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The job as one object, and queries of its ranks. The names are those of neurenix.distributed.
 
     from ivycomm import DistributedContext, init_distributed, get_rank, get_world_size, is_main_process

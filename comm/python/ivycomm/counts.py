@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Counts of elements: as the library takes them, and as the ranks tell each other."""
 
 import ctypes

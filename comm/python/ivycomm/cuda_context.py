@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One GPU: kernels from source, memory, copies. Uses PyCUDA if installed, otherwise CUDA's driver directly.
 
     with CudaContext(0) as gpu:

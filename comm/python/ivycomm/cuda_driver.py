@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One GPU by CUDA's driver alone, through ctypes: kernels from source (NVRTC), memory, copies.
 
 CudaContext uses it if PyCUDA is not installed. libcuda.so.1 is part of the driver, NVRTC of torch's wheels, the package

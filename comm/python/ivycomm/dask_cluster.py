@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Dask clusters with a defined lifetime, and tensors as Dask arrays. Needs dask and distributed.
 
     with DaskCluster(n_workers=4, threads_per_worker=2) as cluster:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Arrays of NumPy, torch and CuPy as memory: pointer, count, type; and new arrays like them.
 
 One class per framework. Nothing here imports a framework that the caller has not imported.

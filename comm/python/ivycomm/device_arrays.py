@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """GPU memory without a framework: arrays that are only known through DLPack, and ivycomm's own arrays.
 
 The stream of a framework that is only known through DLPack is unknown. Its work is therefore synchronized with a known

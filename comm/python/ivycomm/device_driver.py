@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The few functions of a GPU driver that arrays without a framework need: CUDA's, or ROCm's under its own names.
 
 Callers have GPU memory, so the driver is initialized. A stream is a number: 0 is the default stream.

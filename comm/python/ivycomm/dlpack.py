@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """DLPack: converts another framework's array in host memory to a NumPy array, and back.
 
 DLPack's DLManagedTensor and DLManagedTensorVersioned are read through ctypes instead of numpy.from_dlpack, which

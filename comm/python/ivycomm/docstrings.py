@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Text that all docstrings of calls share, appended to each so that help() of one call is complete."""
 
 _WORLD = "group: None for the world; on a rank that is not a member the call does nothing and returns None."

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Element types and reductions: names and the C interface's numbers.
 
 They are those of proto/wire/operations.def, and test_ivycomm.py compares both.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Failures as exceptions. `check` converts a code of the C interface to one."""
 
 import ctypes

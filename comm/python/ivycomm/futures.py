@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reports the end of Works without blocking a thread in each: callbacks, asyncio, and the first of several.
 
 The library writes a Work's number to a pipe when the Work is done. One thread of the process, started by the first

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Redirects tensors that require grad to ivycomm.torch, which the first such tensor imports.
 
 Functions with a derivative there call `is_recorded`. All others reject such a tensor. Trees are checked leaf by leaf.

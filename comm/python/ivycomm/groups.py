@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Lifetime of the world, groups of ranks, and their properties."""
 
 import atexit

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Collectives of JAX arrays, inside jax.jit and outside.
 
     import ivycomm as ic, ivycomm.jax as icj

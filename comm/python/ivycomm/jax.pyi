@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The types of ivycomm.jax; the docstrings are in the code, which a test compares with this. ArrayT is an array of JAX
 # or a tracer; of all_reduce also a tree of them.
 import contextlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The job's store: small values by key, shared by all ranks until the job is restarted.
 
 A failure here breaks no group. TypeError and ValueError: a key that is not text without NUL, or a negative timeout.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Finds libivycomm, loads it, and declares its C interface (comm/contract/ivycomm.h).
 
 Thread: any. The library is loaded once, on first use; ctypes releases the interpreter's lock during every call.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ranks in a grid: for each axis, a rank's group holds the ranks that differ from it along that axis only."""
 
 import math

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Messages between two ranks. See collectives.py for `group`, `out` and `timeout`.
 
 Ranks are ranks of the group. Tags are 0 to 2^30. Messages of one pair with one tag arrive in order. The receiver gets

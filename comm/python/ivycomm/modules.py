@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Looks up frameworks that the program has imported, from any thread."""
 
 import sys

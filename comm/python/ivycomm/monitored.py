@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A barrier that names the missing ranks."""
 
 from .collectives import barrier

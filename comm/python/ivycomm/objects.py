@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Any Python object, as a pickle (protocol 5).
 
 Unpickling runs code that the sender chooses; all senders are ranks of this job, which know its secret. If an object

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """ivy.distributed and neurenix, importable by their own names where they are not installed.
 
 A finder at the end of sys.meta_path, so that installed packages take precedence. `import ivycomm` adds it; ivyrun's

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One GPU by PyCUDA, for CudaContext; cuda_driver.py does the same without it."""
 
 import pycuda.driver

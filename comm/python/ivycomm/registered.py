@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Arrays in memory that the ranks of this host, or NCCL on a GPU, can use in place, so that large collectives copy
 less."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ranks as threads of one process, to learn and to test collectives without a launcher.
 
     from ivycomm import sim

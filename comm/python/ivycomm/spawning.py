@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A real world of a few ranks on this host, from a script, a test or a notebook.
 
     from ivycomm import spawn

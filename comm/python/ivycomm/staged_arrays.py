@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Arrays that only their own framework can make: JAX's, TensorFlow's, Ivy's, and all others with DLPack.
 
 They are read in place (or copied from a device); a result is received into NumPy memory and passed to the framework

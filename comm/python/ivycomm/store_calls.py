@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Shared by the calls of the job's store: waiting, and converting results."""
 
 import ctypes

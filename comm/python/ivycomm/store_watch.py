@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Watches of the job's store: reports every change of a key that starts with a prefix."""
 
 import collections

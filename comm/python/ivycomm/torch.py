@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Torch's backend "ivy", its repair in place, and collectives with derivatives.
 
 Importing this module registers torch.distributed's backend "ivy" with every torch from 1.13 on; from 2.14 on no import

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The types of ivycomm.torch; the docstrings are in the code, which a test compares with this. T is a tensor's class.
 from collections.abc import Iterable
 from typing import Any, Literal, NamedTuple, TypeVar, overload

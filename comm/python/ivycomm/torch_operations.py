@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The operations of ivycomm.torch, which documents them: each one with its adjoint."""
 
 import torch

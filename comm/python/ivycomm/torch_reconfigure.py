@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Agreement on the surviving members after a loss: the rendezvous that torch's in-place repair requires but does not
 provide.
 

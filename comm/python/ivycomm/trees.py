@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Arrays inside tuples, lists, dicts and classes registered with a framework: all_reduce and broadcast of several at
 once.
 

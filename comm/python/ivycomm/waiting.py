@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Waits that Ctrl-C can interrupt.
 
 The interpreter runs signal handlers in the main thread, between two bytecodes. A wait inside the library is a single

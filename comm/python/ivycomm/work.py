@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Work: an asynchronous operation, and the function that starts all operations."""
 
 import ctypes

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "comm/python/jax_ffi/interrupt.h"
 
 #include <signal.h>

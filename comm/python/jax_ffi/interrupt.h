@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ctrl-C while a thread of XLA waits inside a collective: the main thread stands in XLA as well
 // then, so that no handler written in Python runs. Watches from the construction on.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "comm/python/jax_ffi/jax_ffi.h"
 
 #include <sys/syscall.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* libivycomm_jax.so: collectives as handlers that XLA calls from inside a compiled program. It
  * links neither XLA nor libivycomm: the Python module ivycomm.jax gives it the addresses of
  * libivycomm's functions and registers its handlers with JAX.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* The subset of XLA's FFI that jax_ffi.cc's handlers use, the stable C interface by which compiled
  * programs call foreign functions: xla/ffi/api/c_api.h of OpenXLA (Apache 2.0), versions 0.0
  * (jaxlib 0.4.31) to 0.3 (jaxlib 0.10.2), which lay these structs out alike. Every struct begins

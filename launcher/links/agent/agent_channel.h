@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A gRPC channel to one agent: how it is secured, kept alive and bounded, and what the handshake
 // found out about the agent's certificate. gRPC wakes up with the first channel of the process and
 // not before; its own log lines become our debug lines.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Questions to many hosts' agents at once, for `ivyctl`: which jobs live there, and to end one.
 // This host is asked over its agent's Unix socket, every other one over TCP with the user's
 // certificate.

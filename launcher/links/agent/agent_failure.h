@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Explains the end of a call to an agent, for the transport, in plain words. Pure; thread: any.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The transport by a host's agent: one gRPC stream to the supervisor.
 //
 //   direct     name ─ addresses ─ TLS with each in turn ─ Open (─ need ─ Put ─ Open) ─ up

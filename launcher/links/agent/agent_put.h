@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sends the bundle to an agent that lacks it. Thread: the loop's. Lifetime: may be destroyed at any
 // time but inside its handler; a transfer under way is then cancelled.
 #pragma once

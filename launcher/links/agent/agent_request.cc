@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "launcher/links/agent/agent_request.h"
 
 #include <openssl/sha.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The request to an agent that opens a job. Pure except for the names of this account and this
 // machine. Thread: the loop's.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One Open call: bytes to and from a supervisor through an agent. Reactions of gRPC's threads only
 // cut and post; everything else happens on the loop.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Shared by all TLS connections of a launcher to agents: the user's key and certificate, and the
 // verification of agents. Created once: OpenSSL 3.0 takes longer for it than for a handshake.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // TLS for gRPC: a connection to an agent on one side, on the other a socket pair whose far end gRPC
 // speaks plain HTTP/2 on. gRPC 1.51 would make and forget an SSL context for each connection, which
 // costs more than the handshake, and knows no reasons when a dial fails.

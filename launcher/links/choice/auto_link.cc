@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "launcher/links/choice/auto_link.h"
 
 #include <boost/asio/post.hpp>

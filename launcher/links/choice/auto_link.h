@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tries several transports to one host in their order until one comes up. Each LinkWay decides
 // after which of its failures the next one is tried. Thread: the loop's.
 #pragma once

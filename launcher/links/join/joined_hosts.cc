@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "launcher/links/join/joined_hosts.h"
 
 #include <boost/asio/post.hpp>

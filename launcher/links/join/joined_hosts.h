@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The hosts of torchrun mode as their links see them: each node's ivyrun has joined, and starts an
 // ivy-node there that dials back. Thread: the loop's. Lifetime: held by the links.
 #pragma once

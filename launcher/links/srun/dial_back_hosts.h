@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Hosts whose supervisors dial back to the launcher, as their links see them: those of a srun step,
 // and nodes of torchrun mode. Thread: the loop's.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The transport of a host that dials back (dial_back_hosts.h): waits until it does, then moves
 // bytes over that connection. Thread: the loop's.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The listener that hosts of a srun step dial back to: listens on a few addresses, admits peers
 // that prove to know the step's key, and hands over which host each one is. Other peers cost a
 // bounded number of descriptors for a bounded time, and are named.

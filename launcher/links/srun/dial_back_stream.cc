@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "launcher/links/srun/dial_back_stream.h"
 
 #include <sys/socket.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The launcher's end of one connection that a host of a srun step has made to it: TLS by the step's
 // key, then the host's greeting (proto/wire/dial_wire.h), then bytes both ways.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The srun step of a job: starts it when the first host is wanted, sends ivy-node to hosts that
 // lack it, and learns from srun's words which hosts the step has lost. One for all hosts of a job;
 // its pure parts are in launcher/slurm/step.h.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The hosts of a srun step and the links that wait for them: hands each host's connection to its
 // link, keeps one that comes while no link waits, and remembers which hosts are lost. Thread: the
 // loop's.

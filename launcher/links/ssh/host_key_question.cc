@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "launcher/links/ssh/host_key_question.h"
 
 #include <fcntl.h>

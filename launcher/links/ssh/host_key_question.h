@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Asks the person at the terminal whether an unknown host key is the right one, in OpenSSH's words.
 // Thread: the loop's. Lifetime: held by its pending operations; after cancel() nothing is called.
 #pragma once

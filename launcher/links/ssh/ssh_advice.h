@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Advice to users when SSH does not work, and the meaning of the OpenSSH client's own messages.
 // Pure; thread: any.
 #pragma once

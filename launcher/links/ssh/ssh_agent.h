@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The user's SSH agent, as far as libssh does not handle it: whether it answers at all. An agent
 // may be silent for as long as it likes: forwarded from a laptop that sleeps, stopped, or waiting
 // for a touch. Thread: a pool's; the calls block.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The transport by the user's own ssh program: the same bytes on its standard input and output. It
 // knows everything that a site's configuration asks for, and costs a process per host. Thread: the
 // loop's.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The transport over SSH with libssh, in the loop. If libssh cannot serve a host, the OpenSSH
 // client carries the same bytes from then on.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The bytes of the command that we run over SSH: first the conversation of remote_entry.h, then
 // those of the relay. Thread: the loop's, but for write_alive().
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One SSH connection, non-blocking towards the host: every step says whether it is done or must be
 // called again when the socket is ready. The only file that knows libssh. libssh reads no
 // configuration here: it gets what ssh_settings.h found.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The settings of the user's own ssh for one host (`ssh -G`), if libssh can be configured
 // identically; otherwise the reason why the OpenSSH client must be used. Conservative: a setting
 // that differs from OpenSSH's default and is not known to be harmless needs the client. Pure: texts

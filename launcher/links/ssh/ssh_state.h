@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Shared by the SSH links of one job: the applicable configuration, the loaded keys, and the hosts
 // that the OpenSSH client serves because libssh could not. Thread: the loop's. Lifetime: the
 // context's.

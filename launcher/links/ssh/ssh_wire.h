@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // libssh's session, the threads on which its steps run, and the socket on which they wait. Thread:
 // the loop's.
 #pragma once

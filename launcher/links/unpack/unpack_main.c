@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // unpack OFFSET: decompresses what stands in its standard input from that byte on (zstd) to its
 // standard output. Sent in front of each bundle, for hosts without zstd. It has no C library: a
 // static one would weigh a fifth of the bundle.

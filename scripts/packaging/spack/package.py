@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # A recipe for Spack, which scripts/package spack fills in and puts into a repository of its own. It unpacks the
 # tarball: from the sources ivyrun wants static and shared libraries side by side, which Spack's packages have not.
 from spack.package import *

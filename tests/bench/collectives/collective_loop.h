@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One loop for every library: the same sizes, buffers that change before every call, one processor
 // for each rank, the library's own barrier before each call, and the slowest rank's time of each
 // call. Prints a line of JSON per operation and size.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The loop of collective_loop.h over Gloo: its TCP transport, which is all it has on one host.
 // Ranks meet in a folder (BENCH_FOLDER); rank and size are ivyrun's.
 #include <gloo/allgather.h>

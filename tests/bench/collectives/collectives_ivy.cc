@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The loop of collective_loop.h over libivycomm; also "memcpy" (every rank copies its own bytes at
 // once) and "stream" (as many bytes both ways over a plain loopback connection of two ranks).
 #include <arpa/inet.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The loop of collective_loop.h over MPI; built once with each MPI's compiler wrapper.
 #include <mpi.h>
 

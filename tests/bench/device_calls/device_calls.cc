@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What libivycomm adds to a call of NCCL that only enqueues, with a driver and an NCCL that do
 // nothing (idle_device.cc): the part that is ours, on a machine without a GPU. In a world of one.
 //

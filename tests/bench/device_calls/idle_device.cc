@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A driver and an NCCL that do nothing, in one library: what a call on device memory takes with
 // them is libivycomm's own part. NCCL's real calls leave little of what others had in the caches
 // next to the processor, and so do these collectives.

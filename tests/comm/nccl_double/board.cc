@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/comm/nccl_double/board.h"
 
 #include <fcntl.h>

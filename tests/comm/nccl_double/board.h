@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The bytes that the ranks of one stand-in communicator share: a file that each maps. A rank shows
 // a chunk to all, or writes to another's mailbox. Every wait ends when `is_aborted` says so, and
 // otherwise never, as NCCL's do.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The stand-in's arithmetic: one element type and operation at a time, plainly.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A stand-in for libcuda.so.1, for tests of what is built on it: devices, contexts, memory, streams
 // and events that behave as CUDA's do as far as libivycomm and the stand-in of NCCL look. Its
 // devices' memory is this process's, known by its address; a stream is a thread that does one thing

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A stand-in for libnccl.so.2, for tests: its calls, its ways of not blocking and of failing, and
 // real bytes between processes (board.h); memory and streams are those of the stand-in of CUDA.
 // It computes on the CPU, slowly; no figure that it gives means anything.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/comm/nccl_double/ras_double.h"
 
 #include <arpa/inet.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The stand-in of NCCL's health service: every process listens at NCCL_RAS_ADDR, all of them at the
 // same one, and answers there in the service's protocol of lines. This one knows its own process
 // only.

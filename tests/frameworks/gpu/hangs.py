@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What ivyrun says of collectives of torch and of ivycomm that hang on a GPU. Wants a torch that sees one GPU; one is enough:
 
     python3 tests/frameworks/gpu/hangs.py [CASE...]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """accelerate as its quick tour has it: prepare(), backward(), gather()."""
 import torch
 from accelerate import Accelerator

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """arrays_of_many.py FRAMEWORK[,FRAMEWORK...]: rank i has arrays of the i-th framework, of the last one from there on.
 
 Every operation gives arrays of the rank's own framework, whatever the others have. "all equal" is said at the end.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A stand-in for cupyx.distributed: its init_process_group() opens a store in rank 0, at CUPYX_DISTRIBUTED_HOST and _PORT,
 from which the other ranks get NCCL's id."""
 

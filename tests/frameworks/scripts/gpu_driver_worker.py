@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """gpu_driver_worker.py SCENARIO: what happens to a real GPU, by CUDA's driver alone.
 
     fault         a kernel of rank 0 writes to an address that is nobody's

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """gpu_worker.py SCENARIO...: frameworks on one real GPU, which all ranks share. Prints "ok SCENARIO" and figures."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A stand-in for Horovod's Gloo controller, whose build takes minutes: the same variables and the same requests of
 HTTP as its C++ store makes, in two worlds one after the other. horovod_train.py is for the real one."""
 import http.client

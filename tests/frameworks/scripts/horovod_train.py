@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Horovod's own example for PyTorch, on processors: one model is trained by all ranks."""
 import horovod.torch as hvd
 import torch

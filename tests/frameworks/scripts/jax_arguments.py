@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Gives initialize() its arguments, as scripts do that were written for another launcher: KEY=VALUE..."""
 import os
 import sys

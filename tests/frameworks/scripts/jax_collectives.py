@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """ivycomm.jax on every rank of a job: each call's values and derivatives are compared with those of a world that one
 process pretends, and what is in one program is carried out in its order. Prints `right` once for each part."""
 

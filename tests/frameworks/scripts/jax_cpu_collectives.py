@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every kind of collective that XLA has for the CPU."""
 
 from functools import partial

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What two ranks see of ivycomm.jax's calls that fail: in compiled programs, outside them, and at Ctrl-C."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ranks that are named on the command line never initialize JAX."""
 import os
 import sys

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Compiled programs after finalize() and init(), after groups that ended, and after shrink(); three ranks."""
 
 import os

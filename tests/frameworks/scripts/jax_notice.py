@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Asks at every step whether a preemption notice has come, and ends with it, as JAX's page has it."""
 import time
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The originals' calls on JAX's arrays beside JAX itself: pmap beside jax.vmap, calls with buffers that never change, rank
 0's array as pencils. Prints "NAME: right" for each part."""
 

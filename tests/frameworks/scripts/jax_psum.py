@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """As JAX's own multi-process page has it: initialize() without arguments, a sum over all processes."""
 import jax
 import jax.numpy as jnp

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rank 0, where JAX's coordinator would be, dies by KILL and comes back; the others live on and hear of it."""
 import os
 import signal

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rank 0, where JAX's coordinator is, dies in the first attempt by KILL; the second one meets again."""
 import os
 import signal

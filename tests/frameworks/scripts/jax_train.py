@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Data-parallel training as JAX's pages write it: a mesh of all devices, a batch sharded over it, jit. Knows
 nothing of its launcher."""
 import jax

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Initializes JAX and then stays, or fails where its argument is its rank."""
 import sys
 import time

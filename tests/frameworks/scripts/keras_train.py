@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Keras 3 as its guide to distributed training has it: initialize(), a distribution, fit()."""
 import os
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Megatron-Core's quick start: groups of two ranks that divide a model, and of those that divide the data."""
 import torch
 from megatron.core import parallel_state

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A stand-in for `vllm serve` and `sglang.launch_server`: the same words of the command line, /health and one
 answer, and no model. Headless parts wait for the end."""
 import argparse

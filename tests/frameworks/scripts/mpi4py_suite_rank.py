@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One rank of mpi4py's own test suite: notes in FOLDER/RANK how each test ends, whatever launcher has started it.
 
 mpi4py_suite_rank.py FOLDER .../mpi4py-VERSION/test/main.py [ARGUMENTS OF main.py]

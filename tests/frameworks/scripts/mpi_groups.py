@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Communicators of MPI 4's sessions: each made of a group of ranks and a name, without MPI_COMM_WORLD."""
 
 import sys

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Communicators of mpi4py as groups of i_dist and back, on 2 x 2 ranks; what MPI calls each reduction."""
 
 import numpy

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """mpi4py: the ranks of a job are one world. `abort`: rank 1 ends it with 7. `alone`: rank 1 never joins."""
 
 import os

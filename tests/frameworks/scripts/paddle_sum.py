@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """As Paddle's guide of collective communication has it: a parallel environment, and a sum over all ranks."""
 import paddle
 import paddle.distributed as dist

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """pmap of TensorFlow's tensors beside vectorized_map of the whole; says "agree" at the end."""
 
 import ivycomm as ic

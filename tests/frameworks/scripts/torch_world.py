@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """torch's process group as each script has it; torch_world.py [WHAT]: late N: rank N does not come; old: rank 1 says
 that it has another version; other: each rank is a world of its own; both: beside mpi4py."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Transformers' Trainer on a model of some thousand parameters, made here so that nothing is fetched."""
 import sys
 

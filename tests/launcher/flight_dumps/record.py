@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Records torch's flight records of a hang, for the tests beside it:
 
     ivyrun -n 3 python record.py CASE DIRECTORY       absent, differ, sizes or well

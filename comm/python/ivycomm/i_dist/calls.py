@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The collectives and messages of the original ivy.distributed: its names, its order of arguments, its defaults."""
 
 from .. import arrays, collectives, groups, messages

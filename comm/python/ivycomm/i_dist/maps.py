@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Functions mapped over an axis that the ranks divide: pmap, xmap and dp_pipeline of the original ivy.distributed."""
 
 import functools

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Meshes under the names of the original ivy.distributed."""
 
 from .. import groups

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Groups of ranks under the names of the original ivy.distributed, and the groups of the framework in use."""
 
 import collections

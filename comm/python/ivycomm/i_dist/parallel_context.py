@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The original's ParallelContext and init_dist: a process's view of its job."""
 
 import collections.abc

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The reductions of the original ivy.distributed, and their names in each framework."""
 
 import enum

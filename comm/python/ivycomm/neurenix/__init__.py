@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Stands in for Neurenix where it is not installed: `import neurenix` and `from neurenix.distributed import ...` work.
 
 neurenix.distributed has every name of its documentation, over ivycomm. For the rest torch stands in: neurenix.nn is

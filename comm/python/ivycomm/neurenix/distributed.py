@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every name of neurenix.distributed, over ivycomm."""
 
 from ivycomm.context import (DistributedContext, barrier, get_rank, get_world_size, init_distributed,  # noqa: F401

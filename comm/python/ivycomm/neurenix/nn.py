@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """torch.nn, where Neurenix is not installed."""
 
 from torch.nn import *  # noqa: F401,F403

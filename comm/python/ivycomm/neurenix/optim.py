@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """torch.optim, where Neurenix is not installed."""
 
 from torch.optim import *  # noqa: F401,F403

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tensors, where Neurenix is not installed: torch's, with the few more names that its documentation uses."""
 
 import numpy

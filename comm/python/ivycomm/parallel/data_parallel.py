@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """torch's DistributedDataParallel on backend ivy, in one line.
 
     model = ivycomm.DataParallel(model)         # Rank 0's parameters and buffers, everywhere.

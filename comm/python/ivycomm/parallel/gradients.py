@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Averages gradients that are trees of arrays over the ranks."""
 
 from .. import collectives, trees

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Mean and variance over all ranks' JAX arrays, inside jax.jit and outside, with derivatives."""
 
 import jax

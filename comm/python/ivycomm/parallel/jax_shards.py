@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Arrays that rank 0 has, spread over the devices of all of JAX's processes. No MPI is needed for it."""
 
 from .. import groups, messages, objects

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Counts, means and sums of squared deviations of parts, merged into those of the whole. Pure.
 
 By the rule of Chan, Golub and LeVeque ("Updating formulae and a pairwise algorithm for computing sample variances", 1979):

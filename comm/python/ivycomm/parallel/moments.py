@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Mean and variance over the values of all ranks."""
 
 import sys

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Selects this rank's rows of a data set. Pure."""
 
 import random

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Mean and variance over all ranks' tensors with gradients, and batch normalisation based on them."""
 
 import torch

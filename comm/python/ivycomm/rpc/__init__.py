@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Calls of functions on other ranks, by name.
 
     import ivycomm as ic

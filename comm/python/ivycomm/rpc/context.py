@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Remote calls under the names of neurenix.distributed, implemented by ivycomm.rpc.
 
     with RpcContext() as context:

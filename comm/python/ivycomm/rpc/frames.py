@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Remote calls as bytes: pickles with large memory beside them, and the frame that announces them. Pure.
 
 A frame is at most FRAME_BYTES long, so that a receiver can post memory for it before it knows what comes:

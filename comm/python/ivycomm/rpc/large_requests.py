@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Requests whose parts wait here until their callee asks for them.
 
 Large parts that nobody is ready for would stay in the way of replies and of what is asked for. So a few calls for each

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Bytes of any owner as messages: what remote calls send and receive.
 
 A call is a few messages of a few bytes, so buffers and arguments are prepared once: no Work, no array.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Threads that serve remote calls, one request after the other.
 
 One of them listens at a time: it has the turn. It keeps the turn while it runs the function that was asked for, so that

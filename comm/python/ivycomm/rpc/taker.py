@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Takes the replies of calls whose callers wait for something else.
 
 A reply that nobody takes stays in the way of those that come behind it from the same rank, once there is more of it than

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Large memory to receive into that is used again: the first write to fresh pages takes longer than a message's bytes.
 
 A piece is an anonymous mapping under an array of NumPy's. It comes back when nobody holds the array any more, nor a view

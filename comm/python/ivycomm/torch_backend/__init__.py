@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """torch.distributed's backend "ivy": init_process_group("ivy"). See docs/torch.md.
 
 torch 2.5 and newer finds it by entry points (ivycomm_torch_entry.py, beside this package); `import ivycomm.torch`

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Implements c10d's calls on a group with the library. The names and arguments are c10d's, of torch 1.13 to 2.15.
 
 Each call checks its tensors in the caller's thread and makes a body without arguments, which runs in its turn. `opts`

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A c10d group's state: ivycomm's group, and the order of its collectives."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tensors as memory for the library: dense, with a known element type.
 
 All functions here run in the caller's thread, except `Dense.take_back`, which runs in the thread that performed the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Converts ivycomm's errors to torch's: DistBackendError if torch has it (2.0 and newer), else RuntimeError."""
 
 import torch.distributed as dist

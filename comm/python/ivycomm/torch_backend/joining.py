@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Makes a world of ivycomm from the ranks of torch's default process group; all its groups are made from that world.
 
 Under ivyrun the environment describes the world. Otherwise (torchrun, mpirun, a store that the caller made) rank 0

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The process groups that torch gets: c10d's classes with the calls of calls.py.
 
 A ProcessGroup of Python is what torch calls without a way through C++, and what all versions know; its works tell

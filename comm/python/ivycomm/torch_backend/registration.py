@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Registers the backend with torch. Imports nothing of it before the first process group is made."""
 
 

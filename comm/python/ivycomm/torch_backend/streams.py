@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The current stream of a device, and a block of code on another one: what torch.cuda does, without the checks.
 
 torch.cuda's own functions query the device's number and availability each time, which takes some ten microseconds, as

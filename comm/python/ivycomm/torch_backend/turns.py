@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs a group's collectives one after the other, on any thread. Independent of torch.
 
 A task runs on the thread that waits for it, if it is the next one and no other thread runs a task; otherwise on the

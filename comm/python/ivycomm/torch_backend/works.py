@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The objects that torch gets for operations: subclasses of c10d's Work."""
 
 import contextlib
