@@ -378,7 +378,7 @@ def check_text(path, text, findings):
 
 def check_licence(path, text, findings):
     """Workers and examples are users' programs: their line numbers show in output that tests and docs quote."""
-    if "/workers/" in path or path.startswith(("scripts/examples/", "scripts/slurm/")):
+    if path.startswith("tests/") and "/workers/" in path or path.startswith(("scripts/examples/", "scripts/slurm/")):
         return
     if not any(LICENCE in line for line in text.split("\n", 2)[:2]):
         findings.add(path, 1, f"does not begin with {LICENCE}")

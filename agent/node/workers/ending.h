@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How this host's part of a job ends, step by step: TERM, grace, KILL, proof, report. See "Ending"
 // in agent/node/README.md. Pure: times and facts in, the next action out. Thread: any, one at a
 // time.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Decides which of the host's events are kept for a launcher that is unreachable, and which for
 // another launcher that takes the job over. Both are bounded, however long the absence lasts. Pure;
 // thread: the loop's.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Finds out in which order workers have ended. A later look finds them all ended, and waitid names
 // them in the order of their start; the kernel's ready list of an epoll has them in the order in
 // which they ended. Thread: the loop's.

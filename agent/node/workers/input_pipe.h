@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The launcher's standard input on its way to the workers that get it: one, or all of a host.
 // Credit is granted back as the slowest of them takes bytes, so a worker that does not read stops
 // the launcher's reading. Thread: the loop's. Lifetime: outlived by the session.

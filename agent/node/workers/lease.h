@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How long the workers of this host live without hearing from the launcher. See "Lease" in
 // agent/node/README.md. Pure: the owner reports what the transport does and how much time has
 // passed. Thread: any, one at a time.

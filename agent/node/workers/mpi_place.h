@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A worker's place in its job's MPI world, as variables by which any MPI library finds it: that of
 // the worker's own program, and those of programs that a shell, make or Python starts. They name
 // ports behind which this host's servers are started by the first library that connects

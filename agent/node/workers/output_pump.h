@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Moves the workers' output from their pipes into the session, within the launcher's credit, and
 // into their log files, which a thread writes. A pipe is read only when there is room in both: a
 // launcher that does not read, or a file system that does not answer, slows the workers down, but

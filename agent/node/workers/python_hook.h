@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A Python process that is stuck in C code cannot be asked anything, unless it has registered a
 // signal handler beforehand. So that stacks can be had where no debugger is installed, Python
 // workers find our `sitecustomize` at the end of PYTHONPATH, which registers the interpreter's own

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // JAX's part of the workers' sitecustomize (python_hook.h). It makes `jax.distributed.initialize()`
 // find this job without arguments: it registers ivyrun's cluster before the others, so that
 // variables of an enclosing Slurm job or mpirun are ignored. It adds features that older JAX lacks

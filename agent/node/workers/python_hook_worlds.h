@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The part of the workers' sitecustomize (python_hook.h) for frameworks that would start as worlds
 // of one without a word, or count ranks in another way than the job: accelerate, TensorFlow, Dask,
 // Ray, torch and Horovod get one warning for all ranks, and XGBoost finds the tracker of

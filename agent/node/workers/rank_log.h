@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The raw output of one worker's stream in a file on its own host (--log-to node):
 // DIRECTORY/JOB/GENERATION/rank00027.out (or .err), overwritten when it exists,
 // unless the rank was started again alone. The writer's thread

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The ranks of this host that have failed in a job that replaces them (--on-failure replace): for
 // which the launcher's word is awaited, and which are started again, and when. Pure; thread: any,
 // one at a time.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One worker: starts its process, knows when it has ended, and reports both to the launcher. Its
 // output goes through OutputPump. Thread: the loop's. Lifetime: outlived by everything that
 // WorkerContext names.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The life of one worker as a table. Pure; thread: any.
 //
 //   planned --spawned--> running --exited--> draining --output ended--> done
