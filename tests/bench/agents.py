@@ -347,7 +347,7 @@ def bench_throughput(site, options):
              [*ours, "--transport", "agent", "-H", f"node{TARGET}", "sh", "-c", program]),
         peer("ivyrun over ssh",
              [*ours, "--transport", "ssh", "-H", f"node{TARGET}", "sh", "-c", program]),
-        peer("ivyrun on its own host, no carrier", [*ours, "sh", "-c", program]),
+        peer("ivyrun on its own host, no transport", [*ours, "sh", "-c", program]),
         peer("bare ssh", ["ssh", "-o", "BatchMode=yes", f"node{TARGET}", program]),
     ]
     if site.has_slurm:

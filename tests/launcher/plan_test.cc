@@ -859,10 +859,11 @@ TEST(PlanTextTest, TheTableNamesHostsRanksAddressesAndTheCommand) {
   paper.options.host_source = "-H";
   paper.options.command.push_back("it's");
   const std::string table = plan_table(paper.options, paper.plan(), paper.answers);
-  for (const char* part : {"plan: 2 hosts, 3 ranks (slots written for the hosts)", "hosts from: -H",
-                           "  node01  0     0-1    ssh        10.0.0.1",
-                           "  node02  1     2      ssh        10.0.0.2", "listens: 10.0.0.1:30000 (",
-                           "worker: /usr/bin/python3 -u /data/train.py --lr 1 'it'\\''s'"})
+  for (const char* part :
+       {"plan: 2 hosts, 3 ranks (slots written for the hosts)", "hosts from: -H",
+        "  node01  0     0-1    ssh        10.0.0.1", "  node02  1     2      ssh        10.0.0.2",
+        "listens: 10.0.0.1:30000 (",
+        "worker: /usr/bin/python3 -u /data/train.py --lr 1 'it'\\''s'"})
     EXPECT_NE(table.find(part), std::string::npos) << part << "\n" << table;
 }
 

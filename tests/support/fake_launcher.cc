@@ -80,10 +80,10 @@ FakeLauncher::FakeLauncher(const Options& options)
   if (options_.way == Way::kRelay) out_ = "IVYOPEN 1 new " + job_id_ + " 0\n";
 }
 
-void FakeLauncher::spawn_node(int carrier_fd) {
+void FakeLauncher::spawn_node(int transport_fd) {
   node_pid_ = fork();
   if (node_pid_ != 0) return;
-  dup2(carrier_fd, 3);
+  dup2(transport_fd, 3);
   // dup2 onto itself keeps the close-on-exec flag.
   fcntl(3, F_SETFD, 0);
   if (options_.way == Way::kRelay) {
@@ -93,14 +93,14 @@ void FakeLauncher::spawn_node(int carrier_fd) {
     execl(IVY_NODE_BINARY, IVY_NODE_BINARY, "relay", nullptr);
     _exit(127);
   }
-  const char* kind = options_.carrier == TransportKind::kLocal ? "local" : "relay";
+  const char* kind = options_.transport == TransportKind::kLocal ? "local" : "relay";
   execl(IVY_NODE_BINARY, IVY_NODE_BINARY, "warden", "--job", job_id_.c_str(), "--host", "0",
-        "--carrier-fd", "3", "--carrier", kind, nullptr);
+        "--transport-fd", "3", "--transport", kind, nullptr);
   _exit(127);
 }
 
 FakeLauncher::~FakeLauncher() {
-  drop_carrier();
+  drop_transport();
   if (node_pid_ > 0) {
     const pid_t supervisor = supervisor_pid();
     if (supervisor > 0) kill(supervisor, SIGKILL);
@@ -118,10 +118,10 @@ void FakeLauncher::attach(int fd) {
   fd_ = fd;
   out_.clear();
   refusal_.clear();
-  session_.carrier_up();
+  session_.transport_up();
   const std::string build = options_.build.empty() ? std::string(build_name()) : options_.build;
   session_.send_handshake(link::FrameType::kAttach, link::encode_attach({job_id_, token_, build}));
-  // On the job's first carrier commands follow Attach at once; later ones wait for the answer.
+  // On the job's first transport commands follow Attach at once; later ones wait for the answer.
   if (session_.received_sequence() == 0) {
     EXPECT_TRUE(session_.attached(0).ok());
   }
@@ -206,23 +206,23 @@ void FakeLauncher::finish() {
   send(command);
 }
 
-// ---- carrier -------------------------------------------------------------------------------
+// ---- transport -------------------------------------------------------------------------------
 
-void FakeLauncher::drop_carrier() {
+void FakeLauncher::drop_transport() {
   if (fd_ < 0) return;
   ::close(fd_);
   fd_ = -1;
-  session_.carrier_down();
+  session_.transport_down();
 }
 
-void FakeLauncher::hang_up() { drop_carrier(); }
+void FakeLauncher::hang_up() { drop_transport(); }
 
-int FakeLauncher::copy_of_carrier() const { return fcntl(fd_, F_DUPFD_CLOEXEC, 0); }
+int FakeLauncher::copy_of_transport() const { return fcntl(fd_, F_DUPFD_CLOEXEC, 0); }
 
 void FakeLauncher::half_close() { shutdown(fd_, SHUT_WR); }
 
 void FakeLauncher::reattach() {
-  drop_carrier();
+  drop_transport();
   const Result<JobDirectory> directory = find_job_directory(job_id_, 0);
   if (!directory.ok()) {
     ADD_FAILURE() << directory.error().message;
@@ -286,7 +286,7 @@ void FakeLauncher::read_some() {
   char buffer[64 << 10];
   const ssize_t count = ::read(fd_, buffer, sizeof buffer);
   if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;
-  if (count <= 0) return drop_carrier();
+  if (count <= 0) return drop_transport();
   std::string_view bytes(buffer, static_cast<std::size_t>(count));
   // After Attached comes out alone, what stood behind it is asked for with nothing.
   for (bool again = true; again; bytes = {}) {
@@ -294,7 +294,7 @@ void FakeLauncher::read_some() {
     const Result<std::vector<link::Frame>> frames = session_.receive(bytes);
     if (!frames.ok()) {
       ADD_FAILURE() << "broken session: " << frames.error().message;
-      return drop_carrier();
+      return drop_transport();
     }
     for (const link::Frame& frame : *frames) {
       if (frame.header.type == link::FrameType::kAttached) {

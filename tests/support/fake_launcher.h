@@ -35,7 +35,7 @@ class FakeLauncher {
   };
   struct Options {
     Way way = Way::kDirect;
-    TransportKind carrier = TransportKind::kLocal;
+    TransportKind transport = TransportKind::kLocal;
     std::uint64_t window_bytes = 1u << 20;
     std::uint32_t lease_ms = 60'000;
     std::uint32_t grace_ms = 1'000;
@@ -65,15 +65,15 @@ class FakeLauncher {
   void send_input(std::string bytes);
   void finish();
 
-  // ---- carrier ----
+  // ---- transport ----
   // Closes our end: the supervisor sees a hang-up.
   void hang_up();
   // Ends our direction only, as a relay does for a launcher that has ended.
   void half_close();
   // Through the command socket, as a relay of a redialling launcher does.
   void reattach();
-  // A second descriptor of our end, which the caller closes; it keeps the carrier open.
-  int copy_of_carrier() const;
+  // A second descriptor of our end, which the caller closes; it keeps the transport open.
+  int copy_of_transport() const;
   // Heartbeats stop; bytes are still read.
   void fall_silent() { is_silent_ = true; }
   void speak_again() { is_silent_ = false; }
@@ -87,14 +87,14 @@ class FakeLauncher {
   void keep_no_output() { is_keeping_output_ = false; }
 
   // ---- what came ----
-  // Serves the carrier until the condition holds; false when it does not in time.
+  // Serves the transport until the condition holds; false when it does not in time.
   bool wait(const std::function<bool()>& condition,
             std::chrono::milliseconds deadline = std::chrono::seconds(10));
-  // Serves the carrier for a while, whatever comes.
+  // Serves the transport for a while, whatever comes.
   void serve(std::chrono::milliseconds duration);
   // Waits for the end of ivy-node: its exit code, or nothing when it lives on.
   std::optional<int> wait_for_node(std::chrono::milliseconds deadline = std::chrono::seconds(10));
-  bool carrier_ended() const { return fd_ < 0; }
+  bool transport_ended() const { return fd_ < 0; }
 
   const std::vector<Event>& events() const { return events_; }
   const Exited* exited(std::uint32_t rank) const;
@@ -121,13 +121,13 @@ class FakeLauncher {
   std::vector<pid_t> job_processes() const;
 
  private:
-  void spawn_node(int carrier_fd);
+  void spawn_node(int transport_fd);
   void attach(int fd);
   void serve_once(std::chrono::milliseconds longest);
   void read_some();
   void write_some();
   void take(const link::Frame& frame);
-  void drop_carrier();
+  void drop_transport();
 
   const Options options_;
   std::string job_id_;
