@@ -14,7 +14,6 @@
 #include "agent/node/roles/mpi_exec.h"
 #include "agent/node/roles/relay.h"
 #include "agent/node/roles/warden_role.h"
-#include "agent/node/workers/python_hook.h"
 #include "proto/contract/build.h"
 #include "proto/contract/core_limit.h"
 #include "proto/contract/exit_code.h"
@@ -31,23 +30,11 @@ int print_version() {
   return 0;
 }
 
-// Used by the build, which keeps the hook beside the programs.
-int write_python_hook(const char* path) {
-  const std::string text = python_hook_text();
-  std::FILE* const file = std::fopen(path, "w");
-  const bool is_written =
-      file != nullptr && std::fwrite(text.data(), 1, text.size(), file) == text.size();
-  const bool is_closed = file != nullptr && std::fclose(file) == 0;
-  if (is_written && is_closed) return 0;
-  std::perror(path);
-  return kExitInternal;
-}
-
 int print_usage() {
   std::fprintf(
       stderr,
       "ivy-node is started by ivyrun and has nothing to be typed by hand.\n"
-      "usage: ivy-node --version | relay | dial | python-hook FILE | warden --job ID --host N "
+      "usage: ivy-node --version | relay | dial | warden --job ID --host N "
       "--transport-fd N "
       "--transport local|relay [--cgroup DIR] [--record FILE] [--step PID] | rendezvous "
       "serve ...\n");
@@ -80,7 +67,6 @@ int run(int argc, char** argv) {
   if (role == "warden") return run_warden_role(argc, argv);
   if (role == "relay" && argc == 2) return run_relay();
   if (role == "dial" && argc == 2) return run_dial();
-  if (role == "python-hook" && argc == 3) return write_python_hook(argv[2]);
   if (role == "--version" && argc == 2) return print_version();
   return print_usage();
 }

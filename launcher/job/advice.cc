@@ -91,7 +91,7 @@ bool waited_for_peers(const WorkerEnd& rank_0) {
 }
 
 // It served a store of its own, and the others did not come: it counted its clients, or the Python
-// hook says that it served (agent/node/workers/python_hook.cc) and what it asked its store for
+// hook says that it served (agent/node/workers/sitecustomize.py) and what it asked its store for
 // never came.
 bool served_in_vain(const WorkerEnd& end) {
   const auto says = [&](const char* words) {

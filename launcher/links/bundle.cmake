@@ -3,6 +3,7 @@
 # SHA-256. Equal contents give an equal file, so an unchanged ivy-node is never sent again.
 if(TARGET ivy-node)
   set(IVY_PYTHON_ARCHIVE ${CMAKE_BINARY_DIR}/lib/ivyrun/ivycomm.zip)
+  set(IVY_PYTHON_HOOK ${CMAKE_BINARY_DIR}/lib/ivyrun/hook/sitecustomize.py)  # The target ivy-node makes it.
   file(GLOB_RECURSE IVY_PYTHON_FILES CONFIGURE_DEPENDS RELATIVE ${CMAKE_SOURCE_DIR}/comm/python
        ${CMAKE_SOURCE_DIR}/comm/python/ivycomm/*.py ${CMAKE_SOURCE_DIR}/comm/python/ivycomm_*.py
        ${CMAKE_SOURCE_DIR}/comm/python/ivycomm_entry_points.dist-info/*)
@@ -38,7 +39,7 @@ if(TARGET ivy-node)
   set(IVY_BUNDLE ${CMAKE_BINARY_DIR}/lib/ivyrun/bundle-${CMAKE_SYSTEM_PROCESSOR}.run)
   add_custom_command(OUTPUT ${IVY_BUNDLE} ${IVY_BUNDLE}.sha256
     COMMAND ${CMAKE_COMMAND} -DOUT=${IVY_BUNDLE} -DUNPACK=$<TARGET_FILE:ivy_unpack>
-            -DZSTD=${IVY_ZSTD} -DLEVEL=${IVY_BUNDLE_LEVEL} "-DFILES=$<TARGET_FILE:ivy-node>;$<TARGET_FILE:ivy-probe>;$<TARGET_FILE:ivy-pmix>;${IVY_SENT_LIBRARY};${IVY_SENT_EXTENSIONS};$<TARGET_FILE:ivycomm_jax>;$<TARGET_FILE:ivy_nccl_profiler>;${IVY_PYTHON_ARCHIVE};${CMAKE_BINARY_DIR}/lib/ivyrun/hook/sitecustomize.py"
+            -DZSTD=${IVY_ZSTD} -DLEVEL=${IVY_BUNDLE_LEVEL} "-DFILES=$<TARGET_FILE:ivy-node>;$<TARGET_FILE:ivy-probe>;$<TARGET_FILE:ivy-pmix>;${IVY_SENT_LIBRARY};${IVY_SENT_EXTENSIONS};$<TARGET_FILE:ivycomm_jax>;$<TARGET_FILE:ivy_nccl_profiler>;${IVY_PYTHON_ARCHIVE};${IVY_PYTHON_HOOK}"
             -P ${CMAKE_CURRENT_SOURCE_DIR}/make_bundle.cmake
     DEPENDS ivy_unpack ivy-node ivy-probe ivy-pmix ivycomm ivycomm_jax ivy_nccl_profiler ${IVY_SENT_LIBRARY} ${IVY_SENT_EXTENSIONS} ${IVY_PYTHON_ARCHIVE} ${CMAKE_CURRENT_SOURCE_DIR}/make_bundle.cmake VERBATIM)
   add_custom_target(ivy_bundle ALL DEPENDS ${IVY_BUNDLE})

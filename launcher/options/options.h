@@ -64,7 +64,7 @@ struct WorkerOptions {
   std::vector<std::string> app_args;
   int app_workers = 1;  // --nproc-per-node of an app that runs one rank on each host.
   std::vector<TfRole> tf_roles;
-  bool allow_singletons = false;  // N worlds of one are meant (proto/contract/unserved_worlds.h).
+  bool allow_singletons = false;  // N worlds of one are meant.
   ProgramKind program_kind = ProgramKind::kAuto;
   std::vector<std::string> command;  // Program and its arguments, byte for byte.
   std::string python;

@@ -81,8 +81,13 @@ TEST(OwnHook, IsWrittenIntoTheJobsDirectoryWhereNoneIsInstalled) {
   environment.clear();
   ASSERT_TRUE(add_python_hook(environment, "", directory));
   EXPECT_EQ(*find_variable(environment, "PYTHONPATH"), directory.path + "/python");
-  std::ifstream file(directory.path + "/python/sitecustomize.py");
-  EXPECT_EQ(std::string(std::istreambuf_iterator<char>(file), {}), python_hook_text());
+  const auto text_of = [](const std::string& path) {
+    std::ifstream file(path);
+    return std::string(std::istreambuf_iterator<char>(file), {});
+  };
+  const std::string written = text_of(directory.path + "/python/sitecustomize.py");
+  EXPECT_FALSE(written.empty());
+  EXPECT_EQ(written, text_of(IVY_SOURCE "/agent/node/workers/sitecustomize.py"));
   std::filesystem::remove_all(directory.path);
 }
 

@@ -5,6 +5,7 @@ add_executable(supervisor_parts_tests
   replacements_test.cc
   reserved_port_test.cc stack_ladder_test.cc worker_state_test.cc)
 target_link_libraries(supervisor_parts_tests PRIVATE ivy_node_core ivy_handshake OpenSSL::Crypto GTest::gtest_main)
+set_source_files_properties(own_package_test.cc PROPERTIES COMPILE_DEFINITIONS IVY_SOURCE="${CMAKE_SOURCE_DIR}")
 gtest_discover_tests(supervisor_parts_tests DISCOVERY_MODE PRE_TEST PROPERTIES LABELS pure)
 
 # Accelerators: recorded trees and masks; then ivy-probe, with a test double of NVML.

@@ -63,26 +63,9 @@ void add_memory(HostCheckup& health) {
     health.set_memory_free(to_number<std::uint64_t>(words[1]).value_or(0) * 1024);
 }
 
-// Finds the module as an import would, without running it: torch takes seconds to import.
-constexpr std::string_view kAskPython = R"(import importlib.util, sys
-print(".".join(map(str, sys.version_info[:3])))
-name = sys.argv[1]
-if not name:
-    sys.exit(0)
-try:
-    found = importlib.util.find_spec(name)
-except Exception as error:
-    sys.exit(str(error))
-if found is None:
-    sys.exit("there is no module " + name)
-version = "?"
-try:
-    from importlib.metadata import version as version_of
-    version = version_of(name.split(".")[0])
-except Exception:
-    pass
-print("found " + version)
-)";
+constexpr std::string_view kAskPython =
+#include "agent/node/supervisor/ask_python.py.inc"
+    ;
 
 // The script's first line is the version of Python, the last one says where the module is.
 void ask_python(const std::string& module, HostFacts& facts, HostCheckup& health) {

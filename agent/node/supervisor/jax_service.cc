@@ -20,42 +20,9 @@ namespace {
 
 constexpr std::string_view kName = "JAX's coordination service";
 
-// jaxlib 0.4.31 and 0.10.2 know different arguments. A service of the generation before may hold
-// the port for a moment longer.
-constexpr std::string_view kJaxServiceScript = R"py(
-import os, signal, sys, time
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-address, ranks = sys.argv[1], int(sys.argv[2])
-try:
-    try:
-        from jaxlib import _jax as library
-    except ImportError:
-        from jaxlib import xla_extension as library
-except ImportError as error:
-    sys.exit("%s has no jaxlib: %s" % (sys.executable, error))
-
-def start():
-    for words in ({"heartbeat_timeout": 100, "shutdown_timeout": 300, "recoverable": True},
-                  {"heartbeat_timeout": 100, "shutdown_timeout": 300},
-                  {"heartbeat_interval": 10, "max_missing_heartbeats": 10, "shutdown_timeout": 300}, {}):
-        try:
-            return library.get_distributed_runtime_service(address, ranks, **words)
-        except TypeError as error:
-            why = error
-    raise why
-
-end = time.monotonic() + 10
-while True:
-    try:
-        service = start()
-        break
-    except RuntimeError as error:
-        if time.monotonic() > end:
-            sys.exit("it cannot listen at %s: %s" % (address, str(error).splitlines()[0]))
-    time.sleep(0.2)
-while True:
-    signal.pause()
-)py";
+constexpr std::string_view kJaxServiceScript =
+#include "agent/node/supervisor/jax_service.py.inc"
+    ;
 
 // Why a process has ended stands in the last line that it has written.
 std::string last_line(const std::string& path) {

@@ -32,9 +32,6 @@ namespace ivy {
 // of them, so they are sent only to processes that catch both and hold the file open.
 inline constexpr int kStackSignal = 45;
 
-// The text of that sitecustomize.py.
-std::string python_hook_text();
-
 // Appends the folder of the hook to PYTHONPATH: `installed` (own_hook()), or where that is empty
 // one in the job's directory, into which the hook is written. False: it could not be written; a job
 // without it runs as well.

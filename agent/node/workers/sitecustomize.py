@@ -1,0 +1,1181 @@
+# SPDX-License-Identifier: Apache-2.0
+# The sitecustomize of ivyrun's Python workers (python_hook.h); `ivyrun --no-python-hook` leaves it out. It must not
+# raise, must start in under 1 ms (so functions import what they need), and imports no framework: it changes a framework's
+# modules after the program has imported them. Python 2 and old Python 3 read it as well, so its syntax is theirs.
+#
+# Sections: changing modules after their import; `ivyctl stack`; torch's store; how ranks join; JAX; other frameworks;
+# worlds of one; mpi4py; other originals and the start. _run() at the end of the file is the beginning.
+
+_WORKER = None  # The worker's own process; processes that it starts may have worlds of their own.
+
+
+# -- Changing modules after their import
+
+def _spec_behind(own, name, path, target):
+    import sys
+    finders = list(sys.meta_path)
+    # Not those before: they may be ours, too, and look behind themselves.
+    place = next((i for i, finder in enumerate(finders) if finder is own), -1)
+    for finder in finders[place + 1:]:
+        find = getattr(finder, "find_spec", None)  # Finders of old have none.
+        spec = find(name, path, target) if find is not None and finder is not own else None
+        if spec is not None:
+            return spec
+    return None
+
+
+# Calls change() with the module of that name when it has been executed.
+class _AfterImport:
+    name = None
+
+    def find_spec(self, name, path=None, target=None):
+        if name != self.name:
+            return None
+        spec = _spec_behind(self, name, path, target)
+        if spec is not None:
+            self.wrap(spec.loader)
+        return spec
+
+    def wrap(self, loader):
+        try:
+            run = loader.exec_module
+
+            def exec_module(module):
+                del loader.exec_module
+                run(module)
+                try:
+                    self.change(module)
+                except Exception:
+                    pass
+            loader.exec_module = exec_module
+        except Exception:
+            pass
+
+
+# Likewise for several modules: `changes` has a function for each name.
+class _AfterImports:
+    def __init__(self, changes):
+        self.changes = changes
+
+    def find_spec(self, name, path=None, target=None):
+        change = self.changes.get(name)
+        if change is None:
+            return None
+        spec = _spec_behind(self, name, path, target)
+        if spec is not None and spec.loader is not None:
+            run = spec.loader.exec_module
+
+            def exec_module(module):
+                run(module)
+                try:
+                    change(module)
+                except Exception:  # A JAX that looks different is left as it is.
+                    pass
+            spec.loader.exec_module = exec_module
+        return spec
+
+
+def _after(owner, name, then):
+    import functools
+    run = getattr(owner, name)
+
+    @functools.wraps(run)
+    def wrapped(*values, **named):
+        result = run(*values, **named)
+        try:
+            then(values[0] if values else None)
+        except Exception:
+            pass
+        return result
+    setattr(owner, name, wrapped)
+
+
+# -- ivyctl stack: faulthandler, and torch's record of collectives
+
+# The descriptor goes above 100, since programs like to find the low ones free. A process that a worker starts must not
+# register as well: only the worker's own is asked.
+def _register():
+    global _WORKER
+    import os
+    path = os.environ.pop("IVY_STACK_FILE", None)
+    if not path:
+        return
+    _WORKER = os.getpid()
+    import faulthandler
+    import fcntl
+    import sys
+    path += "." + str(os.getpid())
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+    low = os.open(path, flags, 0o600)
+    try:
+        file = fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, 100)
+    finally:
+        os.close(low)
+    faulthandler.register(45, file=file)
+    faulthandler.register(46, file=file, all_threads=False)
+    sys.meta_path.insert(0, _FlightServer(path + ".torch"))
+
+
+# torch's own server of its flight record (2.11 and newer), on a Unix socket beside the file of the
+# stacks. It starts with the worker's first process group: only then is there anything to ask, and a
+# program that merely imports torch has no thread more. Its threads are C++ and need no GIL.
+class _FlightServer(_AfterImport):
+    name = "torch.distributed.distributed_c10d"
+
+    def __init__(self, path):
+        import os
+        self.path = path
+        self.pid = os.getpid()
+
+    def change(self, module):
+        import functools
+        init = module.init_process_group
+
+        @functools.wraps(init)
+        def init_process_group(*rest, **named):
+            try:
+                self.open()
+            except Exception:
+                pass
+            return init(*rest, **named)
+        module.init_process_group = init_process_group
+
+    def open(self):
+        import atexit
+        import os
+        # A forked child is not asked.
+        if self.path is None or os.getpid() != self.pid:
+            return
+        path, self.path = self.path, None
+        self.keep(self.start(path))
+        os.chmod(path, 0o600)
+        atexit.register(self.close, path)
+
+    # torch warns that it listens, in every worker. Where that cannot be kept quiet there is none.
+    @staticmethod
+    def start(path):
+        import ctypes
+        import os
+        import torch
+        from torch._C import _distributed_c10d as c10d
+        library = os.path.join(os.path.dirname(torch.__file__), "lib", "libc10.so")
+        library = ctypes.CDLL(library, os.RTLD_NOLOAD | os.RTLD_NOW)
+        level = ctypes.c_int.in_dll(library, "FLAGS_caffe2_log_level")
+        before, level.value = level.value, max(level.value, 2)
+        try:
+            return c10d._WorkerServer(path)
+        finally:
+            level.value = before
+
+    # Nothing may destroy it: that joins its threads, and in a forked child it would also shut down
+    # the socket that the child shares with the worker.
+    @staticmethod
+    def keep(server):
+        import ctypes
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(server))
+
+    # No question may come while the process is being taken down.
+    def close(self, path):
+        import os
+        if os.getpid() == self.pid:
+            os.unlink(path)
+
+
+# -- torch's store, and Python's semaphores
+
+# TORCHELASTIC_USE_AGENT_STORE=True makes every rank a client of the job's store. A script that sets
+# MASTER_PORT itself, or starts ranks of its own, means another one, which its rank 0 shall serve.
+# Under another launcher's block of variables (torchrun in a worker) the flag is that launcher's.
+class _Rendezvous(_AfterImport):
+    name = "torch.distributed.rendezvous"
+
+    def change(self, module):
+        import functools
+        import os
+        import sys
+        create = module._create_c10d_store
+
+        @functools.wraps(create)
+        def _create_c10d_store(hostname, port, *rest, **named):
+            get = os.environ.get
+            is_ours = (str(port) == get("IVY_MASTER_PORT")
+                       or get("TORCHELASTIC_RUN_ID") != get("IVY_JOB_ID"))
+            flag = None if is_ours else os.environ.pop("TORCHELASTIC_USE_AGENT_STORE", None)
+            if flag is not None and (rest[0] if rest else named.get("rank")) == 0:
+                sys.stderr.write(
+                    "ivyrun: note: the script sets MASTER_PORT=%s (ivyrun chose %s); every rank must use the "
+                    "same value\n" % (port, get("IVY_MASTER_PORT")))
+            try:
+                store = create(hostname, port, *rest, **named)
+            finally:
+                if flag is not None:
+                    os.environ["TORCHELASTIC_USE_AGENT_STORE"] = flag
+            rank = rest[0] if rest else named.get("rank")
+            is_jobs_store = (str(port) == get("IVY_MASTER_PORT") and get("TORCHELASTIC_RUN_ID") == get("IVY_JOB_ID")
+                             and get("TORCHELASTIC_USE_AGENT_STORE") == "True" and str(rank) == get("RANK"))
+            try:
+                return self.of_this_round(module, store, rank) if is_jobs_store else store
+            except Exception:
+                return store
+        module._create_c10d_store = _create_c10d_store
+
+    # A rank may run several programs one after the other (train, then evaluate; a retry after a crash), and the job's
+    # store outlives each of them. So every call of init_process_group() has a round, and the keys of a later round a
+    # prefix: a process must not read the address of a peer's former process, which would hang or fail. Rank 0 starts
+    # a round; another rank takes the newest one that it has not joined, or the next, which rank 0 has yet to start.
+    @staticmethod
+    def of_this_round(module, store, rank):
+        if rank == 0:
+            number = store.add("ivy/round", 1)
+        else:
+            joined = store.add("ivy/joined/%d" % rank, 0)
+            number = max(store.add("ivy/round", 0), joined + 1)
+            store.add("ivy/joined/%d" % rank, number - joined)
+        return store if number == 1 else module.PrefixStore("ivy/round/%d" % number, store)
+
+
+# Semaphores of Python's multiprocessing have names in /dev/shm. One that a killed process has left there can be
+# told to be this job's and host's by its name, and is removed with the job's directory.
+class _Semaphores(_AfterImport):
+    name = "multiprocessing.process"
+
+    def change(self, module):
+        import os
+        module.current_process()._config["semprefix"] = "/mp-" + "-".join(
+            os.environ[name] for name in ("IVY_JOB_ID", "IVY_HOST_INDEX"))
+
+
+def _arm():
+    import os
+    import sys
+    if "IVY_JOB_ID" in os.environ:
+        sys.meta_path.insert(0, _Semaphores())
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True" and "IVY_MASTER_PORT" in os.environ:
+        sys.meta_path.insert(0, _Rendezvous())
+
+
+# -- How ranks join
+
+# Ranks speak with the job's store in torch's dialect before they call into a framework: once JAX's client connects, JAX
+# ends the process when a peer does not come, and does not say which one.
+# The store's part of torch's protocol that is needed here, in torch's numbers.
+class _Store:
+    def __init__(self, address, limit):
+        import socket
+        self.socket = socket.create_connection(address, 10)
+        self.socket.settimeout(limit)
+        self.socket.sendall(b"\0\xce\xf7\x85\x3c")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.socket.close()
+
+    def send(self, number, *fields):
+        words = [field if isinstance(field, bytes) else field.encode() for field in fields]
+        self.socket.sendall(bytes([number]) + b"".join(
+            len(word).to_bytes(8, "little") + word for word in words))
+
+    def receive(self, count):
+        data = b""
+        while len(data) < count:
+            piece = self.socket.recv(count - len(data))
+            if not piece:
+                raise ConnectionError("the store has closed")
+            data += piece
+        return data
+
+    # Has no answer of its own: it is asked for, since the store does not serve who hangs up at once.
+    def set(self, key, value):
+        self.send(1, key, value)
+        self.wait([key])
+
+    def get(self, key):
+        self.wait([key])
+        self.send(3, key)
+        return self.receive(int.from_bytes(self.receive(8), "little")).decode()
+
+    def is_first(self, key):
+        self.socket.sendall(b"\4" + len(key).to_bytes(8, "little") + key.encode()
+                            + (1).to_bytes(8, "little"))
+        return int.from_bytes(self.receive(8), "little") == 1
+
+    def keys(self, number, keys):
+        self.socket.sendall(bytes([number]) + len(keys).to_bytes(8, "little") + b"".join(
+            len(key).to_bytes(8, "little") + key.encode() for key in keys))
+        return self.receive(1) == b"\0"
+
+    def has(self, key):
+        return self.keys(5, [key])
+
+    def wait(self, keys):
+        return self.keys(6, keys)
+
+
+# The job as the worker's variables describe it before the script changes them. Ranks announce themselves in the job's
+# store, so that one of them can name the ranks that are missing.
+class _JoinCheck:
+    name, package, call = "jax", "jaxlib", "jax.distributed.initialize()"
+
+    def __init__(self):
+        import os
+        get = os.environ.get
+        self.rank, self.size = int(get("IVY_RANK")), int(get("IVY_WORLD_SIZE", "1"))
+        self.coordinator = get("JAX_COORDINATOR_ADDRESS")
+        self.port = get("IVY_MASTER_PORT")
+        is_given = get("MASTER_PORT") == self.port
+        self.address = (get("MASTER_ADDR" if is_given else "IVY_MASTER_ADDR"), int(self.port or 0))
+        self.has_store = get("TORCHELASTIC_USE_AGENT_STORE") == "True" and self.size > 1
+        self.limit = float(get("IVY_INIT_TIMEOUT", "120"))
+        self.directory = os.path.dirname(get("IVY_TOKEN_FILE", ""))
+
+    def store(self, limit=10):
+        return _Store(self.address, limit)
+
+    def key(self, rank):
+        return "ivyrun/%s/%d" % (self.name, rank)
+
+    # "2 (node1), 3 (node1)"
+    def named(self, *ranks):
+        import os
+        hosts = []
+        try:
+            with open(os.path.join(self.directory, "hosts")) as file:
+                for line in file:
+                    name, count = line.rsplit(None, 1)
+                    hosts += [name] * int(count)
+        except (OSError, ValueError):
+            pass
+        texts = ["%d (%s)" % (rank, hosts[rank]) if rank < len(hosts) else str(rank)
+                 for rank in ranks]
+        return ", ".join(texts[:8]) + (" and %d more" % (len(texts) - 8) if len(texts) > 8 else "")
+
+    # One rank says what all would say.
+    def say(self, what, text):
+        import os
+        try:
+            with self.store() as store:
+                if not store.is_first("ivyrun/jax/said-" + what):
+                    return
+        except OSError:
+            if self.rank != 0:
+                return
+        os.write(2, ("ivyrun: %s\n" % text).encode())
+
+    def start(self):
+        import threading
+        import jaxlib.version
+        version = jaxlib.version.__version__
+        with self.store() as store:
+            store.set(self.key(self.rank), version)
+        if self.rank != 0:
+            self.compare_with_rank_0(version)
+        watch = self.watch_coordinator if self.rank != 0 else self.watch_ranks
+        threading.Thread(target=watch, daemon=True, name="ivyrun").start()
+
+    # Here rank 0 is waited for as JAX's client would do, but with a word when it does not come.
+    def compare_with_rank_0(self, version):
+        try:
+            with self.store(self.limit) as store:
+                first = store.get(self.key(0))
+        except TimeoutError:
+            self.say_missing([0])
+            return
+        if first.split(".")[:2] != version.split(".")[:2]:
+            self.refuse_version(version, first)
+
+    def refuse_version(self, version, first):
+        import os
+        import sys
+        os.write(2, ("ivyrun: error[IVY-P031]: jaxlib is %s on rank %s and %s on rank %s: they do "
+                     "not understand each other\n"
+                     "  fix:   install one version on all hosts, such as: "
+                     "%s -m pip install jax==%s\n" % (
+                         version, self.named(self.rank), first, self.named(0), sys.executable,
+                         first)).encode())
+        os._exit(122)
+
+    def say_missing(self, ranks):
+        is_one = len(ranks) == 1
+        self.say("missing", (
+            "warning[IVY-P033]: rank%s %s %s not called %s within %g s "
+            "(--start-timeout), and the others wait\n"
+            "  fix:   `ivyctl stack` shows where %s; every rank must call it" % (
+                "" if is_one else "s", self.named(*ranks), "has" if is_one else "have", self.call,
+                self.limit, "it is" if is_one else "they are")))
+
+    def watch_ranks(self, last=None):
+        keys = [self.key(rank) for rank in range(self.size)][:last]
+        try:
+            with self.store(self.limit) as store:
+                store.wait(keys)
+        except TimeoutError:
+            with self.store() as store:
+                missing = [rank for rank, key in enumerate(keys) if not store.has(key)]
+            if missing:
+                self.say_missing(missing)
+        except OSError:
+            pass
+
+    # Rank 0 listens right after it has said that it is there.
+    def watch_coordinator(self):
+        import socket
+        import time
+        host, port = self.coordinator.rsplit(":", 1)
+        end = time.monotonic() + min(20.0, self.limit)
+        while True:
+            try:
+                socket.create_connection((host.strip("[]"), int(port)), 5).close()
+                return
+            except OSError as error:
+                why = error
+            if time.monotonic() > end:
+                break
+            time.sleep(1)
+        self.say("unreachable", (
+            "warning[IVY-P032]: rank %s cannot reach JAX's coordinator, rank %s, at %s: %s\n"
+            "  fix:   let the hosts reach each other at this port (--port-range A-B chooses it), or "
+            "choose another network with --iface" % (
+                self.named(self.rank), self.named(0), self.coordinator, why)))
+
+    # Changes the arguments where they name the store's port. False: another world is meant.
+    def correct(self, arguments):
+        address = arguments.get("coordinator_address")
+        if self.has_store and address and address.rsplit(":", 1)[-1] == self.port:
+            self.say("port", (
+                "note: port %s is that of the job's store: JAX's coordinator takes %s instead" % (
+                    self.port, self.coordinator)))
+            arguments["coordinator_address"] = self.coordinator
+        said = [arguments.get("process_id"), arguments.get("num_processes")]
+        if any(word is not None and word != ours
+               for word, ours in zip(said, [self.rank, self.size])):
+            self.say("differs", (
+                "note: jax.distributed.initialize() was called with process_id=%s, num_processes=%s, "
+                "but this is rank %s of %d\n"
+                "  fix:   remove both arguments; ignore this if you want a subgroup" % (
+                    said[0], said[1], self.named(self.rank), self.size)))
+            return False
+        return arguments.get("coordinator_address") in (None, self.coordinator)
+
+
+# The same for frameworks that do not report missing ranks themselves.
+class _FrameworkJoinCheck(_JoinCheck):
+    def __init__(self, name, package, call):
+        super().__init__()
+        self.name, self.package, self.call = name, package, call
+        self.has_joined = False
+
+    # Calls run(). Rank 0 looks for the others meanwhile, and rank 1 for rank 0.
+    def around(self, run, version):
+        if self.has_joined or not self.has_store or _has_other_launcher():
+            return run()
+        self.has_joined = True
+        try:
+            self.arrive(version)
+        except OSError:
+            return run()
+        result = run()
+        try:
+            if self.rank != 0:
+                with self.store() as store:
+                    self.compare_versions(version, store.get(self.key(0)))
+        except OSError:
+            pass
+        return result
+
+    def arrive(self, version):
+        import threading
+        with self.store() as store:
+            store.set(self.key(self.rank), version)
+        if self.rank < 2:
+            threading.Thread(target=self.watch_ranks, args=(self.rank or None,), daemon=True, name="ivyrun").start()
+
+    def compare_versions(self, version, first):
+        if first.split(".")[:2] != version.split(".")[:2]:
+            self.say("versions", (
+                "warning[IVY-P031]: %s is %s on rank %s and %s on rank %s: they may not understand each other\n"
+                "  fix:   install one version on all hosts, such as: python -m pip install %s==%s" % (
+                    self.package, version, self.named(self.rank), first, self.named(0), self.package,
+                    first.split("+")[0])))
+
+
+# Rank and size of this process, as each framework counts them.
+_COUNTED = {}
+
+
+def _agree(check, name, rank, size):
+    for other, (its_rank, its_size) in _COUNTED.items():
+        if (rank, size) != (its_rank, its_size) and other != name:
+            check.say("disagree", (
+                "warning[IVY-P037]: %s counts this process as rank %d of %d, and %s counts it as rank %d of %d\n"
+                "  fix:   let ivyrun alone start the ranks, without mpirun or torchrun in between, and give no "
+                "framework a rank of its own" % (other, its_rank, its_size, name, rank, size)))
+    _COUNTED[name] = rank, size
+
+
+def _compare(check, name, rank, size):
+    _agree(check, name, rank, size)
+    if size == check.size and rank != check.rank:
+        check.say("order-" + name, (
+            "warning[IVY-P037]: %s counts this worker as rank %d of %d, and the job counts it as rank %s\n"
+            "  fix:   take rank and size from the variables (RANK, WORLD_SIZE); frameworks that are used together "
+            "must agree" % (name, rank, size, check.named(check.rank))))
+
+
+# -- JAX
+
+# A launcher that a worker has started (mpirun in a script) has a world of its own.
+def _is_of_this_job():
+    import os
+    get = os.environ.get
+    inner = [(get("OMPI_COMM_WORLD_RANK"), get("IVY_RANK")),
+             (get("OMPI_COMM_WORLD_SIZE"), get("IVY_WORLD_SIZE"))]
+    return (all(get(name) is not None for name in
+                ("IVY_RANK", "IVY_WORLD_SIZE", "JAX_COORDINATOR_ADDRESS"))
+            and all(theirs is None or theirs == ours for theirs, ours in inner))
+
+
+def _add_jax_cluster(module):
+    import os
+    base = module.ClusterEnv
+
+    class IvyCluster(base):
+        name = "ivyrun"
+
+        @classmethod
+        def is_env_present(cls):
+            return _is_of_this_job()
+
+        # Their arguments differ from version to version.
+        @classmethod
+        def get_coordinator_address(cls, *_, **__):
+            return os.environ["JAX_COORDINATOR_ADDRESS"]
+
+        @classmethod
+        def get_process_count(cls):
+            return int(os.environ["IVY_WORLD_SIZE"])
+
+        @classmethod
+        def get_process_id(cls):
+            return int(os.environ["IVY_RANK"])
+
+        # JAX_LOCAL_DEVICE_IDS says which devices; without it all that the process sees.
+        @classmethod
+        def get_local_process_id(cls):
+            return None
+
+    base._cluster_types.remove(IvyCluster)
+    base._cluster_types.insert(0, IvyCluster)
+
+
+# Older JAX has no switch for its preemption service, and "none" for collectives on the CPU.
+def _make_old_jax_alike(module):
+    import os
+    if not hasattr(module, "_ENABLE_PREEMPTION_SERVICE"):
+        if os.environ.get("JAX_ENABLE_PREEMPTION_SERVICE") == "false":
+            module.State.initialize_preemption_sync_manager = lambda self: None
+
+
+def _use_gloo():
+    import os
+    from jax._src import config, xla_bridge
+    named = getattr(xla_bridge, "CPU_COLLECTIVES_IMPLEMENTATION", None)
+    if named is not None:
+        if named.value in (None, "none"):
+            wanted = os.environ.get("JAX_CPU_COLLECTIVES_IMPLEMENTATION", "gloo")
+            config.config.update("jax_cpu_collectives_implementation", wanted)
+
+
+# A rank that comes back (--on-failure replace) finds what it had written in JAX's service. Rank 0 writes the devices of
+# all ranks there once, and would fail at the second time.
+def _forget_topology():
+    import os
+    from jax._src import distributed
+    client = distributed.global_state.client
+    if "IVY_REJOIN" not in os.environ or os.environ.get("IVY_RANK") != "0" or client is None:
+        return
+    for platform in "cpu", "cuda", "rocm":
+        try:
+            client.key_value_delete("%s:global_topology/%s" % (platform, platform))
+        except Exception:
+            pass
+
+
+# At its exit a process waits for all others, up to five minutes: of one that fails nobody would hear
+# until then. JAX tells them itself once its connections are closed.
+def _hurry_when_failing(module):
+    import functools
+    import sys
+    leave = sys.exit
+    codes = []
+
+    def exit(code=None):
+        codes.append(code)
+        leave(code)
+    sys.exit = exit
+    run = module.State.shutdown
+
+    @functools.wraps(run)
+    def shutdown(self):
+        is_exception = getattr(sys, "last_value", None) is not None
+        is_failure = bool(codes) and codes[-1] not in (None, 0)
+        if not (is_exception or is_failure) or self.client is None:
+            return run(self)
+        import ctypes
+        for part in (self.client, self.service):
+            # Kept beyond the end: to be destroyed means to wait as well.
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(part))
+    module.State.shutdown = shutdown
+
+
+def _change_jax_start(module):
+    import functools
+    import inspect
+    _make_old_jax_alike(module)
+    _hurry_when_failing(module)
+    check = _JoinCheck()
+    run = module.State.initialize
+    signature = inspect.signature(run)
+
+    @functools.wraps(run)
+    def initialize(*values, **named):
+        bound = None
+        try:
+            if _is_of_this_job():
+                bound = signature.bind(*values, **named)
+                if check.correct(bound.arguments) and check.has_store:
+                    check.start()
+        except Exception:  # Without the store, or with wrong arguments, JAX speaks for itself.
+            pass
+        result = run(*bound.args, **bound.kwargs) if bound else run(*values, **named)
+        agree = lambda: _agree(check, "JAX", module.global_state.process_id, module.global_state.num_processes)
+        for make in _use_gloo, _forget_topology, agree:
+            try:
+                make()
+            except Exception:
+                pass
+        return result
+    module.State.initialize = initialize
+
+
+# With jax_cpu_collectives_implementation=mpi, JAX finalizes MPI before it frees its communicators, which MPI reports as
+# an error. Finalize MPI when the process exits instead.
+def _end_mpi_late(module):
+    import atexit
+    import os
+
+    class Late:
+        def __getattr__(self, name):
+            return getattr(atexit, name)
+
+        def register(self, function, *values, **named):
+            if getattr(function, "__name__", "") != "Finalize" or "MPITRAMPOLINE_LIB" not in os.environ:
+                return atexit.register(function, *values, **named)
+            import ctypes
+            library = ctypes.CDLL(os.environ["MPITRAMPOLINE_LIB"])
+            getattr(ctypes.CDLL(None), "__cxa_atexit")(library.MPI_Finalize, None, None)
+            return function
+    module.atexit = Late()
+
+
+# Scripts ask at every step. ivyrun has switched the service off where no notice can come: then the
+# answer is no, and not an error.
+def _answer_without_service(module):
+    import functools
+    import os
+    ask = module.reached_preemption_sync_point
+
+    @functools.wraps(ask)
+    def reached_preemption_sync_point(step_id):
+        is_off = (os.environ.get("JAX_ENABLE_PREEMPTION_SERVICE") == "false"
+                  and module.distributed.global_state.preemption_sync_manager is None)
+        return False if is_off else ask(step_id)
+    module.reached_preemption_sync_point = reached_preemption_sync_point
+
+
+def _arm_jax():
+    import os
+    import sys
+    if "IVY_RANK" in os.environ and "JAX_COORDINATOR_ADDRESS" in os.environ:
+        # jaxlib loads an MPI with the wrapper, and UCX of Debian's MPICH fails there when it reads its variables.
+        if "MPITRAMPOLINE_LIB" in os.environ:
+            os.environ.setdefault("UCX_WARN_UNUSED_ENV_VARS", "n")
+        sys.meta_path.insert(0, _AfterImports({
+            "jax._src.clusters": _add_jax_cluster,
+            "jax._src.distributed": _change_jax_start,
+            "jax._src.xla_bridge": _end_mpi_late,
+            "jax.experimental.multihost_utils": _answer_without_service,
+        }))
+
+
+# -- Other frameworks; each change wraps one function, which keeps its result and its exceptions
+
+def _say_alone(check, name, fix):
+    check.say("alone-" + name, (
+        "warning[IVY-P036]: %s is alone in each of the %d workers: as many worlds of one\n"
+        "  fix:   %s" % (name, check.size, fix)))
+
+
+def _watch_accelerate(module, check):
+    _after(module.PartialState, "__init__", lambda state: state.num_processes == 1 and _say_alone(
+        check, "accelerate", "-x ACCELERATE_USE_CPU=true where no worker has an accelerator"))
+
+
+def _watch_tensorflow(module, check):
+    import json
+    import os
+    import sys
+    own = _FrameworkJoinCheck("tensorflow", "tensorflow", "tf.distribute.MultiWorkerMirroredStrategy()")
+    strategy = module.CollectiveAllReduceStrategy
+    run = strategy.__init__
+
+    def __init__(*values, **named):
+        if "TF_CONFIG" not in os.environ:
+            run(*values, **named)
+            return _say_alone(check, "TensorFlow's MultiWorkerMirroredStrategy",
+                              "-B tensorflow gives each worker its TF_CONFIG")
+        tasks = json.loads(os.environ["TF_CONFIG"])["cluster"]
+        size = sum(len(tasks.get(task, ())) for task in ("chief", "worker", "ps"))
+        if size != check.size:
+            check.say("size-tensorflow", (
+                "warning[IVY-P037]: TF_CONFIG names %d tasks, and the job has %d ranks\n"
+                "  fix:   leave TF_CONFIG to -B tensorflow" % (size, check.size)))
+            return run(*values, **named)
+        own.around(lambda: run(*values, **named), sys.modules["tensorflow"].__version__)
+    __init__.__doc__ = run.__doc__
+    strategy.__init__ = __init__
+
+
+# The first use of a device is the last moment for initialize(). Programs that import another way to
+# reach the other ranks mean a JAX of their own in each.
+def _watch_jax(module, check):
+    import sys
+    run = module.backends
+
+    def backends():
+        module.backends = run
+        distributed = sys.modules.get("jax._src.distributed")
+        is_alone = distributed is not None and distributed.global_state.client is None
+        if is_alone and not any(name in sys.modules for name in ("ivycomm", "mpi4py", "torch.distributed", "horovod")):
+            _say_alone(check, "JAX", "call jax.distributed.initialize() before anything else of JAX")
+        return run()
+    module.backends = backends
+
+
+def _watch_dask(module, check):
+    _after(module.Client, "__init__", lambda client: client.cluster is not None and _say_alone(
+        check, "Dask", "--app dask starts one cluster for the job, and the script once"))
+
+
+def _watch_ray(module, check):
+    import os
+    _after(module, "init", lambda _: "RAY_ADDRESS" in os.environ or _say_alone(
+        check, "Ray", "--app ray starts one cluster for the job, and the script once"))
+
+
+# What the script tells torch, before torch waits for ranks that never come.
+def _is_torch_told_the_same(check, arguments):
+    import os
+    get = os.environ.get
+    told = [arguments.get("rank", -1), arguments.get("world_size", -1)]
+    rank, size = (int(get(name, "-1")) if word < 0 else word for word, name in zip(told, ("RANK", "WORLD_SIZE")))
+    if rank >= 0 and size >= 0:
+        _agree(check, "torch", rank, size)
+    is_same = (rank, size) == (check.rank, check.size)
+    if not is_same and (rank, size) != (-1, -1) and os.getpid() == _WORKER:
+        check.say("differs-torch", (
+            "note: init_process_group() was called with rank=%d, world_size=%d, but this is rank %s of %d\n"
+            "  fix:   remove both arguments so that torch reads RANK and WORLD_SIZE; ignore this if you want a subgroup"
+            % (rank, size, check.named(check.rank), check.size)))
+    return is_same
+
+
+def _watch_torch(module, check):
+    import functools
+    import inspect
+    import sys
+    own = _FrameworkJoinCheck("torch", "torch", "torch.distributed.init_process_group()")
+    run = module.init_process_group
+    signature = inspect.signature(run)
+
+    @functools.wraps(run)
+    def init_process_group(*values, **named):
+        try:
+            is_ours = _is_torch_told_the_same(check, signature.bind(*values, **named).arguments)
+        except Exception:
+            is_ours = False
+        call = lambda: run(*values, **named)  # noqa: E731
+        result = own.around(call, str(sys.modules["torch"].__version__)) if is_ours else call()
+        try:
+            _compare(check, "torch", module.get_rank(), module.get_world_size())
+        except Exception:
+            pass
+        return result
+    module.init_process_group = init_process_group
+
+
+def _watch_horovod(module, check):
+    _after(module.HorovodBasics, "init", lambda basics: _compare(
+        check, "Horovod", basics.rank(), basics.size()))
+
+
+# XGBoost reads its tracker from arguments alone.
+def _tell_xgboost(module, _):
+    import os
+    run = module.init
+
+    def init(**given):
+        for name in "dmlc_tracker_uri", "dmlc_tracker_port", "dmlc_task_id":
+            value = os.environ.get(name.upper())
+            if value is not None and "dmlc_communicator" not in given:
+                given.setdefault(name, int(value) if name.endswith("port") else value)
+        return run(**given)
+    init.__doc__ = run.__doc__
+    module.init = init
+
+
+def _arm_worlds():
+    import os
+    import sys
+    changes = {}
+    if os.environ.get("IVY_WORLD_SIZE", "1") != "1":
+        changes = {
+            "accelerate.state": _watch_accelerate,
+            "tensorflow.python.distribute.collective_all_reduce_strategy": _watch_tensorflow,
+            "distributed.client": _watch_dask,
+            "jax._src.xla_bridge": _watch_jax,
+            "ray._private.worker": _watch_ray,
+            "torch.distributed.distributed_c10d": _watch_torch,
+            "horovod.common.basics": _watch_horovod,
+        }
+    if "DMLC_TRACKER_URI" in os.environ:
+        changes["xgboost.collective"] = _tell_xgboost
+    if not changes or "IVY_RANK" not in os.environ:
+        return
+    check = _JoinCheck()
+    sys.meta_path.insert(0, _AfterImports({
+        name: lambda module, change=change: change(module, check) for name, change in changes.items()}))
+
+
+# -- Worlds of one
+
+# Frameworks that get their ranks only if -B names them, by the module that reads them. Without -B a worker finds no
+# peers, so a job of N workers would be N worlds of one process and would succeed with wrong results. Such a job is an
+# error unless --allow-singletons is given. Remove a row when ivyrun serves the framework by default.
+_WORLDS = {
+    "horovod.common.basics": ("Horovod", "-B horovod, which tells Horovod its ranks"),
+}
+
+
+# Variables by which other launchers tell a process its rank. If one is set, the process has peers (mpirun inside a
+# worker). ivyrun itself sets PMI_PORT and PMIX_NAMESPACE: _has_other_launcher() compares them with IVY_MPI_PLACE.
+_RANK_VARIABLES = ("PMI_FD", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_RANK", "HOROVOD_RANK",
+                   "HOROVOD_SIZE")
+
+
+# A launcher inside the worker, whose ranks have a world of their own.
+def _has_other_launcher():
+    import os
+    get = os.environ.get
+    found = (get("PMI_PORT", "") + " " + get("PMIX_NAMESPACE", "")).strip()
+    return found != get("IVY_MPI_PLACE", "") or any(word in os.environ for word in _RANK_VARIABLES)
+
+
+# Processes that a worker starts are watched, too. Costs one look-up in a table per import.
+def _watch():
+    import os
+    import sys
+    if os.environ.get("IVY_WORLD_SIZE", "1") == "1" or "IVY_ALLOW_SINGLETONS" in os.environ:
+        return
+
+    class _Watch:
+        @staticmethod
+        def find_spec(name, path=None, target=None):
+            if name not in _WORLDS or _has_other_launcher():
+                return None
+            spec = _spec_behind(_Watch, name, path, target)
+            if spec is not None:
+                spec.loader = _Refusal(spec.loader)
+            return spec
+
+    class _Refusal:
+        def __init__(self, loader):
+            self._loader = loader
+
+        def __getattr__(self, name):
+            return getattr(self._loader, name)
+
+        # Not find_spec: a library may only ask whether the module is there.
+        def create_module(self, spec):
+            _refuse(spec.name)
+
+        def exec_module(self, module):
+            self._loader.exec_module(module)
+
+    sys.meta_path.insert(0, _Watch)
+
+
+def _refuse(name):
+    import os
+    world, instead = _WORLDS[name]
+    _stop("ivyrun: error[IVY-P024]: %s was imported, and nothing tells %s its ranks: "
+          "each of the %s workers would be a world of one\n"
+          "  fix:   %s\n"
+          "         --allow-singletons, if each worker is meant to be alone\n"
+          % (name, world, os.environ.get("IVY_WORLD_SIZE"), instead))
+
+
+# One worker of each host says it; the others wait for the end that this brings.
+def _stop(text):
+    import os
+    import sys
+    import time
+    # In the job's directory, which goes with the job.
+    folder = os.path.dirname(os.environ.get("IVY_TOKEN_FILE") or __file__)
+    said = os.path.join(folder, "refused-" + os.environ.get("IVY_GENERATION", "0"))
+    try:
+        os.close(os.open(said, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    except FileExistsError:
+        # Another worker of this host is saying it, and its exit ends the job.
+        time.sleep(30)
+    except OSError:
+        pass
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except Exception:
+            pass
+    os.write(2, text.encode())
+    os._exit(122)
+
+
+# -- mpi4py
+
+# The servers' answers are those of roles/mpi_exec.cc. The library to which mpi4py is linked is only known when it is
+# loaded, so both servers are queried; the failure of one of them matters only if no world results.
+def _mpi_connect(name):
+    import os
+    import socket
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    connection.connect(os.path.join(os.path.dirname(os.environ["IVY_TOKEN_FILE"]), name))
+    connection.sendall(b"rank %d\n" % int(os.environ["IVY_RANK"]))
+    return connection
+
+
+def _mpi_join_pmi():
+    import fcntl
+    import os
+    connection = _mpi_connect("pmi.sock")
+    kept = fcntl.fcntl(connection.fileno(), fcntl.F_DUPFD_CLOEXEC, 100)
+    connection.close()
+    get = os.environ.get
+    os.environ.update(
+        PMI_FD=str(kept), PMI_RANK=get("IVY_RANK"), PMI_SIZE=get("IVY_WORLD_SIZE"),
+        MPI_LOCALRANKID=get("IVY_LOCAL_RANK"), MPI_LOCALNRANKS=get("IVY_LOCAL_WORLD_SIZE"),
+        MPIR_CVAR_PMI_VERSION="1")
+
+
+def _mpi_join_pmix():
+    import os
+    connection = _mpi_connect("pmix.sock")
+    answer = b""
+    while True:
+        more = connection.recv(65536)
+        if not more:
+            break
+        answer += more
+    connection.close()
+    pairs = [os.fsdecode(pair) for pair in answer.split(b"\0") if pair]
+    if not pairs or pairs[0].startswith("error: "):
+        raise OSError(pairs[0][len("error: "):] if pairs else "the PMIx server does not answer")
+    for pair in pairs:
+        name, _, value = pair.partition("=")
+        os.environ[name] = value
+
+
+# Returns what went wrong.
+def _mpi_join():
+    import os
+    wrong = []
+    for what, join in (("PMI-1", _mpi_join_pmi), ("PMIx", _mpi_join_pmix)):
+        try:
+            join()
+        except FileNotFoundError:
+            wrong.append(what + ": this host does not serve it")
+        except Exception as error:
+            wrong.append(what + ": " + str(error))
+    os.environ["IVY_MPI"] = str(os.getpid())
+    return wrong
+
+
+# The MPIs that this process has loaded, as they call themselves: [("Open MPI", "4.1.4")].
+def _mpi_libraries():
+    import ctypes
+    import re
+    with open("/proc/self/maps") as file:
+        paths = {path.group() for path in re.finditer(r"/\S*/lib(mpi|mpich|mpi_abi)\.so\S*", file.read())}
+    found = []
+    for path in sorted(paths):
+        text = ctypes.create_string_buffer(8192)
+        ctypes.CDLL(path).MPI_Get_library_version(text, ctypes.byref(ctypes.c_int()))
+        match = re.match(r"(Open MPI|MPICH|Intel\(R\) MPI|MVAPICH)[^\d]*([\d.]+)", text.value.decode(errors="replace"))
+        if match and match.groups() not in found:
+            found.append(match.groups())
+    return found
+
+
+# Before MPI_Init: ranks of different MPIs would wait there, or fail with words of a transport.
+def _mpi_compare():
+    import os
+    own = _mpi_libraries()
+    check = _FrameworkJoinCheck("mpi", "MPI", "MPI_Init")
+    if len(own) > 1:
+        check.say("two-mpis", (
+            "warning[IVY-P025]: rank %s has loaded two MPIs: %s\n"
+            "  fix:   build every module that the script imports with one of them" % (
+                check.named(check.rank), " and ".join(map(" ".join, own)))))
+    if len(own) != 1 or not check.has_store:
+        return
+    mine = " ".join(own[0])
+    with check.store(check.limit) as store:
+        store.set(check.key(check.rank), mine)
+        first = mine if check.rank == 0 else store.get(check.key(0))
+    if first.split(".")[0] != mine.split(".")[0]:
+        os.write(2, (
+            "ivyrun: error[IVY-R013]: MPI's ranks cannot meet: rank %s has %s, and rank %s has %s\n"
+            "  fix:   install one version of one MPI for the workers' Python on every host (docs/mpi.md)\n" % (
+                check.named(check.rank), mine, check.named(0), first)).encode())
+        os._exit(122)
+
+
+# A world of one in a job of several does the whole work in each worker, and ends well.
+def _mpi_check(module, wrong, is_ours):
+    import os
+    if not module.Is_initialized() or module.Is_finalized():
+        return
+    size = module.COMM_WORLD.Get_size()
+    if size > 1 or not is_ours:
+        _agree(_JoinCheck(), "mpi4py", module.COMM_WORLD.Get_rank(), size)
+    if not is_ours or str(size) == os.environ.get("IVY_WORLD_SIZE"):
+        return
+    library = module.Get_library_version().split("\n")[0].split(",")[0].strip(" \0")
+    _stop("ivyrun: error[IVY-P024]: mpi4py was imported, and its MPI (%s) has made a world of %d: "
+          "this job has %s workers\n%s"
+          "  fix:   use mpi4py with MPICH, Intel MPI, MVAPICH or Open MPI 4.1 or 5 (docs/mpi.md)\n"
+          "         --allow-singletons, if each worker is meant to be alone\n"
+          % (library, size, os.environ.get("IVY_WORLD_SIZE"),
+             "".join("  cause: %s\n" % text for text in wrong)))
+
+
+def _mpi():
+    import os
+    import sys
+    if os.environ.get("IVY_WORLD_SIZE", "1") == "1" or "IVY_ALLOW_SINGLETONS" in os.environ:
+        return
+
+    class _Mpi:
+        @staticmethod
+        def find_spec(name, path=None, target=None):
+            if name != "mpi4py.MPI":
+                return None
+            has_joined = os.environ.get("IVY_MPI") == str(os.getpid())
+            is_ours = has_joined or not _has_other_launcher()
+            spec = _spec_behind(_Mpi, name, path, target)
+            if spec is not None:
+                spec.loader = _Loader(spec.loader, has_joined, is_ours)
+            return spec
+
+    class _Loader:
+        def __init__(self, loader, has_joined, is_ours):
+            self._loader = loader
+            self._has_joined = has_joined
+            self._is_ours = is_ours
+            self._wrong = []
+
+        def __getattr__(self, name):
+            return getattr(self._loader, name)
+
+        # Not find_spec: a library may only ask whether the module is there.
+        def create_module(self, spec):
+            if self._is_ours and not self._has_joined:
+                self._wrong = _mpi_join()
+            module = self._loader.create_module(spec)
+            try:
+                if self._is_ours:
+                    _mpi_compare()
+            except Exception:
+                pass
+            return module
+
+        def exec_module(self, module):
+            self._loader.exec_module(module)
+            try:
+                _mpi_check(module, self._wrong, self._is_ours)
+            except Exception:
+                pass
+
+    sys.meta_path.insert(0, _Mpi)
+
+
+# -- ivy and neurenix, the sitecustomize that this one hides, and the start
+
+# ivy.distributed and neurenix are served where they are not installed: the last of all finders.
+def _originals():
+    import sys
+
+    class _Originals:
+        @staticmethod
+        def find_spec(name, path=None, target=None):
+            if name not in ("ivy", "ivy.distributed", "neurenix"):
+                return None
+            try:
+                from ivycomm import originals
+            except ImportError:
+                return None
+            return originals.find(name)
+
+    sys.meta_path.append(_Originals)
+
+
+def _next():
+    import os
+    import sys
+    from importlib.machinery import PathFinder
+    from importlib.util import module_from_spec
+    here = os.path.dirname(__file__)
+    spec = PathFinder.find_spec("sitecustomize", [path for path in sys.path if path != here])
+    if spec is None or spec.loader is None:
+        return
+    module = module_from_spec(spec)
+    sys.modules["sitecustomize"] = module
+    spec.loader.exec_module(module)
+
+
+# Old Pythons, such as the system's own tools, inherit PYTHONPATH: they have other finders, and only their own
+# sitecustomize matters to them. Nothing in this file may be a syntax error there.
+def _next_of_old():
+    import imp
+    import os
+    import sys
+    here = os.path.dirname(__file__)
+    try:
+        found = imp.find_module("sitecustomize", [path for path in sys.path if path != here])
+    except ImportError:
+        return
+    imp.load_module("sitecustomize", *found)
+
+
+def _run():
+    import sys
+    if sys.version_info < (3, 6):
+        return _next_of_old()
+    for step in (_register, _arm, _arm_jax, _arm_worlds, _watch, _mpi, _originals):
+        try:
+            step()
+        except Exception:
+            pass
+    _next()
+
+
+_run()
