@@ -36,7 +36,7 @@ RELATIVE_CLAUSE = re.compile(r"(What|Whatever|Where|Which|Who|Whom|Whose|Whoever
 # Circles of Python modules that are still to be opened, each with the reason why it exists.
 KNOWN_CIRCLES = {
     "comm/python/ivycomm/collectives comm/python/ivycomm/gradients comm/python/ivycomm/messages "
-    "comm/python/ivycomm/torch_operations":
+    "comm/python/ivycomm/torch/operations":
         "the first tensor that requires grad imports the functions with derivatives, which call the plain ones",
 }
 

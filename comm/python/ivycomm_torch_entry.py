@@ -8,7 +8,7 @@ every `import torch`, which it must neither break nor slow down.
 
 def register():
     """Tells torch of the backend; again changes nothing."""
-    from ivycomm.torch_backend import registration
+    from ivycomm.torch.backend import registration
 
     registration.register()
 

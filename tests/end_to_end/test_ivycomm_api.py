@@ -236,8 +236,8 @@ def test_importing_it_imports_nothing_that_is_slow():
 
 # ---- the stub ----------------------------------------------------------------------------------------
 
-def stub(name="__init__"):
-    with open(os.path.join(PACKAGE, f"ivycomm/{name}.pyi"), encoding="utf-8") as file:
+def stub(package="ivycomm"):
+    with open(os.path.join(PACKAGE, *package.split("."), "__init__.pyi"), encoding="utf-8") as file:
         return ast.parse(file.read()).body
 
 
@@ -291,7 +291,7 @@ def functions_of(body):
     for node in body:
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             functions.setdefault(node.name, []).append(node)
-        elif isinstance(node, ast.ImportFrom) and node.level == 1 and node.module is None:
+        elif isinstance(node, ast.ImportFrom) and node.level == 2 and node.module is None:
             package = functions_of(stub())
             functions.update({each.name: package[each.name] for each in node.names if each.asname is not None})
     return functions
@@ -326,7 +326,7 @@ def test_the_stubs_of_frameworks_modules_have_what_those_have(name, python):
                           env={**os.environ, "PYTHONPATH": PACKAGE,
                                "IVY_LIBRARY": os.path.join(os.path.dirname(BIN), "lib/libivycomm.so.1")})
     assert said.returncode == 0, said.stderr
-    found, declared = json.loads(said.stdout), functions_of(stub(name))
+    found, declared = json.loads(said.stdout), functions_of(stub(f"ivycomm.{name}"))
     assert set(declared) == set(found)
     for function, parameters in found.items():
         # What reconfigure hands on has names in the stub only.

@@ -129,7 +129,7 @@ def test_spawn(local, tmp_path):
     script.write_text(textwrap.dedent("""
         import os, pickle, time
         from ivycomm import spawn
-        from ivycomm.spawning import SpawnError
+        from ivycomm.compat.spawning import SpawnError
 
         def add(number):
             import ivycomm as ic

@@ -21,9 +21,6 @@ from launching import BIN, REPOSITORY, seconds
 
 sys.path.append(os.path.join(REPOSITORY, "comm/python"))
 
-from ivycomm import torch_reconfigure  # noqa: E402
-from ivycomm.torch_backend.turns import Turns  # noqa: E402
-
 TORCH = os.environ.get("IVY_TORCH_PYTHON") or os.path.join(REPOSITORY, "build/torch/bin/python3")
 DEBIAN = "/usr/bin/python3"
 has_torch = pytest.mark.skipif(not os.path.exists(TORCH), reason="no torch 2.14 or newer: scripts/setup torch")
@@ -32,6 +29,19 @@ has_debians = pytest.mark.skipif(not os.path.isdir("/usr/lib/python3/dist-packag
 CALM = ("-x", "OMP_NUM_THREADS=1", "-x", "PYTHONWARNINGS=ignore")
 HOSTS = ("--fake-hosts", "2", "-n", "3")
 LIMIT = 120
+
+
+# Importing ivycomm.torch imports torch, which takes seconds: only tests that need it do.
+def new_turns(*arguments):
+    pytest.importorskip("torch", reason="python3-torch is not installed")
+    from ivycomm.torch.backend.turns import Turns
+    return Turns(*arguments)
+
+
+def repair():
+    pytest.importorskip("torch", reason="python3-torch is not installed")
+    from ivycomm.torch import repair
+    return repair
 
 
 def check_all_equal(done, ranks):
@@ -124,7 +134,7 @@ def test_what_ranks_call_differently_is_an_error_on_both(local, python, kind):
 
 def test_turns_keep_the_order_whoever_waits():
     """Some of the tasks are waited for, in any order and by several threads, and all happen in theirs."""
-    turns, happened, chance = Turns("test"), [], random.Random(7)
+    turns, happened, chance = new_turns("test"), [], random.Random(7)
     tasks = [turns.add(lambda number=number: happened.append(number), chance.random() < 0.5) for number in range(2000)]
     waited_for = [chance.sample(tasks, 300) for _ in range(4)]
     threads = [threading.Thread(target=lambda some=some: [turns.finish(task) for task in some]) for some in waited_for]
@@ -136,7 +146,7 @@ def test_turns_keep_the_order_whoever_waits():
 
 
 def test_a_turn_keeps_its_error_and_calls_back_once():
-    turns, called = Turns("test"), []
+    turns, called = new_turns("test"), []
     gate = threading.Event()
     slow = turns.add(lambda: gate.wait(seconds(10)))
     wrong = turns.add(lambda: 1 / 0)
@@ -152,7 +162,7 @@ def test_a_turn_keeps_its_error_and_calls_back_once():
 
 def test_callbacks_run_on_threads_that_carry_out_no_task():
     """A callback may wait for another task, also with a callback, and that for a third one."""
-    turns, happened = Turns("test"), []
+    turns, happened = new_turns("test"), []
 
     def again(depth):
         happened.append((depth, threading.current_thread().name))
@@ -179,7 +189,7 @@ def test_an_interrupt_between_two_steps_loses_no_task(steps):
     lost, happened, left, last = [], [], [steps], {}
 
     def interrupt(frame, event, _):
-        if frame.f_code.co_filename.endswith("torch_backend/turns.py"):
+        if frame.f_code.co_filename.endswith("backend/turns.py"):
             frame.f_trace_opcodes = True
             if event == "opcode":
                 # Handlers run after calls and at jumps back, and not between any two opcodes.
@@ -190,7 +200,7 @@ def test_an_interrupt_between_two_steps_loses_no_task(steps):
                     raise KeyboardInterrupt
         return interrupt
 
-    turns = Turns("test", lambda: lost.append(1))
+    turns = new_turns("test", lambda: lost.append(1))
     tasks = [turns.add(lambda number=number: happened.append(number), is_lazy=True) for number in range(3)]
     called = [[] for _ in tasks]
     for task, calls in zip(tasks, called):
@@ -214,7 +224,7 @@ def test_an_interrupt_between_two_steps_loses_no_task(steps):
 
 
 def test_a_task_that_nobody_waits_for_happens_with_the_next_one():
-    turns, happened = Turns("test"), []
+    turns, happened = new_turns("test"), []
     turns.add(lambda: happened.append("lazy"), is_lazy=True)
     time.sleep(0.05)
     assert not happened
@@ -236,7 +246,7 @@ def test_a_task_that_nobody_waits_for_happens_with_the_next_one():
 ])
 def test_the_order_of_the_next_members(former, arrived, size, expected):
     pairs = [(each.rstrip("*"), each.endswith("*")) for each in arrived.split()]
-    assert torch_reconfigure.order(former.split(), pairs, size) == expected.split()
+    assert repair().order(former.split(), pairs, size) == expected.split()
 
 
 @pytest.mark.parametrize("former, arrived, dead, size, expected", [
@@ -246,7 +256,7 @@ def test_the_order_of_the_next_members(former, arrived, size, expected):
 ])
 def test_when_the_next_members_are_known(former, arrived, dead, size, expected):
     pairs = [(each.rstrip("*"), each.endswith("*")) for each in arrived.split()]
-    assert torch_reconfigure.is_time(former.split(), pairs, set(dead.split()), size) == expected
+    assert repair().is_time(former.split(), pairs, set(dead.split()), size) == expected
 
 
 class Store:
@@ -282,7 +292,7 @@ def test_a_process_whose_meeting_timed_out_comes_back_to_the_same_round():
         import sys, threading, time
         import torch.distributed as dist
         from ivycomm.errors import Timeout
-        from ivycomm.torch_reconfigure import _Meetings
+        from ivycomm.torch.repair import _Meetings
 
         store, got = dist.HashStore(), {}
 

@@ -15,7 +15,7 @@ sys.path.insert(0, os.path.join(HERE, "..", "..", "comm", "python"))
 numpy = pytest.importorskip("numpy")
 
 from ivycomm import errors  # noqa: E402
-from ivycomm.cuda_context import CudaContext, gpu_to_tensor, tensor_to_gpu  # noqa: E402
+from ivycomm.compat.cuda_context import CudaContext, gpu_to_tensor, tensor_to_gpu  # noqa: E402
 
 LEAKY = """
 __global__ void leaky(const float* input, float* output, int n, float alpha)

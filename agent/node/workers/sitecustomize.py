@@ -1130,7 +1130,7 @@ def _originals():
             if name not in ("ivy", "ivy.distributed", "neurenix"):
                 return None
             try:
-                from ivycomm import originals
+                from ivycomm.compat import originals
             except ImportError:
                 return None
             return originals.find(name)

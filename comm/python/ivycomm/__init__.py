@@ -32,19 +32,19 @@ from .groups import (Group, abort, device, finalize, group_of_members, grow, ini
                     local_world_size, new_group, node_rank, num_nodes, prepare_device, rank, restart_count, shrink, source,
                      split, world, world_size)
 
-from . import originals as _originals
+from .compat import originals as _originals
 from .modules import no_such_name as _unknown
 
 _originals.serve()
 
 # Modules that need a framework, or that few programs need, are imported on first use.
 _LATER = {
-    "DataParallel": "parallel.data_parallel", "DaskCluster": "dask_cluster", "CudaContext": "cuda_context", "RpcContext": "rpc.context",
-    "DistributedContext": "context", "SyncBatchNorm": "parallel.torch_moments", "average_gradients": "parallel.gradients",
-    "dask_to_tensor": "dask_cluster", "get_rank": "context", "get_world_size": "context", "gpu_to_tensor": "cuda_context",
-    "init_distributed": "context", "init_rpc": "rpc", "register_function": "rpc", "rpc_async": "rpc", "rpc_sync": "rpc",
-    "scatter_to_sharding": "parallel.jax_shards", "shard_indices": "parallel.shards", "spawn": "spawning", "sync_moments": "parallel.moments",
-    "tensor_to_dask": "dask_cluster", "tensor_to_gpu": "cuda_context",
+    "DataParallel": "torch.data_parallel", "DaskCluster": "compat.dask_cluster", "CudaContext": "compat.cuda_context", "RpcContext": "rpc.context",
+    "DistributedContext": "compat.context", "SyncBatchNorm": "torch.moments", "average_gradients": "gradient_average",
+    "dask_to_tensor": "compat.dask_cluster", "get_rank": "compat.context", "get_world_size": "compat.context", "gpu_to_tensor": "compat.cuda_context",
+    "init_distributed": "compat.context", "init_rpc": "rpc", "register_function": "rpc", "rpc_async": "rpc", "rpc_sync": "rpc",
+    "scatter_to_sharding": "sharding", "shard_indices": "shards", "spawn": "compat.spawning", "sync_moments": "moments",
+    "tensor_to_dask": "compat.dask_cluster", "tensor_to_gpu": "compat.cuda_context",
 }
 _MODULES = ("compat", "i_dist", "rpc", "sim")
 

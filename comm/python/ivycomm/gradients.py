@@ -17,7 +17,7 @@ def is_recorded(x):
 
 def derivatives():
     """Returns the module of the functions with derivatives. It imports collectives.py, which imports this module."""
-    return importlib.import_module(".torch_operations", __package__)
+    return importlib.import_module(".torch.operations", __package__)
 
 
 def refuse_at_one_rank(x, name):

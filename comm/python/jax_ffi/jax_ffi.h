@@ -19,7 +19,7 @@
 extern "C" {
 #endif
 
-/* They are numbered in the order in which ivycomm/jax.py makes its primitives. */
+/* They are numbered in the order in which ivycomm/jax/__init__.py makes its primitives. */
 typedef enum ivy_jax_operation {
   IVY_JAX_ALL_REDUCE = 0,
   IVY_JAX_REDUCE = 1,

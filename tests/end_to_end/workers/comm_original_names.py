@@ -14,7 +14,7 @@ import numpy as np
 
 import ivy.distributed as i_dist
 import ivycomm as ic
-from ivycomm.context import DistributedContext
+from ivycomm.compat.context import DistributedContext
 
 CHECKS = {}
 a = np.random.default_rng(5).random((8, 6))

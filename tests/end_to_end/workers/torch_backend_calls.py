@@ -363,7 +363,7 @@ class Stream:
 
 def barrier_of_devices(r, n, gloo):
     """A barrier waits for what the current stream has, as NCCL's does."""
-    import ivycomm.torch_backend.streams as streams
+    import ivycomm.torch.backend.streams as streams
     before = torch.cuda.is_initialized, torch.cuda.current_device, streams.current_stream
     torch.cuda.is_initialized, torch.cuda.current_device = (lambda: True), (lambda: 0)
     stream = Stream(0.4 if r == 0 else 0.0)

@@ -94,7 +94,7 @@ def agree_on_id(nccl, rank):
 
 def hang_in_nccl_alone():
     share_the_gpu()
-    from ivycomm.cuda_driver import Primary, driver
+    from ivycomm.compat.cuda_driver import Primary, driver
     rank, nccl = int(os.environ["IVY_RANK"]), ctypes.CDLL(find_nccl())
     communicator, memory = ctypes.c_void_p(), ctypes.c_uint64()
     with Primary(0):

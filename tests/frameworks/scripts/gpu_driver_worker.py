@@ -11,7 +11,7 @@ import os
 import sys
 import time
 
-from ivycomm.cuda_driver import Primary, driver
+from ivycomm.compat.cuda_driver import Primary, driver
 
 # The address 16 is in the page that no program has.
 FAULTY = b"""

@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The job as one object, and queries of its ranks. The names are those of neurenix.distributed.
+
+    from ivycomm import DistributedContext, init_distributed, get_rank, get_world_size, is_main_process
+
+    with DistributedContext(backend="gloo") as context:
+        print(context.rank, context.world_size, context.device)
+
+Under ivyrun, torchrun, mpirun and srun no arguments are needed; without a launcher the world has one rank.
+"""
+
+import sys
+
+from .. import collectives, groups
+from ..errors import FailedPrecondition
+from ..modules import nearest
+
+BACKENDS = ("nccl", "gloo", "mpi")
+
+
+class DistributedContext:
+    """This process's membership in the job; also a context manager, which initializes and shuts down.
+
+    backend: "nccl", "gloo" or "mpi". Data is transferred by ivycomm in any case: shared memory inside a host, TCP
+    between hosts, NCCL for GPU memory. If there is no GPU, "nccl" only causes a note on rank 0. init_method,
+    world_size, rank: as for ivycomm.init; detected if omitted or -1. device_id: this process's GPU; None: its rank on
+    the host. timeout: seconds, the default of all operations.
+    """
+
+    def __init__(self, backend="nccl", init_method=None, world_size=-1, rank=-1, device_id=None, timeout=1800.0):
+        name = str(backend).lower()
+        if name not in BACKENDS:
+            raise ValueError(f'backend "{backend}" is not known; {nearest(name, BACKENDS)}')
+        if timeout is not None and timeout <= 0:
+            raise ValueError(f"a timeout of {timeout} s")
+        self.backend, self.timeout = name, timeout
+        self._options = {"init_method": init_method, "timeout": timeout,
+                         "world_size": None if world_size in (None, -1) else world_size,
+                         "rank": None if rank in (None, -1) else rank}
+        self._device_id = device_id
+        self._world = None
+
+    def initialize(self):
+        """Joins the job, and waits until every rank has joined. Returns the context; a second call does nothing."""
+        if not self.is_initialized:
+            self._world = groups.init(**self._options)
+            if self.backend == "nccl":
+                self._begin_with_gpu()
+        return self
+
+    def _begin_with_gpu(self):
+        torch = sys.modules.get("torch")
+        if torch is not None and torch.cuda.is_available():
+            torch.cuda.set_device(self.device_index)
+            groups.prepare_device(self.device_index, timeout=self.timeout)
+        elif self._world.rank == 0 and groups.device() is None:
+            print('ivycomm: no GPU is here; what backend "nccl" would send goes through host memory', file=sys.stderr)
+
+    def shutdown(self):
+        """Leaves the job. Does nothing if it has already been left."""
+        if self.is_initialized:
+            self._world = None
+            groups.finalize()
+
+    @property
+    def is_initialized(self):
+        return self._world is not None and self._world._is_open()
+
+    @property
+    def is_main_process(self):
+        """Whether this is rank 0."""
+        return self.rank == 0
+
+    def _joined(self):
+        if not self.is_initialized:
+            raise FailedPrecondition("this DistributedContext has not begun: call initialize(), or use it in a with statement")
+        return self._world
+
+    @property
+    def rank(self):
+        return self._joined().rank
+
+    @property
+    def world_size(self):
+        return self._joined().size
+
+    @property
+    def local_rank(self):
+        return self._joined().local_rank
+
+    @property
+    def device_index(self):
+        """Number of this process's GPU: device_id, else the launcher's choice, else its rank on the host."""
+        if self._device_id is not None:
+            return int(self._device_id)
+        chosen = groups.device()
+        return self._joined().local_rank if chosen is None else chosen
+
+    @property
+    def device(self):
+        """The device in torch's notation: "cuda:1", or "cpu" if no GPU was chosen."""
+        self._joined()
+        return "cpu" if self._device_id is None and groups.device() is None else f"cuda:{self.device_index}"
+
+    def barrier(self):
+        """Returns when every rank has called it."""
+        self._joined()
+        collectives.barrier()
+
+    def __enter__(self):
+        return self.initialize()
+
+    def __exit__(self, kind, value, trace):
+        # Ranks that wait for a failed rank are notified when its process exits, with its exception.
+        if kind is None:
+            self.shutdown()
+
+    def __repr__(self):
+        return (f"<ivycomm.DistributedContext rank {self.rank} of {self.world_size}>" if self.is_initialized
+                else "<ivycomm.DistributedContext that has not begun>")
+
+
+def init_distributed(backend="nccl", init_method=None, world_size=-1, rank=-1, device_id=None, timeout=1800.0):
+    """Joins the job and returns its DistributedContext."""
+    return DistributedContext(backend, init_method, world_size, rank, device_id, timeout).initialize()
+
+
+def get_rank():
+    """Returns this process's rank; 0 if the program has not joined a job."""
+    return groups.rank() if groups.is_initialized() else 0
+
+
+def get_world_size():
+    """Returns the number of ranks of the job; 1 if the program has not joined one."""
+    return groups.world_size() if groups.is_initialized() else 1
+
+
+def is_main_process():
+    """Returns whether this is rank 0; True if the program has not joined a job."""
+    return get_rank() == 0
+
+
+def barrier():
+    """Returns when every rank has called it; immediately if the program has not joined a job."""
+    if groups.is_initialized():
+        collectives.barrier()

@@ -1,0 +1,258 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One GPU by CUDA's driver alone, through ctypes: kernels from source (NVRTC), memory, copies.
+
+CudaContext uses it if PyCUDA is not installed. libcuda.so.1 is part of the driver, NVRTC of torch's wheels, the package
+nvidia-cuda-nvrtc or a CUDA toolkit.
+"""
+
+import ctypes
+import glob
+import os
+from ctypes import byref, c_char_p, c_int, c_size_t, c_uint, c_void_p
+
+from ..device_driver import CudaError, opened
+
+_SUCCESS, _NOT_FOUND = 0, 500
+_MAJOR, _MINOR = 75, 76  # Attributes of a device: its compute capability.
+_driver = _nvrtc = None
+
+
+def driver():
+    """Returns the driver's library, initialised. CudaError: no driver, or no GPU."""
+    global _driver
+    if _driver is None:
+        library, is_rocm = opened()
+        if is_rocm:
+            raise CudaError("the GPU's driver is ROCm's, and this is for CUDA's")
+        _check(library.cuInit(0), "initialise CUDA's driver", library)
+        _driver = library
+    return _driver
+
+
+def _check(code, what, library=None):
+    if code == _SUCCESS:
+        return
+    text = c_char_p()
+    (library or _driver).cuGetErrorString(code, byref(text))
+    raise CudaError(f"could not {what}: {(text.value or b'an unknown error').decode()} (CUDA error {code})")
+
+
+def _places_of_nvrtc():
+    """Returns names and paths of NVRTC, newest first."""
+    import importlib.util
+
+    spec = importlib.util.find_spec("nvidia")
+    folders = [os.path.join(folder, "*", "lib") for folder in (spec.submodule_search_locations if spec else ())]
+    folders += [os.path.join(os.environ[name], "lib64") for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
+    folders.append("/usr/local/cuda/lib64")
+    found = [path for folder in folders for path in sorted(glob.glob(os.path.join(folder, "libnvrtc.so.*")), reverse=True)]
+    return [path for path in found if "alt" not in os.path.basename(path)] + [
+        f"libnvrtc.so.{version}" for version in ("13", "12", "11.2")]
+
+
+def nvrtc():
+    """Returns CUDA's compiler for kernels. CudaError: it is not installed."""
+    global _nvrtc
+    if _nvrtc is None:
+        for place in _places_of_nvrtc():
+            try:
+                _nvrtc = ctypes.CDLL(place)
+                break
+            except OSError:
+                continue
+        else:
+            raise CudaError("NVRTC, CUDA's compiler, is not on this host: pip install nvidia-cuda-nvrtc, or set CUDA_HOME")
+    return _nvrtc
+
+
+class Primary:
+    """A GPU's primary context, retained by this object: `with primary:` makes it current in this thread."""
+
+    def __init__(self, device_id):
+        count, device, self.handle = c_int(), c_int(), c_void_p()
+        _check(driver().cuDeviceGetCount(byref(count)), "count the GPUs")
+        if not 0 <= device_id < count.value:
+            raise CudaError(f"there is no GPU {device_id}: this process sees {count.value}")
+        _check(driver().cuDeviceGet(byref(device), device_id), f"find GPU {device_id}")
+        self._device = device
+        _check(driver().cuDevicePrimaryCtxRetain(byref(self.handle), device), f"use GPU {device_id}")
+
+    def __enter__(self):
+        _check(driver().cuCtxPushCurrent_v2(self.handle), "make the GPU's context current")
+        return self
+
+    def __exit__(self, *_):
+        driver().cuCtxPopCurrent_v2(byref(c_void_p()))
+
+    def __del__(self):
+        if getattr(self, "handle", None) and _driver is not None:
+            _driver.cuDevicePrimaryCtxRelease_v2(self._device)
+
+    def architecture(self):
+        numbers = []
+        for attribute in (_MAJOR, _MINOR):
+            number = c_int()
+            _check(driver().cuDeviceGetAttribute(byref(number), attribute, self._device), "read the GPU's capability")
+            numbers.append(number.value)
+        return f"sm_{numbers[0]}{numbers[1]}"
+
+
+class GpuArray:
+    """Memory on the GPU with a shape and a NumPy type, in C order; torch, CuPy and Numba accept it as an array."""
+
+    def __init__(self, primary, shape, dtype):
+        import numpy
+
+        self.shape = (shape,) if isinstance(shape, int) else tuple(int(length) for length in shape)
+        self.dtype = numpy.dtype(dtype)
+        if any(length < 0 for length in self.shape) or self.dtype.hasobject:
+            raise ValueError(f"no array on a GPU has the shape {self.shape} and the type {self.dtype}")
+        self.size = int(numpy.prod(self.shape, dtype=numpy.int64))
+        self.nbytes = self.size * self.dtype.itemsize
+        self._primary, self.pointer = primary, c_void_p()
+        with primary:
+            _check(driver().cuMemAlloc_v2(byref(self.pointer), c_size_t(max(1, self.nbytes))),
+                   f"allocate {self.nbytes} bytes on the GPU")
+
+    def __del__(self):
+        if getattr(self, "pointer", None) and _driver is not None:
+            with self._primary:
+                _driver.cuMemFree_v2(self.pointer)
+
+    @property
+    def ndim(self):
+        return len(self.shape)
+
+    @property
+    def __cuda_array_interface__(self):
+        return {"shape": self.shape, "typestr": self.dtype.str, "data": (self.pointer.value, False), "version": 3,
+                "strides": None}
+
+    def set(self, array):
+        """Copies a host array of the same shape and type to the GPU."""
+        import numpy
+
+        host = numpy.asarray(array, self.dtype, order="C").reshape(self.shape)
+        if self.nbytes == 0:
+            return self
+        with self._primary:
+            _check(driver().cuMemcpyHtoD_v2(self.pointer, c_void_p(host.ctypes.data), c_size_t(self.nbytes)),
+                   "copy to the GPU")
+        return self
+
+    def get(self):
+        """Returns a copy as a NumPy array."""
+        import numpy
+
+        host = numpy.empty(self.shape, self.dtype)
+        if self.nbytes == 0:
+            return host
+        with self._primary:
+            _check(driver().cuMemcpyDtoH_v2(c_void_p(host.ctypes.data), self.pointer, c_size_t(self.nbytes)),
+                   "copy from the GPU")
+        return host
+
+    def __len__(self):
+        return self.shape[0]
+
+    def __repr__(self):
+        return f"<GpuArray of {self.shape}, {self.dtype}>"
+
+
+class Kernel:
+    """A function of a module: kernel(array, numpy.int32(n), ..., block=(256, 1, 1), grid=(n, 1)) starts it."""
+
+    def __init__(self, primary, function, name, module):
+        self._primary, self._function, self._name, self._module = primary, function, name, module
+
+    def __del__(self):
+        if _driver is not None:
+            with self._primary:
+                _driver.cuModuleUnload(self._module)
+
+    def __call__(self, *arguments, block, grid=(1, 1), shared=0, stream=None):
+        values = [_argument(number, value) for number, value in enumerate(arguments)]
+        places = (c_void_p * max(1, len(values)))(*(ctypes.cast(byref(value), c_void_p) for value in values))
+        sizes = [c_uint(int(length)) for form in (grid, block) for length in (*form, 1, 1, 1)[:3]]
+        with self._primary:
+            _check(driver().cuLaunchKernel(self._function, *sizes, c_uint(shared), c_void_p(stream), places, None),
+                   f'start the kernel "{self._name}" with block {tuple(block)} and grid {tuple(grid)}')
+
+
+def _argument(number, value):
+    """Returns memory that holds one argument of a kernel."""
+    import numpy
+
+    if isinstance(value, GpuArray):
+        return c_void_p(value.pointer.value)
+    if isinstance(value, numpy.generic):
+        return (ctypes.c_char * value.nbytes).from_buffer_copy(value.tobytes())
+    if isinstance(value, ctypes._SimpleCData):
+        return value
+    described = getattr(value, "__cuda_array_interface__", None)
+    if described is not None:
+        return c_void_p(described["data"][0])
+    raise TypeError(f"argument {number} of a kernel is a {type(value).__name__}: it must be an array on the GPU, or a "
+                    "number with a type, such as numpy.int32(3)")
+
+
+class Device:
+    """The device interface of CudaContext; pycuda_device.py implements the same with PyCUDA."""
+
+    def __init__(self, device_id):
+        self._primary = Primary(device_id)
+        self._primary.__enter__()
+
+    def close(self):
+        self._primary.__exit__()
+
+    def profile(self, is_on):
+        _check(driver().cuProfilerStart() if is_on else driver().cuProfilerStop(), "switch CUDA's profiler")
+
+    def kernel(self, source, function_name):
+        image = _compile(source, self._primary.architecture())
+        module, function = c_void_p(), c_void_p()
+        with self._primary:
+            _check(driver().cuModuleLoadData(byref(module), image), "load the kernel")
+            code = driver().cuModuleGetFunction(byref(function), module, function_name.encode())
+        if code == _NOT_FOUND:
+            raise ValueError(f'the source has no kernel "{function_name}": it needs __global__ void {function_name}(...)')
+        _check(code, f'find the kernel "{function_name}"')
+        return Kernel(self._primary, function, function_name, module)
+
+    def empty(self, shape, dtype):
+        return GpuArray(self._primary, shape, dtype)
+
+    def to_gpu(self, array):
+        return GpuArray(self._primary, array.shape, array.dtype).set(array)
+
+    def synchronize(self):
+        with self._primary:
+            _check(driver().cuCtxSynchronize(), "wait for the GPU")
+
+
+def _compile(source, architecture):
+    """Returns the machine code of CUDA C++ `source`, whose functions keep their names. ValueError has the compiler's
+    output."""
+    library, program, size = nvrtc(), c_void_p(), c_size_t()
+    text = f'extern "C" {{\n#line 1\n{source}\n}}\n'.encode()
+    _must(library.nvrtcCreateProgram(byref(program), text, b"kernel.cu", 0, None, None), "read the kernel's source")
+    try:
+        options = (c_char_p * 1)(f"--gpu-architecture={architecture}".encode())
+        if library.nvrtcCompileProgram(program, 1, options) != _SUCCESS:
+            library.nvrtcGetProgramLogSize(program, byref(size))
+            log = ctypes.create_string_buffer(max(1, size.value))
+            library.nvrtcGetProgramLog(program, log)
+            raise ValueError(f"the kernel cannot be compiled for {architecture}:\n{log.value.decode(errors='replace')}")
+        _must(library.nvrtcGetCUBINSize(program, byref(size)), "read the compiled kernel")
+        image = ctypes.create_string_buffer(size.value)
+        _must(library.nvrtcGetCUBIN(program, image), "read the compiled kernel")
+        return image
+    finally:
+        library.nvrtcDestroyProgram(byref(program))
+
+
+def _must(code, what):
+    if code != _SUCCESS:
+        nvrtc().nvrtcGetErrorString.restype = c_char_p
+        raise CudaError(f"could not {what}: {nvrtc().nvrtcGetErrorString(code).decode()}")

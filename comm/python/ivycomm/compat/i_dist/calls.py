@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The collectives and messages of the original ivy.distributed: its names, its order of arguments, its defaults."""
+
+from ... import arrays, collectives, groups, messages
+from .reductions import IvyReduceOp, named
+
+
+def all_reduce(x, op=IvyReduceOp.SUM, *, group=None, out=None):
+    """Returns op over all ranks of x on every rank."""
+    return collectives.all_reduce(x, named(op), group=group, out=out)
+
+
+def all_gather(x, axis=0, *, group=None, tiled=False, out=None):
+    """Returns x of all ranks, concatenated along axis; tiled: as a list. out: an array, or a list of arrays if
+    tiled."""
+    if not tiled:
+        return collectives.all_gather(x, axis, group=group, out=_single(out))
+    return _into_list(out, collectives.all_gather_list(x, group=group))
+
+
+def all_to_all(x, group=None, out=None):
+    """Sends part r of x, along axis 0, to rank r; returns the received parts."""
+    return collectives.all_to_all(x, group=group, out=out)
+
+
+def broadcast(x, *, group=None, src=0, out=None):
+    """Returns rank src's x on every rank; on the others x only specifies shape and type."""
+    return collectives.broadcast(x, src, group=group, out=out)
+
+
+def gather(x, axis=0, *, group=None, tiled=False, dst=0, out=None):
+    """As all_gather on rank dst; None on the others."""
+    if not tiled:
+        return collectives.gather(x, dst, axis, group=group, out=_single(out))
+    stacked = collectives.gather(arrays.adopt(x)[1][None], dst, group=group)
+    return None if stacked is None else _into_list(out, [stacked[rank] for rank in range(len(stacked))])
+
+
+def reduce(x, op=IvyReduceOp.SUM, *, group=None, dst=0, out=None):
+    """Returns op over all ranks of x on rank dst; None on the others."""
+    return collectives.reduce(x, dst, named(op), group=group, out=out)
+
+
+def scatter(out_buffer, x=None, *, group=None, src=0):
+    """Returns this rank's part of rank src's x, along axis 0: in out_buffer, or in a new array if out_buffer is
+    immutable (JAX's, TensorFlow's)."""
+    if _can_change(out_buffer):
+        return collectives.scatter(x, src, group=group, out=out_buffer)
+    like = x if groups.resolve(group).rank == src else out_buffer
+    return collectives.scatter(like, src, group=group)
+
+
+def reduce_scatter(x, op=IvyReduceOp.SUM, *, group=None, out=None):
+    """Returns this rank's part, along axis 0, of op over all ranks of x: rank r gets the r-th part."""
+    return collectives.reduce_scatter(x, named(op), group=group, out=out)
+
+
+def send(x, dst, group=None, tag=0):
+    """Sends x to rank dst of the group."""
+    return messages.send(x, dst, tag, group=group)
+
+
+def recv(x_buffer, src=None, group=None, tag=0):
+    """Returns the message of rank src of the group with this tag (src or tag None or -1: any): in x_buffer, or in a
+    new array if x_buffer is immutable (JAX's, TensorFlow's)."""
+    receive = messages.recv_ if _can_change(x_buffer) else messages.recv
+    return receive(x_buffer, None if src == -1 else src, None if tag == -1 else tag, group=group)
+
+
+def barrier(group=None):
+    """Returns when every rank of the group has called it."""
+    return collectives.barrier(group=group)
+
+
+def _single(out):
+    if isinstance(out, (list, tuple)):
+        raise TypeError("a list as out= wants tiled=True")
+    return out
+
+
+def _into_list(out, parts):
+    """Returns the parts themselves, or the arrays of the list `out` after copying the values to them."""
+    if out is None or parts is None:
+        return parts
+    if not isinstance(out, (list, tuple)) or len(out) != len(parts):
+        raise ValueError(f"out with tiled=True is a list of {len(parts)} arrays, one for each rank")
+    for to, part in zip(out, parts):
+        kind, array = arrays.adopt_output(to, "out")
+        into, from_ = kind.output(array, "out"), arrays.adopt(part)[0].input(part)
+        if (into.count, into.dtype) != (from_.count, from_.dtype):
+            raise ValueError("an array of out has another length or type than what a rank has given")
+        kind.copy(into, from_)
+        kind.changed(array)
+    return out
+
+
+def _can_change(buffer):
+    kind = arrays.kind_of(buffer)
+    try:
+        arrays.adopt_output(buffer, "the buffer")
+    except TypeError:
+        if kind is None:
+            raise
+        return False
+    return True

@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Functions mapped over an axis that the ranks divide: pmap, xmap and dp_pipeline of the original ivy.distributed."""
+
+import functools
+import sys
+
+from ... import arrays, collectives, groups
+
+
+def pmap(fn, in_axes=0, out_axes=0, group=None, dst=None, vectorize=None):
+    """fn for every position of an axis, divided among the ranks.
+
+    The returned function takes the whole arrays on every rank. Each rank takes its part along in_axes (one
+    number, or one for each argument; None: the whole argument), calls fn for every position, as
+    vmap does, and the results are put together along out_axes (one number, or one for each of a tuple's results): on
+    every rank (dst None or -1), or at `dst` alone (None on the others). Arguments and results may be lists, tuples and
+    dicts of arrays; named arguments go to every call as they are.
+
+    vectorize: None (default): by one call of torch's, JAX's or TensorFlow's own vmap where the arguments are its arrays and
+    fn can be mapped so, else by a call for each position; True: by vmap only; False: never, for functions that communicate.
+    """
+
+    @functools.wraps(fn)
+    def mapped(*arguments, **named):
+        call = functools.partial(fn, **named) if named else fn
+        members = groups.resolve(group)
+        if not members.is_member:
+            return None
+        to_all = dst in (None, -1) or groups._root(members, dst) is None
+        axes = _axes_of(in_axes, arguments)
+        begin, end = _own_part(arguments, axes, members)
+        stacked = _vectorized(call, arguments, axes, (begin, end), vectorize)
+        if stacked is None:
+            results = [call(*(argument if axis is None else _each(argument, lambda a: _at(a, axis, position))
+                              for argument, axis in zip(arguments, axes))) for position in range(begin, end)]
+            stacked = _together(results, _stack)
+        whole = _gathered_along(stacked, out_axes, members)
+        return whole if to_all or members.rank == dst else None
+
+    return mapped
+
+
+def xmap(fn, in_axes, out_axes, *, mesh):
+    """pmap over the named axes of a mesh, as JAX's former xmap had it.
+
+    in_axes: for each argument a dict {position: name of a mesh's axis}, {} for an argument that is not divided;
+    out_axes: one such dict for the result. Every name in in_axes is mapped; the result carries each of them.
+    """
+    names = sorted({name for axes in in_axes for name in axes.values()})
+    if not names:
+        raise ValueError("in_axes names no axis")
+    if sorted(out_axes.values()) != names:
+        raise ValueError(f"out_axes={out_axes} must place each of {names}")
+    position_of = {name: position for position, name in out_axes.items()}
+    # The innermost map is over the last position of the result, so that the outer ones do not move it.
+    ordered = sorted(names, key=position_of.get)
+
+    def nested(left, taken):
+        if not left:
+            return fn
+        name, *others = left
+        outer = [_position(axes, name, taken) for axes in in_axes]
+        inner = nested(others, [*taken, name])
+        return pmap(inner, in_axes=outer, out_axes=position_of[name] - len(taken), group=mesh.axis_group(name), vectorize=False)
+
+    return nested(ordered, [])
+
+
+def _position(axes, name, taken):
+    """Returns the position of a named axis of an argument, after earlier axes were removed; None if it has no such
+    axis."""
+    place = next((position for position, each in axes.items() if each == name), None)
+    if place is None:
+        return None
+    return place - sum(1 for position, each in axes.items() if each in taken and position < place)
+
+
+def dp_pipeline(grad_fn, batch_axis=0, group=None):
+    """grad_fn of a batch, computed by all ranks together.
+
+    The returned function takes whole batches on every rank; batch_axis is a number, or one for each argument (None: an
+    argument that is not divided, such as parameters). Each rank calls grad_fn with its part, and the results, a tree of
+    arrays, are averaged by the parts' lengths: for gradients of a mean that is grad_fn of the whole batch.
+    """
+
+    def piped(*arguments, **kwargs):
+        from ...gradient_average import average_gradients
+
+        members = groups.resolve(group)
+        if not members.is_member:
+            return None
+        axes = _axes_of(batch_axis, arguments)
+        begin, end = _own_part(arguments, axes, members)
+        parts = [argument if axis is None else _each(argument, lambda a: _between(a, axis, begin, end))
+                 for argument, axis in zip(arguments, axes)]
+        return average_gradients(grad_fn(*parts, **kwargs), end - begin, group=members)
+
+    return piped
+
+
+def _axes_of(axes, arguments):
+    axes = list(axes) if isinstance(axes, (list, tuple)) else [axes] * len(arguments)
+    if len(axes) != len(arguments):
+        raise ValueError(f"in_axes has {len(axes)} numbers for {len(arguments)} arguments")
+    return axes
+
+
+def _own_part(arguments, axes, members):
+    """Returns (begin, end) of this rank's positions of the mapped axes."""
+    lengths = {leaf.shape[axis] for argument, axis in zip(arguments, axes) if axis is not None
+               for leaf in _leaves(argument)}
+    if len(lengths) != 1:
+        raise ValueError(f"the arguments' mapped axes have lengths {sorted(lengths)}; they must be one")
+    length = lengths.pop()
+    if length < members.size:
+        raise ValueError(f"an axis of {length} positions needs as many ranks at most, not {members.size}")
+    return tuple(length * (members.rank + i) // members.size for i in (0, 1))
+
+
+def _vmap_for(arguments):
+    torch, jax, tensorflow = (sys.modules.get(name) for name in ("torch", "jax", "tensorflow"))
+    leaves = [leaf for argument in arguments for leaf in _leaves(argument)]
+    if torch is not None and hasattr(torch, "func") and all(isinstance(leaf, torch.Tensor) for leaf in leaves):
+        return lambda fn, axes: torch.func.vmap(fn, in_dims=axes)
+    if jax is not None and all(isinstance(leaf, jax.Array) for leaf in leaves):
+        return lambda fn, axes: jax.vmap(fn, in_axes=axes)
+    if tensorflow is not None and all(tensorflow.is_tensor(leaf) for leaf in leaves):
+        return lambda fn, axes: _tensorflows_vmap(tensorflow, fn, axes)
+    return None
+
+
+def _tensorflows_vmap(tensorflow, fn, axes):
+    """vectorized_map for axes other than 0 and arguments that are not divided."""
+    def mapped(*arguments):
+        divided = [_each(argument, lambda a: _axis_to_front(tensorflow, a, axis))
+                   for argument, axis in zip(arguments, axes) if axis is not None]
+
+        def at_once(parts):
+            left = iter(parts)
+            return fn(*(argument if axis is None else next(left) for argument, axis in zip(arguments, axes)))
+
+        return tensorflow.vectorized_map(at_once, divided, fallback_to_while_loop=False)
+
+    return mapped
+
+
+def _axis_to_front(tensorflow, array, axis):
+    dimensions = list(range(len(array.shape)))
+    front = dimensions.pop(axis)
+    return tensorflow.transpose(array, [front, *dimensions])
+
+
+def _vectorized(fn, arguments, axes, part, vectorize):
+    """Returns the results of a part of the positions, stacked along axis 0; None if each position needs its own
+    call."""
+    vmap = None if vectorize is False else _vmap_for(arguments)
+    if vmap is None:
+        if vectorize:
+            raise TypeError("vectorize=True needs torch tensors (torch 2.0 and later), or JAX's or TensorFlow's arrays")
+        return None
+    taken = [argument if axis is None else _each(argument, lambda a: _between(a, axis, *part))
+             for argument, axis in zip(arguments, axes)]
+    try:
+        return vmap(fn, tuple(axes))(*taken)
+    except Exception:  # noqa: B902: what vmap cannot do, or an error of fn's own, which the calls one by one show.
+        if vectorize:
+            raise
+        return None
+
+
+def _between(array, axis, begin, end):
+    return array[(slice(None),) * (axis % len(array.shape)) + (slice(begin, end),)]
+
+
+def _at(array, axis, position):
+    return array[(slice(None),) * (axis % len(array.shape)) + (position,)]
+
+
+def _stack(parts):
+    kind, _ = arrays.adopt(parts[0])
+    return kind.concatenate([arrays.adopt(part)[1][None] for part in parts], 0)
+
+
+def _gathered_along(stacked, out_axes, group):
+    if not isinstance(out_axes, (list, tuple)):
+        return _each(stacked, lambda part: _gathered(part, out_axes, group))
+    results = stacked if isinstance(stacked, (list, tuple)) else (stacked,)
+    if len(out_axes) != len(results):
+        raise ValueError(f"out_axes has {len(out_axes)} numbers for {len(results)} results")
+    whole = [_each(part, lambda leaf, axis=axis: _gathered(leaf, axis, group)) for part, axis in zip(results, out_axes)]
+    return type(stacked)(whole) if isinstance(stacked, (list, tuple)) else whole[0]
+
+
+def _gathered(stacked, axis, group):
+    kind, _ = arrays.adopt(stacked)
+    whole = collectives.all_gather(stacked, uneven=True, group=group)
+    return kind.move_axis_back(whole, axis) if axis else whole
+
+
+def _leaves(tree):
+    if isinstance(tree, dict):
+        return [leaf for key in tree for leaf in _leaves(tree[key])]
+    if isinstance(tree, (list, tuple)):
+        return [leaf for branch in tree for leaf in _leaves(branch)]
+    return [arrays.adopt(tree)[1]]
+
+
+def _each(tree, change):
+    if isinstance(tree, dict):
+        return {key: _each(branch, change) for key, branch in tree.items()}
+    if isinstance(tree, (list, tuple)):
+        return type(tree)(_each(branch, change) for branch in tree)
+    return change(arrays.adopt(tree)[1])
+
+
+def _together(trees, join):
+    """Joins trees of equal structure to one, leaf by leaf."""
+    first = trees[0]
+    if isinstance(first, dict):
+        return {key: _together([tree[key] for tree in trees], join) for key in first}
+    if isinstance(first, (list, tuple)):
+        return type(first)(_together([tree[i] for tree in trees], join) for i in range(len(first)))
+    return join(trees)

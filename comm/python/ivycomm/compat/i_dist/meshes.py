@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Meshes under the names of the original ivy.distributed."""
+
+from ... import groups
+from ...mesh import Mesh as Grid
+
+
+class Mesh:
+    """The ranks of a group in a grid; the last axis varies fastest. group: a Group, None for the world.
+
+    shape, group: as given. coord: this rank's position. axis_group(axis): the Group along an axis.
+    """
+
+    def __init__(self, shape, group=None, axis_names=None):
+        self.group = groups.resolve(group)
+        self._mesh = Grid(shape, axis_names, self.group)
+        self.shape, self.coord = self._mesh.shape, self._mesh.coord
+
+    def axis_group(self, axis):
+        """Returns the group of the ranks that differ from this one only along `axis` (its index or its name).
+
+        It is made on first use, for which every rank of the mesh must be at the same point of its program.
+        """
+        return self._mesh.group(axis)
+
+
+class NamedMesh(Mesh):
+    """A Mesh whose axes have names."""
+
+    def __init__(self, shape, group=None, axis_names=None):
+        if axis_names is None or len(axis_names) != len(shape):
+            raise ValueError(f"a mesh of {tuple(shape)} needs {len(shape)} axis_names, not {axis_names}")
+        super().__init__(shape, group, axis_names)
+        self.axis_names = tuple(axis_names)
+
+
+class MpDpMesh(NamedMesh):
+    """A mesh of two axes: "dp", along which batches are divided, and "mp", along which the model is."""
+
+    def __init__(self, shape, group=None):
+        if len(shape) != 2:
+            raise ValueError(f"shape={tuple(shape)}: a mesh of dp and mp has two axes, such as (4, 2)")
+        super().__init__(shape, group, ("dp", "mp"))

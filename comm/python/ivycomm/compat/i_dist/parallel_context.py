@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The original's ParallelContext and init_dist: a process's view of its job."""
+
+import collections.abc
+import os
+import sys
+
+from ... import groups
+from ...modules import nearest
+
+_OURS = ("auto", "ivy", "shm", "tcp")
+_ORIGINALS = ("nccl", "gloo", "mpi")
+_backend = None
+
+
+def init_dist(backend=None, **options):
+    """Joins the job; a second call changes nothing. Returns the ParallelContext.
+
+    backend: None or one of the original's names. Data is transferred by ivycomm in any case: shared memory inside a
+    host, TCP between hosts, NCCL for GPU memory. "nccl" sets up NCCL immediately, on the current device; if that fails
+    on some rank, every rank raises the reason. options: as for ivycomm.init.
+    """
+    global _backend
+    name = str(backend or "auto").lower()
+    if name not in _OURS + _ORIGINALS:
+        raise ValueError(f"backend {backend!r} is not known; {nearest(name, _ORIGINALS + _OURS)}")
+    world = groups.init(**options)
+    if name == "nccl" and _backend != "nccl":
+        groups.prepare_device_or_leave(options.get("timeout"))
+    if name in ("gloo", "mpi") and _backend is None and world.rank == 0:
+        print(f'ivycomm: backend "{name}" is served by ivycomm itself', file=sys.stderr)
+    _backend = _backend or name
+    return ParallelContext()
+
+
+def is_initialized():
+    """Returns whether this process has joined a job."""
+    return groups.is_initialized()
+
+
+def _device():
+    return "cuda" if _backend == "nccl" else "cpu"
+
+
+class ParallelContext(collections.abc.MutableMapping):
+    """A process's view of its job, as attributes and as items: a single shared object.
+
+    Programs may store anything in it; values from the launcher cannot be changed.
+    """
+
+    _only = None
+    _questions = {
+        "rank": lambda: groups.rank(), "global_rank": lambda: groups.rank(),
+        "local_rank": lambda: groups.local_rank(), "world_size": lambda: groups.world_size(),
+        "local_world_size": lambda: groups.local_world_size(), "node_rank": lambda: groups.node_rank(),
+        "num_nodes": lambda: groups.num_nodes(), "default_group": lambda: groups.world(),
+        "world_comm": lambda: groups.world(), "backend": lambda: _backend, "device": _device,
+        "xla_token": lambda: None, "run_id": lambda: os.environ.get("IVY_JOB_ID"),
+        "restart_count": lambda: int(os.environ.get("IVY_GENERATION") or 0),
+        # The original's spelling, and the correct one.
+        "is_initized": is_initialized, "is_initialized": is_initialized,
+    }
+
+    def __new__(cls):
+        if cls._only is None:
+            cls._only = super().__new__(cls)
+        return cls._only
+
+    def __getattr__(self, name):
+        if name not in self._questions:
+            raise AttributeError(f"ParallelContext has no {name}; {nearest(name, self)}")
+        return self._questions[name]()
+
+    def __setattr__(self, name, value):
+        if name in self._questions:
+            raise AttributeError(f"ParallelContext.{name} is what the launcher says; it cannot be set")
+        super().__setattr__(name, value)
+
+    def __getitem__(self, name):
+        if name in self._questions:
+            return self._questions[name]()
+        return self.__dict__[name]
+
+    def __setitem__(self, name, value):
+        if name in self._questions:
+            raise KeyError(f"{name} is what the launcher says; it cannot be set")
+        self.__dict__[name] = value
+
+    def __delitem__(self, name):
+        del self.__dict__[name]
+
+    def __iter__(self):
+        return iter([*self._questions, *self.__dict__])
+
+    def __len__(self):
+        return len(self._questions) + len(self.__dict__)
+
+    def __repr__(self):
+        place = f"rank {self.rank} of {self.world_size}" if groups.is_initialized() else "which has not joined a job"
+        return f"<ParallelContext: {place}>"
+
+    __hash__ = object.__hash__
+
+    def __eq__(self, other):
+        return self is other
+
+    def initilize(self, backend=None, **options):
+        """Joins the job, as init_dist does."""
+        return init_dist(backend, **options)
+
+    initialize = initilize
+
+    def reset_context(self):
+        """Leaves the job, and removes the values that programs have stored."""
+        global _backend
+        _backend = None
+        self.__dict__.clear()
+        groups.finalize()
+
+    def get_global_rank(self):
+        return self.rank
+
+    def get_local_rank(self):
+        return self.local_rank
+
+    def get_world_size(self):
+        return self.world_size
+
+
+def print0(*values, group=None, **options):
+    """print on rank 0 of the group (None: of the world); options are print's."""
+    if (groups.rank() if group is None else group.rank) == 0:
+        print(*values, **options)

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ivy.distributed and neurenix, importable by their own names where they are not installed.
+
+A finder at the end of sys.meta_path, so that installed packages take precedence. `import ivycomm` adds it; ivyrun's
+workers have it from the start, through ivyrun's Python hook. A real Ivy without `distributed` keeps its own modules and
+gets that one in addition.
+"""
+
+import importlib
+import importlib.machinery
+import sys
+
+
+# Does not use the classes of importlib.abc, whose import takes as long as the rest of ivycomm's.
+class _Finder:
+    def find_spec(self, name, path=None, target=None):
+        return find(name)
+
+
+class _Ivy:
+    """`ivy`, if it is not installed: a package that contains only `distributed`."""
+
+    def create_module(self, spec):
+        return None
+
+    def exec_module(self, module):
+        module.__doc__ = "Ivy is not installed; ivy.distributed is served by ivycomm."
+
+        def refuse(name):
+            raise AttributeError(f"Ivy is not installed, so ivy.{name} is missing: pip install ivy; ivy.distributed is here")
+
+        module.__getattr__ = refuse
+
+
+class _Alias:
+    """A module of ivycomm under a second name."""
+
+    def __init__(self, name):
+        self._name = name
+
+    def create_module(self, spec):
+        module = importlib.import_module(self._name)
+        self._own = module.__spec__
+        return module
+
+    def exec_module(self, module):
+        module.__spec__ = self._own  # It has run already.
+
+
+def find(name):
+    """Returns the spec of one of the originals' modules; None for all others."""
+    if name == "ivy":
+        return importlib.machinery.ModuleSpec(name, _Ivy(), is_package=True)
+    if name == "ivy.distributed":
+        return importlib.machinery.ModuleSpec(name, _Alias("ivycomm.compat.i_dist"))
+    if name == "neurenix":  # Its modules are found in its folder.
+        return importlib.machinery.ModuleSpec(name, _Alias("ivycomm.compat.neurenix"), is_package=True)
+    return None
+
+
+def serve():
+    """Appends the finder to the others, once."""
+    if not any(type(finder).__name__ == "_Finder" and type(finder).__module__ == __name__ for finder in sys.meta_path):
+        sys.meta_path.append(_Finder())

@@ -1,0 +1,20 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Averages gradients that are trees of arrays over the ranks."""
+
+from . import collectives, trees
+
+
+def average_gradients(gradients, samples=None, *, group=None):
+    """Returns the mean over all ranks of a tree of arrays; the tree must have the same structure on all ranks.
+
+    samples: number of samples over which this rank's gradients are averaged, used as the rank's weight. None: all ranks
+    have the same weight. Arrays may be of any framework; arrays of one type are reduced as one operation.
+    """
+    if samples is None:
+        return collectives.all_reduce(gradients, "avg", group=group)
+    import numpy
+    total = float(collectives.all_reduce(numpy.array([float(samples)]), group=group)[0])
+    if total <= 0:
+        raise ValueError("the ranks have no samples at all")
+    weighted = trees.rebuilt(gradients, iter([leaf * (samples / total) for leaf in trees.leaves_of(gradients)]))
+    return collectives.all_reduce(weighted, "sum", group=group)

@@ -1,0 +1,597 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Collectives of JAX arrays, inside jax.jit and outside.
+
+    import ivycomm as ic, ivycomm.jax as icj
+    ic.init()
+
+    @jax.jit
+    def step(parameters, batch):
+        loss, gradient = jax.value_and_grad(loss_of)(parameters, batch)
+        return loss, icj.all_reduce(gradient, "mean")
+
+Inside jit a compiled program calls libivycomm through XLA's foreign function interface, without the interpreter. All
+calls of a program, including those in lax.scan, lax.cond and lax.while_loop, run in the order in which they are
+written, and so do calls of successive programs (JAX's ordered effects). Every rank of the group must make the same
+calls in the same order; a lax.cond must take the same branch on all of them.
+
+Arguments: `x` is a JAX array, or anything that jax.numpy.asarray converts to one, with the same shape and type on every
+rank; the result is a new array. Rows are those of axis 0. `group`: an ivycomm.Group, None for the world; ranks such as
+`src` and `dst` are ranks of the group. `timeout`: seconds, None for the world's. jax.vmap maps over every call.
+
+Derivatives, forward and backward: each call's derivative is a call as well, so all ranks must differentiate the same
+calls. The differentiated loss is the sum of the losses of all ranks, as in jax.lax's collectives; all_reduce's `grad`
+can change that.
+
+Errors: TypeError and ValueError while the function is traced. A failed call outside jit raises ivycomm's exceptions
+(RankDied, Mismatch, Timeout, ...). From a compiled program JAX raises its own exception with the text of ivycomm's;
+inside `with ivycomm.jax.errors():` ivycomm's is raised.
+
+Limits: one device per process and program (JAX rejects ordered effects on several devices: not inside pmap, or
+shard_map over several devices); no order between these calls and XLA's own collectives. On GPUs the same handlers
+enqueue on XLA's stream (run on one H100 with JAX 0.11.2, for one and two ranks).
+"""
+
+import contextlib
+import ctypes
+import itertools
+import os
+import re
+import threading
+import weakref
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+from jax._src import dispatch, effects
+from jax._src.interpreters.mlir import custom_call, full_like_aval
+from jax._src.lib.mlir import ir
+from jax.interpreters import ad, batching, mlir
+
+try:
+    from jax.core import ShapedArray
+    from jax.extend.core import Primitive
+except ImportError:  # Before JAX 0.4.36.
+    from jax.core import Primitive, ShapedArray
+try:
+    from jax import ffi
+except ImportError:  # Before JAX 0.4.38.
+    from jax.extend import ffi
+
+from .. import groups, library, waiting
+from ..element_types import ReduceOp, dtype_number, op_number
+from ..errors import IvyError, of_failure
+from ..work import milliseconds
+
+__all__ = ["all_gather", "all_reduce", "all_to_all", "barrier", "broadcast", "errors", "gather", "recv", "reduce",
+           "reduce_scatter", "scan", "scatter", "send", "sendrecv"]
+
+SUM, MEAN = int(ReduceOp.SUM), int(ReduceOp.AVG)
+NOBODY = -1
+
+
+class _Order(effects.Effect):
+    """The effect of every call: JAX keeps such calls in order."""
+
+    def __str__(self):
+        return "ivycomm"
+
+
+_ORDER = _Order()
+for _kinds in (effects.ordered_effects, effects.lowerable_effects, effects.control_flow_allowed_effects,
+               effects.remat_allowed_effects, effects.custom_derivatives_allowed_effects):
+    _kinds.add_type(_Order)
+
+
+_FILE_NAME = "libivycomm_jax.so"
+_TARGETS = {"cpu": "ivycomm_on_host", "cuda": "ivycomm_on_gpu", "rocm": "ivycomm_on_gpu"}
+_TAKES_TOKENS = tuple(int(part) for part in jax.__version__.split(".")[:2]) >= (0, 5)
+_PASSES = "ivycomm_passes"
+if not _TAKES_TOKENS:
+    del _TARGETS["cuda"], _TARGETS["rocm"]
+_FUNCTIONS = ("all_reduce_coalesced", "reduce", "scan", "broadcast", "all_gather", "reduce_scatter", "gather", "scatter",
+              "all_to_all", "barrier", "send", "recv", "work_wait", "work_test", "work_abort", "work_free", "last_error",
+              "last_failure")
+_INTERPRETER = ("PyGILState_Ensure", "PyGILState_Release", "PyErr_CheckSignals", "PyErr_Fetch", "PyErr_Restore",
+                "Py_AddPendingCall")
+
+
+class _Functions(ctypes.Structure):
+    _fields_ = [("struct_bytes", ctypes.c_size_t),
+                *((name, ctypes.c_void_p) for name in _FUNCTIONS)]
+
+
+class _Interpreter(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_void_p) for name in _INTERPRETER]
+
+
+_lock = threading.Lock()
+_handlers = None
+
+
+def _interface_minor():
+    """Returns the minor version of XLA's interface in this jaxlib, from its own header."""
+    path = os.path.join(ffi.include_dir(), "xla/ffi/api/c_api.h")
+    try:
+        with open(path) as file:
+            text = file.read()
+        major, minor = (int(re.search(rf"define XLA_FFI_API_{word} (\d+)", text).group(1)) for word in ("MAJOR", "MINOR"))
+    except (OSError, AttributeError) as error:
+        raise ImportError(f"ivycomm.jax cannot read the version of XLA's interface from {path}: {error}") from None
+    if major != 0:
+        raise ImportError(f"this jaxlib has version {major}.{minor} of XLA's foreign function interface, and "
+                          "ivycomm.jax knows 0.*; install a newer ivycomm")
+    return minor
+
+
+def _open():
+    loaded = library.load()
+    folder = os.path.dirname(os.path.realpath(loaded._name))
+    places = [os.environ.get("IVY_JAX_LIBRARY")] + [
+        os.path.join(os.path.dirname(path), _FILE_NAME) for path in [os.path.join(folder, ""), *library.candidates()[:-1]]]
+    path = next((place for place in places if place and os.path.exists(place)), None)
+    if path is None:
+        raise ImportError(f"{_FILE_NAME} is not there ({', '.join(filter(None, places))}): it comes with libivycomm; set "
+                          "IVY_JAX_LIBRARY to its path")
+    handlers = ctypes.CDLL(path)
+    address = lambda function: ctypes.cast(function, ctypes.c_void_p).value  # noqa: E731
+    functions = _Functions(ctypes.sizeof(_Functions), *(address(getattr(loaded, "ivy_" + name)) for name in _FUNCTIONS))
+    interpreter = _Interpreter(*(address(getattr(ctypes.pythonapi, name)) for name in _INTERPRETER))
+    if handlers.ivy_jax_set_functions(ctypes.byref(functions), ctypes.byref(interpreter), _interface_minor()):
+        raise ImportError(f"{path} is of another build than this ivycomm: both must come from one")
+    for platform, name in _TARGETS.items():
+        function = handlers.ivy_jax_on_host if platform == "cpu" else handlers.ivy_jax_on_gpu
+        with contextlib.suppress(NotImplementedError, AttributeError):
+            ffi.register_ffi_target(name, ffi.pycapsule(function), platform={"cuda": "CUDA", "rocm": "ROCM"}.get(
+                platform, platform))
+    if not _TAKES_TOKENS:
+        ffi.register_ffi_target(_PASSES, ffi.pycapsule(handlers.ivy_jax_pass), api_version=0)
+    return handlers
+
+
+def _load():
+    global _handlers
+    with _lock:
+        if _handlers is None:
+            _handlers = _open()
+    return _handlers
+
+
+_numbers = weakref.WeakKeyDictionary()  # By group. None is used twice: a program of a group that has ended must fail.
+_next_number = itertools.count()
+
+
+def _number(group):
+    """Returns the number by which compiled programs identify the group; they contain no address."""
+    handlers, handle = _load(), group.handle
+    with _lock:
+        number = _numbers.get(group)
+        if number is None:
+            number = next(_next_number)
+            handlers.ivy_jax_set_group(ctypes.c_int64(number), handle, group.rank, group.size)
+            _numbers[group] = number
+            weakref.finalize(group, handlers.ivy_jax_set_group, ctypes.c_int64(number), None, 0, 0).atexit = False
+    return number
+
+
+def _forget_group(group):
+    number = _numbers.pop(group, None)
+    if number is not None:
+        _handlers.ivy_jax_set_group(ctypes.c_int64(number), None, 0, 0)
+
+
+def _forget_programs():
+    """Called for a new world: JAX compiles its programs again, with this rank's new number, peers and groups."""
+    if _handlers is not None:
+        for group in list(_numbers):
+            _forget_group(group)
+        jax.clear_caches()
+
+
+groups.on_free.append(_forget_group)
+groups.on_new_world.append(_forget_programs)
+
+
+def _translated(error):
+    """Converts an exception of JAX to ivycomm's; None if it is not about ivycomm."""
+    at = str(error).find("ivycomm: ")
+    if at < 0 or _handlers is None:
+        return None
+    failure = library.Failure(struct_bytes=ctypes.sizeof(library.Failure))
+    text = ctypes.create_string_buffer(4096)
+    code = _handlers.ivy_jax_last_failure(text, len(text), ctypes.byref(failure))
+    if code == 0:
+        return None
+    return of_failure(code, text.value.decode(errors="replace"), failure)
+
+
+@contextlib.contextmanager
+def errors():
+    """Inside the block, or as a decorator, failed calls in compiled programs raise ivycomm's exceptions.
+
+    JAX raises when a result is used: use it inside the block as well (`x.block_until_ready()`).
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        ours = None if isinstance(error, IvyError) else _translated(error)
+        if ours is None:
+            raise
+        raise ours from error
+
+
+class _Operation:
+    """A call for JAX: shapes, derivatives, batching, and the foreign call.
+
+    shape: computes the result's shape from the operand and the parameters. transpose: of the linear map, from the
+    results' cotangents to the operands'; None: the call has no derivative. rows: whether axis 0 has a meaning.
+    """
+
+    count = 0
+
+    def __init__(self, name, shape=None, transpose=None, jvp=None, rows=False):
+        self.number, self.shape, self.rows = _Operation.count, shape, rows
+        _Operation.count += 1
+        self.primitive = primitive = Primitive("ivycomm_" + name)
+        primitive.multiple_results = True
+        primitive.def_impl(partial(dispatch.apply_primitive, primitive))
+        primitive.def_effectful_abstract_eval(self._abstract)
+        for platform, target in _TARGETS.items():
+            with contextlib.suppress(NotImplementedError):
+                mlir.register_lowering(primitive, partial(self._lower, target), platform=platform)
+        self.transpose, self.name = transpose, name
+        ad.primitive_jvps[primitive] = jvp or self._jvp
+        ad.primitive_transposes[primitive] = self._transpose
+        batching.primitive_batchers[primitive] = self._batch
+
+    def __call__(self, *operands, **how):
+        return self.primitive.bind(*operands, **how)
+
+    def _abstract(self, *operands, **how):
+        if self.shape is None:
+            return [], {_ORDER}
+        return [ShapedArray(self.shape(operand.shape, how), operand.dtype) for operand in operands], {_ORDER}
+
+    def _lower(self, target, context, *operands, **how):
+        operands, aliases = list(operands), {}
+        shapes = [aval.shape for aval in context.avals_in]
+        if self is _broadcast:
+            aliases = {1: 1}
+        elif _gets_nothing(how) and context.avals_out:
+            # The result here is only zeros, which are made on the result's device.
+            zeros = full_like_aval(context, 0, context.avals_out[0])
+            aliases = {len(operands) + 1: 1}
+            operands.append(zeros)
+            shapes.append(context.avals_out[0].shape)
+        number = ir.IntegerType.get_signless(64)
+        attributes = {name: ir.IntegerAttr.get(number, how[name]) for name in _SENT}
+        attributes["operation"] = ir.IntegerAttr.get(number, self.number)
+        turn = _turn_of(context.tokens_in.get(_ORDER))
+        call = custom_call(
+            target, api_version=4, has_side_effect=True, backend_config=attributes, operands=[turn, *operands],
+            result_types=[turn.type, *(_type_of(aval) for aval in context.avals_out)],
+            operand_layouts=_row_major([(), *shapes]),
+            result_layouts=_row_major([(), *(aval.shape for aval in context.avals_out)]),
+            operand_output_aliases=aliases)
+        turn, *results = call.results
+        context.set_tokens_out(mlir.TokenSet({_ORDER: _token_of(turn)}))
+        return results
+
+    def _jvp(self, primals, tangents, **how):
+        if self.transpose is None or how["op"] not in (SUM, MEAN):
+            raise NotImplementedError(f"ivycomm.jax.{self.name} has no derivative for these arguments; "
+                                      "jax.lax.stop_gradient says that none is meant")
+        results = self(*primals, **how)
+        if all(type(tangent) is ad.Zero for tangent in tangents) or not results:
+            return results, [ad.Zero.from_primal_value(result) for result in results]
+        tangents = [ad.instantiate_zeros(tangent) for tangent in tangents]
+        if tangents[0].dtype == jax.dtypes.float0:
+            return results, [ad.Zero.from_primal_value(result) for result in results]
+        return results, self(*tangents, **how)
+
+    def _transpose(self, cotangents, *operands, **how):
+        cotangents = [ad.instantiate_zeros(cotangent) for cotangent in cotangents]
+        return self.transpose(cotangents, [operand.aval for operand in operands], how)
+
+    def _batch(self, operands, axes, **how):
+        axis = 1 if self.rows else 0
+        size = next(operand.shape[at] for operand, at in zip(operands, axes) if at is not None)
+        moved = [jnp.repeat(jnp.expand_dims(operand, axis), size, axis) if at is None else jnp.moveaxis(operand, at, axis)
+                 for operand, at in zip(operands, axes)]
+        if self is _recv or self is _sendrecv:
+            how = {**how, "like": (size, *how["like"])}
+        results = self(*moved, **how)
+        return results, [axis] * len(results)
+
+
+def _type_of(aval):
+    return ir.RankedTensorType.get(aval.shape, mlir.dtype_to_ir_type(aval.dtype))
+
+
+def _row_major(shapes):
+    return [tuple(reversed(range(len(shape)))) for shape in shapes]
+
+
+# Handlers of older JAX cannot take a token as an argument (XLA aborts the process): two calls that do nothing convert
+# it to a number, whose dependencies in the program keep the same order.
+def _turn_of(token):
+    if _TAKES_TOKENS:
+        return token
+    number = ir.RankedTensorType.get([], ir.IntegerType.get_signless(8))
+    return _passed(token, number)
+
+
+def _token_of(turn):
+    return turn if _TAKES_TOKENS else _passed(turn, mlir.token_type())
+
+
+def _passed(value, type_):
+    return custom_call(_PASSES, api_version=1, operands=[value], result_types=[type_], operand_layouts=[()],
+                       result_layouts=[()], has_side_effect=True).results[0]
+
+
+_SENT = ("group", "op", "peer", "source", "tag", "source_tag", "timeout_ms")  # To the handler.
+
+
+# Whether the result on this rank is zeros.
+def _gets_nothing(how):
+    kind = how["kind"]
+    return (kind == "to_root" and how["peer"] != how["rank"]) or (kind == "exchange" and how["source"] == NOBODY)
+
+
+def _same(shape, _how):
+    return shape
+
+
+def _gathered(shape, how):
+    return (how["size"] * shape[0], *shape[1:])
+
+
+def _divided(shape, how):
+    return (shape[0] // how["size"], *shape[1:])
+
+
+def _with_sum(how):
+    return {**how, "op": SUM}
+
+
+# The derivative of a mean is that of the sum, divided.
+def _scaled(arrays, how):
+    return [array / how["size"] for array in arrays] if how["op"] == MEAN else arrays
+
+
+def _transpose_all_reduce(cotangents, _avals, how):
+    if how["grad"] == "identity":
+        return _scaled(cotangents, how)
+    return _all_reduce(*cotangents, **how)
+
+
+def _jvp_all_reduce(primals, tangents, **how):
+    op = ReduceOp(how["op"])
+    if op not in (ReduceOp.MIN, ReduceOp.MAX, ReduceOp.PRODUCT):
+        return _Operation._jvp(_all_reduce, primals, tangents, **how)
+    results = _all_reduce(*primals, **how)
+    pairs = []
+    for x, tangent, result in zip(primals, tangents, results):
+        slope = _slope_of_product(x, how) if op is ReduceOp.PRODUCT else _slope_of_extreme(x, result, how)
+        pairs.append(slope * ad.instantiate_zeros(tangent))
+    return results, _all_reduce(*pairs, **_with_sum(how))
+
+
+def _slope_of_product(x, how):
+    """Returns the product of all other ranks' x; exact even with zeros."""
+    rows = _all_gather(x[None], **_with_sum(how))[0]
+    return jnp.prod(rows.at[how["rank"]].set(1), axis=0)
+
+
+def _slope_of_extreme(x, result, how):
+    """Ranks with the same extreme share the derivative, as in jax.numpy."""
+    is_it = (x == result).astype(x.dtype)
+    return is_it / _all_reduce(is_it, **_with_sum(how))[0]
+
+
+def _transpose_scan(cotangents, _avals, how):
+    # Rank r's x contributes to the results of r and of later ranks.
+    rows = _all_gather(cotangents[0][None], **how)[0]
+    return [jnp.sum(rows[how["rank"]:], axis=0, dtype=rows.dtype)]
+
+
+_all_reduce = _Operation("all_reduce", _same, _transpose_all_reduce, _jvp_all_reduce)
+_reduce = _Operation("reduce", _same, lambda cts, _, how: _broadcast(
+    *_scaled(cts, how), **{**_with_sum(how), "kind": "from_root"}))
+_scan = _Operation("scan", _same, _transpose_scan)
+_broadcast = _Operation("broadcast", _same, lambda cts, _, how: _reduce(*cts, **{**how, "kind": "to_root"}))
+_all_gather = _Operation("all_gather", _gathered, lambda cts, _, how: _reduce_scatter(*cts, **how), rows=True)
+_reduce_scatter = _Operation("reduce_scatter", _divided, lambda cts, _, how: _all_gather(
+    *_scaled(cts, how), **_with_sum(how)), rows=True)
+_gather = _Operation("gather", _gathered, lambda cts, _, how: _scatter(*cts, **{**how, "kind": "from_root"}), rows=True)
+_scatter = _Operation("scatter", _divided, lambda cts, _, how: _gather(*cts, **{**how, "kind": "to_root"}), rows=True)
+_all_to_all = _Operation("all_to_all", _same, lambda cts, _, how: _all_to_all(*cts, **how), rows=True)
+_barrier = _Operation("barrier")
+_send = _Operation("send")
+_recv = _Operation("recv", lambda _shape, how: how["like"])
+_sendrecv = _Operation("sendrecv", lambda _shape, how: how["like"], lambda cts, avals, how: _sendrecv(
+    *cts, **{**how, "peer": how["source"], "source": how["peer"], "tag": how["source_tag"], "source_tag": how["tag"],
+             "like": avals[0].shape}))
+
+
+def _how(group, timeout, kind="", **more):
+    # The type of the handler's arguments is the same in every call, and so is the message.
+    return dict(dict(group=_number(group), rank=group.rank, size=group.size, op=SUM, peer=NOBODY, source=NOBODY, tag=0,
+                     source_tag=0, timeout_ms=milliseconds(timeout), grad="sum", kind=kind), **more)
+
+
+def _carried_out(operation, operands, how):
+    """Outside jit this waits, and raises ivycomm's exceptions."""
+    if any(isinstance(operand, jax.core.Tracer) for operand in operands):
+        return operation(*operands, **how)
+    with errors(), waiting.calling():
+        results = operation(*operands, **how)
+        jax.block_until_ready(results) if results else jax.effects_barrier()
+    return results
+
+
+def _array(x):
+    x = jnp.asarray(x)
+    dtype_number(x.dtype.name)
+    return x
+
+
+def _member(group):
+    group = groups.resolve(group)
+    if not group.is_member:
+        raise ValueError(f"this rank is no member of {group!r}; only members may call")
+    return group
+
+
+def _with_rows(x, name, group=None):
+    x = _array(x)
+    if not x.ndim:
+        raise ValueError(f"{name} divides the first axis, and a 0-d array has none")
+    if group is not None and x.shape[0] % group.size:
+        raise ValueError(f"{name}: {x.shape[0]} rows cannot be divided equally among {group.size} ranks")
+    return x
+
+
+def _reduction(op):
+    number = op_number(op)
+    if number == ReduceOp.PREMUL_SUM:
+        raise ValueError('op "premul_sum": multiply x by the factor instead, and take "sum"')
+    return number
+
+
+def all_reduce(x, op="sum", *, group=None, grad="sum", timeout=None):
+    """Returns op, element by element, over x of all ranks; bitwise identical on all ranks.
+
+    x: an array, or a tree of arrays (arrays of one type are one operation). op: as for ivycomm.all_reduce, except
+    "premul_sum"; sum, mean, min, max and product have derivatives. grad: "sum": the derivative is an all_reduce as well
+    (every rank has a loss, and their sum is differentiated); "identity": the gradient is passed through (all ranks
+    compute the same loss from the result).
+    """
+    group, op = _member(group), _reduction(op)
+    if grad not in ("sum", "identity"):
+        raise ValueError(f'grad must be "sum" or "identity", not {grad!r}')
+    leaves, form = jax.tree_util.tree_flatten(x)
+    leaves = [_array(leaf) for leaf in leaves]
+    results = list(leaves)
+    for dtype in dict.fromkeys(leaf.dtype for leaf in leaves):
+        places = [at for at, leaf in enumerate(leaves) if leaf.dtype == dtype]
+        reduced = _carried_out(_all_reduce, [leaves[at] for at in places], _how(group, timeout, op=op, grad=grad))
+        for at, result in zip(places, reduced):
+            results[at] = result
+    return jax.tree_util.tree_unflatten(form, results)
+
+
+def reduce(x, dst=0, op="sum", *, group=None, timeout=None):
+    """As all_reduce, but only rank dst gets the result; the others get zeros of the same shape."""
+    group = _member(group)
+    return _carried_out(_reduce, [_array(x)], _how(group, timeout, "to_root", op=_reduction(op),
+                                                   peer=groups._root(group, dst)))[0]
+
+
+def scan(x, op="sum", *, group=None, timeout=None):
+    """Returns op, element by element, over x of all ranks up to and including this one. The derivative is that of the
+    sum."""
+    group, op = _member(group), _reduction(op)
+    if op == MEAN:
+        raise ValueError('scan has no op "mean"')
+    return _carried_out(_scan, [_array(x)], _how(group, timeout, op=op))[0]
+
+
+def broadcast(x, src=0, *, group=None, timeout=None):
+    """Returns rank src's x on every rank. On the others x only specifies shape and type."""
+    group = _member(group)
+    return _carried_out(_broadcast, [_array(x)], _how(group, timeout, "from_root", peer=groups._root(group, src)))[0]
+
+
+def all_gather(x, axis=0, *, group=None, timeout=None):
+    """Returns x of all ranks, concatenated along `axis` in rank order; 0-d arrays form a vector."""
+    group = _member(group)
+    return _along(axis, x, lambda rows: _carried_out(_all_gather, [rows], _how(group, timeout))[0])
+
+
+def gather(x, dst=0, axis=0, *, group=None, timeout=None):
+    """As all_gather, but only rank dst gets the result; the others get zeros of the same shape."""
+    group = _member(group)
+    how = _how(group, timeout, "to_root", peer=groups._root(group, dst))
+    return _along(axis, x, lambda rows: _carried_out(_gather, [rows], how)[0])
+
+
+def _along(axis, x, gathered):
+    x = _array(x)
+    if not x.ndim:
+        x = x[None]
+    if not -x.ndim <= axis < x.ndim:
+        raise ValueError(f"axis {axis} of an array with {x.ndim} axes")
+    return jnp.moveaxis(gathered(jnp.moveaxis(x, axis, 0)), 0, axis) if axis % x.ndim else gathered(x)
+
+
+def reduce_scatter(x, op="sum", *, group=None, timeout=None):
+    """Returns this rank's part of op over x of all ranks: rank r gets the r-th of equal parts of the rows."""
+    group = _member(group)
+    x = _with_rows(x, "reduce_scatter", group)
+    return _carried_out(_reduce_scatter, [x], _how(group, timeout, op=_reduction(op)))[0]
+
+
+def scatter(x, src=0, *, group=None, timeout=None):
+    """Returns this rank's part of rank src's rows: part r goes to rank r. On the others x only specifies shape and
+    type."""
+    group = _member(group)
+    x = _with_rows(x, "scatter", group)
+    return _carried_out(_scatter, [x], _how(group, timeout, "from_root", peer=groups._root(group, src)))[0]
+
+
+def all_to_all(x, *, group=None, timeout=None):
+    """Sends part r of the rows to rank r; returns the parts received from ranks 0, 1, ..., concatenated. Parts are
+    equal."""
+    group = _member(group)
+    return _carried_out(_all_to_all, [_with_rows(x, "all_to_all", group)], _how(group, timeout))[0]
+
+
+def barrier(*, group=None, timeout=None):
+    """Calls written after it run only after every rank of the group has reached it."""
+    _carried_out(_barrier, [], _how(_member(group), timeout))
+
+
+def _tag(tag):
+    if not isinstance(tag, int) or not 0 <= tag <= 2**30:
+        raise ValueError(f"tag {tag!r} is not a number from 0 to 2^30")
+    return tag
+
+
+def send(x, dst, tag=0, *, group=None, timeout=None):
+    """Sends x to rank dst. No derivative: see sendrecv."""
+    group = _member(group)
+    _carried_out(_send, [_array(x)], _how(group, timeout, peer=groups._root(group, dst), tag=_tag(tag)))
+
+
+def recv(like, src, tag=0, *, group=None, timeout=None):
+    """Returns an array with the shape and type of `like`, received from rank src. No derivative: see sendrecv."""
+    group = _member(group)
+    like = _array(like)
+    how = _how(group, timeout, source=groups._root(group, src), source_tag=_tag(tag), like=like.shape)
+    return _carried_out(_recv, [like], how)[0]
+
+
+def sendrecv(x, dst, src, like=None, *, send_tag=0, recv_tag=0, group=None, timeout=None):
+    """Sends x to dst and receives from src at the same time; the result has the shape of `like` (None: x).
+
+    dst or src None: no peer, at the ends of a line of ranks; without a src the result is zeros. The derivative is sent
+    in the opposite direction: from dst to src.
+    """
+    group = _member(group)
+    x = _array(x)
+    shape = x.shape if like is None else jnp.shape(like)
+    if like is not None and jnp.asarray(like).dtype != x.dtype:
+        raise ValueError(f"like is {jnp.asarray(like).dtype}, and x {x.dtype}")
+    peer, source = (NOBODY if rank is None else groups._root(group, rank) for rank in (dst, src))
+    how = _how(group, timeout, "exchange", peer=peer, source=source, tag=_tag(send_tag), source_tag=_tag(recv_tag), like=shape)
+    return _carried_out(_sendrecv, [x], how)[0]
+
+
+def _await_programs():
+    # Programs that are still running use the world. Their errors were already raised for their callers.
+    with contextlib.suppress(RuntimeError):
+        jax.effects_barrier()
+
+
+groups.before_end.append(_await_programs)

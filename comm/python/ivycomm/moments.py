@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Mean and variance over the values of all ranks."""
+
+import sys
+
+from . import collectives, groups
+from .merging import merged
+
+
+def sync_moments(x, axes=0, *, group=None):
+    """(mean, variance, count) over `axes` of x of all ranks, as if their arrays were one; the variance is divided by count.
+
+    x: a NumPy array, or a torch tensor or a JAX array, through which gradients go (then every rank runs the backward pass
+    as well, and what is differentiated is the sum of the ranks' losses). axes: a number or several. Ranks may differ in
+    the lengths of these axes, 0 included, and in no others. The results have x's type for torch and JAX, also inside
+    jax.jit, and float64 or longer for NumPy.
+    """
+    torch, jax = sys.modules.get("torch"), sys.modules.get("jax")
+    if jax is not None and isinstance(x, jax.Array):
+        from .jax.moments import moments
+        return moments(x, axes, group)
+    if torch is not None and isinstance(x, torch.Tensor):
+        from .torch.moments import moments
+        return moments(x, axes, group)
+    import numpy
+    x = numpy.asarray(x)
+    axes = (axes,) if isinstance(axes, int) else tuple(axes)
+    kind = numpy.result_type(x.dtype, numpy.float64)
+    count = 1
+    for axis in axes:
+        count *= x.shape[axis]
+    if count:
+        mean = x.mean(axes, dtype=kind)
+        deviations = (numpy.square(x - numpy.expand_dims(mean, axes))).sum(axes, dtype=kind)
+    else:
+        mean = deviations = numpy.zeros([n for axis, n in enumerate(x.shape) if axis - x.ndim not in axes and axis not in axes],
+                                        kind)
+    rows = collectives.all_gather(numpy.concatenate([[count], mean.ravel(), deviations.ravel()]).astype(kind)[None],
+                                  group=groups.resolve(group))
+    means, sums = rows[:, 1:1 + mean.size], rows[:, 1 + mean.size:]
+    total, whole, spread = merged(rows[:, :1], means, sums)
+    return whole.reshape(mean.shape), (spread / total).reshape(mean.shape), int(total)

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Selects this rank's rows of a data set. Pure."""
+
+import random
+
+from . import groups
+
+
+def shard_indices(length, *, epoch=0, seed=0, shuffle=True, drop_last=False, pad=None, group=None, rank=None,
+                  world_size=None):
+    """Returns the indices of this rank's part of a data set of `length` rows, as a list; the order differs per epoch.
+
+    All ranks must pass the same arguments; no message is sent. The parts are disjoint and equally long: if `length` is
+    not divisible, the first indices are repeated (pad, the default), or, with drop_last, the last ones are omitted.
+    pad=False without drop_last: every index once, and the lengths of the parts differ by at most one. shuffle=False:
+    rank, rank + size, rank + 2 size, ... rank, world_size: by default those of the group, or of a world of one.
+    """
+    if length < 0:
+        raise ValueError(f"a data set of {length} rows")
+    if drop_last and pad:
+        raise ValueError("drop_last and pad exclude one another")
+    rank, size = _place(group, rank, world_size)
+    order = list(range(length))
+    if shuffle:
+        # One generator for all ranks, and another for each epoch.
+        random.Random(f"{seed}/{epoch}").shuffle(order)
+    if drop_last:
+        del order[length - length % size:]
+    elif (pad is None or pad) and order:
+        while len(order) % size:
+            order.append(order[len(order) - length])
+    return order[rank::size]
+
+
+def _place(group, rank, world_size):
+    if (rank is None) != (world_size is None):
+        raise ValueError("rank and world_size are given together, or not at all")
+    if rank is None and (group is not None or groups.is_initialized()):
+        members = groups.resolve(group)
+        rank, world_size = members.rank, members.size
+        if rank is None:
+            raise ValueError("this rank is no member of the group")
+    rank, world_size = (0, 1) if rank is None else (int(rank), int(world_size))
+    if not 0 <= rank < world_size:
+        raise ValueError(f"rank {rank} is not in 0..{world_size - 1}")
+    return rank, world_size

@@ -1,0 +1,22 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Registers the backend with torch. Imports nothing of it before the first process group is made."""
+
+
+def _create(opts, options=None):
+    from .process_group import create
+
+    return create(opts, options)
+
+
+def register():
+    """Registers the backend "ivy" of init_process_group(). Does nothing the second time, and in a torch that was built
+    without torch.distributed."""
+    import torch
+    import torch.distributed as dist
+
+    if not dist.is_available() or "IVY" in dist.Backend._plugins:
+        return
+    # Before 2.0 it asks for no devices, and takes none.
+    knows_devices = int(torch.__version__.split(".")[0]) >= 2
+    dist.Backend.register_backend("ivy", _create, extended_api=True,
+                                  **({"devices": ["cpu", "cuda"]} if knows_devices else {}))

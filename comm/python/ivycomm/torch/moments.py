@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Mean and variance over all ranks' tensors with gradients, and batch normalisation based on them."""
+
+import torch
+
+from .. import collectives, groups
+from ..merging import merged
+
+
+def moments(x, axes, group):
+    """(mean, variance, count); see sync_moments."""
+    axes = (axes,) if isinstance(axes, int) else tuple(axes)
+    mean, variance, count = _exact_moments(x, axes, group)
+    return mean.to(x.dtype), variance.to(x.dtype), count
+
+
+def _exact_moments(x, axes, group):
+    """The same without rounding to x's type: float32, or float64 of a float64 x."""
+    return _Moments.apply(x, tuple(axis % x.dim() for axis in axes), groups.resolve(group))
+
+
+class _Moments(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, axes, group):
+        kind = torch.promote_types(x.dtype, torch.float32)
+        count = 1
+        for axis in axes:
+            count *= x.shape[axis]
+        if count:
+            mean = x.mean(axes, dtype=kind)
+            sums = (x.to(kind) - _spread(mean, axes)).square().sum(axes)
+        else:
+            shape = [length for axis, length in enumerate(x.shape) if axis not in axes]
+            mean = sums = torch.zeros(shape, dtype=kind, device=x.device)
+        mine = torch.cat([mean.new_tensor([count]), mean.reshape(-1), sums.reshape(-1)])
+        rows = collectives.all_gather(mine[None], group=group)
+        columns = mean.numel()
+        total, whole, spread = merged(rows[:, :1], rows[:, 1:1 + columns], rows[:, 1 + columns:])
+        whole = whole.reshape(mean.shape)
+        ctx.save_for_backward(x, whole, total)
+        ctx.axes, ctx.group = axes, group
+        variance = (spread / total).reshape(mean.shape)
+        ctx.mark_non_differentiable(total)
+        return whole, variance, total
+
+    @staticmethod
+    def backward(ctx, of_mean, of_variance, _):
+        x, mean, total = ctx.saved_tensors
+        # Each rank knows how its own results depend on the common mean; together they are the whole dependence.
+        both = torch.stack([of_mean, of_variance]).to(mean.dtype)
+        of_mean, of_variance = collectives.all_reduce(both, group=ctx.group)
+        centred = x.to(mean.dtype) - _spread(mean, ctx.axes)
+        gradient = _spread(of_mean, ctx.axes) / total + _spread(of_variance, ctx.axes) * 2 * centred / total
+        return gradient.expand(x.shape).to(x.dtype), None, None
+
+
+def _spread(values, axes):
+    for axis in sorted(axes):
+        values = values.unsqueeze(axis)
+    return values
+
+
+class SyncBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
+    """Batch normalisation with the mean and the variance of all ranks' batches.
+
+    Input: (batch, num_features, ...), on the CPU or a GPU; batches may differ in length between ranks. Arguments, running
+    statistics and behaviour in eval() are those of torch.nn.BatchNorm1d; every rank runs forward and backward. group: the
+    ranks that share the statistics; None: the world.
+    """
+
+    def __init__(self, num_features, eps=1e-5, momentum=0.1, affine=True, track_running_stats=True, *, group=None):
+        super().__init__(num_features, eps, momentum, affine, track_running_stats)
+        if group is None:
+            groups.init()  # Not launched: a world of one.
+        self._group = groups.resolve(group)
+
+    def _check_input_dim(self, x):
+        if x.dim() < 2 or x.shape[1] != self.num_features:
+            raise ValueError(f"SyncBatchNorm of {self.num_features} features needs (batch, {self.num_features}, ...), "
+                             f"not {tuple(x.shape)}")
+
+    def forward(self, x):
+        self._check_input_dim(x)
+        if not self.training and self.track_running_stats:
+            return super().forward(x)
+        axes = (0, *range(2, x.dim()))
+        # As torch's own layers, in float32 at least; only the result has x's type.
+        mean, variance, count = _exact_moments(x, axes, self._group)
+        if self.training and self.track_running_stats:
+            self._track(mean.detach(), variance.detach(), float(count))
+        y = (x.to(mean.dtype) - _spread(mean, axes)) * torch.rsqrt(_spread(variance, axes) + self.eps)
+        if self.affine:
+            y = y * _spread(self.weight, axes) + _spread(self.bias, axes)
+        return y.to(x.dtype)
+
+    def _track(self, mean, variance, count):
+        self.num_batches_tracked.add_(1)
+        weight = 1 / float(self.num_batches_tracked) if self.momentum is None else self.momentum
+        unbiased = variance * (count / max(1.0, count - 1))
+        self.running_mean.lerp_(mean.to(self.running_mean.dtype), weight)
+        self.running_var.lerp_(unbiased.to(self.running_var.dtype), weight)
+
+    @classmethod
+    def convert(cls, module, *, group=None):
+        """Returns a copy of a module in which every torch BatchNorm is a SyncBatchNorm with copies of the same
+        parameters."""
+        import copy
+        return _converted(copy.deepcopy(module), group, {})
+
+
+def _converted(module, group, made_of):
+    """made_of: the replacement of each BatchNorm, so that a module that is used twice stays one."""
+    if isinstance(module, torch.nn.modules.batchnorm._BatchNorm) and not isinstance(module, SyncBatchNorm):
+        if module not in made_of:
+            made = SyncBatchNorm(module.num_features, module.eps, module.momentum, module.affine,
+                                 module.track_running_stats, group=group)
+            # The objects themselves: types, devices, shared weights and requires_grad remain.
+            made._parameters, made._buffers = module._parameters, module._buffers
+            made_of[module] = made.train(module.training)
+        return made_of[module]
+    for name, child in module._modules.items():
+        if child is not None:
+            module._modules[name] = _converted(child, group, made_of)
+    return module

@@ -1,0 +1,471 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The operations of ivycomm.torch, which documents them: each one with its adjoint."""
+
+import torch
+
+from .. import collectives, messages
+from ..dense_arrays import TorchArrays
+from ..element_types import ReduceOp, op_number
+from ..groups import group_named, resolve, world
+from ..trees import Joined
+
+is_compiling = getattr(getattr(torch, "compiler", None), "is_compiling", lambda: False)
+
+
+class _Recorded(torch.autograd.Function):
+    """Registers existing results with autograd: `adjoint` maps their gradients to those of `inputs`."""
+
+    @staticmethod
+    def forward(ctx, results, adjoint, *inputs):
+        ctx.adjoint = adjoint
+        return tuple(results)
+
+    @staticmethod
+    def backward(ctx, *gradients):
+        return (None, None, *ctx.adjoint(*gradients))
+
+
+def _record(results, adjoint, inputs):
+    """results: a list that has the only references to the tensors."""
+    return _Recorded.apply(results, adjoint, *inputs)
+
+
+# Groups are passed by name, and the world as "": torch.compile supports numbers and texts.
+def _group(name):
+    return group_named(name) if name else world()
+
+
+def _name(group):
+    if group is None:
+        return ""
+    group = resolve(group)
+    return "" if group is world() else group.name
+
+
+class _Operation:
+    """One operation in terms of tensors, numbers and texts.
+
+    forward(x, *arguments, **how): the result; `how` are async_op and timeout. shape(x, *arguments): the result's.
+    adjoint(shape of x, gradient, *arguments): the gradient of x. signature: the arguments after x, as torch writes it.
+    """
+
+    def __init__(self, name, signature, forward, shape, adjoint):
+        self.name, self.forward, self.shape, self.adjoint = name, forward, shape, adjoint
+        self.operator = self._made_operator(signature)
+
+    def __call__(self, x, *arguments, out=None, async_op=False, timeout=None):
+        if is_compiling() and self.operator is not None:
+            _check_eager_only(out, async_op, timeout)
+            return self.operator(x, *arguments)
+        if out is not None:
+            raise RuntimeError("a call with out= has no derivative: leave it out; x.detach() or torch.no_grad() says that "
+                               "a tensor that requires grad is data only")
+        result = self.forward(x.detach(), *arguments, async_op=async_op, timeout=timeout)
+        shape, group = x.shape, _group(arguments[-1])
+
+        def adjoint(gradient, _kept=group):  # Its group is not freed as long as it may be called.
+            return (self.adjoint(shape, gradient, *arguments),)
+
+        return _attached(result, async_op, [x], adjoint)
+
+    def _made_operator(self, signature):
+        if not hasattr(torch.library, "custom_op"):
+            return None
+        operator = torch.library.custom_op(
+            f"ivycomm::{self.name}", lambda x, *arguments: self._fresh(x, *arguments), mutates_args=(),
+            schema=f"(Tensor x, {signature}) -> Tensor")
+        operator.register_fake(lambda x, *arguments: x.new_empty(self.shape(x, *arguments)))
+        operator.register_autograd(self._backward, setup_context=self._keep)
+        return operator if _keep_order(operator) else None
+
+    def _fresh(self, x, *arguments):
+        result = self.forward(x.detach(), *arguments)
+        return result.contiguous()
+
+    @staticmethod
+    def _keep(ctx, inputs, output):
+        ctx.shape, ctx.arguments = inputs[0].shape, inputs[1:]
+
+    def _backward(self, ctx, gradient):
+        return (self.adjoint(ctx.shape, gradient, *ctx.arguments), *(None for _ in ctx.arguments))
+
+
+def _keep_order(operator):
+    """All ranks must run the operations in program order. Returns False if this torch's compiler might reorder them."""
+    try:
+        from torch._library.effects import EffectType
+        operator.register_effect(EffectType.ORDERED)
+    except (ImportError, AttributeError):
+        return False
+    return True
+
+
+def _check_eager_only(out, async_op, timeout):
+    if out is not None or async_op or timeout is not None:
+        raise RuntimeError("out=, async_op= and timeout= are for eager mode, not for torch.compile")
+
+
+def _attached(result, async_op, inputs, adjoint):
+    """Returns the result, or a Work with that result, registered with autograd."""
+    if async_op:
+        return Joined([result], lambda: _attached(result.wait(), False, inputs, adjoint))
+    if not (torch.is_grad_enabled() and any(x.requires_grad for x in inputs)):
+        return result
+    if isinstance(result, list):
+        return list(_record(result, adjoint, inputs))
+    return _record([result], adjoint, inputs)[0]
+
+
+_LINEAR = ("sum", "avg", "premul_sum")
+
+
+def _linear(op, x, with_derivative=_LINEAR):
+    """Returns the reduction's name. RuntimeError: it has no derivative, and x requires one."""
+    if op in with_derivative:
+        return op
+    name = ReduceOp(op_number(op)).name.lower()
+    wants = [each for each in (x if isinstance(x, (list, tuple)) else (x,)) if getattr(each, "requires_grad", False)]
+    if name not in with_derivative and wants and torch.is_grad_enabled():
+        raise RuntimeError(f'the reduction "{name}" has no derivative here, and the tensor requires grad: '
+                           f'{" and ".join(with_derivative)} have one; x.detach() or torch.no_grad() says that it is '
+                           "data only")
+    return name
+
+
+def _weighed(gradient, op, factor, size):
+    """Returns the gradient times the factor by which the reduction multiplies every input."""
+    if op == "avg":
+        return gradient / size
+    return gradient * factor if op == "premul_sum" else gradient
+
+
+def _all_reduced(x, op, factor, grad, group, **how):
+    return collectives.all_reduce(x, op, group=_group(group), factor=factor, **how)
+
+
+def _all_reduce_adjoint(shape, gradient, op, factor, grad, group):
+    if grad == "sum":
+        gradient = _all_reduce(gradient, "sum", 1.0, "sum", group)
+    return _weighed(gradient, op, factor, _group(group).size)
+
+
+_all_reduce = _Operation("all_reduce", "str op, float factor, str grad, str group", _all_reduced,
+                         lambda x, *_: x.shape, _all_reduce_adjoint)
+
+
+def _rows_of(lengths, x, group):
+    """Returns the rows of every rank's part; without lengths, all are as long as x's."""
+    return lengths or [x.shape[0]] * _group(group).size
+
+
+def _all_gathered(x, lengths, group, **how):
+    return collectives.all_gather(x, uneven=bool(lengths), group=_group(group), **how)
+
+
+_all_gather = _Operation(
+    "all_gather", "int[] lengths, str group", _all_gathered,
+    lambda x, lengths, group: (sum(_rows_of(lengths, x, group)), *x.shape[1:]),
+    lambda shape, gradient, lengths, group: _reduce_scatter(gradient, "sum", 1.0, lengths, group))
+
+
+def _reduce_scattered(x, op, factor, split, group, **how):
+    return collectives.reduce_scatter(x, op, split=split or None, group=_group(group), factor=factor, **how)
+
+
+def _part_of(split, x, group):
+    group = _group(group)
+    return split[group.rank] if split else x.shape[0] // group.size
+
+
+_reduce_scatter = _Operation(
+    "reduce_scatter", "str op, float factor, int[] split, str group", _reduce_scattered,
+    lambda x, op, factor, split, group: (_part_of(split, x, group), *x.shape[1:]),
+    lambda shape, gradient, op, factor, split, group: _weighed(_all_gather(gradient, split, group), op, factor,
+                                                               _group(group).size))
+
+_broadcast = _Operation(
+    "broadcast", "int src, str group",
+    lambda x, src, group, **how: collectives.broadcast(x, src, group=_group(group), **how),
+    lambda x, *_: x.shape,
+    lambda shape, gradient, src, group: _reduce(gradient, src, "sum", 1.0, group))
+
+
+def _reduced(x, dst, op, factor, group, async_op=False, timeout=None):
+    work = collectives.reduce(x, dst, op, group=_group(group), factor=factor, async_op=async_op, timeout=timeout)
+    return _or_zeros(work, x.shape, x, async_op)
+
+
+def _or_zeros(result, shape, like, async_op):
+    """Returns zeros on ranks without a result, so that their losses depend on their inputs."""
+    if async_op:
+        return Joined([result], lambda: _or_zeros(result.wait(), shape, like, False))
+    return like.new_zeros(shape) if result is None else result
+
+
+_reduce = _Operation(
+    "reduce", "int dst, str op, float factor, str group", _reduced, lambda x, *_: x.shape,
+    lambda shape, gradient, dst, op, factor, group: _weighed(_broadcast(gradient, dst, group), op, factor,
+                                                             _group(group).size))
+
+
+def _gathered(x, dst, lengths, group, async_op=False, timeout=None):
+    whole = (sum(_rows_of(lengths, x, group)), *x.shape[1:])
+    work = collectives.gather(x, dst, uneven=bool(lengths), group=_group(group), async_op=async_op, timeout=timeout)
+    return _or_zeros(work, whole, x, async_op)
+
+
+def _scatter_rows(x, src, lengths, group, async_op=False, timeout=None):
+    """x: on every rank, of the whole's shape and type; only rank src's values are used."""
+    members = _group(group)
+    if members.rank == src:
+        result = x[sum(lengths[:src]):sum(lengths[:src + 1])].clone()
+    else:
+        result = x.new_empty((lengths[members.rank], *x.shape[1:]))
+    whole = x if members.rank == src else result
+    work = collectives.scatter_(whole, src, split=lengths if members.rank == src else None, group=members,
+                                async_op=async_op, timeout=timeout)
+    return Joined([work], lambda: result) if async_op else result
+
+
+_gather = _Operation(
+    "gather", "int dst, int[] lengths, str group", _gathered,
+    lambda x, dst, lengths, group: (sum(_rows_of(lengths, x, group)), *x.shape[1:]),
+    lambda shape, gradient, dst, lengths, group: _scatter(gradient, dst, lengths or [shape[0]] * _group(group).size,
+                                                          group))
+
+_scatter = _Operation(
+    "scatter", "int src, int[] lengths, str group", _scatter_rows,
+    lambda x, src, lengths, group: (lengths[_group(group).rank], *x.shape[1:]),
+    lambda shape, gradient, src, lengths, group: _gather(gradient, src, lengths, group))
+
+
+def _exchanged(x, split, output_split, group, **how):
+    return collectives.all_to_all(x, split or None, output_split=output_split or None, group=_group(group), **how)
+
+
+_all_to_all = _Operation(
+    "all_to_all", "int[] split, int[] output_split, str group", _exchanged,
+    lambda x, split, output_split, group: (sum(output_split) if output_split else x.shape[0], *x.shape[1:]),
+    lambda shape, gradient, split, output_split, group: _all_to_all(gradient, output_split, split, group))
+
+
+def _mirrored(x, group):
+    """Returns x of the mirrored rank: as far from the last one as this rank is from the first."""
+    members = _group(group)
+    mirror = members.size - 1 - members.rank
+    return x if mirror == members.rank else _sendrecv(x, mirror, mirror, _MIRROR_TAG, list(x.shape), group)
+
+
+_MIRROR_TAG = (1 << 30) - 1  # Far from what programs count up to.
+
+
+def _running(function):
+    """scan or exscan."""
+    operation = _Operation(
+        function.__name__, "str op, float factor, str group",
+        lambda x, op, factor, group, **how: function(x, op, group=_group(group), factor=factor, **how),
+        lambda x, *_: x.shape,
+        lambda shape, gradient, op, factor, group: _weighed(
+            _mirrored(operation(_mirrored(gradient, group), "sum", 1.0, group), group), op, factor, _group(group).size))
+    return operation
+
+
+_scan, _exscan = _running(collectives.scan), _running(collectives.exscan)
+
+
+def _sent_and_received(x, dst, src, tag, shape, group, async_op=False, timeout=None):
+    return messages.sendrecv(x, dst, x.new_empty(shape), src, send_tag=tag, recv_tag=tag, group=_group(group),
+                             timeout=timeout)
+
+
+_sendrecv = _Operation(
+    "sendrecv", "int dst, int src, int tag, int[] shape, str group", _sent_and_received,
+    lambda x, dst, src, tag, shape, group: tuple(shape),
+    lambda shape, gradient, dst, src, tag, _, group: _sendrecv(gradient, src, dst, tag, list(shape), group))
+
+
+def _is_member(group):
+    return group is None or resolve(group).is_member
+
+
+def _nothing(async_op):
+    return collectives._nothing(async_op)
+
+
+def _check_grad(grad):
+    if grad not in ("sum", "identity"):
+        raise ValueError(f'grad={grad!r}: "sum" adds the gradients of all ranks, "identity" hands on this rank\'s')
+
+
+def all_reduce(x, op="sum", group=None, out=None, async_op=False, *, timeout=None, factor=1.0, grad="sum"):
+    """As ivycomm.all_reduce. grad: "sum" if every rank's loss counts; "identity" if all have the same loss."""
+    _check_grad(grad)
+    op = _linear(op, x)
+    if not _is_member(group):
+        return _nothing(async_op)
+    return _all_reduce(x, op, float(factor), grad, _name(group), out=out, async_op=async_op, timeout=timeout)
+
+
+def all_reduce_coalesced(xs, op="sum", *, group=None, async_op=False, timeout=None, factor=1.0, grad="sum"):
+    """As ivycomm.all_reduce_coalesced; the gradients are reduced as one operation too."""
+    _check_grad(grad)
+    xs, op = list(xs), _linear(op, xs)
+    if not _is_member(group):
+        return _nothing(async_op)
+    plain = [x.detach() if isinstance(x, torch.Tensor) else x for x in xs]
+    results = collectives.all_reduce_coalesced(plain, op, group=group, async_op=async_op, timeout=timeout, factor=factor)
+    tensors = [index for index, x in enumerate(xs) if isinstance(x, torch.Tensor)]
+    size = resolve(group).size
+
+    def adjoint(*gradients):
+        if grad == "sum":
+            gradients = all_reduce_coalesced(gradients, "sum", group=group)
+        return tuple(_weighed(gradient, op, factor, size) for gradient in gradients)
+
+    def recorded():
+        made = list(results.wait() if async_op else results)
+        known = _attached([made[index] for index in tensors], False, [xs[index] for index in tensors], adjoint)
+        for index, tensor in zip(tensors, known):
+            made[index] = tensor
+        return made
+
+    return Joined([results], recorded) if async_op else recorded()
+
+
+def all_gather(x, axis=0, *, uneven=False, group=None, out=None, async_op=False, timeout=None):
+    """As ivycomm.all_gather."""
+    return _along(axis, _all_gather, (), x, uneven, group, out, async_op, timeout)
+
+
+def _along(axis, operation, root, x, uneven, group, out, async_op, timeout):
+    """Applies a gathering operation, which only supports axis 0, to any axis. root: the arguments before the
+    lengths."""
+    if not _is_member(group):
+        return _nothing(async_op)
+    if x.dim() == 0:
+        x = x.reshape(1)
+    axis = collectives._normal_axis(axis, x.dim())
+    turned = x.movedim(axis, 0) if axis else x
+    lengths = _lengths(turned, group, timeout) if uneven else []
+    result = operation(turned, *root, lengths, _name(group), out=out, async_op=async_op, timeout=timeout)
+    return _turned_back(result, axis, async_op)
+
+
+def _lengths(x, group, timeout):
+    _check_eager("uneven=True")
+    return list(collectives.number_of_each(resolve(group), x.shape[0], timeout))
+
+
+def _check_eager(what):
+    if is_compiling():
+        raise RuntimeError(f"{what} is for eager mode, not for torch.compile: the shape of the result is not known")
+
+
+def _turned_back(result, axis, async_op):
+    if not axis:
+        return result
+    if async_op:
+        return Joined([result], lambda: _turned_back(result.wait(), axis, False))
+    return result.movedim(0, axis).contiguous()
+
+
+def all_gather_list(x, *, group=None, async_op=False, timeout=None):
+    """As ivycomm.all_gather_list."""
+    if not _is_member(group):
+        return _nothing(async_op)
+    stacked = _all_gather(x.unsqueeze(0), [], _name(group), async_op=async_op, timeout=timeout)
+    return Joined([stacked], lambda: list(stacked.wait().unbind(0))) if async_op else list(stacked.unbind(0))
+
+
+def reduce_scatter(x, op="sum", *, split=None, group=None, out=None, async_op=False, timeout=None, factor=1.0):
+    """As ivycomm.reduce_scatter."""
+    op = _linear(op, x)
+    if not _is_member(group):
+        return _nothing(async_op)
+    return _reduce_scatter(x, op, float(factor), list(split or []), _name(group), out=out, async_op=async_op,
+                           timeout=timeout)
+
+
+def broadcast(x, src=0, *, group=None, out=None, async_op=False, timeout=None):
+    """As ivycomm.broadcast. x must also require grad on the other ranks; its gradient is zero there."""
+    if not _is_member(group):
+        return _nothing(async_op)
+    return _broadcast(x, src, _name(group), out=out, async_op=async_op, timeout=timeout)
+
+
+def reduce(x, dst=0, op="sum", *, group=None, out=None, async_op=False, timeout=None, factor=1.0):
+    """As ivycomm.reduce, but the other ranks get zeros of x's shape, so that they can call backward(), too."""
+    op = _linear(op, x)
+    if not _is_member(group):
+        return _nothing(async_op)
+    return _reduce(x, dst, op, float(factor), _name(group), out=out, async_op=async_op, timeout=timeout)
+
+
+def gather(x, dst=0, axis=0, *, uneven=False, group=None, out=None, async_op=False, timeout=None):
+    """As ivycomm.gather, but the other ranks get zeros of the result's shape, so that they can call backward(), too."""
+    return _along(axis, _gather, (dst,), x, uneven, group, out, async_op, timeout)
+
+
+def scatter(x=None, src=0, *, split=None, group=None, out=None, async_op=False, timeout=None):
+    """As ivycomm.scatter: only rank src passes x, and all ranks learn whether it requires grad.
+
+    On ranks without x, backward() reaches the operation, but torch.autograd.grad() does not.
+    """
+    _check_eager("scatter")
+    return collectives.scatter(x, src, split=split, group=group, out=out, async_op=async_op, timeout=timeout)
+
+
+def of_scatter(result, x, src, rows, group):
+    """Returns the result of collectives.scatter, registered with autograd; x: this rank's argument, may be None."""
+    name = _name(group)
+    # A rank without x uses an unowned leaf in its place, which backward() reaches.
+    given = x if TorchArrays.is_recorded(x) else torch.zeros((), dtype=result.dtype, requires_grad=True)
+
+    def adjoint(gradient):
+        whole = _gather(gradient, src, rows, name)
+        return (whole if group.rank == src else whole.sum().expand(given.shape),)
+
+    return _attached([result], False, [given], adjoint)[0]
+
+
+def all_to_all(x, split=None, *, output_split=None, group=None, out=None, async_op=False, timeout=None):
+    """As ivycomm.all_to_all."""
+    if not _is_member(group):
+        return _nothing(async_op)
+    members = resolve(group)
+    if split is None and output_split is None:
+        split = output_split = []
+    elif split is None:
+        split = [x.shape[0] // members.size] * members.size
+    elif output_split is None:
+        _check_eager("split without output_split")
+        split = collectives._rows(tuple(x.shape), split, members, "all_to_all")
+        output_split = collectives._exchanged(members, split, timeout)
+    return _all_to_all(x, list(split), list(output_split), _name(group), out=out, async_op=async_op, timeout=timeout)
+
+
+def scan(x, op="sum", *, group=None, out=None, async_op=False, timeout=None, factor=1.0):
+    """As ivycomm.scan. A mean has no derivative here."""
+    op = _linear(op, x, ("sum", "premul_sum"))
+    if not _is_member(group):
+        return _nothing(async_op)
+    return _scan(x, op, float(factor), _name(group), out=out, async_op=async_op, timeout=timeout)
+
+
+def exscan(x, op="sum", *, group=None, out=None, async_op=False, timeout=None, factor=1.0):
+    """As ivycomm.exscan. A mean has no derivative here."""
+    op = _linear(op, x, ("sum", "premul_sum"))
+    if not _is_member(group):
+        return _nothing(async_op)
+    return _exscan(x, op, float(factor), _name(group), out=out, async_op=async_op, timeout=timeout)
+
+
+def sendrecv(x, dst, like=None, src=None, *, send_tag=0, recv_tag=None, group=None, out=None, timeout=None):
+    """As ivycomm.sendrecv, but with a src, and one tag for both directions."""
+    if src is None or recv_tag not in (None, send_tag):
+        raise RuntimeError("sendrecv has a derivative where src= is given and both tags are the same; x.detach() or "
+                           "torch.no_grad() says that the tensor is data only")
+    if not _is_member(group):
+        return None
+    shape = list((x if like is None else like).shape)
+    return _sendrecv(x, dst, src, send_tag, shape, _name(group), out=out, timeout=timeout)
