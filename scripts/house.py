@@ -33,13 +33,6 @@ NOT_PRODUCT = re.compile(r"(^|/)(tests?|testing|benchmarks?|bench|perf|examples?
 TO_A_TOOL = re.compile(r"NOLINT|clang-format (off|on)$")  # An order to a program is no comment.
 RELATIVE_CLAUSE = re.compile(r"(What|Whatever|Where|Which|Who|Whom|Whose|Whoever|Those|The one that)\b")
 
-# Circles of Python modules that are still to be opened, each with the reason why it exists.
-KNOWN_CIRCLES = {
-    "comm/python/ivycomm/collectives comm/python/ivycomm/gradients comm/python/ivycomm/messages "
-    "comm/python/ivycomm/torch/operations":
-        "the first tensor that requires grad imports the functions with derivatives, which call the plain ones",
-}
-
 
 def tracked(pattern):
     listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard", "-z"], check=True, capture_output=True)
@@ -432,10 +425,7 @@ def graphs():
 
 def broken_structure():
     """One sentence for each circle, and for each name that would collide in a unity build."""
-    all_circles = [(kind, " ".join(circle)) for kind, graph in graphs().items() for circle in circles(graph)]
-    found = [f"{kind} in a circle: {circle}" for kind, circle in all_circles if circle not in KNOWN_CIRCLES]
-    found += [f"scripts/house.py: no longer a circle, take it out of KNOWN_CIRCLES: {known}"
-              for known in KNOWN_CIRCLES if known not in {circle for _, circle in all_circles}]
+    found = [f"{kind} in a circle: {' '.join(circle)}" for kind, graph in graphs().items() for circle in circles(graph)]
     found += [f"{name} is defined in the unnamed namespaces of {' and '.join(paths)}"
               for (_, name), paths in twice_in_a_folder(cxx_files()).items()]
     return found

@@ -32,36 +32,71 @@ from .groups import (Group, abort, device, finalize, group_of_members, grow, ini
                     local_world_size, new_group, node_rank, num_nodes, prepare_device, rank, restart_count, shrink, source,
                      split, world, world_size)
 
+from . import gradients as _gradients
 from .compat import originals as _originals
-from .modules import no_such_name as _unknown
+from .modules import no_such_name as _no_such_name
 
+
+def _derivatives():
+    from .torch import operations
+    return operations
+
+
+_gradients.import_derivatives_by(_derivatives)
 _originals.serve()
 
-# Modules that need a framework, or that few programs need, are imported on first use.
-_LATER = {
-    "DataParallel": "torch.data_parallel", "DaskCluster": "compat.dask_cluster", "CudaContext": "compat.cuda_context", "RpcContext": "rpc.context",
-    "DistributedContext": "compat.context", "SyncBatchNorm": "torch.moments", "average_gradients": "gradient_average",
-    "dask_to_tensor": "compat.dask_cluster", "get_rank": "compat.context", "get_world_size": "compat.context", "gpu_to_tensor": "compat.cuda_context",
-    "init_distributed": "compat.context", "init_rpc": "rpc", "register_function": "rpc", "rpc_async": "rpc", "rpc_sync": "rpc",
-    "scatter_to_sharding": "sharding", "shard_indices": "shards", "spawn": "compat.spawning", "sync_moments": "moments",
-    "tensor_to_dask": "compat.dask_cluster", "tensor_to_gpu": "compat.cuda_context",
-}
-_MODULES = ("compat", "i_dist", "rpc", "sim")
+# Names whose modules need a framework, or that few programs need: imported on first use.
+_LATER = ("CudaContext", "DaskCluster", "DataParallel", "DistributedContext", "RpcContext", "SyncBatchNorm",
+          "average_gradients", "compat", "dask_to_tensor", "get_rank", "get_world_size", "gpu_to_tensor", "i_dist",
+          "init_distributed", "init_rpc", "register_function", "rpc", "rpc_async", "rpc_sync", "scatter_to_sharding",
+          "shard_indices", "sim", "spawn", "sync_moments", "tensor_to_dask", "tensor_to_gpu")
 
 
 def __getattr__(name):
-    import importlib
-    if name in _MODULES:
-        return importlib.import_module(f"{__name__}.{name}")
-    if name in _LATER:
-        value = getattr(importlib.import_module(f"{__name__}.{_LATER[name]}"), name)
-        globals()[name] = value
-        return value
-    raise _unknown(__name__, name, [*globals(), *_LATER, *_MODULES])
+    if name not in _LATER:
+        raise _no_such_name(__name__, name, [*globals(), *_LATER])
+    if name == "compat":
+        import ivycomm.compat as value
+    elif name == "i_dist":
+        import ivycomm.i_dist as value
+    elif name == "rpc":
+        import ivycomm.rpc as value
+    elif name == "sim":
+        import ivycomm.sim as value
+    elif name == "RpcContext":
+        from .rpc.context import RpcContext as value
+    elif name == "spawn":
+        from .compat.spawning import spawn as value
+    elif name == "DataParallel":
+        from .torch.data_parallel import DataParallel as value
+    elif name == "SyncBatchNorm":
+        from .torch.moments import SyncBatchNorm as value
+    elif name == "average_gradients":
+        from .gradient_average import average_gradients as value
+    elif name == "scatter_to_sharding":
+        from .sharding import scatter_to_sharding as value
+    elif name == "shard_indices":
+        from .shards import shard_indices as value
+    elif name == "sync_moments":
+        from .moments import sync_moments as value
+    elif name in ("init_rpc", "register_function", "rpc_async", "rpc_sync"):
+        import ivycomm.rpc
+        value = getattr(ivycomm.rpc, name)
+    elif name in ("DaskCluster", "dask_to_tensor", "tensor_to_dask"):
+        from .compat import dask_cluster
+        value = getattr(dask_cluster, name)
+    elif name in ("CudaContext", "gpu_to_tensor", "tensor_to_gpu"):
+        from .compat import cuda_context
+        value = getattr(cuda_context, name)
+    else:  # DistributedContext, get_rank, get_world_size, init_distributed
+        from .compat import context
+        value = getattr(context, name)
+    globals()[name] = value
+    return value
 
 
 def __dir__():
-    return sorted({*globals(), *_LATER, *_MODULES})
+    return sorted({*globals(), *_LATER})
 
 
 __version__ = "0.1.0"

@@ -20,101 +20,18 @@ without a derivative; Mismatch on every rank if the ranks disagree about operati
 HostLost, Timeout, Aborted. Mismatch and the errors listed after it break the group.
 """
 
-import ctypes
 from ctypes import c_void_p
 
 from . import arrays, calls, docstrings, gradients, trees
-from .counts import counts_of, number_of_each
-from .element_types import I64, ReduceOp, op_number
+from .counts import counts_of, exchanged, number_of_each
+from .element_types import ReduceOp, op_number
 from .library import IN_PLACE, load
 from .work import Work, start
-from .groups import _root, resolve
+from .groups import checked_rank as _root, resolve
 from .objects import broadcast_object
-
-
-def _nothing(async_op):
-    return Work.done() if async_op else None
-
-
-def _shape(x):
-    return tuple(x.shape)
-
-
-class _Operands:
-    """Input and output of one call: the memory that is sent and the memory that is written."""
-
-    def __init__(self, x, out, shape_of_result, what="out", is_form=False):
-        """is_form: only the shape and type of x are used."""
-        self.kind, self.array = arrays.adopt(x)
-        if not is_form:
-            self.kind.refuse_gradient(self.array)
-        self.input = self.kind.input(self.array)
-        shape = tuple(shape_of_result(_shape(self.array)))
-        if out is None:
-            self.result = self.kind.empty(shape, self.array)
-            self.result_kind = self.kind
-        else:
-            self.result_kind, self.result = arrays.adopt_output(out, what)
-            if _shape(self.result) != shape:
-                raise ValueError(f"{what} has shape {_shape(self.result)}, the result has {shape}")
-            place, result_place = self.kind.place(self.array), self.result_kind.place(self.result)
-            if (place == "cpu") != (result_place == "cpu"):
-                raise ValueError(f"{what} is in memory of {result_place}, and x in memory of {place}: move one of them")
-        self.output = self.result_kind.output(self.result, what)
-        if self.output.dtype != self.input.dtype:
-            raise ValueError(f"{what} is {self.result.dtype}, the input {self.array.dtype}")
-        self.is_given, self.given = out is not None, out
-
-    @property
-    def send(self):
-        return self.input.pointer
-
-    @property
-    def recv(self):
-        return self.output.pointer
-
-    @property
-    def keep(self):
-        return (self.array, self.input, self.result, self.output)
-
-    def separate(self):
-        """Makes a copy if input and output share memory."""
-        if self.is_given and self.input.overlaps(self.output):
-            copy = self.kind.input(self.kind.empty(_shape(self.array), self.array))
-            self.kind.copy(copy, self.input)
-            self.input = copy
-        return self
-
-    def joined(self):
-        """As separate(), but input and output may be the same memory: the operation then works in place."""
-        if self.input.pointer == self.output.pointer and self.input.count == self.output.count:
-            self.input.pointer = IN_PLACE
-            return self
-        return self.separate()
-
-    def finish(self, result=None):
-        def finish(_work):
-            if self.is_given:
-                self.result_kind.changed(self.result)
-                return self.given
-            made = self.result if result is None else result()
-            if isinstance(made, list):
-                return [self.kind.in_form_of(part, self.array) for part in made]
-            return self.kind.in_form_of(made, self.array)
-        return finish
-
-
-def _in_place(x):
-    kind, array = arrays.adopt_output(x, "x")
-    return kind, array, kind.output(array, "x")
-
-
-def _written(kind, array, x, rows=None):
-    """rows: number of rows of the array to return instead of x."""
-    def finish(_work):
-        kind.changed(array)
-        return x if rows is None else array[:rows]
-    return finish
+from .operands import (Operands as _Operands, in_place as _in_place, normal_axis as _normal_axis, nothing as _nothing,
+                       row_counts as _row_counts, row_elements as _row_elements, rows_of_ranks as _rows, shape_of as _shape,
+                       written as _written)
 
 
 def _is_tree(x, out=None):
@@ -362,35 +279,6 @@ def reduce_scatter_(x, op="sum", *, split=None, group=None, async_op=False, time
                  (x, memory, counts), _written(kind, array, x, rows[group.rank]), async_op, timeout, factor)
 
 
-def _row_elements(shape):
-    each = 1
-    for length in shape[1:]:
-        each *= length
-    return each
-
-
-def _rows(shape, split, group, name):
-    """Returns the number of rows of axis 0 for each rank."""
-    if not shape:
-        raise ValueError(f"{name} divides the first axis, and a 0-d array has none")
-    if split is None:
-        if shape[0] % group.size:
-            raise ValueError(f"{name}: {shape[0]} rows cannot be divided equally among {group.size} ranks; "
-                             "split=[...] says who gets how many")
-        return [shape[0] // group.size] * group.size
-    rows = [int(n) for n in split]
-    if len(rows) != group.size or min(rows) < 0 or sum(rows) != shape[0]:
-        raise ValueError(f"{name}: split={rows} is not {group.size} numbers whose sum is {shape[0]}")
-    return rows
-
-
-def _row_counts(shape, split, group, name):
-    """Returns (rows of each rank, elements of one rank if all are equal, else their array for the C interface)."""
-    rows = _rows(shape, split, group, name)
-    each = _row_elements(shape)
-    return rows, rows[0] * each if split is None else counts_of([n * each for n in rows])
-
-
 def broadcast(x, src=0, *, group=None, out=None, async_op=False, timeout=None):
     """Returns rank src's x on every rank. On the other ranks x only specifies shape and type, and is unchanged."""
     done = calls.broadcast(x, src, group, out, async_op, timeout)
@@ -425,12 +313,6 @@ def broadcast_(x, src=0, *, group=None, async_op=False, timeout=None):
     kind, array, memory = _in_place(x)
     return start(load().ivy_broadcast, (group.handle, memory.pointer, memory.count, memory.dtype, src),
                  (x, memory), _written(kind, array, x), async_op, timeout)
-
-
-def _normal_axis(axis, dimensions):
-    if not -dimensions <= axis < dimensions:
-        raise ValueError(f"axis {axis} of an array with {dimensions} axes")
-    return axis % dimensions
 
 
 def _joined_axis(kind, array, axis, out):
@@ -676,7 +558,7 @@ def all_to_all(x, split=None, *, output_split=None, group=None, out=None, async_
         return start(load().ivy_all_to_all, (group.handle, with_.send, with_.recv,
                                              with_.input.count // group.size, with_.input.dtype),
                      with_.keep, with_.finish(), async_op, timeout)
-    came = _exchanged(group, rows, timeout) if output_split is None else [int(n) for n in output_split]
+    came = exchanged(group, rows, timeout) if output_split is None else [int(n) for n in output_split]
     if len(came) != group.size or min(came) < 0:
         raise ValueError(f"output_split={came} is not {group.size} numbers")
     each = _row_elements(_shape(array))
@@ -685,14 +567,6 @@ def all_to_all(x, split=None, *, output_split=None, group=None, out=None, async_
     return start(load().ivy_all_to_all_v, (group.handle, with_.send, send_counts, None, with_.recv,
                                            recv_counts, None, with_.input.dtype),
                  (with_.keep, send_counts, recv_counts), with_.finish(), async_op, timeout)
-
-
-def _exchanged(group, rows, timeout):
-    numbers = ctypes.c_int64 * group.size
-    mine, theirs = numbers(*rows), numbers()
-    start(load().ivy_all_to_all, (group.handle, ctypes.addressof(mine), ctypes.addressof(theirs), 1, I64),
-          (mine, theirs), timeout=timeout)
-    return list(theirs)
 
 
 def all_to_all_(x, *, group=None, async_op=False, timeout=None):

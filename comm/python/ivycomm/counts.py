@@ -18,3 +18,12 @@ def number_of_each(group, number, timeout):
     start(load().ivy_all_gather, (group.handle, ctypes.addressof(mine), ctypes.addressof(all_), 1, I64),
           (mine, all_), timeout=timeout)
     return list(all_)
+
+
+def exchanged(group, numbers, timeout):
+    """Returns the number that each rank has for this one; `numbers` has one for each rank."""
+    one_each = ctypes.c_int64 * group.size
+    mine, theirs = one_each(*numbers), one_each()
+    start(load().ivy_all_to_all, (group.handle, ctypes.addressof(mine), ctypes.addressof(theirs), 1, I64),
+          (mine, theirs), timeout=timeout)
+    return list(theirs)

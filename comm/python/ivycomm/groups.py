@@ -452,8 +452,9 @@ def group_named(name):
         raise NotInitialized(f"there is no group {name!r} here any more") from None
 
 
-def _root(group, rank):
-    """Converts a root, given as a rank of the group, from any integer type, including NumPy's and torch's."""
+def checked_rank(group, rank):
+    """Returns a rank of the group, given as any integer type (NumPy's and torch's included), as an int. ValueError: it is
+    not in the group."""
     try:
         number = operator.index(rank)
     except TypeError:

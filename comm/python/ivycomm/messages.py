@@ -15,11 +15,11 @@ from collections import namedtuple
 
 from . import arrays, calls, docstrings, gradients
 from .arrays import Memory
-from .collectives import _in_place, _nothing, _Operands, _written
 from .errors import check
 from .library import ANY, load, whole_number
 from .work import start
-from .groups import _root, resolve
+from .groups import checked_rank as _root, resolve
+from .operands import Operands as _Operands, in_place as _in_place, nothing as _nothing, written as _written
 
 
 TAG_MAX = 2**30

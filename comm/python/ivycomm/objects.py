@@ -14,7 +14,7 @@ from .counts import counts_of, number_of_each
 from .element_types import I64, U8
 from .library import load
 from .work import start
-from .groups import _root, resolve
+from .groups import checked_rank, resolve
 
 _PROTOCOL = 5
 
@@ -57,7 +57,7 @@ def broadcast_object(obj=None, src=0, *, group=None, timeout=None):
     group = resolve(group)
     if not group.is_member:
         return None
-    src = _root(group, src)
+    src = checked_rank(group, src)
     at_root = group.rank == src
     data, pointer, size, error = _bytes_of(obj) if at_root else (None, None, 0, None)
     length = ctypes.c_int64(size)
@@ -85,7 +85,7 @@ def _gathered(obj, dst, group, timeout):
     group = resolve(group)
     if not group.is_member:
         return None
-    root = () if dst is None else (_root(group, dst),)
+    root = () if dst is None else (checked_rank(group, dst),)
     data, pointer, size, error = _bytes_of(obj)
     sizes = number_of_each(group, size, timeout)
     _raise_refusals(dict(enumerate(sizes)), error)
@@ -114,7 +114,7 @@ def scatter_object(objects=None, src=0, *, group=None, timeout=None):
     group = resolve(group)
     if not group.is_member:
         return None
-    src = _root(group, src)
+    src = checked_rank(group, src)
     at_root = group.rank == src
     sizes, joined, error = None, b"", None
     if at_root:

@@ -6,7 +6,6 @@ workers have it from the start, through ivyrun's Python hook. A real Ivy without
 gets that one in addition.
 """
 
-import importlib
 import importlib.machinery
 import sys
 
@@ -35,11 +34,11 @@ class _Ivy:
 class _Alias:
     """A module of ivycomm under a second name."""
 
-    def __init__(self, name):
-        self._name = name
+    def __init__(self, imported):
+        self._imported = imported
 
     def create_module(self, spec):
-        module = importlib.import_module(self._name)
+        module = self._imported()
         self._own = module.__spec__
         return module
 
@@ -47,14 +46,24 @@ class _Alias:
         module.__spec__ = self._own  # It has run already.
 
 
+def _i_dist():
+    from . import i_dist
+    return i_dist
+
+
+def _neurenix():
+    from . import neurenix
+    return neurenix
+
+
 def find(name):
     """Returns the spec of one of the originals' modules; None for all others."""
     if name == "ivy":
         return importlib.machinery.ModuleSpec(name, _Ivy(), is_package=True)
     if name == "ivy.distributed":
-        return importlib.machinery.ModuleSpec(name, _Alias("ivycomm.compat.i_dist"))
+        return importlib.machinery.ModuleSpec(name, _Alias(_i_dist))
     if name == "neurenix":  # Its modules are found in its folder.
-        return importlib.machinery.ModuleSpec(name, _Alias("ivycomm.compat.neurenix"), is_package=True)
+        return importlib.machinery.ModuleSpec(name, _Alias(_neurenix), is_package=True)
     return None
 
 

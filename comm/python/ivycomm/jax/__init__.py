@@ -485,7 +485,7 @@ def reduce(x, dst=0, op="sum", *, group=None, timeout=None):
     """As all_reduce, but only rank dst gets the result; the others get zeros of the same shape."""
     group = _member(group)
     return _carried_out(_reduce, [_array(x)], _how(group, timeout, "to_root", op=_reduction(op),
-                                                   peer=groups._root(group, dst)))[0]
+                                                   peer=groups.checked_rank(group, dst)))[0]
 
 
 def scan(x, op="sum", *, group=None, timeout=None):
@@ -500,7 +500,7 @@ def scan(x, op="sum", *, group=None, timeout=None):
 def broadcast(x, src=0, *, group=None, timeout=None):
     """Returns rank src's x on every rank. On the others x only specifies shape and type."""
     group = _member(group)
-    return _carried_out(_broadcast, [_array(x)], _how(group, timeout, "from_root", peer=groups._root(group, src)))[0]
+    return _carried_out(_broadcast, [_array(x)], _how(group, timeout, "from_root", peer=groups.checked_rank(group, src)))[0]
 
 
 def all_gather(x, axis=0, *, group=None, timeout=None):
@@ -512,7 +512,7 @@ def all_gather(x, axis=0, *, group=None, timeout=None):
 def gather(x, dst=0, axis=0, *, group=None, timeout=None):
     """As all_gather, but only rank dst gets the result; the others get zeros of the same shape."""
     group = _member(group)
-    how = _how(group, timeout, "to_root", peer=groups._root(group, dst))
+    how = _how(group, timeout, "to_root", peer=groups.checked_rank(group, dst))
     return _along(axis, x, lambda rows: _carried_out(_gather, [rows], how)[0])
 
 
@@ -537,7 +537,7 @@ def scatter(x, src=0, *, group=None, timeout=None):
     type."""
     group = _member(group)
     x = _with_rows(x, "scatter", group)
-    return _carried_out(_scatter, [x], _how(group, timeout, "from_root", peer=groups._root(group, src)))[0]
+    return _carried_out(_scatter, [x], _how(group, timeout, "from_root", peer=groups.checked_rank(group, src)))[0]
 
 
 def all_to_all(x, *, group=None, timeout=None):
@@ -561,14 +561,14 @@ def _tag(tag):
 def send(x, dst, tag=0, *, group=None, timeout=None):
     """Sends x to rank dst. No derivative: see sendrecv."""
     group = _member(group)
-    _carried_out(_send, [_array(x)], _how(group, timeout, peer=groups._root(group, dst), tag=_tag(tag)))
+    _carried_out(_send, [_array(x)], _how(group, timeout, peer=groups.checked_rank(group, dst), tag=_tag(tag)))
 
 
 def recv(like, src, tag=0, *, group=None, timeout=None):
     """Returns an array with the shape and type of `like`, received from rank src. No derivative: see sendrecv."""
     group = _member(group)
     like = _array(like)
-    how = _how(group, timeout, source=groups._root(group, src), source_tag=_tag(tag), like=like.shape)
+    how = _how(group, timeout, source=groups.checked_rank(group, src), source_tag=_tag(tag), like=like.shape)
     return _carried_out(_recv, [like], how)[0]
 
 
@@ -583,7 +583,7 @@ def sendrecv(x, dst, src, like=None, *, send_tag=0, recv_tag=0, group=None, time
     shape = x.shape if like is None else jnp.shape(like)
     if like is not None and jnp.asarray(like).dtype != x.dtype:
         raise ValueError(f"like is {jnp.asarray(like).dtype}, and x {x.dtype}")
-    peer, source = (NOBODY if rank is None else groups._root(group, rank) for rank in (dst, src))
+    peer, source = (NOBODY if rank is None else groups.checked_rank(group, rank) for rank in (dst, src))
     how = _how(group, timeout, "exchange", peer=peer, source=source, tag=_tag(send_tag), source_tag=_tag(recv_tag), like=shape)
     return _carried_out(_sendrecv, [x], how)[0]
 

@@ -3,7 +3,7 @@
 
 import torch
 
-from .. import collectives, messages
+from .. import collectives, counts, messages, operands
 from ..dense_arrays import TorchArrays
 from ..element_types import ReduceOp, op_number
 from ..groups import group_named, resolve, world
@@ -289,7 +289,7 @@ def _is_member(group):
 
 
 def _nothing(async_op):
-    return collectives._nothing(async_op)
+    return operands.nothing(async_op)
 
 
 def _check_grad(grad):
@@ -344,7 +344,7 @@ def _along(axis, operation, root, x, uneven, group, out, async_op, timeout):
         return _nothing(async_op)
     if x.dim() == 0:
         x = x.reshape(1)
-    axis = collectives._normal_axis(axis, x.dim())
+    axis = operands.normal_axis(axis, x.dim())
     turned = x.movedim(axis, 0) if axis else x
     lengths = _lengths(turned, group, timeout) if uneven else []
     result = operation(turned, *root, lengths, _name(group), out=out, async_op=async_op, timeout=timeout)
@@ -439,8 +439,8 @@ def all_to_all(x, split=None, *, output_split=None, group=None, out=None, async_
         split = [x.shape[0] // members.size] * members.size
     elif output_split is None:
         _check_eager("split without output_split")
-        split = collectives._rows(tuple(x.shape), split, members, "all_to_all")
-        output_split = collectives._exchanged(members, split, timeout)
+        split = operands.rows_of_ranks(tuple(x.shape), split, members, "all_to_all")
+        output_split = counts.exchanged(members, split, timeout)
     return _all_to_all(x, list(split), list(output_split), _name(group), out=out, async_op=async_op, timeout=timeout)
 
 

@@ -26,7 +26,7 @@ def pmap(fn, in_axes=0, out_axes=0, group=None, dst=None, vectorize=None):
         members = groups.resolve(group)
         if not members.is_member:
             return None
-        to_all = dst in (None, -1) or groups._root(members, dst) is None
+        to_all = dst in (None, -1) or groups.checked_rank(members, dst) is None
         axes = _axes_of(in_axes, arguments)
         begin, end = _own_part(arguments, axes, members)
         stacked = _vectorized(call, arguments, axes, (begin, end), vectorize)

@@ -6,7 +6,7 @@ torch.nn, neurenix.optim is torch.optim, and tensors are torch's with a save met
 """
 
 __version__ = "0"
-_LAZY = ("distributed", "nn", "optim", "tensor")
+_LAZY = ("Tensor", "distributed", "nn", "optim", "tensor")
 
 
 def get_device(name="cpu"):
@@ -20,11 +20,22 @@ Device = get_device
 
 
 def __getattr__(name):
-    if name in _LAZY or name == "Tensor":
-        import importlib
-        # Under the name that programs use: each module exists once, and so there is one class of tensors.
-        module = importlib.import_module("neurenix.tensor" if name == "Tensor" else f"neurenix.{name}")
-        return module.Tensor if name == "Tensor" else module
+    # Under the name that programs use: each module exists once, and so there is one class of tensors.
+    if name == "Tensor":
+        from neurenix.tensor import Tensor
+        return Tensor
+    if name == "distributed":
+        import neurenix.distributed as module
+        return module
+    if name == "nn":
+        import neurenix.nn as module
+        return module
+    if name == "optim":
+        import neurenix.optim as module
+        return module
+    if name == "tensor":
+        import neurenix.tensor as module
+        return module
     from ivycomm.modules import nearest
     raise AttributeError(f"neurenix is not installed, and ivycomm's stand-in has no {name}; "
-                         + nearest(name, [*_LAZY, "Device", "Tensor", "get_device"]))
+                         + nearest(name, [*_LAZY, "Device", "get_device"]))
