@@ -31,13 +31,12 @@ int print_version() {
 }
 
 int print_usage() {
-  std::fprintf(
-      stderr,
-      "ivy-node is started by ivyrun and has nothing to be typed by hand.\n"
-      "usage: ivy-node --version | relay | dial | warden --job ID --host N "
-      "--transport-fd N "
-      "--transport local|relay [--cgroup DIR] [--record FILE] [--step PID] | rendezvous "
-      "serve ...\n");
+  std::fprintf(stderr,
+               "ivy-node is started by ivyrun and has nothing to be typed by hand.\n"
+               "usage: ivy-node --version | relay | dial | warden --job ID --host N "
+               "--transport-fd N "
+               "--transport local|relay [--cgroup DIR] [--record FILE] [--step PID] | rendezvous "
+               "serve ...\n");
   return kExitUsage;
 }
 
