@@ -72,7 +72,8 @@ PURE = {
         "rendezvous/dialects": "connection native_dialect torch_dialect codec",
         "comm/join": "identity launchers endpoint",
         "comm/contract": "fingerprint",
-        "comm/group": "membership message_matching",
+        "comm/group/core": "membership",
+        "comm/group/p2p": "message_matching",
         "comm/collectives": "selector",
         "comm/nccl": "preflight reduction_plan",
     }.items()
@@ -101,9 +102,9 @@ MAY_CALL_THE_OS = {
     "agent/node/roles/warden.cc": "closes every number that it may have inherited, before Linux 5.9",
     "agent/daemon/bundle_tar.cc": "some file systems report a full disk only to close()",
     "comm/contract/fast_clock.cc": "read in every operation: a call less",
-    "comm/transports/futex.cc": "the same",
-    "comm/transports/failure_detectors.cc": "pidfds stand in the array that poll() takes",
-    "comm/transports/registered_memory.cc": "a region gives its descriptor up before its memory",
+    "comm/transports/shm/futex.cc": "the same",
+    "comm/transports/liveness/failure_detectors.cc": "pidfds stand in the array that poll() takes",
+    "comm/transports/shm/registered_memory.cc": "a region gives its descriptor up before its memory",
 }
 
 # Calls that wait for a file system, a name server or a child. In the folders of a process whose loop

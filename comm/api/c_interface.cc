@@ -9,7 +9,7 @@
 #include <limits>
 #include <utility>
 
-#include "comm/transports/registered_memory.h"
+#include "comm/transports/shm/registered_memory.h"
 
 namespace ivy::comm::c_interface {
 namespace {

@@ -17,7 +17,7 @@
 
 #include "comm/contract/ivycomm.h"
 #include "comm/group/communicator.h"
-#include "comm/group/job.h"
+#include "comm/group/world/job.h"
 
 struct ivy_comm {
   // The world owns the job and lists all groups made from it.

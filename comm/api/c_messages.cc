@@ -9,7 +9,7 @@
 
 #include "comm/api/c_device.h"
 #include "comm/api/struct_growth.h"
-#include "comm/group/device_group.h"
+#include "comm/group/device/device_group.h"
 
 using namespace ivy::comm;               // NOLINT: this file is the seam of that namespace.
 using namespace ivy::comm::c_interface;  // NOLINT

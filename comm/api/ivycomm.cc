@@ -12,10 +12,10 @@
 
 #include "comm/api/c_interface.h"
 #include "comm/api/struct_growth.h"
-#include "comm/group/device_backend.h"
+#include "comm/group/device/device_backend.h"
 #include "comm/join/identity.h"
 #include "comm/nccl/device_regions.h"
-#include "comm/transports/registered_memory.h"
+#include "comm/transports/shm/registered_memory.h"
 
 using ivy::Result;
 using namespace ivy::comm;               // NOLINT: this file is the seam of that namespace.

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <bit>
 
-#include "comm/transports/registered_memory.h"
+#include "comm/transports/shm/registered_memory.h"
 
 namespace ivy::comm {
 namespace {

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <map>
 
-#include "comm/transports/shared_layout.h"
+#include "comm/transports/shm/shared_layout.h"
 #include "proto/contract/status.h"
 
 namespace ivy::comm {

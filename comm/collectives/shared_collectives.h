@@ -27,8 +27,8 @@
 #include "comm/collectives/blocks.h"
 #include "comm/collectives/collective.h"
 #include "comm/reduce/reduce.h"
-#include "comm/transports/operation_call.h"
-#include "comm/transports/shared_group.h"
+#include "comm/transports/liveness/operation_call.h"
+#include "comm/transports/shm/shared_group.h"
 
 namespace ivy::comm {
 

@@ -29,7 +29,7 @@
 
 #include "comm/collectives/selector.h"
 #include "comm/collectives/shared_collectives.h"
-#include "comm/transports/tcp_mesh.h"
+#include "comm/transports/tcp/tcp_mesh.h"
 
 namespace ivy::comm {
 

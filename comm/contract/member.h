@@ -14,7 +14,7 @@ struct Member {
   std::string host_name;
   std::string address;  // Address of its listener; empty if all ranks are on one host.
   // The rank number that the launcher assigned, which may differ in a repaired world
-  // (group/repair.h), and the number of times that rank was restarted before this process.
+  // (group/world/repair.h), and the number of times that rank was restarted before this process.
   std::uint32_t job_rank = 0;
   std::uint32_t incarnation = 0;
   std::uint64_t process_start = 0;  // Start time as in process_state.h; 0: unknown.

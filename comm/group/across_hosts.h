@@ -13,13 +13,13 @@
 
 #include "comm/collectives/spanning_collectives.h"
 #include "comm/contract/entered_operations.h"
-#include "comm/group/first_failure.h"
-#include "comm/group/job.h"
-#include "comm/group/membership.h"
+#include "comm/group/core/first_failure.h"
+#include "comm/group/core/membership.h"
+#include "comm/group/world/job.h"
 #include "comm/join/wait_graph.h"
-#include "comm/transports/failure_detector.h"
-#include "comm/transports/shared_group.h"
-#include "comm/transports/tcp_mesh.h"
+#include "comm/transports/liveness/failure_detector.h"
+#include "comm/transports/shm/shared_group.h"
+#include "comm/transports/tcp/tcp_mesh.h"
 
 namespace ivy::comm {
 

@@ -6,11 +6,11 @@
 #include <utility>
 
 #include "comm/collectives/selector.h"
-#include "comm/group/device_backend.h"
-#include "comm/group/device_group.h"
+#include "comm/group/device/device_backend.h"
+#include "comm/group/device/device_group.h"
 #include "comm/group/group_rendezvous.h"
 #include "comm/group/group_segment.h"
-#include "comm/transports/failure_detectors.h"
+#include "comm/transports/liveness/failure_detectors.h"
 
 namespace ivy::comm {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/transports/failure_detector.h"
+#include "comm/transports/liveness/failure_detector.h"
 #include "proto/os/clock.h"
 
 namespace ivy::comm {

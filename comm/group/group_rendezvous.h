@@ -10,9 +10,9 @@
 #include <optional>
 
 #include "comm/contract/failure.h"
-#include "comm/group/job.h"
-#include "comm/group/membership.h"
-#include "comm/transports/shared_segment.h"
+#include "comm/group/core/membership.h"
+#include "comm/group/world/job.h"
+#include "comm/transports/shm/shared_segment.h"
 #include "proto/contract/status.h"
 
 namespace ivy::comm {

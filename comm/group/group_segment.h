@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "comm/group/host_collectives.h"
-#include "comm/transports/shared_segment.h"
+#include "comm/group/core/host_collectives.h"
+#include "comm/transports/shm/shared_segment.h"
 
 namespace ivy::comm {
 

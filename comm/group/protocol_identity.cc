@@ -7,10 +7,10 @@
 #include "comm/contract/failure.h"
 #include "comm/contract/fingerprint.h"
 #include "comm/contract/protocol.h"
-#include "comm/group/point_to_point_peer.h"
+#include "comm/group/p2p/point_to_point_peer.h"
 #include "comm/join/wait_graph.h"
-#include "comm/transports/peer_listener.h"
-#include "comm/transports/shared_layout.h"
+#include "comm/transports/shm/shared_layout.h"
+#include "comm/transports/tcp/peer_listener.h"
 #include "proto/wire/handshake.h"
 
 namespace ivy::comm {

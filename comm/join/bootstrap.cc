@@ -12,7 +12,7 @@
 #include "comm/join/endpoint.h"
 #include "comm/join/store_listener.h"
 #include "comm/join/torch_store.h"
-#include "comm/transports/peer_listener.h"
+#include "comm/transports/tcp/peer_listener.h"
 #include "proto/contract/text.h"
 #include "proto/os/clock.h"
 #include "proto/os/files.h"

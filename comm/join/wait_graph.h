@@ -22,7 +22,7 @@
 #include <vector>
 
 #include "comm/contract/entered_operations.h"
-#include "comm/transports/wait_watch.h"
+#include "comm/transports/liveness/wait_watch.h"
 
 namespace ivy::comm {
 

@@ -11,7 +11,7 @@
 #include "comm/nccl/collect_rank_facts.h"
 #include "comm/nccl/operation_calls.h"
 #include "comm/nccl/ras.h"
-#include "comm/transports/relax.h"
+#include "comm/transports/shm/relax.h"
 #include "proto/os/clock.h"
 #include "proto/wire/ras.h"
 

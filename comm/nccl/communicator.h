@@ -35,7 +35,7 @@
 #include "comm/nccl/enqueued.h"
 #include "comm/nccl/library.h"
 #include "comm/nccl/operation.h"
-#include "comm/transports/shared_group.h"
+#include "comm/transports/shm/shared_group.h"
 #include "rendezvous/client/client.h"
 
 namespace ivy::comm::nccl {

@@ -10,7 +10,7 @@
 #include <cstring>
 #include <variant>
 
-#include "comm/group/control_socket.h"
+#include "comm/group/world/control_socket.h"
 #include "proto/os/not_inherited.h"
 
 namespace ivy::nccl_profiler {

@@ -16,8 +16,8 @@
 #include <functional>
 #include <thread>
 
-#include "comm/transports/background_dial.h"
-#include "comm/transports/peer_listener.h"
+#include "comm/transports/tcp/background_dial.h"
+#include "comm/transports/tcp/peer_listener.h"
 #include "proto/os/not_inherited.h"
 #include "tests/comm/world.h"
 

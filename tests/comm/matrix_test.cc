@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "comm/transports/shared_layout.h"
-#include "comm/transports/tcp_streams.h"
+#include "comm/transports/shm/shared_layout.h"
+#include "comm/transports/tcp/tcp_streams.h"
 #include "tests/comm/matrix_calls.h"
 
 namespace ivy::comm::test {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The ranks of a communicator, and the first failure that breaks it, as values.
-#include "comm/group/membership.h"
+#include "comm/group/core/membership.h"
 
 #include <gtest/gtest.h>
 
 #include <cstring>
 
-#include "comm/group/first_failure.h"
+#include "comm/group/core/first_failure.h"
 
 namespace ivy::comm {
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which receive gets which message, without any stream.
-#include "comm/group/message_matching.h"
+#include "comm/group/p2p/message_matching.h"
 
 #include <gtest/gtest.h>
 

@@ -14,8 +14,8 @@
 #include <thread>
 
 #include "comm/contract/fingerprint.h"
-#include "comm/group/point_to_point_peer.h"
-#include "comm/transports/shared_layout.h"
+#include "comm/group/p2p/point_to_point_peer.h"
+#include "comm/transports/shm/shared_layout.h"
 #include "tests/comm/world.h"
 
 namespace ivy::comm::test {

@@ -18,8 +18,8 @@
 #include <vector>
 
 #include "comm/join/bootstrap.h"
-#include "comm/transports/failure_detectors.h"
-#include "comm/transports/peer_listener.h"
+#include "comm/transports/liveness/failure_detectors.h"
+#include "comm/transports/tcp/peer_listener.h"
 #include "proto/os/listening_socket.h"
 #include "rendezvous/server/server.h"
 #include "tests/comm/world.h"

@@ -19,10 +19,10 @@
 #include "comm/collectives/spanning_collectives.h"
 #include "comm/contract/fingerprint.h"
 #include "comm/join/identity.h"
-#include "comm/transports/huge_pages.h"
-#include "comm/transports/peer_memory.h"
-#include "comm/transports/registered_memory.h"
-#include "comm/transports/shared_layout.h"
+#include "comm/transports/shm/huge_pages.h"
+#include "comm/transports/shm/peer_memory.h"
+#include "comm/transports/shm/registered_memory.h"
+#include "comm/transports/shm/shared_layout.h"
 #include "proto/wire/control_wire.h"
 
 namespace ivy::comm {

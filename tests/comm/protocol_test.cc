@@ -6,7 +6,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include "comm/transports/shared_segment.h"
+#include "comm/transports/shm/shared_segment.h"
 #include "proto/contract/text.h"
 #include "tests/comm/world.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Who is in a repaired world: by what a survivor knows of each rank.
-#include "comm/group/repair_agreement.h"
+#include "comm/group/world/repair_agreement.h"
 
 #include <gtest/gtest.h>
 

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <set>
 
-#include "comm/transports/shared_layout.h"
+#include "comm/transports/shm/shared_layout.h"
 
 namespace ivy::comm {
 namespace {

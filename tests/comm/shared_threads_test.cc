@@ -15,7 +15,7 @@
 
 #include "comm/collectives/selector.h"
 #include "comm/collectives/shared_collectives.h"
-#include "comm/transports/shared_segment.h"
+#include "comm/transports/shm/shared_segment.h"
 #include "tests/support/eventually.h"
 
 namespace ivy::comm {

@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "comm/transports/peer_listener.h"
-#include "comm/transports/tcp_streams.h"
+#include "comm/transports/tcp/peer_listener.h"
+#include "comm/transports/tcp/tcp_streams.h"
 #include "tests/comm/world.h"
 
 namespace ivy::comm::test {

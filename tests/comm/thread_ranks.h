@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "comm/collectives/spanning_collectives.h"
-#include "comm/group/point_to_point.h"
+#include "comm/group/p2p/point_to_point.h"
 #include "tests/comm/world.h"
 
 namespace ivy::comm::test {

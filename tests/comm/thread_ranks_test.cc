@@ -12,8 +12,8 @@
 #include <thread>
 #include <vector>
 
-#include "comm/transports/registered_memory.h"
-#include "comm/transports/shared_ring.h"
+#include "comm/transports/shm/registered_memory.h"
+#include "comm/transports/shm/shared_ring.h"
 #include "tests/comm/operations.h"
 #include "tests/support/eventually.h"
 

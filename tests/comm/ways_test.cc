@@ -10,8 +10,8 @@
 
 #include "comm/collectives/selector.h"
 #include "comm/collectives/shared_collectives.h"
-#include "comm/transports/shared_layout.h"
-#include "comm/transports/shared_segment.h"
+#include "comm/transports/shm/shared_layout.h"
+#include "comm/transports/shm/shared_segment.h"
 #include "tests/comm/world.h"
 
 namespace ivy::comm::test {

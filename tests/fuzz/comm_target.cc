@@ -12,11 +12,11 @@
 #include <memory>
 #include <vector>
 
-#include "comm/group/point_to_point.h"
-#include "comm/transports/peer_listener.h"
-#include "comm/transports/shared_layout.h"
-#include "comm/transports/tcp_mesh.h"
-#include "comm/transports/tcp_streams.h"
+#include "comm/group/p2p/point_to_point.h"
+#include "comm/transports/shm/shared_layout.h"
+#include "comm/transports/tcp/peer_listener.h"
+#include "comm/transports/tcp/tcp_mesh.h"
+#include "comm/transports/tcp/tcp_streams.h"
 #include "proto/wire/control_wire.h"
 #include "proto/wire/handshake.h"
 #include "tests/fuzz/targets.h"

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// Shows in the supervisor's status page which collective a communicator is in, where `ivyctl why`
+// finds it.
+//
+// Thread: one at a time (the communicator's lock).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <utility>
+
+#include "comm/contract/fast_clock.h"
+#include "comm/contract/fingerprint.h"
+#include "comm/group/core/membership.h"
+#include "comm/group/world/status_rows.h"
+#include "comm/transports/liveness/wait_watch.h"
+#include "proto/wire/status_page.h"
+
+namespace ivy::comm {
+
+class OperationDisplay final : public EntryWatch {
+ public:
+  // The rows and the ranks outlive it. `name`: the row's, which the report shows.
+  OperationDisplay(StatusRows& rows, const Membership& ranks, const std::string& name);
+
+  // Call when an operation starts; `shape` must live until finish().
+  void begin(const OperationShape& shape, std::uint64_t sequence) {
+    not_shown_ = &shape;
+    record_.sequence = sequence;
+  }
+  // Shows the current operation, once.
+  void entered() override {
+    if (not_shown_ == nullptr) return;
+    const OperationShape& shape = *std::exchange(not_shown_, nullptr);
+    if (slot_) show(shape);
+  }
+  void finish(bool is_well) {
+    entered();
+    if (!slot_) return;
+    record_.ended_ns = clock_.now_ns();
+    record_.outcome = is_well ? comm_status::Outcome::kDone : comm_status::Outcome::kFailed;
+    slot_->finish(record_);
+  }
+
+ private:
+  void show(const OperationShape& shape);
+
+  const Membership& ranks_;
+  const StatusRow row_;
+  std::optional<comm_status::SlotView> slot_;  // The slot that has row_.
+  comm_status::OperationRecord record_;        // Current content of the slot.
+  const OperationShape* not_shown_ = nullptr;  // The operation that it does not show yet.
+  FastClock clock_;
+};
+
+}  // namespace ivy::comm

@@ -1,0 +1,387 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/group/device/device_backend.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <string_view>
+#include <utility>
+
+#include "comm/group/device/device_group.h"
+#include "comm/group/device/device_staging.h"
+#include "comm/nccl/abandonable_call.h"
+#include "comm/nccl/reduction_plan.h"
+#include "comm/transports/liveness/failure_detectors.h"
+#include "proto/os/clock.h"
+
+namespace ivy::comm {
+namespace {
+
+using nccl::DeviceOperation;
+
+[[gnu::cold, gnu::noinline]] Failure refusal(const std::string& text) {
+  Failure failure = make_failure(FailureKind::kOther, text);
+  failure.code = static_cast<std::int32_t>(Code::kInvalidArgument);
+  return failure;
+}
+
+bool may_stage() {
+  const char* const wanted = std::getenv("IVY_NCCL_STAGING");
+  return wanted == nullptr || std::string_view(wanted) != "0";
+}
+
+// How many operations a rank may put on streams before the device has done the first of them.
+std::size_t most_ahead() {
+  constexpr std::size_t kMostAhead = 1024;
+  const char* const wanted = std::getenv("IVY_DEVICE_AHEAD");
+  const long number = wanted != nullptr ? std::strtol(wanted, nullptr, 10) : 0;
+  return number > 0 ? static_cast<std::size_t>(number) : kMostAhead;
+}
+
+// Whether a broken world's NCCL is kept for the world of its survivors.
+bool may_shrink(const Membership& ranks) {
+  const char* const wanted = std::getenv("IVY_NCCL_SHRINK");
+  return wanted != nullptr && std::string_view(wanted) == "1" && ranks.name() == "world";
+}
+
+nccl::Ending ending_of(const DeviceOperation& operation) {
+  if (operation.is_captured) return nccl::Ending::kCaptured;
+  return operation.is_enqueued ? nccl::Ending::kEnqueued : nccl::Ending::kDone;
+}
+
+bool wants_staging(const OperationShape& shape) {
+  return reduces(shape.operation) &&
+         nccl::plan_reduction(shape.operation, shape.dtype, shape.op).is_staged;
+}
+
+// Why the operation cannot be a message, or part of a group of NCCL's; empty: it can.
+[[gnu::noinline]] std::string why_not_ahead(const DeviceOperation& operation, bool is_async,
+                                            bool is_begun) {
+  const bool is_message = operation.is_message();
+  if (!is_begun) {
+    return std::string(is_message ? ": a message" : ": an operation in a group") +
+           " cannot be the communicator's first operation on a device, for which all ranks meet; "
+           "call ivy_prepare_device (in Python prepare_device) before; where ranks share a device "
+           "(IVY_OVERSUBSCRIBE=1), copy to the host";
+  }
+  if (DeviceGroup::current() == nullptr) return "";
+  if (wants_staging(operation.collective.shape) || device_check_mode() == DeviceCheckMode::kEvery) {
+    return ": in a group the ranks cannot meet before an operation, which this one wants";
+  }
+  if (!operation.is_enqueued && !is_async) {
+    return ": it cannot be waited for inside a group; set IVY_ENQUEUE or call.work";
+  }
+  return "";
+}
+
+// Why the operation cannot be part of a graph; empty: it can.
+[[gnu::noinline]] std::string why_not_captured(const DeviceOperation& operation, bool is_prepared,
+                                               bool is_async) {
+  if (!is_prepared) {
+    return ": the stream is being captured into a graph, and this is the communicator's first "
+           "operation on a device, for which NCCL is started; call ivy_prepare_device (in Python "
+           "prepare_device) or any operation on a device before the capture";
+  }
+  if (wants_staging(operation.collective.shape)) {
+    return ": the stream is being captured into a graph, but NCCL has no such reduction, and the "
+           "way through host memory cannot be captured";
+  }
+  if (device_check_mode() == DeviceCheckMode::kEvery) {
+    return ": the stream is being captured into a graph, but IVY_DEVICE_CHECK=every lets all ranks "
+           "meet before each operation; unset it";
+  }
+  if (!operation.is_enqueued && !is_async) {
+    return ": the stream is being captured into a graph, so that the call cannot wait for its "
+           "result; set IVY_ENQUEUE";
+  }
+  return "";
+}
+
+MaybeFailure failure_to_select(const nccl::Driver::Current& current) {
+  if (current.result().ok()) return std::nullopt;
+  return make_failure(FailureKind::kTransport, current.result().error().message);
+}
+
+nccl::DeviceCommunicator::Started begun(const DeviceOperation& operation,
+                                        std::chrono::nanoseconds timeout,
+                                        const std::shared_ptr<Work>& work) {
+  nccl::DeviceCommunicator::Started one;
+  one.operation = &operation;
+  one.watched.shape = operation.collective.shape;
+  one.watched.number = operation.number;
+  one.watched.timeout = timeout;
+  one.ending = ending_of(operation);
+  if (work == nullptr) return one;
+  if (!operation.is_captured) one.ending = nccl::Ending::kEnqueued;
+  one.watched.ended = [work](const MaybeFailure& failure) {
+    work->finish(failure ? Outcome(*failure) : Outcome());
+  };
+  return one;
+}
+
+}  // namespace
+
+DeviceBackend::DeviceBackend(DeviceContext context)
+    : context_(std::move(context)),
+      most_ahead_(most_ahead()),
+      check_(context_.ranks, context_.job.records().store(),
+             context_.job.key("device/" + context_.ranks.name() + "/")),
+      detector_(context_.job, context_.ranks, context_.host, context_.failure),
+      display_(context_.job, context_.ranks) {}
+
+DeviceBackend::~DeviceBackend() {
+  made_ = nullptr;
+  nccl_.reset();
+}
+
+nccl::DeviceCommunicatorOptions DeviceBackend::options() {
+  const Membership& ranks = context_.ranks;
+  nccl::DeviceCommunicatorOptions options;
+  options.name = ranks.name();
+  options.key = context_.job.key("nccl/" + ranks.name());
+  options.store = ranks.size() > 1 ? context_.job.store() : nullptr;
+  for (const Member& member : ranks.members()) {
+    options.rank_names.push_back(name_of_rank(member.world_rank, member.host_name, member.pid));
+    options.world_ranks.push_back(member.world_rank);
+    options.spans_hosts = options.spans_hosts || member.host_name != ranks.members()[0].host_name;
+  }
+  options.rank = ranks.rank();
+  options.host = ranks.own_member().host_name;
+  options.trouble = [this] { return detector_.look(); };
+  options.found = context_.break_all;
+  options.tick = [this](const nccl::Enqueued* oldest) { return tick(oldest); };
+  if (check_.compares_later()) options.difference = [this] { return check_.difference(); };
+  options.may_keep = [may = may_shrink(ranks)] { return may; };
+  options.keep = [this](std::unique_ptr<nccl::RevokedHandle> revoked) {
+    const std::lock_guard lock(mutex_);
+    revoked_ = std::move(revoked);
+  };
+  options.parent = std::exchange(parent_, nullptr);
+  options.why_late = [this](const nccl::Enqueued& late) {
+    if (late.number != 0) return check_.why_late(late);
+    return "has rank " + std::to_string(late.shape.root) +
+           " called its part, in the same order among its operations on devices?";
+  };
+  return options;
+}
+
+nccl::DeviceCommunicator& DeviceBackend::communicator() {
+  const std::lock_guard lock(mutex_);
+  if (nccl_ == nullptr) {
+    nccl_ = std::make_unique<nccl::DeviceCommunicator>(options());
+    made_ = nccl_.get();
+  }
+  return *nccl_;
+}
+
+DeviceHeritage DeviceBackend::take_heritage() {
+  const std::lock_guard lock(mutex_);
+  DeviceHeritage heritage;
+  heritage.revoked = std::move(revoked_);
+  heritage.key = context_.job.key("nccl/" + context_.ranks.name());
+  heritage.members = context_.ranks.members();
+  return heritage;
+}
+
+MaybeFailure DeviceBackend::tick(const nccl::Enqueued* oldest) {
+  display_.show(oldest, check_.last_called());
+  return check_.tick(oldest);
+}
+
+void DeviceBackend::abort() {
+  *is_broken_ = true;
+  nccl::DeviceCommunicator* const device = existing();
+  if (device == nullptr) return;
+  if (const std::optional<std::string> taint = device->break_with()) {
+    context_.failure.add_text(*taint);
+  }
+}
+
+Outcome DeviceBackend::end() {
+  nccl::DeviceCommunicator* const device = existing();
+  if (device == nullptr) return {};
+  if (const MaybeFailure failure = device->end()) return Outcome(*failure);
+  if (!device->enqueued().has_lost() || is_failure_returned_.exchange(true)) return {};
+  const MaybeFailure found = context_.failure.get();
+  return found && found->kind != FailureKind::kAborted ? Outcome(*found) : Outcome();
+}
+
+bool DeviceBackend::fail(Failure failure, const OperationCall& call) {
+  is_failure_returned_ = true;
+  if (failure.sequence == 0) failure.sequence = call.sequence;
+  if (failure.operation[0] == '\0') {
+    set_operation(failure, comm_status::name_of(call.shape.operation));
+  }
+  context_.break_all(failure);
+  return false;
+}
+
+MaybeFailure DeviceBackend::admit(DeviceOperation& operation, bool is_async) {
+  OperationShape& shape = operation.collective.shape;
+  shape.place = Place::kDevice;
+  if (operation.is_message() || DeviceGroup::current() != nullptr) {
+    // The ranks meet for the first collective also where NCCL's part came from a split.
+    const bool is_begun = is_prepared() && (operation.is_message() || is_used_);
+    const std::string why = why_not_ahead(operation, is_async, is_begun);
+    if (!why.empty()) return refusal(describe(shape) + why);
+  }
+  if (wants_staging(shape) && !may_stage()) {
+    return refusal(describe(shape) + ": NCCL has no " + std::string(reduce_op_name(shape.op)) +
+                   " of " + std::string(dtype_name(shape.dtype)) + " for " +
+                   std::string(comm_status::name_of(shape.operation)) +
+                   ", and IVY_NCCL_STAGING=0 forbids the way through host memory");
+  }
+  const nccl::DeviceCommunicator* const device = existing();
+  const int used = device != nullptr ? device->device() : -1;
+  if (used >= 0 && used != operation.device) {
+    return refusal("the buffers are on device " + std::to_string(operation.device) +
+                   ", but this rank's device in communicator " + context_.ranks.name() + " is " +
+                   std::to_string(used));
+  }
+  const nccl::Driver* const driver = nccl::Driver::in_use();
+  if (driver != nullptr && !streams_.has(*driver, operation, used >= 0)) {
+    const std::string own = "device " + std::to_string(operation.device);
+    return refusal(describe(shape) + ": the buffers are on " + own +
+                   ", but the stream was made for another device; give a stream of " + own);
+  }
+  operation.is_captured = driver != nullptr && driver->is_capturing(operation.stream);
+  if (operation.is_captured) {
+    const std::string why = why_not_captured(operation, used >= 0, is_async);
+    if (!why.empty()) return refusal(describe(shape) + why);
+  }
+  if (!is_async) return std::nullopt;
+  const Result<void> given = side_.give(operation);
+  if (!given.ok()) return refusal(given.error().message);
+  return std::nullopt;
+}
+
+bool DeviceBackend::is_to_meet(DeviceOperation& operation) {
+  if (operation.is_message()) return false;
+  const bool is_first = !is_used_.load() && !is_used_.exchange(true);
+  const OperationShape& shape = operation.collective.shape;
+  if (is_first || mode_ == DeviceCheckMode::kEvery || wants_staging(shape)) return true;
+  operation.number = check_.go_ahead(shape, operation.is_captured);
+  return false;
+}
+
+void DeviceBackend::note_meeting(OperationShape& shape) {
+  check_.begin_meeting(shape);
+  if (nccl::DeviceCommunicator* const device = existing()) device->enqueued().stay_awake();
+}
+
+bool DeviceBackend::carry_out(const OperationCall& call, const DeviceOperation& operation) {
+  nccl::DeviceCommunicator& device = communicator();
+  if (wants_staging(operation.collective.shape) || device.is_shared()) {
+    return carry_out_staged(call, operation);
+  }
+  if (!context_.host.meet(call)) return false;
+  if (!check(device.prepare(operation.device, call.deadline), call)) return false;
+  if (device.is_shared()) return carry_out_staged(call, operation);
+  nccl::DeviceCommunicator::Started one = begun(operation, call.deadline.left(), nullptr);
+  one.watched.number = call.sequence;
+  const nccl::Driver::Current current(*nccl::Driver::in_use(), operation.device);
+  MaybeFailure failure = failure_to_select(current);
+  if (!failure) failure = nccl::carry_out(device, one);
+  return check(failure, call);
+}
+
+Outcome DeviceBackend::fail_ahead(const Failure& failure) {
+  is_failure_returned_ = true;
+  context_.break_all(failure);
+  const MaybeFailure first = context_.failure.get();
+  return Outcome(first ? *first : failure);
+}
+
+// The operation is on its stream, and the device is this thread's.
+Outcome DeviceBackend::mark(const DeviceOperation& operation, const std::shared_ptr<Work>& work) {
+  if (work == nullptr) return {};
+  Result<std::shared_ptr<nccl::StreamMark>> behind =
+      nccl::StreamMark::behind(*nccl::Driver::in_use(), operation.device, operation.stream);
+  if (!behind.ok()) {
+    return fail_ahead(make_failure(FailureKind::kTransport, behind.error().message));
+  }
+  work->set_mark(std::move(*behind), [is_broken = is_broken_] { return !*is_broken; });
+  if (operation.is_captured) work->finish_captured();
+  return {};
+}
+
+Outcome DeviceBackend::go_ahead(const DeviceOperation& operation, std::chrono::nanoseconds timeout,
+                                const std::shared_ptr<Work>& work) {
+  nccl::DeviceCommunicator& device = *existing();
+  if (!operation.is_captured) device.enqueued().await_room(most_ahead_);
+  const std::lock_guard lock(order_);
+  if (context_.failure.is_set()) return fail_ahead(*context_.failure.get());
+  nccl::DeviceCommunicator::Started one = begun(operation, timeout, work);
+  const nccl::Driver::Current current(*nccl::Driver::in_use(), operation.device);
+  MaybeFailure failure = failure_to_select(current);
+  if (!failure) failure = nccl::carry_out(device, one);
+  return failure ? fail_ahead(*failure) : mark(operation, work);
+}
+
+Outcome DeviceBackend::join_group(const DeviceOperation& operation,
+                                  std::chrono::nanoseconds timeout,
+                                  const std::shared_ptr<Work>& work) {
+  DeviceGroup& group = *DeviceGroup::current();
+  nccl::DeviceCommunicator& device = *existing();
+  struct Kept {
+    DeviceOperation operation;
+    nccl::DeviceCommunicator::Started one;
+  };
+  const auto kept = std::make_shared<Kept>(Kept{operation, {}});
+  kept->one = begun(kept->operation, timeout, work);
+  const std::lock_guard lock(order_);
+  if (context_.failure.is_set()) return fail_ahead(*context_.failure.get());
+  const nccl::Driver::Current current(*nccl::Driver::in_use(), operation.device);
+  MaybeFailure failure = failure_to_select(current);
+  if (!failure) failure = group.open();
+  if (!failure) failure = device.start(kept->one, true);
+  if (failure) return fail_ahead(*failure);
+  group.add(device, [this, &device, kept, work](const MaybeFailure& ended) {
+    const nccl::Driver::Current now(*nccl::Driver::in_use(), kept->operation.device);
+    const MaybeFailure found = device.finish(kept->one, true, ended);
+    const Outcome outcome = found ? fail_ahead(*found) : mark(kept->operation, work);
+    if (found && work != nullptr) work->finish(outcome);
+    return outcome;
+  });
+  return {};
+}
+
+bool DeviceBackend::carry_out_staged(const OperationCall& call, const DeviceOperation& operation) {
+  const nccl::Driver* const driver = nccl::Driver::in_use();
+  IVY_ASSERT(driver != nullptr);
+  const nccl::Driver::Current current(*driver, operation.device);
+  if (const MaybeFailure failure = failure_to_select(current)) return fail(*failure, call);
+  if (operation.after != nullptr) {
+    const Result<void> held = operation.after->hold_back(operation.stream);
+    if (!held.ok()) return fail(make_failure(FailureKind::kTransport, held.error().message), call);
+  }
+  nccl::DeviceCommunicator& device = communicator();
+  Staging staging(operation, context_.ranks.rank());
+  return check(staging.copy_out(device, call.deadline), call) &&
+         context_.host.carry_out(call, staging.on_host()) &&
+         check(staging.copy_back(device, call.deadline), call);
+}
+
+bool DeviceBackend::prepare(const OperationCall& call, const nccl::DeviceRegion& region) {
+  nccl::DeviceCommunicator& device = communicator();
+  if (!context_.host.meet(call)) return false;
+  if (!check(device.prepare(region.device, call.deadline), call)) return false;
+  if (region.memory == nullptr || device.is_shared()) return true;
+  return check(device.add_window(region, call.deadline), call);
+}
+
+bool DeviceBackend::split(const OperationCall& call, std::int32_t color, std::int32_t key,
+                          const std::string& name,
+                          std::unique_ptr<nccl::DeviceCommunicator>& child) {
+  if (!context_.host.meet(call)) return false;
+  color = std::max(color, nccl::kNoColor);
+  return check(communicator().split(color, key, name, call.deadline, child), call);
+}
+
+void DeviceBackend::adopt(std::unique_ptr<nccl::DeviceCommunicator> device) {
+  if (device == nullptr) return;
+  device->join(options());
+  nccl_ = std::move(device);
+  made_ = nccl_.get();
+}
+
+}  // namespace ivy::comm

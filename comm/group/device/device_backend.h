@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+// A communicator's collectives on device memory. For the first one all ranks synchronize as for any
+// operation, so that mismatches and deaths are found before NCCL is called. Later ones run ahead:
+// each rank enqueues NCCL's part on the stream, and the ranks compare their calls afterwards
+// (device_check.h). If NCCL lacks the reduction, or devices are shared, the data are copied through
+// host memory (device_staging.h), for which the ranks synchronize.
+//
+// Thread: the communicator's lock, unless a function says otherwise.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "comm/group/core/first_failure.h"
+#include "comm/group/core/host_collectives.h"
+#include "comm/group/core/membership.h"
+#include "comm/group/core/work.h"
+#include "comm/group/device/device_check.h"
+#include "comm/group/device/device_parts.h"
+#include "comm/group/world/job.h"
+#include "comm/nccl/communicator.h"
+#include "comm/nccl/operation.h"
+#include "comm/transports/liveness/failure_detector.h"
+
+namespace ivy::comm {
+
+// Borrowed from the communicator; all outlive it.
+struct DeviceContext {
+  Job& job;
+  const Membership& ranks;
+  HostCollectives& host;
+  FirstFailure& failure;
+  std::function<void(const Failure&)> break_all;  // Breaks the communicator on every rank.
+};
+
+class DeviceBackend {
+ public:
+  explicit DeviceBackend(DeviceContext context);
+  ~DeviceBackend();
+  DeviceBackend(const DeviceBackend&) = delete;
+  DeviceBackend& operator=(const DeviceBackend&) = delete;
+
+  // Prepares an operation. After a failure it is rejected, and nothing was sent. An asynchronous
+  // operation gets a separate stream, on which it starts after the work that is now on the caller's
+  // stream. Any thread, as the next three.
+  MaybeFailure admit(nccl::DeviceOperation& operation, bool is_async);
+  // Whether the ranks meet before the operation, or each goes ahead and they compare later: the
+  // same on all ranks, which call in one order. An operation that goes ahead has its number then.
+  bool is_to_meet(nccl::DeviceOperation& operation);
+  // An operation for which the ranks meet is called, on whatever memory. Costs nothing until the
+  // first operation on a device.
+  void begin_meeting(OperationShape& shape) {
+    if (is_used_.load(std::memory_order_relaxed)) note_meeting(shape);
+  }
+  void end_meeting() {
+    if (is_used_.load(std::memory_order_relaxed)) check_.end_meeting();
+  }
+
+  // False, as for the next two: the communicator is broken.
+  bool carry_out(const OperationCall& call, const nccl::DeviceOperation& operation);
+  // Puts an operation on its stream without waiting for any rank. Only where is_prepared(). `work`
+  // is null, or the caller's.
+  Outcome go_ahead(const nccl::DeviceOperation& operation, std::chrono::nanoseconds timeout,
+                   const std::shared_ptr<Work>& work);
+  // The same inside this thread's group of operations: NCCL does it when the group ends.
+  [[gnu::noinline]] Outcome join_group(const nccl::DeviceOperation& operation,
+                                       std::chrono::nanoseconds timeout,
+                                       const std::shared_ptr<Work>& work);
+  // Notes that prepare() is called, in the order of the calls.
+  void use() { is_used_ = true; }
+  // Makes what the first operation on region.device would make, and of memory a window.
+  bool prepare(const OperationCall& call, const nccl::DeviceRegion& region);
+  bool is_prepared() { return existing() != nullptr && existing()->is_prepared(); }
+  // Gives a group its part, `name`, where NCCL can split this one's. `color` < 0: this rank is in
+  // no group.
+  bool split(const OperationCall& call, std::int32_t color, std::int32_t key,
+             const std::string& name, std::unique_ptr<nccl::DeviceCommunicator>& child);
+  // Takes what split() of another communicator made; null is nothing.
+  void adopt(std::unique_ptr<nccl::DeviceCommunicator> device);
+
+  // A world that is broken leaves its NCCL, where that was revoked, to the world of its survivors
+  // (IVY_NCCL_SHRINK); inherit() comes before the first operation.
+  DeviceHeritage take_heritage();
+  void inherit(DeviceHeritage heritage) { parent_ = std::move(heritage).for_heirs(context_.ranks); }
+
+  // Call when the communicator has broken: aborts the device's operations, and reports if the
+  // device does not return. Any thread.
+  void abort();
+  // A call has returned why the communicator is broken. Any thread.
+  void failure_was_returned() { is_failure_returned_ = true; }
+  // Ends NCCL's part before this rank's member ends: waits for what was enqueued, or returns the
+  // failure that no call has returned yet.
+  Outcome end();
+
+ private:
+  nccl::DeviceCommunicatorOptions options();
+  nccl::DeviceCommunicator& communicator();
+  nccl::DeviceCommunicator* existing() { return made_.load(std::memory_order_acquire); }
+  bool carry_out_staged(const OperationCall& call, const nccl::DeviceOperation& operation);
+  void note_meeting(OperationShape& shape);
+  MaybeFailure tick(const nccl::Enqueued* oldest);
+  [[gnu::cold, gnu::noinline]] Outcome fail_ahead(const Failure& failure);
+  Outcome mark(const nccl::DeviceOperation& operation, const std::shared_ptr<Work>& work);
+  bool fail(Failure failure, const OperationCall& call);
+  bool check(const MaybeFailure& failure, const OperationCall& call) {
+    return !failure || fail(*failure, call);
+  }
+
+  const DeviceContext context_;
+  const DeviceCheckMode mode_ = device_check_mode();
+  const std::size_t most_ahead_;
+  DeviceCheck check_;
+  std::atomic<bool> is_used_{false};  // An operation on a device was called.
+  // Shared with works, which may outlive the communicator.
+  const std::shared_ptr<std::atomic<bool>> is_broken_ = std::make_shared<std::atomic<bool>>(false);
+  // Once a call has returned why the communicator is broken.
+  std::atomic<bool> is_failure_returned_{false};
+
+  DeviceAlarm detector_;
+  SideStream side_;
+  DeviceStreams streams_;
+  DeviceDisplay display_;
+
+  std::unique_ptr<nccl::RevokedHandle> revoked_;  // Set by options().keep, under mutex_.
+  std::shared_ptr<nccl::Parent> parent_;
+
+  std::mutex order_;  // Operations go ahead one at a time, in the order of their numbers.
+  std::mutex mutex_;  // Held while NCCL's part is made.
+  // Made in the communicator's turn.
+  std::unique_ptr<nccl::DeviceCommunicator> nccl_;
+  std::atomic<nccl::DeviceCommunicator*> made_{nullptr};  // The same, for any thread.
+};
+
+}  // namespace ivy::comm

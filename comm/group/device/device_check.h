@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// Compares, later, the operations on device memory with which ranks went ahead of each other. About
+// once a second each rank that calls some says in the job's store what it has called, and compares
+// that with another rank's; one whose operation does not end compares with all of them. Nothing is
+// exchanged while nothing is called.
+//
+//   <key>/<R>   the DeviceRecord of rank R of the communicator
+//
+// Thread: any; tick() by one at a time.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "comm/contract/device_log.h"
+#include "comm/contract/failure.h"
+#include "comm/group/core/membership.h"
+#include "comm/join/patient_store.h"
+#include "comm/nccl/enqueued.h"
+
+namespace ivy::comm {
+
+// When the ranks of a communicator compare their operations on devices; the same on all ranks.
+enum class DeviceCheckMode : std::uint8_t {
+  kEvery,   // All meet before each operation, on their processors.
+  kLagged,  // They compare about a second later, or as soon as one does not end.
+  kFirst,   // They meet for the first one only.
+};
+// From IVY_DEVICE_CHECK; another word is kLagged.
+DeviceCheckMode device_check_mode();
+
+class DeviceCheck {
+ public:
+  // All outlive it. `key`: the prefix of its keys.
+  DeviceCheck(const Membership& ranks, PatientStore& store, std::string key);
+
+  // An operation goes ahead. Returns its number.
+  std::uint64_t go_ahead(const OperationShape& shape, bool is_recorded);
+  // Fills in shape.ahead, which the ranks compare when they meet.
+  void begin_meeting(OperationShape& shape);
+  void end_meeting();
+
+  // The last operation that went ahead; number 0: none has.
+  struct Called {
+    std::uint64_t number = 0;
+    OperationShape shape;
+  };
+  Called last_called();
+
+  // By the thread that watches the device, again and again; `oldest` is what it waits for, or null.
+  MaybeFailure tick(const nccl::Enqueued* oldest);
+  // Whether the ranks of this communicator compare later at all.
+  bool compares_later() const { return ranks_.size() > 1 && mode_ == DeviceCheckMode::kLagged; }
+  // Publishes this rank's calls and compares them with the others' immediately. Any thread.
+  MaybeFailure difference();
+  // "rank 3 has called 16 of them": who has not called the operation.
+  std::string why_late(const nccl::Enqueued& operation);
+
+ private:
+  std::optional<DeviceRecord> read(std::int32_t rank);
+  MaybeFailure compare_with(std::int32_t rank);
+  MaybeFailure compare_with_all();
+  void tell(std::uint64_t oldest);
+  std::string why_nobody_is_behind(std::uint64_t recorded, std::int32_t other,
+                                   std::uint64_t recorded_there) const;
+  Failure failure_of(const DeviceDifference& difference, std::int32_t other) const;
+  std::chrono::steady_clock::duration pause() const;
+
+  const Membership& ranks_;
+  PatientStore& store_;
+  const std::string key_;
+  const DeviceCheckMode mode_ = device_check_mode();
+
+  std::mutex mutex_;
+  DeviceLog log_;            // Guarded by mutex_, as the next.
+  std::uint64_t ahead_ = 0;  // Operations since the last meeting.
+  // These are used by the watching thread alone.
+  std::uint64_t compared_ = 0;                 // How many calls the last exchange knew.
+  std::atomic<std::uint64_t> late_number_{0};  // The operation that does not end; read by any.
+  std::chrono::steady_clock::time_point late_since_;
+  std::chrono::steady_clock::time_point exchanged_at_;
+};
+
+}  // namespace ivy::comm

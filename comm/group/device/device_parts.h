@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+// Parts of DeviceBackend besides NCCL: the failure check for threads outside an operation, the
+// stream of works, and the display on the status page.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "comm/group/core/first_failure.h"
+#include "comm/group/core/host_collectives.h"
+#include "comm/group/core/membership.h"
+#include "comm/group/core/operation_display.h"
+#include "comm/group/device/device_check.h"
+#include "comm/group/world/job.h"
+#include "comm/nccl/enqueued.h"
+#include "comm/nccl/failed_communicator.h"
+#include "comm/nccl/operation.h"
+#include "comm/transports/liveness/failure_detector.h"
+
+namespace ivy::comm {
+
+// Why waiting for the device is in vain. Thread: any.
+class DeviceAlarm {
+ public:
+  // The detector keeps references to all of them.
+  DeviceAlarm(Job& job, const Membership& ranks, HostCollectives& host, const FirstFailure& failure)
+      : job_(job), ranks_(ranks), host_(host), failure_(failure) {}
+  MaybeFailure look();
+
+ private:
+  bool has_ended_well(const Failure& found) const;
+
+  Job& job_;
+  const Membership& ranks_;
+  HostCollectives& host_;
+  const FirstFailure& failure_;
+  std::mutex mutex_;
+  std::unique_ptr<FailureDetector>
+      detector_;  // A separate detector: threads outside the operation check it, too.
+  // When a rank was first seen to have left; guarded by mutex_, as detector_.
+  std::optional<std::chrono::steady_clock::time_point> left_at_;
+};
+
+// State that a broken world passes on to the world of its survivors.
+struct DeviceHeritage {
+  std::unique_ptr<nccl::RevokedHandle> revoked;  // Null where nothing was kept.
+  std::string key;                               // The same on all ranks of that world.
+  std::vector<Member> members;
+
+  // Null: `heirs` are not some of its ranks, or are all of them.
+  std::shared_ptr<nccl::Parent> for_heirs(const Membership& heirs) &&;
+};
+
+// Whether a stream is of the device of its operation. Thread: any.
+class DeviceStreams {
+ public:
+  // `is_prepared`: it is the communicator's device for good. Such a stream need not be asked for
+  // again: it stays on its device, and if another one gets its address later, on another device,
+  // the driver refuses what is put on it.
+  bool has(const nccl::Driver& driver, const nccl::DeviceOperation& operation, bool is_prepared) {
+    const nccl::Stream stream = operation.stream;
+    if (is_prepared && stream != nullptr && stream == last_.load()) return true;
+    if (!driver.is_of_device(stream, operation.device)) return false;
+    if (is_prepared) last_ = stream;
+    return true;
+  }
+
+ private:
+  std::atomic<nccl::Stream> last_{nullptr};
+};
+
+// The stream of asynchronous operations. Thread: any.
+class SideStream {
+ public:
+  SideStream() = default;
+  ~SideStream();
+  SideStream(const SideStream&) = delete;
+  SideStream& operator=(const SideStream&) = delete;
+
+  // Enqueues the operation after the work that is now on the caller's stream.
+  Result<void> give(nccl::DeviceOperation& operation);
+
+ private:
+  std::mutex mutex_;
+  nccl::Stream stream_ = nullptr;  // Guarded by mutex_, as the next.
+  int device_ = 0;
+};
+
+// Shows operations that run ahead on the status page. Thread: the watching one.
+class DeviceDisplay {
+ public:
+  DeviceDisplay(Job& job, const Membership& ranks) : job_(job), ranks_(ranks) {}
+  // The operation that the device is in, or null and the last one that was called.
+  void show(const nccl::Enqueued* oldest, const DeviceCheck::Called& last);
+
+ private:
+  Job& job_;
+  const Membership& ranks_;
+  std::optional<OperationDisplay> display_;  // From the first operation on.
+  OperationShape shown_;
+  std::uint64_t number_ = 0;
+  bool is_running_ = false;
+};
+
+}  // namespace ivy::comm

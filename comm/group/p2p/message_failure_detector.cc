@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/group/p2p/message_failure_detector.h"
+
+#include <poll.h>
+
+#include "comm/transports/liveness/failure_detectors.h"
+
+namespace ivy::comm {
+
+MaybeFailure MessageFailureDetector::look(std::int32_t missed) {
+  if (detector_ == nullptr) return std::nullopt;
+  const std::lock_guard lock(mutex_);
+  return detector_->look(missed);
+}
+
+bool MessageFailureDetector::has_left(std::int32_t rank) {
+  if (detector_ == nullptr) return false;
+  const std::lock_guard lock(mutex_);
+  return detector_->has_left(rank);
+}
+
+Failure MessageFailureDetector::lost(std::int32_t rank, const std::string& why) {
+  // The peer may be gone because the communicator was broken before.
+  MaybeFailure known = shared();
+  if (!known && detector_ != nullptr) {
+    const std::lock_guard lock(mutex_);
+    known = detector_->look_closely(rank);
+  }
+  Deadline verdict(FailureDetector::kVerdictTime);
+  while (detector_ != nullptr && !known && !is_called_off_.load() && verdict.left().count() > 0) {
+    poll(nullptr, 0, static_cast<int>(FailureDetector::kVerdictStep.count()));
+    known = look(rank);
+  }
+  if (known) return *known;
+  const TcpPeer& peer = options_.peer(rank);
+  Failure failure = make_failure(FailureKind::kTransport,
+                                 name_of_rank(peer.world_rank, peer.host, peer.pid) + ": " + why);
+  failure.rank = peer.world_rank;
+  failure.pid = peer.pid;
+  set_host(failure, peer.host);
+  return failure;
+}
+
+}  // namespace ivy::comm

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// Why a rank that messages wait for sends nothing: a failure that this host's members share, or
+// what the detector knows about deaths and ranks that have left.
+//
+// Thread: any.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "comm/group/p2p/point_to_point_peer.h"
+#include "comm/transports/liveness/failure_detector.h"
+#include "comm/transports/shm/shared_group.h"
+
+namespace ivy::comm {
+
+class MessageFailureDetector {
+ public:
+  // `local` and `detector` may be null.
+  MessageFailureDetector(const PointToPointOptions& options, const SharedGroup* local,
+                         std::unique_ptr<FailureDetector> detector)
+      : options_(options), local_(local), detector_(std::move(detector)) {}
+
+  // A failure that another rank of this host has found.
+  MaybeFailure shared() const { return local_ != nullptr ? local_->failure() : std::nullopt; }
+  // Asks the detector, which of ranks that have left reports only `missed`.
+  MaybeFailure look(std::int32_t missed);
+  // True if that rank has finalized some time ago; false also if it cannot be known here.
+  bool has_left(std::int32_t rank);
+  // Why the connection to that rank has ended: takes a moment, because the reason comes later.
+  Failure lost(std::int32_t rank, const std::string& why);
+  std::chrono::milliseconds poll_interval(std::chrono::milliseconds at_most) const {
+    return detector_ != nullptr ? std::min(at_most, detector_->poll_interval()) : at_most;
+  }
+
+  // Everything is about to be broken: no question to a peer lasts from then on.
+  void call_off() { is_called_off_.store(true); }
+  const std::atomic<bool>& is_called_off() const { return is_called_off_; }
+
+ private:
+  const PointToPointOptions& options_;
+  const SharedGroup* const local_;
+  const std::unique_ptr<FailureDetector> detector_;
+  std::mutex mutex_;  // One thread at a time checks the detector: several wait for messages.
+  std::atomic<bool> is_called_off_{false};
+};
+
+}  // namespace ivy::comm

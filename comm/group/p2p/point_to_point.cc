@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/group/p2p/point_to_point.h"
+
+#include <poll.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "comm/contract/background_thread.h"
+#include "comm/group/p2p/message_texts.h"
+#include "comm/transports/liveness/failure_detectors.h"
+#include "comm/transports/liveness/interrupt.h"
+#include "comm/transports/shm/relax.h"
+#include "proto/os/clock.h"
+
+namespace ivy::comm {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::nanoseconds;
+using std::chrono::steady_clock;
+
+constexpr milliseconds kLocalSlice{100};
+// More than any clock holds, and any time may be added to it.
+constexpr std::chrono::hours kEver{24 * 365 * 100};
+// No call waits for sockets and rings at once, so with both the thread sleeps briefly.
+constexpr milliseconds kSocketSlice{1};
+// How long a rank that ends waits for a receiver that takes nothing of what it still has to send.
+constexpr milliseconds kDrainTime{10'000};
+
+// Rounds between two looks at the streams while spinning.
+constexpr int kSpinRounds = 8;
+// A thread that spins longer than this may have the processor of the rank that it waits for.
+constexpr std::chrono::microseconds kSpinAlone{40};
+
+bool are_done(const PointToPoint::Requests& requests) {
+  return std::all_of(requests.begin(), requests.end(),
+                     [](const auto& request) { return request->is_done; });
+}
+
+// The first request that ended with an error decides.
+Outcome outcome_of(const PointToPoint::Requests& requests) {
+  for (const std::shared_ptr<MessageRequest>& request : requests) {
+    const std::optional<Outcome> outcome = request->work->test();
+    if (outcome && outcome->code != 0) return *outcome;
+  }
+  return {};
+}
+
+}  // namespace
+
+PointToPoint::PointToPoint(PointToPointOptions options, SharedGroup* local, PeerListener* listener,
+                           std::unique_ptr<FailureDetector> detector)
+    : options_(std::move(options)),
+      mail_(local != nullptr ? &local->mail() : nullptr),
+      detector_(options_, local, std::move(detector)),
+      traffic_(options_, mail_, listener, detector_),
+      liveness_(mutex_, traffic_, detector_, listener) {}
+
+PointToPoint::~PointToPoint() {
+  detector_.call_off();
+  std::thread thread;
+  {
+    const std::lock_guard lock(mutex_);
+    is_ending_ = true;
+    thread.swap(thread_);
+    has_work_.notify_all();
+  }
+  if (mail_ != nullptr) mail_->ring(mail_->self());
+  if (thread.joinable()) thread.join();
+  for (const std::unique_ptr<MessagePeer>& peer : traffic_.peers()) peer->dial.reset();
+  const std::lock_guard lock(mutex_);
+  traffic_.end_all(make_failure(FailureKind::kAborted,
+                                "the communicator was ended before the message was through"));
+}
+
+Outcome PointToPoint::run(const Requests& requests, nanoseconds timeout, nanoseconds patience) {
+  Lock lock(mutex_);
+  try {
+    for (const std::shared_ptr<MessageRequest>& request : requests) {
+      traffic_.enter(request, timeout);
+    }
+    Patience until_end;
+    if (patience < kEver) until_end.until = steady_now() + patience;
+    return see_through(lock, requests, until_end);
+  } catch (const std::exception& problem) {
+    return fail_thrown(lock, problem);
+  }
+}
+
+Outcome PointToPoint::finish_sends() {
+  Lock lock(mutex_);
+  Requests requests;
+  for (const std::unique_ptr<MessagePeer>& peer : traffic_.peers()) {
+    requests.insert(requests.end(), peer->sends.begin(), peer->sends.end());
+  }
+  try {
+    Patience patience;
+    patience.idle = kDrainTime;
+    return see_through(lock, requests, patience);
+  } catch (const std::exception& problem) {
+    return fail_thrown(lock, problem);
+  }
+}
+
+// Gives up after `patience.idle` without any byte of the requests moving, which breaks the
+// communicator, and at `patience.until` with receives that nothing has come for.
+Outcome PointToPoint::see_through(Lock& lock, const Requests& requests, const Patience& patience) {
+  constexpr auto kMoving = steady_clock::time_point::max();
+  auto idle_since = kMoving;
+  Looking looking(mail_);
+  while (!are_done(requests)) {
+    looking.look();
+    const bool has_moved = traffic_.progress();
+    if (are_done(requests)) break;
+    if (tell_found(lock) || find_overdue(requests)) continue;
+    if (has_moved) {
+      idle_since = kMoving;
+      continue;
+    }
+    const auto now = steady_now();
+    idle_since = std::min(idle_since, now);
+    const std::shared_ptr<MessageRequest> open = *std::find_if(
+        requests.begin(), requests.end(), [](const auto& request) { return !request->is_done; });
+    if (now - idle_since >= patience.idle) {
+      traffic_.report(late(*open, options_, patience.idle));
+    } else if (now >= patience.until && traffic_.withdraw(open)) {
+      break;
+    } else if (now - idle_since < options_.spin) {
+      spin(lock, now - idle_since);
+    } else if (!traffic_.progress(true)) {
+      sleep_on(lock, looking, *open, std::min(open->until, patience.until));
+    }
+  }
+  // Handle a message that arrived during the last check here instead of waking another thread.
+  if (looking.has_missed()) {
+    looking.look();
+    traffic_.progress();
+  }
+  tell_found(lock);  // Reports a failure that another thread found.
+  return outcome_of(requests);
+}
+
+void PointToPoint::sleep_on(Lock& lock, Looking& looking, MessageRequest& open,
+                            steady_clock::time_point until) {
+  traffic_.show_oldest();
+  open.is_slept_on = true;
+  const bool may_go_on = pause(lock, looking, until);
+  open.is_slept_on = false;
+  if (!may_go_on) traffic_.report(called_off(open, options_));
+}
+
+void PointToPoint::spin(Lock& lock, nanoseconds idle) {
+  lock.unlock();
+  if (idle > kSpinAlone) sched_yield();
+  for (int round = 0; round < kSpinRounds; ++round) relax();
+  lock.lock();
+}
+
+// Looks, without the lock, for a reason why nothing moves; if there is none, sleeps until something
+// may have happened. False: the caller has interrupted its call.
+bool PointToPoint::pause(Lock& lock, Looking& looking, steady_clock::time_point until) {
+  looking.end();
+  const bool may_go_on = pause(lock, looking.bell(), until);
+  looking.begin();
+  return may_go_on;
+}
+
+bool PointToPoint::pause(Lock& lock, std::uint32_t bell, steady_clock::time_point until) {
+  std::optional<std::vector<pollfd>> sockets = traffic_.sockets();
+  lock.unlock();
+  if (!liveness_.look_for_trouble()) {
+    if (sockets) {
+      poll(sockets->data(), sockets->size(), static_cast<int>(kSocketSlice.count()));
+    } else if (mail_ != nullptr) {
+      const milliseconds slice = InterruptScope::is_any() ? InterruptScope::kPeriod : kLocalSlice;
+      const nanoseconds left = std::max(nanoseconds(0), until - steady_now());
+      mail_->sleep(bell, std::min<nanoseconds>(detector_.poll_interval(slice), left));
+    } else {
+      poll(nullptr, 0, static_cast<int>(kSocketSlice.count()));
+    }
+  }
+  // Without the lock: a signal handler that runs here may itself send.
+  const bool is_to_end = InterruptScope::is_to_end();
+  lock.lock();
+  return !is_to_end;
+}
+
+void PointToPoint::post(const std::shared_ptr<MessageRequest>& request, nanoseconds timeout) {
+  Lock lock(mutex_);
+  // Start the thread first: a request that cannot be seen through must not be under way when this
+  // fails.
+  if (!thread_.joinable()) thread_ = background_thread([this] { run_thread(); });
+  try {
+    traffic_.enter(request, timeout);
+    traffic_.progress();
+    tell_found(lock);
+    if (request->is_done) return;
+    pending_.push_back(request);
+    has_work_.notify_all();
+  } catch (const std::exception& problem) {
+    const Outcome outcome = fail_thrown(lock, problem);
+    if (request->is_done) return;  // Otherwise it was thrown before the request was queued.
+    request->is_done = true;
+    request->work->finish(outcome);
+  }
+}
+
+void PointToPoint::run_thread() {
+  Lock lock(mutex_);
+  while (!is_ending_) {
+    std::erase_if(pending_, [](const auto& request) { return request->is_done; });
+    if (pending_.empty()) {
+      has_work_.wait(lock);
+      continue;
+    }
+    try {
+      move_pending(lock);
+    } catch (const std::exception& problem) {
+      fail_thrown(lock, problem);
+    }
+  }
+}
+
+void PointToPoint::move_pending(Lock& lock) {
+  const std::uint32_t bell = this->bell();
+  const bool has_moved = traffic_.progress();
+  if (tell_found(lock) || find_overdue(pending_) || has_moved) return;
+  if (traffic_.progress(true)) return;
+  traffic_.show_oldest();
+  const auto first = std::min_element(
+      pending_.begin(), pending_.end(),
+      [](const auto& one, const auto& other) { return one->until < other->until; });
+  static_cast<void>(pause(lock, bell, (*first)->until));
+}
+
+// Breaks the communicator if one of the requests is overdue.
+bool PointToPoint::find_overdue(const Requests& requests) {
+  const auto now = steady_now();
+  const auto overdue = std::find_if(requests.begin(), requests.end(), [&](const auto& request) {
+    return !request->is_done && now >= request->until;
+  });
+  if (overdue == requests.end()) return false;
+  traffic_.report(late(**overdue, options_, (*overdue)->timeout));
+  return true;
+}
+
+// Breaks the communicator before any request ends with the error, so that a rank that has seen it
+// meets no rank that has not. True: there was something to tell.
+bool PointToPoint::tell_found(Lock& lock) {
+  if (!traffic_.found() || traffic_.failure()) return false;
+  const Failure found = *traffic_.found();
+  lock.unlock();
+  break_with(options_.break_all ? options_.break_all(found) : found);
+  lock.lock();
+  return true;
+}
+
+// Ends all requests after an exception in the middle of a message, half of which may have been
+// moved. All requests are done afterwards, and `lock` is held.
+Outcome PointToPoint::fail_thrown(Lock& lock, const std::exception& problem) {
+  const TcpPeer& own = options_.peer(options_.self);
+  Failure failure = failure_of(problem);
+  const std::string what = failure.text;
+  if (!lock.owns_lock()) lock.lock();
+  try {
+    set_text(failure, name_of_rank(own.world_rank, own.host, own.pid) + ": " + what);
+    failure.rank = own.world_rank;
+    traffic_.name_message(failure);
+    traffic_.report(failure);
+    tell_found(lock);
+  } catch (const std::exception&) {
+    // The other ranks cannot be told: then at least the threads that wait here are.
+    if (!lock.owns_lock()) lock.lock();
+  }
+  if (!traffic_.failure()) traffic_.end_all(failure);
+  return Outcome(*traffic_.failure());
+}
+
+void PointToPoint::break_with(const Failure& failure) {
+  detector_.call_off();
+  const std::lock_guard lock(mutex_);
+  traffic_.end_all(failure);
+}
+
+}  // namespace ivy::comm

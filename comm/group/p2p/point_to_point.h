@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+// Messages between two ranks, matched by tag: send, receive from one rank or from any.
+//
+// Every pair has a byte stream of its own for each direction (a ring, or a TCP connection that the
+// sender dials), on which a message is
+//
+//   u32 magic | i32 tag | u64 bytes | u8 dtype | u8 is lent | 6 zero | data      little endian
+//
+// A message that finds no room in its ring, of kLentBytesLeast and more, is lent: its data do not
+// follow, the receiver copies them out of the sender's memory. Its send is done when that is.
+//
+// so messages of one pair arrive in the order of the calls. A message that nobody waits for is kept
+// until somebody does, kUnexpectedBytesMax in all; beyond that its stream is not read, and its
+// sender waits. Blocking calls move everything that can be moved while they wait, so two ranks that
+// send to each other first do not stop each other below that limit. Asynchronous requests are moved
+// by a thread of their own, started by the first of them. Nobody waits for the connection to one
+// peer on the way to another: connections are made by threads of their own.
+//
+//   PointToPoint ── MessageTraffic (what moves) ── MessageMatching, MessageStreams
+//        └───────── PeerLiveness (who is missing) ── MessageFailureDetector
+//
+// Every error breaks the communicator, whichever rank finds it: first every rank is told
+// (PointToPointOptions::break_all), then the requests end.
+//
+// Thread: any.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "comm/group/core/work.h"
+#include "comm/group/p2p/message_failure_detector.h"
+#include "comm/group/p2p/message_traffic.h"
+#include "comm/group/p2p/peer_liveness.h"
+#include "comm/group/p2p/point_to_point_peer.h"
+#include "comm/transports/shm/shared_group.h"
+
+namespace ivy::comm {
+
+class PointToPoint {
+ public:
+  // `local` and `listener` may be null where no rank needs them; `detector` is this object's alone.
+  PointToPoint(PointToPointOptions options, SharedGroup* local, PeerListener* listener,
+               std::unique_ptr<FailureDetector> detector);
+  // No call may be under way; asynchronous requests that are not done end as aborted. Messages
+  // whose sends are done still reach their receivers.
+  ~PointToPoint();
+  PointToPoint(const PointToPoint&) = delete;
+  PointToPoint& operator=(const PointToPoint&) = delete;
+
+  using Requests = std::vector<std::shared_ptr<MessageRequest>>;
+  // Moves the requests until all of them are done. A receive that nothing has come for after
+  // `patience` ends well, and its status.source stays -1: the message may come later.
+  Outcome run(const Requests& requests, std::chrono::nanoseconds timeout,
+              std::chrono::nanoseconds patience = std::chrono::nanoseconds::max());
+  // Queues the request for the thread.
+  void post(const std::shared_ptr<MessageRequest>& request, std::chrono::nanoseconds timeout);
+  // Waits until all posted sends are done, as long as their receivers keep reading.
+  Outcome finish_sends();
+  // Ends all current and future requests with this failure.
+  void break_with(const Failure& failure);
+
+ private:
+  using Lock = std::unique_lock<std::mutex>;
+  struct Patience {
+    std::chrono::nanoseconds idle = std::chrono::nanoseconds::max();
+    std::chrono::steady_clock::time_point until = std::chrono::steady_clock::time_point::max();
+  };
+  Outcome see_through(Lock& lock, const Requests& requests, const Patience& patience);
+  void sleep_on(Lock& lock, Looking& looking, MessageRequest& open,
+                std::chrono::steady_clock::time_point until);
+  static void spin(Lock& lock, std::chrono::nanoseconds idle);
+  bool pause(Lock& lock, Looking& looking, std::chrono::steady_clock::time_point until);
+  bool pause(Lock& lock, std::uint32_t bell, std::chrono::steady_clock::time_point until);
+  void run_thread();
+  void move_pending(Lock& lock);
+  bool find_overdue(const Requests& requests);
+  bool tell_found(Lock& lock);
+  Outcome fail_thrown(Lock& lock, const std::exception& problem);
+  std::uint32_t bell() const { return mail_ != nullptr ? mail_->bell() : 0; }
+
+  const PointToPointOptions options_;
+  SharedMail* const mail_;  // Null: no other rank is on this host.
+  MessageFailureDetector detector_;
+  std::mutex mutex_;
+  MessageTraffic traffic_;  // Guarded by mutex_, as are the following.
+  PeerLiveness liveness_;   // This one takes mutex_ itself.
+  Requests pending_;        // Requests that the thread has to complete.
+  bool is_ending_ = false;
+  std::condition_variable has_work_;
+  std::thread thread_;
+};
+
+}  // namespace ivy::comm

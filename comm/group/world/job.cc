@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/group/world/job.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <utility>
+
+#include "comm/contract/resolve.h"
+#include "comm/transports/liveness/failure_detectors.h"
+#include "comm/transports/tcp/tcp_streams.h"
+#include "proto/contract/text.h"
+#include "proto/os/clock.h"
+#include "proto/os/files.h"
+
+namespace ivy::comm {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr std::chrono::hours kForever{24 * 400};
+constexpr std::size_t kTokenBytesMax = 1 << 20;
+
+std::atomic<std::uint32_t> joins{0};
+// The worlds that were formed without ivyrun: a rank that failed alone may try again.
+std::atomic<std::uint32_t> worlds{0};
+
+Result<std::string> read_token(const std::string& path) {
+  std::optional<std::string> token = read_file(path, kTokenBytesMax);
+  if (token && !token->empty()) return *std::move(token);
+  return Error{Code::kFailedPrecondition, "the job's token file cannot be read",
+               "was the program started by another user, or after the job had ended?"};
+}
+
+}  // namespace
+
+Job::Job(Identity identity, milliseconds timeout)
+    : identity_(std::move(identity)),
+      timeout_(timeout),
+      source_(source_text(identity_)),
+      joined_(identity_.bootstrap == Bootstrap::kStore ? joins.fetch_add(1) : worlds.load()),
+      life_(std::to_string(joined_)),
+      records_(identity_.rank, WorldFormation::prefix_of(life_)),
+      repairs_(identity_) {}
+
+Job::~Job() {
+  if (control_ != nullptr) control_->leave(milliseconds(500));
+  // The bell, which ends below, asks nothing of a store that hangs.
+  if (notifier_ != nullptr && control_ == nullptr) store_->cancel();
+  notifier_.reset();
+}
+
+// Makes the name unique on the page, which keeps the reports of a whole generation with perhaps
+// many worlds.
+std::string Job::name_in_page(const std::string& communicator) const {
+  return life_ + ":" + communicator;
+}
+
+Result<std::unique_ptr<Job>> Job::join(Identity identity, milliseconds timeout) {
+  std::unique_ptr<Job> job(new Job(std::move(identity), timeout));
+  const Identity& who = job->identity_;
+  if (who.bootstrap == Bootstrap::kAlone) return job;
+  IVY_CHECK(who.bootstrap == Bootstrap::kStore ? job->connect_to_store()
+                                               : job->bootstrap_without_ivyrun());
+  // Under ivyrun only the job's ranks have its token.
+  job->reach_.credentials.waits_for_places = who.bootstrap != Bootstrap::kStore;
+  if (who.spans_hosts) {
+    job->reach_.streams = IVY_TRY(wanted_streams(std::getenv("IVY_TCP_STREAMS")));
+    IVY_CHECK(job->listen_to_peers(who.rank));
+  }
+  if (!who.control_path.empty()) IVY_CHECK(job->attach_to_supervisor());
+  job->records_.use(job->store_.get(), job->control_ != nullptr);
+  job->repairs_.use(job->store_.get(), job->control_.get());
+  return job;
+}
+
+Result<void> Job::connect_to_store() {
+  store::ClientOptions options;
+  options.address = identity_.store_address;
+  options.job_id = identity_.job_id;
+  options.token = IVY_TRY(read_token(identity_.token_file));
+  options.generation = identity_.attempt.generation;
+  options.rank = identity_.rank;
+  options.connect_timeout = std::min(timeout_, milliseconds(60'000));
+  Result<std::unique_ptr<store::Client>> client = store::Client::connect(options);
+  if (!client.ok())
+    return client.error().context("connect to the job's store at " + identity_.store_address);
+  store_ = std::move(client).value();
+  reach_.first_host_address = identity_.first_host_address;
+  reach_.credentials.job_id = options.job_id;
+  reach_.credentials.token = options.token;
+  reach_.credentials.generation = options.generation;
+  return {};
+}
+
+Result<void> Job::bootstrap_without_ivyrun() {
+  Bootstrapped met = IVY_TRY(bootstrap(identity_, joined_, timeout_));
+  private_store_ = std::move(met.private_store);
+  endpoint_file_ = std::move(met.endpoint_file);
+  store_ = std::move(met.client);
+  reach_.first_host_address = met.first_host_address;
+  reach_.credentials.job_id = met.job_id;
+  reach_.credentials.token = met.token;
+  reach_.credentials.generation = met.generation;
+  return {};
+}
+
+// Each world has a listener of its own, so that what was dialled for the one before is not taken
+// for this one's.
+Result<void> Job::listen_to_peers(std::uint32_t rank) {
+  listener_.reset();
+  PeerCredentials credentials = reach_.credentials;
+  credentials.rank = rank;
+  const std::string own_address = IVY_TRY(own_address_towards(host_of(reach_.first_host_address)));
+  listener_ = IVY_TRY(PeerListener::listen(own_address, std::move(credentials)));
+  return {};
+}
+
+Result<void> Job::attach_to_supervisor() {
+  control::Attach attach;
+  attach.rank = identity_.rank;
+  attach.generation = identity_.attempt.generation;
+  attach.pid = getpid();
+  control_ = IVY_TRY(ControlClient::connect(identity_.control_path, attach, milliseconds(10'000)));
+  rows_.show_in(control_.get());
+  rows_.slot().claim(identity_.rank, getpid());
+  if (identity_.spans_hosts) notifier_ = std::make_unique<EventNotifier>(control_->page());
+  return {};
+}
+
+Result<World> Job::form_world() {
+  if (IVY_TRY(repairs_.is_newcomer())) {
+    Result<World> entered = repairs_.enter(steady_now() + timeout_, form_repaired());
+    // The next world that all ranks begin together has the same number on all of them.
+    if (entered.ok()) joins.store(repairs_.number_of_base() + 1);
+    return entered;
+  }
+  WorldFormation formation(
+      {identity_, timeout_, joined_, store_.get(), control_.get(), listener_.get()});
+  Result<World> world = formation.form();
+  init_failure_ = formation.death();
+  if (!world.ok()) return world;
+  if (identity_.bootstrap != Bootstrap::kAlone && identity_.bootstrap != Bootstrap::kStore)
+    worlds++;
+  endpoint_file_.reset();  // All ranks have come: remove the endpoint file.
+  if (private_store_ != nullptr) private_store_->refuse_joins();
+  begin_world(*world);
+  return world;
+}
+
+Result<World> Job::repair_world(RepairAim aim, milliseconds timeout) {
+  if (store_ == nullptr) return form_world();
+  if (aim == RepairAim::kGrow && identity_.bootstrap != Bootstrap::kStore) {
+    return Error{
+        Code::kFailedPrecondition,
+        "grow needs a launcher that starts a lost rank again, and the store that it serves",
+        "start the job with ivyrun --on-failure replace, or call shrink"};
+  }
+  records_.set_notifier(nullptr);
+  notifier_.reset();
+  world_segment_.reset();
+  const milliseconds at_most = timeout.count() != 0 ? timeout : timeout_;
+  return repairs_.repair(aim, steady_now() + at_most, form_repaired());
+}
+
+WorldRepairs::Form Job::form_repaired() {
+  return [this](const Identity& identity, milliseconds timeout,
+                const Reformed& reformed) -> Result<World> {
+    if (identity.spans_hosts) {
+      const Result<void> listens = listen_to_peers(identity.rank);
+      if (!listens.ok()) {
+        static_cast<void>(reformed.conclude(listens, false));
+        return listens.error();
+      }
+    }
+    WorldFormation formation(
+        {identity, timeout, joined_, store_.get(), control_.get(), listener_.get(), &reformed});
+    Result<World> world = formation.form();
+    if (!world.ok()) return world;
+    world->timeout = timeout_;
+    begin_world(*world);
+    return world;
+  };
+}
+
+void Job::begin_world(const World& world) {
+  life_ = world.life;
+  records_.set_prefix(WorldFormation::prefix_of(life_));
+  machine_ = world.machine;
+  repairs_.world_begins(world);
+  if (world.local_ranks.size() == world.members.size()) {
+    listener_.reset();
+    notifier_.reset();
+  } else if (control_ == nullptr) {
+    listen_to_store();
+  } else if (notifier_ == nullptr) {
+    notifier_ = std::make_unique<EventNotifier>(control_->page());
+  }
+  records_.set_notifier(notifier_.get());
+  if (control_ == nullptr) {
+    world_segment_ = world.segment;
+    world_members_ = world.local_ranks;
+  }
+}
+
+// Without a supervisor every rank waits at the store for the next of these records, which say that
+// some communicator was aborted.
+void Job::listen_to_store() {
+  const auto awaited = std::make_shared<std::atomic<std::uint64_t>>(0);
+  notifier_ = std::make_unique<EventNotifier>(
+      [this, awaited](std::uint64_t number) {
+        awaited->store(number);
+        return store_->wait({records_.key_of_event(number)}, kForever).ok();
+      },
+      [this, awaited] {
+        if (!records_.end_wait_for_event(*store_, awaited->load())) store_->cancel();
+      });
+}
+
+// True if that rank of this host has finalized its world.
+bool Job::has_left(std::int32_t world_rank) const {
+  if (world_segment_ == nullptr) return false;
+  const auto place = std::find(world_members_.begin(), world_members_.end(), world_rank);
+  if (place == world_members_.end()) return false;
+  const auto index = static_cast<std::size_t>(place - world_members_.begin());
+  return world_segment_->member(index).attached.load(std::memory_order_acquire) == kHasLeft;
+}
+
+std::unique_ptr<FailureDetector> Job::make_failure_detector(const std::string& communicator,
+                                                            const std::vector<Member>& members,
+                                                            std::int32_t self) {
+  if (control_ != nullptr) {
+    return make_page_detector(control_->page(), name_in_page(communicator), members, self);
+  }
+  std::unique_ptr<FailureDetector> detector = make_process_detector(
+      members, self, [this](std::int32_t world_rank) { return has_left(world_rank); });
+  const bool spans_hosts = std::any_of(members.begin(), members.end(), [&](const Member& member) {
+    return member.host != members[0].host;
+  });
+  if (!spans_hosts) return detector;
+  return make_agreed_detector(
+      std::move(detector), [this] { return notifier_->heard(); },
+      [this, communicator] { return records_.find_agreed(communicator); });
+}
+
+void Job::report(const Failure& failure, const std::string& communicator) {
+  if (control_ == nullptr) return;
+  const auto* const kind =
+      std::find_if(std::begin(kReportKinds), std::end(kReportKinds),
+                   [&](const auto& each) { return each.first == failure.kind; });
+  if (kind == std::end(kReportKinds)) return;  // The supervisor reports deaths itself.
+  // Every rank learns a refusal that concerns all from rank 0's word in the store.
+  const bool is_refusal = failure.kind == FailureKind::kOther &&
+                          failure.code == static_cast<std::int32_t>(Code::kFailedPrecondition);
+  if (is_refusal) return;
+  control::Report report;
+  report.kind = kind->second;
+  report.blamed = static_cast<std::uint32_t>(repairs_.job_rank(failure.rank));
+  report.sequence = failure.sequence;
+  report.communicator = name_in_page(communicator);
+  report.text = failure.text;
+  control_->report(report);
+}
+
+}  // namespace ivy::comm

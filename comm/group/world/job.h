@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+// This process's place in the job: the store, the supervisor's control socket, and what the
+// communicators of a world share.
+//
+// Thread: any after join(). Lifetime: outlives every communicator.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "comm/contract/member.h"
+#include "comm/group/world/control_client.h"
+#include "comm/group/world/event_notifier.h"
+#include "comm/group/world/status_rows.h"
+#include "comm/group/world/store_records.h"
+#include "comm/group/world/world_formation.h"
+#include "comm/group/world/world_repairs.h"
+#include "comm/join/bootstrap.h"
+#include "comm/join/identity.h"
+#include "comm/transports/liveness/failure_detector.h"
+#include "comm/transports/tcp/peer_listener.h"
+#include "proto/contract/status.h"
+#include "rendezvous/client/client.h"
+
+namespace ivy::comm {
+
+class Job {
+ public:
+  // Dials the store and the supervisor. Waits for no other rank.
+  static Result<std::unique_ptr<Job>> join(Identity identity, std::chrono::milliseconds timeout);
+  ~Job();
+  Job(const Job&) = delete;
+  Job& operator=(const Job&) = delete;
+
+  // Collective over all ranks; waits for them, and names those who did not come. A process that was
+  // started again waits for the survivors' grow instead.
+  Result<World> form_world();
+  // Forms another world in place of the one that was formed, of which no communicator is left.
+  // Collective over its survivors, and of kGrow over those that were started again; see repair.h
+  // for the errors. It may be called again after an error. Zero stands for the timeout of join().
+  Result<World> repair_world(RepairAim aim, std::chrono::milliseconds timeout);
+  WorldRepairs& repairs() { return repairs_; }
+  // The death for which form_world() gave up; nothing: it had another reason.
+  const MaybeFailure& init_failure() const { return init_failure_; }
+
+  const std::string& source() const { return source_; }       // Says who assigned this rank.
+  store::Client* store() const { return store_.get(); }       // Null: a world of one.
+  PeerListener* listener() const { return listener_.get(); }  // Null: all ranks are on one host.
+  std::uint32_t tcp_streams() const { return reach_.streams; }
+  const MachineFacts& machine() const { return machine_; }
+  StatusRows& rows() { return rows_; }
+  StoreRecords& records() { return records_; }
+  // Returns a key in the store that is unique to this world, once all ranks have met.
+  std::string key(const std::string& name) const { return records_.key(name); }
+  // Wakes threads that wait at sockets when the supervisor's page, or without one the store, has
+  // events; null: one host.
+  EventNotifier* bell() const { return notifier_.get(); }
+
+  std::unique_ptr<FailureDetector> make_failure_detector(const std::string& communicator,
+                                                         const std::vector<Member>& members,
+                                                         std::int32_t self);
+  // Reports a failure that every rank of the communicator has to know to the supervisor, if there
+  // is one.
+  void report(const Failure& failure, const std::string& communicator);
+
+ private:
+  Job(Identity identity, std::chrono::milliseconds timeout);
+  // How ranks of other hosts find this one.
+  struct Reach {
+    PeerCredentials credentials;
+    std::string first_host_address;
+    std::uint32_t streams = 0;
+  };
+  Result<void> connect_to_store();
+  Result<void> bootstrap_without_ivyrun();
+  Result<void> attach_to_supervisor();
+  Result<void> listen_to_peers(std::uint32_t rank);
+  void listen_to_store();
+  WorldRepairs::Form form_repaired();
+  void begin_world(const World& world);
+  bool has_left(std::int32_t world_rank) const;
+  std::string name_in_page(const std::string& communicator) const;
+
+  const Identity identity_;
+  const std::chrono::milliseconds timeout_;
+  const std::string source_;
+  const std::uint32_t joined_;  // How many times this process has joined before.
+  // Identifies this world of the job, so that what an earlier one left in the store and on the
+  // status page is not taken for ours.
+  std::string life_;
+  MachineFacts machine_;
+  Reach reach_;
+  MaybeFailure init_failure_;
+  std::unique_ptr<PrivateStore> private_store_;  // Rank 0's without ivyrun. Ends after store_.
+  std::unique_ptr<EndpointFile> endpoint_file_;  // Kept until all ranks have joined.
+  std::unique_ptr<store::Client> store_;
+  std::unique_ptr<ControlClient> control_;  // Null if there is no supervisor.
+  std::unique_ptr<PeerListener> listener_;
+  std::unique_ptr<EventNotifier> notifier_;  // Ends before control_ or store_, which it watches.
+  StoreRecords records_;
+  StatusRows rows_;
+  WorldRepairs repairs_;
+  // Without a supervisor, whose page tells it: the world's memory on this host, where a rank that
+  // finalizes says so, and the ranks that have a part of it.
+  std::shared_ptr<SharedSegment> world_segment_;
+  std::vector<std::int32_t> world_members_;
+};
+
+}  // namespace ivy::comm

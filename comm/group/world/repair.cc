@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/group/world/repair.h"
+
+#include <poll.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "proto/contract/text.h"
+#include "proto/os/clock.h"
+
+namespace ivy::comm {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr const char* kGone = "ivy/gone/";
+constexpr const char* kNewcomer = "ivycomm/newcomer/";
+constexpr const char* kCalled = "ivycomm/called/";
+constexpr const char* kEntered = "ivycomm/entered/";
+// How often the first of those who came looks, and the others, whose number is the store's load.
+constexpr milliseconds kFirstLooks{20};
+constexpr milliseconds kOthersLook{100};
+constexpr milliseconds kOthersLookMax{1'000};
+constexpr milliseconds kNewcomerLooks{50};
+
+milliseconds until(RepairTime end) {
+  return std::max(milliseconds(0), std::chrono::duration_cast<milliseconds>(end - steady_now()));
+}
+
+std::string seconds_until_now(RepairTime begun) {
+  const auto time = std::chrono::duration_cast<milliseconds>(steady_now() - begun).count();
+  return std::to_string(time / 1000) + "." + std::to_string(time % 1000 / 100) + " s";
+}
+
+}  // namespace
+
+// Returns the values below a prefix, by the rank at the end of their names.
+Result<std::map<std::uint32_t, std::string>> Repair::numbered(const std::string& prefix) {
+  std::map<std::uint32_t, std::string> found;
+  for (const std::string& name : IVY_TRY(context_.store->list(prefix))) {
+    const auto rank = to_number<std::uint32_t>(std::string_view(name).substr(prefix.size()));
+    if (!rank || *rank >= context_.job_size) continue;
+    Result<std::string> value = context_.store->get(name);
+    if (value.ok()) found.emplace(*rank, std::move(value).value());
+  }
+  return found;
+}
+
+// Nothing is known here of a newcomer's process but what its supervisor says.
+bool Repair::has_ended_elsewhere(const Member& member) const {
+  const auto gone = gone_.find(member.job_rank);
+  if (gone != gone_.end() && gone->second >= member.incarnation) return true;
+  return context_.is_dead_by_page(member);
+}
+
+// The processes that have ended by the supervisor's word, or because another one has their rank by
+// now.
+Result<void> Repair::read_gone() {
+  gone_.clear();
+  newcomers_.clear();
+  for (const auto& [rank, said] : IVY_TRY(numbered(kGone))) {
+    if (const auto incarnation = to_number<std::uint32_t>(said)) gone_[rank] = *incarnation;
+  }
+  for (const auto& [rank, said] : IVY_TRY(numbered(kNewcomer))) {
+    const auto incarnation = to_number<std::uint32_t>(said);
+    if (!incarnation || *incarnation == 0) continue;
+    newcomers_[rank] = *incarnation;
+    const auto gone = gone_.emplace(rank, 0).first;
+    gone->second = std::max(gone->second, *incarnation - 1);
+  }
+  return {};
+}
+
+Result<RepairView> Repair::view(const std::vector<Member>& members) {
+  RepairView view(context_.job_size);
+  IVY_CHECK(read_gone());
+  for (const auto& [rank, said] : IVY_TRY(numbered(key("came/")))) {
+    view[rank].called = said == name_of(RepairAim::kGrow) ? RepairAim::kGrow : RepairAim::kShrink;
+  }
+  for (const auto& [rank, incarnation] : newcomers_) {
+    Member member;
+    member.job_rank = rank;
+    member.incarnation = incarnation;
+    if (!has_ended_elsewhere(member)) view[rank].newcomer = incarnation;
+  }
+  for (const Member& member : members) {
+    RepairRank& rank = view[member.job_rank];
+    rank.was_member = true;
+    rank.incarnation = member.incarnation;
+    // A rank that has come was missed by mistake.
+    rank.is_dead = has_ended_elsewhere(member) || context_.is_dead_here(member) ||
+                   (!rank.called && context_.is_missed(member));
+  }
+  return view;
+}
+
+// The first decision of an epoch counts.
+Result<RepairDecision> Repair::publish(const RepairDecision& decision) {
+  const std::string own = decision.encoded();
+  const auto stored = IVY_TRY(context_.store->compare_set(key("decision"), std::nullopt, own));
+  return RepairDecision::decoded(stored.second.value_or(own));
+}
+
+Result<RepairDecision> Repair::read_decision() {
+  const std::string stored = IVY_TRY(context_.store->get(key("decision")));
+  return check_own(IVY_TRY(RepairDecision::decoded(stored)));
+}
+
+Result<RepairDecision> Repair::check_own(const RepairDecision& decision) const {
+  if (decision.refusal) return *decision.refusal;
+  if (decision.place_of(context_.job_rank, context_.incarnation)) return decision;
+  return Error{Code::kFailedPrecondition,
+               "the others have repaired the world without rank " +
+                   std::to_string(context_.job_rank) + ", which they take for dead",
+               "end this process"};
+}
+
+Result<RepairDecision> Repair::agree(RepairAim aim, const std::vector<Member>& members,
+                                     RepairTime end) {
+  store::Client& store = *context_.store;
+  const RepairTime begun = steady_now();
+  const std::string decided = key("decision");
+  IVY_CHECK(store.set(key("came/" + std::to_string(context_.job_rank)), name_of(aim)));
+  while (!IVY_TRY(store.check({decided}))) {
+    const RepairView seen = IVY_TRY(view(members));
+    std::optional<RepairDecision> decision = decide(aim, seen);
+    if (!decision && context_.is_interrupted()) {
+      decision =
+          RepairDecision{{},
+                         Error{Code::kCancelled, "rank " + std::to_string(context_.job_rank) +
+                                                     " has interrupted the repair of the world"}};
+    } else if (!decision && steady_now() >= end) {
+      decision =
+          RepairDecision{{},
+                         Error{Code::kDeadlineExceeded,
+                               std::string(name_of(aim)) + " of the world timed out: after " +
+                                   seconds_until_now(begun) + " " + missing_text(aim, seen),
+                               "every survivor calls it"}};
+    }
+    if (decision) {
+      IVY_TRY(publish(*decision));
+      break;
+    }
+    const bool is_first = is_first_of_those_who_came(seen, context_.job_rank);
+    const milliseconds turn =
+        is_first ? kFirstLooks
+                 : std::min(kOthersLookMax, kOthersLook + milliseconds(context_.job_size));
+    const Result<void> waited = store.wait({decided}, std::min(turn, until(end) + milliseconds(1)));
+    if (!waited.ok() && waited.error().code != Code::kDeadlineExceeded) return waited.error();
+  }
+  const RepairDecision decision = IVY_TRY(read_decision());
+  IVY_CHECK(call_newcomers(decision));
+  return decision;
+}
+
+// Every survivor calls them, so that none is forgotten because a rank dies meanwhile; the first
+// survivor alone would do where none does.
+Result<void> Repair::call_newcomers(const RepairDecision& decision) {
+  for (const RepairMember& member : decision.members) {
+    if (!member.is_newcomer) continue;
+    IVY_CHECK(context_.store->set(
+        kCalled + std::to_string(member.job_rank),
+        base_ + " " + std::to_string(epoch_) + " " + std::to_string(member.incarnation)));
+  }
+  return {};
+}
+
+std::optional<Error> Repair::look(const RepairDecision& decision,
+                                  const std::vector<Member>& members) {
+  if (context_.is_interrupted()) {
+    return Error{Code::kCancelled, "rank " + std::to_string(context_.job_rank) +
+                                       " has interrupted the repair of the world"};
+  }
+  const Result<bool> has_ended = context_.store->check({key("end")});
+  if (has_ended.ok() && *has_ended)
+    return Error{Code::kUnavailable, "another rank could not form the repaired world"};
+  static_cast<void>(read_gone());
+  for (const RepairMember& member : decision.members) {
+    const auto known = std::find_if(members.begin(), members.end(), [&](const Member& each) {
+      return each.job_rank == member.job_rank && each.incarnation == member.incarnation;
+    });
+    Member identity;
+    identity.job_rank = member.job_rank;
+    identity.incarnation = member.incarnation;
+    const bool is_dead_here = known != members.end() && context_.is_dead_here(*known);
+    if (!is_dead_here && !has_ended_elsewhere(identity)) continue;
+    found_death_ = true;
+    return Error{Code::kUnavailable,
+                 "rank " + std::to_string(member.job_rank) + " died while the world was repaired"};
+  }
+  return std::nullopt;
+}
+
+Result<RepairEnd> Repair::conclude(const Result<void>& formed, bool is_death) {
+  std::string own = "formed";
+  if (!formed.ok()) {
+    own = (found_death_ || is_death ? "death " : "error ") +
+          std::to_string(static_cast<int>(formed.error().code)) + "\n" + formed.error().message +
+          "\n" + formed.error().fix;
+  }
+  const auto stored = IVY_TRY(context_.store->compare_set(key("end"), std::nullopt, own));
+  const std::string end = stored.second.value_or(own);
+  RepairEnd told;
+  told.is_formed = end == "formed";
+  told.is_death = end.starts_with("death ");
+  if (told.is_formed) return told;
+  // As a refusal is written.
+  const RepairDecision why =
+      IVY_TRY(RepairDecision::decoded("no " + end.substr(std::min(end.size(), std::size_t{6}))));
+  told.error = *why.refusal;
+  return told;
+}
+
+void Repair::forget_earlier() {
+  store::Client& store = *context_.store;
+  const auto remove_below = [&store](const std::string& prefix) {
+    const Result<store::Client::Names> names = store.list(prefix);
+    if (!names.ok()) return;
+    for (const std::string& name : *names) static_cast<void>(store.remove(name));
+  };
+  // A newcomer may still read the epoch before this one.
+  if (epoch_ < 2) return;
+  remove_below("ivycomm/" + base_ + "/repair/" + std::to_string(epoch_ - 2) + "/");
+  remove_below("ivycomm/" + base_ + "+" + std::to_string(epoch_ - 1) + "/");
+}
+
+Result<void> Newcomer::announce() {
+  return context_.store->set(kNewcomer + std::to_string(context_.job_rank),
+                             std::to_string(context_.incarnation));
+}
+
+Result<Newcomer::Call> Newcomer::await_call(std::uint32_t above, RepairTime end) {
+  const RepairTime begun = steady_now();
+  const std::string where = kCalled + std::to_string(context_.job_rank);
+  while (true) {
+    const Result<std::string> said = context_.store->get(where);
+    if (!said.ok() && said.error().code != Code::kNotFound) return said.error();
+    const std::vector<std::string_view> words =
+        said.ok() ? words_of(*said) : std::vector<std::string_view>();
+    const bool is_own = words.size() == 3 && words[2] == std::to_string(context_.incarnation);
+    const auto epoch = is_own ? to_number<std::uint32_t>(words[1]) : std::nullopt;
+    if (epoch && *epoch > above) return Call{std::string(words[0]), *epoch};
+    if (steady_now() >= end) break;
+    poll(nullptr, 0, static_cast<int>(kNewcomerLooks.count()));
+  }
+  return Error{Code::kDeadlineExceeded,
+               "rank " + std::to_string(context_.job_rank) +
+                   " was started again (IVY_REJOIN=" + std::to_string(context_.incarnation) +
+                   "), and the survivors have not taken it " + "in for " + seconds_until_now(begun),
+               "every survivor calls grow"};
+}
+
+void Newcomer::enter() {
+  const std::string rank = std::to_string(context_.job_rank);
+  static_cast<void>(context_.store->set(kEntered + rank, std::to_string(context_.incarnation)));
+  static_cast<void>(context_.store->remove(kNewcomer + rank));
+}
+
+Result<bool> Newcomer::has_entered() {
+  const Result<std::string> said =
+      context_.store->get(kEntered + std::to_string(context_.job_rank));
+  if (said.ok()) return *said == std::to_string(context_.incarnation);
+  if (said.error().code == Code::kNotFound) return false;
+  return said.error();
+}
+
+}  // namespace ivy::comm

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+// How the survivors of a broken world, and processes that were started again, become a world: the
+// agreement in the job's store on who is in it. Nobody leads it: each survivor says that it has
+// come, looks who has and who is dead, and whoever first knows that of every rank stores the
+// decision, once. A world is formed of the members then (world_formation.h), and its end is stored
+// in the same way: it is formed for all of them, or for none, and then the next epoch begins.
+//
+// Keys, below "ivycomm/BASE/repair/EPOCH/": came/RANK, decision, end. BASE is the life of the job's
+// first world. A process that was started again is in no world: it writes ivycomm/newcomer/RANK and
+// waits for ivycomm/called/RANK, which names base, epoch and its incarnation. The supervisor writes
+// ivy/gone/RANK.
+//
+// Thread: one; interrupt() from any. Lifetime: the context outlives it.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "comm/contract/member.h"
+#include "comm/group/world/repair_agreement.h"
+#include "proto/contract/status.h"
+#include "rendezvous/client/client.h"
+
+namespace ivy::comm {
+
+using RepairTime = std::chrono::steady_clock::time_point;
+
+// How the attempt of one epoch has ended, for all its members.
+struct RepairEnd {
+  bool is_formed = false;
+  bool is_death = false;  // A member has died: the next epoch will do without it.
+  Error error;            // The reason why it is not formed.
+};
+
+struct RepairContext {
+  store::Client* store = nullptr;
+  std::uint32_t job_size = 0;
+  std::uint32_t job_rank = 0;
+  std::uint32_t incarnation = 0;
+  // Local evidence about a process, identified by rank and incarnation: the supervisor reports its
+  // exit, it was a process of this host that has exited (a member of the broken world), or a
+  // failure of that world blames it.
+  std::function<bool(const Member&)> is_dead_by_page;
+  std::function<bool(const Member&)> is_dead_here;
+  std::function<bool(const Member&)> is_missed;
+  std::function<bool()> is_interrupted;
+};
+
+class Repair {
+ public:
+  // `epoch` must be higher than that of any earlier attempt of this job.
+  Repair(const RepairContext& context, std::string base, std::uint32_t epoch)
+      : context_(context), base_(std::move(base)), epoch_(epoch) {}
+
+  // For a survivor; `members`: those of the world that broke. DeadlineExceeded: names who has not
+  // come; Aborted: the ranks call different things; FailedPrecondition: the others have gone on
+  // without this rank; Cancelled: a rank has interrupted it. Every survivor of the epoch gets the
+  // same.
+  Result<RepairDecision> agree(RepairAim aim, const std::vector<Member>& members, RepairTime end);
+  // For a process that was called: returns the survivors' decision.
+  Result<RepairDecision> read_decision();
+  // While the members form their world: why they cannot; nothing: they can.
+  std::optional<Error> look(const RepairDecision& decision, const std::vector<Member>& members);
+  // Stores how this member's attempt has ended, unless another member has stored it; returns what
+  // is stored. `formed`: the world is whole on every member. `is_death`: it is not because a member
+  // has died, which look() need not have found.
+  Result<RepairEnd> conclude(const Result<void>& formed, bool is_death);
+  // The life of the world of this epoch, which is unique in the job.
+  std::string life() const { return base_ + "+" + std::to_string(epoch_); }
+  std::uint32_t epoch() const { return epoch_; }
+  // Removes keys that are no longer read. Called by one member, after the world was formed.
+  void forget_earlier();
+
+ private:
+  std::string key(const std::string& name) const {
+    return "ivycomm/" + base_ + "/repair/" + std::to_string(epoch_) + "/" + name;
+  }
+  Result<RepairView> view(const std::vector<Member>& members);
+  Result<std::map<std::uint32_t, std::string>> numbered(const std::string& prefix);
+  Result<void> read_gone();
+  bool has_ended_elsewhere(const Member& member) const;
+  Result<RepairDecision> publish(const RepairDecision& decision);
+  Result<void> call_newcomers(const RepairDecision& decision);
+  Result<RepairDecision> check_own(const RepairDecision& decision) const;
+
+  const RepairContext& context_;
+  const std::string base_;
+  const std::uint32_t epoch_;
+  bool found_death_ = false;
+  // By rank: the incarnation of the last process that has ended, and of the one that waits.
+  std::map<std::uint32_t, std::uint32_t> gone_;
+  std::map<std::uint32_t, std::uint32_t> newcomers_;
+};
+
+// A process that was started again and waits for the survivors' grow().
+class Newcomer {
+ public:
+  explicit Newcomer(const RepairContext& context) : context_(context) {}
+
+  struct Call {
+    std::string base;
+    std::uint32_t epoch = 0;
+  };
+  // Says that this process is there.
+  Result<void> announce();
+  // Waits for a call of a higher epoch than that. DeadlineExceeded: nobody has called.
+  Result<Call> await_call(std::uint32_t above, RepairTime end);
+  // Records that it is in the world, so that it does not join again.
+  void enter();
+  // True for another program of the same worker, which starts as those of all ranks do.
+  Result<bool> has_entered();
+
+ private:
+  const RepairContext& context_;
+};
+
+}  // namespace ivy::comm

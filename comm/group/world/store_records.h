@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// Records that the ranks of a world on several hosts exchange through the job's store while
+// operations run: the reason why a communicator is broken, the operations that each rank has
+// entered, and what it waits for.
+//
+// Thread: any. Lifetime: the store's client and the bell outlive it.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "comm/contract/entered_operations.h"
+#include "comm/contract/failure.h"
+#include "comm/group/world/event_notifier.h"
+#include "comm/join/patient_store.h"
+#include "comm/join/wait_graph.h"
+
+namespace ivy::comm {
+
+class StoreRecords {
+ public:
+  // `rank` in the world; `prefix`: of every key, unique to this world.
+  StoreRecords(std::uint32_t rank, std::string prefix) : rank_(rank), prefix_(std::move(prefix)) {}
+
+  // Null: there is no store. Under a supervisor all ranks learn of deaths from its page. Other
+  // failures stand there, too, but later than a connection that was hung up for them is seen.
+  void use(store::Client* client, bool has_supervisor) {
+    store_.use(client);
+    stores_deaths_ = !has_supervisor;
+  }
+  void set_prefix(std::string prefix) { prefix_ = std::move(prefix); }
+  // The bell that add_event() rings on every host.
+  void set_notifier(EventNotifier* bell) { notifier_ = bell; }
+  std::string key(const std::string& name) const { return prefix_ + name; }
+  std::string key_of_event(std::uint64_t number) const {
+    return key("bell/" + std::to_string(number));
+  }
+  PatientStore& store() { return store_; }
+  // Ends this rank's wait for that event, or the next one for which it may have begun to wait, and
+  // leaves the client whole. False: the store does not answer.
+  bool end_wait_for_event(store::Client& client, std::uint64_t number) const;
+
+  // Returns why a communicator that spans hosts is broken, as its first rank to say so told it:
+  // this rank's failure, unless another rank's is stored already.
+  Failure agree(const Failure& failure, const std::string& communicator);
+  // Nothing: no rank has said so.
+  MaybeFailure find_agreed(const std::string& communicator);
+  // Tells what this rank, which waits between hosts, has entered, and compares it with what another
+  // rank stored. The failure blames that rank by its rank in the communicator. Nothing: both agree
+  // as far as they know, or no rank has stored anything.
+  MaybeFailure compare(const std::string& communicator, const EnteredOperations& own);
+  // The records in which the ranks of a communicator say what they wait for.
+  WaitGraph::Store waits(const std::string& communicator);
+
+ private:
+  void add_event();
+
+  const std::uint32_t rank_;
+  std::string prefix_;
+  bool stores_deaths_ = true;
+  EventNotifier* notifier_ = nullptr;
+  std::atomic<std::uint32_t> events_{0};  // How many this rank has added.
+  PatientStore store_;
+};
+
+}  // namespace ivy::comm

@@ -1,0 +1,376 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/group/world/world_formation.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <climits>
+#include <cstdlib>
+#include <sstream>
+#include <utility>
+
+#include "comm/contract/processors.h"
+#include "comm/contract/protocol.h"
+#include "comm/contract/resolve.h"
+#include "comm/group/world/init_watch.h"
+#include "comm/transports/liveness/failure_detectors.h"
+#include "comm/transports/liveness/process_state.h"
+#include "proto/contract/build.h"
+#include "proto/contract/text.h"
+#include "proto/os/clock.h"
+#include "proto/os/descriptor.h"
+#include "proto/os/files.h"
+#include "proto/os/process.h"
+
+namespace ivy::comm {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kLookForDeaths{100};
+
+// Used where no launcher tells it: ranks share memory if they see the same /dev/shm, know each
+// other's processes by the same numbers, and may open each other's files.
+std::string own_container() {
+  struct stat memory = {};
+  stat("/dev/shm", &memory);
+  char name[PATH_MAX] = {};
+  const ssize_t length = readlink("/proc/self/ns/pid", name, sizeof name - 1);
+  return std::to_string(memory.st_dev) + "," + std::to_string(memory.st_ino) + "," +
+         std::string(name, static_cast<std::size_t>(std::max<ssize_t>(0, length))) + "," +
+         std::to_string(geteuid());
+}
+
+// A key that is equal for ranks that can share memory: one kernel, and one host of the job
+// (pretended hosts are several).
+std::string own_host_key(const Identity& identity) {
+  const std::string boot = read_file("/proc/sys/kernel/random/boot_id", 64).value_or("");
+  return boot.substr(0, boot.find('\n')) + "/" +
+         (identity.bootstrap == Bootstrap::kStore ? identity.host_key : own_container());
+}
+
+// The machine of a host key: pretended hosts share its processors.
+std::string machine_of(const std::string& host_key) {
+  return host_key.substr(0, host_key.find('/'));
+}
+
+// The build's name, which every rank says first, so that even a build that knows none of the other
+// fields can read it.
+std::string own_build() {
+  return std::string(version()) + ", protocol " + hexadecimal(protocol_identity());
+}
+
+}  // namespace
+
+// A rank's description of itself for the others: one line per field, without newlines in a field.
+struct WorldFormation::MemberText {
+  std::string build;
+  std::string pid;
+  std::string host_key;
+  std::string address;
+  std::string processors;
+  std::string host_name;
+  std::string quotas;
+  std::string caches;
+  // The addresses that its connections may come from, if no supervisor vouches for it.
+  std::string places;
+  std::string job_rank;
+  std::string incarnation;
+  std::string process_start;
+
+  static constexpr std::string MemberText::*kFields[] = {
+      &MemberText::build,    &MemberText::pid,         &MemberText::host_key,
+      &MemberText::address,  &MemberText::processors,  &MemberText::host_name,
+      &MemberText::quotas,   &MemberText::caches,      &MemberText::places,
+      &MemberText::job_rank, &MemberText::incarnation, &MemberText::process_start};
+
+  std::string encoded() const {
+    std::string text;
+    for (std::string MemberText::*const field : kFields) text += this->*field + "\n";
+    return text;
+  }
+  static MemberText decoded(const std::string& text) {
+    MemberText member;
+    std::istringstream lines(text);
+    for (std::string MemberText::*const field : kFields) std::getline(lines, member.*field);
+    return member;
+  }
+  Member member(std::uint64_t rank) const {
+    Member member;
+    member.world_rank = static_cast<std::int32_t>(rank);
+    member.pid = static_cast<std::int32_t>(std::strtol(pid.c_str(), nullptr, 10));
+    member.host_name = host_name;
+    member.address = address;
+    member.job_rank = to_number<std::uint32_t>(job_rank).value_or(0);
+    member.incarnation = to_number<std::uint32_t>(incarnation).value_or(0);
+    member.process_start = to_number<std::uint64_t>(process_start).value_or(0);
+    return member;
+  }
+};
+
+WorldFormation::WorldFormation(const Joined& joined) : joined_(joined) {
+  world_.self = static_cast<std::int32_t>(joined.identity.rank);
+  world_.timeout = joined.timeout;
+  world_.life = joined.reformed != nullptr ? joined.reformed->life : std::to_string(joined.number);
+  first_life_ = world_.life;
+}
+
+// The key is written before the ranks have met and read afterwards.
+std::string WorldFormation::member_key(std::uint64_t rank) const {
+  return prefix_of(first_life_) + "member/" + std::to_string(rank);
+}
+
+// A supervisor reports deaths. Without one the store does: the first sign of a rank's death is the
+// end of its connection. A rank that has connected has stored before where it is.
+Result<void> WorldFormation::meet_all_ranks() {
+  const Identity& identity = joined_.identity;
+  const std::string name = prefix_of(world_.life) + "members";
+  if (joined_.reformed != nullptr) return meet_in_turns(name);
+  if (joined_.control != nullptr) {
+    const std::uint64_t round =
+        IVY_TRY(joined_.store->barrier(name, identity.world_size, identity.rank, joined_.timeout));
+    // A worker may run one program after the other: each begins to count its worlds anew.
+    world_.life += "." + std::to_string(round);
+    return {};
+  }
+  const store::Client::Round met = IVY_TRY(joined_.store->barrier_without_losses(
+      name, identity.world_size, identity.rank, joined_.timeout));
+  if (!met.lost_member) return {};
+  const std::string lost = IVY_TRY(joined_.store->get(member_key(*met.lost_member)));
+  comm_status::RankStatus status;
+  status.state = comm_status::RankState::kDied;
+  const Member member = MemberText::decoded(lost).member(*met.lost_member);
+  status.pid = member.pid;
+  return give_up(death_in_init(member, status));
+}
+
+Result<void> WorldFormation::meet_in_turns(const std::string& name) {
+  const Identity& identity = joined_.identity;
+  const std::uint64_t arrival = joined_.store->new_arrival();
+  const Result<std::uint64_t> met = wait_in_turns(joined_.reformed->look, [&](milliseconds limit) {
+    return joined_.store->barrier(name, identity.world_size, identity.rank, limit, arrival);
+  });
+  return met.ok() ? Result<void>() : met.error();
+}
+
+Error WorldFormation::give_up(const Failure& death) {
+  death_ = death;
+  return Error{static_cast<Code>(death.code), death.text};
+}
+
+std::string WorldFormation::own_member() const {
+  MemberText member;
+  member.build = own_build();
+  member.pid = std::to_string(getpid());
+  member.host_key = own_host_key(joined_.identity);
+  member.processors = core_list_text(own_processors());
+  member.host_name = own_host_name();
+  member.quotas = quotas_text(own_quotas());
+  member.caches = caches_text(own_caches());
+  member.job_rank = std::to_string(joined_.reformed != nullptr ? joined_.reformed->job_rank
+                                                               : joined_.identity.rank);
+  member.incarnation = std::to_string(joined_.identity.attempt.incarnation);
+  member.process_start = std::to_string(process_start(getpid()));
+  if (joined_.listener == nullptr) return member.encoded();
+  member.address = joined_.listener->address();
+  if (joined_.identity.bootstrap != Bootstrap::kStore) {
+    std::vector<std::string> places = own_addresses();
+    places.push_back(joined_.listener->host());
+    member.places = joined(places, ",");
+  }
+  return member.encoded();
+}
+
+Result<void> WorldFormation::exchange_members() {
+  IVY_CHECK(joined_.store->set(member_key(joined_.identity.rank), own_member()));
+  const Result<void> met = meet_all_ranks();
+  if (!met.ok()) return met.error().context("wait for the other ranks");
+  std::vector<std::string> keys;
+  for (std::uint32_t rank = 0; rank < joined_.identity.world_size; ++rank) {
+    keys.push_back(member_key(rank));
+  }
+  std::vector<MemberText> texts;
+  for (const std::string& text : IVY_TRY(joined_.store->multi_get(keys))) {
+    texts.push_back(MemberText::decoded(text));
+    if (texts.back().build == own_build()) continue;
+    return Error{Code::kFailedPrecondition,
+                 "rank " + std::to_string(texts.size() - 1) + " on " + texts.back().host_name +
+                     " has another build of libivycomm (" + texts.back().build + ") than rank " +
+                     std::to_string(joined_.identity.rank) + " on " + own_host_name() + " (" +
+                     own_build() + ")",
+                 "install one build on all hosts"};
+  }
+  return read_members(texts);
+}
+
+Result<void> WorldFormation::read_members(const std::vector<MemberText>& texts) {
+  const std::string machine = machine_of(own_host_key(joined_.identity));
+  std::vector<CoreList> processors;  // These three are by rank of this machine.
+  std::vector<Quotas> quotas;
+  std::vector<Caches> caches;
+  std::vector<std::string> hosts;
+  PlacesOfRanks places;
+  for (const MemberText& text : texts) {
+    const auto rank = static_cast<std::uint32_t>(world_.members.size());
+    if (machine_of(text.host_key) == machine) {
+      processors.push_back(parse_core_list(text.processors));
+      quotas.push_back(quotas_from(text.quotas));
+      caches.push_back(caches_from(text.caches));
+    }
+    const std::vector<std::string_view> own_places = parts_of(text.places, ',');
+    places.emplace_back(own_places.begin(), own_places.end());
+    const auto host = std::find(hosts.begin(), hosts.end(), text.host_key);
+    world_.members.push_back(text.member(rank));
+    world_.members.back().host = static_cast<std::uint32_t>(host - hosts.begin());
+    if (host == hosts.end()) hosts.push_back(text.host_key);
+  }
+  if (joined_.listener != nullptr && joined_.identity.bootstrap != Bootstrap::kStore) {
+    joined_.listener->expect(std::move(places));
+  }
+  MachineFacts& facts = world_.machine;
+  facts.has_processor_each = have_processor_each(processors) && have_quota_each(quotas);
+  facts.is_crowded = are_crowded(processors) || are_crowded(quotas);
+  facts.caches = least_caches(caches);
+  facts.caches.processors = static_cast<std::uint32_t>(count_processors(processors));
+  return {};
+}
+
+// Names a rank that dies before the world is formed as well as one that dies later.
+Result<void> WorldFormation::watched_exchange() {
+  if (joined_.control == nullptr || joined_.reformed != nullptr) return exchange_members();
+  InitWatch watch(joined_.control->page(), joined_.identity.rank, *joined_.store);
+  Result<void> exchanged = exchange_members();
+  if (exchanged.ok()) return exchanged;
+  const MaybeFailure death = watch.death();
+  return death ? give_up(*death) : exchanged;
+}
+
+Result<void> WorldFormation::form_alone() {
+  Member member;
+  member.pid = getpid();
+  member.host_name = own_host_name();
+  world_.members.push_back(std::move(member));
+  return {};
+}
+
+Result<World> WorldFormation::form() {
+  Result<void> formed = form_here();
+  if (joined_.reformed != nullptr) {
+    const bool is_whole_here = formed.ok();
+    if (is_whole_here) formed = meet_in_turns(prefix_of(first_life_) + "formed");
+    // If it is complete on every rank, a rank that has died since is a failure of the new world.
+    formed = joined_.reformed->conclude(formed, death_.has_value());
+    IVY_ASSERT(!formed.ok() || is_whole_here);
+  }
+  if (!formed.ok()) return formed.error();
+  return std::move(world_);
+}
+
+Result<void> WorldFormation::form_here() {
+  IVY_CHECK(joined_.store == nullptr ? form_alone() : watched_exchange());
+  const std::uint32_t host = world_.members[joined_.identity.rank].host;
+  for (const Member& member : world_.members) {
+    if (member.host == host) world_.local_ranks.push_back(member.world_rank);
+  }
+  if (world_.local_ranks.size() > kMembersMax) {
+    return Error{Code::kResourceExhausted, "more than " + std::to_string(kMembersMax) +
+                                               " ranks on one host are not supported"};
+  }
+  if (world_.local_ranks.size() > 1) {
+    world_.segment =
+        IVY_TRY(joined_.control != nullptr ? segment_of_supervisor() : segment_by_name());
+  }
+  return {};
+}
+
+Result<std::unique_ptr<SharedSegment>> WorldFormation::segment_of_supervisor() const {
+  SegmentGeometry geometry;
+  geometry.member_count = static_cast<std::uint32_t>(world_.local_ranks.size());
+  control::Segment request;
+  request.name = "world#" + world_.life;
+  request.bytes = geometry.total_bytes();
+  request.members = geometry.member_count;
+  control::Segment rings = request;
+  rings.name = "rings#" + world_.life;
+  rings.bytes = geometry.rings_bytes();
+  rings.reserve = false;
+  Descriptor memory(IVY_TRY(joined_.control->segment(request, milliseconds(30'000))));
+  const int rings_memory = IVY_TRY(joined_.control->segment(rings, milliseconds(30'000)));
+  return SharedSegment::adopt(memory.release(), rings_memory, geometry.member_count);
+}
+
+// The first rank of the host makes it under a name, which goes as soon as all have it, by the hand
+// of any of them.
+Result<std::unique_ptr<SharedSegment>> WorldFormation::segment_by_name() {
+  store::Client& store = *joined_.store;
+  const std::vector<std::int32_t>& local = world_.local_ranks;
+  const auto members = static_cast<std::uint32_t>(local.size());
+  const std::string name = prefix_of(world_.life) + "segment/" + std::to_string(local.front());
+  const std::unique_ptr<FailureDetector> detector =
+      make_process_detector(world_.members, world_.self, [](std::int32_t) { return false; });
+  const Look look = look_for_death(*detector);
+  const std::string name_to_be = name + "/soon";
+  std::unique_ptr<SharedSegment> segment;
+  if (local.front() == world_.self) {
+    const std::string path = SharedSegment::new_path();
+    IVY_CHECK(store.set(name_to_be, path));
+    segment = IVY_TRY(SharedSegment::create_named(members, path));
+    IVY_CHECK(store.set(name, path));
+  } else {
+    const Result<std::string> path =
+        wait_in_turns(look, [&](milliseconds limit) { return store.wait_get(name, limit); });
+    if (!path.ok()) {
+      // The maker may have died in the middle of making it.
+      const Result<std::string> half_made = store.get(name_to_be, milliseconds(250));
+      if (half_made.ok()) unlink(half_made->c_str());
+      return path.error();
+    }
+    segment = IVY_TRY(SharedSegment::attach_path(*path, members));
+  }
+  const auto place = std::find(local.begin(), local.end(), world_.self);
+  const auto member = static_cast<std::uint32_t>(place - local.begin());
+  const std::uint64_t arrival = store.new_arrival();
+  const Result<std::uint64_t> met = wait_in_turns(look, [&](milliseconds limit) {
+    return store.barrier(name + "/attached", members, member, limit, arrival);
+  });
+  if (!met.ok()) return met.error().context("wait for the other ranks of this host");
+  segment->unlink_name();
+  return segment;
+}
+
+// Whether a rank of this host has died, and what a repair looks for.
+WorldFormation::Look WorldFormation::look_for_death(FailureDetector& detector) {
+  return [this, &detector]() -> std::optional<Error> {
+    if (joined_.reformed != nullptr) {
+      if (std::optional<Error> why = joined_.reformed->look()) return why;
+    }
+    const MaybeFailure death = detector.look();
+    if (!death) return std::nullopt;
+    Failure in_init = *death;
+    set_operation(in_init, comm_status::name_of(comm_status::Operation::kInit));
+    return give_up(in_init);
+  };
+}
+
+// Waits at the store in short turns and looks after each for a reason to give up.
+template <class Wait>
+auto WorldFormation::wait_in_turns(const Look& look, Wait wait) -> decltype(wait(milliseconds())) {
+  const std::uint64_t begun = monotonic_ns();
+  for (;;) {
+    auto waited = wait(kLookForDeaths);
+    if (waited.ok() || waited.error().code != Code::kDeadlineExceeded) return waited;
+    if (const std::optional<Error> why = look()) {
+      // The dead rank's last act may have been what this rank waits for.
+      waited = wait(milliseconds(1));
+      if (waited.ok()) return waited;
+      return *why;
+    }
+    if (std::chrono::nanoseconds(monotonic_ns() - begun) >= joined_.timeout) {
+      return waited.error().context("wait for the other ranks, for " +
+                                    std::to_string(joined_.timeout.count()) + " ms");
+    }
+  }
+}
+
+}  // namespace ivy::comm

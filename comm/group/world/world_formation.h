@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// How the ranks of a job become a world: each stores where it is and what its machine is like,
+// waits for the others, reads theirs, and the ranks of one host share memory.
+//
+// Thread: one. Lifetime: form() is called once.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "comm/collectives/selector.h"
+#include "comm/contract/caches.h"
+#include "comm/contract/failure.h"
+#include "comm/contract/member.h"
+#include "comm/group/world/control_client.h"
+#include "comm/join/identity.h"
+#include "comm/transports/liveness/failure_detector.h"
+#include "comm/transports/shm/shared_segment.h"
+#include "comm/transports/tcp/peer_listener.h"
+#include "proto/contract/status.h"
+#include "rendezvous/client/client.h"
+
+namespace ivy::comm {
+
+// Facts that all ranks of this machine have agreed on.
+struct MachineFacts {
+  bool has_processor_each = true;  // All its ranks can run at the same time: waits spin only then.
+  bool is_crowded = false;
+  Caches caches;
+};
+
+// Parts of the communicator of all ranks.
+struct World {
+  std::vector<Member> members;
+  std::int32_t self = 0;
+  std::shared_ptr<SharedSegment> segment;  // Null: no other rank is on this host.
+  std::vector<std::int32_t> local_ranks;   // The ranks that share this memory.
+  std::chrono::milliseconds timeout{0};
+  MachineFacts machine;
+  std::string life;  // Equal on all its ranks, and different for every other world of the job.
+};
+
+// Additional state of a repaired world (repair.h).
+struct Reformed {
+  std::string life;
+  // Asked while it waits: why it will not be formed; nothing: it goes on.
+  std::function<std::optional<Error>()> look;
+  // Told once how it went here (`is_death`: a rank has died); returns how it went for all ranks.
+  std::function<Result<void>(const Result<void>& formed, bool is_death)> conclude;
+  std::uint32_t job_rank = 0;  // This process's rank as the launcher knows it.
+};
+
+// This process's inputs to the formation, all of which outlive it.
+struct Joined {
+  const Identity& identity;  // Has the rank and size in a repaired world, too.
+  std::chrono::milliseconds timeout;
+  std::uint32_t number;                // How many times this process has joined before.
+  store::Client* store;                // Null: a world of one.
+  ControlClient* control;              // Null if there is no supervisor.
+  PeerListener* listener;              // Null: ranks are on one host.
+  const Reformed* reformed = nullptr;  // Null: the first world of these processes.
+};
+
+class WorldFormation {
+ public:
+  explicit WorldFormation(const Joined& joined);
+
+  // Collective over all ranks; waits for them, and names those who did not come.
+  Result<World> form();
+  // The death for which form() gave up; nothing: it had another reason.
+  const MaybeFailure& death() const { return death_; }
+
+  // The beginning of keys of that world in the store.
+  static std::string prefix_of(const std::string& life) { return "ivycomm/" + life + "/"; }
+
+ private:
+  struct MemberText;
+  std::string member_key(std::uint64_t rank) const;
+  std::string own_member() const;
+  Result<void> meet_all_ranks();
+  Result<void> exchange_members();
+  Result<void> watched_exchange();
+  Result<void> read_members(const std::vector<MemberText>& texts);
+  Result<void> form_alone();
+  Result<void> form_here();
+  Result<std::unique_ptr<SharedSegment>> segment_of_supervisor() const;
+  Result<std::unique_ptr<SharedSegment>> segment_by_name();
+  Result<void> meet_in_turns(const std::string& name);
+  using Look = std::function<std::optional<Error>()>;
+  Look look_for_death(FailureDetector& detector);
+  template <class Wait>
+  auto wait_in_turns(const Look& look, Wait wait) -> decltype(wait(std::chrono::milliseconds()));
+  Error give_up(const Failure& death);
+
+  const Joined joined_;
+  std::string first_life_;  // World::life before the ranks have met.
+  World world_;
+  MaybeFailure death_;
+};
+
+}  // namespace ivy::comm

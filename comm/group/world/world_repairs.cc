@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/group/world/world_repairs.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "comm/transports/liveness/failure_detectors.h"
+#include "comm/transports/liveness/process_state.h"
+#include "comm/transports/tcp/peer_listener.h"
+#include "proto/contract/text.h"
+#include "proto/os/clock.h"
+
+namespace ivy::comm {
+
+using std::chrono::milliseconds;
+
+struct WorldRepairs::Attempt {
+  Repair& repair;
+  const RepairDecision& decision;
+  RepairEnd ended = {};
+};
+
+void WorldRepairs::use(store::Client* store, ControlClient* control) {
+  store_ = store;
+  control_ = control;
+}
+
+void WorldRepairs::world_begins(const World& world) {
+  // The name of a repaired world begins with that of the first one.
+  base_ = world.life.substr(0, world.life.find('+'));
+  members_ = world.members;
+  missed_.clear();
+  has_listeners_ = world.local_ranks.size() != world.members.size();
+}
+
+void WorldRepairs::note_missed(const Failure& failure) {
+  const bool is_death =
+      failure.kind == FailureKind::kRankDied || failure.kind == FailureKind::kHostLost;
+  const std::int64_t rank = job_rank(failure.rank);
+  if (is_death && rank >= 0) missed_.push_back(static_cast<std::uint32_t>(rank));
+}
+
+std::int64_t WorldRepairs::job_rank(std::int32_t world_rank) const {
+  const auto rank = static_cast<std::size_t>(world_rank);
+  return world_rank >= 0 && rank < members_.size() ? std::int64_t{members_[rank].job_rank} : -1;
+}
+
+std::uint32_t WorldRepairs::number_of_base() const {
+  return to_number<std::uint32_t>(base_.substr(0, base_.find('.'))).value_or(0);
+}
+
+bool WorldRepairs::is_dead_by_page(const Member& member) const {
+  return control_ != nullptr &&
+         status_of(control_->page(), member).state != comm_status::RankState::kAlive;
+}
+
+bool WorldRepairs::is_dead_here(const Member& member) const {
+  if (control_ != nullptr) return false;
+  const auto own = std::find_if(members_.begin(), members_.end(), [this](const Member& each) {
+    return each.job_rank == identity_.rank;
+  });
+  return own != members_.end() && own->host == member.host &&
+         has_process_ended(member.pid, member.process_start);
+}
+
+// If no supervisor reports the ranks of another host: a failure of the world blames the rank, or
+// its listener no longer accepts connections.
+bool WorldRepairs::is_missed(const Member& member) const {
+  if (std::find(missed_.begin(), missed_.end(), member.job_rank) != missed_.end()) return true;
+  const bool may_ask = has_listeners_ && control_ == nullptr && !member.address.empty();
+  return may_ask && !PeerListener::is_there(member.address);
+}
+
+RepairContext WorldRepairs::context() const {
+  RepairContext context;
+  context.store = store_;
+  context.job_size = identity_.world_size;
+  context.job_rank = identity_.rank;
+  context.incarnation = identity_.attempt.incarnation;
+  context.is_dead_by_page = [this](const Member& member) { return is_dead_by_page(member); };
+  context.is_dead_here = [this](const Member& member) { return is_dead_here(member); };
+  context.is_missed = [this](const Member& member) { return is_missed(member); };
+  context.is_interrupted = [this] { return is_interrupted_.load(); };
+  return context;
+}
+
+Result<World> WorldRepairs::try_to_form(Attempt& attempt, RepairTime end, const Form& form) {
+  Identity identity = identity_;
+  identity.rank = *attempt.decision.place_of(identity_.rank, identity_.attempt.incarnation);
+  identity.world_size = static_cast<std::uint32_t>(attempt.decision.members.size());
+  Reformed reformed;
+  has_listeners_ = false;
+  reformed.life = attempt.repair.life();
+  reformed.job_rank = identity_.rank;
+  reformed.look = [&] { return attempt.repair.look(attempt.decision, members_); };
+  reformed.conclude = [&](const Result<void>& formed, bool is_death) -> Result<void> {
+    attempt.ended = IVY_TRY(attempt.repair.conclude(formed, is_death));
+    if (attempt.ended.is_formed) return {};
+    return attempt.ended.error;
+  };
+  const auto left = std::chrono::duration_cast<milliseconds>(end - steady_now());
+  Result<World> world = form(identity, std::max(left, milliseconds(1)), reformed);
+  if (world.ok() && identity.rank == 0) attempt.repair.forget_earlier();
+  return world;
+}
+
+Result<World> WorldRepairs::repair(RepairAim aim, RepairTime end, const Form& form) {
+  is_interrupted_.store(false);
+  const RepairContext context = this->context();
+  // Each turn but the last has lost a rank that had come, so that there are at most as many.
+  while (true) {
+    Repair repair(context, base_, ++epoch_);
+    const RepairDecision decision = IVY_TRY(repair.agree(aim, members_, end));
+    Attempt attempt{repair, decision};
+    Result<World> world = try_to_form(attempt, end, form);
+    if (world.ok() || !attempt.ended.is_death) return world;
+  }
+}
+
+Result<bool> WorldRepairs::is_newcomer() const {
+  if (identity_.attempt.incarnation == 0 || store_ == nullptr) return false;
+  const RepairContext context = this->context();
+  return !IVY_TRY(Newcomer(context).has_entered());
+}
+
+Result<World> WorldRepairs::enter(RepairTime end, const Form& form) {
+  const RepairContext context = this->context();
+  Newcomer newcomer(context);
+  IVY_CHECK(newcomer.announce());
+  while (true) {
+    const Newcomer::Call call = IVY_TRY(newcomer.await_call(epoch_, end));
+    epoch_ = call.epoch;
+    Repair repair(context, call.base, call.epoch);
+    const Result<RepairDecision> decision = repair.read_decision();
+    // A later epoch may be over already, whose end removes this one's decision.
+    if (!decision.ok()) continue;
+    Attempt attempt{repair, *decision};
+    Result<World> world = try_to_form(attempt, end, form);
+    if (!world.ok()) continue;  // The survivors begin again, and call again.
+    newcomer.enter();
+    return world;
+  }
+}
+
+}  // namespace ivy::comm

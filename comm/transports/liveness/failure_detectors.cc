@@ -1,0 +1,368 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/transports/liveness/failure_detectors.h"
+
+#include <poll.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "comm/transports/liveness/interrupt.h"
+#include "comm/transports/liveness/process_state.h"
+#include "proto/os/clock.h"
+
+namespace ivy::comm {
+namespace {
+
+using comm_status::RankState;
+using comm_status::RankStatus;
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+// Ranks that leave cause no event in the page, so they are looked for now and then.
+constexpr milliseconds kRescan{100};
+constexpr milliseconds kProcessPoll{20};
+// A rank may leave as soon as its own last operation is done, while others still receive their part
+// of it. Only who waits longer than this for a rank that has left waits in vain. Less than
+// FailureDetector::kVerdictTime, so that a connection which such a rank closed is explained by it.
+constexpr std::chrono::nanoseconds kLeftGrace = milliseconds(150);
+// How often the store is asked without an event: only waits that have lasted longer ask at all.
+constexpr milliseconds kStorePoll{200};
+
+std::string ending_of(const RankStatus& status) {
+  switch (status.state) {
+    case RankState::kAlive:
+      return "is alive";
+    case RankState::kLeft:
+      return "has finalized";
+    case RankState::kExited:
+      return "exited with code " + std::to_string(status.code);
+    case RankState::kSignalled: {
+      const char* const name = strsignal(status.code);
+      const std::string why = status.out_of_memory ? ", out of memory" : "";
+      return "was killed by signal " + std::to_string(status.code) + " (" +
+             (name != nullptr ? name : "unknown") + why + ")";
+    }
+    case RankState::kDied:
+      return "died";
+    case RankState::kHostLost:
+      return "was lost with its host";
+  }
+  return "is gone";
+}
+
+FailureKind kind_of(std::uint8_t report) {
+  for (const auto& [kind, reported] : kReportKinds) {
+    if (reported == static_cast<control::ReportKind>(report)) return kind;
+  }
+  return FailureKind::kOther;
+}
+
+class PageAlarm final : public FailureDetector {
+ public:
+  PageAlarm(const comm_status::StatusPage& page, std::string communicator,
+            std::vector<Member> members, std::int32_t self)
+      : page_(page),
+        communicator_(std::move(communicator)),
+        members_(std::move(members)),
+        self_(self) {}
+
+  const std::atomic<std::uint32_t>* word() const override { return &page_.news(); }
+  milliseconds poll_interval() const override { return kRescan; }
+
+  using FailureDetector::look;
+  MaybeFailure look(std::int32_t waited_for) override {
+    if (found_) return found_;
+    const std::uint32_t news = page_.news().load(std::memory_order_acquire);
+    const auto now = steady_now();
+    if (news == seen_news_ && now - seen_at_ < kRescan) return std::nullopt;
+    seen_news_ = news;
+    seen_at_ = now;
+    // A death comes first: it explains what others report about it.
+    found_ = look_for(false, kAnyone);
+    if (!found_) found_ = look_for_reports();
+    // Report ranks that left last and do not keep them: a caller that does not need such a rank
+    // must still learn of a later death.
+    return found_ ? found_ : look_for(true, waited_for);
+  }
+
+  MaybeFailure look_closely(std::int32_t waited_for) override {
+    seen_at_ = {};  // Ranks that have left since the last look are looked for at once.
+    return look(waited_for);
+  }
+
+  bool has_left(std::int32_t rank) override {
+    const RankStatus status = status_of(page_, members_[static_cast<std::size_t>(rank)]);
+    return status.state == RankState::kLeft && !has_just_left(status);
+  }
+
+ private:
+  // The first rank that has left (`left`) or died (not `left`).
+  MaybeFailure look_for(bool left, std::int32_t waited_for) const {
+    MaybeFailure first;
+    std::uint64_t first_ns = ~std::uint64_t{0};
+    for (std::size_t i = 0; i < members_.size(); ++i) {
+      if (static_cast<std::int32_t>(i) == self_) continue;
+      if (waited_for != kAnyone && waited_for != static_cast<std::int32_t>(i)) continue;
+      const RankStatus status = status_of(page_, members_[i]);
+      if (status.state == RankState::kAlive || status.when_ns >= first_ns) continue;
+      if ((status.state == RankState::kLeft) != left || (left && has_just_left(status))) continue;
+      first = death_of(members_[i], status);
+      first_ns = status.when_ns;
+    }
+    return first;
+  }
+
+  // -1: no rank of the communicator.
+  std::int32_t world_rank_of(std::uint32_t job_rank) const {
+    const auto member =
+        std::find_if(members_.begin(), members_.end(),
+                     [job_rank](const Member& each) { return each.job_rank == job_rank; });
+    return member == members_.end() ? -1 : member->world_rank;
+  }
+
+  // True within kLeftGrace of its leaving, or of this detector's making: then the rank may have
+  // left an earlier world and be about to come back.
+  bool has_just_left(const RankStatus& status) const {
+    const std::chrono::nanoseconds left_at(status.when_ns);
+    return steady_now().time_since_epoch() < std::max(left_at, made_at_) + kLeftGrace;
+  }
+
+  MaybeFailure look_for_reports() {
+    for (const comm_status::PageReport& report : page_.reports_after(seen_report_)) {
+      seen_report_ = report.number;
+      if (report.communicator != communicator_) continue;
+      Failure failure = make_failure(kind_of(report.kind), report.text);
+      failure.rank = world_rank_of(report.blamed);
+      failure.sequence = report.sequence;
+      return failure;
+    }
+    return std::nullopt;
+  }
+
+  const comm_status::StatusPage page_;
+  const std::string communicator_;
+  const std::vector<Member> members_;
+  const std::int32_t self_;
+  const std::chrono::nanoseconds made_at_ = steady_now().time_since_epoch();
+  std::uint32_t seen_news_ = 0;
+  std::uint64_t seen_report_ = 0;
+  steady_clock::time_point seen_at_;
+  MaybeFailure found_;  // Once set, it never changes.
+};
+
+class ProcessAlarm final : public FailureDetector {
+ public:
+  ProcessAlarm(std::vector<Member> members, std::int32_t self,
+               std::function<bool(std::int32_t world_rank)> has_left)
+      : members_(std::move(members)), has_left_(std::move(has_left)) {
+    const std::uint32_t host = members_[static_cast<std::size_t>(self)].host;
+    for (std::size_t i = 0; i < members_.size(); ++i) {
+      if (members_[i].host != host || static_cast<std::int32_t>(i) == self) continue;
+      const long descriptor = syscall(SYS_pidfd_open, members_[i].pid, 0);
+      watched_.push_back({static_cast<int>(descriptor), POLLIN, 0});
+      Watched watched;
+      watched.member = i;
+      watched.has_ended = descriptor < 0 && errno == ESRCH;
+      // No such call, before Linux 5.3, or no descriptor left for it.
+      watched.is_asked_for = descriptor < 0 && errno != ESRCH;
+      if (watched.is_asked_for) watched.start = process_start(members_[i].pid);
+      watched_members_.push_back(watched);
+    }
+  }
+  ~ProcessAlarm() override {
+    for (const pollfd& process : watched_) {
+      if (process.fd >= 0) close(process.fd);
+    }
+  }
+
+  const std::atomic<std::uint32_t>* word() const override { return nullptr; }
+  milliseconds poll_interval() const override { return kProcessPoll; }
+
+  using FailureDetector::look;
+  // Report ranks that left last and do not keep them: a caller that does not need such a rank must
+  // still learn of a later death.
+  MaybeFailure look(std::int32_t waited_for) override {
+    if (found_) return found_;
+    poll(watched_.data(), watched_.size(), 0);
+    MaybeFailure left;
+    for (std::size_t i = 0; i < watched_.size() && !found_; ++i) {
+      Watched& watched = watched_members_[i];
+      if (watched_[i].revents != 0) watched.has_ended = true;
+      if (watched.is_asked_for && has_process_ended(members_[watched.member].pid, watched.start))
+        watched.has_ended = true;
+      if (!has_left_(members_[watched.member].world_rank)) {
+        if (watched.has_ended) found_ = ending_of(watched, RankState::kDied);
+      } else if (is_missed(watched, waited_for) && !left) {
+        left = ending_of(watched, RankState::kLeft);
+      }
+    }
+    return found_ ? found_ : left;
+  }
+
+  bool has_left(std::int32_t rank) override {
+    for (Watched& watched : watched_members_) {
+      if (static_cast<std::int32_t>(watched.member) != rank) continue;
+      return has_left_(members_[watched.member].world_rank) && is_missed(watched, rank);
+    }
+    return false;  // The rank is on another host.
+  }
+
+ private:
+  struct Watched {
+    std::size_t member = 0;
+    bool has_ended = false;
+    bool is_asked_for = false;                        // It has no pidfd, so the kernel is asked.
+    std::uint64_t start = 0;                          // Its process_start(), if it is asked for.
+    std::optional<steady_clock::time_point> left_at;  // When its leaving was first seen.
+  };
+
+  // True if the caller waits for that rank, which has left longer ago than kLeftGrace.
+  static bool is_missed(Watched& watched, std::int32_t waited_for) {
+    const auto now = steady_now();
+    if (!watched.left_at) watched.left_at = now;
+    const bool is_waited_for =
+        waited_for == kAnyone || waited_for == static_cast<std::int32_t>(watched.member);
+    return is_waited_for && now - *watched.left_at >= kLeftGrace;
+  }
+
+  Failure ending_of(const Watched& watched, RankState state) const {
+    RankStatus status;
+    status.state = state;
+    return death_of(members_[watched.member], status);
+  }
+
+  const std::vector<Member> members_;
+  const std::function<bool(std::int32_t)> has_left_;
+  std::vector<pollfd> watched_;
+  std::vector<Watched> watched_members_;  // In the order of watched_.
+  MaybeFailure found_;                    // Once set, it never changes.
+};
+
+class AgreedAlarm final : public FailureDetector {
+ public:
+  AgreedAlarm(std::unique_ptr<FailureDetector> inner, std::function<std::uint64_t()> count_news,
+              std::function<MaybeFailure()> find_agreed)
+      : inner_(std::move(inner)),
+        count_news_(std::move(count_news)),
+        find_agreed_(std::move(find_agreed)),
+        seen_news_(count_news_()) {}
+
+  const std::atomic<std::uint32_t>* word() const override { return inner_->word(); }
+  milliseconds poll_interval() const override { return inner_->poll_interval(); }
+
+  using FailureDetector::look;
+  MaybeFailure look(std::int32_t waited_for) override {
+    MaybeFailure agreed;
+    const bool has_news = count_news_() != seen_news_;
+    if (has_news || steady_now() - asked_at_ >= kStorePoll) agreed = ask();
+    return agreed ? agreed : inner_->look(waited_for);
+  }
+  // The agreed failure comes first: the death that this host sees may follow from it.
+  MaybeFailure look_closely(std::int32_t waited_for) override {
+    MaybeFailure found = ask();
+    return found ? found : inner_->look(waited_for);
+  }
+  bool has_left(std::int32_t rank) override { return inner_->has_left(rank); }
+
+ private:
+  MaybeFailure ask() {
+    asked_at_ = steady_now();
+    seen_news_ = count_news_();  // Read before the question is asked.
+    return find_agreed_();
+  }
+
+  const std::unique_ptr<FailureDetector> inner_;
+  const std::function<std::uint64_t()> count_news_;
+  const std::function<MaybeFailure()> find_agreed_;
+  std::uint64_t seen_news_;
+  steady_clock::time_point asked_at_ = steady_now();
+};
+
+// Whether a call is called off is its thread's own matter: nothing is kept here.
+class InterruptibleAlarm final : public FailureDetector {
+ public:
+  InterruptibleAlarm(std::unique_ptr<FailureDetector> inner, const Failure& failure)
+      : inner_(std::move(inner)), failure_(failure) {}
+
+  const std::atomic<std::uint32_t>* word() const override { return inner_->word(); }
+  milliseconds poll_interval() const override {
+    const milliseconds interval = inner_->poll_interval();
+    return InterruptScope::is_any() ? std::min(interval, InterruptScope::kPeriod) : interval;
+  }
+
+  using FailureDetector::look;
+  MaybeFailure look(std::int32_t waited_for) override {
+    return InterruptScope::is_to_end() ? failure_ : inner_->look(waited_for);
+  }
+  MaybeFailure look_closely(std::int32_t waited_for) override {
+    return InterruptScope::is_to_end() ? failure_ : inner_->look_closely(waited_for);
+  }
+  bool has_left(std::int32_t rank) override { return inner_->has_left(rank); }
+
+ private:
+  const std::unique_ptr<FailureDetector> inner_;
+  const Failure failure_;
+};
+
+}  // namespace
+
+std::unique_ptr<FailureDetector> make_interruptible_detector(std::unique_ptr<FailureDetector> inner,
+                                                             const Failure& failure) {
+  return std::make_unique<InterruptibleAlarm>(std::move(inner), failure);
+}
+
+std::unique_ptr<FailureDetector> make_agreed_detector(std::unique_ptr<FailureDetector> inner,
+                                                      std::function<std::uint64_t()> count_news,
+                                                      std::function<MaybeFailure()> find_agreed) {
+  return std::make_unique<AgreedAlarm>(std::move(inner), std::move(count_news),
+                                       std::move(find_agreed));
+}
+
+RankStatus status_of(const comm_status::StatusPage& page, const Member& member) {
+  RankStatus status = page.rank(member.job_rank);
+  if (status.rejoins == member.incarnation) return status;
+  // The supervisor does not know of this process yet: its row is that of one before.
+  if (status.rejoins < member.incarnation) return RankStatus{};
+  status.state = status.last_end == RankState::kAlive ? RankState::kDied : status.last_end;
+  status.pid = member.pid;
+  return status;
+}
+
+Failure death_of(const Member& member, const RankStatus& status) {
+  const bool is_host = status.state == RankState::kHostLost;
+  const std::int32_t pid = status.pid != 0 ? status.pid : member.pid;
+  Failure failure = make_failure(
+      is_host ? FailureKind::kHostLost : FailureKind::kRankDied,
+      name_of_rank(member.world_rank, member.host_name, pid) + " " + ending_of(status));
+  failure.rank = member.world_rank;
+  failure.pid = pid;
+  if (status.state == RankState::kSignalled) failure.signal = status.code;
+  if (status.state == RankState::kExited) failure.exit_code = status.code;
+  set_host(failure, member.host_name);
+  return failure;
+}
+
+std::string name_of_rank(std::int32_t world_rank, const std::string& host, std::int32_t pid) {
+  std::string text = "rank " + std::to_string(world_rank) + " (" + host;
+  if (pid != 0) text += ", pid " + std::to_string(pid);
+  return text + ")";
+}
+
+std::unique_ptr<FailureDetector> make_page_detector(const comm_status::StatusPage& page,
+                                                    std::string communicator,
+                                                    std::vector<Member> members,
+                                                    std::int32_t self) {
+  return std::make_unique<PageAlarm>(page, std::move(communicator), std::move(members), self);
+}
+
+std::unique_ptr<FailureDetector> make_process_detector(std::vector<Member> members,
+                                                       std::int32_t self,
+                                                       std::function<bool(std::int32_t)> has_left) {
+  return std::make_unique<ProcessAlarm>(std::move(members), self, std::move(has_left));
+}
+
+}  // namespace ivy::comm

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/transports/shm/entry_table.h"
+
+#include <algorithm>
+#include <cstddef>
+
+#include "comm/transports/shm/relax.h"
+
+namespace ivy::comm {
+namespace {
+
+// The part of an entry's payload that is in the same cache line as its number.
+constexpr std::size_t kFirstLineBytes = 64 - offsetof(EntryLine, payload);
+const std::uint8_t* second_line(const EntryLine& entry) {
+  return reinterpret_cast<const std::uint8_t*>(&entry) + 64;
+}
+// How much of an eager area take_next_lines() takes ahead of writing it.
+constexpr std::size_t kTakenMost = 1024;
+// How much of an eager area is fetched together with the entry: with more, lines would go to and
+// fro between the writer and the waiter.
+constexpr std::size_t kFetchedMost = 512;
+
+}  // namespace
+
+void EntryTable::publish() {
+  EntryLine& own = entry(self_, number_);
+  const Fingerprint fingerprint = fingerprint_of(limits_.shape());
+  own.fingerprint[0] = fingerprint.words[0];
+  own.fingerprint[1] = fingerprint.words[1];
+  wait_.publish(own.sequence, number_);
+  wait_.tell_entry();
+  if (is_crowded_) wait_.count_arrival();
+}
+
+// All members have entered this operation: none reads any more what this member showed in the one
+// before, and it is the place of what it shows in the next one. Its lines come meanwhile.
+void EntryTable::take_next_lines() {
+  const EntryLine& next = entry(self_, number_ + 1);
+  const std::size_t shown = shown_[(number_ + 1) & 1];
+  take_line(&next);
+  if (shown > kFirstLineBytes && shown <= kInlineBytes) take_line(second_line(next));
+  if (shown <= kInlineBytes) return;
+  const std::uint8_t* const eager = segment_.eager(self_, number_ + 1);
+  const std::size_t bytes = std::min(shown, kTakenMost);
+  for (std::size_t begin = 0; begin < bytes; begin += 64) take_line(eager + begin);
+}
+
+bool EntryTable::await_all_of(std::uint64_t number) {
+  if (is_crowded_ && !await_arrivals(number)) return false;
+  return each_other(self_, size_, [&](std::uint32_t member) {
+    return known_[member] >= number || await_entry(member, number);
+  });
+}
+
+// No member enters an operation before all have entered the one before, so `number * size_`
+// arrivals mean that every member has entered this one.
+bool EntryTable::await_arrivals(std::uint64_t number) {
+  const std::uint64_t all = number * size_;
+  if (segment_.header().arrivals.load(std::memory_order_acquire) >= all) return true;
+  // Report a mismatch with those that have arrived now: the others may never come.
+  for (std::uint32_t member = 0; member < size_; ++member) {
+    const bool is_news = member != self_ && known_[member] < number &&
+                         entry(member, number).sequence.load(std::memory_order_acquire) >= number;
+    if (is_news && !await_entry(member, number)) return false;
+  }
+  return wait_.await_arrivals(all);
+}
+
+FetchedWith EntryTable::shown_by(std::uint32_t member, std::uint64_t number) const {
+  const std::size_t bytes = shown_[number & 1];
+  if (bytes <= kFirstLineBytes || bytes > kFetchedMost) return {};
+  if (bytes > kInlineBytes) return {segment_.eager(member, number), bytes};
+  return {second_line(entry(member, number)), 1};
+}
+
+bool EntryTable::await_entry(std::uint32_t member, std::uint64_t number) {
+  const EntryLine& theirs = entry(member, number);
+  const FetchedWith shown = shown_by(member, number);
+  shown.fetch();
+  if (theirs.sequence.load(std::memory_order_acquire) < number &&
+      !wait_.await_slowly(theirs.sequence, number, member, shown)) {
+    return false;
+  }
+  const EntryLine& ours = entry(self_, number);
+  if (theirs.fingerprint[0] != ours.fingerprint[0] ||
+      theirs.fingerprint[1] != ours.fingerprint[1]) {
+    limits_.report_mismatch(member, Fingerprint{{theirs.fingerprint[0], theirs.fingerprint[1]}},
+                            Fingerprint{{ours.fingerprint[0], ours.fingerprint[1]}});
+    return false;
+  }
+  known_[member] = number;
+  if (number == number_ && ++known_here_ == size_ - 1) take_next_lines();
+  return true;
+}
+
+bool EntryTable::compare_last() {
+  // With this fence at least one of two members that look at the same time sees the other's entry.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  for (std::uint32_t member = 0; member < size_; ++member) {
+    if (member == self_ || known_[member] >= number_) continue;
+    if (entry(member, number_).sequence.load(std::memory_order_acquire) != number_) continue;
+    if (!await_entry(member, number_)) return false;
+  }
+  return true;
+}
+
+}  // namespace ivy::comm

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// The members' own buffers, which the others of the host read in place (and never write):
+// registered ones by mapping them, the rest through the kernel. All members
+// test together, once, which of the two works between them.
+//
+// False, or nothing: the communicator is broken. Thread: the operation's.
+#pragma once
+
+#include <optional>
+
+#include "comm/reduce/reduce.h"
+#include "comm/transports/shm/entry_table.h"
+#include "comm/transports/shm/peer_memory.h"
+
+namespace ivy::comm {
+
+// A copy out of another member's memory.
+struct PeerCopy {
+  BufferPlace from;
+  void* to = nullptr;
+  std::size_t bytes = 0;
+  Stores stores = Stores::kCached;
+};
+
+class PeerBuffers {
+ public:
+  PeerBuffers(SharedSegment& segment, const SharedGroupOptions& options, SharedWait& wait,
+              EntryTable& entries)
+      : segment_(segment),
+        wait_(wait),
+        limits_(wait.limits()),
+        entries_(entries),
+        size_(options.size()),
+        self_(options.self) {}
+
+  Probe own_probe() const { return memory_.own_probe(segment_.descriptor()); }
+  // Access methods that work between all members, as PeerMemory's bits. All members call it in the
+  // same operations, after their entries are published; on first use they test the methods and wait
+  // for each other.
+  std::optional<std::uint64_t> reach() { return reach_ ? reach_ : find_reach(); }
+  // The same, if it has been asked for before.
+  const std::optional<std::uint64_t>& known_reach() const { return reach_; }
+  // A member's memory in this process, where it is registered and kCanMap; else null.
+  bool map(std::uint32_t member, const BufferPlace& place, const std::uint8_t** mapped);
+  bool fetch(std::uint32_t member, const PeerCopy& copy);
+  // Says that this member has read all it needs of the others' memory; a member returns only when
+  // all have said so.
+  void publish_fetched() {
+    wait_.publish(segment_.member(self_).progress.fetched, entries_.number());
+  }
+  bool await_fetched();
+
+ private:
+  std::optional<std::uint64_t> find_reach();
+
+  SharedSegment& segment_;
+  SharedWait& wait_;
+  WaitPolicy& limits_;
+  EntryTable& entries_;
+  const std::uint32_t size_;
+  const std::uint32_t self_;
+  PeerMemory memory_;
+  std::optional<std::uint64_t> reach_;
+};
+
+}  // namespace ivy::comm

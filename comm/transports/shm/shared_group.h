@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+// The ranks of one host in one communicator, meeting in shared memory. Collectives stand on this;
+// it moves no data itself.
+//
+//   entries()   what each member is in, and the few bytes of small operations   entry_table.h
+//   slots()     the slots through which larger operations go, chunk by chunk     slot_pipeline.h
+//   buffers()   the members' own memory, read in place                           peer_buffers.h
+//   mail()      rings and bells of messages                                      shared_mail.h
+//
+// Below them stand the wait for a counter (shared_wait.h), what ends such a wait (wait_policy.h)
+// and the failure that all share (shared_failure.h).
+//
+// Thread: one at a time (the communicator's lock); what is said to be so: any.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "comm/transports/shm/entry_table.h"
+#include "comm/transports/shm/peer_buffers.h"
+#include "comm/transports/shm/shared_failure.h"
+#include "comm/transports/shm/shared_mail.h"
+#include "comm/transports/shm/shared_members.h"
+#include "comm/transports/shm/shared_segment.h"
+#include "comm/transports/shm/shared_wait.h"
+#include "comm/transports/shm/slot_pipeline.h"
+#include "comm/transports/shm/wait_policy.h"
+
+namespace ivy::comm {
+
+class SharedGroup {
+ public:
+  // `detector` may be null and outlives this.
+  SharedGroup(std::shared_ptr<SharedSegment> segment, SharedGroupOptions options,
+              FailureDetector* detector);
+  ~SharedGroup();
+  SharedGroup(const SharedGroup&) = delete;
+  SharedGroup& operator=(const SharedGroup&) = delete;
+
+  std::uint32_t size() const { return entries_.size(); }
+  std::uint32_t self() const { return entries_.self(); }
+  const MemberName& member(std::uint32_t member) const { return options_.members[member]; }
+  const Selector& selector() const { return *options_.selector; }
+
+  // Null, the default, if all ranks of the communicator are here. Call it before the first
+  // operation.
+  void set_watch(WaitWatch* watch) { limits_.set_watch(watch); }
+  // The communicator enters an operation, in which begin() starts one or several steps. `watch`,
+  // null or longer-lived than this, is notified when the first one has started.
+  void enter(const OperationShape& shape, std::uint64_t sequence, EntryWatch* watch = nullptr) {
+    wait_.set_entry_watch(watch);
+    limits_.enter(shape, sequence);
+  }
+  // Starts the next step; false: broken.
+  bool begin(const OperationCall& call) {
+    limits_.begin_step(call);
+    return entries_.begin();
+  }
+  EntryTable& entries() { return entries_; }
+  const EntryTable& entries() const { return entries_; }
+  SlotPipeline& slots() { return slots_; }
+  PeerBuffers& buffers() { return buffers_; }
+  const PeerBuffers& buffers() const { return buffers_; }
+
+  // The following functions may be called from any thread.
+  SharedMail& mail() { return mail_; }
+  // True if that member has ended its communicator. Data that it sent before remain available.
+  bool has_left(std::uint32_t member) const {
+    return segment_->member(member).attached.load(std::memory_order_acquire) == kHasLeft;
+  }
+  void break_with(const Failure& failure) { failure_.break_with(failure); }
+  bool is_broken() const { return failure_.is_broken(); }
+  MaybeFailure failure() const { return failure_.found(); }
+  // Lets one of the members that wait long in that operation of the communicator ask the job's
+  // store for all. False: another one has asked within `pause`.
+  bool take_turn(std::uint64_t sequence, std::chrono::nanoseconds pause);
+
+ private:
+  const std::shared_ptr<SharedSegment> segment_;  // Shared by members that are threads (tests).
+  const SharedGroupOptions options_;
+  SharedFailure failure_;
+  WaitPolicy limits_;
+  SharedWait wait_;
+  EntryTable entries_;
+  SlotPipeline slots_;
+  PeerBuffers buffers_;
+  SharedMail mail_;
+};
+
+}  // namespace ivy::comm

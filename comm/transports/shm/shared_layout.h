@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+// Layout of the memory that one communicator's ranks of one host share.
+//
+//   header | member 0 | member 1 | ... | directory of rings | data of member 0 | data of member 1 |
+//   ... | rings
+//
+// All of it is reserved at the start except the rings, whose memory is reserved when they are made.
+// They may be in a separate file.
+//
+// Every line has one writer (the member whose block it is in), except the header's and the
+// doorbells. Counters only grow, so nothing is ever reset and an old value cannot be taken for a
+// new one. Data of a member: two eager areas, by the parity of the operation's number, then
+// kSlotsPerMember slots for the chunks of larger operations.
+//
+// Pure layout; the memory model is written at each field.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "comm/contract/failure.h"
+#include "comm/transports/shm/peer_memory.h"
+
+namespace ivy::comm {
+
+inline constexpr std::uint32_t kSegmentMagic = 0x53795649;  // The bytes "IVyS", little-endian.
+inline constexpr std::uint32_t kSegmentVersion = 9;
+inline constexpr std::uint32_t kMembersMax = 1024;  // Ranks of one host in one communicator.
+
+// Two cache lines: processors fetch lines in pairs.
+inline constexpr std::size_t kLineBytes = 128;
+// Bytes that fit in the entry's pair of lines in addition to the sequence number and the
+// fingerprint.
+inline constexpr std::size_t kInlineBytes = 104;
+// Up to here an operation is one exchange: everybody writes, then everybody reads.
+inline constexpr std::size_t kEagerBytes = 16 * 1024;
+// One chunk of a larger operation. A member's slots fit into a second-level cache of 2 MiB beside
+// the buffers that go through it.
+inline constexpr std::size_t kSlotBytes = 256 * 1024;
+inline constexpr std::size_t kSlotsPerMember = 4;
+
+// The operation that a member is in: written before `sequence` is stored with release order.
+struct alignas(kLineBytes) EntryLine {
+  std::atomic<std::uint64_t> sequence;  // The operation's number, from 1.
+  std::uint64_t fingerprint[2];
+  std::uint8_t payload[kInlineBytes];
+};
+static_assert(sizeof(EntryLine) == kLineBytes);
+
+// How far a member is with the chunks of the communicator's life, each count stored with release
+// order after the memory that it speaks of.
+struct alignas(kLineBytes) ProgressLine {
+  std::atomic<std::uint64_t> filled;   // Chunks whose slot holds this member's data.
+  std::atomic<std::uint64_t> reduced;  // Chunks whose slot holds this member's results.
+  std::atomic<std::uint64_t> drained;  // Chunks that this member no longer reads.
+  // The last operation that read others' own memory to its end.
+  std::atomic<std::uint64_t> fetched;
+};
+
+struct alignas(kLineBytes) SleepLine {
+  // Not 0: this member may be in futex_wait on its doorbell. In collectives kForAnyone, or where
+  // members are crowded one more than the member that it waits for, or kForArrivals.
+  std::atomic<std::uint32_t> asleep;
+  std::atomic<std::uint32_t> doorbell;  // Others add 1 and wake.
+};
+
+// Added to a mail's `asleep` by a thread that looks at the rings again and again: while there is
+// one nobody has to be woken for what comes.
+inline constexpr std::uint32_t kLooking = std::uint32_t{1} << 16;
+
+inline constexpr std::uint32_t kForArrivals = ~std::uint32_t{0};
+inline constexpr std::uint32_t kForAnyone = kForArrivals - 1;
+
+inline constexpr std::uint32_t kIsHere = 1;
+inline constexpr std::uint32_t kHasLeft = 2;
+
+struct MemberBlock {
+  EntryLine entry[2];  // By the parity of the operation's number.
+  ProgressLine progress;
+  SleepLine sleep;  // Members sleep here in collectives.
+  SleepLine mail;   // In messages; `asleep` counts threads, and kLooking for each that looks.
+  alignas(kLineBytes) std::atomic<std::uint32_t> attached;  // 0, then kIsHere, then kHasLeft.
+  std::int32_t pid;
+  std::atomic<std::uint64_t> operation;  // The communicator's last operation that was entered.
+  alignas(kLineBytes) Probe probe;       // Written before `attached` is, which publishes it.
+  std::atomic<std::uint64_t> reach;      // PeerMemory's bits towards all others, and kReachIsKnown.
+  // The failure that the member has found; valid once the header's failure_state names the member,
+  // so that no member waits for one that dies while it writes.
+  alignas(kLineBytes) Failure failure;
+};
+inline constexpr std::uint64_t kReachIsKnown = 4;
+
+// The ring from one member to another: entry [from][to].
+struct RingEntry {
+  std::atomic<std::uint32_t> number;  // From 1; 0: none yet. Stored when its memory is reserved.
+};
+
+// A power of two: positions are masked.
+inline constexpr std::size_t kRingBytes = std::size_t{256} << 10;
+// As many rings as all ranks of a large host have for a few peers each: there would not be enough
+// memory for all pairs of very many ranks anyway.
+inline constexpr std::size_t kRingsMax = 32'768;
+
+// From here on a message that finds no room in the ring is lent. Copying half a ring in and out
+// costs less than the kernel's way.
+inline constexpr std::size_t kLentBytesLeast = std::size_t{64} << 10;
+
+// Bytes from one member to another. It stays when its writer goes.
+struct RingMemory {
+  alignas(kLineBytes) std::atomic<std::uint64_t> written;
+  std::atomic<std::uint64_t> lent;        // The address of the last loan; 0: it was revoked.
+  std::atomic<std::uint32_t> wants_room;  // 1: the writer found too little, and waits for a reader.
+  alignas(kLineBytes) std::atomic<std::uint64_t> read;
+  // Twice the number of loans that have ended, and 1 where the last one was declined.
+  std::atomic<std::uint64_t> loans_ended;
+  alignas(kLineBytes) std::uint8_t bytes[kRingBytes];
+};
+
+struct SegmentHeader {
+  std::uint32_t magic;
+  std::uint32_t version;
+  std::uint32_t member_count;
+  std::uint32_t slot_bytes;
+  std::uint64_t total_bytes;
+  // protocol_identity() of the first member, set by compare-exchange from 0.
+  std::atomic<std::uint64_t> protocol;
+  // Members that sleep or are about to; read after every publication.
+  alignas(kLineBytes) std::atomic<std::uint32_t> sleepers;
+  // Entries ever published, where members are crowded: a member that waits for all of them sleeps
+  // once, until the last one is there.
+  alignas(kLineBytes) std::atomic<std::uint64_t> arrivals;
+  // Why the communicator is broken: 1 more than the member in whose block that is written; 0: it is
+  // whole. By compare-exchange from 0, with release order after the record.
+  alignas(kLineBytes) std::atomic<std::uint32_t> failure_state;
+  // When a member of this host asked the job's store last, and for which operation; see
+  // SharedGroup::take_turn().
+  alignas(kLineBytes) std::atomic<std::uint64_t> asked;
+  alignas(kLineBytes) std::atomic<std::uint32_t> rings_made;
+};
+
+struct SegmentGeometry {
+  std::uint32_t member_count = 1;
+
+  std::size_t member_offset(std::size_t member) const {
+    return round_up(sizeof(SegmentHeader), 4096) + member * sizeof(MemberBlock);
+  }
+  std::size_t ring_offset(std::size_t from, std::size_t to) const {
+    return member_offset(member_count) + (from * member_count + to) * sizeof(RingEntry);
+  }
+  std::size_t data_offset(std::size_t member) const {
+    return round_up(ring_offset(member_count, 0), 4096) + member * kDataBytes;
+  }
+  // The initial size: the rings are added at the end.
+  std::size_t total_bytes() const { return data_offset(member_count); }
+  std::size_t ring_count() const {
+    return std::min(kRingsMax, std::size_t{member_count} * (member_count - 1));
+  }
+  std::size_t rings_bytes() const { return ring_count() * kRingStride; }
+  std::size_t rings_offset() const { return round_up(total_bytes(), 4096); }
+
+  static constexpr std::size_t kRingStride = (sizeof(RingMemory) + 4095) / 4096 * 4096;
+  static constexpr std::size_t kDataBytes = 2 * kEagerBytes + kSlotsPerMember * kSlotBytes;
+  static constexpr std::size_t round_up(std::size_t value, std::size_t step) {
+    return (value + step - 1) / step * step;
+  }
+};
+
+}  // namespace ivy::comm

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+// The mapping of one communicator's shared memory in this process.
+//
+// Lifetime: the memory is the kernel's and goes with the last mapping; it has a name only between
+// create_named() and unlink_name(), or the end of any process's mapping. Thread: any; const after
+// construction.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "comm/transports/shm/shared_layout.h"
+#include "proto/contract/status.h"
+#include "proto/os/descriptor.h"
+
+namespace ivy::comm {
+
+// Location of a ring, or of one that can be created.
+struct RingPlace {
+  RingEntry& entry;
+  std::atomic<std::uint32_t>& rings_made;
+  std::size_t ring_count = 0;
+  int descriptor = -1;
+  std::size_t offset = 0;  // Offset of the first ring.
+};
+
+class SharedSegment {
+ public:
+  // Memory without a name for that many members, zeroed, its pages reserved, its header written.
+  // The descriptor can be handed on. ResourceExhausted: the memory is not there, with its size.
+  static Result<std::unique_ptr<SharedSegment>> create(std::uint32_t member_count);
+  // The same under a name, for peers that cannot be handed a descriptor, until unlink_name() by any
+  // who has it. `path`: of new_path(); others may be told before, to remove it if this one dies.
+  static Result<std::unique_ptr<SharedSegment>> create_named(std::uint32_t member_count,
+                                                             const std::string& path = new_path());
+  static std::string new_path();
+  // A segment that another process made. Takes the descriptor. DataLoss: the memory is no segment
+  // of ours; FailedPrecondition: of a build that speaks another protocol
+  // (comm/contract/protocol.h).
+  static Result<std::unique_ptr<SharedSegment>> attach(int descriptor, std::uint32_t member_count);
+  static Result<std::unique_ptr<SharedSegment>> attach_path(const std::string& path,
+                                                            std::uint32_t member_count);
+  // As create(), in memory that the supervisor reserved, with a second file for the rings: every
+  // member calls it, and the first to come writes the header. Takes both descriptors. Fails like
+  // attach().
+  static Result<std::unique_ptr<SharedSegment>> adopt(int descriptor, int rings_descriptor,
+                                                      std::uint32_t member_count);
+  ~SharedSegment();
+  SharedSegment(const SharedSegment&) = delete;
+  SharedSegment& operator=(const SharedSegment&) = delete;
+
+  SegmentHeader& header() const { return *reinterpret_cast<SegmentHeader*>(memory_); }
+  MemberBlock& member(std::size_t index) const {
+    return *reinterpret_cast<MemberBlock*>(memory_ + geometry_.member_offset(index));
+  }
+  RingPlace ring(std::size_t from, std::size_t to) const {
+    return {*reinterpret_cast<RingEntry*>(memory_ + geometry_.ring_offset(from, to)),
+            header().rings_made, geometry_.ring_count(),
+            rings_descriptor_ ? rings_descriptor_.get() : descriptor_.get(),
+            rings_descriptor_ ? 0 : geometry_.rings_offset()};
+  }
+  std::uint8_t* eager(std::size_t index, std::uint64_t sequence) const {
+    return memory_ + geometry_.data_offset(index) + (sequence & 1) * kEagerBytes;
+  }
+  std::uint8_t* slot(std::size_t index, std::uint64_t chunk) const {
+    return memory_ + geometry_.data_offset(index) + 2 * kEagerBytes +
+           chunk % kSlotsPerMember * kSlotBytes;
+  }
+  int descriptor() const { return descriptor_.get(); }
+  std::uint32_t member_count() const { return geometry_.member_count; }
+  // Path by which another process of this user can open it: "/proc/PID/fd/N", or the name.
+  std::string path() const;
+  void unlink_name();
+
+ private:
+  SharedSegment(std::uint8_t* memory, Descriptor descriptor, std::uint32_t member_count);
+  static Result<std::unique_ptr<SharedSegment>> map(Descriptor descriptor,
+                                                    std::uint32_t member_count);
+  Result<void> write_header();
+
+  std::uint8_t* memory_;
+  Descriptor descriptor_;
+  Descriptor rings_descriptor_;  // None: they are in the same file.
+  SegmentGeometry geometry_;
+  std::string name_;  // Its path; may be empty.
+};
+
+}  // namespace ivy::comm

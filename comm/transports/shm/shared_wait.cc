@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/transports/shm/shared_wait.h"
+
+#include <linux/membarrier.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "comm/transports/shm/futex.h"
+#include "comm/transports/shm/relax.h"
+#include "proto/os/clock.h"
+
+namespace ivy::comm {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::nanoseconds;
+
+// A processor's pause takes 5 to 150 ns by its model, so it is measured once.
+std::uint32_t rounds_in(std::chrono::microseconds time) {
+  static const double nanoseconds_per_round = [] {
+    constexpr int kRounds = 2000;
+    double best = 1e9;
+    for (int attempt = 0; attempt < 3; ++attempt) {
+      const std::int64_t start = monotonic_ns();
+      for (int round = 0; round < kRounds; ++round) relax();
+      best = std::min(best, static_cast<double>(monotonic_ns() - start) / kRounds);
+    }
+    return std::max(best, 1.0);
+  }();
+  return static_cast<std::uint32_t>(static_cast<double>(time.count()) * 1000 /
+                                    nanoseconds_per_round);
+}
+
+// A memory barrier on every processor that runs a process which asked for it, made by a process
+// that has time to wait, so that those that have none need no barrier of their own: membarrier(2),
+// "global expedited". False: the kernel or a sandbox does not offer them. Waits for a moment (some
+// milliseconds) where the process has threads already.
+bool join_remote_barriers() {
+  return syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0) == 0;
+}
+
+// After this, each process that joined has either done everything that stands in its program before
+// its present place, visibly, or it reads memory anew.
+void remote_barrier() { syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0); }
+
+constexpr std::uint32_t kRoundsBeforeClock = 200;
+
+// Yields before a wait sleeps: with more ranks than processors the one that is waited for runs
+// meanwhile. Not everywhere: where each rank is a scheduling group of its own (by autogroup each
+// session is one) a yield returns at once.
+constexpr int kYieldsMax = 16;
+// Waits until yields that did not help are tried again.
+constexpr int kWaitsWithoutYields = 32;
+// A sleeper looks around at least this often, whatever it was promised.
+constexpr milliseconds kSleepSlice{200};
+
+}  // namespace
+
+SharedWait::SharedWait(SharedSegment& segment, const SharedGroupOptions& options,
+                       WaitPolicy& limits)
+    : segment_(segment),
+      header_(segment.header()),
+      limits_(limits),
+      size_(options.size()),
+      self_(options.self),
+      is_crowded_(options.is_crowded),
+      has_processor_each_(options.has_processor_each),
+      spins_(options.has_processor_each ? rounds_in(options.spin) : 0),
+      has_remote_barrier_(spins_ != 0 && join_remote_barriers()),
+      yields_(kYieldsMax) {}
+
+bool SharedWait::await_slowly(const std::atomic<std::uint64_t>& counter, std::uint64_t value,
+                              std::uint32_t member, const FetchedWith& with) {
+  tell_entry();
+  // The clock, and the pause of some processors, cost as much as a message that comes in time.
+  for (std::uint32_t round = std::min(spins_, kRoundsBeforeClock); round > 0; --round) {
+    relax();
+    with.fetch();
+    if (counter.load(std::memory_order_acquire) >= value) return true;
+  }
+  limits_.deadline().start();
+  while (!spin(counter, value)) {
+    // A rank that died or left after it had done its part harms nobody who waits for that part.
+    const std::uint32_t waited_for =
+        member == kWhoeverIsAbsent ? first_absent(value / size_) : member;
+    if (!limits_.may_go_on(waited_for)) return counter.load(std::memory_order_acquire) >= value;
+    sleep(counter, value, member);
+    if (counter.load(std::memory_order_acquire) >= value) return true;
+  }
+  return true;
+}
+
+bool SharedWait::spin(const std::atomic<std::uint64_t>& counter, std::uint64_t value) {
+  for (std::uint32_t round = 0; round < spins_; ++round) {
+    relax();
+    if (counter.load(std::memory_order_acquire) >= value) return true;
+    // This line is shared by all and written once, at the end: the look costs nothing.
+    if (header_.failure_state.load(std::memory_order_relaxed) != 0) return false;
+  }
+  return yield(counter, value);
+}
+
+// Among crowded members yields fewer and fewer times if that was in vain, and then only now and
+// again.
+bool SharedWait::yield(const std::atomic<std::uint64_t>& counter, std::uint64_t value) {
+  if (yields_ == 0 && ++waits_without_yields_ == kWaitsWithoutYields) {
+    waits_without_yields_ = 0;
+    yields_ = kYieldsMax;
+  }
+  for (int round = 0; round < yields_; ++round) {
+    sched_yield();
+    if (counter.load(std::memory_order_acquire) < value) continue;
+    yields_ = kYieldsMax;
+    return true;
+  }
+  if (is_crowded_) yields_ /= 2;
+  return false;
+}
+
+void SharedWait::sleep(const std::atomic<std::uint64_t>& counter, std::uint64_t value,
+                       std::uint32_t member) {
+  FailureDetector* const detector = limits_.failure_detector();
+  SleepLine& line = segment_.member(self_).sleep;
+  const std::atomic<std::uint32_t>* news = detector != nullptr ? detector->word() : nullptr;
+  const std::uint32_t news_before = news != nullptr ? news->load(std::memory_order_acquire) : 0;
+  const std::uint32_t bell = line.doorbell.load(std::memory_order_acquire);
+  line.asleep.store(!is_crowded_                 ? kForAnyone
+                    : member == kWhoeverIsAbsent ? kForArrivals
+                                                 : member + 1,
+                    std::memory_order_relaxed);
+  // Sequentially consistent, against the fence of wake_sleepers() or in its place: either the
+  // publisher sees the sleeper, or the sleeper sees what was published.
+  header_.sleepers.fetch_add(1, std::memory_order_seq_cst);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (has_processor_each_) remote_barrier();
+  const bool is_over = counter.load(std::memory_order_acquire) >= value ||
+                       header_.failure_state.load(std::memory_order_acquire) != 0;
+  if (!is_over) {
+    nanoseconds at_most = std::min<nanoseconds>(kSleepSlice, limits_.deadline().left());
+    if (detector != nullptr) at_most = std::min<nanoseconds>(at_most, detector->poll_interval());
+    if (at_most > nanoseconds::zero()) {
+      futex_wait({&line.doorbell, bell}, {news, news_before}, at_most);
+    }
+  }
+  header_.sleepers.fetch_sub(1, std::memory_order_relaxed);
+  line.asleep.store(0, std::memory_order_relaxed);
+}
+
+void SharedWait::ring_doorbells(std::uint32_t asleep) {
+  for (std::uint32_t member = 0; member < size_; ++member) {
+    SleepLine& line = segment_.member(member).sleep;
+    const std::uint32_t waits_for = line.asleep.load(std::memory_order_relaxed);
+    if (member == self_ || (waits_for != asleep && waits_for != kForAnyone)) continue;
+    line.doorbell.fetch_add(1, std::memory_order_release);
+    futex_wake_all(line.doorbell);
+  }
+}
+
+void SharedWait::count_arrival() {
+  const std::uint64_t arrivals = header_.arrivals.fetch_add(1, std::memory_order_seq_cst) + 1;
+  if (arrivals % size_ != 0) return;
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (header_.sleepers.load(std::memory_order_relaxed) != 0) ring_doorbells(kForArrivals);
+}
+
+// The first member that has not yet entered the group's operation of that number.
+std::uint32_t SharedWait::first_absent(std::uint64_t number) const {
+  std::uint32_t absent = self_ + 1 < size_ ? self_ + 1 : 0;
+  each_other(self_, size_, [&](std::uint32_t member) {
+    const EntryLine& theirs = segment_.member(member).entry[number & 1];
+    if (theirs.sequence.load(std::memory_order_relaxed) >= number) return true;
+    absent = member;
+    return false;
+  });
+  return absent;
+}
+
+}  // namespace ivy::comm

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+// How a member waits until another one's counter in shared memory has reached a value: it spins
+// while there is a processor for every member, then yields, then sleeps on its futex. Whoever
+// stores a counter wakes only those who said that they sleep.
+//
+// Where members are crowded, each wake is another turn of the scheduler: they yield only as long as
+// that helps, are woken only by the member that they wait for, and who waits for all entries is
+// woken by the last of them.
+//
+// False: the communicator is broken. Thread: the operation's.
+#pragma once
+
+#include <utility>
+
+#include "comm/transports/liveness/wait_watch.h"
+#include "comm/transports/shm/shared_members.h"
+#include "comm/transports/shm/shared_segment.h"
+#include "comm/transports/shm/wait_policy.h"
+
+namespace ivy::comm {
+
+// Memory that is read as soon as a wait is over, and so is fetched together with its counter.
+struct FetchedWith {
+  const std::uint8_t* begin = nullptr;
+  std::size_t bytes = 0;
+  void fetch() const {
+    for (std::size_t at = 0; at < bytes; at += 64) __builtin_prefetch(begin + at, 0, 3);
+  }
+};
+
+class SharedWait {
+ public:
+  SharedWait(SharedSegment& segment, const SharedGroupOptions& options, WaitPolicy& limits);
+
+  WaitPolicy& limits() const { return limits_; }
+  // Is told once that the operation has been entered; null, or longer-lived than the operation.
+  void set_entry_watch(EntryWatch* watch) { entry_watch_ = watch; }
+  void tell_entry() {
+    if (entry_watch_ != nullptr) std::exchange(entry_watch_, nullptr)->entered();
+  }
+
+  void publish(std::atomic<std::uint64_t>& counter, std::uint64_t value) {
+    counter.store(value, std::memory_order_release);
+    wake_sleepers();
+  }
+  bool await(const std::atomic<std::uint64_t>& counter, std::uint64_t value, std::uint32_t member) {
+    if (counter.load(std::memory_order_acquire) >= value) return true;
+    return await_slowly(counter, value, member, {});
+  }
+  // The same where the counter was already looked at, and `with` is fetched while it waits.
+  bool await_slowly(const std::atomic<std::uint64_t>& counter, std::uint64_t value,
+                    std::uint32_t member, const FetchedWith& with);
+
+  // Among crowded members entries are counted as well, so that who waits for all sleeps once.
+  void count_arrival();
+  bool await_arrivals(std::uint64_t all) {
+    return await_slowly(segment_.header().arrivals, all, kWhoeverIsAbsent, {});
+  }
+
+ private:
+  // Stands for a member: whichever has not entered yet.
+  static constexpr std::uint32_t kWhoeverIsAbsent = ~std::uint32_t{0};
+
+  void wake_sleepers() {
+    // The store above must be visible before the check for sleepers; see sleep(). If a member that
+    // is about to sleep makes the kernel run a barrier on every processor, the publisher needs
+    // none: it would wait here for the cache line from the other processor.
+    if (has_remote_barrier_) {
+      std::atomic_signal_fence(std::memory_order_seq_cst);
+    } else {
+      std::atomic_thread_fence(std::memory_order_seq_cst);
+    }
+    if (header_.sleepers.load(std::memory_order_relaxed) != 0) ring_doorbells(self_ + 1);
+  }
+  void ring_doorbells(std::uint32_t asleep);
+  bool spin(const std::atomic<std::uint64_t>& counter, std::uint64_t value);
+  bool yield(const std::atomic<std::uint64_t>& counter, std::uint64_t value);
+  void sleep(const std::atomic<std::uint64_t>& counter, std::uint64_t value, std::uint32_t member);
+  std::uint32_t first_absent(std::uint64_t number) const;
+
+  SharedSegment& segment_;
+  SegmentHeader& header_;
+  WaitPolicy& limits_;
+  const std::uint32_t size_;
+  const std::uint32_t self_;
+  const bool is_crowded_;
+  const bool has_processor_each_;
+  const std::uint32_t spins_;  // Rounds of the processor's pause.
+  const bool has_remote_barrier_;
+  int yields_;                    // For the next wait; see yield().
+  int waits_without_yields_ = 0;  // Counts the waits since yields_ became 0.
+  EntryWatch* entry_watch_ = nullptr;
+};
+
+}  // namespace ivy::comm

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/transports/tcp/background_dial.h"
+
+#include <unistd.h>
+
+#include <utility>
+
+#include "comm/contract/background_thread.h"
+#include "proto/os/not_inherited.h"
+
+namespace ivy::comm {
+
+BackgroundDial::BackgroundDial(PeerListener& listener, const std::string& address,
+                               const PeerChannel& channel, const std::atomic<bool>& is_called_off) {
+  thread_ = background_thread([this, &listener, address, channel, &is_called_off] {
+    Result<PeerSocket> dialled = listener.dial(address, channel, 1, kUntilCalledOff, [&] {
+      return !is_ending_.load() && !is_called_off.load();
+    });
+    const std::lock_guard lock(mutex_);
+    dialled_ = std::move(dialled);
+  });
+}
+
+BackgroundDial::~BackgroundDial() {
+  is_ending_.store(true);
+  thread_.join();
+  if (dialled_ && dialled_->ok()) not_inherited::close((*dialled_)->socket);
+}
+
+std::optional<Result<PeerSocket>> BackgroundDial::take() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(dialled_, std::nullopt);
+}
+
+}  // namespace ivy::comm

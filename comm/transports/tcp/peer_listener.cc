@@ -1,0 +1,459 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/transports/tcp/peer_listener.h"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "comm/contract/background_thread.h"
+#include "comm/transports/tcp/tcp_streams.h"
+#include "proto/contract/text.h"
+#include "proto/os/clock.h"
+#include "proto/os/descriptor.h"
+#include "proto/os/not_inherited.h"
+#include "proto/os/socket_address.h"
+#include "proto/os/socket_options.h"
+#include "proto/os/socket_waits.h"
+#include "proto/wire/handshake.h"
+#include "proto/wire/store_wire.h"
+
+namespace ivy::comm {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+constexpr std::size_t kNameBytes = 64;
+constexpr std::size_t kChannelBytes = kNameBytes + 3 * 4;
+constexpr int kSocketBuffer = 4 << 20;
+constexpr milliseconds kProbeTime{200};
+// A process that is stopped has a kernel that answers: silence is a firewall or a lost host.
+constexpr milliseconds kConnectTime{10'000};
+// How often greetings are checked for timeouts.
+constexpr milliseconds kGreetingStep{1'000};
+// How long a peer may be silent when kGreetingsMax are under way: a rank speaks as soon as it is
+// connected. One that was kept from it for longer begins anew (kSilentHangUps).
+constexpr milliseconds kSilentTime{100};
+constexpr int kSilentHangUps = 5;
+constexpr milliseconds kHangUpPause{100};
+
+// An address in the form in which it is compared: without the scope, which each host names for
+// itself, and IPv4 in IPv6 as IPv4.
+std::string plain_address(const std::string& host) {
+  return host_text(parse_address(host.substr(0, host.find('%')), 0).storage);
+}
+
+Error not_numeric(const std::string& address) {
+  return Error{Code::kUnavailable, "'" + address + "' is no numeric address"};
+}
+
+// Tries it out, because the limit (net.core.rmem_max) is not shown in every network namespace.
+bool may_have_buffer(int option) {
+  const Descriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (!socket) return false;
+  int granted = 0;  // Twice what was asked for: the kernel counts its own records too.
+  socklen_t length = sizeof granted;
+  setsockopt(socket.get(), SOL_SOCKET, option, &kSocketBuffer, sizeof kSocketBuffer);
+  getsockopt(socket.get(), SOL_SOCKET, option, &granted, &length);
+  return granted >= 2 * kSocketBuffer;
+}
+
+void set_options(int socket) {
+  send_at_once(socket);
+  const int on = 1;
+  setsockopt(socket, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+  // A size that was asked for stays; where the kernel grants less than that, its own growth goes
+  // further.
+  static const bool is_granted = may_have_buffer(SO_SNDBUF) && may_have_buffer(SO_RCVBUF);
+  if (!is_granted) return;
+  setsockopt(socket, SOL_SOCKET, SO_SNDBUF, &kSocketBuffer, sizeof kSocketBuffer);
+  setsockopt(socket, SOL_SOCKET, SO_RCVBUF, &kSocketBuffer, sizeof kSocketBuffer);
+}
+
+// Within one machine there is no network to be careful with, and no pacing that would pay (BBR's
+// takes up to twice the time): the plain algorithm, which every kernel has and allows.
+void set_congestion(int socket) {
+  constexpr std::string_view kPlain = "reno";
+  if (!is_on_this_machine(socket)) return;
+  setsockopt(socket, IPPROTO_TCP, TCP_CONGESTION, kPlain.data(), kPlain.size());
+}
+
+// Encodes the identity of this connection, which the dialler sends after its proof.
+//   name of the communicator, 64 bytes, padded with NUL | u32 channel | u32 stream | u32 streams
+std::string encode_channel(const PeerChannel& channel, std::uint32_t streams) {
+  std::string bytes = channel.communicator.substr(0, kNameBytes - 1);
+  bytes.resize(kNameBytes, '\0');
+  store::put_u32(bytes, channel.channel);
+  store::put_u32(bytes, channel.stream);
+  store::put_u32(bytes, streams);
+  return bytes;
+}
+
+struct Announced {
+  PeerChannel channel;
+  std::uint32_t streams = 1;
+  bool is_possible() const {
+    return streams >= 1 && streams <= kStreamsMax && channel.stream < streams;
+  }
+};
+
+Announced decode_channel(std::string_view bytes, std::uint32_t peer_rank) {
+  Announced announced;
+  PeerChannel& channel = announced.channel;
+  channel.peer_rank = peer_rank;
+  channel.communicator = std::string(bytes.data(), strnlen(bytes.data(), kNameBytes));
+  store::PayloadReader numbers(bytes.substr(kNameBytes));
+  channel.channel = numbers.u32();
+  channel.stream = numbers.u32();
+  announced.streams = numbers.u32();
+  return announced;
+}
+
+}  // namespace
+
+// An incoming connection that has not shown all yet: first the hello, then proof and channel.
+struct PeerListener::Greeting {
+  int socket = -1;
+  steady_clock::time_point end;
+  std::string received;
+  std::string hello;
+  std::string challenge;
+  std::uint32_t rank = 0;
+
+  bool is_silent() const { return hello.empty() && received.empty(); }
+  std::size_t wanted() const { return hello.empty() ? kHelloBytes : kProofBytes + kChannelBytes; }
+};
+
+PeerListener::PeerListener(int socket, Place place, PeerCredentials credentials,
+                           milliseconds greeting_time)
+    : socket_(socket),
+      wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      address_(std::move(place.address)),
+      scope_(place.scope),
+      credentials_(std::move(credentials)),
+      greeting_time_(greeting_time) {
+  thread_ = background_thread([this] { run(); });
+}
+
+PeerListener::~PeerListener() {
+  is_ending_.store(true);
+  wake();
+  thread_.join();
+  for (const auto& [channel, connection] : arrived_) not_inherited::close(connection.socket);
+  not_inherited::close(socket_);
+}
+
+Result<std::unique_ptr<PeerListener>> PeerListener::listen(const std::string& address,
+                                                           PeerCredentials credentials,
+                                                           milliseconds greeting_time) {
+  SocketAddress where = parse_address(address, 0);
+  if (!where.is_valid()) return not_numeric(address);
+  const int socket = not_inherited::open([&] { return where.open_socket(); });
+  if (socket < 0) return errno_error(Code::kResourceExhausted, "make a socket", errno);
+  set_options(socket);  // Buffers are inherited by what is accepted, and must be set before.
+  if (bind(socket, where.get(), where.size) != 0 || ::listen(socket, 1024) != 0) {
+    const int failed = errno;
+    not_inherited::close(socket);
+    return errno_error(Code::kUnavailable, "listen on " + address + " for other ranks", failed);
+  }
+  where = own_address(socket);
+  // Without the scope: another host names that interface differently.
+  return std::unique_ptr<PeerListener>(new PeerListener(
+      socket, {address_text(where.storage), where.scope()}, std::move(credentials), greeting_time));
+}
+
+void PeerListener::expect(PlacesOfRanks places) {
+  {
+    const std::lock_guard lock(mutex_);
+    places_ = std::move(places);
+  }
+  wake();
+}
+
+void PeerListener::wake() {
+  const std::uint64_t one = 1;
+  static_cast<void>(!write(wake_.get(), &one, sizeof one));
+}
+
+bool PeerListener::may_greet() {
+  const std::lock_guard lock(mutex_);
+  return !credentials_.waits_for_places || places_.has_value();
+}
+
+// True if that rank connects from a host where it may be. Called under mutex_.
+bool PeerListener::is_in_place(int socket, std::uint32_t rank) const {
+  if (!places_) return true;
+  const SocketAddress from = peer_address(socket);
+  if (!from.is_valid() || rank >= places_->size()) return false;
+  const std::vector<std::string>& known = (*places_)[rank];
+  const std::string address = host_text(from.storage);
+  return std::any_of(known.begin(), known.end(),
+                     [&](const std::string& each) { return plain_address(each) == address; });
+}
+
+// Advances a greeting. False: it is finished (the connection is closed, or handed on).
+bool PeerListener::advance(Greeting& greeting) {
+  while (true) {
+    const std::size_t missing = greeting.wanted() - greeting.received.size();
+    char bytes[512];
+    const ssize_t got = recv(greeting.socket, bytes, std::min(missing, sizeof bytes), 0);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0 && errno == EAGAIN) return true;
+    if (got <= 0) break;
+    greeting.received.append(bytes, static_cast<std::size_t>(got));
+    if (greeting.hello.empty() && !check_hello_begin(greeting.received).ok()) break;
+    if (greeting.received.size() < greeting.wanted()) continue;
+    if (greeting.hello.empty()) {
+      if (!challenge(greeting)) break;
+    } else if (accept_proof(greeting)) {
+      return false;
+    } else {
+      break;
+    }
+  }
+  not_inherited::close(greeting.socket);
+  return false;
+}
+
+// The hello is here: challenges the dialler. False: it does not belong to this job.
+bool PeerListener::challenge(Greeting& greeting) {
+  const Result<HandshakeHello> hello = decode_hello(greeting.received);
+  if (!hello.ok() || hello->purpose != "peer" || hello->job_id != credentials_.job_id ||
+      hello->generation != credentials_.generation) {
+    return false;
+  }
+  greeting.rank = hello->rank;
+  greeting.hello = std::exchange(greeting.received, {});
+  greeting.challenge = make_challenge(greeting.hello, credentials_.token, random_bytes(kNonceBytes),
+                                      std::string(kEpochBytes, '\0'));
+  // The buffer of a fresh socket takes these few bytes at once.
+  return send_all(greeting.socket, greeting.challenge, {steady_now()});
+}
+
+// The proof is here, with the channel behind it. True: the connection has been handed on.
+bool PeerListener::accept_proof(const Greeting& greeting) {
+  const std::string_view all = greeting.received;
+  if (!check_proof(greeting.hello, greeting.challenge, all.substr(0, kProofBytes),
+                   credentials_.token)
+           .ok()) {
+    return false;
+  }
+  const Announced announced = decode_channel(all.substr(kProofBytes), greeting.rank);
+  if (!announced.is_possible()) return false;
+  const PeerSocket connection = {greeting.socket, announced.streams};
+  const std::lock_guard lock(mutex_);
+  if (!is_in_place(greeting.socket, greeting.rank)) return false;
+  // A second connection for the same stream would be a peer's mistake: the first one stays.
+  if (!arrived_.emplace(announced.channel, connection).second) return false;
+  has_arrived_.notify_all();
+  return true;
+}
+
+// Reads what has arrived for the greetings, and closes those that timed out.
+void PeerListener::advance_all(std::vector<Greeting>& greetings,
+                               const std::vector<pollfd>& waiting) {
+  const auto now = steady_now();
+  std::vector<Greeting> kept;
+  for (std::size_t i = 0; i < greetings.size(); ++i) {
+    Greeting& greeting = greetings[i];
+    const bool is_over = now >= greeting.end;
+    // If this process was stopped, the rest may have come since poll() returned.
+    if ((waiting[i + 2].revents != 0 || is_over) && !advance(greeting)) continue;
+    if (is_over) {
+      not_inherited::close(greeting.socket);
+    } else {
+      kept.push_back(std::move(greeting));
+    }
+  }
+  greetings.swap(kept);
+}
+
+// Closes the greetings that keep others out: those that have been silent for a while, and those so
+// old that the dialler has given up (see dial_once). The rest goes on.
+void PeerListener::make_room(std::vector<Greeting>& greetings) {
+  const auto now = steady_now();
+  std::vector<Greeting> kept;
+  for (Greeting& greeting : greetings) {
+    const auto age = now - (greeting.end - greeting_time_);
+    const bool is_stale = age >= greeting_time_ / 2;
+    // The peer may have spoken since poll() returned.
+    if (age >= kSilentTime && greeting.is_silent() && !advance(greeting)) continue;
+    if (is_stale || (age >= kSilentTime && greeting.is_silent())) {
+      not_inherited::close(greeting.socket);
+    } else {
+      kept.push_back(std::move(greeting));
+    }
+  }
+  greetings.swap(kept);
+}
+
+void PeerListener::accept_some(std::vector<Greeting>& greetings) {
+  while (greetings.size() < kGreetingsMax) {
+    const int socket = not_inherited::open(
+        [&] { return accept4(socket_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK); });
+    if (socket < 0) return;
+    set_options(socket);
+    set_congestion(socket);
+    Greeting greeting;
+    greeting.socket = socket;
+    greeting.end = steady_now() + greeting_time_;
+    if (advance(greeting)) greetings.push_back(std::move(greeting));
+  }
+}
+
+void PeerListener::run() {
+  std::vector<Greeting> greetings;
+  while (!is_ending_.load()) {
+    const bool is_full = greetings.size() >= kGreetingsMax;
+    const bool may_accept = may_greet();
+    std::vector<pollfd> waiting = {{wake_.get(), POLLIN, 0}, {socket_, POLLIN, 0}};
+    if (is_full || !may_accept) waiting[1].fd = -1;
+    for (const Greeting& greeting : greetings) waiting.push_back({greeting.socket, POLLIN, 0});
+    const auto step = std::min(is_full ? kSilentTime : kGreetingStep, greeting_time_).count();
+    poll(waiting.data(), waiting.size(), greetings.empty() ? -1 : static_cast<int>(step));
+    std::uint64_t ignored = 0;
+    static_cast<void>(!read(wake_.get(), &ignored, sizeof ignored));
+    advance_all(greetings, waiting);
+    if (greetings.size() >= kGreetingsMax) make_room(greetings);
+    if (may_accept) accept_some(greetings);
+  }
+  for (const Greeting& greeting : greetings) not_inherited::close(greeting.socket);
+}
+
+// One connection that is being made.
+struct PeerListener::Dial {
+  const std::string& address;
+  const PeerChannel& channel;
+  std::uint32_t streams;
+  Patience patience;
+
+  Error failed(const std::string& why, Code code = Code::kUnavailable) const {
+    return Error{
+        patience.is_called_off() ? Code::kCancelled : code,
+        "connect to rank " + std::to_string(channel.peer_rank) + " at " + address + ": " + why};
+  }
+
+  Result<void> connect(int socket, SocketAddress& where) const {
+    set_options(socket);
+    Patience connecting = patience;
+    connecting.end = std::min(connecting.end, steady_now() + kConnectTime);
+    const int error = connect_to(socket, where, connecting);
+    if (error != 0) return failed(error == ETIMEDOUT ? "no answer" : strerror(error));
+    set_congestion(socket);
+    return {};
+  }
+};
+
+Result<PeerSocket> PeerListener::dial(const std::string& address, const PeerChannel& channel,
+                                      std::uint32_t streams, milliseconds at_most,
+                                      const std::function<bool()>& may_go_on) {
+  const Dial dial = {address, channel, streams, {steady_now() + at_most, &may_go_on}};
+  int quick_hang_ups = 0;
+  while (true) {
+    const auto begun = steady_now();
+    Result<PeerSocket> dialled = dial_once(dial);
+    if (dialled.ok() || dialled.error().code != Code::kAborted) return dialled;
+    // If one of the two was stopped in the middle of the greeting, the other one gave it up, sooner
+    // if many are greeted.
+    if (steady_now() - begun >= greeting_time_ / 2) continue;
+    if (++quick_hang_ups == kSilentHangUps) return dialled;
+    if (!pause_for(kHangUpPause * quick_hang_ups, dial.patience)) return dialled;
+  }
+}
+
+// Aborted: the peer hung up before it had greeted, or may do so before it sees the proof.
+Result<PeerSocket> PeerListener::dial_once(const Dial& dial) {
+  const auto begun = steady_now();
+  SocketAddress where = parse_with_port(dial.address);
+  if (!where.is_valid()) return not_numeric(dial.address);
+  if (where.scope() == 0) where.set_scope(scope_);
+  const int socket = not_inherited::open([&] { return where.open_socket(); });
+  if (socket < 0) return errno_error(Code::kResourceExhausted, "make a socket", errno);
+  Result<void> made = dial.connect(socket, where);
+  // The peer greets within its own time, which has begun no later than this one's.
+  if (made.ok()) made = greet(socket, dial, begun + greeting_time_ / 2);
+  if (made.ok()) return PeerSocket{socket, dial.streams};
+  not_inherited::close(socket);
+  return made.error();
+}
+
+Result<void> PeerListener::greet(int socket, const Dial& dial, steady_clock::time_point latest) {
+  HandshakeHello hello;
+  hello.purpose = "peer";
+  hello.job_id = credentials_.job_id;
+  hello.generation = credentials_.generation;
+  hello.rank = credentials_.rank;
+  hello.pid = static_cast<std::uint32_t>(getpid());
+  hello.nonce = random_bytes(kNonceBytes);
+  const std::string hello_bytes = encode_hello(hello);
+  std::string challenge;
+  if (!send_all(socket, hello_bytes, dial.patience) ||
+      !receive_all(socket, challenge, kChallengeBytes, dial.patience)) {
+    if (steady_now() >= dial.patience.end) return dial.failed("it did not greet");
+    return dial.failed("it hung up on the greeting", Code::kAborted);
+  }
+  if (!check_challenge(hello_bytes, challenge, credentials_.token).ok()) {
+    return dial.failed("it does not know the job's token");
+  }
+  // The peer does not answer the proof: if it came too late, this side would keep a connection that
+  // the other has closed.
+  if (steady_now() >= latest) return dial.failed("its greeting came late", Code::kAborted);
+  const std::string proof = make_proof(hello_bytes, challenge, credentials_.token);
+  if (!send_all(socket, proof + encode_channel(dial.channel, dial.streams), dial.patience)) {
+    return dial.failed("it hung up");
+  }
+  return {};
+}
+
+std::string PeerListener::host() const { return host_of(address_); }
+
+bool PeerListener::is_near(const std::string& address) const {
+  return host_of(address) == host_of(address_);
+}
+
+bool PeerListener::is_there(const std::string& address) { return is_there(address, 0); }
+
+bool PeerListener::is_peer_there(const std::string& address) const {
+  return is_there(address, scope_);
+}
+
+bool PeerListener::is_there(const std::string& address, std::uint32_t scope) {
+  SocketAddress where = parse_with_port(address);
+  if (!where.is_valid()) return true;
+  if (where.scope() == 0) where.set_scope(scope);
+  const Descriptor socket(where.open_socket());
+  return !socket || connect_to(socket.get(), where, {steady_now() + kProbeTime}) != ECONNREFUSED;
+}
+
+PeerSocket PeerListener::take(const PeerChannel& channel, milliseconds at_most) {
+  std::unique_lock lock(mutex_);
+  const auto is_here = [&] { return arrived_.count(channel) != 0; };
+  if (!has_arrived_.wait_for(lock, at_most, is_here)) return {};
+  const auto found = arrived_.find(channel);
+  const PeerSocket connection = found->second;
+  arrived_.erase(found);
+  return connection;
+}
+
+void PeerListener::forget(const std::string& communicator) {
+  const std::lock_guard lock(mutex_);
+  for (auto entry = arrived_.begin(); entry != arrived_.end();) {
+    if (entry->first.communicator != communicator) {
+      ++entry;
+      continue;
+    }
+    not_inherited::close(entry->second.socket);
+    entry = arrived_.erase(entry);
+  }
+}
+
+}  // namespace ivy::comm

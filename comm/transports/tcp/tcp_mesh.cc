@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/transports/tcp/tcp_mesh.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <utility>
+
+#include "comm/transports/liveness/failure_detectors.h"
+#include "comm/transports/tcp/tcp_streams.h"
+#include "proto/contract/text.h"
+#include "proto/os/clock.h"
+#include "proto/os/not_inherited.h"
+
+namespace ivy::comm {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::nanoseconds;
+
+constexpr milliseconds kOwnHostTime{20};
+// An awaited connection wakes nobody: the detector is asked this often.
+constexpr milliseconds kTakeSlice{5};
+// The least pause between two questions to the store whether others are in another operation.
+constexpr milliseconds kComparePauseMin{200};
+constexpr milliseconds kComparePauseMax{5'000};
+
+}  // namespace
+
+TcpMesh::Connection::~Connection() {
+  for (const Stream& stream : streams) {
+    if (stream.socket >= 0) not_inherited::close(stream.socket);
+  }
+}
+
+TcpMesh::TcpMesh(PeerListener& listener, TcpMeshOptions options, FailureDetector* detector)
+    : listener_(listener),
+      options_(std::move(options)),
+      detector_(detector),
+      interruption_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      notifier_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  connections_.resize(options_.peers.size());
+}
+
+TcpMesh::~TcpMesh() {
+  hang_up();
+  listener_.forget(options_.communicator);
+}
+
+void TcpMesh::interrupt() {
+  const std::uint64_t one = 1;
+  static_cast<void>(!write(interruption_.get(), &one, sizeof one));
+}
+
+void TcpMesh::hang_up() {
+  for (std::unique_ptr<Connection>& connection : connections_) connection.reset();
+}
+
+bool TcpMesh::fail(const Failure& failure) {
+  if (!failure_) failure_ = failure;
+  return false;
+}
+
+// True, and the mesh broken, if another rank is in another operation. Called by waits that have
+// lasted a while.
+bool TcpMesh::is_other_operation(const OperationCall& call) {
+  const auto now = steady_now();
+  if (compared_sequence_ != call.sequence) {
+    compared_sequence_ = call.sequence;
+    compared_at_ = now;
+    compare_pause_ = kComparePauseMin;
+  }
+  if (!options_.compare || now - compared_at_ < compare_pause_) return false;
+  compared_at_ = now;
+  // The store has what this rank has entered, so that later ranks can compare with it.
+  const milliseconds pause =
+      std::exchange(compare_pause_, std::min(2 * compare_pause_, kComparePauseMax));
+  if (options_.takes_turn && !options_.takes_turn(call.sequence, pause)) return false;
+  const MaybeFailure different = options_.compare();
+  if (different) fail(*different);
+  return different.has_value();
+}
+
+Failure TcpMesh::lost(std::int32_t rank, const OperationCall& call, const std::string& why) {
+  const TcpPeer& peer = options_.peers[static_cast<std::size_t>(rank)];
+  const std::string during = " during " + describe(call.shape) + ", operation " +
+                             std::to_string(call.sequence) + " of communicator " +
+                             options_.communicator;
+  // The supervisors' verdict comes a moment after the socket's. Without them only the deaths of
+  // this host's own ranks can be known; who hung up first is agreed on by the communicator.
+  const bool has_verdicts = detector_ != nullptr && detector_->word() != nullptr;
+  const auto end = steady_now() + (has_verdicts ? FailureDetector::kVerdictTime : kOwnHostTime);
+  Failure failure;
+  bool is_first = true;
+  while (detector_ != nullptr && !failure.is_set() && steady_now() < end) {
+    const MaybeFailure known =
+        is_first ? detector_->look_closely(FailureDetector::kAnyone) : detector_->look();
+    is_first = false;
+    if (known) {
+      failure = *known;
+      set_text(failure, std::string(known->text) + (known->sequence == 0 ? during : ""));
+    } else {
+      poll(nullptr, 0, static_cast<int>(FailureDetector::kVerdictStep.count()));
+    }
+  }
+  // The peer may have left in another operation than this one, and stored that before.
+  const MaybeFailure different =
+      !failure.is_set() && options_.compare ? options_.compare() : std::nullopt;
+  if (different) return *different;
+  if (!failure.is_set()) {
+    failure =
+        make_failure(FailureKind::kTransport,
+                     name_of_rank(peer.world_rank, peer.host, peer.pid) + ": " + why + during);
+    failure.rank = peer.world_rank;
+    failure.pid = peer.pid;
+    set_host(failure, peer.host);
+  }
+  failure.sequence = call.sequence;
+  set_operation(failure, comm_status::name_of(call.shape.operation));
+  return failure;
+}
+
+PeerChannel TcpMesh::channel(std::int32_t rank, std::uint32_t stream) const {
+  PeerChannel channel;
+  channel.communicator = options_.communicator;
+  channel.peer_rank =
+      static_cast<std::uint32_t>(options_.peers[static_cast<std::size_t>(rank)].world_rank);
+  channel.stream = stream;
+  return channel;
+}
+
+void TcpMesh::keep(std::int32_t rank, std::uint32_t stream, const PeerSocket& found) {
+  std::unique_ptr<Connection>& place = connections_[static_cast<std::size_t>(rank)];
+  if (place == nullptr) place = std::make_unique<Connection>(found.streams);
+  place->streams[stream] = {found.socket, bite_of(found.socket)};
+}
+
+TcpMesh::Stream& TcpMesh::look_for(std::int32_t rank, std::uint32_t stream) {
+  Stream& wanted = connection(rank).streams[stream];
+  if (wanted.socket < 0) {
+    const PeerSocket found = listener_.take(channel(rank, stream), milliseconds(0));
+    if (found.socket >= 0) keep(rank, stream, found);
+  }
+  return wanted;
+}
+
+bool TcpMesh::dial(std::int32_t rank, std::uint32_t stream, const OperationCall& call,
+                   const SharedGroup* group) {
+  const TcpPeer& peer = options_.peers[static_cast<std::size_t>(rank)];
+  const std::uint32_t streams =
+      options_.streams != 0 ? options_.streams
+                            : usual_streams(listener_.is_near(peer.address), options_.peers.size());
+  // A peer that is stopped greets nobody: that is bounded by the operation's timeout, not the
+  // connection's.
+  const Result<PeerSocket> dialled =
+      listener_.dial(peer.address, channel(rank, stream), streams, kUntilCalledOff, [&] {
+        return (group == nullptr || !group->is_broken()) && !is_interrupted() &&
+               (detector_ == nullptr || !detector_->look(rank)) && may_wait_on(rank, call);
+      });
+  if (failure_ || is_interrupted() || (group != nullptr && group->is_broken())) {
+    if (dialled.ok()) not_inherited::close(dialled->socket);
+    return false;
+  }
+  if (!dialled.ok()) return fail(lost(rank, call, dialled.error().message));
+  keep(rank, stream, *dialled);
+  return true;
+}
+
+// Makes the first stream to that rank, if there is none yet.
+bool TcpMesh::connect(std::int32_t rank, const OperationCall& call, const SharedGroup* group) {
+  if (connections_[static_cast<std::size_t>(rank)] != nullptr) return true;
+  return options_.self < rank ? dial(rank, 0, call, group) : await_dialler(rank, call, group);
+}
+
+bool TcpMesh::await_dialler(std::int32_t rank, const OperationCall& call,
+                            const SharedGroup* group) {
+  const TcpPeer& peer = options_.peers[static_cast<std::size_t>(rank)];
+  auto probe_at = steady_now() + PeerListener::kProbePause;
+  while (true) {
+    const MaybeFailure known = detector_ != nullptr ? detector_->look(rank) : std::nullopt;
+    // After the look: a rank may die as soon as it has sent its part, whose connection counts.
+    const PeerSocket found = listener_.take(channel(rank, 0), kTakeSlice);
+    if (found.socket >= 0) {
+      keep(rank, 0, found);
+      return true;
+    }
+    if (group != nullptr && group->failure()) return false;
+    if (known) return fail(lost(rank, call, "did not connect"));
+    if (is_interrupted()) return false;
+    if (is_other_operation(call)) return false;
+    // A rank that died before it dialled has no connection that could break.
+    if (steady_now() >= probe_at) {
+      if (!listener_.is_peer_there(peer.address)) return fail(lost(rank, call, "it is gone"));
+      probe_at = steady_now() + PeerListener::kProbePause;
+    }
+    if (!may_wait_on(rank, call)) return false;
+  }
+}
+
+bool TcpMesh::is_interrupted() const {
+  pollfd interruption = {interruption_.get(), POLLIN, 0};
+  return poll(&interruption, 1, 0) > 0;
+}
+
+// Called while a wait for that rank lasts: tells the others, and names the rank to blame when the
+// wait times out.
+bool TcpMesh::may_wait_on(std::int32_t rank, const OperationCall& call) {
+  LongWait wait;
+  wait.sequence = call.sequence;
+  wait.waited = call.deadline.waited();
+  wait.waits_for = rank;
+  if (call.deadline.left() > nanoseconds::zero()) {
+    if (options_.watch != nullptr) options_.watch->waits(wait);
+    return true;
+  }
+  std::optional<Suspicion> suspicion;
+  if (options_.watch != nullptr) suspicion = options_.watch->time_is_over(wait);
+  const std::int32_t blamed = suspicion ? suspicion->rank : rank;
+  const TcpPeer& peer = options_.peers[static_cast<std::size_t>(blamed)];
+  const std::string name = name_of_rank(peer.world_rank, peer.host, peer.pid);
+  Failure failure = make_failure(
+      FailureKind::kTimeout,
+      describe(call.shape) + ", operation " + std::to_string(call.sequence) + " of communicator " +
+          options_.communicator + ": timed out: no progress for " +
+          tenths_text(wait.waited.count()) + "; " +
+          (suspicion ? "waiting for " + name + ": " + suspicion->because : "waiting for " + name));
+  failure.rank = peer.world_rank;
+  failure.pid = peer.pid;
+  failure.sequence = call.sequence;
+  set_host(failure, peer.host);
+  set_operation(failure, comm_status::name_of(call.shape.operation));
+  return fail(failure);
+}
+
+// Shows the same operation's two sides wherever both can be known.
+Failure TcpMesh::difference(std::int32_t rank, const OperationCall& call, const Theirs& theirs) {
+  std::uint64_t number = call.sequence;
+  OperationShape ours = call.shape;
+  OperationShape shown = theirs.shape;
+  std::string more = theirs.sizes;
+  const EnteredOperations* const own = options_.entered;
+  if (theirs.sequence < call.sequence && own != nullptr && own->has(theirs.sequence)) {
+    // The header has stood unread in the connection since an operation that did not need it here.
+    number = theirs.sequence;
+    ours = own->shape(theirs.sequence);
+  } else if (theirs.sequence > call.sequence || theirs.shape.operation == Operation::kFinalize) {
+    const std::optional<EnteredOperations> other =
+        options_.watch != nullptr ? options_.watch->ask_for(rank, call.sequence) : std::nullopt;
+    const std::optional<std::uint64_t> first =
+        other && own != nullptr ? first_difference(*own, *other) : std::nullopt;
+    if (first) {
+      number = *first;
+      ours = own->shape(number);
+      shown = other->shape(number);
+    } else if (theirs.sequence != call.sequence) {
+      more = " as operation " + std::to_string(theirs.sequence) + more;
+    }
+  }
+  const TcpPeer& peer = options_.peers[static_cast<std::size_t>(rank)];
+  Failure failure = make_failure(
+      FailureKind::kMismatch, "operation " + std::to_string(number) + " of communicator " +
+                                  options_.communicator + " differs between ranks: rank " +
+                                  std::to_string(options_.self) + " calls " +
+                                  describe_beside(ours, shown) + ", rank " + std::to_string(rank) +
+                                  " calls " + describe_beside(shown, ours) + more);
+  failure.rank = peer.world_rank;
+  failure.sequence = number;
+  set_host(failure, peer.host);
+  set_operation(failure, comm_status::name_of(ours.operation));
+  return failure;
+}
+
+}  // namespace ivy::comm

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+// Bytes between the ranks of different hosts in one communicator: messages over TCP, driven by the
+// thread that is in the operation. Connections are made when two ranks first have something for
+// each other: the lower rank dials. It also decides how many streams there are (tcp_streams.h); the
+// further ones are made for the first message that is long enough for them. Each stripe of a
+// message travels as one of its own, with the whole message's header.
+//
+// Every message begins with a header that says which operation it belongs to; a receiver compares
+// it before a byte of the data touches its memory. Both sides know from the operation who sends
+// what to whom, so there are no tags and nothing unexpected.
+//
+// clang-format off
+//   header   u32 magic | u32 step | u64 sequence | u64 fingerprint[2] | u64 bytes      little endian
+// clang-format on
+//
+// A lost connection is a hint: for FailureDetector::kVerdictTime the detector is asked who died, so
+// that the root cause is named and not the neighbour who hung up next.
+//
+// Thread: one at a time (the communicator's lock). false: broken, failure() says why.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "comm/contract/failure.h"
+#include "comm/transports/liveness/failure_detector.h"
+#include "comm/transports/liveness/operation_call.h"
+#include "comm/transports/liveness/wait_watch.h"
+#include "comm/transports/shm/shared_group.h"
+#include "comm/transports/tcp/peer_listener.h"
+#include "proto/os/descriptor.h"
+
+namespace ivy::comm {
+
+struct TcpPeer {
+  std::int32_t rank = 0;  // The rank in the communicator.
+  std::int32_t world_rank = 0;
+  std::int32_t pid = 0;
+  std::string host;
+  std::string address;  // The address of its listener.
+  std::int32_t job_rank = 0;
+};
+
+// One message to or from a rank of the communicator.
+struct Outgoing {
+  std::int32_t to = 0;
+  const void* data = nullptr;
+  std::size_t bytes = 0;
+  std::uint32_t step = 0;  // Number within the operation, as the receiver expects.
+};
+using TakePart = std::function<void(std::size_t begin, std::size_t end, const std::uint8_t* part)>;
+struct Incoming {
+  std::int32_t from = 0;
+  void* data = nullptr;
+  std::size_t bytes = 0;
+  std::uint32_t step = 0;
+  // Takes the message part by part instead of `data`, while a part is still in the processor's
+  // caches: [begin, end) in bytes of the message, at `part` until it returns. Whole lines of 64
+  // bytes, but for a stripe's last part; a message of several stripes comes in no order. May be
+  // null.
+  const TakePart* take = nullptr;
+};
+
+struct TcpMeshOptions {
+  std::string communicator;
+  std::int32_t self = 0;       // This rank's number in the communicator.
+  std::vector<TcpPeer> peers;  // By rank; entries of this host are never used.
+  std::chrono::microseconds spin{50};
+  std::uint32_t streams = 0;  // Per rank that this one dials; 0: the usual number.
+  // Asked now and then by a wait that lasts: returns the failure if a rank of another host has
+  // entered another operation under the same number. Ranks that wait for different things may never
+  // send each other a header.
+  std::function<MaybeFailure()> compare;
+  // True if this rank should query for that operation on behalf of its host: one of the waiting
+  // ranks queries once per `pause`. Null: always true.
+  std::function<bool(std::uint64_t sequence, std::chrono::nanoseconds pause)> takes_turn;
+  WaitWatch* watch = nullptr;  // May be null; outlives the mesh.
+  // Operations that this rank has entered; null or outlives the mesh.
+  const EnteredOperations* entered = nullptr;
+};
+
+class TcpMesh {
+ public:
+  // `listener` and `detector` outlive it.
+  TcpMesh(PeerListener& listener, TcpMeshOptions options, FailureDetector* detector);
+  ~TcpMesh();
+  TcpMesh(const TcpMesh&) = delete;
+  TcpMesh& operator=(const TcpMesh&) = delete;
+
+  // Sends and receives all of it, both ways at once; messages of one pair in the order given.
+  // `group` (or null) is looked at for failures that others of this host have found.
+  bool exchange(const OperationCall& call, std::span<const Outgoing> outgoing,
+                std::span<const Incoming> incoming, const SharedGroup* group);
+
+  // Why exchange() returned false; nothing: another of this host's ranks knows.
+  const MaybeFailure& failure() const { return failure_; }
+  // Hangs up on everybody; peers that wait for this rank are told so by their sockets.
+  void hang_up();
+  // Ends an exchange that is under way in another thread, soon. Any thread.
+  void interrupt();
+  // An eventfd, written to when the detector has events: it wakes a wait, which then asks the
+  // detector.
+  int bell() const { return notifier_.get(); }
+
+ private:
+  // One socket; -1: not there yet.
+  struct Stream {
+    int socket = -1;
+    std::size_t bite = 0;
+  };
+  struct Connection {
+    explicit Connection(std::uint32_t count) : streams(count) {}
+    ~Connection();
+    Connection(const Connection&) = delete;
+    Connection& operator=(const Connection&) = delete;
+    std::vector<Stream> streams;
+  };
+  class Exchange;
+  Connection& connection(std::int32_t rank) const {
+    return *connections_[static_cast<std::size_t>(rank)];
+  }
+  bool connect(std::int32_t rank, const OperationCall& call, const SharedGroup* group);
+  bool await_dialler(std::int32_t rank, const OperationCall& call, const SharedGroup* group);
+  bool dial(std::int32_t rank, std::uint32_t stream, const OperationCall& call,
+            const SharedGroup* group);
+  PeerChannel channel(std::int32_t rank, std::uint32_t stream) const;
+  void keep(std::int32_t rank, std::uint32_t stream, const PeerSocket& found);
+  // Returns that stream, taking it first if the peer has dialled it and it has arrived.
+  Stream& look_for(std::int32_t rank, std::uint32_t stream);
+  bool fail(const Failure& failure);
+  bool is_other_operation(const OperationCall& call);
+  bool is_interrupted() const;
+  bool may_wait_on(std::int32_t rank, const OperationCall& call);
+  // Another rank's operation of that number.
+  struct Theirs {
+    std::uint64_t sequence;
+    OperationShape shape;
+    std::string sizes;  // Appended to it if the sizes of a message differ.
+  };
+  Failure difference(std::int32_t rank, const OperationCall& call, const Theirs& theirs);
+  Failure lost(std::int32_t rank, const OperationCall& call, const std::string& why);
+
+  PeerListener& listener_;
+  const TcpMeshOptions options_;
+  FailureDetector* const detector_;
+  std::vector<std::unique_ptr<Connection>> connections_;  // By rank; null: not yet.
+  std::vector<std::uint8_t> parts_;  // Buffer for messages that are taken part by part.
+  MaybeFailure failure_;
+  std::chrono::steady_clock::time_point compared_at_;
+  std::chrono::milliseconds compare_pause_{0};
+  std::uint64_t compared_sequence_ = 0;
+  const Descriptor interruption_;  // An eventfd, readable for ever once interrupt() was called.
+  const Descriptor notifier_;
+};
+
+}  // namespace ivy::comm
