@@ -196,7 +196,7 @@ ivy_work* give_work(ivy_work contents) {
   return next_work.release();
 }
 
-int finish(ivy_comm* comm, const ivy_call* call, Called called) {
+int finish(ivy_comm* comm, const ivy_call* call, OperationResult called) {
   if (called.work != nullptr) {
     *call->work = give_work({std::move(called.work), nullptr, comm->communicator.get()});
     return IVY_OK;

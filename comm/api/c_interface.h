@@ -94,7 +94,7 @@ int check_count(std::size_t count, int dtype, std::size_t blocks);
 CallOptions options_of(const ivy_call* call);
 ivy_work* give_work(ivy_work contents);  // Requires that options_of() was called for it.
 // Stores the work for the caller, or returns the result.
-int finish(ivy_comm* comm, const ivy_call* call, Called called);
+int finish(ivy_comm* comm, const ivy_call* call, OperationResult called);
 
 // Replaces the null pointer of an empty buffer with a valid one.
 void* or_nothing(void* buffer);

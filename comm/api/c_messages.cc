@@ -101,7 +101,7 @@ struct OnDevice {
 };
 
 // Puts it on the stream. `called.work` is set where the call has asked for it.
-int put_on_device(const OnDevice& where, const GivenMessage& given, Called& called) {
+int put_on_device(const OnDevice& where, const GivenMessage& given, OperationResult& called) {
   const auto& [comm, placed, call] = where;
   IVY_CHECKED(check_device_message(given, placed));
   Collective shape;
@@ -112,7 +112,7 @@ int put_on_device(const OnDevice& where, const GivenMessage& given, Called& call
   nccl::DeviceOperation operation = placed.operation(std::move(shape), call);
   operation.transfer = {given.buffer, given.count * element_bytes(static_cast<Dtype>(given.dtype)),
                         given.peer, given.is_send};
-  called = comm->communicator->carry_out(std::move(operation), options_of(call));
+  called = comm->communicator->carry_out_on_device(std::move(operation), options_of(call));
   return called.outcome.code == IVY_OK ? static_cast<int>(IVY_OK) : fail(called.outcome.failure());
 }
 
@@ -121,7 +121,7 @@ int run_on_device(const OnDevice& where, const GivenMessage& given,
   const auto& [comm, placed, call] = where;
   request->status = {given.peer, 0, request->bytes};
   request->is_on_device = true;
-  Called called;
+  OperationResult called;
   IVY_CHECKED(put_on_device(where, given, called));
   if (called.work == nullptr) return give_status(request->status, message);
   *call->work = give_work({called.work, request, comm->communicator.get()});
@@ -141,8 +141,8 @@ int exchange_on_device(const OnDevice& where, const GivenMessage& out, const Giv
   if (waits) enqueued.work = &work;
   enqueued.flags |= IVY_ENQUEUE;
   DeviceGroup::begin();
-  Called sent;
-  Called received;
+  OperationResult sent;
+  OperationResult received;
   const OnDevice grouped{comm, placed, &enqueued};
   int code = put_on_device(grouped, out, sent);
   if (code == IVY_OK) code = put_on_device(grouped, in, received);

@@ -88,8 +88,8 @@ int start_on_device(ivy_comm* comm, const ivy_call* call, const Placed& placed,
     return invalid("all_to_all of device memory cannot work in place; give another recv");
   }
   return finish(comm, call,
-                comm->communicator->carry_out(placed.operation(std::move(collective), call),
-                                              options_of(call)));
+                comm->communicator->carry_out_on_device(
+                    placed.operation(std::move(collective), call), options_of(call)));
 }
 
 // Calls the operation where its buffers are: `send` and `recv`, or null where a buffer does not

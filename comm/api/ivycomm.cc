@@ -134,20 +134,20 @@ int ivy_finalize(ivy_comm* world) {
   return guarded([&] {
     IVY_CHECKED(begin_end(world, true));
     const Handle ending(world);
-    // A repair that failed has left no world to part from.
+    // A repair that failed has left no world to leave.
     if (world->communicator == nullptr) return static_cast<int>(IVY_OK);
     Outcome parted;
     // Settle the groups first: NCCL's part of a group may be split from the world's.
     for (const ivy_comm* group : world->groups) {
-      const Outcome settled = group->communicator->settle_device();
+      const Outcome settled = group->communicator->finish_device_work();
       if (parted.code == IVY_OK) parted = settled;
     }
-    const Outcome own = world->communicator->part();
+    const Outcome own = world->communicator->finalize();
     if (parted.code == IVY_OK) parted = own;
     while (!world->groups.empty()) {
       const Handle group(world->groups.front());
       world->groups.erase(world->groups.begin());
-      const Outcome left = group->communicator->leave();
+      const Outcome left = group->communicator->leave_group();
       if (parted.code == IVY_OK) parted = left;
     }
     return parted.code == IVY_OK ? static_cast<int>(IVY_OK) : fail(parted.failure());
@@ -289,7 +289,7 @@ int ivy_comm_free(ivy_comm* group) {
       const std::lock_guard lock(group->world->mutex);
       std::erase(group->world->groups, group);
     }
-    const Outcome left = group->communicator->leave();
+    const Outcome left = group->communicator->leave_group();
     return left.code == IVY_OK ? static_cast<int>(IVY_OK) : fail(left.failure());
   });
 }

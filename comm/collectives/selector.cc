@@ -134,7 +134,7 @@ constexpr BuiltInChoice kBuiltIn[] = {
 };
 
 // The participants: ranks of a host, or hosts.
-struct Crew {
+struct Participants {
   std::uint32_t members = 1;
   bool is_one_rank_each = false;  // Every host has only one rank.
   Caches caches;
@@ -144,13 +144,13 @@ constexpr std::uint64_t kNoEnd = std::numeric_limits<std::uint64_t>::max();
 
 // The result size of which `times` times as many bytes fill three quarters of the last levels,
 // within kStreamingLeast and kStreamingMost; kStreamingFrom if the caches are not known.
-std::uint64_t past_caches(const Crew& crew, std::uint64_t times) {
-  const std::uint64_t room = last_level_bytes(crew.caches, crew.members) / 4 * 3;
+std::uint64_t past_caches(const Participants& participants, std::uint64_t times) {
+  const std::uint64_t room = last_level_bytes(participants.caches, participants.members) / 4 * 3;
   return room == 0 ? kStreamingFrom : std::clamp(room / times, kStreamingLeast, kStreamingMost);
 }
 
-std::uint64_t size_for(const LaterValue& row, const Crew& crew) {
-  const std::uint64_t count = std::max<std::uint32_t>(1, crew.members);
+std::uint64_t size_for(const LaterValue& row, const Participants& participants) {
+  const std::uint64_t count = std::max<std::uint32_t>(1, participants.members);
   switch (row.size) {
     case Size::kPlain:
       return row.from;
@@ -160,22 +160,23 @@ std::uint64_t size_for(const LaterValue& row, const Crew& crew) {
       return std::max<std::uint64_t>(kKiB, (row.from - 1) / std::max<std::uint64_t>(1, count / 2)) +
              1;
     case Size::kOneBuffer:
-      return past_caches(crew, count);
+      return past_caches(participants, count);
     case Size::kTwoBuffers:
-      return past_caches(crew, 2 * count);
+      return past_caches(participants, 2 * count);
     case Size::kShareAndAll:
-      return past_caches(crew, count + 1);
+      return past_caches(participants, count + 1);
     case Size::kAllAndShare:
-      return past_caches(crew, count * (count + 1));
+      return past_caches(participants, count * (count + 1));
     case Size::kReduction:
-      return crew.caches.is_near ? past_caches(crew, 2 * count)
-                                 : std::min(kStreamingFrom, past_caches(crew, 2 * count));
+      return participants.caches.is_near
+                 ? past_caches(participants, 2 * count)
+                 : std::min(kStreamingFrom, past_caches(participants, 2 * count));
     case Size::kFarOnly:
-      return crew.caches.is_near ? kNoEnd : row.from;
+      return participants.caches.is_near ? kNoEnd : row.from;
     case Size::kFarPair:
-      return crew.caches.is_near || count != 2 ? kNoEnd : row.from;
+      return participants.caches.is_near || count != 2 ? kNoEnd : row.from;
     case Size::kOfTwoRanks:
-      return count == 2 && crew.is_one_rank_each ? 256 * kKiB + 1 : row.from;
+      return count == 2 && participants.is_one_rank_each ? 256 * kKiB + 1 : row.from;
   }
   return row.from;
 }
@@ -183,11 +184,11 @@ std::uint64_t size_for(const LaterValue& row, const Crew& crew) {
 // The size where each value begins; the first at 0.
 using Starts = std::map<std::uint64_t, std::uint64_t>;
 
-Starts starts_of(const BuiltInChoice& choice, const Crew& crew) {
+Starts starts_of(const BuiltInChoice& choice, const Participants& participants) {
   Starts starts = {{0, choice.first}};
   for (const LaterValue& later : choice.later) {
     if (later.from == 0) break;
-    const std::uint64_t start = size_for(later, crew);
+    const std::uint64_t start = size_for(later, participants);
     if (start != kNoEnd) starts[start] = later.value;
   }
   return starts;
@@ -202,11 +203,11 @@ std::uint64_t built_in_fingerprint() {
     hash ^= hash >> 29;
   };
   // A size may depend on how many take part, up to where it is at its least.
-  const auto add_all = [&](const BuiltInChoice& choice, const Crew& crew) {
+  const auto add_all = [&](const BuiltInChoice& choice, const Participants& participants) {
     add(static_cast<std::uint64_t>(choice.operation));
     add(static_cast<std::uint64_t>(choice.aspect));
     add(static_cast<std::uint64_t>(choice.over));
-    for (const auto& [from, value] : starts_of(choice, crew)) {
+    for (const auto& [from, value] : starts_of(choice, participants)) {
       add(from);
       add(value);
     }

@@ -180,7 +180,7 @@ struct SlotCut {
 };
 
 // Data that this member takes from another member's slots.
-struct Taken {
+struct IncomingBlock {
   std::uint8_t* to = nullptr;
   std::size_t bytes = 0;
   std::size_t place = 0;  // Offset in each slot.
@@ -220,11 +220,11 @@ struct SlotMove {
  private:
   bool collect(std::uint32_t from, std::uint64_t chunk, std::size_t begin) {
     if (!group.entries().await(from)) return false;
-    const Taken taken = take(from);
-    const std::size_t bytes = piece_bytes(taken.bytes, cut.piece, begin);
+    const IncomingBlock incoming = take(from);
+    const std::size_t bytes = piece_bytes(incoming.bytes, cut.piece, begin);
     if (bytes == 0) return true;
     if (!group.slots().await_filled(from, chunk)) return false;
-    copy(taken.to + begin, group.slots().slot(from, chunk) + taken.place, bytes, cut.stores);
+    copy(incoming.to + begin, group.slots().slot(from, chunk) + incoming.place, bytes, cut.stores);
     return true;
   }
 };
@@ -263,7 +263,7 @@ bool all_gather_by_chunks(SharedGroup& group, const Gathered& call, bool is_ente
     if (!is_entered) group.entries().publish();
   };
   const auto take = [&](std::uint32_t member) {
-    return Taken{at(call.receive, blocks[member].offset), blocks[member].bytes, 0};
+    return IncomingBlock{at(call.receive, blocks[member].offset), blocks[member].bytes, 0};
   };
   return SlotMove{group, SlotCut{kSlotBytes, blocks.longest(), stores}, fill, show, take}.run();
 }
@@ -391,8 +391,8 @@ class Gather {
       if (bytes > 0) copy(slot, at(send_, begin), bytes, Stores::kCached);
     };
     const auto take = [&](std::uint32_t member) {
-      if (!is_root() || is_shown(blocks_[member].bytes)) return Taken();
-      return Taken{at(receive_, blocks_[member].offset), blocks_[member].bytes, 0};
+      if (!is_root() || is_shown(blocks_[member].bytes)) return IncomingBlock();
+      return IncomingBlock{at(receive_, blocks_[member].offset), blocks_[member].bytes, 0};
     };
     return SlotMove{group_, SlotCut{kSlotBytes, longest, stores, fills}, fill, [] {}, take}.run();
   }
@@ -427,24 +427,24 @@ bool shared_gather(SharedGroup& group, const OperationCall& call, const RootedBl
 namespace {
 
 // Blocks of which each slot holds a piece for every member.
-struct Dealt {
+struct ScatterPieces {
   const void* send;
   const Blocks& blocks;
   std::size_t piece;
   std::size_t begin;  // Offset of the piece in every block.
 };
 
-std::size_t dealt_piece(std::uint32_t members) {
+std::size_t scatter_piece(std::uint32_t members) {
   return std::max<std::size_t>(kSliceBytes, kSlotBytes / members / kSliceBytes * kSliceBytes);
 }
 
 // Writes the piece of each block that goes to another member into its place in a slot.
-void deal(const SharedGroup& group, std::uint8_t* slot, const Dealt& dealt) {
+void write_pieces(const SharedGroup& group, std::uint8_t* slot, const ScatterPieces& pieces) {
   each_other(group, [&](std::uint32_t member) {
-    const Block block = dealt.blocks[member];
-    const std::size_t bytes = piece_bytes(block.bytes, dealt.piece, dealt.begin);
+    const Block block = pieces.blocks[member];
+    const std::size_t bytes = piece_bytes(block.bytes, pieces.piece, pieces.begin);
     if (bytes > 0) {
-      copy(slot + member * dealt.piece, at(dealt.send, block.offset + dealt.begin), bytes,
+      copy(slot + member * pieces.piece, at(pieces.send, block.offset + pieces.begin), bytes,
            Stores::kCached);
     }
     return true;
@@ -473,15 +473,15 @@ bool shared_scatter(SharedGroup& group, const OperationCall& call, const RootedB
     }
     copy_unless_same(receive, at(send, blocks[root].offset), receive_bytes, Stores::kCached);
   }
-  const std::size_t piece = dealt_piece(group.size());
+  const std::size_t piece = scatter_piece(group.size());
   const SlotCut cut = {piece, is_root ? blocks.longest() : read_size(group, root),
                        group.selector().stores(Operation::kScatter, receive_bytes), is_root};
   const auto fill = [&](std::uint8_t* slot, std::size_t begin) {
-    deal(group, slot, {buffers.send.data, buffers.send.blocks, piece, begin});
+    write_pieces(group, slot, {buffers.send.data, buffers.send.blocks, piece, begin});
   };
   const auto take = [&](std::uint32_t member) {
-    return !is_root && member == root ? Taken{at(receive, 0), receive_bytes, self * piece}
-                                      : Taken();
+    return !is_root && member == root ? IncomingBlock{at(receive, 0), receive_bytes, self * piece}
+                                      : IncomingBlock();
   };
   return SlotMove{group, cut, fill, [] {}, take}.run();
 }
@@ -596,9 +596,9 @@ class AllToAll {
   }
 
   bool run_by_chunks() {
-    const std::size_t piece = dealt_piece(group_.size());
+    const std::size_t piece = scatter_piece(group_.size());
     const auto fill = [&](std::uint8_t* slot, std::size_t begin) {
-      deal(group_, slot, {send_, send_blocks_, piece, begin});
+      write_pieces(group_, slot, {send_, send_blocks_, piece, begin});
     };
     const auto show = [&] {
       if (is_entered_) return;
@@ -607,7 +607,7 @@ class AllToAll {
     };
     const auto take = [&](std::uint32_t member) {
       const Block block = receive_blocks_[member];
-      return Taken{at(receive_, block.offset), block.bytes, group_.self() * piece};
+      return IncomingBlock{at(receive_, block.offset), block.bytes, group_.self() * piece};
     };
     return SlotMove{group_, SlotCut{piece, longest_, stores()}, fill, show, take}.run();
   }

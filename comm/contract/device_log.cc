@@ -32,7 +32,7 @@ std::uint64_t DeviceLog::enter(const Fingerprint& fingerprint, bool is_recorded)
   return ahead_;
 }
 
-void DeviceLog::begin_meeting(const Fingerprint& fingerprint) {
+void DeviceLog::begin_synchronized(const Fingerprint& fingerprint) {
   ++met_;
   meeting_ = fingerprint;
   is_in_meeting_ = true;

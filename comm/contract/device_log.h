@@ -61,8 +61,8 @@ class DeviceLog {
   // Returns the number of operations of both kinds.
   std::uint64_t called() const { return ahead_ + met_; }
   // Mark the start and the end of an operation for which the ranks synchronize.
-  void begin_meeting(const Fingerprint& fingerprint);
-  void end_meeting() { is_in_meeting_ = false; }
+  void begin_synchronized(const Fingerprint& fingerprint);
+  void end_synchronized() { is_in_meeting_ = false; }
   // `oldest`: number of the oldest operation that the device has not finished; 0 if none.
   DeviceRecord record(std::uint64_t oldest) const;
 

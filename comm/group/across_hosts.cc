@@ -20,7 +20,7 @@ AcrossHosts::AcrossHosts(Job& job, const Membership& ranks, SharedGroup* local,
   }
   wait_graph_ = std::make_unique<WaitGraph>(
       entered_, std::move(world_ranks), job.records().waits(ranks.name()),
-      [&failure, &detector] { return failure.is_set() || detector.look(); });
+      [&failure, &detector] { return failure.is_set() || detector.check(); });
   if (local != nullptr) local->set_watch(wait_graph_.get());
   TcpMeshOptions options;
   options.communicator = ranks.name();
@@ -38,11 +38,11 @@ AcrossHosts::AcrossHosts(Job& job, const Membership& ranks, SharedGroup* local,
   options.entered = &entered_;
   mesh_ = std::make_unique<TcpMesh>(*job.listener(), std::move(options), &detector);
   spanning_ = std::make_unique<SpanningGroup>(make_host_map(hosts, ranks.rank()), local, *mesh_);
-  if (job.bell() != nullptr) job.bell()->add(mesh_->bell());
+  if (job.notifier() != nullptr) job.notifier()->add(mesh_->event_descriptor());
 }
 
 AcrossHosts::~AcrossHosts() {
-  if (job_.bell() != nullptr) job_.bell()->remove(mesh_->bell());
+  if (job_.notifier() != nullptr) job_.notifier()->remove(mesh_->event_descriptor());
 }
 
 MaybeFailure AcrossHosts::compare() {

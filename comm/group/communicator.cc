@@ -85,7 +85,7 @@ Failure abort_of(const Membership& ranks, const std::string& reason) {
 }
 
 // A signal handler interrupts an operation that it cannot wait for: that goes on after it only.
-[[gnu::cold, gnu::noinline]] Called refused_in_handler(const Membership& ranks) {
+[[gnu::cold, gnu::noinline]] OperationResult refused_in_handler(const Membership& ranks) {
   Failure failure =
       make_failure(FailureKind::kOther,
                    "this signal handler interrupts an operation on communicator " + ranks.name() +
@@ -95,8 +95,8 @@ Failure abort_of(const Membership& ranks, const std::string& reason) {
   return {Outcome(failure), nullptr};
 }
 
-Called wait_for(Communicator& communicator, const std::shared_ptr<Work>& work,
-                const Interrupt& interrupt) {
+OperationResult wait_for(Communicator& communicator, const std::shared_ptr<Work>& work,
+                         const Interrupt& interrupt) {
   constexpr std::chrono::milliseconds kForever(-1);
   if (interrupt.ask == nullptr) return {*work->wait(kForever), nullptr};
   const InterruptScope scope(interrupt, &communicator);
@@ -200,25 +200,25 @@ void Communicator::post_message(const std::shared_ptr<MessageRequest>& request,
   messages_.open().post(request, timeout_of(options));
 }
 
-Called Communicator::carry_out(Collective&& collective, const CallOptions& options) {
-  device_->begin_meeting(collective.shape);
+OperationResult Communicator::carry_out(Collective&& collective, const CallOptions& options) {
+  device_->begin_synchronized(collective.shape);
   if (!options.is_async && !queue_.is_busy()) {
     if (InterruptScope::is_asking(this)) return refused_in_handler(ranks_);
     const InterruptScope scope(options.interrupt, this);
     const std::lock_guard lock(turn_);
     return {perform(collective.shape, timeout_of(options),
-                    [&](const OperationCall& call) { return host_.carry_out(call, collective); }),
+                    [&](const OperationCall& call) { return host_.run(call, collective); }),
             nullptr};
   }
   return queue(options, [this, timeout = timeout_of(options), collective = std::move(collective)] {
     const std::lock_guard lock(turn_);
     return perform(collective.shape, timeout,
-                   [&](const OperationCall& call) { return host_.carry_out(call, collective); });
+                   [&](const OperationCall& call) { return host_.run(call, collective); });
   });
 }
 
-Called Communicator::run(OperationShape shape, const CallOptions& options, Body body) {
-  device_->begin_meeting(shape);
+OperationResult Communicator::run(OperationShape shape, const CallOptions& options, Body body) {
+  device_->begin_synchronized(shape);
   if (options.is_async || queue_.is_busy()) {
     return queue(options, [this, shape, timeout = timeout_of(options), body = std::move(body)] {
       const std::lock_guard lock(turn_);
@@ -232,7 +232,7 @@ Called Communicator::run(OperationShape shape, const CallOptions& options, Body 
 }
 
 // Carries it out when those that were called before are done.
-Called Communicator::queue(const CallOptions& options, std::function<Outcome()> call) {
+OperationResult Communicator::queue(const CallOptions& options, std::function<Outcome()> call) {
   auto work = std::make_shared<Work>();
   if (!queue_.push(work, std::move(call))) {
     Failure failure =
@@ -277,15 +277,15 @@ Outcome Communicator::perform(const OperationShape& shape, nanoseconds timeout,
     thrown = std::current_exception();
   }
   display_.finish(is_well);
-  device_->end_meeting();
+  device_->end_synchronized();
   may_be_ahead_ = can_be_left_early(shape.operation);
   if (is_well) return {};
-  return end_badly(call, thrown);
+  return fail_operation(call, thrown);
 }
 
 // Apart from perform(): room for a Failure on its stack would be cleared in every operation, which
 // takes as long as a tenth of a small one.
-Outcome Communicator::end_badly(const OperationCall& call, const std::exception_ptr& thrown) {
+Outcome Communicator::fail_operation(const OperationCall& call, const std::exception_ptr& thrown) {
   MaybeFailure found = local_ != nullptr ? local_->failure() : std::nullopt;
   if (!found && across_ != nullptr) found = across_->mesh_failure();
   if (!found) found = failure();
@@ -326,31 +326,31 @@ Outcome Communicator::break_with(Failure failure) {
 
 // Common first step of leaving: returns the outcome to stop with, or nothing to continue. Does not
 // wait for the queue's work.
-std::optional<Outcome> Communicator::begin_leaving() {
-  if (Outcome settled = settle_device(); settled.code != 0) return settled;
+std::optional<Outcome> Communicator::prepare_to_leave() {
+  if (Outcome settled = finish_device_work(); settled.code != 0) return settled;
   if (ranks_.size() == 1 || queue_.is_busy() || failure_.is_set()) return Outcome();
   if (Outcome sent = messages_.finish_sends(); sent.code != 0) return sent;
   return std::nullopt;
 }
 
-Outcome Communicator::settle_device() { return queue_.is_busy() ? Outcome() : device_->end(); }
+Outcome Communicator::finish_device_work() { return queue_.is_busy() ? Outcome() : device_->end(); }
 
-Outcome Communicator::part() {
-  if (const std::optional<Outcome> ended = begin_leaving()) return *ended;
+Outcome Communicator::finalize() {
+  if (const std::optional<Outcome> ended = prepare_to_leave()) return *ended;
   OperationShape shape = plain(Operation::kFinalize);
   {
     const std::lock_guard lock(turn_);
     if (!may_be_ahead_) return {};
     if (across_ != nullptr) shape.count = across_->entered().hash;
   }
-  const Called called =
-      run(shape, {}, [this](const OperationCall& call) { return host_.meet(call); });
+  const OperationResult called =
+      run(shape, {}, [this](const OperationCall& call) { return host_.barrier(call); });
   const bool was_cancelled = called.outcome.code == static_cast<std::int32_t>(Code::kCancelled);
   return was_cancelled ? Outcome() : called.outcome;
 }
 
-Outcome Communicator::leave() {
-  if (const std::optional<Outcome> ended = begin_leaving()) return *ended;
+Outcome Communicator::leave_group() {
+  if (const std::optional<Outcome> ended = prepare_to_leave()) return *ended;
   const std::lock_guard lock(turn_);
   MaybeFailure found;
   if (local_ != nullptr && !local_->entries().compare_last()) found = local_->failure();
@@ -370,27 +370,29 @@ void Communicator::abort(const std::string& reason) {
 
 // One piece of code, as start() of the C interface and carry_out() of comm/nccl are: behind NCCL's
 // own call the processor knows little of what it had learned of jumps, and of where calls return.
-[[gnu::flatten]] Called Communicator::carry_out(nccl::DeviceOperation&& operation,
-                                                const CallOptions& options) {
+[[gnu::flatten]] OperationResult Communicator::carry_out_on_device(
+    nccl::DeviceOperation&& operation, const CallOptions& options) {
   if (const MaybeFailure refused = device_->admit(operation, options.is_async)) {
     return {Outcome(*refused), nullptr};
   }
   const OperationShape shape = operation.collective.shape;
-  if (!device_->is_to_meet(operation)) return go_ahead(std::move(operation), options);
+  if (!device_->must_synchronize(operation))
+    return enqueue_on_device(std::move(operation), options);
   return run(shape, options, [this, operation = std::move(operation)](const OperationCall& call) {
     display_.entered();  // Some ranks wait for the device before they meet.
-    return device_->carry_out(call, operation);
+    return device_->run_synchronized(call, operation);
   });
 }
 
 // The ranks do not meet. Still the operation waits for those that were called before it and have
 // not begun.
-Called Communicator::go_ahead(nccl::DeviceOperation&& operation, const CallOptions& options) {
+OperationResult Communicator::enqueue_on_device(nccl::DeviceOperation&& operation,
+                                                const CallOptions& options) {
   const nanoseconds timeout = timeout_of(options);
   auto work = options.is_async ? std::make_shared<Work>() : nullptr;
   const auto called = [&](Outcome outcome) {
     const bool is_well = outcome.code == 0;
-    return Called{std::move(outcome), is_well ? std::move(work) : nullptr};
+    return OperationResult{std::move(outcome), is_well ? std::move(work) : nullptr};
   };
   if (DeviceGroup::current() != nullptr && !failure_.is_set())
     return called(device_->join_group(operation, timeout, work));
@@ -400,20 +402,22 @@ Called Communicator::go_ahead(nccl::DeviceOperation&& operation, const CallOptio
   }
   if (!queue_.is_busy() && device_->is_prepared() && !failure_.is_set()) {
     const InterruptScope scope(options.interrupt, this);
-    return called(device_->go_ahead(operation, timeout, work));
+    return called(device_->enqueue(operation, timeout, work));
   }
   const OperationShape shape = operation.collective.shape;
   return queue(options, [this, shape, timeout, operation = std::move(operation)] {
     if (device_->is_prepared() && !failure_.is_set()) {
-      return device_->go_ahead(operation, timeout, nullptr);
+      return device_->enqueue(operation, timeout, nullptr);
     }
     const std::lock_guard lock(turn_);
-    return perform(shape, timeout,
-                   [&](const OperationCall& call) { return device_->carry_out(call, operation); });
+    return perform(shape, timeout, [&](const OperationCall& call) {
+      return device_->run_synchronized(call, operation);
+    });
   });
 }
 
-Called Communicator::prepare_device(const nccl::DeviceRegion& region, const CallOptions& options) {
+OperationResult Communicator::prepare_device(const nccl::DeviceRegion& region,
+                                             const CallOptions& options) {
   device_->use();
   OperationShape shape = plain(Operation::kInit, Place::kDevice);
   shape.count = region.bytes;  // Ranks that give unlike memory are told so.
@@ -441,7 +445,7 @@ Result<std::unique_ptr<Communicator>> Communicator::make_child(
     }
     return error_of(outcome);
   };
-  Called called = run(plain(Operation::kGroup), {}, [&](const OperationCall& call) {
+  OperationResult called = run(plain(Operation::kGroup), {}, [&](const OperationCall& call) {
     return share_group_segment(call, ranks_, host_, local, shared);
   });
   if (called.outcome.code != 0) return unmade(called.outcome);
@@ -467,8 +471,8 @@ Result<std::unique_ptr<Communicator>> Communicator::make_group(
   OperationShape shape = plain(Operation::kGroup);
   shape.count = counts_fingerprint(std::vector<std::size_t>(ranks.begin(), ranks.end()));
   ++children_;
-  const Called called =
-      run(shape, {}, [this](const OperationCall& call) { return host_.meet(call); });
+  const OperationResult called =
+      run(shape, {}, [this](const OperationCall& call) { return host_.barrier(call); });
   if (called.outcome.code != 0) return error_of(called.outcome);
   return make_child(child_name(ranks_.name(), children_, -1),
                     std::vector<std::int32_t>(ranks.begin(), ranks.end()));
@@ -486,7 +490,7 @@ Result<std::unique_ptr<Communicator>> Communicator::split(std::int32_t color, st
   exchange.shape = plain(Operation::kSplit);
   exchange.send = {&own, sizeof own, {}};
   exchange.receive = {choices.data(), 0, Blocks::even(choices.size(), sizeof own)};
-  const Called called = carry_out(std::move(exchange), {});
+  const OperationResult called = carry_out(std::move(exchange), {});
   if (called.outcome.code != 0) return error_of(called.outcome);
   std::vector<std::int32_t> ranks;
   const auto choice_of = [&](std::int32_t rank) { return choices[static_cast<std::size_t>(rank)]; };

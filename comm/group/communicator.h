@@ -46,7 +46,7 @@ struct CallOptions {
 };
 
 // The result of a call: an outcome, or (is_async) work under way.
-struct Called {
+struct OperationResult {
   Outcome outcome;
   std::shared_ptr<Work> work;
 };
@@ -63,11 +63,12 @@ class Communicator {
   const Membership& ranks() const { return ranks_; }
   Job& job() const { return job_; }
 
-  Called carry_out(Collective&& collective, const CallOptions& options);
-  Called carry_out(nccl::DeviceOperation&& operation, const CallOptions& options);
+  OperationResult carry_out(Collective&& collective, const CallOptions& options);
+  OperationResult carry_out_on_device(nccl::DeviceOperation&& operation,
+                                      const CallOptions& options);
   // Sets up NCCL as the first operation on memory of region.device would. If the region has memory,
   // it becomes a window of the communicator; every rank must pass the same amount.
-  Called prepare_device(const nccl::DeviceRegion& region, const CallOptions& options);
+  OperationResult prepare_device(const nccl::DeviceRegion& region, const CallOptions& options);
   DeviceBackend& device() { return *device_; }
 
   // Messages are not ordered with the collectives. Blocks until all are done. If the patience ends
@@ -88,14 +89,14 @@ class Communicator {
 
   // Call it before destruction: waits for what was left on the device's streams, and ends NCCL's
   // part.
-  Outcome settle_device();
-  // As settle_device(); and if this rank could leave the last operation before the others came (a
-  // broadcast, say), waits until they have come, and fails if theirs was another one.
-  Outcome part();
-  // As part(), for a group, in which any rank may end its member at any time: compares the last
+  Outcome finish_device_work();
+  // As finish_device_work(); and if this rank could leave the last operation before the others came
+  // (a broadcast, say), waits until they have come, and fails if theirs was another one.
+  Outcome finalize();
+  // As finalize(), for a group, in which any rank may end its member at any time: compares the last
   // operation with that of the ranks that have called theirs, and waits for no other rank. So the
   // rank that ends its member last is told of a mismatch.
-  Outcome leave();
+  Outcome leave_group();
 
   // Breaks it here and on every other rank, unless it is broken already.
   void abort(const std::string& reason);
@@ -113,15 +114,17 @@ class Communicator {
   std::chrono::nanoseconds timeout_of(const CallOptions& options) const {
     return options.timeout.count() != 0 ? options.timeout : timeout_;
   }
-  [[gnu::noinline]] Called run(OperationShape shape, const CallOptions& options, Body body);
-  Called go_ahead(nccl::DeviceOperation&& operation, const CallOptions& options);
-  [[gnu::noinline]] Called queue(const CallOptions& options, std::function<Outcome()> call);
+  [[gnu::noinline]] OperationResult run(OperationShape shape, const CallOptions& options,
+                                        Body body);
+  OperationResult enqueue_on_device(nccl::DeviceOperation&& operation, const CallOptions& options);
+  [[gnu::noinline]] OperationResult queue(const CallOptions& options,
+                                          std::function<Outcome()> call);
   template <class AnyBody>
   Outcome perform(const OperationShape& shape, std::chrono::nanoseconds timeout,
                   const AnyBody& body);
-  Outcome end_badly(const OperationCall& call, const std::exception_ptr& thrown);
+  Outcome fail_operation(const OperationCall& call, const std::exception_ptr& thrown);
   Outcome break_with(Failure failure);
-  std::optional<Outcome> begin_leaving();
+  std::optional<Outcome> prepare_to_leave();
   Result<std::unique_ptr<Communicator>> make_child(const std::string& name,
                                                    const std::vector<std::int32_t>& ranks);
 

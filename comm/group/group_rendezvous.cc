@@ -145,7 +145,7 @@ class GroupRendezvous {
     for (;;) {
       Result<std::string> found = store_.wait_get(prefix_ + name, kPollStep);
       if (found.ok() || found.error().code != Code::kDeadlineExceeded) return found;
-      if (const MaybeFailure seen = detector_->look()) {
+      if (const MaybeFailure seen = detector_->check()) {
         // The awaited key may have been the dead rank's last write.
         found = store_.wait_get(prefix_ + name, milliseconds(1));
         if (found.ok()) return found;

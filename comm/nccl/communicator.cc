@@ -589,8 +589,8 @@ std::optional<std::string> DeviceCommunicator::break_with() {
   return abort_failed(broken);
 }
 
-[[gnu::flatten]] MaybeFailure carry_out(DeviceCommunicator& device,
-                                        DeviceCommunicator::Started& one) {
+[[gnu::flatten]] MaybeFailure start_and_finish(DeviceCommunicator& device,
+                                               DeviceCommunicator::Started& one) {
   if (MaybeFailure failure = device.start(one, false)) return failure;
   return device.finish(one, false, std::nullopt);
 }

@@ -126,7 +126,7 @@ class DeviceCommunicator {
   BootstrapOptions ready_options(Deadline& deadline);
   MaybeFailure connect(const std::vector<UniqueId>& ids, int device, Deadline& deadline);
   Failure give_up_init(Making& making, const Failure& failure, Deadline& deadline);
-  // Kept out of carry_out(), which is one piece of code.
+  // Kept out of start_and_finish(), which is one piece of code.
   [[gnu::noinline]] MaybeFailure await_nccl(Handle handle, Deadline& deadline,
                                             const std::string& what);
   MaybeFailure call_nccl(Started& one, bool is_grouped);
@@ -159,6 +159,6 @@ class DeviceCommunicator {
 };
 
 // Both halves of a collective that is in no group of NCCL's.
-MaybeFailure carry_out(DeviceCommunicator& device, DeviceCommunicator::Started& one);
+MaybeFailure start_and_finish(DeviceCommunicator& device, DeviceCommunicator::Started& one);
 
 }  // namespace ivy::comm::nccl

@@ -24,7 +24,7 @@ class ByteSink {
   // False: everything that was written has been read, so that nobody has to be told of it.
   virtual bool has_unread() const { return true; }
   virtual StreamState state() const = 0;
-  // A socket to poll for writing; -1: the reader rings this rank's doorbell instead.
+  // A socket to poll for writing; -1: the reader rings this rank's wakes instead.
   virtual int descriptor() const = 0;
   // Lends these bytes, one loan at a time; the reader has to be told by bytes that are written
   // after this. False: so many bytes are to be written, or the stream cannot lend.
@@ -41,7 +41,7 @@ class ByteSource {
   virtual std::size_t read_some(void* bytes, std::size_t count) = 0;
   // True once after the writer has started to wait for an action of this reader: free space, or a
   // loan's end.
-  virtual bool take_wish() { return true; }
+  virtual bool take_writer_waits() { return true; }
   virtual StreamState state() const = 0;
   virtual int descriptor() const = 0;
   // Address of the loan's bytes in the writer's memory; 0: it was revoked. Bytes read are valid

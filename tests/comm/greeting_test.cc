@@ -63,7 +63,7 @@ TEST(GreetingTest, ADiallerThatStoodStillBeginsAnew) {
     const std::unique_ptr<PeerListener> accepting = listener_of(1);
     int asked = 0;
     const Result<PeerSocket> dialled =
-        dialler->dial(accepting->address(), channel_to(1), 1, kUntilCalledOff, [&] {
+        dialler->dial(accepting->address(), channel_to(1), 1, kUntilCancelled, [&] {
           if (++asked == stall_at) std::this_thread::sleep_for(kLonger);
           return true;
         });
@@ -211,9 +211,9 @@ bool accept_contact(Contact& contact) {
 
 bool dial_contact(Contact& contact) {
   const std::unique_ptr<PeerListener> listener = listener_of(0);
-  const std::atomic<bool> is_called_off{false};
+  const std::atomic<bool> is_cancelled{false};
   if (!ivy::test::eventually([&] { return contact.may_dial.load(); }, seconds(5))) return false;
-  BackgroundDial dial(*listener, contact.address, channel_to(1), is_called_off);
+  BackgroundDial dial(*listener, contact.address, channel_to(1), is_cancelled);
   contact.dials = true;
   std::optional<Result<PeerSocket>> made;
   ivy::test::eventually([&] { return (made = dial.take()).has_value(); }, seconds(5));

@@ -123,13 +123,13 @@ TEST(OldKernelTest, AnotherProcessOfThatNumberIsNoSignOfLife) {
       const auto detector =
           make_process_detector({{0, getpid(), 0, "here", {}}, {1, rank, 0, "here", {}}}, 0,
                                 [](std::int32_t) { return false; });
-      bool is_right = !detector->look();
+      bool is_right = !detector->check();
       kill(rank, SIGKILL);
       waitpid(rank, nullptr, 0);
       usleep(30'000);  // Beginnings are told in clock ticks.
       const pid_t another = ivy::test::fork_as(rank);
       if (another < 0) _exit(kNoSuchNumber);
-      const MaybeFailure found = detector->look();
+      const MaybeFailure found = detector->check();
       is_right = is_right && found && found->rank == 1;
       kill(another, SIGKILL);
       waitpid(another, nullptr, 0);

@@ -220,8 +220,8 @@ class DeathElsewhere final : public FailureDetector {
  public:
   const std::atomic<std::uint32_t>* word() const override { return nullptr; }
   std::chrono::milliseconds poll_interval() const override { return std::chrono::milliseconds(2); }
-  using FailureDetector::look;
-  MaybeFailure look(std::int32_t /*waited_for*/) override {
+  using FailureDetector::check;
+  MaybeFailure check(std::int32_t /*waited_for*/) override {
     Failure death = make_failure(FailureKind::kRankDied, "rank 7 died");
     death.rank = 7;
     return death;

@@ -314,8 +314,8 @@ TEST(RingThreadsTest, BytesGoThroughInOrder) {
   writer.join();
 }
 
-// Nobody is woken for what nobody waits for: has_unread() and take_wish() say whether somebody
-// does.
+// Nobody is woken for what nobody waits for: has_unread() and take_writer_waits() say whether
+// somebody does.
 TEST(RingThreadsTest, SaysWhoHasToBeToldOfWhat) {
   Result<RingEnds> ends = make_ring_in_one_mapping();
   ASSERT_TRUE(ends.ok());
@@ -325,18 +325,18 @@ TEST(RingThreadsTest, SaysWhoHasToBeToldOfWhat) {
   EXPECT_TRUE(ends->sink->has_unread());
   ASSERT_EQ(ends->source->read_some(bytes.data(), 99), 99U);
   EXPECT_TRUE(ends->sink->has_unread());
-  EXPECT_FALSE(ends->source->take_wish()) << "there is room for what the writer had";
+  EXPECT_FALSE(ends->source->take_writer_waits()) << "there is room for what the writer had";
   ASSERT_EQ(ends->source->read_some(bytes.data(), 99), 1U);
   EXPECT_FALSE(ends->sink->has_unread());
   ASSERT_EQ(ends->sink->write_some(bytes.data(), kRingBytes), kRingBytes);
-  EXPECT_FALSE(ends->source->take_wish());
+  EXPECT_FALSE(ends->source->take_writer_waits());
   EXPECT_EQ(ends->sink->write_some(bytes.data(), 1), 0U);
-  EXPECT_TRUE(ends->source->take_wish()) << "the writer waits for room";
-  EXPECT_FALSE(ends->source->take_wish()) << "it is told once";
+  EXPECT_TRUE(ends->source->take_writer_waits()) << "the writer waits for room";
+  EXPECT_FALSE(ends->source->take_writer_waits()) << "it is told once";
   ASSERT_TRUE(ends->sink->lend(bytes.data(), kLentBytesLeast));
   ends->source->end_loan(LoanState::kRead);
-  EXPECT_TRUE(ends->source->take_wish()) << "the writer waits for its memory";
-  EXPECT_FALSE(ends->source->take_wish());
+  EXPECT_TRUE(ends->source->take_writer_waits()) << "the writer waits for its memory";
+  EXPECT_FALSE(ends->source->take_writer_waits());
 }
 
 TEST(RingThreadsTest, LendsWhatFindsNoRoomUntilThatIsDeclined) {

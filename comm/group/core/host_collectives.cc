@@ -53,7 +53,7 @@ Ranges ranges_of(const Collective& collective) {
 
 }  // namespace
 
-bool HostCollectives::carry_out(const OperationCall& call, const Collective& collective) {
+bool HostCollectives::run(const OperationCall& call, const Collective& collective) {
   switch (collective.shape.operation) {
     case Operation::kAllReduce:
       if (collective.shape.has_parts) return all_reduce_parts(call, collective);
@@ -83,7 +83,7 @@ bool HostCollectives::carry_out(const OperationCall& call, const Collective& col
     case Operation::kAllToAllV:
       return all_to_all(call, collective);
     default:
-      return meet(call);
+      return barrier(call);
   }
 }
 

@@ -28,10 +28,10 @@ class HostCollectives {
         spanning_(spanning),
         has_processor_each_(has_processor_each) {}
 
-  bool carry_out(const OperationCall& call, const Collective& collective);
+  bool run(const OperationCall& call, const Collective& collective);
   // Waits until every rank of the communicator has reached this operation. Returns false on
   // failure.
-  bool meet(const OperationCall& call) {
+  bool barrier(const OperationCall& call) {
     if (spanning_ != nullptr) return spanning_->barrier(call);
     return local_ == nullptr || shared_barrier(*local_, call);
   }

@@ -68,7 +68,7 @@ class Work {
   };
   void notify(const Notice& notice);
 
-  // Called by the thread that carries it out.
+  // Called by the thread that runs the operation.
   void start();
   void finish(const Outcome& outcome);
 

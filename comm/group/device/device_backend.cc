@@ -30,7 +30,7 @@ bool may_stage() {
 }
 
 // How many operations a rank may put on streams before the device has done the first of them.
-std::size_t most_ahead() {
+std::size_t most_enqueued() {
   constexpr std::size_t kMostAhead = 1024;
   const char* const wanted = std::getenv("IVY_DEVICE_AHEAD");
   const long number = wanted != nullptr ? std::strtol(wanted, nullptr, 10) : 0;
@@ -54,8 +54,8 @@ bool wants_staging(const OperationShape& shape) {
 }
 
 // Why the operation cannot be a message, or part of a group of NCCL's; empty: it can.
-[[gnu::noinline]] std::string why_not_ahead(const DeviceOperation& operation, bool is_async,
-                                            bool is_begun) {
+[[gnu::noinline]] std::string why_not_enqueued(const DeviceOperation& operation, bool is_async,
+                                               bool is_begun) {
   const bool is_message = operation.is_message();
   if (!is_begun) {
     return std::string(is_message ? ": a message" : ": an operation in a group") +
@@ -122,7 +122,7 @@ nccl::DeviceCommunicator::Started begun(const DeviceOperation& operation,
 
 DeviceBackend::DeviceBackend(DeviceContext context)
     : context_(std::move(context)),
-      most_ahead_(most_ahead()),
+      most_enqueued_(most_enqueued()),
       check_(context_.ranks, context_.job.records().store(),
              context_.job.key("device/" + context_.ranks.name() + "/")),
       detector_(context_.job, context_.ranks, context_.host, context_.failure),
@@ -146,7 +146,7 @@ nccl::DeviceCommunicatorOptions DeviceBackend::options() {
   }
   options.rank = ranks.rank();
   options.host = ranks.own_member().host_name;
-  options.trouble = [this] { return detector_.look(); };
+  options.trouble = [this] { return detector_.check(); };
   options.found = context_.break_all;
   options.tick = [this](const nccl::Enqueued* oldest) { return tick(oldest); };
   if (check_.compares_later()) options.difference = [this] { return check_.difference(); };
@@ -183,7 +183,7 @@ DeviceHeritage DeviceBackend::take_heritage() {
 }
 
 MaybeFailure DeviceBackend::tick(const nccl::Enqueued* oldest) {
-  display_.show(oldest, check_.last_called());
+  display_.show(oldest, check_.last_operation());
   return check_.tick(oldest);
 }
 
@@ -221,7 +221,7 @@ MaybeFailure DeviceBackend::admit(DeviceOperation& operation, bool is_async) {
   if (operation.is_message() || DeviceGroup::current() != nullptr) {
     // The ranks meet for the first collective also where NCCL's part came from a split.
     const bool is_begun = is_prepared() && (operation.is_message() || is_used_);
-    const std::string why = why_not_ahead(operation, is_async, is_begun);
+    const std::string why = why_not_enqueued(operation, is_async, is_begun);
     if (!why.empty()) return refusal(describe(shape) + why);
   }
   if (wants_staging(shape) && !may_stage()) {
@@ -254,37 +254,37 @@ MaybeFailure DeviceBackend::admit(DeviceOperation& operation, bool is_async) {
   return std::nullopt;
 }
 
-bool DeviceBackend::is_to_meet(DeviceOperation& operation) {
+bool DeviceBackend::must_synchronize(DeviceOperation& operation) {
   if (operation.is_message()) return false;
   const bool is_first = !is_used_.load() && !is_used_.exchange(true);
   const OperationShape& shape = operation.collective.shape;
   if (is_first || mode_ == DeviceCheckMode::kEvery || wants_staging(shape)) return true;
-  operation.number = check_.go_ahead(shape, operation.is_captured);
+  operation.number = check_.count_enqueued(shape, operation.is_captured);
   return false;
 }
 
-void DeviceBackend::note_meeting(OperationShape& shape) {
-  check_.begin_meeting(shape);
+void DeviceBackend::note_synchronized(OperationShape& shape) {
+  check_.begin_synchronized(shape);
   if (nccl::DeviceCommunicator* const device = existing()) device->enqueued().stay_awake();
 }
 
-bool DeviceBackend::carry_out(const OperationCall& call, const DeviceOperation& operation) {
+bool DeviceBackend::run_synchronized(const OperationCall& call, const DeviceOperation& operation) {
   nccl::DeviceCommunicator& device = communicator();
   if (wants_staging(operation.collective.shape) || device.is_shared()) {
-    return carry_out_staged(call, operation);
+    return run_staged(call, operation);
   }
-  if (!context_.host.meet(call)) return false;
+  if (!context_.host.barrier(call)) return false;
   if (!check(device.prepare(operation.device, call.deadline), call)) return false;
-  if (device.is_shared()) return carry_out_staged(call, operation);
+  if (device.is_shared()) return run_staged(call, operation);
   nccl::DeviceCommunicator::Started one = begun(operation, call.deadline.left(), nullptr);
   one.watched.number = call.sequence;
   const nccl::Driver::Current current(*nccl::Driver::in_use(), operation.device);
   MaybeFailure failure = failure_to_select(current);
-  if (!failure) failure = nccl::carry_out(device, one);
+  if (!failure) failure = nccl::start_and_finish(device, one);
   return check(failure, call);
 }
 
-Outcome DeviceBackend::fail_ahead(const Failure& failure) {
+Outcome DeviceBackend::fail_enqueued(const Failure& failure) {
   is_failure_returned_ = true;
   context_.break_all(failure);
   const MaybeFailure first = context_.failure.get();
@@ -297,24 +297,24 @@ Outcome DeviceBackend::mark(const DeviceOperation& operation, const std::shared_
   Result<std::shared_ptr<nccl::StreamMark>> behind =
       nccl::StreamMark::behind(*nccl::Driver::in_use(), operation.device, operation.stream);
   if (!behind.ok()) {
-    return fail_ahead(make_failure(FailureKind::kTransport, behind.error().message));
+    return fail_enqueued(make_failure(FailureKind::kTransport, behind.error().message));
   }
   work->set_mark(std::move(*behind), [is_broken = is_broken_] { return !*is_broken; });
   if (operation.is_captured) work->finish_captured();
   return {};
 }
 
-Outcome DeviceBackend::go_ahead(const DeviceOperation& operation, std::chrono::nanoseconds timeout,
-                                const std::shared_ptr<Work>& work) {
+Outcome DeviceBackend::enqueue(const DeviceOperation& operation, std::chrono::nanoseconds timeout,
+                               const std::shared_ptr<Work>& work) {
   nccl::DeviceCommunicator& device = *existing();
-  if (!operation.is_captured) device.enqueued().await_room(most_ahead_);
+  if (!operation.is_captured) device.enqueued().await_room(most_enqueued_);
   const std::lock_guard lock(order_);
-  if (context_.failure.is_set()) return fail_ahead(*context_.failure.get());
+  if (context_.failure.is_set()) return fail_enqueued(*context_.failure.get());
   nccl::DeviceCommunicator::Started one = begun(operation, timeout, work);
   const nccl::Driver::Current current(*nccl::Driver::in_use(), operation.device);
   MaybeFailure failure = failure_to_select(current);
-  if (!failure) failure = nccl::carry_out(device, one);
-  return failure ? fail_ahead(*failure) : mark(operation, work);
+  if (!failure) failure = nccl::start_and_finish(device, one);
+  return failure ? fail_enqueued(*failure) : mark(operation, work);
 }
 
 Outcome DeviceBackend::join_group(const DeviceOperation& operation,
@@ -329,23 +329,23 @@ Outcome DeviceBackend::join_group(const DeviceOperation& operation,
   const auto kept = std::make_shared<Kept>(Kept{operation, {}});
   kept->one = begun(kept->operation, timeout, work);
   const std::lock_guard lock(order_);
-  if (context_.failure.is_set()) return fail_ahead(*context_.failure.get());
+  if (context_.failure.is_set()) return fail_enqueued(*context_.failure.get());
   const nccl::Driver::Current current(*nccl::Driver::in_use(), operation.device);
   MaybeFailure failure = failure_to_select(current);
   if (!failure) failure = group.open();
   if (!failure) failure = device.start(kept->one, true);
-  if (failure) return fail_ahead(*failure);
+  if (failure) return fail_enqueued(*failure);
   group.add(device, [this, &device, kept, work](const MaybeFailure& ended) {
     const nccl::Driver::Current now(*nccl::Driver::in_use(), kept->operation.device);
     const MaybeFailure found = device.finish(kept->one, true, ended);
-    const Outcome outcome = found ? fail_ahead(*found) : mark(kept->operation, work);
+    const Outcome outcome = found ? fail_enqueued(*found) : mark(kept->operation, work);
     if (found && work != nullptr) work->finish(outcome);
     return outcome;
   });
   return {};
 }
 
-bool DeviceBackend::carry_out_staged(const OperationCall& call, const DeviceOperation& operation) {
+bool DeviceBackend::run_staged(const OperationCall& call, const DeviceOperation& operation) {
   const nccl::Driver* const driver = nccl::Driver::in_use();
   IVY_ASSERT(driver != nullptr);
   const nccl::Driver::Current current(*driver, operation.device);
@@ -357,13 +357,13 @@ bool DeviceBackend::carry_out_staged(const OperationCall& call, const DeviceOper
   nccl::DeviceCommunicator& device = communicator();
   Staging staging(operation, context_.ranks.rank());
   return check(staging.copy_out(device, call.deadline), call) &&
-         context_.host.carry_out(call, staging.on_host()) &&
+         context_.host.run(call, staging.on_host()) &&
          check(staging.copy_back(device, call.deadline), call);
 }
 
 bool DeviceBackend::prepare(const OperationCall& call, const nccl::DeviceRegion& region) {
   nccl::DeviceCommunicator& device = communicator();
-  if (!context_.host.meet(call)) return false;
+  if (!context_.host.barrier(call)) return false;
   if (!check(device.prepare(region.device, call.deadline), call)) return false;
   if (region.memory == nullptr || device.is_shared()) return true;
   return check(device.add_window(region, call.deadline), call);
@@ -372,7 +372,7 @@ bool DeviceBackend::prepare(const OperationCall& call, const nccl::DeviceRegion&
 bool DeviceBackend::split(const OperationCall& call, std::int32_t color, std::int32_t key,
                           const std::string& name,
                           std::unique_ptr<nccl::DeviceCommunicator>& child) {
-  if (!context_.host.meet(call)) return false;
+  if (!context_.host.barrier(call)) return false;
   color = std::max(color, nccl::kNoColor);
   return check(communicator().split(color, key, name, call.deadline, child), call);
 }

@@ -52,22 +52,22 @@ class DeviceBackend {
   MaybeFailure admit(nccl::DeviceOperation& operation, bool is_async);
   // Whether the ranks meet before the operation, or each goes ahead and they compare later: the
   // same on all ranks, which call in one order. An operation that goes ahead has its number then.
-  bool is_to_meet(nccl::DeviceOperation& operation);
+  bool must_synchronize(nccl::DeviceOperation& operation);
   // An operation for which the ranks meet is called, on whatever memory. Costs nothing until the
   // first operation on a device.
-  void begin_meeting(OperationShape& shape) {
-    if (is_used_.load(std::memory_order_relaxed)) note_meeting(shape);
+  void begin_synchronized(OperationShape& shape) {
+    if (is_used_.load(std::memory_order_relaxed)) note_synchronized(shape);
   }
-  void end_meeting() {
-    if (is_used_.load(std::memory_order_relaxed)) check_.end_meeting();
+  void end_synchronized() {
+    if (is_used_.load(std::memory_order_relaxed)) check_.end_synchronized();
   }
 
   // False, as for the next two: the communicator is broken.
-  bool carry_out(const OperationCall& call, const nccl::DeviceOperation& operation);
+  bool run_synchronized(const OperationCall& call, const nccl::DeviceOperation& operation);
   // Puts an operation on its stream without waiting for any rank. Only where is_prepared(). `work`
   // is null, or the caller's.
-  Outcome go_ahead(const nccl::DeviceOperation& operation, std::chrono::nanoseconds timeout,
-                   const std::shared_ptr<Work>& work);
+  Outcome enqueue(const nccl::DeviceOperation& operation, std::chrono::nanoseconds timeout,
+                  const std::shared_ptr<Work>& work);
   // The same inside this thread's group of operations: NCCL does it when the group ends.
   [[gnu::noinline]] Outcome join_group(const nccl::DeviceOperation& operation,
                                        std::chrono::nanoseconds timeout,
@@ -102,10 +102,10 @@ class DeviceBackend {
   nccl::DeviceCommunicatorOptions options();
   nccl::DeviceCommunicator& communicator();
   nccl::DeviceCommunicator* existing() { return made_.load(std::memory_order_acquire); }
-  bool carry_out_staged(const OperationCall& call, const nccl::DeviceOperation& operation);
-  void note_meeting(OperationShape& shape);
+  bool run_staged(const OperationCall& call, const nccl::DeviceOperation& operation);
+  void note_synchronized(OperationShape& shape);
   MaybeFailure tick(const nccl::Enqueued* oldest);
-  [[gnu::cold, gnu::noinline]] Outcome fail_ahead(const Failure& failure);
+  [[gnu::cold, gnu::noinline]] Outcome fail_enqueued(const Failure& failure);
   Outcome mark(const nccl::DeviceOperation& operation, const std::shared_ptr<Work>& work);
   bool fail(Failure failure, const OperationCall& call);
   bool check(const MaybeFailure& failure, const OperationCall& call) {
@@ -114,7 +114,7 @@ class DeviceBackend {
 
   const DeviceContext context_;
   const DeviceCheckMode mode_ = device_check_mode();
-  const std::size_t most_ahead_;
+  const std::size_t most_enqueued_;
   DeviceCheck check_;
   std::atomic<bool> is_used_{false};  // An operation on a device was called.
   // Shared with works, which may outlive the communicator.
@@ -122,7 +122,7 @@ class DeviceBackend {
   // Once a call has returned why the communicator is broken.
   std::atomic<bool> is_failure_returned_{false};
 
-  DeviceAlarm detector_;
+  DeviceFailureDetector detector_;
   SideStream side_;
   DeviceStreams streams_;
   DeviceDisplay display_;

@@ -45,25 +45,25 @@ DeviceCheckMode device_check_mode() {
 DeviceCheck::DeviceCheck(const Membership& ranks, PatientStore& store, std::string key)
     : ranks_(ranks), store_(store), key_(std::move(key)), log_(ranks.rank()) {}
 
-std::uint64_t DeviceCheck::go_ahead(const OperationShape& shape, bool is_recorded) {
+std::uint64_t DeviceCheck::count_enqueued(const OperationShape& shape, bool is_recorded) {
   const std::lock_guard lock(mutex_);
   ++ahead_;
   return log_.enter(fingerprint_of(shape), is_recorded);
 }
 
-void DeviceCheck::begin_meeting(OperationShape& shape) {
+void DeviceCheck::begin_synchronized(OperationShape& shape) {
   const std::lock_guard lock(mutex_);
   shape.ahead = static_cast<std::uint8_t>(ahead_ % kAheadCounted);
   ahead_ = 0;
-  log_.begin_meeting(fingerprint_of(shape));
+  log_.begin_synchronized(fingerprint_of(shape));
 }
 
-void DeviceCheck::end_meeting() {
+void DeviceCheck::end_synchronized() {
   const std::lock_guard lock(mutex_);
-  log_.end_meeting();
+  log_.end_synchronized();
 }
 
-DeviceCheck::Called DeviceCheck::last_called() {
+DeviceCheck::LastOperation DeviceCheck::last_operation() {
   const std::lock_guard lock(mutex_);
   return {log_.last(), log_.shape_of_last()};
 }

@@ -40,17 +40,17 @@ class DeviceCheck {
   DeviceCheck(const Membership& ranks, PatientStore& store, std::string key);
 
   // An operation goes ahead. Returns its number.
-  std::uint64_t go_ahead(const OperationShape& shape, bool is_recorded);
+  std::uint64_t count_enqueued(const OperationShape& shape, bool is_recorded);
   // Fills in shape.ahead, which the ranks compare when they meet.
-  void begin_meeting(OperationShape& shape);
-  void end_meeting();
+  void begin_synchronized(OperationShape& shape);
+  void end_synchronized();
 
   // The last operation that went ahead; number 0: none has.
-  struct Called {
+  struct LastOperation {
     std::uint64_t number = 0;
     OperationShape shape;
   };
-  Called last_called();
+  LastOperation last_operation();
 
   // By the thread that watches the device, again and again; `oldest` is what it waits for, or null.
   MaybeFailure tick(const nccl::Enqueued* oldest);

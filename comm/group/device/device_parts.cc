@@ -17,7 +17,7 @@ constexpr std::chrono::seconds kLeftPatience{5};
 }  // namespace
 
 // Whether waiting is in vain. Asked by any thread.
-MaybeFailure DeviceAlarm::look() {
+MaybeFailure DeviceFailureDetector::check() {
   SharedGroup* const local = host_.local();
   if (local != nullptr && local->is_broken()) {
     if (MaybeFailure found = local->failure()) return found;
@@ -27,7 +27,7 @@ MaybeFailure DeviceAlarm::look() {
   if (detector_ == nullptr) {
     detector_ = job_.make_failure_detector(ranks_.name(), ranks_.members(), ranks_.rank());
   }
-  MaybeFailure found = detector_->look();
+  MaybeFailure found = detector_->check();
   if (!found || !has_ended_well(*found)) return found;
   const auto now = steady_now();
   if (!left_at_) left_at_ = now;
@@ -37,7 +37,7 @@ MaybeFailure DeviceAlarm::look() {
 
 // True if the rank has finalized and not died: it may leave as soon as its own part of an operation
 // is done, while others still wait for theirs.
-bool DeviceAlarm::has_ended_well(const Failure& found) const {
+bool DeviceFailureDetector::has_ended_well(const Failure& found) const {
   SharedGroup* const local = host_.local();
   if (found.kind != FailureKind::kRankDied || local == nullptr) return false;
   std::uint32_t member = 0;
@@ -70,7 +70,7 @@ Result<void> SideStream::give(nccl::DeviceOperation& operation) {
 }
 
 // The status page shows the operation that the device is in, or the last one that was called.
-void DeviceDisplay::show(const nccl::Enqueued* oldest, const DeviceCheck::Called& last) {
+void DeviceDisplay::show(const nccl::Enqueued* oldest, const DeviceCheck::LastOperation& last) {
   const std::uint64_t number = oldest != nullptr ? oldest->number : last.number;
   if (number == 0 || (number == number_ && (oldest != nullptr) == is_running_)) return;
   if (!display_) {

@@ -26,12 +26,13 @@
 namespace ivy::comm {
 
 // Why waiting for the device is in vain. Thread: any.
-class DeviceAlarm {
+class DeviceFailureDetector {
  public:
   // The detector keeps references to all of them.
-  DeviceAlarm(Job& job, const Membership& ranks, HostCollectives& host, const FirstFailure& failure)
+  DeviceFailureDetector(Job& job, const Membership& ranks, HostCollectives& host,
+                        const FirstFailure& failure)
       : job_(job), ranks_(ranks), host_(host), failure_(failure) {}
-  MaybeFailure look();
+  MaybeFailure check();
 
  private:
   bool has_ended_well(const Failure& found) const;
@@ -97,7 +98,7 @@ class DeviceDisplay {
  public:
   DeviceDisplay(Job& job, const Membership& ranks) : job_(job), ranks_(ranks) {}
   // The operation that the device is in, or null and the last one that was called.
-  void show(const nccl::Enqueued* oldest, const DeviceCheck::Called& last);
+  void show(const nccl::Enqueued* oldest, const DeviceCheck::LastOperation& last);
 
  private:
   Job& job_;

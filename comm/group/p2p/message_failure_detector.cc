@@ -7,10 +7,10 @@
 
 namespace ivy::comm {
 
-MaybeFailure MessageFailureDetector::look(std::int32_t missed) {
+MaybeFailure MessageFailureDetector::check(std::int32_t missed) {
   if (detector_ == nullptr) return std::nullopt;
   const std::lock_guard lock(mutex_);
-  return detector_->look(missed);
+  return detector_->check(missed);
 }
 
 bool MessageFailureDetector::has_left(std::int32_t rank) {
@@ -19,17 +19,17 @@ bool MessageFailureDetector::has_left(std::int32_t rank) {
   return detector_->has_left(rank);
 }
 
-Failure MessageFailureDetector::lost(std::int32_t rank, const std::string& why) {
+Failure MessageFailureDetector::connection_failure(std::int32_t rank, const std::string& why) {
   // The peer may be gone because the communicator was broken before.
   MaybeFailure known = shared();
   if (!known && detector_ != nullptr) {
     const std::lock_guard lock(mutex_);
-    known = detector_->look_closely(rank);
+    known = detector_->check_now(rank);
   }
   Deadline verdict(FailureDetector::kVerdictTime);
-  while (detector_ != nullptr && !known && !is_called_off_.load() && verdict.left().count() > 0) {
+  while (detector_ != nullptr && !known && !is_cancelled_.load() && verdict.left().count() > 0) {
     poll(nullptr, 0, static_cast<int>(FailureDetector::kVerdictStep.count()));
-    known = look(rank);
+    known = check(rank);
   }
   if (known) return *known;
   const TcpPeer& peer = options_.peer(rank);

@@ -27,25 +27,25 @@ class MessageFailureDetector {
   // A failure that another rank of this host has found.
   MaybeFailure shared() const { return local_ != nullptr ? local_->failure() : std::nullopt; }
   // Asks the detector, which of ranks that have left reports only `missed`.
-  MaybeFailure look(std::int32_t missed);
+  MaybeFailure check(std::int32_t missed);
   // True if that rank has finalized some time ago; false also if it cannot be known here.
   bool has_left(std::int32_t rank);
   // Why the connection to that rank has ended: takes a moment, because the reason comes later.
-  Failure lost(std::int32_t rank, const std::string& why);
+  Failure connection_failure(std::int32_t rank, const std::string& why);
   std::chrono::milliseconds poll_interval(std::chrono::milliseconds at_most) const {
     return detector_ != nullptr ? std::min(at_most, detector_->poll_interval()) : at_most;
   }
 
   // Everything is about to be broken: no question to a peer lasts from then on.
-  void call_off() { is_called_off_.store(true); }
-  const std::atomic<bool>& is_called_off() const { return is_called_off_; }
+  void cancel() { is_cancelled_.store(true); }
+  const std::atomic<bool>& is_cancelled() const { return is_cancelled_; }
 
  private:
   const PointToPointOptions& options_;
   const SharedGroup* const local_;
   const std::unique_ptr<FailureDetector> detector_;
   std::mutex mutex_;  // One thread at a time checks the detector: several wait for messages.
-  std::atomic<bool> is_called_off_{false};
+  std::atomic<bool> is_cancelled_{false};
 };
 
 }  // namespace ivy::comm

@@ -28,14 +28,14 @@ Result<bool> MessageStreams::open_sink(MessagePeer& peer) {
   }
   if (peer.dial == nullptr) {
     peer.dial = std::make_unique<BackgroundDial>(*listener_, options_.peer(peer.rank).address,
-                                                 channel_of(peer.rank), detector_.is_called_off());
+                                                 channel_of(peer.rank), detector_.is_cancelled());
     return false;
   }
   const std::optional<Result<PeerSocket>> dialled = peer.dial->take();
   if (!dialled) return false;
   peer.dial.reset();
   if (!dialled->ok()) {
-    if (detector_.is_called_off()) return false;
+    if (detector_.is_cancelled()) return false;
     return dialled->error();
   }
   peer.sink = make_socket_sink((*dialled)->socket);

@@ -26,8 +26,8 @@ std::string name_of(const MessageRequest& request, const std::string& communicat
                           : " with tag " + std::to_string(request.tag));
 }
 
-Failure late(const MessageRequest& request, const PointToPointOptions& options,
-             std::chrono::nanoseconds waited) {
+Failure timeout_failure(const MessageRequest& request, const PointToPointOptions& options,
+                        std::chrono::nanoseconds waited) {
   std::string text = name_of(request, options.communicator) + ": timed out: no progress for " +
                      tenths_text(waited.count()) + "; ";
   Failure failure = make_failure(FailureKind::kTimeout, "");
@@ -47,7 +47,7 @@ Failure late(const MessageRequest& request, const PointToPointOptions& options,
   return failure;
 }
 
-Failure called_off(const MessageRequest& request, const PointToPointOptions& options) {
+Failure interrupt_failure(const MessageRequest& request, const PointToPointOptions& options) {
   const TcpPeer& own = options.peer(options.self);
   Failure failure = make_failure(FailureKind::kAborted,
                                  "rank " + std::to_string(options.self) + " aborted communicator " +
@@ -60,8 +60,8 @@ Failure called_off(const MessageRequest& request, const PointToPointOptions& opt
   return failure;
 }
 
-Failure mismatch(const MessageRequest& receive, const MessageStatus& sent, Dtype dtype,
-                 const PointToPointOptions& options) {
+Failure mismatch_failure(const MessageRequest& receive, const MessageStatus& sent, Dtype dtype,
+                         const PointToPointOptions& options) {
   Failure failure =
       make_failure(FailureKind::kMismatch,
                    "messages of communicator " + options.communicator + " differ: rank " +
@@ -73,7 +73,7 @@ Failure mismatch(const MessageRequest& receive, const MessageStatus& sent, Dtype
   return failure;
 }
 
-Failure deserted(const MessageRequest& receive, const PointToPointOptions& options) {
+Failure all_left_failure(const MessageRequest& receive, const PointToPointOptions& options) {
   Failure failure = make_failure(FailureKind::kRankDied, name_of(receive, options.communicator) +
                                                              ": every other rank of communicator " +
                                                              options.communicator + " has left");

@@ -16,15 +16,15 @@ namespace ivy::comm {
 std::string name_of(const MessageRequest& request, const std::string& communicator);
 
 // No byte of the request has moved for that long.
-Failure late(const MessageRequest& request, const PointToPointOptions& options,
-             std::chrono::nanoseconds waited);
+Failure timeout_failure(const MessageRequest& request, const PointToPointOptions& options,
+                        std::chrono::nanoseconds waited);
 // Its caller has called it off.
-Failure called_off(const MessageRequest& request, const PointToPointOptions& options);
+Failure interrupt_failure(const MessageRequest& request, const PointToPointOptions& options);
 // The message has another type, or does not fit.
-Failure mismatch(const MessageRequest& receive, const MessageStatus& sent, Dtype dtype,
-                 const PointToPointOptions& options);
+Failure mismatch_failure(const MessageRequest& receive, const MessageStatus& sent, Dtype dtype,
+                         const PointToPointOptions& options);
 // Every other rank has left, and the receive takes messages of any rank.
-Failure deserted(const MessageRequest& receive, const PointToPointOptions& options);
+Failure all_left_failure(const MessageRequest& receive, const PointToPointOptions& options);
 // Adds the message in which the failure was found, or, if that is null, what it was about.
 void add_message(Failure& failure, const MessageRequest* during, const std::string& communicator);
 

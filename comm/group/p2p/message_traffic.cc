@@ -130,9 +130,9 @@ bool MessageTraffic::progress(bool keep_lent) {
     const bool has_received = !is_broken() && progress_receives(*peer);
     // A ring costs a system call where a thread of the peer sleeps, so one that nobody needs is not
     // rung.
-    const bool is_awaited =
-        (has_sent && peer->sink->has_unread()) || (has_received && peer->source->take_wish());
-    if (is_awaited) ring(peer->rank);
+    const bool is_awaited = (has_sent && peer->sink->has_unread()) ||
+                            (has_received && peer->source->take_writer_waits());
+    if (is_awaited) notify(peer->rank);
     has_moved |= has_sent || has_received;
   }
   return has_moved;
@@ -146,7 +146,7 @@ bool MessageTraffic::progress_sends(MessagePeer& peer) {
     const bool is_whole = write_message(*peer.sink, *request);
     has_moved |= request->moved > moved_before;
     if (peer.sink->state() == StreamState::kBroken) {
-      report_lost(peer.rank, "its connection broke");
+      report_disconnect(peer.rank, "its connection broke");
       return false;
     }
     if (!is_whole) break;
@@ -166,7 +166,7 @@ bool MessageTraffic::progress_receives(MessagePeer& peer) {
   // A peer that hangs up between messages has finished; only those who still want something mind.
   const bool has_ended = peer.source != nullptr && peer.source->state() == StreamState::kBroken;
   if (has_ended && !is_broken() && (peer.has_begun() || matching_.is_wanted(peer.rank, false))) {
-    report_lost(peer.rank, "it hung up");
+    report_disconnect(peer.rank, "it hung up");
   }
   return has_moved;
 }
@@ -184,7 +184,7 @@ bool MessageTraffic::read_header(MessagePeer& peer, bool& has_moved) {
   if (peer.header.magic == kMessageMagic && peer.header.dtype < kDtypeCount && can_be_lent) {
     return true;
   }
-  report_lost(peer.rank, "sent something that is no message");
+  report_disconnect(peer.rank, "sent something that is no message");
   return false;
 }
 
@@ -242,7 +242,7 @@ void MessageTraffic::end_message(MessagePeer& peer) {
 
 // True if the stream is open; a stream that cannot be opened breaks the communicator.
 bool MessageTraffic::is_open(std::int32_t rank, const Result<bool>& opened) {
-  if (!opened.ok()) report_lost(rank, opened.error().message);
+  if (!opened.ok()) report_disconnect(rank, opened.error().message);
   return opened.ok() && *opened;
 }
 
@@ -252,12 +252,12 @@ bool MessageTraffic::check(const MessageRequest& receive, const MessageStatus& s
   const bool is_same_type =
       receive.dtype == dtype || receive.dtype == Dtype::kU8 || dtype == Dtype::kU8;
   if (is_same_type && status.bytes <= receive.bytes) return true;
-  report(mismatch(receive, status, dtype, options_));
+  report(mismatch_failure(receive, status, dtype, options_));
   return false;
 }
 
-void MessageTraffic::report_lost(std::int32_t rank, const std::string& why) {
-  report(detector_.lost(rank, why));
+void MessageTraffic::report_disconnect(std::int32_t rank, const std::string& why) {
+  report(detector_.connection_failure(rank, why));
 }
 
 void MessageTraffic::report(Failure failure) {
@@ -280,15 +280,15 @@ void MessageTraffic::end_all(const Failure& failure) {
     request->is_done = true;
     request->work->finish(Outcome(*failure_));
   }
-  if (mail_ != nullptr) mail_->wake();
+  if (mail_ != nullptr) mail_->wake_all();
 }
 
 void MessageTraffic::finish(MessageRequest& request) {
   clear_shown(request);
   request.is_done = true;
   request.work->finish({});
-  // A thread that sleeps for this request is woken by the bell of its own rank.
-  if (request.is_slept_on && mail_ != nullptr) mail_->wake();
+  // A thread that sleeps for this request is woken by the seen_count of its own rank.
+  if (request.is_slept_on && mail_ != nullptr) mail_->wake_all();
 }
 
 bool MessageTraffic::withdraw(const Request& request) {
@@ -298,9 +298,9 @@ bool MessageTraffic::withdraw(const Request& request) {
   return true;
 }
 
-void MessageTraffic::ring(std::int32_t rank) {
+void MessageTraffic::notify(std::int32_t rank) {
   if (mail_ != nullptr && !options_.is_remote(rank)) {
-    mail_->ring(static_cast<std::uint32_t>(options_.member(rank)));
+    mail_->notify(static_cast<std::uint32_t>(options_.member(rank)));
   }
 }
 

@@ -74,9 +74,9 @@ class MessageTraffic {
   void receive(const Request& request);
   void send_to_self(const Request& request);
   bool check(const MessageRequest& receive, const MessageStatus& status, Dtype dtype);
-  void report_lost(std::int32_t rank, const std::string& why);
+  void report_disconnect(std::int32_t rank, const std::string& why);
   void finish(MessageRequest& request);
-  void ring(std::int32_t rank);
+  void notify(std::int32_t rank);
   const MessageRequest* oldest() const;
   void clear_shown(const MessageRequest& request);
 

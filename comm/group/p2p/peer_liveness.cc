@@ -12,13 +12,13 @@ namespace {
 using std::chrono::milliseconds;
 
 // A rank may leave as soon as it has sent, and its connection may still wait for its greeting here.
-constexpr milliseconds kGoneGrace{150};
+constexpr milliseconds kAbsenceGrace{150};
 
 }  // namespace
 
 // True if a request here waits for something that only that rank can do, and there is no connection
 // whose end would tell that it has left.
-bool PeerLiveness::is_missed(const MessagePeer& peer) const {
+bool PeerLiveness::is_awaited(const MessagePeer& peer) const {
   if (peer.rank == options_.self) return false;
   const bool is_remote = options_.is_remote(peer.rank);
   if (!peer.sends.empty() && (!is_remote || peer.sink == nullptr)) return true;
@@ -28,11 +28,11 @@ bool PeerLiveness::is_missed(const MessagePeer& peer) const {
 
 // The next rank to ask the detector about, one after the other: of ranks that have left it reports
 // only the one that it is asked for.
-std::int32_t PeerLiveness::next_missed() {
+std::int32_t PeerLiveness::next_awaited() {
   const auto count = static_cast<std::int32_t>(traffic_.peers().size());
   for (std::int32_t step = 1; step <= count; ++step) {
-    const std::int32_t rank = (missed_last_ + step) % count;
-    if (is_missed(*traffic_.peers()[static_cast<std::size_t>(rank)])) return missed_last_ = rank;
+    const std::int32_t rank = (awaited_last_ + step) % count;
+    if (is_awaited(*traffic_.peers()[static_cast<std::size_t>(rank)])) return awaited_last_ = rank;
   }
   return FailureDetector::kNobody;
 }
@@ -43,7 +43,7 @@ bool PeerLiveness::is_listening(std::int32_t rank) const {
 
 // A rank of another host that died before it dialled has no connection that could break. `missed`
 // becomes that rank.
-MaybeFailure PeerLiveness::look_for_absent(std::int32_t& missed) {
+MaybeFailure PeerLiveness::find_unreachable(std::int32_t& missed) {
   std::vector<std::int32_t> suspects;
   {
     const std::lock_guard lock(mutex_);
@@ -51,7 +51,7 @@ MaybeFailure PeerLiveness::look_for_absent(std::int32_t& missed) {
     if (now - probed_at_ < PeerListener::kProbePause) return std::nullopt;
     probed_at_ = now;
     for (const std::unique_ptr<MessagePeer>& peer : traffic_.peers()) {
-      if (options_.is_remote(peer->rank) && is_missed(*peer)) suspects.push_back(peer->rank);
+      if (options_.is_remote(peer->rank) && is_awaited(*peer)) suspects.push_back(peer->rank);
     }
   }
   const auto absent = std::find_if_not(suspects.begin(), suspects.end(),
@@ -59,11 +59,11 @@ MaybeFailure PeerLiveness::look_for_absent(std::int32_t& missed) {
   if (absent == suspects.end()) return std::nullopt;
   missed = *absent;
   const std::lock_guard lock(mutex_);
-  return detector_.lost(missed, "it is gone");
+  return detector_.connection_failure(missed, "it is gone");
 }
 
 // True if the peer may still send or has unread data; nothing: unknown, the peer must be asked.
-std::optional<bool> PeerLiveness::is_there(const MessagePeer& peer) const {
+std::optional<bool> PeerLiveness::is_present(const MessagePeer& peer) const {
   if (peer.has_begun()) return true;
   const bool is_remote = options_.is_remote(peer.rank);
   if (is_remote && peer.source != nullptr) return peer.source->state() == StreamState::kOpen;
@@ -71,75 +71,75 @@ std::optional<bool> PeerLiveness::is_there(const MessagePeer& peer) const {
   return is_remote ? std::nullopt : std::optional<bool>(true);
 }
 
-void PeerLiveness::note_liveness(std::int32_t rank) {
-  there_last_ = rank;
+void PeerLiveness::note_present(std::int32_t rank) {
+  present_last_ = rank;
   gone_since_.reset();
 }
 
 // Begins with the rank that was present last: as a rule no other one is asked. Otherwise `doubtful`
 // are the ranks that must be asked.
-bool PeerLiveness::is_somebody_there(std::vector<std::int32_t>& doubtful) {
+bool PeerLiveness::is_any_present(std::vector<std::int32_t>& doubtful) {
   const auto count = static_cast<std::int32_t>(traffic_.peers().size());
   for (std::int32_t step = 0; step < count; ++step) {
-    const std::int32_t rank = (there_last_ + step) % count;
+    const std::int32_t rank = (present_last_ + step) % count;
     if (rank == options_.self) continue;
-    const std::optional<bool> known = is_there(*traffic_.peers()[static_cast<std::size_t>(rank)]);
+    const std::optional<bool> known = is_present(*traffic_.peers()[static_cast<std::size_t>(rank)]);
     if (!known) doubtful.push_back(rank);
     if (!known || !*known) continue;
-    note_liveness(rank);
+    note_present(rank);
     return true;
   }
   return false;
 }
 
 // True if a receive from any rank waits, and no other rank has been present for a while.
-bool PeerLiveness::are_all_gone() {
+bool PeerLiveness::have_all_left() {
   std::vector<std::int32_t> doubtful;
   {
     const std::lock_guard lock(mutex_);
     const auto now = steady_now();
-    const milliseconds pause = gone_since_ ? kGoneGrace : PeerListener::kProbePause;
+    const milliseconds pause = gone_since_ ? kAbsenceGrace : PeerListener::kProbePause;
     if (traffic_.matching().receive_from_anyone() == nullptr || traffic_.peers().size() == 1 ||
         now - counted_at_ < pause) {
       return false;
     }
     counted_at_ = now;
-    if (is_somebody_there(doubtful)) return false;
+    if (is_any_present(doubtful)) return false;
   }
   const auto present = std::find_if(doubtful.begin(), doubtful.end(),
                                     [this](std::int32_t rank) { return is_listening(rank); });
   const std::lock_guard lock(mutex_);
   if (present != doubtful.end()) {
-    note_liveness(*present);
+    note_present(*present);
     return false;
   }
   if (!gone_since_) gone_since_ = steady_now();
-  return steady_now() - *gone_since_ >= kGoneGrace;
+  return steady_now() - *gone_since_ >= kAbsenceGrace;
 }
 
 // A receive from any rank waits for no rank in particular, but in vain once all others have left.
-bool PeerLiveness::look_for_desertion() {
-  if (!are_all_gone()) return false;
+bool PeerLiveness::check_all_left() {
+  if (!have_all_left()) return false;
   const std::lock_guard lock(mutex_);
   // One more look, as below: their last messages may have come just before they left.
   if (traffic_.is_broken() || traffic_.progress(true)) return true;
   const MessageRequest* const receive = traffic_.matching().receive_from_anyone();
-  if (receive != nullptr) traffic_.report(deserted(*receive, options_));
+  if (receive != nullptr) traffic_.report(all_left_failure(*receive, options_));
   return true;
 }
 
-bool PeerLiveness::look_for_trouble() {
+bool PeerLiveness::find_failure() {
   std::int32_t missed = FailureDetector::kNobody;
   MaybeFailure found = detector_.shared();
   if (!found) {
     {
       const std::lock_guard lock(mutex_);
-      missed = next_missed();
+      missed = next_awaited();
     }
-    found = detector_.look(missed);
+    found = detector_.check(missed);
   }
-  if (!found) found = look_for_absent(missed);
-  if (!found) return look_for_desertion();
+  if (!found) found = find_unreachable(missed);
+  if (!found) return check_all_left();
   // A rank that was told of a death may have exited since: the failure that it was told comes
   // first.
   if (const MaybeFailure known = detector_.shared()) found = known;
@@ -151,7 +151,7 @@ bool PeerLiveness::look_for_trouble() {
   // has arrived, its leaving does no harm; a death is found again.
   traffic_.progress(true);
   const bool is_about_missed = missed >= 0 && trouble.rank == options_.peer(missed).world_rank;
-  if (is_about_missed && !is_missed(*traffic_.peers()[static_cast<std::size_t>(missed)]))
+  if (is_about_missed && !is_awaited(*traffic_.peers()[static_cast<std::size_t>(missed)]))
     return true;
   traffic_.report(trouble);
   return true;

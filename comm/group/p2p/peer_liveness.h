@@ -28,21 +28,21 @@ class PeerLiveness {
         listener_(listener) {}
 
   // True: something was found, and the traffic may have a failure to tell or have moved.
-  bool look_for_trouble();
+  bool find_failure();
 
  private:
   using Time = std::chrono::steady_clock::time_point;
   // These are called while the mutex is held.
-  bool is_missed(const MessagePeer& peer) const;
-  std::int32_t next_missed();
-  std::optional<bool> is_there(const MessagePeer& peer) const;
-  bool is_somebody_there(std::vector<std::int32_t>& doubtful);
-  void note_liveness(std::int32_t rank);
+  bool is_awaited(const MessagePeer& peer) const;
+  std::int32_t next_awaited();
+  std::optional<bool> is_present(const MessagePeer& peer) const;
+  bool is_any_present(std::vector<std::int32_t>& doubtful);
+  void note_present(std::int32_t rank);
   // These take the mutex themselves, as far as they need it.
-  MaybeFailure look_for_absent(std::int32_t& missed);
+  MaybeFailure find_unreachable(std::int32_t& missed);
   bool is_listening(std::int32_t rank) const;
-  bool are_all_gone();
-  bool look_for_desertion();
+  bool have_all_left();
+  bool check_all_left();
 
   std::mutex& mutex_;
   MessageTraffic& traffic_;
@@ -50,9 +50,9 @@ class PeerLiveness {
   MessageFailureDetector& detector_;
   PeerListener* const listener_;
   Time probed_at_;
-  std::int32_t missed_last_ = 0;
+  std::int32_t awaited_last_ = 0;
   Time counted_at_;
-  std::int32_t there_last_ = 0;     // The rank that was last found present.
+  std::int32_t present_last_ = 0;   // The rank that was last found present.
   std::optional<Time> gone_since_;  // Since when no other rank is present.
 };
 

@@ -59,7 +59,7 @@ PointToPoint::PointToPoint(PointToPointOptions options, SharedGroup* local, Peer
       liveness_(mutex_, traffic_, detector_, listener) {}
 
 PointToPoint::~PointToPoint() {
-  detector_.call_off();
+  detector_.cancel();
   std::thread thread;
   {
     const std::lock_guard lock(mutex_);
@@ -67,7 +67,7 @@ PointToPoint::~PointToPoint() {
     thread.swap(thread_);
     has_work_.notify_all();
   }
-  if (mail_ != nullptr) mail_->ring(mail_->self());
+  if (mail_ != nullptr) mail_->notify(mail_->self());
   if (thread.joinable()) thread.join();
   for (const std::unique_ptr<MessagePeer>& peer : traffic_.peers()) peer->dial.reset();
   const std::lock_guard lock(mutex_);
@@ -83,9 +83,9 @@ Outcome PointToPoint::run(const Requests& requests, nanoseconds timeout, nanosec
     }
     Patience until_end;
     if (patience < kEver) until_end.until = steady_now() + patience;
-    return see_through(lock, requests, until_end);
+    return run_until_done(lock, requests, until_end);
   } catch (const std::exception& problem) {
-    return fail_thrown(lock, problem);
+    return fail_with_exception(lock, problem);
   }
 }
 
@@ -98,23 +98,24 @@ Outcome PointToPoint::finish_sends() {
   try {
     Patience patience;
     patience.idle = kDrainTime;
-    return see_through(lock, requests, patience);
+    return run_until_done(lock, requests, patience);
   } catch (const std::exception& problem) {
-    return fail_thrown(lock, problem);
+    return fail_with_exception(lock, problem);
   }
 }
 
 // Gives up after `patience.idle` without any byte of the requests moving, which breaks the
 // communicator, and at `patience.until` with receives that nothing has come for.
-Outcome PointToPoint::see_through(Lock& lock, const Requests& requests, const Patience& patience) {
+Outcome PointToPoint::run_until_done(Lock& lock, const Requests& requests,
+                                     const Patience& patience) {
   constexpr auto kMoving = steady_clock::time_point::max();
   auto idle_since = kMoving;
-  Looking looking(mail_);
+  PollingScope polling(mail_);
   while (!are_done(requests)) {
-    looking.look();
+    polling.note_wake_count();
     const bool has_moved = traffic_.progress();
     if (are_done(requests)) break;
-    if (tell_found(lock) || find_overdue(requests)) continue;
+    if (report_found(lock) || find_overdue(requests)) continue;
     if (has_moved) {
       idle_since = kMoving;
       continue;
@@ -124,31 +125,31 @@ Outcome PointToPoint::see_through(Lock& lock, const Requests& requests, const Pa
     const std::shared_ptr<MessageRequest> open = *std::find_if(
         requests.begin(), requests.end(), [](const auto& request) { return !request->is_done; });
     if (now - idle_since >= patience.idle) {
-      traffic_.report(late(*open, options_, patience.idle));
+      traffic_.report(timeout_failure(*open, options_, patience.idle));
     } else if (now >= patience.until && traffic_.withdraw(open)) {
       break;
     } else if (now - idle_since < options_.spin) {
       spin(lock, now - idle_since);
     } else if (!traffic_.progress(true)) {
-      sleep_on(lock, looking, *open, std::min(open->until, patience.until));
+      sleep_until_event(lock, polling, *open, std::min(open->until, patience.until));
     }
   }
   // Handle a message that arrived during the last check here instead of waking another thread.
-  if (looking.has_missed()) {
-    looking.look();
+  if (polling.has_missed()) {
+    polling.note_wake_count();
     traffic_.progress();
   }
-  tell_found(lock);  // Reports a failure that another thread found.
+  report_found(lock);  // Reports a failure that another thread found.
   return outcome_of(requests);
 }
 
-void PointToPoint::sleep_on(Lock& lock, Looking& looking, MessageRequest& open,
-                            steady_clock::time_point until) {
+void PointToPoint::sleep_until_event(Lock& lock, PollingScope& polling, MessageRequest& open,
+                                     steady_clock::time_point until) {
   traffic_.show_oldest();
   open.is_slept_on = true;
-  const bool may_go_on = pause(lock, looking, until);
+  const bool may_go_on = pause(lock, polling, until);
   open.is_slept_on = false;
-  if (!may_go_on) traffic_.report(called_off(open, options_));
+  if (!may_go_on) traffic_.report(interrupt_failure(open, options_));
 }
 
 void PointToPoint::spin(Lock& lock, nanoseconds idle) {
@@ -160,23 +161,23 @@ void PointToPoint::spin(Lock& lock, nanoseconds idle) {
 
 // Looks, without the lock, for a reason why nothing moves; if there is none, sleeps until something
 // may have happened. False: the caller has interrupted its call.
-bool PointToPoint::pause(Lock& lock, Looking& looking, steady_clock::time_point until) {
-  looking.end();
-  const bool may_go_on = pause(lock, looking.bell(), until);
-  looking.begin();
+bool PointToPoint::pause(Lock& lock, PollingScope& polling, steady_clock::time_point until) {
+  polling.end();
+  const bool may_go_on = pause(lock, polling.seen_count(), until);
+  polling.begin();
   return may_go_on;
 }
 
-bool PointToPoint::pause(Lock& lock, std::uint32_t bell, steady_clock::time_point until) {
+bool PointToPoint::pause(Lock& lock, std::uint32_t seen_count, steady_clock::time_point until) {
   std::optional<std::vector<pollfd>> sockets = traffic_.sockets();
   lock.unlock();
-  if (!liveness_.look_for_trouble()) {
+  if (!liveness_.find_failure()) {
     if (sockets) {
       poll(sockets->data(), sockets->size(), static_cast<int>(kSocketSlice.count()));
     } else if (mail_ != nullptr) {
       const milliseconds slice = InterruptScope::is_any() ? InterruptScope::kPeriod : kLocalSlice;
       const nanoseconds left = std::max(nanoseconds(0), until - steady_now());
-      mail_->sleep(bell, std::min<nanoseconds>(detector_.poll_interval(slice), left));
+      mail_->sleep(seen_count, std::min<nanoseconds>(detector_.poll_interval(slice), left));
     } else {
       poll(nullptr, 0, static_cast<int>(kSocketSlice.count()));
     }
@@ -195,12 +196,12 @@ void PointToPoint::post(const std::shared_ptr<MessageRequest>& request, nanoseco
   try {
     traffic_.enter(request, timeout);
     traffic_.progress();
-    tell_found(lock);
+    report_found(lock);
     if (request->is_done) return;
     pending_.push_back(request);
     has_work_.notify_all();
   } catch (const std::exception& problem) {
-    const Outcome outcome = fail_thrown(lock, problem);
+    const Outcome outcome = fail_with_exception(lock, problem);
     if (request->is_done) return;  // Otherwise it was thrown before the request was queued.
     request->is_done = true;
     request->work->finish(outcome);
@@ -218,21 +219,21 @@ void PointToPoint::run_thread() {
     try {
       move_pending(lock);
     } catch (const std::exception& problem) {
-      fail_thrown(lock, problem);
+      fail_with_exception(lock, problem);
     }
   }
 }
 
 void PointToPoint::move_pending(Lock& lock) {
-  const std::uint32_t bell = this->bell();
+  const std::uint32_t seen_count = this->wake_count();
   const bool has_moved = traffic_.progress();
-  if (tell_found(lock) || find_overdue(pending_) || has_moved) return;
+  if (report_found(lock) || find_overdue(pending_) || has_moved) return;
   if (traffic_.progress(true)) return;
   traffic_.show_oldest();
   const auto first = std::min_element(
       pending_.begin(), pending_.end(),
       [](const auto& one, const auto& other) { return one->until < other->until; });
-  static_cast<void>(pause(lock, bell, (*first)->until));
+  static_cast<void>(pause(lock, seen_count, (*first)->until));
 }
 
 // Breaks the communicator if one of the requests is overdue.
@@ -242,13 +243,13 @@ bool PointToPoint::find_overdue(const Requests& requests) {
     return !request->is_done && now >= request->until;
   });
   if (overdue == requests.end()) return false;
-  traffic_.report(late(**overdue, options_, (*overdue)->timeout));
+  traffic_.report(timeout_failure(**overdue, options_, (*overdue)->timeout));
   return true;
 }
 
 // Breaks the communicator before any request ends with the error, so that a rank that has seen it
 // meets no rank that has not. True: there was something to tell.
-bool PointToPoint::tell_found(Lock& lock) {
+bool PointToPoint::report_found(Lock& lock) {
   if (!traffic_.found() || traffic_.failure()) return false;
   const Failure found = *traffic_.found();
   lock.unlock();
@@ -259,7 +260,7 @@ bool PointToPoint::tell_found(Lock& lock) {
 
 // Ends all requests after an exception in the middle of a message, half of which may have been
 // moved. All requests are done afterwards, and `lock` is held.
-Outcome PointToPoint::fail_thrown(Lock& lock, const std::exception& problem) {
+Outcome PointToPoint::fail_with_exception(Lock& lock, const std::exception& problem) {
   const TcpPeer& own = options_.peer(options_.self);
   Failure failure = failure_of(problem);
   const std::string what = failure.text;
@@ -269,7 +270,7 @@ Outcome PointToPoint::fail_thrown(Lock& lock, const std::exception& problem) {
     failure.rank = own.world_rank;
     traffic_.name_message(failure);
     traffic_.report(failure);
-    tell_found(lock);
+    report_found(lock);
   } catch (const std::exception&) {
     // The other ranks cannot be told: then at least the threads that wait here are.
     if (!lock.owns_lock()) lock.lock();
@@ -279,7 +280,7 @@ Outcome PointToPoint::fail_thrown(Lock& lock, const std::exception& problem) {
 }
 
 void PointToPoint::break_with(const Failure& failure) {
-  detector_.call_off();
+  detector_.cancel();
   const std::lock_guard lock(mutex_);
   traffic_.end_all(failure);
 }

@@ -71,18 +71,18 @@ class PointToPoint {
     std::chrono::nanoseconds idle = std::chrono::nanoseconds::max();
     std::chrono::steady_clock::time_point until = std::chrono::steady_clock::time_point::max();
   };
-  Outcome see_through(Lock& lock, const Requests& requests, const Patience& patience);
-  void sleep_on(Lock& lock, Looking& looking, MessageRequest& open,
-                std::chrono::steady_clock::time_point until);
+  Outcome run_until_done(Lock& lock, const Requests& requests, const Patience& patience);
+  void sleep_until_event(Lock& lock, PollingScope& polling, MessageRequest& open,
+                         std::chrono::steady_clock::time_point until);
   static void spin(Lock& lock, std::chrono::nanoseconds idle);
-  bool pause(Lock& lock, Looking& looking, std::chrono::steady_clock::time_point until);
-  bool pause(Lock& lock, std::uint32_t bell, std::chrono::steady_clock::time_point until);
+  bool pause(Lock& lock, PollingScope& polling, std::chrono::steady_clock::time_point until);
+  bool pause(Lock& lock, std::uint32_t seen_count, std::chrono::steady_clock::time_point until);
   void run_thread();
   void move_pending(Lock& lock);
   bool find_overdue(const Requests& requests);
-  bool tell_found(Lock& lock);
-  Outcome fail_thrown(Lock& lock, const std::exception& problem);
-  std::uint32_t bell() const { return mail_ != nullptr ? mail_->bell() : 0; }
+  bool report_found(Lock& lock);
+  Outcome fail_with_exception(Lock& lock, const std::exception& problem);
+  std::uint32_t wake_count() const { return mail_ != nullptr ? mail_->wake_count() : 0; }
 
   const PointToPointOptions options_;
   SharedMail* const mail_;  // Null: no other rank is on this host.

@@ -13,7 +13,7 @@ namespace ivy::comm {
 namespace {
 
 // The kernel wakes it; this is for a kernel that cannot wait for two words (futex.h).
-constexpr std::chrono::seconds kBellLookAround{10};
+constexpr std::chrono::seconds kRecheck{10};
 
 }  // namespace
 
@@ -52,17 +52,17 @@ bool EventNotifier::await_change(const comm_status::StatusPage& page, std::uint3
       seen = now;
       return true;
     }
-    futex_wait({&ending_, 0}, {&page.news(), now}, kBellLookAround);
+    futex_wait({&ending_, 0}, {&page.news(), now}, kRecheck);
   }
   return false;
 }
 
 void EventNotifier::run() {
-  while (ending_.load() == 0 && await_(heard_.load())) {
-    heard_.fetch_add(1, std::memory_order_release);
+  while (ending_.load() == 0 && await_(event_count_.load())) {
+    event_count_.fetch_add(1, std::memory_order_release);
     const std::lock_guard lock(mutex_);
     const std::uint64_t one = 1;
-    for (const int bell : eventfds_) static_cast<void>(!write(bell, &one, sizeof one));
+    for (const int eventfd : eventfds_) static_cast<void>(!write(eventfd, &one, sizeof one));
   }
 }
 

@@ -32,7 +32,7 @@ class EventNotifier {
   void add(int eventfd);
   void remove(int eventfd);
   // The number of events so far.
-  std::uint64_t heard() const { return heard_.load(std::memory_order_acquire); }
+  std::uint64_t event_count() const { return event_count_.load(std::memory_order_acquire); }
 
  private:
   bool await_change(const comm_status::StatusPage& page, std::uint32_t& seen);
@@ -40,7 +40,7 @@ class EventNotifier {
 
   std::function<bool(std::uint64_t)> await_;
   std::function<void()> stop_;
-  std::atomic<std::uint64_t> heard_{0};
+  std::atomic<std::uint64_t> event_count_{0};
   std::mutex mutex_;  // Guards eventfds_, which the thread rings.
   std::vector<int> eventfds_;
   std::atomic<std::uint32_t> ending_{0};  // A futex: 1 ends the thread.

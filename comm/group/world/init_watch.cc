@@ -41,7 +41,7 @@ MaybeFailure InitWatch::death() {
   return death_;
 }
 
-MaybeFailure InitWatch::look() const {
+MaybeFailure InitWatch::find_death() const {
   MaybeFailure first;
   std::uint64_t first_ns = ~std::uint64_t{0};
   if (page_.deaths() == 0) return first;
@@ -61,7 +61,7 @@ MaybeFailure InitWatch::look() const {
 void InitWatch::run() {
   while (ending_.load() == 0) {
     const std::uint32_t news = page_.news().load(std::memory_order_acquire);
-    const MaybeFailure found = look();
+    const MaybeFailure found = find_death();
     if (!found) {
       futex_wait({&ending_, 0}, {&page_.news(), news}, kLookAround);
       continue;

@@ -35,7 +35,7 @@ class InitWatch {
 
  private:
   void run();
-  MaybeFailure look() const;
+  MaybeFailure find_death() const;
 
   const comm_status::StatusPage page_;
   const std::uint32_t own_rank_;

@@ -241,7 +241,7 @@ std::unique_ptr<FailureDetector> Job::make_failure_detector(const std::string& c
   });
   if (!spans_hosts) return detector;
   return make_agreed_detector(
-      std::move(detector), [this] { return notifier_->heard(); },
+      std::move(detector), [this] { return notifier_->event_count(); },
       [this, communicator] { return records_.find_agreed(communicator); });
 }
 

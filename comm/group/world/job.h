@@ -58,7 +58,7 @@ class Job {
   std::string key(const std::string& name) const { return records_.key(name); }
   // Wakes threads that wait at sockets when the supervisor's page, or without one the store, has
   // events; null: one host.
-  EventNotifier* bell() const { return notifier_.get(); }
+  EventNotifier* notifier() const { return notifier_.get(); }
 
   std::unique_ptr<FailureDetector> make_failure_detector(const std::string& communicator,
                                                          const std::vector<Member>& members,

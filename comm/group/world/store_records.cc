@@ -72,7 +72,7 @@ void StoreRecords::add_event() {
   if (notifier_ == nullptr) return;
   const std::string own = std::to_string(rank_) + "," + std::to_string(events_++);
   // A rank that another record woke may have looked before this rank's finding was stored.
-  const std::uint64_t next = notifier_->heard();
+  const std::uint64_t next = notifier_->event_count();
   for (std::uint64_t number = next; number < next + kEventAttempts; ++number) {
     const std::optional<std::string> stored =
         store_.compare_set(key_of_event(number), std::nullopt, own);

@@ -31,8 +31,8 @@ class StoreRecords {
     stores_deaths_ = !has_supervisor;
   }
   void set_prefix(std::string prefix) { prefix_ = std::move(prefix); }
-  // The bell that add_event() rings on every host.
-  void set_notifier(EventNotifier* bell) { notifier_ = bell; }
+  // Notifies this host's waits of events; add_event() counts from its number.
+  void set_notifier(EventNotifier* notifier) { notifier_ = notifier; }
   std::string key(const std::string& name) const { return prefix_ + name; }
   std::string key_of_event(std::uint64_t number) const {
     return key("bell/" + std::to_string(number));

@@ -345,7 +345,7 @@ WorldFormation::Look WorldFormation::look_for_death(FailureDetector& detector) {
     if (joined_.reformed != nullptr) {
       if (std::optional<Error> why = joined_.reformed->look()) return why;
     }
-    const MaybeFailure death = detector.look();
+    const MaybeFailure death = detector.check();
     if (!death) return std::nullopt;
     Failure in_init = *death;
     set_operation(in_init, comm_status::name_of(comm_status::Operation::kInit));

@@ -18,18 +18,18 @@ class FailureDetector {
  public:
   virtual ~FailureDetector() = default;
 
-  // A futex word that changes and is woken whenever look() may have something new to report; null:
-  // there is none, and waits call look() every poll_interval().
+  // A futex word that changes and is woken whenever check() may have something new to report; null:
+  // there is none, and waits call check() every poll_interval().
   virtual const std::atomic<std::uint32_t>* word() const = 0;
   virtual std::chrono::milliseconds poll_interval() const = 0;
 
   // Returns why the communicator that owns this detector cannot go on; nothing: it can. A rank that
   // has finalized is reported only to those that wait for it: `waited_for`, a rank in the
   // communicator.
-  virtual MaybeFailure look(std::int32_t waited_for) = 0;
-  MaybeFailure look() { return look(kAnyone); }
+  virtual MaybeFailure check(std::int32_t waited_for) = 0;
+  MaybeFailure check() { return check(kAnyone); }
   // The same without rate limiting: a peer hung up and may have said why.
-  virtual MaybeFailure look_closely(std::int32_t waited_for) { return look(waited_for); }
+  virtual MaybeFailure check_now(std::int32_t waited_for) { return check(waited_for); }
   // True if that rank of the communicator has finalized, so long ago that its last operation needs
   // no patience any more. False also if it cannot be known here. Cheap.
   virtual bool has_left(std::int32_t rank) = 0;

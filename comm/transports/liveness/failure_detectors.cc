@@ -61,10 +61,10 @@ FailureKind kind_of(std::uint8_t report) {
   return FailureKind::kOther;
 }
 
-class PageAlarm final : public FailureDetector {
+class PageDetector final : public FailureDetector {
  public:
-  PageAlarm(const comm_status::StatusPage& page, std::string communicator,
-            std::vector<Member> members, std::int32_t self)
+  PageDetector(const comm_status::StatusPage& page, std::string communicator,
+               std::vector<Member> members, std::int32_t self)
       : page_(page),
         communicator_(std::move(communicator)),
         members_(std::move(members)),
@@ -73,8 +73,8 @@ class PageAlarm final : public FailureDetector {
   const std::atomic<std::uint32_t>* word() const override { return &page_.news(); }
   milliseconds poll_interval() const override { return kRescan; }
 
-  using FailureDetector::look;
-  MaybeFailure look(std::int32_t waited_for) override {
+  using FailureDetector::check;
+  MaybeFailure check(std::int32_t waited_for) override {
     if (found_) return found_;
     const std::uint32_t news = page_.news().load(std::memory_order_acquire);
     const auto now = steady_now();
@@ -89,9 +89,9 @@ class PageAlarm final : public FailureDetector {
     return found_ ? found_ : look_for(true, waited_for);
   }
 
-  MaybeFailure look_closely(std::int32_t waited_for) override {
+  MaybeFailure check_now(std::int32_t waited_for) override {
     seen_at_ = {};  // Ranks that have left since the last look are looked for at once.
-    return look(waited_for);
+    return check(waited_for);
   }
 
   bool has_left(std::int32_t rank) override {
@@ -154,10 +154,10 @@ class PageAlarm final : public FailureDetector {
   MaybeFailure found_;  // Once set, it never changes.
 };
 
-class ProcessAlarm final : public FailureDetector {
+class ProcessDetector final : public FailureDetector {
  public:
-  ProcessAlarm(std::vector<Member> members, std::int32_t self,
-               std::function<bool(std::int32_t world_rank)> has_left)
+  ProcessDetector(std::vector<Member> members, std::int32_t self,
+                  std::function<bool(std::int32_t world_rank)> has_left)
       : members_(std::move(members)), has_left_(std::move(has_left)) {
     const std::uint32_t host = members_[static_cast<std::size_t>(self)].host;
     for (std::size_t i = 0; i < members_.size(); ++i) {
@@ -173,7 +173,7 @@ class ProcessAlarm final : public FailureDetector {
       watched_members_.push_back(watched);
     }
   }
-  ~ProcessAlarm() override {
+  ~ProcessDetector() override {
     for (const pollfd& process : watched_) {
       if (process.fd >= 0) close(process.fd);
     }
@@ -182,10 +182,10 @@ class ProcessAlarm final : public FailureDetector {
   const std::atomic<std::uint32_t>* word() const override { return nullptr; }
   milliseconds poll_interval() const override { return kProcessPoll; }
 
-  using FailureDetector::look;
+  using FailureDetector::check;
   // Report ranks that left last and do not keep them: a caller that does not need such a rank must
   // still learn of a later death.
-  MaybeFailure look(std::int32_t waited_for) override {
+  MaybeFailure check(std::int32_t waited_for) override {
     if (found_) return found_;
     poll(watched_.data(), watched_.size(), 0);
     MaybeFailure left;
@@ -242,10 +242,10 @@ class ProcessAlarm final : public FailureDetector {
   MaybeFailure found_;                    // Once set, it never changes.
 };
 
-class AgreedAlarm final : public FailureDetector {
+class AgreedDetector final : public FailureDetector {
  public:
-  AgreedAlarm(std::unique_ptr<FailureDetector> inner, std::function<std::uint64_t()> count_news,
-              std::function<MaybeFailure()> find_agreed)
+  AgreedDetector(std::unique_ptr<FailureDetector> inner, std::function<std::uint64_t()> count_news,
+                 std::function<MaybeFailure()> find_agreed)
       : inner_(std::move(inner)),
         count_news_(std::move(count_news)),
         find_agreed_(std::move(find_agreed)),
@@ -254,17 +254,17 @@ class AgreedAlarm final : public FailureDetector {
   const std::atomic<std::uint32_t>* word() const override { return inner_->word(); }
   milliseconds poll_interval() const override { return inner_->poll_interval(); }
 
-  using FailureDetector::look;
-  MaybeFailure look(std::int32_t waited_for) override {
+  using FailureDetector::check;
+  MaybeFailure check(std::int32_t waited_for) override {
     MaybeFailure agreed;
     const bool has_news = count_news_() != seen_news_;
     if (has_news || steady_now() - asked_at_ >= kStorePoll) agreed = ask();
-    return agreed ? agreed : inner_->look(waited_for);
+    return agreed ? agreed : inner_->check(waited_for);
   }
   // The agreed failure comes first: the death that this host sees may follow from it.
-  MaybeFailure look_closely(std::int32_t waited_for) override {
+  MaybeFailure check_now(std::int32_t waited_for) override {
     MaybeFailure found = ask();
-    return found ? found : inner_->look(waited_for);
+    return found ? found : inner_->check(waited_for);
   }
   bool has_left(std::int32_t rank) override { return inner_->has_left(rank); }
 
@@ -283,9 +283,9 @@ class AgreedAlarm final : public FailureDetector {
 };
 
 // Whether a call is called off is its thread's own matter: nothing is kept here.
-class InterruptibleAlarm final : public FailureDetector {
+class InterruptibleDetector final : public FailureDetector {
  public:
-  InterruptibleAlarm(std::unique_ptr<FailureDetector> inner, const Failure& failure)
+  InterruptibleDetector(std::unique_ptr<FailureDetector> inner, const Failure& failure)
       : inner_(std::move(inner)), failure_(failure) {}
 
   const std::atomic<std::uint32_t>* word() const override { return inner_->word(); }
@@ -294,12 +294,12 @@ class InterruptibleAlarm final : public FailureDetector {
     return InterruptScope::is_any() ? std::min(interval, InterruptScope::kPeriod) : interval;
   }
 
-  using FailureDetector::look;
-  MaybeFailure look(std::int32_t waited_for) override {
-    return InterruptScope::is_to_end() ? failure_ : inner_->look(waited_for);
+  using FailureDetector::check;
+  MaybeFailure check(std::int32_t waited_for) override {
+    return InterruptScope::is_to_end() ? failure_ : inner_->check(waited_for);
   }
-  MaybeFailure look_closely(std::int32_t waited_for) override {
-    return InterruptScope::is_to_end() ? failure_ : inner_->look_closely(waited_for);
+  MaybeFailure check_now(std::int32_t waited_for) override {
+    return InterruptScope::is_to_end() ? failure_ : inner_->check_now(waited_for);
   }
   bool has_left(std::int32_t rank) override { return inner_->has_left(rank); }
 
@@ -312,14 +312,14 @@ class InterruptibleAlarm final : public FailureDetector {
 
 std::unique_ptr<FailureDetector> make_interruptible_detector(std::unique_ptr<FailureDetector> inner,
                                                              const Failure& failure) {
-  return std::make_unique<InterruptibleAlarm>(std::move(inner), failure);
+  return std::make_unique<InterruptibleDetector>(std::move(inner), failure);
 }
 
 std::unique_ptr<FailureDetector> make_agreed_detector(std::unique_ptr<FailureDetector> inner,
                                                       std::function<std::uint64_t()> count_news,
                                                       std::function<MaybeFailure()> find_agreed) {
-  return std::make_unique<AgreedAlarm>(std::move(inner), std::move(count_news),
-                                       std::move(find_agreed));
+  return std::make_unique<AgreedDetector>(std::move(inner), std::move(count_news),
+                                          std::move(find_agreed));
 }
 
 RankStatus status_of(const comm_status::StatusPage& page, const Member& member) {
@@ -356,13 +356,13 @@ std::unique_ptr<FailureDetector> make_page_detector(const comm_status::StatusPag
                                                     std::string communicator,
                                                     std::vector<Member> members,
                                                     std::int32_t self) {
-  return std::make_unique<PageAlarm>(page, std::move(communicator), std::move(members), self);
+  return std::make_unique<PageDetector>(page, std::move(communicator), std::move(members), self);
 }
 
 std::unique_ptr<FailureDetector> make_process_detector(std::vector<Member> members,
                                                        std::int32_t self,
                                                        std::function<bool(std::int32_t)> has_left) {
-  return std::make_unique<ProcessAlarm>(std::move(members), self, std::move(has_left));
+  return std::make_unique<ProcessDetector>(std::move(members), self, std::move(has_left));
 }
 
 }  // namespace ivy::comm

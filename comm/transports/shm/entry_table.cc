@@ -24,7 +24,7 @@ constexpr std::size_t kFetchedMost = 512;
 
 void EntryTable::publish() {
   EntryLine& own = entry(self_, number_);
-  const Fingerprint fingerprint = fingerprint_of(limits_.shape());
+  const Fingerprint fingerprint = fingerprint_of(policy_.shape());
   own.fingerprint[0] = fingerprint.words[0];
   own.fingerprint[1] = fingerprint.words[1];
   wait_.publish(own.sequence, number_);
@@ -84,7 +84,7 @@ bool EntryTable::await_entry(std::uint32_t member, std::uint64_t number) {
   const EntryLine& ours = entry(self_, number);
   if (theirs.fingerprint[0] != ours.fingerprint[0] ||
       theirs.fingerprint[1] != ours.fingerprint[1]) {
-    limits_.report_mismatch(member, Fingerprint{{theirs.fingerprint[0], theirs.fingerprint[1]}},
+    policy_.report_mismatch(member, Fingerprint{{theirs.fingerprint[0], theirs.fingerprint[1]}},
                             Fingerprint{{ours.fingerprint[0], ours.fingerprint[1]}});
     return false;
   }

@@ -24,7 +24,7 @@ class EntryTable {
   EntryTable(SharedSegment& segment, const SharedGroupOptions& options, SharedWait& wait)
       : segment_(segment),
         wait_(wait),
-        limits_(wait.limits()),
+        policy_(wait.policy()),
         size_(options.size()),
         self_(options.self),
         is_crowded_(options.is_crowded),
@@ -75,7 +75,7 @@ class EntryTable {
 
   SharedSegment& segment_;
   SharedWait& wait_;
-  WaitPolicy& limits_;
+  WaitPolicy& policy_;
   const std::uint32_t size_;
   const std::uint32_t self_;
   const bool is_crowded_;

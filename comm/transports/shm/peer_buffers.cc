@@ -39,7 +39,7 @@ bool PeerBuffers::map(std::uint32_t member, const BufferPlace& place, const std:
   } else if (place.is_registered() && (reach_.value_or(0) & PeerMemory::kCanMap) != 0) {
     *mapped = memory_.map(segment_.member(member).probe.pid, place);
     if (*mapped == nullptr) {
-      limits_.report_unreachable(member,
+      policy_.report_unreachable(member,
                                  std::string("map its registered buffer: ") + strerror(errno));
       return false;
     }
@@ -59,12 +59,12 @@ bool PeerBuffers::fetch(std::uint32_t member, const PeerCopy& copied) {
       const std::int32_t pid = segment_.member(member).probe.pid;
       const int failed = PeerMemory::read(pid, part, copied.from.address + done, bite);
       if (failed != 0) {
-        limits_.report_unreachable(member, strerror(failed));
+        policy_.report_unreachable(member, strerror(failed));
         return false;
       }
     }
     done += bite;
-    if (limits_.is_broken()) return false;
+    if (policy_.is_broken()) return false;
   }
   return true;
 }

@@ -28,7 +28,7 @@ class PeerBuffers {
               EntryTable& entries)
       : segment_(segment),
         wait_(wait),
-        limits_(wait.limits()),
+        policy_(wait.policy()),
         entries_(entries),
         size_(options.size()),
         self_(options.self) {}
@@ -55,7 +55,7 @@ class PeerBuffers {
 
   SharedSegment& segment_;
   SharedWait& wait_;
-  WaitPolicy& limits_;
+  WaitPolicy& policy_;
   EntryTable& entries_;
   const std::uint32_t size_;
   const std::uint32_t self_;

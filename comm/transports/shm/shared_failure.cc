@@ -16,9 +16,9 @@ void SharedFailure::break_with(const Failure& failure) {
   }
   for (std::uint32_t member = 0; member < segment_.member_count(); ++member) {
     SleepLine& line = segment_.member(member).sleep;
-    line.doorbell.fetch_add(1, std::memory_order_release);
-    futex_wake_all(line.doorbell);
-    SharedMail::wake(segment_.member(member).mail);
+    line.wake_count.fetch_add(1, std::memory_order_release);
+    futex_wake_all(line.wake_count);
+    SharedMail::wake_all(segment_.member(member).mail);
   }
 }
 

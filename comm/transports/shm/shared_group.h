@@ -46,16 +46,16 @@ class SharedGroup {
 
   // Null, the default, if all ranks of the communicator are here. Call it before the first
   // operation.
-  void set_watch(WaitWatch* watch) { limits_.set_watch(watch); }
+  void set_watch(WaitWatch* watch) { policy_.set_watch(watch); }
   // The communicator enters an operation, in which begin() starts one or several steps. `watch`,
   // null or longer-lived than this, is notified when the first one has started.
   void enter(const OperationShape& shape, std::uint64_t sequence, EntryWatch* watch = nullptr) {
     wait_.set_entry_watch(watch);
-    limits_.enter(shape, sequence);
+    policy_.enter(shape, sequence);
   }
   // Starts the next step; false: broken.
   bool begin(const OperationCall& call) {
-    limits_.begin_step(call);
+    policy_.begin_step(call);
     return entries_.begin();
   }
   EntryTable& entries() { return entries_; }
@@ -81,7 +81,7 @@ class SharedGroup {
   const std::shared_ptr<SharedSegment> segment_;  // Shared by members that are threads (tests).
   const SharedGroupOptions options_;
   SharedFailure failure_;
-  WaitPolicy limits_;
+  WaitPolicy policy_;
   SharedWait wait_;
   EntryTable entries_;
   SlotPipeline slots_;

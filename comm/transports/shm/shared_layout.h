@@ -60,15 +60,15 @@ struct alignas(kLineBytes) ProgressLine {
 };
 
 struct alignas(kLineBytes) SleepLine {
-  // Not 0: this member may be in futex_wait on its doorbell. In collectives kForAnyone, or where
+  // Not 0: this member may be in futex_wait on its wakes. In collectives kForAnyone, or where
   // members are crowded one more than the member that it waits for, or kForArrivals.
   std::atomic<std::uint32_t> asleep;
-  std::atomic<std::uint32_t> doorbell;  // Others add 1 and wake.
+  std::atomic<std::uint32_t> wake_count;  // Others add 1 and wake.
 };
 
 // Added to a mail's `asleep` by a thread that looks at the rings again and again: while there is
 // one nobody has to be woken for what comes.
-inline constexpr std::uint32_t kLooking = std::uint32_t{1} << 16;
+inline constexpr std::uint32_t kPolling = std::uint32_t{1} << 16;
 
 inline constexpr std::uint32_t kForArrivals = ~std::uint32_t{0};
 inline constexpr std::uint32_t kForAnyone = kForArrivals - 1;
@@ -80,7 +80,7 @@ struct MemberBlock {
   EntryLine entry[2];  // By the parity of the operation's number.
   ProgressLine progress;
   SleepLine sleep;  // Members sleep here in collectives.
-  SleepLine mail;   // In messages; `asleep` counts threads, and kLooking for each that looks.
+  SleepLine mail;   // In messages; `asleep` counts threads, and kPolling for each that looks.
   alignas(kLineBytes) std::atomic<std::uint32_t> attached;  // 0, then kIsHere, then kHasLeft.
   std::int32_t pid;
   std::atomic<std::uint64_t> operation;  // The communicator's last operation that was entered.

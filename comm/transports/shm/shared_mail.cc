@@ -15,40 +15,40 @@ bool SharedMail::read(std::uint32_t member, void* to, std::uint64_t address,
   return PeerMemory::read(segment_.member(member).probe.pid, to, address, bytes) == 0;
 }
 
-void SharedMail::sleep(std::uint32_t bell, std::chrono::nanoseconds at_most) {
+void SharedMail::sleep(std::uint32_t seen_count, std::chrono::nanoseconds at_most) {
   SleepLine& line = segment_.member(self_).mail;
   line.asleep.fetch_add(1, std::memory_order_seq_cst);
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (segment_.header().failure_state.load(std::memory_order_acquire) == 0) {
-    futex_wait({&line.doorbell, bell}, {}, at_most);
+    futex_wait({&line.wake_count, seen_count}, {}, at_most);
   }
   line.asleep.fetch_sub(1, std::memory_order_relaxed);
 }
 
-void SharedMail::begin_looking() {
-  segment_.member(self_).mail.asleep.fetch_add(kLooking, std::memory_order_seq_cst);
+void SharedMail::begin_polling() {
+  segment_.member(self_).mail.asleep.fetch_add(kPolling, std::memory_order_seq_cst);
 }
 
-void SharedMail::end_looking(std::uint32_t bell) {
+void SharedMail::end_polling(std::uint32_t seen_count) {
   SleepLine& line = segment_.member(self_).mail;
-  const std::uint32_t left = line.asleep.fetch_sub(kLooking, std::memory_order_seq_cst) - kLooking;
+  const std::uint32_t left = line.asleep.fetch_sub(kPolling, std::memory_order_seq_cst) - kPolling;
   // Messages that arrived since the last check woke no sleeper.
-  const bool is_any_asleep = left != 0 && left < kLooking;
-  if (is_any_asleep && line.doorbell.load(std::memory_order_seq_cst) != bell) {
-    futex_wake_all(line.doorbell);
+  const bool is_any_asleep = left != 0 && left < kPolling;
+  if (is_any_asleep && line.wake_count.load(std::memory_order_seq_cst) != seen_count) {
+    futex_wake_all(line.wake_count);
   }
 }
 
-void SharedMail::ring(SleepLine& line) {
+void SharedMail::notify(SleepLine& line) {
   // Count in every case, so that a look that began before this is not followed by a sleep.
-  line.doorbell.fetch_add(1, std::memory_order_seq_cst);
+  line.wake_count.fetch_add(1, std::memory_order_seq_cst);
   const std::uint32_t asleep = line.asleep.load(std::memory_order_seq_cst);
-  if (asleep != 0 && asleep < kLooking) futex_wake_all(line.doorbell);
+  if (asleep != 0 && asleep < kPolling) futex_wake_all(line.wake_count);
 }
 
-void SharedMail::wake(SleepLine& line) {
-  line.doorbell.fetch_add(1, std::memory_order_seq_cst);
-  if (line.asleep.load(std::memory_order_seq_cst) % kLooking != 0) futex_wake_all(line.doorbell);
+void SharedMail::wake_all(SleepLine& line) {
+  line.wake_count.fetch_add(1, std::memory_order_seq_cst);
+  if (line.asleep.load(std::memory_order_seq_cst) % kPolling != 0) futex_wake_all(line.wake_count);
 }
 
 }  // namespace ivy::comm

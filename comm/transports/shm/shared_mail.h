@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages between the members of one host, as far as the segment carries them: where the ring
-// between two members is, the bell that says that a ring was written to or read from, and how far
-// another member's own memory can be read.
+// A host's part in messages between its members: the rings in the shared segment, wake-ups when a
+// ring was written to or read from, and direct reads of another member's memory.
 //
 // Thread: any.
 #pragma once
@@ -21,58 +20,60 @@ class SharedMail {
   RingPlace ring_to(std::uint32_t member) const { return segment_.ring(self_, member); }
   RingPlace ring_from(std::uint32_t member) const { return segment_.ring(member, self_); }
 
-  // True if the memory of that member, which has sent something, can be read from here.
+  // True if this process can read the memory of that member, which has sent something before.
   bool can_read(std::uint32_t member) const;
-  // False: it cannot, or not so many bytes of it.
+  // False: not all of these bytes could be read.
   bool read(std::uint32_t member, void* to, std::uint64_t address, std::size_t bytes) const;
 
-  // Read it before checking the rings; sleep() returns immediately if anything arrived since.
-  std::uint32_t bell() const {
-    return segment_.member(self_).mail.doorbell.load(std::memory_order_acquire);
+  // Counts the wake-ups of this member. Read it before checking the rings; sleep() returns
+  // immediately if the count has changed since.
+  std::uint32_t wake_count() const {
+    return segment_.member(self_).mail.wake_count.load(std::memory_order_acquire);
   }
-  void sleep(std::uint32_t bell, std::chrono::nanoseconds at_most);
-  // Between the two a thread of this member looks at the rings by itself, so that no other one is
-  // woken for them. `bell`: as it was before the last look.
-  void begin_looking();
-  void end_looking(std::uint32_t bell);
-
-  // Tells that member that a ring between the two was written to or read from.
-  void ring(std::uint32_t member) { ring(segment_.member(member).mail); }
-  // Wakes all threads of this member that sleep, also while one looks.
-  void wake() { wake(segment_.member(self_).mail); }
-  static void ring(SleepLine& line);
-  static void wake(SleepLine& line);
+  void sleep(std::uint32_t seen_count, std::chrono::nanoseconds at_most);
+  // In between, a thread of this member polls the rings, so that notify() need not wake another
+  // one. `seen_count`: the count before its last check.
+  void begin_polling();
+  void end_polling(std::uint32_t seen_count);
+  // Notifies that member that a ring between the two was written to or read from.
+  void notify(std::uint32_t member) { notify(segment_.member(member).mail); }
+  // Wakes all sleeping threads of this member, even while one polls.
+  void wake_all() { wake_all(segment_.member(self_).mail); }
+  static void notify(SleepLine& line);
+  static void wake_all(SleepLine& line);
 
  private:
   SharedSegment& segment_;
   const std::uint32_t self_;
 };
 
-// A thread that looks, for as long as this lives.
-class Looking {
+// Keeps this member's other threads asleep while one thread polls the rings.
+class PollingScope {
  public:
-  explicit Looking(SharedMail* mail) : mail_(mail) { begin(); }
-  ~Looking() { end(); }
-  Looking(const Looking&) = delete;
-  Looking& operator=(const Looking&) = delete;
+  // `mail` may be null: no rings.
+  explicit PollingScope(SharedMail* mail) : mail_(mail) { begin(); }
+  ~PollingScope() { end(); }
+  PollingScope(const PollingScope&) = delete;
+  PollingScope& operator=(const PollingScope&) = delete;
 
-  // Called before each look at the rings.
-  void look() { notifier_ = mail_ != nullptr ? mail_->bell() : 0; }
-  // As it was before the last look.
-  std::uint32_t bell() const { return notifier_; }
-  // True if anything arrived since then.
-  bool has_missed() const { return mail_ != nullptr && mail_->bell() != notifier_; }
+  // Call it before each check of the rings.
+  void note_wake_count() { seen_count_ = mail_ != nullptr ? mail_->wake_count() : 0; }
+  // The count before the last check.
+  std::uint32_t seen_count() const { return seen_count_; }
+  // True if anything arrived since that check.
+  bool has_missed() const { return mail_ != nullptr && mail_->wake_count() != seen_count_; }
+
   // Sleep only between end() and begin().
   void begin() {
-    if (mail_ != nullptr) mail_->begin_looking();
+    if (mail_ != nullptr) mail_->begin_polling();
   }
   void end() {
-    if (mail_ != nullptr) mail_->end_looking(notifier_);
+    if (mail_ != nullptr) mail_->end_polling(seen_count_);
   }
 
  private:
-  SharedMail* const mail_;  // Null: no rings.
-  std::uint32_t notifier_ = 0;
+  SharedMail* const mail_;
+  std::uint32_t seen_count_ = 0;
 };
 
 }  // namespace ivy::comm

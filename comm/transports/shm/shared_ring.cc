@@ -46,7 +46,7 @@ class RingSink final : public ByteSink {
   explicit RingSink(std::shared_ptr<Ring> ring) : shared_(std::move(ring)), ring_(*shared_) {}
   std::size_t write_some(const void* bytes, std::size_t count) override {
     const std::uint64_t written = ring_->written.load(std::memory_order_relaxed);
-    if (room_behind(written) < count) wish_for_room();
+    if (room_behind(written) < count) request_room();
     count = std::min<std::size_t>(count, room_behind(written));
     if (count == 0) return 0;
     each_stretch(written, count, [&](std::size_t to, std::size_t from, std::size_t stretch) {
@@ -81,7 +81,7 @@ class RingSink final : public ByteSink {
     return kRingBytes - (written - ring_->read.load(std::memory_order_acquire));
   }
   // Look at the room once more afterwards: the reader may just have made some.
-  void wish_for_room() {
+  void request_room() {
     if (ring_->wants_room.load(std::memory_order_relaxed) == 0) {
       ring_->wants_room.store(1, std::memory_order_relaxed);
     }
@@ -108,7 +108,7 @@ class RingSource final : public ByteSource {
     ring_->read.store(read + count, std::memory_order_release);
     return count;
   }
-  bool take_wish() override {
+  bool take_writer_waits() override {
     std::atomic_thread_fence(std::memory_order_seq_cst);
     const bool wants_room = ring_->wants_room.load(std::memory_order_relaxed) != 0;
     if (wants_room) ring_->wants_room.store(0, std::memory_order_relaxed);

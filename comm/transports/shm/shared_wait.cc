@@ -60,10 +60,10 @@ constexpr milliseconds kSleepSlice{200};
 }  // namespace
 
 SharedWait::SharedWait(SharedSegment& segment, const SharedGroupOptions& options,
-                       WaitPolicy& limits)
+                       WaitPolicy& policy)
     : segment_(segment),
       header_(segment.header()),
-      limits_(limits),
+      policy_(policy),
       size_(options.size()),
       self_(options.self),
       is_crowded_(options.is_crowded),
@@ -81,12 +81,12 @@ bool SharedWait::await_slowly(const std::atomic<std::uint64_t>& counter, std::ui
     with.fetch();
     if (counter.load(std::memory_order_acquire) >= value) return true;
   }
-  limits_.deadline().start();
+  policy_.deadline().start();
   while (!spin(counter, value)) {
     // A rank that died or left after it had done its part harms nobody who waits for that part.
     const std::uint32_t waited_for =
         member == kWhoeverIsAbsent ? first_absent(value / size_) : member;
-    if (!limits_.may_go_on(waited_for)) return counter.load(std::memory_order_acquire) >= value;
+    if (!policy_.may_continue(waited_for)) return counter.load(std::memory_order_acquire) >= value;
     sleep(counter, value, member);
     if (counter.load(std::memory_order_acquire) >= value) return true;
   }
@@ -122,16 +122,16 @@ bool SharedWait::yield(const std::atomic<std::uint64_t>& counter, std::uint64_t 
 
 void SharedWait::sleep(const std::atomic<std::uint64_t>& counter, std::uint64_t value,
                        std::uint32_t member) {
-  FailureDetector* const detector = limits_.failure_detector();
+  FailureDetector* const detector = policy_.failure_detector();
   SleepLine& line = segment_.member(self_).sleep;
   const std::atomic<std::uint32_t>* news = detector != nullptr ? detector->word() : nullptr;
   const std::uint32_t news_before = news != nullptr ? news->load(std::memory_order_acquire) : 0;
-  const std::uint32_t bell = line.doorbell.load(std::memory_order_acquire);
+  const std::uint32_t seen_count = line.wake_count.load(std::memory_order_acquire);
   line.asleep.store(!is_crowded_                 ? kForAnyone
                     : member == kWhoeverIsAbsent ? kForArrivals
                                                  : member + 1,
                     std::memory_order_relaxed);
-  // Sequentially consistent, against the fence of wake_sleepers() or in its place: either the
+  // Sequentially consistent, against the fence of wake_if_asleep() or in its place: either the
   // publisher sees the sleeper, or the sleeper sees what was published.
   header_.sleepers.fetch_add(1, std::memory_order_seq_cst);
   std::atomic_thread_fence(std::memory_order_seq_cst);
@@ -139,23 +139,23 @@ void SharedWait::sleep(const std::atomic<std::uint64_t>& counter, std::uint64_t 
   const bool is_over = counter.load(std::memory_order_acquire) >= value ||
                        header_.failure_state.load(std::memory_order_acquire) != 0;
   if (!is_over) {
-    nanoseconds at_most = std::min<nanoseconds>(kSleepSlice, limits_.deadline().left());
+    nanoseconds at_most = std::min<nanoseconds>(kSleepSlice, policy_.deadline().left());
     if (detector != nullptr) at_most = std::min<nanoseconds>(at_most, detector->poll_interval());
     if (at_most > nanoseconds::zero()) {
-      futex_wait({&line.doorbell, bell}, {news, news_before}, at_most);
+      futex_wait({&line.wake_count, seen_count}, {news, news_before}, at_most);
     }
   }
   header_.sleepers.fetch_sub(1, std::memory_order_relaxed);
   line.asleep.store(0, std::memory_order_relaxed);
 }
 
-void SharedWait::ring_doorbells(std::uint32_t asleep) {
+void SharedWait::wake_waiting_for(std::uint32_t asleep) {
   for (std::uint32_t member = 0; member < size_; ++member) {
     SleepLine& line = segment_.member(member).sleep;
     const std::uint32_t waits_for = line.asleep.load(std::memory_order_relaxed);
     if (member == self_ || (waits_for != asleep && waits_for != kForAnyone)) continue;
-    line.doorbell.fetch_add(1, std::memory_order_release);
-    futex_wake_all(line.doorbell);
+    line.wake_count.fetch_add(1, std::memory_order_release);
+    futex_wake_all(line.wake_count);
   }
 }
 
@@ -163,7 +163,7 @@ void SharedWait::count_arrival() {
   const std::uint64_t arrivals = header_.arrivals.fetch_add(1, std::memory_order_seq_cst) + 1;
   if (arrivals % size_ != 0) return;
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  if (header_.sleepers.load(std::memory_order_relaxed) != 0) ring_doorbells(kForArrivals);
+  if (header_.sleepers.load(std::memory_order_relaxed) != 0) wake_waiting_for(kForArrivals);
 }
 
 // The first member that has not yet entered the group's operation of that number.

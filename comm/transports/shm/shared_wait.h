@@ -30,9 +30,9 @@ struct FetchedWith {
 
 class SharedWait {
  public:
-  SharedWait(SharedSegment& segment, const SharedGroupOptions& options, WaitPolicy& limits);
+  SharedWait(SharedSegment& segment, const SharedGroupOptions& options, WaitPolicy& policy);
 
-  WaitPolicy& limits() const { return limits_; }
+  WaitPolicy& policy() const { return policy_; }
   // Is told once that the operation has been entered; null, or longer-lived than the operation.
   void set_entry_watch(EntryWatch* watch) { entry_watch_ = watch; }
   void tell_entry() {
@@ -41,7 +41,7 @@ class SharedWait {
 
   void publish(std::atomic<std::uint64_t>& counter, std::uint64_t value) {
     counter.store(value, std::memory_order_release);
-    wake_sleepers();
+    wake_if_asleep();
   }
   bool await(const std::atomic<std::uint64_t>& counter, std::uint64_t value, std::uint32_t member) {
     if (counter.load(std::memory_order_acquire) >= value) return true;
@@ -61,7 +61,7 @@ class SharedWait {
   // Stands for a member: whichever has not entered yet.
   static constexpr std::uint32_t kWhoeverIsAbsent = ~std::uint32_t{0};
 
-  void wake_sleepers() {
+  void wake_if_asleep() {
     // The store above must be visible before the check for sleepers; see sleep(). If a member that
     // is about to sleep makes the kernel run a barrier on every processor, the publisher needs
     // none: it would wait here for the cache line from the other processor.
@@ -70,9 +70,9 @@ class SharedWait {
     } else {
       std::atomic_thread_fence(std::memory_order_seq_cst);
     }
-    if (header_.sleepers.load(std::memory_order_relaxed) != 0) ring_doorbells(self_ + 1);
+    if (header_.sleepers.load(std::memory_order_relaxed) != 0) wake_waiting_for(self_ + 1);
   }
-  void ring_doorbells(std::uint32_t asleep);
+  void wake_waiting_for(std::uint32_t asleep);
   bool spin(const std::atomic<std::uint64_t>& counter, std::uint64_t value);
   bool yield(const std::atomic<std::uint64_t>& counter, std::uint64_t value);
   void sleep(const std::atomic<std::uint64_t>& counter, std::uint64_t value, std::uint32_t member);
@@ -80,7 +80,7 @@ class SharedWait {
 
   SharedSegment& segment_;
   SegmentHeader& header_;
-  WaitPolicy& limits_;
+  WaitPolicy& policy_;
   const std::uint32_t size_;
   const std::uint32_t self_;
   const bool is_crowded_;

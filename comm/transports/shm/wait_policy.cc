@@ -28,10 +28,10 @@ bool is_stopped(std::int32_t pid) {
 
 }  // namespace
 
-bool WaitPolicy::may_go_on(std::uint32_t member) {
+bool WaitPolicy::may_continue(std::uint32_t member) {
   if (segment_.header().failure_state.load(std::memory_order_acquire) != 0) return false;
   if (detector_ != nullptr) {
-    const MaybeFailure found = detector_->look(rank_of(member));
+    const MaybeFailure found = detector_->check(rank_of(member));
     if (found && !is_left_to(member, *found)) {
       break_with(*found);
       return false;
@@ -67,9 +67,9 @@ void WaitPolicy::report_unreachable(std::uint32_t member, const std::string& why
   for (milliseconds waited{0}; waited < FailureDetector::kVerdictTime;
        waited += FailureDetector::kVerdictStep) {
     const MaybeFailure found =
-        detector_ != nullptr ? detector_->look(rank_of(member)) : std::nullopt;
+        detector_ != nullptr ? detector_->check(rank_of(member)) : std::nullopt;
     if (found) return break_with(*found);
-    if (!may_go_on(member)) return;
+    if (!may_continue(member)) return;
     poll(nullptr, 0, static_cast<int>(FailureDetector::kVerdictStep.count()));
   }
   Failure failure = make_failure(FailureKind::kTransport,

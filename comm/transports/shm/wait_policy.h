@@ -50,7 +50,7 @@ class WaitPolicy {
   // before. The death of another rank is left to that member if it is in the operation itself: it
   // finishes with what has arrived, or breaks the communicator. At most for
   // FailureDetector::kVerdictTime.
-  bool may_go_on(std::uint32_t member);
+  bool may_continue(std::uint32_t member);
   // Break the communicator, because that member is in another operation, or its memory cannot be
   // reached.
   void report_mismatch(std::uint32_t member, const Fingerprint& theirs, const Fingerprint& ours);

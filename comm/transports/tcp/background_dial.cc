@@ -11,10 +11,10 @@
 namespace ivy::comm {
 
 BackgroundDial::BackgroundDial(PeerListener& listener, const std::string& address,
-                               const PeerChannel& channel, const std::atomic<bool>& is_called_off) {
-  thread_ = background_thread([this, &listener, address, channel, &is_called_off] {
-    Result<PeerSocket> dialled = listener.dial(address, channel, 1, kUntilCalledOff, [&] {
-      return !is_ending_.load() && !is_called_off.load();
+                               const PeerChannel& channel, const std::atomic<bool>& is_cancelled) {
+  thread_ = background_thread([this, &listener, address, channel, &is_cancelled] {
+    Result<PeerSocket> dialled = listener.dial(address, channel, 1, kUntilCancelled, [&] {
+      return !is_ending_.load() && !is_cancelled.load();
     });
     const std::lock_guard lock(mutex_);
     dialled_ = std::move(dialled);

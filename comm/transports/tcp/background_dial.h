@@ -17,9 +17,9 @@ namespace ivy::comm {
 
 class BackgroundDial {
  public:
-  // One stream. `listener` and `is_called_off` outlive it.
+  // One stream. `listener` and `is_cancelled` outlive it.
   BackgroundDial(PeerListener& listener, const std::string& address, const PeerChannel& channel,
-                 const std::atomic<bool>& is_called_off);
+                 const std::atomic<bool>& is_cancelled);
   // Gives up a connection that is not there, and closes one that was not taken.
   ~BackgroundDial();
   BackgroundDial(const BackgroundDial&) = delete;

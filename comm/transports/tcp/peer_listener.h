@@ -37,7 +37,7 @@ namespace ivy::comm {
 inline constexpr std::uint32_t kPeerWireVersion = 1;
 inline constexpr std::chrono::seconds kGreetingTime{10};
 // Practically no limit, for a dialler whose `may_go_on` knows when to give up.
-inline constexpr std::chrono::hours kUntilCalledOff{24 * 365};
+inline constexpr std::chrono::hours kUntilCancelled{24 * 365};
 inline constexpr std::size_t kGreetingsMax = 256;  // In progress at the same time, per process.
 
 struct PeerCredentials {

@@ -71,7 +71,7 @@ class TcpMesh::Exchange {
 
  private:
   // A stripe of a message; which one is its stream's number.
-  struct Half {
+  struct Transfer {
     std::int32_t rank = 0;
     std::uint32_t stream = 0;
     std::uint32_t step = 0;
@@ -84,8 +84,8 @@ class TcpMesh::Exchange {
     std::size_t end() const { return sizeof(Header) + bytes; }
     bool is_done() const { return moved == end(); }
   };
-  using Sending = Half;
-  struct Receiving : Half {
+  using Sending = Transfer;
+  struct Receiving : Transfer {
     std::size_t whole = 0;
     std::size_t begin = 0;  // Offset of the stripe in it.
     const TakePart* take = nullptr;
@@ -185,24 +185,26 @@ class TcpMesh::Exchange {
 
   // Queues it behind what was given before for the same stream.
   template <class List>
-  static void place(Half& half, const List& list, std::int32_t rank, std::uint32_t stream) {
-    half.rank = rank;
-    half.stream = stream;
-    for (std::size_t i = list.size(); i > 0 && half.before < 0; --i) {
-      const Half& other = list[i - 1];
+  static void place(Transfer& transfer, const List& list, std::int32_t rank, std::uint32_t stream) {
+    transfer.rank = rank;
+    transfer.stream = stream;
+    for (std::size_t i = list.size(); i > 0 && transfer.before < 0; --i) {
+      const Transfer& other = list[i - 1];
       if (other.rank == rank && other.stream == stream) {
-        half.before = static_cast<std::ptrdiff_t>(i - 1);
+        transfer.before = static_cast<std::ptrdiff_t>(i - 1);
       }
     }
   }
 
   template <class List>
-  static bool is_next(const List& list, const Half& half) {
-    if (half.is_done()) return false;
-    return half.before < 0 || list[static_cast<std::size_t>(half.before)].is_done();
+  static bool is_next(const List& list, const Transfer& transfer) {
+    if (transfer.is_done()) return false;
+    return transfer.before < 0 || list[static_cast<std::size_t>(transfer.before)].is_done();
   }
 
-  Stream& stream_of(const Half& half) const { return mesh_.look_for(half.rank, half.stream); }
+  Stream& stream_of(const Transfer& transfer) const {
+    return mesh_.look_for(transfer.rank, transfer.stream);
+  }
 
   bool advance_sends(bool& has_moved) {
     for (Sending& sending : sends_) {
@@ -233,7 +235,7 @@ class TcpMesh::Exchange {
     const ssize_t sent = sendmsg(stream.socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent < 0) {
       if (errno == EAGAIN || errno == EINTR) return true;
-      return mesh_.fail(mesh_.lost(sending.rank, call_, "its connection broke"));
+      return mesh_.fail(mesh_.connection_failure(sending.rank, call_, "its connection broke"));
     }
     has_moved = true;
     sending.moved += static_cast<std::size_t>(sent);
@@ -265,10 +267,10 @@ class TcpMesh::Exchange {
       to = receiving.data + (receiving.moved - sizeof(Header));
     }
     const ssize_t got = recv(stream.socket, to, wanted, MSG_DONTWAIT);
-    if (got == 0) return mesh_.fail(mesh_.lost(receiving.rank, call_, "it hung up"));
+    if (got == 0) return mesh_.fail(mesh_.connection_failure(receiving.rank, call_, "it hung up"));
     if (got < 0) {
       if (errno == EAGAIN || errno == EINTR) return true;
-      return mesh_.fail(mesh_.lost(receiving.rank, call_, "its connection broke"));
+      return mesh_.fail(mesh_.connection_failure(receiving.rank, call_, "its connection broke"));
     }
     has_moved = true;
     receiving.moved += static_cast<std::size_t>(got);
@@ -277,12 +279,12 @@ class TcpMesh::Exchange {
       if (!check(receiving)) return false;
       if (!receiving.is_done()) return advance_receive(receiving, has_moved);
     }
-    if (receiving.take != nullptr) hand_on(receiving);
+    if (receiving.take != nullptr) pass_on(receiving);
     if (receiving.is_done()) --left_;
     return true;
   }
 
-  static void hand_on(Receiving& receiving) {
+  static void pass_on(Receiving& receiving) {
     constexpr std::size_t kLine = 64;
     const std::size_t held = receiving.held();
     const std::size_t part = receiving.is_done() ? held : held / kLine * kLine;
@@ -302,7 +304,8 @@ class TcpMesh::Exchange {
     }
     const Fingerprint fingerprint = {{theirs.fingerprint[0], theirs.fingerprint[1]}};
     if (theirs.magic != kHeaderMagic || !is_possible(fingerprint)) {
-      return mesh_.fail(mesh_.lost(receiving.rank, call_, "sent something that is no message"));
+      return mesh_.fail(
+          mesh_.connection_failure(receiving.rank, call_, "sent something that is no message"));
     }
     const OperationShape shape = shape_of(fingerprint);
     std::string sizes;
@@ -319,12 +322,12 @@ class TcpMesh::Exchange {
     if (!idle_since_) idle_since_ = now;
     if (now - *idle_since_ < mesh_.options_.spin) return true;
     std::vector<pollfd> sockets = {{mesh_.interruption_.get(), POLLIN, 0},
-                                   {mesh_.notifier_.get(), POLLIN, 0}};
+                                   {mesh_.event_.get(), POLLIN, 0}};
     std::int32_t incomplete = -1;  // A rank of which streams are missing.
-    const auto add = [&](const Half& half, short events) {
-      const int socket = stream_of(half).socket;
+    const auto add = [&](const Transfer& transfer, short events) {
+      const int socket = stream_of(transfer).socket;
       if (socket < 0) {
-        incomplete = half.rank;
+        incomplete = transfer.rank;
       } else {
         sockets.push_back({socket, events, 0});
       }
@@ -340,7 +343,7 @@ class TcpMesh::Exchange {
       if (sockets[0].revents != 0) return false;
       if (sockets[1].revents == 0) return true;
       std::uint64_t rung = 0;
-      static_cast<void>(!read(mesh_.notifier_.get(), &rung, sizeof rung));
+      static_cast<void>(!read(mesh_.event_.get(), &rung, sizeof rung));
     }
     return may_wait_for_streams_of(incomplete) && may_go_on();
   }
@@ -351,10 +354,10 @@ class TcpMesh::Exchange {
     if (rank < 0 || !has_hung_up(mesh_.connection(rank).streams[0].socket)) return true;
     if (!hung_up_at_) hung_up_at_ = steady_now();
     if (steady_now() - *hung_up_at_ < kMissingTime) return true;
-    return mesh_.fail(mesh_.lost(rank, call_, "it hung up"));
+    return mesh_.fail(mesh_.connection_failure(rank, call_, "it hung up"));
   }
 
-  bool may_go_on() {
+  bool may_continue() {
     if (group_ != nullptr && group_->failure()) return false;
     std::int32_t waited_for = -1;
     for (const Receiving& receiving : receives_) {
@@ -363,11 +366,11 @@ class TcpMesh::Exchange {
     for (const Sending& sending : sends_) {
       if (!sending.is_done() && waited_for < 0) waited_for = sending.rank;
     }
-    if (mesh_.detector_ != nullptr && mesh_.detector_->look(waited_for)) {
+    if (mesh_.detector_ != nullptr && mesh_.detector_->check(waited_for)) {
       // A rank may die as soon as its own part is done, so what has arrived is taken first.
       bool has_moved = false;
       if (!advance_sends(has_moved) || !advance_receives(has_moved)) return false;
-      return has_moved || mesh_.fail(mesh_.lost(waited_for, call_, "is gone"));
+      return has_moved || mesh_.fail(mesh_.connection_failure(waited_for, call_, "is gone"));
     }
     return !mesh_.is_other_operation(call_) && mesh_.may_wait_on(waited_for, call_);
   }

@@ -39,7 +39,7 @@ TcpMesh::TcpMesh(PeerListener& listener, TcpMeshOptions options, FailureDetector
       options_(std::move(options)),
       detector_(detector),
       interruption_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-      notifier_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+      event_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   connections_.resize(options_.peers.size());
 }
 
@@ -82,7 +82,8 @@ bool TcpMesh::is_other_operation(const OperationCall& call) {
   return different.has_value();
 }
 
-Failure TcpMesh::lost(std::int32_t rank, const OperationCall& call, const std::string& why) {
+Failure TcpMesh::connection_failure(std::int32_t rank, const OperationCall& call,
+                                    const std::string& why) {
   const TcpPeer& peer = options_.peers[static_cast<std::size_t>(rank)];
   const std::string during = " during " + describe(call.shape) + ", operation " +
                              std::to_string(call.sequence) + " of communicator " +
@@ -95,7 +96,7 @@ Failure TcpMesh::lost(std::int32_t rank, const OperationCall& call, const std::s
   bool is_first = true;
   while (detector_ != nullptr && !failure.is_set() && steady_now() < end) {
     const MaybeFailure known =
-        is_first ? detector_->look_closely(FailureDetector::kAnyone) : detector_->look();
+        is_first ? detector_->check_now(FailureDetector::kAnyone) : detector_->check();
     is_first = false;
     if (known) {
       failure = *known;
@@ -154,15 +155,15 @@ bool TcpMesh::dial(std::int32_t rank, std::uint32_t stream, const OperationCall&
   // A peer that is stopped greets nobody: that is bounded by the operation's timeout, not the
   // connection's.
   const Result<PeerSocket> dialled =
-      listener_.dial(peer.address, channel(rank, stream), streams, kUntilCalledOff, [&] {
+      listener_.dial(peer.address, channel(rank, stream), streams, kUntilCancelled, [&] {
         return (group == nullptr || !group->is_broken()) && !is_interrupted() &&
-               (detector_ == nullptr || !detector_->look(rank)) && may_wait_on(rank, call);
+               (detector_ == nullptr || !detector_->check(rank)) && may_wait_on(rank, call);
       });
   if (failure_ || is_interrupted() || (group != nullptr && group->is_broken())) {
     if (dialled.ok()) not_inherited::close(dialled->socket);
     return false;
   }
-  if (!dialled.ok()) return fail(lost(rank, call, dialled.error().message));
+  if (!dialled.ok()) return fail(connection_failure(rank, call, dialled.error().message));
   keep(rank, stream, *dialled);
   return true;
 }
@@ -178,7 +179,7 @@ bool TcpMesh::await_dialler(std::int32_t rank, const OperationCall& call,
   const TcpPeer& peer = options_.peers[static_cast<std::size_t>(rank)];
   auto probe_at = steady_now() + PeerListener::kProbePause;
   while (true) {
-    const MaybeFailure known = detector_ != nullptr ? detector_->look(rank) : std::nullopt;
+    const MaybeFailure known = detector_ != nullptr ? detector_->check(rank) : std::nullopt;
     // After the look: a rank may die as soon as it has sent its part, whose connection counts.
     const PeerSocket found = listener_.take(channel(rank, 0), kTakeSlice);
     if (found.socket >= 0) {
@@ -186,12 +187,13 @@ bool TcpMesh::await_dialler(std::int32_t rank, const OperationCall& call,
       return true;
     }
     if (group != nullptr && group->failure()) return false;
-    if (known) return fail(lost(rank, call, "did not connect"));
+    if (known) return fail(connection_failure(rank, call, "did not connect"));
     if (is_interrupted()) return false;
     if (is_other_operation(call)) return false;
     // A rank that died before it dialled has no connection that could break.
     if (steady_now() >= probe_at) {
-      if (!listener_.is_peer_there(peer.address)) return fail(lost(rank, call, "it is gone"));
+      if (!listener_.is_peer_there(peer.address))
+        return fail(connection_failure(rank, call, "it is gone"));
       probe_at = steady_now() + PeerListener::kProbePause;
     }
     if (!may_wait_on(rank, call)) return false;
@@ -234,7 +236,8 @@ bool TcpMesh::may_wait_on(std::int32_t rank, const OperationCall& call) {
 }
 
 // Shows the same operation's two sides wherever both can be known.
-Failure TcpMesh::difference(std::int32_t rank, const OperationCall& call, const Theirs& theirs) {
+Failure TcpMesh::difference(std::int32_t rank, const OperationCall& call,
+                            const PeerOperation& theirs) {
   std::uint64_t number = call.sequence;
   OperationShape ours = call.shape;
   OperationShape shown = theirs.shape;

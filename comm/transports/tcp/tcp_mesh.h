@@ -106,7 +106,7 @@ class TcpMesh {
   void interrupt();
   // An eventfd, written to when the detector has events: it wakes a wait, which then asks the
   // detector.
-  int bell() const { return notifier_.get(); }
+  int event_descriptor() const { return event_.get(); }
 
  private:
   // One socket; -1: not there yet.
@@ -138,13 +138,13 @@ class TcpMesh {
   bool is_interrupted() const;
   bool may_wait_on(std::int32_t rank, const OperationCall& call);
   // Another rank's operation of that number.
-  struct Theirs {
+  struct PeerOperation {
     std::uint64_t sequence;
     OperationShape shape;
     std::string sizes;  // Appended to it if the sizes of a message differ.
   };
-  Failure difference(std::int32_t rank, const OperationCall& call, const Theirs& theirs);
-  Failure lost(std::int32_t rank, const OperationCall& call, const std::string& why);
+  Failure difference(std::int32_t rank, const OperationCall& call, const PeerOperation& theirs);
+  Failure connection_failure(std::int32_t rank, const OperationCall& call, const std::string& why);
 
   PeerListener& listener_;
   const TcpMeshOptions options_;
@@ -156,7 +156,7 @@ class TcpMesh {
   std::chrono::milliseconds compare_pause_{0};
   std::uint64_t compared_sequence_ = 0;
   const Descriptor interruption_;  // An eventfd, readable for ever once interrupt() was called.
-  const Descriptor notifier_;
+  const Descriptor event_;
 };
 
 }  // namespace ivy::comm
