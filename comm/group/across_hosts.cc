@@ -10,7 +10,7 @@ namespace ivy::comm {
 
 AcrossHosts::AcrossHosts(Job& job, const Membership& ranks, SharedGroup* local,
                          FailureDetector& detector, const FirstFailure& failure)
-    : job_(job), ranks_(ranks) {
+    : job_(job), ranks_(ranks), local_(local), detector_(detector), failure_(failure) {
   entered_.rank = ranks.rank();
   std::vector<std::uint32_t> hosts;
   std::vector<std::int32_t> world_ranks;
@@ -18,9 +18,8 @@ AcrossHosts::AcrossHosts(Job& job, const Membership& ranks, SharedGroup* local,
     hosts.push_back(member.host);
     world_ranks.push_back(member.world_rank);
   }
-  wait_graph_ = std::make_unique<WaitGraph>(
-      entered_, std::move(world_ranks), job.records().waits(ranks.name()),
-      [&failure, &detector] { return failure.is_set() || detector.check(); });
+  wait_graph_ = std::make_unique<WaitGraph>(entered_, std::move(world_ranks),
+                                            static_cast<WaitRecords&>(*this));
   if (local != nullptr) local->set_watch(wait_graph_.get());
   TcpMeshOptions options;
   options.communicator = ranks.name();
@@ -28,12 +27,7 @@ AcrossHosts::AcrossHosts(Job& job, const Membership& ranks, SharedGroup* local,
   options.peers = ranks.tcp_peers();
   options.streams = job.tcp_streams();
   if (!job.machine().has_processor_each) options.spin = std::chrono::microseconds(0);
-  options.compare = [this] { return compare(); };
-  if (local != nullptr) {
-    options.takes_turn = [local](std::uint64_t sequence, std::chrono::nanoseconds pause) {
-      return local->take_turn(sequence, pause);
-    };
-  }
+  options.comparer = this;
   options.watch = wait_graph_.get();
   options.entered = &entered_;
   mesh_ = std::make_unique<TcpMesh>(*job.listener(), std::move(options), &detector);
@@ -53,12 +47,25 @@ MaybeFailure AcrossHosts::compare() {
   return placed;
 }
 
+bool AcrossHosts::may_compare(std::uint64_t sequence, std::chrono::nanoseconds pause) {
+  return local_ == nullptr || local_->take_turn(sequence, pause);
+}
+
+bool AcrossHosts::write(std::int32_t rank, const WaitRecord& record) {
+  return job_.records().write_wait(ranks_.name(), rank, record);
+}
+
+std::optional<WaitRecord> AcrossHosts::read(std::int32_t rank) {
+  return job_.records().read_wait(ranks_.name(), rank);
+}
+
 void AcrossHosts::operation_failed() {
   is_to_hang_up_.store(true);
   if (aborting_.load() == 0) mesh_->hang_up();
 }
 
-// An operation under way hangs up by itself, unless it has seen that this thread was not ready.
+// An operation in progress closes the connections itself, unless it ended while this thread was
+// still aborting.
 void AcrossHosts::end_abort(std::mutex& turn) {
   --aborting_;
   mesh_->interrupt();

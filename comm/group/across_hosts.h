@@ -7,6 +7,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -23,12 +24,12 @@
 
 namespace ivy::comm {
 
-class AcrossHosts {
+class AcrossHosts final : public OperationComparer, private WaitRecords {
  public:
   // All outlive it; `local` is null if no other rank is on this host.
   AcrossHosts(Job& job, const Membership& ranks, SharedGroup* local, FailureDetector& detector,
               const FirstFailure& failure);
-  ~AcrossHosts();
+  ~AcrossHosts() override;
   AcrossHosts(const AcrossHosts&) = delete;
   AcrossHosts& operator=(const AcrossHosts&) = delete;
 
@@ -36,7 +37,8 @@ class AcrossHosts {
   EnteredOperations& entered() { return entered_; }
   MaybeFailure mesh_failure() const { return mesh_->failure(); }
   // Compares with what the ranks of other hosts have entered, as far as the store knows.
-  MaybeFailure compare();
+  MaybeFailure compare() override;
+  bool may_compare(std::uint64_t sequence, std::chrono::nanoseconds pause) override;
 
   // Closes the connections after a failed operation. A peer whose connection closes queries the
   // failure, which must be published first. An operation that an abort interrupts may end before
@@ -44,11 +46,19 @@ class AcrossHosts {
   void operation_failed();
   void interrupt() { mesh_->interrupt(); }
   void begin_abort() { ++aborting_; }
+  // `turn`: the communicator's lock.
   void end_abort(std::mutex& turn);
 
  private:
+  bool write(std::int32_t rank, const WaitRecord& record) override;
+  std::optional<WaitRecord> read(std::int32_t rank) override;
+  bool is_broken() override { return failure_.is_set() || detector_.check(); }
+
   Job& job_;
   const Membership& ranks_;
+  SharedGroup* const local_;
+  FailureDetector& detector_;
+  const FirstFailure& failure_;
   EnteredOperations entered_;
   std::unique_ptr<WaitGraph> wait_graph_;
   std::unique_ptr<TcpMesh> mesh_;

@@ -159,10 +159,9 @@ Communicator::Communicator(Job& job, Membership ranks, std::unique_ptr<FailureDe
       host_(ranks_, local_.get(), across_ != nullptr ? &across_->collectives() : nullptr,
             job.machine().has_processor_each),
       display_(job.rows(), ranks_, ranks_.name()),
-      messages_(job, ranks_, local_.get(), failure_,
-                [this](const Failure& found) { return break_with(found).failure(); }),
-      device_(std::make_unique<DeviceBackend>(DeviceContext{
-          job, ranks_, host_, failure_, [this](const Failure& found) { break_with(found); }})) {}
+      messages_(job, ranks_, local_.get(), failure_, *this),
+      device_(std::make_unique<DeviceBackend>(DeviceContext{job, ranks_, host_, failure_, *this})) {
+}
 
 std::unique_ptr<Communicator> Communicator::open(Job& job, Membership ranks,
                                                  std::shared_ptr<SharedSegment> segment,

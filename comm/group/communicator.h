@@ -51,12 +51,12 @@ struct OperationResult {
   std::shared_ptr<Work> work;
 };
 
-class Communicator {
+class Communicator final : private FailureHandler {
  public:
   // The communicator of a world that Job::form_world() or Job::repair_world() has formed. The job
   // outlives it.
   static std::unique_ptr<Communicator> of_world(Job& job, World world);
-  ~Communicator();
+  ~Communicator() override;
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
 
@@ -124,6 +124,7 @@ class Communicator {
                   const AnyBody& body);
   Outcome fail_operation(const OperationCall& call, const std::exception_ptr& thrown);
   Outcome break_with(Failure failure);
+  Failure break_all(const Failure& found) override { return break_with(found).failure(); }
   std::optional<Outcome> prepare_to_leave();
   Result<std::unique_ptr<Communicator>> make_child(const std::string& name,
                                                    const std::vector<std::int32_t>& ranks);

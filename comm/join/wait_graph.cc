@@ -125,11 +125,8 @@ Suspect find_suspect(std::int32_t self, std::uint64_t sequence, const FindRecord
 }
 
 WaitGraph::WaitGraph(const EnteredOperations& entered, std::vector<std::int32_t> world_ranks,
-                     Store store, std::function<bool()> is_broken)
-    : entered_(entered),
-      world_ranks_(std::move(world_ranks)),
-      store_(std::move(store)),
-      is_broken_(std::move(is_broken)) {}
+                     WaitRecords& records)
+    : entered_(entered), world_ranks_(std::move(world_ranks)), records_(records) {}
 
 void WaitGraph::write(const LongWait& wait, bool is_over) {
   own_.entered = entered_;
@@ -144,7 +141,7 @@ void WaitGraph::write(const LongWait& wait, bool is_over) {
               std::min(wait.because.size(), sizeof own_.because - 1));
   told_sequence_ = wait.sequence;
   told_at_ = steady_now();
-  store_.write(entered_.rank, own_);
+  records_.write(entered_.rank, own_);
 }
 
 void WaitGraph::waits(const LongWait& wait) {
@@ -162,10 +159,10 @@ void WaitGraph::waits(const LongWait& wait) {
 bool WaitGraph::pause(nanoseconds time) const {
   const auto end = steady_now() + time;
   while (steady_now() < end) {
-    if (is_broken_()) return false;
+    if (records_.is_broken()) return false;
     poll(nullptr, 0, static_cast<int>(kStep.count()));
   }
-  return !is_broken_();
+  return !records_.is_broken();
 }
 
 std::optional<Suspicion> WaitGraph::time_is_over(const LongWait& wait) {
@@ -173,7 +170,7 @@ std::optional<Suspicion> WaitGraph::time_is_over(const LongWait& wait) {
   if (wait.culprit >= 0 && !wait.is_absent) return Suspicion{wait.culprit, wait.because};
   std::vector<std::pair<std::int32_t, std::optional<WaitRecord>>> seen;
   const FindRecord remember = [&](std::int32_t rank) {
-    seen.emplace_back(rank, store_.read(rank));
+    seen.emplace_back(rank, records_.read(rank));
     return seen.back().second;
   };
   const FindRecord remembered = [&](std::int32_t rank) -> std::optional<WaitRecord> {
@@ -193,7 +190,8 @@ std::optional<Suspicion> WaitGraph::time_is_over(const LongWait& wait) {
     beat = std::max<nanoseconds>(beat, std::min(milliseconds(record->next_beat_ms), kLongBeatMost));
   }
   if (!pause(beat + kBeatSlack)) return std::nullopt;
-  const Suspect second = find_suspect(entered_.rank, wait.sequence, remembered, store_.read);
+  const FindRecord read = [this](std::int32_t rank) { return records_.read(rank); };
+  const Suspect second = find_suspect(entered_.rank, wait.sequence, remembered, read);
   const bool is_somebody = second.rank >= 0 && second.rank != entered_.rank &&
                            static_cast<std::size_t>(second.rank) < world_ranks_.size();
   if (!is_somebody) return std::nullopt;
@@ -208,7 +206,7 @@ std::optional<EnteredOperations> WaitGraph::ask_for(std::int32_t rank, std::uint
   write(wait, false);
   const auto end = steady_now() + kAskTime;
   while (true) {
-    const std::optional<WaitRecord> record = store_.read(rank);
+    const std::optional<WaitRecord> record = records_.read(rank);
     if (record && record->entered.sequence >= sequence) return record->entered;
     if (steady_now() >= end || !pause(kStep)) return std::nullopt;
   }

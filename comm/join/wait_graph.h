@@ -54,16 +54,22 @@ inline constexpr int kChainMax = 64;
 Suspect find_suspect(std::int32_t self, std::uint64_t sequence, const FindRecord& before,
                      const FindRecord& now);
 
+// The wait records of a communicator's ranks, in the job's store.
+class WaitRecords {
+ public:
+  virtual ~WaitRecords() = default;
+  // False or nothing: the store did not answer within its limit, or has no such record.
+  virtual bool write(std::int32_t rank, const WaitRecord& record) = 0;
+  virtual std::optional<WaitRecord> read(std::int32_t rank) = 0;
+  // True if the communicator is broken: nobody needs to wait for records any longer.
+  virtual bool is_broken() = 0;
+};
+
 class WaitGraph final : public WaitWatch {
  public:
-  struct Store {
-    // False or nothing: it did not answer within its limit, or has no such record.
-    std::function<bool(std::int32_t rank, const WaitRecord& record)> write;
-    FindRecord read;
-  };
-  // `is_broken` ends a roll call: another rank has found the cause. `entered` outlives it.
-  WaitGraph(const EnteredOperations& entered, std::vector<std::int32_t> world_ranks, Store store,
-            std::function<bool()> is_broken);
+  // `entered` and `records` outlive it.
+  WaitGraph(const EnteredOperations& entered, std::vector<std::int32_t> world_ranks,
+            WaitRecords& records);
 
   void waits(const LongWait& wait) override;
   std::optional<Suspicion> time_is_over(const LongWait& wait) override;
@@ -78,8 +84,7 @@ class WaitGraph final : public WaitWatch {
 
   const EnteredOperations& entered_;
   const std::vector<std::int32_t> world_ranks_;
-  const Store store_;
-  const std::function<bool()> is_broken_;
+  WaitRecords& records_;
   WaitRecord own_;
   std::uint64_t told_sequence_ = 0;
   std::chrono::steady_clock::time_point told_at_;

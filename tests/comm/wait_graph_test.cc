@@ -246,13 +246,22 @@ TEST(QuotasTest, AreSharedByTheRanksOfAGroup) {
 
 // ---- How often it is asked --------------------------------------------------------------------
 
+class CountedRecords final : public WaitRecords {
+ public:
+  bool write(std::int32_t /*rank*/, const WaitRecord& /*record*/) override {
+    ++written;
+    return true;
+  }
+  std::optional<WaitRecord> read(std::int32_t /*rank*/) override { return std::nullopt; }
+  bool is_broken() override { return false; }
+
+  int written = 0;
+};
+
 TEST(WaitGraphTest, ALongWaitGivesFewerSignsOfLife) {
   EnteredOperations entered;
-  int written = 0;
-  WaitGraph::Store store;
-  store.write = [&](std::int32_t, const WaitRecord&) { return ++written > 0; };
-  store.read = [](std::int32_t) { return std::nullopt; };
-  WaitGraph wait_graph(entered, {0, 1}, store, [] { return false; });
+  CountedRecords records;
+  WaitGraph wait_graph(entered, {0, 1}, records);
   LongWait wait;
   wait.sequence = 1;
   wait.waits_for = 1;
@@ -262,7 +271,7 @@ TEST(WaitGraphTest, ALongWaitGivesFewerSignsOfLife) {
     wait_graph.waits(wait);
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
-  EXPECT_EQ(written, 1);
+  EXPECT_EQ(records.written, 1);
 }
 
 }  // namespace

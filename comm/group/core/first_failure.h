@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Why a communicator is broken: of several failures the first one that was found.
+// Why a communicator is broken: the first failure that was found. And how its parts break it.
 //
 // Thread: any.
 #pragma once
@@ -12,6 +12,16 @@
 #include "comm/contract/failure.h"
 
 namespace ivy::comm {
+
+// Breaks a communicator. Implemented by Communicator, and called by its parts that find failures on
+// threads of their own.
+class FailureHandler {
+ public:
+  virtual ~FailureHandler() = default;
+  // Breaks the communicator on every rank. Returns the failure that all of them report, which may
+  // be one that another rank has found.
+  virtual Failure break_all(const Failure& found) = 0;
+};
 
 class FirstFailure {
  public:

@@ -147,7 +147,7 @@ nccl::DeviceCommunicatorOptions DeviceBackend::options() {
   options.rank = ranks.rank();
   options.host = ranks.own_member().host_name;
   options.trouble = [this] { return detector_.check(); };
-  options.found = context_.break_all;
+  options.found = [this](const Failure& failure) { context_.handler.break_all(failure); };
   options.tick = [this](const nccl::Enqueued* oldest) { return tick(oldest); };
   if (check_.compares_later()) options.difference = [this] { return check_.difference(); };
   options.may_keep = [may = may_shrink(ranks)] { return may; };
@@ -211,7 +211,7 @@ bool DeviceBackend::fail(Failure failure, const OperationCall& call) {
   if (failure.operation[0] == '\0') {
     set_operation(failure, comm_status::name_of(call.shape.operation));
   }
-  context_.break_all(failure);
+  context_.handler.break_all(failure);
   return false;
 }
 
@@ -286,7 +286,7 @@ bool DeviceBackend::run_synchronized(const OperationCall& call, const DeviceOper
 
 Outcome DeviceBackend::fail_enqueued(const Failure& failure) {
   is_failure_returned_ = true;
-  context_.break_all(failure);
+  context_.handler.break_all(failure);
   const MaybeFailure first = context_.failure.get();
   return Outcome(first ? *first : failure);
 }

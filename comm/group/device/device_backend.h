@@ -36,7 +36,7 @@ struct DeviceContext {
   const Membership& ranks;
   HostCollectives& host;
   FirstFailure& failure;
-  std::function<void(const Failure&)> break_all;  // Breaks the communicator on every rank.
+  FailureHandler& handler;
 };
 
 class DeviceBackend {

@@ -21,7 +21,7 @@ PointToPoint& Messages::open() {
   }
   options.peers = ranks_.tcp_peers();
   if (!job_.machine().has_processor_each) options.spin = std::chrono::microseconds(0);
-  options.break_all = break_all_;
+  options.handler = &handler_;
   row_.emplace(job_.rows(), ranks_.name());
   if (*row_) {
     options.board = std::make_unique<MessageBoard>(row_->slot(), row_->number(), ranks_.name());

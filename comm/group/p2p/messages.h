@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// A communicator's messages, from the first of them on (point_to_point.h).
+// A communicator's messages between two ranks. Their state (point_to_point.h) is created by the
+// first of them.
 //
 // Thread: any.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -20,23 +20,18 @@ namespace ivy::comm {
 
 class Messages {
  public:
-  // All outlive it; `local` is null where no other rank is on this host. `break_all` breaks the
-  // communicator and returns what all its ranks are told.
+  // All outlive it; `local` is null if no other rank is on this host.
   Messages(Job& job, const Membership& ranks, SharedGroup* local, const FirstFailure& failure,
-           std::function<Failure(const Failure&)> break_all)
-      : job_(job),
-        ranks_(ranks),
-        local_(local),
-        failure_(failure),
-        break_all_(std::move(break_all)) {}
+           FailureHandler& handler)
+      : job_(job), ranks_(ranks), local_(local), failure_(failure), handler_(handler) {}
 
   // Creates the state that the first message needs.
   PointToPoint& open();
   // Waits until all posted sends are done, as long as their receivers keep reading.
   Outcome finish_sends();
   void break_with(const Failure& failure);
-  // No message is sent any more. Its thread may be about to break the communicator, and with it
-  // the messages.
+  // Ends all messages. Their thread may be breaking the communicator at this moment, which calls
+  // break_with().
   void close();
 
  private:
@@ -44,7 +39,7 @@ class Messages {
   const Membership& ranks_;
   SharedGroup* const local_;
   const FirstFailure& failure_;
-  const std::function<Failure(const Failure&)> break_all_;
+  FailureHandler& handler_;
   std::mutex mutex_;
   std::optional<StatusRow> row_;  // Guarded by mutex_, as the next.
   std::unique_ptr<PointToPoint> messages_;

@@ -253,7 +253,7 @@ bool PointToPoint::report_found(Lock& lock) {
   if (!traffic_.found() || traffic_.failure()) return false;
   const Failure found = *traffic_.found();
   lock.unlock();
-  break_with(options_.break_all ? options_.break_all(found) : found);
+  break_with(options_.handler != nullptr ? options_.handler->break_all(found) : found);
   lock.lock();
   return true;
 }

@@ -20,7 +20,7 @@
 //        └───────── PeerLiveness (who is missing) ── MessageFailureDetector
 //
 // Every error breaks the communicator, whichever rank finds it: first every rank is told
-// (PointToPointOptions::break_all), then the requests end.
+// (FailureHandler::break_all()), then the requests end.
 //
 // Thread: any.
 #pragma once

@@ -7,13 +7,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "comm/contract/failure.h"
+#include "comm/group/core/first_failure.h"
 #include "comm/group/p2p/message_board.h"
 #include "comm/group/p2p/message_matching.h"
 #include "comm/group/p2p/message_request.h"
@@ -29,9 +29,9 @@ struct PointToPointOptions {
   std::vector<std::int32_t> member_of;  // By rank: its index on this host; -1: another host.
   std::vector<TcpPeer> peers;
   std::chrono::microseconds spin{200};  // Zero: more ranks than processors.
-  // Breaks the communicator on every rank; returns what all of them are told, which may be another
-  // rank's finding. Calls break_with() itself, or has it called. May be empty: only messages break.
-  std::function<Failure(const Failure&)> break_all;
+  // Breaks the communicator, which calls PointToPoint::break_with(). Null: a failure ends only the
+  // messages.
+  FailureHandler* handler = nullptr;
   std::unique_ptr<MessageBoard> board;  // Null: waiting messages are not shown.
 
   const TcpPeer& peer(std::int32_t rank) const { return peers[static_cast<std::size_t>(rank)]; }

@@ -12,26 +12,49 @@
 namespace ivy::comm {
 namespace {
 
-// The kernel wakes it; this is for a kernel that cannot wait for two words (futex.h).
+// The kernel wakes the thread; this is for a kernel that cannot wait for two words (futex.h).
 constexpr std::chrono::seconds kRecheck{10};
+
+class PageEvents final : public EventSource {
+ public:
+  explicit PageEvents(const comm_status::StatusPage& page)
+      : page_(page), seen_(page.news().load(std::memory_order_acquire)) {}
+
+  bool await(std::uint64_t /*count*/) override {
+    while (stopping_.load() == 0) {
+      const std::uint32_t now = page_.news().load(std::memory_order_acquire);
+      if (now != seen_) {
+        seen_ = now;
+        return true;
+      }
+      futex_wait({&stopping_, 0}, {&page_.news(), now}, kRecheck);
+    }
+    return false;
+  }
+  void stop() override {
+    stopping_.store(1);
+    futex_wake_all(stopping_);
+  }
+
+ private:
+  const comm_status::StatusPage page_;
+  std::uint32_t seen_;
+  std::atomic<std::uint32_t> stopping_{0};  // A futex.
+};
 
 }  // namespace
 
-EventNotifier::EventNotifier(const comm_status::StatusPage& page) {
-  const std::uint32_t now = page.news().load(std::memory_order_acquire);
-  await_ = [this, page, seen = now](std::uint64_t) mutable { return await_change(page, seen); };
-  stop_ = [this] { futex_wake_all(ending_); };
-  thread_ = background_thread([this] { run(); });
+std::unique_ptr<EventSource> make_page_events(const comm_status::StatusPage& page) {
+  return std::make_unique<PageEvents>(page);
 }
 
-EventNotifier::EventNotifier(std::function<bool(std::uint64_t)> await, std::function<void()> stop)
-    : await_(std::move(await)), stop_(std::move(stop)) {
+EventNotifier::EventNotifier(std::unique_ptr<EventSource> source) : source_(std::move(source)) {
   thread_ = background_thread([this] { run(); });
 }
 
 EventNotifier::~EventNotifier() {
-  ending_.store(1);
-  stop_();
+  is_ending_.store(true);
+  source_->stop();
   thread_.join();
 }
 
@@ -45,20 +68,8 @@ void EventNotifier::remove(int eventfd) {
   std::erase(eventfds_, eventfd);
 }
 
-bool EventNotifier::await_change(const comm_status::StatusPage& page, std::uint32_t& seen) {
-  while (ending_.load() == 0) {
-    const std::uint32_t now = page.news().load(std::memory_order_acquire);
-    if (now != seen) {
-      seen = now;
-      return true;
-    }
-    futex_wait({&ending_, 0}, {&page.news(), now}, kRecheck);
-  }
-  return false;
-}
-
 void EventNotifier::run() {
-  while (ending_.load() == 0 && await_(event_count_.load())) {
+  while (!is_ending_.load() && source_->await(event_count_.load())) {
     event_count_.fetch_add(1, std::memory_order_release);
     const std::lock_guard lock(mutex_);
     const std::uint64_t one = 1;

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Passes events of the job on to threads that wait at sockets: events of the supervisor's page,
-// whose futex they cannot wait for too, or without a supervisor those of the store. One thread per
-// process, which sleeps until there is an event.
+// Passes events of the job on to threads that wait at sockets, and so cannot wait for the
+// supervisor's page or for the store as well. One thread per process, which sleeps until there is
+// an event.
 //
-// Thread: any. Lifetime: the source of the events outlives it; a bell is removed before its
-// descriptor is closed.
+// Thread: any. Lifetime: an eventfd is removed before it is closed.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
-#include <functional>
+#include <memory>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -18,12 +17,23 @@
 
 namespace ivy::comm {
 
+class EventSource {
+ public:
+  virtual ~EventSource() = default;
+  // Blocks until there have been more than `count` events. False: there will be no more, or stop()
+  // was called.
+  virtual bool await(std::uint64_t count) = 0;
+  // Ends await(), from another thread.
+  virtual void stop() = 0;
+};
+
+// The events of the supervisor's page, which outlives the source.
+std::unique_ptr<EventSource> make_page_events(const comm_status::StatusPage& page);
+
 class EventNotifier {
  public:
-  explicit EventNotifier(const comm_status::StatusPage& page);
-  // `await` returns when there have been more than `number` events; false: there will be none, or
-  // `stop` was called.
-  EventNotifier(std::function<bool(std::uint64_t number)> await, std::function<void()> stop);
+  // What the source refers to outlives the notifier.
+  explicit EventNotifier(std::unique_ptr<EventSource> source);
   ~EventNotifier();
   EventNotifier(const EventNotifier&) = delete;
   EventNotifier& operator=(const EventNotifier&) = delete;
@@ -35,15 +45,13 @@ class EventNotifier {
   std::uint64_t event_count() const { return event_count_.load(std::memory_order_acquire); }
 
  private:
-  bool await_change(const comm_status::StatusPage& page, std::uint32_t& seen);
   void run();
 
-  std::function<bool(std::uint64_t)> await_;
-  std::function<void()> stop_;
+  const std::unique_ptr<EventSource> source_;
   std::atomic<std::uint64_t> event_count_{0};
-  std::mutex mutex_;  // Guards eventfds_, which the thread rings.
+  std::mutex mutex_;  // Guards eventfds_, which the thread writes to.
   std::vector<int> eventfds_;
-  std::atomic<std::uint32_t> ending_{0};  // A futex: 1 ends the thread.
+  std::atomic<bool> is_ending_{false};
   std::thread thread_;
 };
 

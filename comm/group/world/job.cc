@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "comm/contract/resolve.h"
-#include "comm/transports/liveness/failure_detectors.h"
 #include "comm/transports/tcp/tcp_streams.h"
 #include "proto/contract/text.h"
 #include "proto/os/clock.h"
@@ -34,6 +33,76 @@ Result<std::string> read_token(const std::string& path) {
                "was the program started by another user, or after the job had ended?"};
 }
 
+// How often the store is queried without an event, by waits that have lasted longer than this.
+constexpr milliseconds kStorePoll{200};
+
+// For ranks on several hosts without a supervisor: adds to the findings of `inner` the failure that
+// a rank of another host has stored. Queries the store after every event, and every kStorePoll.
+class AgreedDetector final : public FailureDetector {
+ public:
+  AgreedDetector(std::unique_ptr<FailureDetector> inner, const EventNotifier& notifier,
+                 StoreRecords& records, std::string communicator)
+      : inner_(std::move(inner)),
+        notifier_(notifier),
+        records_(records),
+        communicator_(std::move(communicator)),
+        seen_events_(notifier.event_count()) {}
+
+  const std::atomic<std::uint32_t>* word() const override { return inner_->word(); }
+  milliseconds poll_interval() const override { return inner_->poll_interval(); }
+
+  using FailureDetector::check;
+  MaybeFailure check(std::int32_t waited_for) override {
+    MaybeFailure agreed;
+    const bool has_events = notifier_.event_count() != seen_events_;
+    if (has_events || steady_now() - queried_at_ >= kStorePoll) agreed = query();
+    return agreed ? agreed : inner_->check(waited_for);
+  }
+
+  // The agreed failure comes first: the death that this host sees may follow from it.
+  MaybeFailure check_now(std::int32_t waited_for) override {
+    MaybeFailure found = query();
+    return found ? found : inner_->check(waited_for);
+  }
+
+  bool has_left(std::int32_t rank) override { return inner_->has_left(rank); }
+
+ private:
+  MaybeFailure query() {
+    queried_at_ = steady_now();
+    seen_events_ = notifier_.event_count();  // Before the query, so that no later event is missed.
+    return records_.find_agreed(communicator_);
+  }
+
+  const std::unique_ptr<FailureDetector> inner_;
+  const EventNotifier& notifier_;
+  StoreRecords& records_;
+  const std::string communicator_;
+  std::uint64_t seen_events_;
+  std::chrono::steady_clock::time_point queried_at_ = steady_now();
+};
+
+// Events in the store: without a supervisor every rank waits for the next of these records, which
+// say that some communicator was aborted.
+class StoreEvents final : public EventSource {
+ public:
+  StoreEvents(store::Client& store, const StoreRecords& records)
+      : store_(store), records_(records) {}
+
+  bool await(std::uint64_t count) override {
+    awaited_.store(count);
+    return store_.wait({records_.key_of_event(count)}, kForever).ok();
+  }
+  void stop() override {
+    if (!records_.end_wait_for_event(store_, awaited_.load())) store_.cancel();
+  }
+
+ private:
+  store::Client& store_;
+  const StoreRecords& records_;
+  std::atomic<std::uint64_t> awaited_{0};
+};
+
 }  // namespace
 
 Job::Job(Identity identity, milliseconds timeout)
@@ -43,11 +112,11 @@ Job::Job(Identity identity, milliseconds timeout)
       joined_(identity_.bootstrap == Bootstrap::kStore ? joins.fetch_add(1) : worlds.load()),
       life_(std::to_string(joined_)),
       records_(identity_.rank, WorldFormation::prefix_of(life_)),
-      repairs_(identity_) {}
+      repairs_(identity_, *this) {}
 
 Job::~Job() {
   if (control_ != nullptr) control_->leave(milliseconds(500));
-  // The bell, which ends below, asks nothing of a store that hangs.
+  // The notifier ends below, and must not wait for a store that hangs.
   if (notifier_ != nullptr && control_ == nullptr) store_->cancel();
   notifier_.reset();
 }
@@ -126,13 +195,14 @@ Result<void> Job::attach_to_supervisor() {
   control_ = IVY_TRY(ControlClient::connect(identity_.control_path, attach, milliseconds(10'000)));
   rows_.show_in(control_.get());
   rows_.slot().claim(identity_.rank, getpid());
-  if (identity_.spans_hosts) notifier_ = std::make_unique<EventNotifier>(control_->page());
+  if (identity_.spans_hosts)
+    notifier_ = std::make_unique<EventNotifier>(make_page_events(control_->page()));
   return {};
 }
 
 Result<World> Job::form_world() {
   if (IVY_TRY(repairs_.is_newcomer())) {
-    Result<World> entered = repairs_.enter(steady_now() + timeout_, form_repaired());
+    Result<World> entered = repairs_.enter(steady_now() + timeout_);
     // The next world that all ranks begin together has the same number on all of them.
     if (entered.ok()) joins.store(repairs_.number_of_base() + 1);
     return entered;
@@ -162,27 +232,25 @@ Result<World> Job::repair_world(RepairAim aim, milliseconds timeout) {
   notifier_.reset();
   world_segment_.reset();
   const milliseconds at_most = timeout.count() != 0 ? timeout : timeout_;
-  return repairs_.repair(aim, steady_now() + at_most, form_repaired());
+  return repairs_.repair(aim, steady_now() + at_most);
 }
 
-WorldRepairs::Form Job::form_repaired() {
-  return [this](const Identity& identity, milliseconds timeout,
-                const Reformed& reformed) -> Result<World> {
-    if (identity.spans_hosts) {
-      const Result<void> listens = listen_to_peers(identity.rank);
-      if (!listens.ok()) {
-        static_cast<void>(reformed.conclude(listens, false));
-        return listens.error();
-      }
+Result<World> Job::form_repaired(const Identity& identity, milliseconds timeout,
+                                 RepairAttempt& attempt) {
+  if (identity.spans_hosts) {
+    const Result<void> listens = listen_to_peers(identity.rank);
+    if (!listens.ok()) {
+      static_cast<void>(attempt.conclude(listens, false));
+      return listens.error();
     }
-    WorldFormation formation(
-        {identity, timeout, joined_, store_.get(), control_.get(), listener_.get(), &reformed});
-    Result<World> world = formation.form();
-    if (!world.ok()) return world;
-    world->timeout = timeout_;
-    begin_world(*world);
-    return world;
-  };
+  }
+  WorldFormation formation(
+      {identity, timeout, joined_, store_.get(), control_.get(), listener_.get(), &attempt});
+  Result<World> world = formation.form();
+  if (!world.ok()) return world;
+  world->timeout = timeout_;
+  begin_world(*world);
+  return world;
 }
 
 void Job::begin_world(const World& world) {
@@ -194,9 +262,9 @@ void Job::begin_world(const World& world) {
     listener_.reset();
     notifier_.reset();
   } else if (control_ == nullptr) {
-    listen_to_store();
+    notifier_ = std::make_unique<EventNotifier>(std::make_unique<StoreEvents>(*store_, records_));
   } else if (notifier_ == nullptr) {
-    notifier_ = std::make_unique<EventNotifier>(control_->page());
+    notifier_ = std::make_unique<EventNotifier>(make_page_events(control_->page()));
   }
   records_.set_notifier(notifier_.get());
   if (control_ == nullptr) {
@@ -205,21 +273,6 @@ void Job::begin_world(const World& world) {
   }
 }
 
-// Without a supervisor every rank waits at the store for the next of these records, which say that
-// some communicator was aborted.
-void Job::listen_to_store() {
-  const auto awaited = std::make_shared<std::atomic<std::uint64_t>>(0);
-  notifier_ = std::make_unique<EventNotifier>(
-      [this, awaited](std::uint64_t number) {
-        awaited->store(number);
-        return store_->wait({records_.key_of_event(number)}, kForever).ok();
-      },
-      [this, awaited] {
-        if (!records_.end_wait_for_event(*store_, awaited->load())) store_->cancel();
-      });
-}
-
-// True if that rank of this host has finalized its world.
 bool Job::has_left(std::int32_t world_rank) const {
   if (world_segment_ == nullptr) return false;
   const auto place = std::find(world_members_.begin(), world_members_.end(), world_rank);
@@ -234,15 +287,12 @@ std::unique_ptr<FailureDetector> Job::make_failure_detector(const std::string& c
   if (control_ != nullptr) {
     return make_page_detector(control_->page(), name_in_page(communicator), members, self);
   }
-  std::unique_ptr<FailureDetector> detector = make_process_detector(
-      members, self, [this](std::int32_t world_rank) { return has_left(world_rank); });
+  std::unique_ptr<FailureDetector> detector = make_process_detector(members, self, this);
   const bool spans_hosts = std::any_of(members.begin(), members.end(), [&](const Member& member) {
     return member.host != members[0].host;
   });
   if (!spans_hosts) return detector;
-  return make_agreed_detector(
-      std::move(detector), [this] { return notifier_->event_count(); },
-      [this, communicator] { return records_.find_agreed(communicator); });
+  return std::make_unique<AgreedDetector>(std::move(detector), *notifier_, records_, communicator);
 }
 
 void Job::report(const Failure& failure, const std::string& communicator) {

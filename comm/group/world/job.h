@@ -21,18 +21,18 @@
 #include "comm/group/world/world_repairs.h"
 #include "comm/join/bootstrap.h"
 #include "comm/join/identity.h"
-#include "comm/transports/liveness/failure_detector.h"
+#include "comm/transports/liveness/failure_detectors.h"
 #include "comm/transports/tcp/peer_listener.h"
 #include "proto/contract/status.h"
 #include "rendezvous/client/client.h"
 
 namespace ivy::comm {
 
-class Job {
+class Job final : private WorldFormer, private LeftRanks {
  public:
   // Dials the store and the supervisor. Waits for no other rank.
   static Result<std::unique_ptr<Job>> join(Identity identity, std::chrono::milliseconds timeout);
-  ~Job();
+  ~Job() override;
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;
 
@@ -79,10 +79,10 @@ class Job {
   Result<void> bootstrap_without_ivyrun();
   Result<void> attach_to_supervisor();
   Result<void> listen_to_peers(std::uint32_t rank);
-  void listen_to_store();
-  WorldRepairs::Form form_repaired();
+  Result<World> form_repaired(const Identity& identity, std::chrono::milliseconds timeout,
+                              RepairAttempt& attempt) override;
   void begin_world(const World& world);
-  bool has_left(std::int32_t world_rank) const;
+  bool has_left(std::int32_t world_rank) const override;
   std::string name_in_page(const std::string& communicator) const;
 
   const Identity identity_;

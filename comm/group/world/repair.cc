@@ -51,7 +51,7 @@ Result<std::map<std::uint32_t, std::string>> Repair::numbered(const std::string&
 bool Repair::has_ended_elsewhere(const Member& member) const {
   const auto gone = gone_.find(member.job_rank);
   if (gone != gone_.end() && gone->second >= member.incarnation) return true;
-  return context_.is_dead_by_page(member);
+  return context_.evidence.is_dead_by_page(member);
 }
 
 // The processes that have ended by the supervisor's word, or because another one has their rank by
@@ -89,8 +89,8 @@ Result<RepairView> Repair::view(const std::vector<Member>& members) {
     rank.was_member = true;
     rank.incarnation = member.incarnation;
     // A rank that has come was missed by mistake.
-    rank.is_dead = has_ended_elsewhere(member) || context_.is_dead_here(member) ||
-                   (!rank.called && context_.is_missed(member));
+    rank.is_dead = has_ended_elsewhere(member) || context_.evidence.is_dead_here(member) ||
+                   (!rank.called && context_.evidence.is_missed(member));
   }
   return view;
 }
@@ -125,7 +125,7 @@ Result<RepairDecision> Repair::agree(RepairAim aim, const std::vector<Member>& m
   while (!IVY_TRY(store.check({decided}))) {
     const RepairView seen = IVY_TRY(view(members));
     std::optional<RepairDecision> decision = decide(aim, seen);
-    if (!decision && context_.is_interrupted()) {
+    if (!decision && context_.evidence.is_interrupted()) {
       decision =
           RepairDecision{{},
                          Error{Code::kCancelled, "rank " + std::to_string(context_.job_rank) +
@@ -166,9 +166,9 @@ Result<void> Repair::call_newcomers(const RepairDecision& decision) {
   return {};
 }
 
-std::optional<Error> Repair::look(const RepairDecision& decision,
-                                  const std::vector<Member>& members) {
-  if (context_.is_interrupted()) {
+std::optional<Error> Repair::find_obstacle(const RepairDecision& decision,
+                                           const std::vector<Member>& members) {
+  if (context_.evidence.is_interrupted()) {
     return Error{Code::kCancelled, "rank " + std::to_string(context_.job_rank) +
                                        " has interrupted the repair of the world"};
   }
@@ -183,7 +183,7 @@ std::optional<Error> Repair::look(const RepairDecision& decision,
     Member identity;
     identity.job_rank = member.job_rank;
     identity.incarnation = member.incarnation;
-    const bool is_dead_here = known != members.end() && context_.is_dead_here(*known);
+    const bool is_dead_here = known != members.end() && context_.evidence.is_dead_here(*known);
     if (!is_dead_here && !has_ended_elsewhere(identity)) continue;
     found_death_ = true;
     return Error{Code::kUnavailable,

@@ -15,7 +15,6 @@
 
 #include <chrono>
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -37,18 +36,27 @@ struct RepairEnd {
   Error error;            // The reason why it is not formed.
 };
 
+// Local evidence about other processes, each identified by rank and incarnation. Implemented by
+// WorldRepairs.
+class RepairEvidence {
+ public:
+  virtual ~RepairEvidence() = default;
+  // The supervisor reports that the process has exited.
+  virtual bool is_dead_by_page(const Member& member) const = 0;
+  // A member of the broken world, on this host, whose process has exited.
+  virtual bool is_dead_here(const Member& member) const = 0;
+  // A failure of the broken world blames the member, or its listener no longer answers.
+  virtual bool is_missed(const Member& member) const = 0;
+  // The caller has interrupted the repair.
+  virtual bool is_interrupted() const = 0;
+};
+
 struct RepairContext {
-  store::Client* store = nullptr;
-  std::uint32_t job_size = 0;
-  std::uint32_t job_rank = 0;
-  std::uint32_t incarnation = 0;
-  // Local evidence about a process, identified by rank and incarnation: the supervisor reports its
-  // exit, it was a process of this host that has exited (a member of the broken world), or a
-  // failure of that world blames it.
-  std::function<bool(const Member&)> is_dead_by_page;
-  std::function<bool(const Member&)> is_dead_here;
-  std::function<bool(const Member&)> is_missed;
-  std::function<bool()> is_interrupted;
+  store::Client* store;
+  std::uint32_t job_size;
+  std::uint32_t job_rank;
+  std::uint32_t incarnation;
+  const RepairEvidence& evidence;
 };
 
 class Repair {
@@ -65,10 +73,11 @@ class Repair {
   // For a process that was called: returns the survivors' decision.
   Result<RepairDecision> read_decision();
   // While the members form their world: why they cannot; nothing: they can.
-  std::optional<Error> look(const RepairDecision& decision, const std::vector<Member>& members);
+  std::optional<Error> find_obstacle(const RepairDecision& decision,
+                                     const std::vector<Member>& members);
   // Stores how this member's attempt has ended, unless another member has stored it; returns what
   // is stored. `formed`: the world is whole on every member. `is_death`: it is not because a member
-  // has died, which look() need not have found.
+  // has died, which find_obstacle() need not have found.
   Result<RepairEnd> conclude(const Result<void>& formed, bool is_death);
   // The life of the world of this epoch, which is unique in the job.
   std::string life() const { return base_ + "+" + std::to_string(epoch_); }

@@ -101,19 +101,17 @@ MaybeFailure StoreRecords::compare(const std::string& communicator, const Entere
   return std::nullopt;
 }
 
-WaitGraph::Store StoreRecords::waits(const std::string& communicator) {
-  const std::string where = key("waits/" + communicator + "/");
-  WaitGraph::Store records;
-  records.write = [this, where](std::int32_t rank, const WaitRecord& record) {
-    return store_.set(where + std::to_string(rank), bytes_of(record));
-  };
-  records.read = [this, where](std::int32_t rank) {
-    std::optional<WaitRecord> record =
-        value_from<WaitRecord>(store_.get(where + std::to_string(rank)));
-    if (record) record->because[sizeof record->because - 1] = '\0';
-    return record;
-  };
-  return records;
+bool StoreRecords::write_wait(const std::string& communicator, std::int32_t rank,
+                              const WaitRecord& record) {
+  return store_.set(key_of_wait(communicator, rank), bytes_of(record));
+}
+
+std::optional<WaitRecord> StoreRecords::read_wait(const std::string& communicator,
+                                                  std::int32_t rank) {
+  std::optional<WaitRecord> record =
+      value_from<WaitRecord>(store_.get(key_of_wait(communicator, rank)));
+  if (record) record->because[sizeof record->because - 1] = '\0';
+  return record;
 }
 
 }  // namespace ivy::comm

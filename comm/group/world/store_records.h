@@ -3,7 +3,7 @@
 // operations run: the reason why a communicator is broken, the operations that each rank has
 // entered, and what it waits for.
 //
-// Thread: any. Lifetime: the store's client and the bell outlive it.
+// Thread: any. Lifetime: the store's client and the notifier outlive it.
 #pragma once
 
 #include <atomic>
@@ -51,11 +51,15 @@ class StoreRecords {
   // rank stored. The failure blames that rank by its rank in the communicator. Nothing: both agree
   // as far as they know, or no rank has stored anything.
   MaybeFailure compare(const std::string& communicator, const EnteredOperations& own);
-  // The records in which the ranks of a communicator say what they wait for.
-  WaitGraph::Store waits(const std::string& communicator);
+  // What the ranks of a communicator wait for. False or nothing: no answer, or no such record.
+  bool write_wait(const std::string& communicator, std::int32_t rank, const WaitRecord& record);
+  std::optional<WaitRecord> read_wait(const std::string& communicator, std::int32_t rank);
 
  private:
   void add_event();
+  std::string key_of_wait(const std::string& communicator, std::int32_t rank) const {
+    return key("waits/" + communicator + "/" + std::to_string(rank));
+  }
 
   const std::uint32_t rank_;
   std::string prefix_;

@@ -28,7 +28,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kLookForDeaths{100};
+constexpr milliseconds kDeathCheckStep{100};
 
 // Used where no launcher tells it: ranks share memory if they see the same /dev/shm, know each
 // other's processes by the same numbers, and may open each other's files.
@@ -109,10 +109,10 @@ struct WorldFormation::MemberText {
   }
 };
 
-WorldFormation::WorldFormation(const Joined& joined) : joined_(joined) {
-  world_.self = static_cast<std::int32_t>(joined.identity.rank);
-  world_.timeout = joined.timeout;
-  world_.life = joined.reformed != nullptr ? joined.reformed->life : std::to_string(joined.number);
+WorldFormation::WorldFormation(const FormationInputs& inputs) : inputs_(inputs) {
+  world_.self = static_cast<std::int32_t>(inputs.identity.rank);
+  world_.timeout = inputs.timeout;
+  world_.life = inputs.repair != nullptr ? inputs.repair->life() : std::to_string(inputs.number);
   first_life_ = world_.life;
 }
 
@@ -123,21 +123,21 @@ std::string WorldFormation::member_key(std::uint64_t rank) const {
 
 // A supervisor reports deaths. Without one the store does: the first sign of a rank's death is the
 // end of its connection. A rank that has connected has stored before where it is.
-Result<void> WorldFormation::meet_all_ranks() {
-  const Identity& identity = joined_.identity;
+Result<void> WorldFormation::wait_for_all_ranks() {
+  const Identity& identity = inputs_.identity;
   const std::string name = prefix_of(world_.life) + "members";
-  if (joined_.reformed != nullptr) return meet_in_turns(name);
-  if (joined_.control != nullptr) {
+  if (inputs_.repair != nullptr) return wait_at_barrier(name);
+  if (inputs_.control != nullptr) {
     const std::uint64_t round =
-        IVY_TRY(joined_.store->barrier(name, identity.world_size, identity.rank, joined_.timeout));
+        IVY_TRY(inputs_.store->barrier(name, identity.world_size, identity.rank, inputs_.timeout));
     // A worker may run one program after the other: each begins to count its worlds anew.
     world_.life += "." + std::to_string(round);
     return {};
   }
-  const store::Client::Round met = IVY_TRY(joined_.store->barrier_without_losses(
-      name, identity.world_size, identity.rank, joined_.timeout));
+  const store::Client::Round met = IVY_TRY(inputs_.store->barrier_without_losses(
+      name, identity.world_size, identity.rank, inputs_.timeout));
   if (!met.lost_member) return {};
-  const std::string lost = IVY_TRY(joined_.store->get(member_key(*met.lost_member)));
+  const std::string lost = IVY_TRY(inputs_.store->get(member_key(*met.lost_member)));
   comm_status::RankStatus status;
   status.state = comm_status::RankState::kDied;
   const Member member = MemberText::decoded(lost).member(*met.lost_member);
@@ -145,11 +145,11 @@ Result<void> WorldFormation::meet_all_ranks() {
   return give_up(death_in_init(member, status));
 }
 
-Result<void> WorldFormation::meet_in_turns(const std::string& name) {
-  const Identity& identity = joined_.identity;
-  const std::uint64_t arrival = joined_.store->new_arrival();
-  const Result<std::uint64_t> met = wait_in_turns(joined_.reformed->look, [&](milliseconds limit) {
-    return joined_.store->barrier(name, identity.world_size, identity.rank, limit, arrival);
+Result<void> WorldFormation::wait_at_barrier(const std::string& name) {
+  const Identity& identity = inputs_.identity;
+  const std::uint64_t arrival = inputs_.store->new_arrival();
+  const Result<std::uint64_t> met = wait_and_check(nullptr, [&](milliseconds limit) {
+    return inputs_.store->barrier(name, identity.world_size, identity.rank, limit, arrival);
   });
   return met.ok() ? Result<void>() : met.error();
 }
@@ -163,41 +163,41 @@ std::string WorldFormation::own_member() const {
   MemberText member;
   member.build = own_build();
   member.pid = std::to_string(getpid());
-  member.host_key = own_host_key(joined_.identity);
+  member.host_key = own_host_key(inputs_.identity);
   member.processors = core_list_text(own_processors());
   member.host_name = own_host_name();
   member.quotas = quotas_text(own_quotas());
   member.caches = caches_text(own_caches());
-  member.job_rank = std::to_string(joined_.reformed != nullptr ? joined_.reformed->job_rank
-                                                               : joined_.identity.rank);
-  member.incarnation = std::to_string(joined_.identity.attempt.incarnation);
+  member.job_rank = std::to_string(inputs_.repair != nullptr ? inputs_.repair->job_rank()
+                                                             : inputs_.identity.rank);
+  member.incarnation = std::to_string(inputs_.identity.attempt.incarnation);
   member.process_start = std::to_string(process_start(getpid()));
-  if (joined_.listener == nullptr) return member.encoded();
-  member.address = joined_.listener->address();
-  if (joined_.identity.bootstrap != Bootstrap::kStore) {
+  if (inputs_.listener == nullptr) return member.encoded();
+  member.address = inputs_.listener->address();
+  if (inputs_.identity.bootstrap != Bootstrap::kStore) {
     std::vector<std::string> places = own_addresses();
-    places.push_back(joined_.listener->host());
+    places.push_back(inputs_.listener->host());
     member.places = joined(places, ",");
   }
   return member.encoded();
 }
 
 Result<void> WorldFormation::exchange_members() {
-  IVY_CHECK(joined_.store->set(member_key(joined_.identity.rank), own_member()));
-  const Result<void> met = meet_all_ranks();
+  IVY_CHECK(inputs_.store->set(member_key(inputs_.identity.rank), own_member()));
+  const Result<void> met = wait_for_all_ranks();
   if (!met.ok()) return met.error().context("wait for the other ranks");
   std::vector<std::string> keys;
-  for (std::uint32_t rank = 0; rank < joined_.identity.world_size; ++rank) {
+  for (std::uint32_t rank = 0; rank < inputs_.identity.world_size; ++rank) {
     keys.push_back(member_key(rank));
   }
   std::vector<MemberText> texts;
-  for (const std::string& text : IVY_TRY(joined_.store->multi_get(keys))) {
+  for (const std::string& text : IVY_TRY(inputs_.store->multi_get(keys))) {
     texts.push_back(MemberText::decoded(text));
     if (texts.back().build == own_build()) continue;
     return Error{Code::kFailedPrecondition,
                  "rank " + std::to_string(texts.size() - 1) + " on " + texts.back().host_name +
                      " has another build of libivycomm (" + texts.back().build + ") than rank " +
-                     std::to_string(joined_.identity.rank) + " on " + own_host_name() + " (" +
+                     std::to_string(inputs_.identity.rank) + " on " + own_host_name() + " (" +
                      own_build() + ")",
                  "install one build on all hosts"};
   }
@@ -205,7 +205,7 @@ Result<void> WorldFormation::exchange_members() {
 }
 
 Result<void> WorldFormation::read_members(const std::vector<MemberText>& texts) {
-  const std::string machine = machine_of(own_host_key(joined_.identity));
+  const std::string machine = machine_of(own_host_key(inputs_.identity));
   std::vector<CoreList> processors;  // These three are by rank of this machine.
   std::vector<Quotas> quotas;
   std::vector<Caches> caches;
@@ -225,8 +225,8 @@ Result<void> WorldFormation::read_members(const std::vector<MemberText>& texts) 
     world_.members.back().host = static_cast<std::uint32_t>(host - hosts.begin());
     if (host == hosts.end()) hosts.push_back(text.host_key);
   }
-  if (joined_.listener != nullptr && joined_.identity.bootstrap != Bootstrap::kStore) {
-    joined_.listener->expect(std::move(places));
+  if (inputs_.listener != nullptr && inputs_.identity.bootstrap != Bootstrap::kStore) {
+    inputs_.listener->expect(std::move(places));
   }
   MachineFacts& facts = world_.machine;
   facts.has_processor_each = have_processor_each(processors) && have_quota_each(quotas);
@@ -238,8 +238,8 @@ Result<void> WorldFormation::read_members(const std::vector<MemberText>& texts) 
 
 // Names a rank that dies before the world is formed as well as one that dies later.
 Result<void> WorldFormation::watched_exchange() {
-  if (joined_.control == nullptr || joined_.reformed != nullptr) return exchange_members();
-  InitWatch watch(joined_.control->page(), joined_.identity.rank, *joined_.store);
+  if (inputs_.control == nullptr || inputs_.repair != nullptr) return exchange_members();
+  InitWatch watch(inputs_.control->page(), inputs_.identity.rank, *inputs_.store);
   Result<void> exchanged = exchange_members();
   if (exchanged.ok()) return exchanged;
   const MaybeFailure death = watch.death();
@@ -255,21 +255,21 @@ Result<void> WorldFormation::form_alone() {
 }
 
 Result<World> WorldFormation::form() {
-  Result<void> formed = form_here();
-  if (joined_.reformed != nullptr) {
+  Result<void> formed = form_locally();
+  if (inputs_.repair != nullptr) {
     const bool is_whole_here = formed.ok();
-    if (is_whole_here) formed = meet_in_turns(prefix_of(first_life_) + "formed");
+    if (is_whole_here) formed = wait_at_barrier(prefix_of(first_life_) + "formed");
     // If it is complete on every rank, a rank that has died since is a failure of the new world.
-    formed = joined_.reformed->conclude(formed, death_.has_value());
+    formed = inputs_.repair->conclude(formed, death_.has_value());
     IVY_ASSERT(!formed.ok() || is_whole_here);
   }
   if (!formed.ok()) return formed.error();
   return std::move(world_);
 }
 
-Result<void> WorldFormation::form_here() {
-  IVY_CHECK(joined_.store == nullptr ? form_alone() : watched_exchange());
-  const std::uint32_t host = world_.members[joined_.identity.rank].host;
+Result<void> WorldFormation::form_locally() {
+  IVY_CHECK(inputs_.store == nullptr ? form_alone() : watched_exchange());
+  const std::uint32_t host = world_.members[inputs_.identity.rank].host;
   for (const Member& member : world_.members) {
     if (member.host == host) world_.local_ranks.push_back(member.world_rank);
   }
@@ -279,7 +279,7 @@ Result<void> WorldFormation::form_here() {
   }
   if (world_.local_ranks.size() > 1) {
     world_.segment =
-        IVY_TRY(joined_.control != nullptr ? segment_of_supervisor() : segment_by_name());
+        IVY_TRY(inputs_.control != nullptr ? segment_of_supervisor() : segment_by_name());
   }
   return {};
 }
@@ -295,21 +295,20 @@ Result<std::unique_ptr<SharedSegment>> WorldFormation::segment_of_supervisor() c
   rings.name = "rings#" + world_.life;
   rings.bytes = geometry.rings_bytes();
   rings.reserve = false;
-  Descriptor memory(IVY_TRY(joined_.control->segment(request, milliseconds(30'000))));
-  const int rings_memory = IVY_TRY(joined_.control->segment(rings, milliseconds(30'000)));
+  Descriptor memory(IVY_TRY(inputs_.control->segment(request, milliseconds(30'000))));
+  const int rings_memory = IVY_TRY(inputs_.control->segment(rings, milliseconds(30'000)));
   return SharedSegment::adopt(memory.release(), rings_memory, geometry.member_count);
 }
 
 // The first rank of the host makes it under a name, which goes as soon as all have it, by the hand
 // of any of them.
 Result<std::unique_ptr<SharedSegment>> WorldFormation::segment_by_name() {
-  store::Client& store = *joined_.store;
+  store::Client& store = *inputs_.store;
   const std::vector<std::int32_t>& local = world_.local_ranks;
   const auto members = static_cast<std::uint32_t>(local.size());
   const std::string name = prefix_of(world_.life) + "segment/" + std::to_string(local.front());
   const std::unique_ptr<FailureDetector> detector =
-      make_process_detector(world_.members, world_.self, [](std::int32_t) { return false; });
-  const Look look = look_for_death(*detector);
+      make_process_detector(world_.members, world_.self, nullptr);
   const std::string name_to_be = name + "/soon";
   std::unique_ptr<SharedSegment> segment;
   if (local.front() == world_.self) {
@@ -318,8 +317,8 @@ Result<std::unique_ptr<SharedSegment>> WorldFormation::segment_by_name() {
     segment = IVY_TRY(SharedSegment::create_named(members, path));
     IVY_CHECK(store.set(name, path));
   } else {
-    const Result<std::string> path =
-        wait_in_turns(look, [&](milliseconds limit) { return store.wait_get(name, limit); });
+    const Result<std::string> path = wait_and_check(
+        detector.get(), [&](milliseconds limit) { return store.wait_get(name, limit); });
     if (!path.ok()) {
       // The maker may have died in the middle of making it.
       const Result<std::string> half_made = store.get(name_to_be, milliseconds(250));
@@ -331,7 +330,7 @@ Result<std::unique_ptr<SharedSegment>> WorldFormation::segment_by_name() {
   const auto place = std::find(local.begin(), local.end(), world_.self);
   const auto member = static_cast<std::uint32_t>(place - local.begin());
   const std::uint64_t arrival = store.new_arrival();
-  const Result<std::uint64_t> met = wait_in_turns(look, [&](milliseconds limit) {
+  const Result<std::uint64_t> met = wait_and_check(detector.get(), [&](milliseconds limit) {
     return store.barrier(name + "/attached", members, member, limit, arrival);
   });
   if (!met.ok()) return met.error().context("wait for the other ranks of this host");
@@ -339,36 +338,36 @@ Result<std::unique_ptr<SharedSegment>> WorldFormation::segment_by_name() {
   return segment;
 }
 
-// Whether a rank of this host has died, and what a repair looks for.
-WorldFormation::Look WorldFormation::look_for_death(FailureDetector& detector) {
-  return [this, &detector]() -> std::optional<Error> {
-    if (joined_.reformed != nullptr) {
-      if (std::optional<Error> why = joined_.reformed->look()) return why;
-    }
-    const MaybeFailure death = detector.check();
-    if (!death) return std::nullopt;
-    Failure in_init = *death;
-    set_operation(in_init, comm_status::name_of(comm_status::Operation::kInit));
-    return give_up(in_init);
-  };
+// Returns why the world cannot be formed: the repair's reason, or the death of a rank that
+// `detector` (or null) has seen.
+std::optional<Error> WorldFormation::find_obstacle(FailureDetector* detector) {
+  if (inputs_.repair != nullptr) {
+    if (std::optional<Error> why = inputs_.repair->find_obstacle()) return why;
+  }
+  const MaybeFailure death = detector != nullptr ? detector->check() : std::nullopt;
+  if (!death) return std::nullopt;
+  Failure in_init = *death;
+  set_operation(in_init, comm_status::name_of(comm_status::Operation::kInit));
+  return give_up(in_init);
 }
 
-// Waits at the store in short turns and looks after each for a reason to give up.
+// Waits at the store in short steps, and checks after each for a reason to give up.
 template <class Wait>
-auto WorldFormation::wait_in_turns(const Look& look, Wait wait) -> decltype(wait(milliseconds())) {
+auto WorldFormation::wait_and_check(FailureDetector* detector, Wait wait)
+    -> decltype(wait(milliseconds())) {
   const std::uint64_t begun = monotonic_ns();
   for (;;) {
-    auto waited = wait(kLookForDeaths);
+    auto waited = wait(kDeathCheckStep);
     if (waited.ok() || waited.error().code != Code::kDeadlineExceeded) return waited;
-    if (const std::optional<Error> why = look()) {
-      // The dead rank's last act may have been what this rank waits for.
+    if (const std::optional<Error> why = find_obstacle(detector)) {
+      // The dead rank's last write may be what this rank waits for.
       waited = wait(milliseconds(1));
       if (waited.ok()) return waited;
       return *why;
     }
-    if (std::chrono::nanoseconds(monotonic_ns() - begun) >= joined_.timeout) {
+    if (std::chrono::nanoseconds(monotonic_ns() - begun) >= inputs_.timeout) {
       return waited.error().context("wait for the other ranks, for " +
-                                    std::to_string(joined_.timeout.count()) + " ms");
+                                    std::to_string(inputs_.timeout.count()) + " ms");
     }
   }
 }

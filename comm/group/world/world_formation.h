@@ -7,7 +7,6 @@
 
 #include <chrono>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -45,30 +44,35 @@ struct World {
   std::string life;  // Equal on all its ranks, and different for every other world of the job.
 };
 
-// Additional state of a repaired world (repair.h).
-struct Reformed {
-  std::string life;
-  // Asked while it waits: why it will not be formed; nothing: it goes on.
-  std::function<std::optional<Error>()> look;
-  // Told once how it went here (`is_death`: a rank has died); returns how it went for all ranks.
-  std::function<Result<void>(const Result<void>& formed, bool is_death)> conclude;
-  std::uint32_t job_rank = 0;  // This process's rank as the launcher knows it.
+// The repair that a world is formed for (repair.h). Implemented by world_repairs.cc.
+class RepairAttempt {
+ public:
+  virtual ~RepairAttempt() = default;
+  // World::life.
+  virtual std::string life() const = 0;
+  // This process's rank as the launcher knows it.
+  virtual std::uint32_t job_rank() const = 0;
+  // Called while ranks wait for each other: why the world cannot be formed; nothing: it still can.
+  virtual std::optional<Error> find_obstacle() = 0;
+  // Called once with this rank's result (`is_death`: a rank has died). Returns the result that all
+  // ranks share.
+  virtual Result<void> conclude(const Result<void>& formed, bool is_death) = 0;
 };
 
 // This process's inputs to the formation, all of which outlive it.
-struct Joined {
+struct FormationInputs {
   const Identity& identity;  // Has the rank and size in a repaired world, too.
   std::chrono::milliseconds timeout;
-  std::uint32_t number;                // How many times this process has joined before.
-  store::Client* store;                // Null: a world of one.
-  ControlClient* control;              // Null if there is no supervisor.
-  PeerListener* listener;              // Null: ranks are on one host.
-  const Reformed* reformed = nullptr;  // Null: the first world of these processes.
+  std::uint32_t number;             // How many times this process has joined before.
+  store::Client* store;             // Null: a world of one.
+  ControlClient* control;           // Null if there is no supervisor.
+  PeerListener* listener;           // Null: ranks are on one host.
+  RepairAttempt* repair = nullptr;  // Null: the first world of these processes.
 };
 
 class WorldFormation {
  public:
-  explicit WorldFormation(const Joined& joined);
+  explicit WorldFormation(const FormationInputs& inputs);
 
   // Collective over all ranks; waits for them, and names those who did not come.
   Result<World> form();
@@ -82,22 +86,22 @@ class WorldFormation {
   struct MemberText;
   std::string member_key(std::uint64_t rank) const;
   std::string own_member() const;
-  Result<void> meet_all_ranks();
+  Result<void> wait_for_all_ranks();
   Result<void> exchange_members();
   Result<void> watched_exchange();
   Result<void> read_members(const std::vector<MemberText>& texts);
   Result<void> form_alone();
-  Result<void> form_here();
+  Result<void> form_locally();
   Result<std::unique_ptr<SharedSegment>> segment_of_supervisor() const;
   Result<std::unique_ptr<SharedSegment>> segment_by_name();
-  Result<void> meet_in_turns(const std::string& name);
-  using Look = std::function<std::optional<Error>()>;
-  Look look_for_death(FailureDetector& detector);
+  Result<void> wait_at_barrier(const std::string& name);
+  std::optional<Error> find_obstacle(FailureDetector* detector);
   template <class Wait>
-  auto wait_in_turns(const Look& look, Wait wait) -> decltype(wait(std::chrono::milliseconds()));
+  auto wait_and_check(FailureDetector* detector, Wait wait)
+      -> decltype(wait(std::chrono::milliseconds()));
   Error give_up(const Failure& death);
 
-  const Joined joined_;
+  const FormationInputs inputs_;
   std::string first_life_;  // World::life before the ranks have met.
   World world_;
   MaybeFailure death_;

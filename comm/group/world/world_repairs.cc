@@ -14,10 +14,32 @@ namespace ivy::comm {
 
 using std::chrono::milliseconds;
 
-struct WorldRepairs::Attempt {
-  Repair& repair;
-  const RepairDecision& decision;
-  RepairEnd ended = {};
+// The formation of the world of one epoch, whose members are decided.
+class WorldRepairs::Attempt final : public RepairAttempt {
+ public:
+  Attempt(const WorldRepairs& repairs, Repair& repair, const RepairDecision& decision)
+      : repairs_(repairs), repair_(repair), decision_(decision) {}
+
+  const RepairDecision& decision() const { return decision_; }
+  Repair& repair() { return repair_; }
+  bool has_death() const { return end_.is_death; }
+
+  std::string life() const override { return repair_.life(); }
+  std::uint32_t job_rank() const override { return repairs_.identity_.rank; }
+  std::optional<Error> find_obstacle() override {
+    return repair_.find_obstacle(decision_, repairs_.members_);
+  }
+  Result<void> conclude(const Result<void>& formed, bool is_death) override {
+    end_ = IVY_TRY(repair_.conclude(formed, is_death));
+    if (end_.is_formed) return {};
+    return end_.error;
+  }
+
+ private:
+  const WorldRepairs& repairs_;
+  Repair& repair_;
+  const RepairDecision& decision_;
+  RepairEnd end_;
 };
 
 void WorldRepairs::use(store::Client* store, ControlClient* control) {
@@ -72,48 +94,32 @@ bool WorldRepairs::is_missed(const Member& member) const {
 }
 
 RepairContext WorldRepairs::context() const {
-  RepairContext context;
-  context.store = store_;
-  context.job_size = identity_.world_size;
-  context.job_rank = identity_.rank;
-  context.incarnation = identity_.attempt.incarnation;
-  context.is_dead_by_page = [this](const Member& member) { return is_dead_by_page(member); };
-  context.is_dead_here = [this](const Member& member) { return is_dead_here(member); };
-  context.is_missed = [this](const Member& member) { return is_missed(member); };
-  context.is_interrupted = [this] { return is_interrupted_.load(); };
-  return context;
+  return {store_, identity_.world_size, identity_.rank, identity_.attempt.incarnation, *this};
 }
 
-Result<World> WorldRepairs::try_to_form(Attempt& attempt, RepairTime end, const Form& form) {
+Result<World> WorldRepairs::try_to_form(Attempt& attempt, RepairTime end) {
+  const RepairDecision& decision = attempt.decision();
   Identity identity = identity_;
-  identity.rank = *attempt.decision.place_of(identity_.rank, identity_.attempt.incarnation);
-  identity.world_size = static_cast<std::uint32_t>(attempt.decision.members.size());
-  Reformed reformed;
+  identity.rank = *decision.place_of(identity_.rank, identity_.attempt.incarnation);
+  identity.world_size = static_cast<std::uint32_t>(decision.members.size());
   has_listeners_ = false;
-  reformed.life = attempt.repair.life();
-  reformed.job_rank = identity_.rank;
-  reformed.look = [&] { return attempt.repair.look(attempt.decision, members_); };
-  reformed.conclude = [&](const Result<void>& formed, bool is_death) -> Result<void> {
-    attempt.ended = IVY_TRY(attempt.repair.conclude(formed, is_death));
-    if (attempt.ended.is_formed) return {};
-    return attempt.ended.error;
-  };
   const auto left = std::chrono::duration_cast<milliseconds>(end - steady_now());
-  Result<World> world = form(identity, std::max(left, milliseconds(1)), reformed);
-  if (world.ok() && identity.rank == 0) attempt.repair.forget_earlier();
+  Result<World> world = former_.form_repaired(identity, std::max(left, milliseconds(1)), attempt);
+  if (world.ok() && identity.rank == 0) attempt.repair().forget_earlier();
   return world;
 }
 
-Result<World> WorldRepairs::repair(RepairAim aim, RepairTime end, const Form& form) {
+Result<World> WorldRepairs::repair(RepairAim aim, RepairTime end) {
   is_interrupted_.store(false);
   const RepairContext context = this->context();
-  // Each turn but the last has lost a rank that had come, so that there are at most as many.
+  // Every attempt but the last loses a rank that had come, so there are at most as many attempts
+  // as ranks.
   while (true) {
     Repair repair(context, base_, ++epoch_);
     const RepairDecision decision = IVY_TRY(repair.agree(aim, members_, end));
-    Attempt attempt{repair, decision};
-    Result<World> world = try_to_form(attempt, end, form);
-    if (world.ok() || !attempt.ended.is_death) return world;
+    Attempt attempt(*this, repair, decision);
+    Result<World> world = try_to_form(attempt, end);
+    if (world.ok() || !attempt.has_death()) return world;
   }
 }
 
@@ -123,7 +129,7 @@ Result<bool> WorldRepairs::is_newcomer() const {
   return !IVY_TRY(Newcomer(context).has_entered());
 }
 
-Result<World> WorldRepairs::enter(RepairTime end, const Form& form) {
+Result<World> WorldRepairs::enter(RepairTime end) {
   const RepairContext context = this->context();
   Newcomer newcomer(context);
   IVY_CHECK(newcomer.announce());
@@ -134,8 +140,8 @@ Result<World> WorldRepairs::enter(RepairTime end, const Form& form) {
     const Result<RepairDecision> decision = repair.read_decision();
     // A later epoch may be over already, whose end removes this one's decision.
     if (!decision.ok()) continue;
-    Attempt attempt{repair, *decision};
-    Result<World> world = try_to_form(attempt, end, form);
+    Attempt attempt(*this, repair, *decision);
+    Result<World> world = try_to_form(attempt, end);
     if (!world.ok()) continue;  // The survivors begin again, and call again.
     newcomer.enter();
     return world;

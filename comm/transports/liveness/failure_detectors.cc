@@ -22,15 +22,13 @@ using comm_status::RankStatus;
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-// Ranks that leave cause no event in the page, so they are looked for now and then.
+// A rank that finalizes causes no event in the page, so the page is rescanned this often.
 constexpr milliseconds kRescan{100};
 constexpr milliseconds kProcessPoll{20};
-// A rank may leave as soon as its own last operation is done, while others still receive their part
-// of it. Only who waits longer than this for a rank that has left waits in vain. Less than
-// FailureDetector::kVerdictTime, so that a connection which such a rank closed is explained by it.
+// A rank may finalize as soon as its own last operation is done, while others still receive their
+// part of it. A wait for that rank fails only after this time. It is less than
+// FailureDetector::kVerdictTime, so that the rank's leaving explains a connection that it closed.
 constexpr std::chrono::nanoseconds kLeftGrace = milliseconds(150);
-// How often the store is asked without an event: only waits that have lasted longer ask at all.
-constexpr milliseconds kStorePoll{200};
 
 std::string ending_of(const RankStatus& status) {
   switch (status.state) {
@@ -82,15 +80,15 @@ class PageDetector final : public FailureDetector {
     seen_news_ = news;
     seen_at_ = now;
     // A death comes first: it explains what others report about it.
-    found_ = look_for(false, kAnyone);
-    if (!found_) found_ = look_for_reports();
+    found_ = find_ended(RankEnd::kDied, kAnyone);
+    if (!found_) found_ = find_report();
     // Report ranks that left last and do not keep them: a caller that does not need such a rank
     // must still learn of a later death.
-    return found_ ? found_ : look_for(true, waited_for);
+    return found_ ? found_ : find_ended(RankEnd::kFinalized, waited_for);
   }
 
   MaybeFailure check_now(std::int32_t waited_for) override {
-    seen_at_ = {};  // Ranks that have left since the last look are looked for at once.
+    seen_at_ = {};  // Rescan now: ranks may have left since the last check.
     return check(waited_for);
   }
 
@@ -100,8 +98,11 @@ class PageDetector final : public FailureDetector {
   }
 
  private:
-  // The first rank that has left (`left`) or died (not `left`).
-  MaybeFailure look_for(bool left, std::int32_t waited_for) const {
+  enum class RankEnd : std::uint8_t { kDied, kFinalized };
+
+  // Returns the first rank that ended in that way.
+  MaybeFailure find_ended(RankEnd end, std::int32_t waited_for) const {
+    const bool left = end == RankEnd::kFinalized;
     MaybeFailure first;
     std::uint64_t first_ns = ~std::uint64_t{0};
     for (std::size_t i = 0; i < members_.size(); ++i) {
@@ -124,14 +125,14 @@ class PageDetector final : public FailureDetector {
     return member == members_.end() ? -1 : member->world_rank;
   }
 
-  // True within kLeftGrace of its leaving, or of this detector's making: then the rank may have
-  // left an earlier world and be about to come back.
+  // True within kLeftGrace after the rank finalized, or after this detector was created: the rank
+  // may have finalized an earlier world and be about to join this one.
   bool has_just_left(const RankStatus& status) const {
     const std::chrono::nanoseconds left_at(status.when_ns);
     return steady_now().time_since_epoch() < std::max(left_at, made_at_) + kLeftGrace;
   }
 
-  MaybeFailure look_for_reports() {
+  MaybeFailure find_report() {
     for (const comm_status::PageReport& report : page_.reports_after(seen_report_)) {
       seen_report_ = report.number;
       if (report.communicator != communicator_) continue;
@@ -156,9 +157,8 @@ class PageDetector final : public FailureDetector {
 
 class ProcessDetector final : public FailureDetector {
  public:
-  ProcessDetector(std::vector<Member> members, std::int32_t self,
-                  std::function<bool(std::int32_t world_rank)> has_left)
-      : members_(std::move(members)), has_left_(std::move(has_left)) {
+  ProcessDetector(std::vector<Member> members, std::int32_t self, const LeftRanks* left)
+      : members_(std::move(members)), left_(left) {
     const std::uint32_t host = members_[static_cast<std::size_t>(self)].host;
     for (std::size_t i = 0; i < members_.size(); ++i) {
       if (members_[i].host != host || static_cast<std::int32_t>(i) == self) continue;
@@ -168,8 +168,8 @@ class ProcessDetector final : public FailureDetector {
       watched.member = i;
       watched.has_ended = descriptor < 0 && errno == ESRCH;
       // No such call, before Linux 5.3, or no descriptor left for it.
-      watched.is_asked_for = descriptor < 0 && errno != ESRCH;
-      if (watched.is_asked_for) watched.start = process_start(members_[i].pid);
+      watched.is_polled = descriptor < 0 && errno != ESRCH;
+      if (watched.is_polled) watched.start = process_start(members_[i].pid);
       watched_members_.push_back(watched);
     }
   }
@@ -192,11 +192,11 @@ class ProcessDetector final : public FailureDetector {
     for (std::size_t i = 0; i < watched_.size() && !found_; ++i) {
       Watched& watched = watched_members_[i];
       if (watched_[i].revents != 0) watched.has_ended = true;
-      if (watched.is_asked_for && has_process_ended(members_[watched.member].pid, watched.start))
+      if (watched.is_polled && has_process_ended(members_[watched.member].pid, watched.start))
         watched.has_ended = true;
-      if (!has_left_(members_[watched.member].world_rank)) {
+      if (!has_finalized(watched)) {
         if (watched.has_ended) found_ = ending_of(watched, RankState::kDied);
-      } else if (is_missed(watched, waited_for) && !left) {
+      } else if (is_waited_for_in_vain(watched, waited_for) && !left) {
         left = ending_of(watched, RankState::kLeft);
       }
     }
@@ -206,7 +206,7 @@ class ProcessDetector final : public FailureDetector {
   bool has_left(std::int32_t rank) override {
     for (Watched& watched : watched_members_) {
       if (static_cast<std::int32_t>(watched.member) != rank) continue;
-      return has_left_(members_[watched.member].world_rank) && is_missed(watched, rank);
+      return has_finalized(watched) && is_waited_for_in_vain(watched, rank);
     }
     return false;  // The rank is on another host.
   }
@@ -215,13 +215,17 @@ class ProcessDetector final : public FailureDetector {
   struct Watched {
     std::size_t member = 0;
     bool has_ended = false;
-    bool is_asked_for = false;                        // It has no pidfd, so the kernel is asked.
-    std::uint64_t start = 0;                          // Its process_start(), if it is asked for.
+    bool is_polled = false;                           // It has no pidfd, so /proc is read.
+    std::uint64_t start = 0;                          // Its process_start(), if it is polled.
     std::optional<steady_clock::time_point> left_at;  // When its leaving was first seen.
   };
 
-  // True if the caller waits for that rank, which has left longer ago than kLeftGrace.
-  static bool is_missed(Watched& watched, std::int32_t waited_for) {
+  bool has_finalized(const Watched& watched) const {
+    return left_ != nullptr && left_->has_left(members_[watched.member].world_rank);
+  }
+
+  // True if the caller waits for that rank, which has finalized and whose kLeftGrace is over.
+  static bool is_waited_for_in_vain(Watched& watched, std::int32_t waited_for) {
     const auto now = steady_now();
     if (!watched.left_at) watched.left_at = now;
     const bool is_waited_for =
@@ -236,53 +240,13 @@ class ProcessDetector final : public FailureDetector {
   }
 
   const std::vector<Member> members_;
-  const std::function<bool(std::int32_t)> has_left_;
+  const LeftRanks* const left_;
   std::vector<pollfd> watched_;
   std::vector<Watched> watched_members_;  // In the order of watched_.
   MaybeFailure found_;                    // Once set, it never changes.
 };
 
-class AgreedDetector final : public FailureDetector {
- public:
-  AgreedDetector(std::unique_ptr<FailureDetector> inner, std::function<std::uint64_t()> count_news,
-                 std::function<MaybeFailure()> find_agreed)
-      : inner_(std::move(inner)),
-        count_news_(std::move(count_news)),
-        find_agreed_(std::move(find_agreed)),
-        seen_news_(count_news_()) {}
-
-  const std::atomic<std::uint32_t>* word() const override { return inner_->word(); }
-  milliseconds poll_interval() const override { return inner_->poll_interval(); }
-
-  using FailureDetector::check;
-  MaybeFailure check(std::int32_t waited_for) override {
-    MaybeFailure agreed;
-    const bool has_news = count_news_() != seen_news_;
-    if (has_news || steady_now() - asked_at_ >= kStorePoll) agreed = ask();
-    return agreed ? agreed : inner_->check(waited_for);
-  }
-  // The agreed failure comes first: the death that this host sees may follow from it.
-  MaybeFailure check_now(std::int32_t waited_for) override {
-    MaybeFailure found = ask();
-    return found ? found : inner_->check(waited_for);
-  }
-  bool has_left(std::int32_t rank) override { return inner_->has_left(rank); }
-
- private:
-  MaybeFailure ask() {
-    asked_at_ = steady_now();
-    seen_news_ = count_news_();  // Read before the question is asked.
-    return find_agreed_();
-  }
-
-  const std::unique_ptr<FailureDetector> inner_;
-  const std::function<std::uint64_t()> count_news_;
-  const std::function<MaybeFailure()> find_agreed_;
-  std::uint64_t seen_news_;
-  steady_clock::time_point asked_at_ = steady_now();
-};
-
-// Whether a call is called off is its thread's own matter: nothing is kept here.
+// An interrupt concerns only the interrupted thread's call, so it is not kept.
 class InterruptibleDetector final : public FailureDetector {
  public:
   InterruptibleDetector(std::unique_ptr<FailureDetector> inner, const Failure& failure)
@@ -313,13 +277,6 @@ class InterruptibleDetector final : public FailureDetector {
 std::unique_ptr<FailureDetector> make_interruptible_detector(std::unique_ptr<FailureDetector> inner,
                                                              const Failure& failure) {
   return std::make_unique<InterruptibleDetector>(std::move(inner), failure);
-}
-
-std::unique_ptr<FailureDetector> make_agreed_detector(std::unique_ptr<FailureDetector> inner,
-                                                      std::function<std::uint64_t()> count_news,
-                                                      std::function<MaybeFailure()> find_agreed) {
-  return std::make_unique<AgreedDetector>(std::move(inner), std::move(count_news),
-                                          std::move(find_agreed));
 }
 
 RankStatus status_of(const comm_status::StatusPage& page, const Member& member) {
@@ -360,9 +317,8 @@ std::unique_ptr<FailureDetector> make_page_detector(const comm_status::StatusPag
 }
 
 std::unique_ptr<FailureDetector> make_process_detector(std::vector<Member> members,
-                                                       std::int32_t self,
-                                                       std::function<bool(std::int32_t)> has_left) {
-  return std::make_unique<ProcessDetector>(std::move(members), self, std::move(has_left));
+                                                       std::int32_t self, const LeftRanks* left) {
+  return std::make_unique<ProcessDetector>(std::move(members), self, left);
 }
 
 }  // namespace ivy::comm

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The detectors there are: one reads the supervisor's status page; where no supervisor is, one
-// watches the processes of this host itself, and one asks what other hosts' ranks have found.
+// The failure detectors: one reads the supervisor's status page, one watches the processes of this
+// host if there is no supervisor, and one adds the caller's interrupt.
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -24,20 +23,18 @@ std::unique_ptr<FailureDetector> make_page_detector(const comm_status::StatusPag
                                                     std::string communicator,
                                                     std::vector<Member> members, std::int32_t self);
 
-// Watches the processes of `members` that are on this process's host, and asks which of their ranks
-// have finalized.
-std::unique_ptr<FailureDetector> make_process_detector(
-    std::vector<Member> members, std::int32_t self,
-    std::function<bool(std::int32_t world_rank)> has_left);
+// Knows which ranks of this host have finalized their world.
+class LeftRanks {
+ public:
+  virtual ~LeftRanks() = default;
+  virtual bool has_left(std::int32_t world_rank) const = 0;
+};
 
-// For ranks on several hosts without a supervisor: reports the findings of `inner`; and, with every
-// new event that `count_news` counts and once in a while, those of `find_agreed`, which reads from
-// the job's store the failure that another host's rank found.
-std::unique_ptr<FailureDetector> make_agreed_detector(std::unique_ptr<FailureDetector> inner,
-                                                      std::function<std::uint64_t()> count_news,
-                                                      std::function<MaybeFailure()> find_agreed);
+// Watches the processes of `members` on this host. `left` outlives it; null: no rank has finalized.
+std::unique_ptr<FailureDetector> make_process_detector(std::vector<Member> members,
+                                                       std::int32_t self, const LeftRanks* left);
 
-// Reports what `inner` finds; and `failure` to a call that its caller calls off (interrupt.h).
+// Reports what `inner` finds, and `failure` to a call that its caller interrupts (interrupt.h).
 std::unique_ptr<FailureDetector> make_interruptible_detector(std::unique_ptr<FailureDetector> inner,
                                                              const Failure& failure);
 

@@ -345,7 +345,7 @@ class TcpMesh::Exchange {
       std::uint64_t rung = 0;
       static_cast<void>(!read(mesh_.event_.get(), &rung, sizeof rung));
     }
-    return may_wait_for_streams_of(incomplete) && may_go_on();
+    return may_wait_for_streams_of(incomplete) && may_continue();
   }
 
   // A peer that dies before it has dialled all streams breaks none of the missing ones, so its

@@ -71,13 +71,13 @@ bool TcpMesh::is_other_operation(const OperationCall& call) {
     compared_at_ = now;
     compare_pause_ = kComparePauseMin;
   }
-  if (!options_.compare || now - compared_at_ < compare_pause_) return false;
+  if (options_.comparer == nullptr || now - compared_at_ < compare_pause_) return false;
   compared_at_ = now;
   // The store has what this rank has entered, so that later ranks can compare with it.
   const milliseconds pause =
       std::exchange(compare_pause_, std::min(2 * compare_pause_, kComparePauseMax));
-  if (options_.takes_turn && !options_.takes_turn(call.sequence, pause)) return false;
-  const MaybeFailure different = options_.compare();
+  if (!options_.comparer->may_compare(call.sequence, pause)) return false;
+  const MaybeFailure different = options_.comparer->compare();
   if (different) fail(*different);
   return different.has_value();
 }
@@ -106,8 +106,9 @@ Failure TcpMesh::connection_failure(std::int32_t rank, const OperationCall& call
     }
   }
   // The peer may have left in another operation than this one, and stored that before.
-  const MaybeFailure different =
-      !failure.is_set() && options_.compare ? options_.compare() : std::nullopt;
+  const MaybeFailure different = !failure.is_set() && options_.comparer != nullptr
+                                     ? options_.comparer->compare()
+                                     : std::nullopt;
   if (different) return *different;
   if (!failure.is_set()) {
     failure =

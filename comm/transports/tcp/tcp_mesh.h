@@ -67,22 +67,29 @@ struct Incoming {
   const TakePart* take = nullptr;
 };
 
+// Compares this rank's operations with those of the ranks on other hosts. Ranks that wait for
+// different operations may never send each other a header, so waits that last use it now and then.
+// Implemented by the communicator, through the job's store.
+class OperationComparer {
+ public:
+  virtual ~OperationComparer() = default;
+  // Returns the failure if another rank has entered another operation under the same number.
+  virtual MaybeFailure compare() = 0;
+  // True if this rank should compare that operation on behalf of its host: one of the waiting
+  // ranks does so once per `pause`.
+  virtual bool may_compare(std::uint64_t sequence, std::chrono::nanoseconds pause) = 0;
+};
+
 struct TcpMeshOptions {
   std::string communicator;
   std::int32_t self = 0;       // This rank's number in the communicator.
   std::vector<TcpPeer> peers;  // By rank; entries of this host are never used.
   std::chrono::microseconds spin{50};
   std::uint32_t streams = 0;  // Per rank that this one dials; 0: the usual number.
-  // Asked now and then by a wait that lasts: returns the failure if a rank of another host has
-  // entered another operation under the same number. Ranks that wait for different things may never
-  // send each other a header.
-  std::function<MaybeFailure()> compare;
-  // True if this rank should query for that operation on behalf of its host: one of the waiting
-  // ranks queries once per `pause`. Null: always true.
-  std::function<bool(std::uint64_t sequence, std::chrono::nanoseconds pause)> takes_turn;
-  WaitWatch* watch = nullptr;  // May be null; outlives the mesh.
-  // Operations that this rank has entered; null or outlives the mesh.
-  const EnteredOperations* entered = nullptr;
+  // These are null, or outlive the mesh.
+  OperationComparer* comparer = nullptr;
+  WaitWatch* watch = nullptr;
+  const EnteredOperations* entered = nullptr;  // Operations that this rank has entered.
 };
 
 class TcpMesh {
