@@ -32,17 +32,18 @@ void give(const Work::Notice& notice) {
 
 }  // namespace
 
-void Work::set_mark(std::shared_ptr<nccl::StreamMark> mark, std::function<bool()> is_whole) {
+void Work::set_mark(std::shared_ptr<nccl::StreamMark> mark,
+                    std::shared_ptr<const std::atomic<bool>> is_broken) {
   const std::lock_guard lock(mutex_);
   mark_ = std::move(mark);
-  is_whole_ = std::move(is_whole);
+  is_broken_ = std::move(is_broken);
   started_ = called_;
 }
 
-// The thread that watches the device looks every few milliseconds only.
-void Work::look_at_mark() {
+// Checks the mark itself: the thread that watches the device polls only every few milliseconds.
+void Work::check_mark() {
   const Result<bool> is_reached = mark_->is_reached();
-  if (is_reached.ok() && *is_reached && is_whole_()) finish(Outcome());
+  if (is_reached.ok() && *is_reached && !*is_broken_) finish(Outcome());
 }
 
 std::optional<Outcome> Work::wait_for_mark(steady_clock::time_point until) {
@@ -98,7 +99,7 @@ std::optional<Outcome> Work::test() {
     const std::lock_guard lock(mutex_);
     if (outcome_ || mark_ == nullptr) return outcome_;
   }
-  look_at_mark();
+  check_mark();
   const std::lock_guard lock(mutex_);
   return outcome_;
 }

@@ -51,11 +51,12 @@ class Work {
   std::optional<Outcome> wait(std::chrono::milliseconds at_most);
   std::optional<Outcome> test();
   WorkTiming timing();
-  // For an operation on a device: `mark` follows it on its stream. `is_whole` returns whether the
-  // device's operations succeeded; if not, finish() is called. Call it before the work is handed
-  // out.
-  void set_mark(std::shared_ptr<nccl::StreamMark> mark, std::function<bool()> is_whole);
-  // The operation is part of a graph: the mark is there for streams of that graph only.
+  // For an operation on a device: `mark` is reached when the device has done it. The operation
+  // succeeded if its communicator is not broken then (`is_broken`); otherwise finish() is called.
+  // Call it before the work is returned to the caller.
+  void set_mark(std::shared_ptr<nccl::StreamMark> mark,
+                std::shared_ptr<const std::atomic<bool>> is_broken);
+  // For an operation that was captured into a graph: only streams of that graph can wait for it.
   void finish_captured();
   // Makes `stream` wait for the operation and returns success, or the outcome if it is known. If
   // the operation is on no stream, blocks until it is done. Never returns nothing.
@@ -73,11 +74,11 @@ class Work {
   void finish(const Outcome& outcome);
 
  private:
-  void look_at_mark();
+  void check_mark();
   std::optional<Outcome> wait_for_mark(std::chrono::steady_clock::time_point until);
 
-  std::shared_ptr<nccl::StreamMark> mark_;  // Set before any other thread knows this.
-  std::function<bool()> is_whole_;
+  std::shared_ptr<nccl::StreamMark> mark_;              // Set before any other thread knows this.
+  std::shared_ptr<const std::atomic<bool>> is_broken_;  // As mark_.
   bool is_captured_ = false;
   std::mutex mutex_;
   std::condition_variable is_done_;

@@ -299,7 +299,7 @@ Outcome DeviceBackend::mark(const DeviceOperation& operation, const std::shared_
   if (!behind.ok()) {
     return fail_enqueued(make_failure(FailureKind::kTransport, behind.error().message));
   }
-  work->set_mark(std::move(*behind), [is_broken = is_broken_] { return !*is_broken; });
+  work->set_mark(std::move(*behind), is_broken_);
   if (operation.is_captured) work->finish_captured();
   return {};
 }
@@ -317,31 +317,47 @@ Outcome DeviceBackend::enqueue(const DeviceOperation& operation, std::chrono::na
   return failure ? fail_enqueued(*failure) : mark(operation, work);
 }
 
+class DeviceBackend::Grouped final : public GroupedOperation {
+ public:
+  Grouped(DeviceBackend& backend, const DeviceOperation& operation,
+          std::chrono::nanoseconds timeout, const std::shared_ptr<Work>& work)
+      : backend_(backend),
+        operation_(operation),
+        work_(work),
+        started_(begun(operation_, timeout, work)) {}
+
+  nccl::DeviceCommunicator::Started& started() { return started_; }
+
+  Outcome finish(const MaybeFailure& ended) override {
+    const nccl::Driver::Current current(*nccl::Driver::in_use(), operation_.device);
+    const MaybeFailure found = backend_.existing()->finish(started_, true, ended);
+    const Outcome outcome =
+        found ? backend_.fail_enqueued(*found) : backend_.mark(operation_, work_);
+    if (found && work_ != nullptr) work_->finish(outcome);
+    return outcome;
+  }
+
+ private:
+  DeviceBackend& backend_;
+  const DeviceOperation operation_;  // started_ refers to it.
+  const std::shared_ptr<Work> work_;
+  nccl::DeviceCommunicator::Started started_;
+};
+
 Outcome DeviceBackend::join_group(const DeviceOperation& operation,
                                   std::chrono::nanoseconds timeout,
                                   const std::shared_ptr<Work>& work) {
   DeviceGroup& group = *DeviceGroup::current();
   nccl::DeviceCommunicator& device = *existing();
-  struct Kept {
-    DeviceOperation operation;
-    nccl::DeviceCommunicator::Started one;
-  };
-  const auto kept = std::make_shared<Kept>(Kept{operation, {}});
-  kept->one = begun(kept->operation, timeout, work);
+  auto grouped = std::make_unique<Grouped>(*this, operation, timeout, work);
   const std::lock_guard lock(order_);
   if (context_.failure.is_set()) return fail_enqueued(*context_.failure.get());
   const nccl::Driver::Current current(*nccl::Driver::in_use(), operation.device);
   MaybeFailure failure = failure_to_select(current);
   if (!failure) failure = group.open();
-  if (!failure) failure = device.start(kept->one, true);
+  if (!failure) failure = device.start(grouped->started(), true);
   if (failure) return fail_enqueued(*failure);
-  group.add(device, [this, &device, kept, work](const MaybeFailure& ended) {
-    const nccl::Driver::Current now(*nccl::Driver::in_use(), kept->operation.device);
-    const MaybeFailure found = device.finish(kept->one, true, ended);
-    const Outcome outcome = found ? fail_enqueued(*found) : mark(kept->operation, work);
-    if (found && work != nullptr) work->finish(outcome);
-    return outcome;
-  });
+  group.add(device, std::move(grouped));
   return {};
 }
 

@@ -99,6 +99,7 @@ class DeviceBackend {
   Outcome end();
 
  private:
+  class Grouped;
   nccl::DeviceCommunicatorOptions options();
   nccl::DeviceCommunicator& communicator();
   nccl::DeviceCommunicator* existing() { return made_.load(std::memory_order_acquire); }

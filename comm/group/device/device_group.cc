@@ -59,11 +59,11 @@ MaybeFailure DeviceGroup::open() {
 }
 
 void DeviceGroup::add(nccl::DeviceCommunicator& device,
-                      std::function<Outcome(const MaybeFailure&)> finish) {
+                      std::unique_ptr<GroupedOperation> operation) {
   if (std::find(devices_.begin(), devices_.end(), &device) == devices_.end()) {
     devices_.push_back(&device);
   }
-  waiting_.push_back(std::move(finish));
+  operations_.push_back(std::move(operation));
 }
 
 Outcome DeviceGroup::finish_all() {
@@ -84,8 +84,8 @@ Outcome DeviceGroup::finish_all() {
     failure = group_failure(*library_, status);
   }
   Outcome first;
-  for (const auto& finish : waiting_) {
-    const Outcome outcome = finish(failure);
+  for (const std::unique_ptr<GroupedOperation>& operation : operations_) {
+    const Outcome outcome = operation->finish(failure);
     if (first.code == 0) first = outcome;
   }
   return first;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operations on devices that one thread gives to NCCL together: between begin() and end() they are
-// only noted, and end() puts all of them on their streams. So a rank can send to a rank that sends
-// to it, and several small operations cost one launch.
+// Operations on devices that one thread passes to NCCL together: between begin() and end() they are
+// only recorded, and end() puts all of them on their streams. This way two ranks can send to each
+// other, and several small operations cost one launch.
 //
 // Thread: each has its own group.
 #pragma once
 
 #include <cstddef>
-#include <functional>
+#include <memory>
 #include <vector>
 
 #include "comm/contract/failure.h"
@@ -15,6 +15,15 @@
 #include "comm/nccl/communicator.h"
 
 namespace ivy::comm {
+
+// An operation that NCCL has accepted in a group which is still open.
+class GroupedOperation {
+ public:
+  virtual ~GroupedOperation() = default;
+  // Called when the group has ended: nothing if NCCL has put the operation on its stream, or why it
+  // has not.
+  virtual Outcome finish(const MaybeFailure& ended) = 0;
+};
 
 class DeviceGroup {
  public:
@@ -27,8 +36,7 @@ class DeviceGroup {
 
   // Call before the first operation is passed to NCCL.
   MaybeFailure open();
-  // `finish` is called once NCCL has put the operation on its stream, or with why it has not.
-  void add(nccl::DeviceCommunicator& device, std::function<Outcome(const MaybeFailure&)> finish);
+  void add(nccl::DeviceCommunicator& device, std::unique_ptr<GroupedOperation> operation);
 
  private:
   Outcome finish_all();
@@ -36,7 +44,7 @@ class DeviceGroup {
   std::size_t depth_ = 0;
   const nccl::Library* library_ = nullptr;  // Null: NCCL's group has not started.
   std::vector<nccl::DeviceCommunicator*> devices_;
-  std::vector<std::function<Outcome(const MaybeFailure&)>> waiting_;
+  std::vector<std::unique_ptr<GroupedOperation>> operations_;
 };
 
 }  // namespace ivy::comm

@@ -5,10 +5,14 @@
 #include <cstring>
 #include <utility>
 
+#include "comm/transports/shm/shared_ring.h"
+#include "comm/transports/tcp/socket_stream.h"
 #include "proto/os/clock.h"
 
 namespace ivy::comm {
 namespace {
+
+constexpr std::uint32_t kChannel = 1;  // The channel of collectives is 0.
 
 // The most bytes of a loan that are read at once, so that a failure elsewhere ends a long copy.
 constexpr std::size_t kBiteBytes = std::size_t{4} << 20;
@@ -43,8 +47,8 @@ bool write_message(ByteSink& sink, MessageRequest& request) {
   return true;
 }
 
-// Reads a piece of the message that a peer has lent. If that is not possible, the message's data
-// follow on its stream.
+// Reads a piece of the message that a peer has lent. If its memory cannot be read, the data follow
+// on the stream.
 LoanState read_bite(const SharedMail& mail, std::uint32_t member, MessagePeer& peer,
                     std::uint8_t* to) {
   if (!peer.can_read) peer.can_read = mail.can_read(member);
@@ -53,7 +57,7 @@ LoanState read_bite(const SharedMail& mail, std::uint32_t member, MessagePeer& p
     const std::uint64_t from = peer.source->lent();
     const bool was_read =
         from != 0 && mail.read(member, to + peer.data_read, from + peer.data_read, bite);
-    // A sender that was told of a failure, or ends, uses its memory again.
+    // A sender revokes the loan when a failure ends its request: its memory may have changed.
     if (peer.source->lent() == 0) return LoanState::kOpen;
     peer.can_read = was_read;
     peer.data_read += bite;
@@ -70,14 +74,57 @@ LoanState read_bite(const SharedMail& mail, std::uint32_t member, MessagePeer& p
 
 MessageTraffic::MessageTraffic(const PointToPointOptions& options, SharedMail* mail,
                                PeerListener* listener, MessageFailureDetector& detector)
-    : options_(options),
-      mail_(mail),
-      detector_(detector),
-      streams_(options, mail, listener, detector) {
+    : options_(options), mail_(mail), listener_(listener), detector_(detector) {
   for (std::size_t rank = 0; rank < options_.peers.size(); ++rank) {
     peers_.push_back(std::make_unique<MessagePeer>());
     peers_.back()->rank = static_cast<std::int32_t>(rank);
   }
+}
+
+PeerChannel MessageTraffic::channel_of(std::int32_t rank) const {
+  PeerChannel channel;
+  channel.communicator = options_.communicator;
+  channel.peer_rank = static_cast<std::uint32_t>(options_.peer(rank).world_rank);
+  channel.channel = kChannel;
+  return channel;
+}
+
+Result<bool> MessageTraffic::open_sink(MessagePeer& peer) {
+  if (peer.sink != nullptr) return true;
+  if (!options_.is_remote(peer.rank)) {
+    peer.sink =
+        IVY_TRY(make_ring(mail_->ring_to(static_cast<std::uint32_t>(options_.member(peer.rank)))));
+    return true;
+  }
+  if (peer.dial == nullptr) {
+    peer.dial = std::make_unique<BackgroundDial>(*listener_, options_.peer(peer.rank).address,
+                                                 channel_of(peer.rank), detector_.is_cancelled());
+    return false;
+  }
+  const std::optional<Result<PeerSocket>> dialled = peer.dial->take();
+  if (!dialled) return false;
+  peer.dial.reset();
+  if (!dialled->ok()) {
+    if (detector_.is_cancelled()) return false;
+    return dialled->error();
+  }
+  peer.sink = make_socket_sink((*dialled)->socket);
+  return true;
+}
+
+Result<bool> MessageTraffic::open_source(MessagePeer& peer) {
+  if (peer.source != nullptr) return true;
+  if (peer.rank == options_.self) return false;
+  if (!options_.is_remote(peer.rank)) {
+    peer.source = IVY_TRY(
+        find_ring(mail_->ring_from(static_cast<std::uint32_t>(options_.member(peer.rank)))));
+    return peer.source != nullptr;
+  }
+  if (!matching_.is_wanted(peer.rank, true)) return false;
+  const int socket = listener_->take(channel_of(peer.rank), std::chrono::milliseconds(0)).socket;
+  if (socket < 0) return false;
+  peer.source = make_socket_source(socket);
+  return true;
 }
 
 void MessageTraffic::enter(const Request& request, std::chrono::nanoseconds timeout) {
@@ -110,7 +157,7 @@ void MessageTraffic::receive(const Request& request) {
   }
 }
 
-// A message to this rank itself is handled as if it had arrived.
+// Handles a message to this rank itself as if it had arrived.
 void MessageTraffic::send_to_self(const Request& request) {
   const MessageStatus status = {options_.self, request->tag, request->bytes};
   const MessageMatching::Message message = matching_.keep_own(status, request->dtype);
@@ -128,8 +175,7 @@ bool MessageTraffic::progress(bool keep_lent) {
     if (is_broken()) return true;
     const bool has_sent = !peer->sends.empty() && progress_sends(*peer);
     const bool has_received = !is_broken() && progress_receives(*peer);
-    // A ring costs a system call where a thread of the peer sleeps, so one that nobody needs is not
-    // rung.
+    // Notifying costs a system call if a thread of the peer sleeps: do it only if the peer waits.
     const bool is_awaited = (has_sent && peer->sink->has_unread()) ||
                             (has_received && peer->source->take_writer_waits());
     if (is_awaited) notify(peer->rank);
@@ -140,7 +186,7 @@ bool MessageTraffic::progress(bool keep_lent) {
 
 bool MessageTraffic::progress_sends(MessagePeer& peer) {
   bool has_moved = false;
-  while (!peer.sends.empty() && is_open(peer.rank, streams_.open_sink(peer))) {
+  while (!peer.sends.empty() && is_open(peer.rank, open_sink(peer))) {
     const Request request = peer.sends.front();
     const std::size_t moved_before = request->moved;
     const bool is_whole = write_message(*peer.sink, *request);
@@ -158,12 +204,13 @@ bool MessageTraffic::progress_sends(MessagePeer& peer) {
 
 bool MessageTraffic::progress_receives(MessagePeer& peer) {
   bool has_moved = false;
-  while (!is_broken() && is_open(peer.rank, streams_.open_source(peer, matching_))) {
+  while (!is_broken() && is_open(peer.rank, open_source(peer))) {
     if (!read_header(peer, has_moved)) break;
     if (!peer.is_in_message() && !begin_message(peer)) break;
     if (!read_data(peer, has_moved)) break;
   }
-  // A peer that hangs up between messages has finished; only those who still want something mind.
+  // A peer that hangs up between messages has finished. That is a failure only if a receive still
+  // waits for it.
   const bool has_ended = peer.source != nullptr && peer.source->state() == StreamState::kBroken;
   if (has_ended && !is_broken() && (peer.has_begun() || matching_.is_wanted(peer.rank, false))) {
     report_disconnect(peer.rank, "it hung up");
@@ -171,7 +218,7 @@ bool MessageTraffic::progress_receives(MessagePeer& peer) {
   return has_moved;
 }
 
-// True if the header of the next message is there.
+// Returns true once the next message's header has been read.
 bool MessageTraffic::read_header(MessagePeer& peer, bool& has_moved) {
   if (peer.header_read == sizeof(MessageHeader)) return true;
   const std::size_t got =
@@ -188,7 +235,7 @@ bool MessageTraffic::read_header(MessagePeer& peer, bool& has_moved) {
   return false;
 }
 
-// False if the stream has no more for now.
+// Reads data of the current message. Returns false if the stream has no more bytes for now.
 bool MessageTraffic::read_data(MessagePeer& peer, bool& has_moved) {
   std::uint8_t* const to = peer.target != nullptr ? static_cast<std::uint8_t*>(peer.target->data)
                                                   : peer.unexpected->data.data();
@@ -212,7 +259,7 @@ bool MessageTraffic::read_data(MessagePeer& peer, bool& has_moved) {
   return true;
 }
 
-// The header is here: decides where the data go. False: nowhere yet.
+// Chooses the memory for the data of a message whose header was read. False: there is none yet.
 bool MessageTraffic::begin_message(MessagePeer& peer) {
   const auto dtype = static_cast<Dtype>(peer.header.dtype);
   peer.target = matching_.take_receive(peer.rank, peer.header.tag);
@@ -240,13 +287,13 @@ void MessageTraffic::end_message(MessagePeer& peer) {
   finish(*message->claimant);
 }
 
-// True if the stream is open; a stream that cannot be opened breaks the communicator.
+// Returns true if the stream is open. One that cannot be opened breaks the communicator.
 bool MessageTraffic::is_open(std::int32_t rank, const Result<bool>& opened) {
   if (!opened.ok()) report_disconnect(rank, opened.error().message);
   return opened.ok() && *opened;
 }
 
-// True if the receive can take such a message; else the communicator breaks.
+// Returns true if the receive can take such a message; otherwise breaks the communicator.
 bool MessageTraffic::check(const MessageRequest& receive, const MessageStatus& status,
                            Dtype dtype) {
   const bool is_same_type =
@@ -287,7 +334,7 @@ void MessageTraffic::finish(MessageRequest& request) {
   clear_shown(request);
   request.is_done = true;
   request.work->finish({});
-  // A thread that sleeps for this request is woken by the seen_count of its own rank.
+  // A thread of this rank may sleep until this request is done.
   if (request.is_slept_on && mail_ != nullptr) mail_->wake_all();
 }
 
@@ -319,17 +366,17 @@ std::optional<std::vector<pollfd>> MessageTraffic::sockets() const {
   return sockets;
 }
 
-// The request that has waited longest; null: none waits.
+// Returns the request that has waited longest, or null.
 const MessageRequest* MessageTraffic::oldest() const {
   const MessageRequest* found = nullptr;
-  const auto look = [&](const MessageRequest* request) {
+  const auto consider = [&](const MessageRequest* request) {
     if (request == nullptr || request->is_done) return;
     if (found == nullptr || request->number < found->number) found = request;
   };
-  look(matching_.oldest_receive());
+  consider(matching_.oldest_receive());
   for (const std::unique_ptr<MessagePeer>& peer : peers_) {
-    if (!peer->sends.empty()) look(peer->sends.front().get());
-    look(peer->receiver());
+    if (!peer->sends.empty()) consider(peer->sends.front().get());
+    consider(peer->receiver());
   }
   return found;
 }

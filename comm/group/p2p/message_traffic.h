@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The messages of one communicator on their way: for each peer the streams and what is being sent
-// and received, and the receives that wait. Moves bytes when it is asked to, and never waits.
+// The messages of one communicator in transit: for each peer its streams and the messages being
+// sent and received on them, and the receives that wait. progress() moves bytes and never blocks.
 //
-// Requests end here: well, or with the failure that broke the communicator. A failure that was
-// found here is kept until the owner has told it to the other ranks (found()).
+// Requests end here, with success or with the failure that broke the communicator. A failure found
+// here is kept until the owner has reported it to the other ranks (found()).
 //
 // Thread: one at a time (PointToPoint's mutex).
 #pragma once
@@ -18,7 +18,6 @@
 #include "comm/contract/failure.h"
 #include "comm/group/p2p/message_failure_detector.h"
 #include "comm/group/p2p/message_matching.h"
-#include "comm/group/p2p/message_streams.h"
 #include "comm/group/p2p/message_texts.h"
 #include "comm/group/p2p/point_to_point_peer.h"
 #include "comm/transports/shm/shared_mail.h"
@@ -33,22 +32,22 @@ class MessageTraffic {
   MessageTraffic(const PointToPointOptions& options, SharedMail* mail, PeerListener* listener,
                  MessageFailureDetector& detector);
 
-  // Starts a request; it may be done immediately.
+  // Starts a request, which may be done immediately.
   void enter(const Request& request, std::chrono::nanoseconds timeout);
-  // Takes back a receive that no message has come for. False: one has.
+  // Cancels a receive that no message has matched. False: one has.
   bool withdraw(const Request& request);
-  // Moves all bytes that can be moved; returns whether any were. A lent message waits for its
-  // receive, so that it is copied once. keep_lent: it is buffered like any other unexpected
-  // message, so that messages after it need not wait.
+  // Moves all bytes that can be moved; returns whether any were. A lent message (byte_stream.h) is
+  // left with its sender until its receive is posted, so that it is copied once. keep_lent: buffers
+  // it like any other unexpected message, so that the messages after it need not wait.
   bool progress(bool keep_lent = false);
 
   bool is_broken() const { return found_.has_value() || failure_.has_value(); }
-  // A failure found here, not yet told to the other ranks.
+  // A failure found here that the other ranks may not know yet.
   const MaybeFailure& found() const { return found_; }
   // The failure with which every request ends; nothing if they succeed.
   const MaybeFailure& failure() const { return failure_; }
-  // Keeps a failure that was found here, unless there is one already. If it names no message, it
-  // will name the one that has waited longest; name_message() says which that is now.
+  // Keeps a failure that was found here, unless there is one already. A failure that names no
+  // message is attributed to the one that has waited longest.
   void report(Failure failure);
   void name_message(Failure& failure) const {
     add_message(failure, oldest(), options_.communicator);
@@ -58,9 +57,9 @@ class MessageTraffic {
   const std::vector<std::unique_ptr<MessagePeer>>& peers() const { return peers_; }
   const PointToPointOptions& options() const { return options_; }
   const MessageMatching& matching() const { return matching_; }
-  // The sockets on which something may happen; nothing: all peers are of this host.
+  // The sockets to wait for; nothing: all peers are on this host.
   std::optional<std::vector<pollfd>> sockets() const;
-  // Shows in the status page which request has waited longest.
+  // Shows the request that has waited longest in the status page.
   void show_oldest();
 
  private:
@@ -70,6 +69,12 @@ class MessageTraffic {
   bool read_data(MessagePeer& peer, bool& has_moved);
   bool begin_message(MessagePeer& peer);
   void end_message(MessagePeer& peer);
+  // Opens the stream to or from a peer: a ring if the peer is on this host, otherwise a connection
+  // that the sender dials in the background. False: not open yet, or cancelled. A connection is
+  // only taken if a receive waits for that rank.
+  Result<bool> open_sink(MessagePeer& peer);
+  Result<bool> open_source(MessagePeer& peer);
+  PeerChannel channel_of(std::int32_t rank) const;
   bool is_open(std::int32_t rank, const Result<bool>& opened);
   void receive(const Request& request);
   void send_to_self(const Request& request);
@@ -82,11 +87,11 @@ class MessageTraffic {
 
   const PointToPointOptions& options_;
   SharedMail* const mail_;
+  PeerListener* const listener_;
   MessageFailureDetector& detector_;
-  MessageStreams streams_;
   std::vector<std::unique_ptr<MessagePeer>> peers_;
   MessageMatching matching_;
-  bool keeps_lent_ = false;     // In the call of progress() that is under way.
+  bool keeps_lent_ = false;     // In the current call of progress().
   std::uint64_t messages_ = 0;  // Number of requests started.
   MaybeFailure found_;
   MaybeFailure failure_;

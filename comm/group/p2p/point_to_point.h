@@ -16,8 +16,8 @@
 // by a thread of their own, started by the first of them. Nobody waits for the connection to one
 // peer on the way to another: connections are made by threads of their own.
 //
-//   PointToPoint ── MessageTraffic (what moves) ── MessageMatching, MessageStreams
-//        └───────── PeerLiveness (who is missing) ── MessageFailureDetector
+//   PointToPoint ── MessageTraffic (messages in transit) ── MessageMatching
+//        └───────── PeerLiveness (absent ranks) ── MessageFailureDetector
 //
 // Every error breaks the communicator, whichever rank finds it: first every rank is told
 // (FailureHandler::break_all()), then the requests end.
