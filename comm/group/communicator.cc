@@ -24,7 +24,8 @@ OperationShape plain(Operation operation, Place place = Place::kHost) {
   return shape;
 }
 
-// True if a rank can return from it before every other rank is known to have called the same.
+// Returns true if a rank can return from the operation before it knows that every other rank has
+// called the same.
 bool can_be_left_early(Operation operation) {
   switch (operation) {
     case Operation::kBroadcast:
@@ -42,7 +43,7 @@ bool can_be_left_early(Operation operation) {
   }
 }
 
-// The name of a communicator's group number `number`; `color` < 0: it has none.
+// Returns the name of the communicator's child group `number`; `color` < 0: without a color.
 std::string child_name(const std::string& parent, std::uint64_t number, std::int32_t color) {
   std::string name = parent + "/" + std::to_string(number);
   if (color >= 0) name += "." + std::to_string(color);
@@ -84,7 +85,8 @@ Failure abort_of(const Membership& ranks, const std::string& reason) {
   return failure;
 }
 
-// A signal handler interrupts an operation that it cannot wait for: that goes on after it only.
+// Rejects an operation in a signal handler that has interrupted another one of this communicator:
+// the interrupted one continues only after the handler returns.
 [[gnu::cold, gnu::noinline]] OperationResult refused_in_handler(const Membership& ranks) {
   Failure failure =
       make_failure(FailureKind::kOther,
@@ -132,8 +134,8 @@ Error trouble_of(const Membership& parent, const std::string& trouble) {
           "make a group of communicator " + parent.name() + ": " + trouble};
 }
 
-// Breaks a group that this rank could not make. A rank for which it went well has the group, and
-// would wait there for this one.
+// Breaks a group that this rank could not create, for the ranks that have created it and would wait
+// for this one.
 void break_unmade(Job& job, const Membership& ranks, std::shared_ptr<SharedSegment> segment,
                   const Outcome& outcome) {
   const Failure& failure = outcome.failure();
@@ -182,7 +184,7 @@ std::unique_ptr<Communicator> Communicator::of_world(Job& job, World world) {
 
 Communicator::~Communicator() {
   if (queue_.is_busy()) abort("the communicator was ended while operations ran");
-  static_cast<void>(device_->end());  // Its watcher uses what goes next.
+  static_cast<void>(device_->end());  // First, because its thread uses the other members.
   messages_.close();
 }
 
@@ -230,7 +232,7 @@ OperationResult Communicator::run(OperationShape shape, const CallOptions& optio
   return {perform(shape, timeout_of(options), body), nullptr};
 }
 
-// Carries it out when those that were called before are done.
+// Runs the call after all earlier ones.
 OperationResult Communicator::queue(const CallOptions& options, std::function<Outcome()> call) {
   auto work = std::make_shared<Work>();
   if (!queue_.push(work, std::move(call))) {
@@ -282,8 +284,8 @@ Outcome Communicator::perform(const OperationShape& shape, nanoseconds timeout,
   return fail_operation(call, thrown);
 }
 
-// Apart from perform(): room for a Failure on its stack would be cleared in every operation, which
-// takes as long as a tenth of a small one.
+// Separate from perform(): space for a Failure on that stack would be cleared in every operation,
+// which takes a tenth of the time of a small one.
 Outcome Communicator::fail_operation(const OperationCall& call, const std::exception_ptr& thrown) {
   MaybeFailure found = local_ != nullptr ? local_->failure() : std::nullopt;
   if (!found && across_ != nullptr) found = across_->mesh_failure();
@@ -293,19 +295,19 @@ Outcome Communicator::fail_operation(const OperationCall& call, const std::excep
   if (!found) found = make_failure(FailureKind::kOther, "an operation failed without a reason");
   device_->failure_was_returned();
   const Outcome outcome = break_with(*found);
-  // Hang up only now: a peer that finds the connection gone asks first what was found.
+  // Hang up only now: a peer whose connection closes asks first which failure was stored.
   if (across_ != nullptr) across_->operation_failed();
   return outcome;
 }
 
 Outcome Communicator::break_with(Failure failure) {
   ranks_.add_place(failure);
-  // An abort is final, and its rank tells the store; of other failures the first one counts,
+  // An abort is final, and its rank stores it. Of other failures the first one in the store counts,
   // whichever host found it.
   const bool is_abort = failure.kind == FailureKind::kAborted;
   const bool is_own_abort =
       is_abort && failure.rank == ranks_.own_member().world_rank && across_ != nullptr;
-  // The store is asked without the lock, so that an abort meanwhile does not wait for its answer.
+  // Query the store without a lock, so that a concurrent abort need not wait for its answer.
   if (across_ != nullptr && !is_abort && !failure_.is_set()) {
     failure = job_.records().agree(failure, ranks_.name());
   }
@@ -313,10 +315,10 @@ Outcome Communicator::break_with(Failure failure) {
     if (local_ != nullptr) local_->break_with(failure);
     messages_.break_with(failure);
     job_.report(failure, ranks_.name());
-    // Interrupt last: a store that hangs must not delay those that can be woken without it.
+    // Interrupt last: a store that hangs must not delay the ranks that can be woken without it.
     if (is_own_abort) across_->interrupt();
-    // Ranks that have heard of the abort inside their host hang up as well, and may do so before
-    // its rank has stored it: peers that find the connection gone would blame the connection.
+    // Ranks that learned of the abort within their host hang up as well, maybe before the aborting
+    // rank has stored it: then their peers would blame the connection. So each stores it.
     if (is_abort && across_ != nullptr) job_.records().agree(failure, ranks_.name());
   }
   device_->abort();
@@ -367,8 +369,9 @@ void Communicator::abort(const std::string& reason) {
   if (across_ != nullptr) across_->end_abort(turn_);
 }
 
-// One piece of code, as start() of the C interface and carry_out() of comm/nccl are: behind NCCL's
-// own call the processor knows little of what it had learned of jumps, and of where calls return.
+// Flattened into one function, as are start() of the C interface and start_and_finish() of
+// comm/nccl: NCCL's own call evicts the processor's branch history, so every further call and
+// return on this path costs.
 [[gnu::flatten]] OperationResult Communicator::carry_out_on_device(
     nccl::DeviceOperation&& operation, const CallOptions& options) {
   if (const MaybeFailure refused = device_->admit(operation, options.is_async)) {
@@ -378,13 +381,13 @@ void Communicator::abort(const std::string& reason) {
   if (!device_->must_synchronize(operation))
     return enqueue_on_device(std::move(operation), options);
   return run(shape, options, [this, operation = std::move(operation)](const OperationCall& call) {
-    display_.entered();  // Some ranks wait for the device before they meet.
+    display_.entered();  // Show it now: the ranks may wait for the device before they synchronize.
     return device_->run_synchronized(call, operation);
   });
 }
 
-// The ranks do not meet. Still the operation waits for those that were called before it and have
-// not begun.
+// Puts an operation on its stream without synchronizing the ranks. It still waits for earlier calls
+// that have not started.
 OperationResult Communicator::enqueue_on_device(nccl::DeviceOperation&& operation,
                                                 const CallOptions& options) {
   const nanoseconds timeout = timeout_of(options);
@@ -395,7 +398,7 @@ OperationResult Communicator::enqueue_on_device(nccl::DeviceOperation&& operatio
   };
   if (DeviceGroup::current() != nullptr && !failure_.is_set())
     return called(device_->join_group(operation, timeout, work));
-  // Another thread may be in the first operation.
+  // Another thread may be in the first operation: wait for it.
   if (!device_->is_prepared()) {
     const std::lock_guard lock(turn_);
   }
@@ -419,13 +422,12 @@ OperationResult Communicator::prepare_device(const nccl::DeviceRegion& region,
                                              const CallOptions& options) {
   device_->use();
   OperationShape shape = plain(Operation::kInit, Place::kDevice);
-  shape.count = region.bytes;  // Ranks that give unlike memory are told so.
+  shape.count = region.bytes;  // Different sizes are a mismatch.
   return run(shape, options,
              [this, region](const OperationCall& call) { return device_->prepare(call, region); });
 }
 
-// Every rank of this communicator takes part. `ranks`: those of the group that this rank is in, or
-// of one that it is in not.
+// Collective over this communicator. `ranks`: the group's members, with or without this rank.
 Result<std::unique_ptr<Communicator>> Communicator::make_child(
     const std::string& name, const std::vector<std::int32_t>& ranks) {
   const auto place = std::find(ranks.begin(), ranks.end(), ranks_.rank());

@@ -1,9 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// A communicator: this process's member in a group of ranks, and its operations in order. Values
-// are checked before they come here (comm/api); what can fail here breaks the communicator.
+// A communicator: this process's membership in a group of ranks, and its operations in order.
+// Arguments were checked before (comm/api); what fails here breaks the communicator.
 //
-// Thread: any; operations are carried out one at a time, in the order of the calls. Lifetime: no
-// call may be under way when it is destroyed.
+// carry_out() runs an operation on host memory in its turn, or queues it behind asynchronous work:
+//   perform()                     numbers it, shows its fingerprint to the other ranks, ends it
+//   HostCollectives::run()        copies, shared memory or TCP, by where the ranks are
+//   shared_*, spanning_*          comm/collectives
+// An operation on device memory goes to DeviceBackend, which synchronizes the ranks for the first
+// one and enqueues the later ones.
+//
+// Thread: any; operations run one at a time, in the order of the calls. Lifetime: no call may be in
+// progress when it is destroyed.
 #pragma once
 
 #include <chrono>
@@ -41,11 +48,11 @@ struct CallOptions {
   std::chrono::nanoseconds timeout{0};  // Zero: the communicator's.
   bool is_async = false;
   Interrupt interrupt;
-  std::chrono::nanoseconds patience =
-      std::chrono::nanoseconds::max();  // With which a receive waits.
+  // How long a receive waits for its message to start.
+  std::chrono::nanoseconds patience = std::chrono::nanoseconds::max();
 };
 
-// The result of a call: an outcome, or (is_async) work under way.
+// The result of a call: an outcome, or (is_async) the work in progress.
 struct OperationResult {
   Outcome outcome;
   std::shared_ptr<Work> work;
@@ -80,32 +87,31 @@ class Communicator final : private FailureHandler {
   // Groups are made collectively; null: this rank is in none.
   Result<std::unique_ptr<Communicator>> make_group(std::span<const std::int32_t> ranks);
   Result<std::unique_ptr<Communicator>> split(std::int32_t color, std::int32_t key);
-  // A group that its members alone make (group_rendezvous.h), also where this communicator is
-  // broken. This rank is one of `ranks`. A timeout of zero stands for the communicator's.
+  // Makes a group in which only its members take part (group_rendezvous.h), even if this
+  // communicator is broken. This rank is one of `ranks`. Timeout zero: the communicator's.
   Result<std::unique_ptr<Communicator>> make_group_of_members(const std::string& name,
                                                               std::span<const std::int32_t> ranks,
                                                               std::chrono::milliseconds timeout,
                                                               MaybeFailure& death);
 
-  // Call it before destruction: waits for what was left on the device's streams, and ends NCCL's
-  // part.
+  // The end of a communicator: call one of these before destruction. Each waits for the operations
+  // on the device's streams and ends NCCL's part.
   Outcome finish_device_work();
-  // As finish_device_work(); and if this rank could leave the last operation before the others came
-  // (a broadcast, say), waits until they have come, and fails if theirs was another one.
+  // For a world. If this rank may have left the last operation before the others entered it (a
+  // broadcast, for example), also waits for them, and fails if they have entered another one.
   Outcome finalize();
-  // As finalize(), for a group, in which any rank may end its member at any time: compares the last
-  // operation with that of the ranks that have called theirs, and waits for no other rank. So the
-  // rank that ends its member last is told of a mismatch.
+  // For a group, whose ranks may leave at any time: waits for no other rank, and compares the last
+  // operation with that of the ranks that have entered theirs. So the last rank to leave reports a
+  // mismatch.
   Outcome leave_group();
-
   // Breaks it here and on every other rank, unless it is broken already.
   void abort(const std::string& reason);
-  // Nothing: the communicator is not broken.
+  // The failure that broke the communicator; nothing: it is not broken.
   MaybeFailure failure() const { return failure_.get(); }
 
  private:
   using Body = std::function<bool(const OperationCall&)>;
-  // `local` is null where no other rank of it is on this host.
+  // `local` is null if no other rank of it is on this host.
   Communicator(Job& job, Membership ranks, std::unique_ptr<FailureDetector> detector,
                std::unique_ptr<SharedGroup> local, std::chrono::nanoseconds timeout);
   static std::unique_ptr<Communicator> open(Job& job, Membership ranks,
@@ -140,7 +146,7 @@ class Communicator final : private FailureHandler {
   const std::unique_ptr<AcrossHosts> across_;  // Null: one host, where all ranks see each other.
   HostCollectives host_;
   OperationDisplay display_;
-  bool may_be_ahead_ = false;  // The last operation did not need all ranks to be in it.
+  bool may_be_ahead_ = false;  // The last operation did not wait for all ranks to enter it.
   std::uint64_t sequence_ = 0;
   std::uint64_t children_ = 0;
 

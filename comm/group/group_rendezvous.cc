@@ -13,13 +13,13 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// How long a wait at the store may be before the members are looked after.
+// How long a wait at the store may last before the members are checked.
 constexpr milliseconds kPollStep{100};
-// The first member gives up at the deadline and tells the others, who wait a little longer for its
-// word.
+// The first member gives up at the deadline and stores that verdict; the others wait a little
+// longer for it.
 constexpr milliseconds kVerdictGrace{2'000};
 constexpr const char* kWell = "well";
-// The verdict on a descriptor that a member could not open: once more, with a named file.
+// The verdict if a member could not open another's descriptor: try again with a named file.
 constexpr const char* kByName = "by name";
 
 class GroupRendezvous {
@@ -45,7 +45,7 @@ class GroupRendezvous {
   }
 
  private:
-  // The verdict, which is the same for all members.
+  // Returns the verdict, which is the same for all members.
   Result<std::string> attempt(bool is_named) {
     prefix_ += is_named ? "named/" : "";
     segment_.reset();
@@ -60,14 +60,14 @@ class GroupRendezvous {
     const std::string verdict = IVY_TRY(judge(is_named));
     if (segment_ != nullptr) segment_->unlink_name();
     IVY_CHECK(store_.set(prefix_ + "verdict", verdict));
-    if (verdict != kWell) return verdict;  // Another may still read why.
+    if (verdict != kWell) return verdict;  // Keep the keys: other members may still read why.
     for (std::int32_t rank = 0; rank < members_.size(); ++rank) {
       IVY_CHECK(store_.remove(member_key(rank)));
     }
     return verdict;
   }
 
-  // The first rank of a host makes the memory and says where it is.
+  // The first rank of each host creates the memory and stores its path.
   Result<void> share(bool is_named) {
     const std::vector<std::int32_t>& local = members_.local_ranks();
     if (local.size() < 2) return {};
@@ -81,7 +81,7 @@ class GroupRendezvous {
       return {};
     }
     const std::string path = IVY_TRY(wait_get(key, milliseconds(0)));
-    // The maker says why there is none.
+    // If the path is empty, the first rank reports why.
     if (!path.empty()) {
       segment_ = IVY_TRY(cannot_share(SharedSegment::attach_path(path, count)));
       if (is_named) segment_->unlink_name();
@@ -95,7 +95,7 @@ class GroupRendezvous {
     return Error{Code::kResourceExhausted, made.error().message};
   }
 
-  // Rank 0 of the group reads what every member says. A timeout is a verdict, too.
+  // Rank 0 of the group reads every member's record. A timeout is a verdict, too.
   Result<std::string> judge(bool is_named) {
     std::string verdict = kWell;
     for (std::int32_t rank = 0; rank < members_.size(); ++rank) {
@@ -135,7 +135,7 @@ class GroupRendezvous {
     return Error{Code::kFailedPrecondition, text, "every member names the same ranks in one order"};
   }
 
-  // By world ranks: where the members disagree on the order, each still finds what the others say.
+  // Named by world rank, so that members which disagree on the order find each other's records.
   std::string member_name(std::int32_t rank) const {
     return "member/" + std::to_string(members_.world_rank(rank));
   }

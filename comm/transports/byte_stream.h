@@ -19,17 +19,17 @@ enum class LoanState : std::uint8_t { kOpen, kRead, kDeclined };
 class ByteSink {
  public:
   virtual ~ByteSink() = default;
-  // How many bytes were taken; 0: none can be now.
+  // Returns how many bytes were written; 0: there is no room.
   virtual std::size_t write_some(const void* bytes, std::size_t count) = 0;
-  // False: everything that was written has been read, so that nobody has to be told of it.
+  // False: everything written has been read, so the reader need not be notified.
   virtual bool has_unread() const { return true; }
   virtual StreamState state() const = 0;
-  // A socket to poll for writing; -1: the reader rings this rank's wakes instead.
+  // A socket to poll for writing; -1: the reader wakes this rank instead (shared_mail.h).
   virtual int descriptor() const = 0;
-  // Lends these bytes, one loan at a time; the reader has to be told by bytes that are written
-  // after this. False: so many bytes are to be written, or the stream cannot lend.
+  // Lends these bytes, one loan at a time; bytes written afterwards announce it to the reader.
+  // False: the bytes must be written instead.
   virtual bool lend(const void* /*bytes*/, std::size_t /*count*/) { return false; }
-  // The bytes may change from now on: who still reads them throws away what it has.
+  // The bytes may change from now on: a reader discards what it has read of them.
   virtual void revoke() {}
   // State of the last loan.
   virtual LoanState loan() const { return LoanState::kDeclined; }
@@ -39,8 +39,7 @@ class ByteSource {
  public:
   virtual ~ByteSource() = default;
   virtual std::size_t read_some(void* bytes, std::size_t count) = 0;
-  // True once after the writer has started to wait for an action of this reader: free space, or a
-  // loan's end.
+  // Returns true, once, if the writer waits for this reader: for free space or the end of a loan.
   virtual bool take_writer_waits() { return true; }
   virtual StreamState state() const = 0;
   virtual int descriptor() const = 0;

@@ -102,8 +102,8 @@ bool HostCollectives::all_reduce(const OperationCall& call, const Vectors& vecto
   return reduce_alone(vectors);
 }
 
-// Every step's entry shows the fingerprint of all parts, so that ranks whose parts differ find it
-// out in the first one, whatever their steps are.
+// Every step shows the fingerprint of all parts, so that ranks with different parts find the
+// mismatch in the first step, whatever their steps are.
 bool HostCollectives::all_reduce_parts(const OperationCall& call, const Collective& collective) {
   const std::vector<Part>& parts = collective.parts;
   const ReduceRule how = rule(collective);

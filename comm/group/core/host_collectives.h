@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A communicator's collectives on host memory. Only the location of the ranks decides how an
-// operation is carried out, never a measured time:
+// A communicator's collectives on host memory. Only the ranks' hosts decide which algorithm runs
+// an operation, never a measured time:
 //   one rank           copies
 //   one host           comm/collectives/shared_*: shared memory
 //   several hosts      comm/collectives/spanning_*: shared memory inside, TCP between hosts
@@ -20,7 +20,7 @@ namespace ivy::comm {
 
 class HostCollectives {
  public:
-  // All outlive it. `local` is null where no other rank is on this host, `spanning` where all are.
+  // All outlive it. `local` is null if no other rank is on this host, `spanning` if all are.
   HostCollectives(const Membership& ranks, SharedGroup* local, SpanningGroup* spanning,
                   bool has_processor_each)
       : ranks_(ranks),

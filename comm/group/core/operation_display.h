@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shows in the supervisor's status page which collective a communicator is in, where `ivyctl why`
-// finds it.
+// Shows a communicator's current collective in the supervisor's status page, for `ivyctl why`.
 //
 // Thread: one at a time (the communicator's lock).
 #pragma once
@@ -47,9 +46,9 @@ class OperationDisplay final : public EntryWatch {
 
   const Membership& ranks_;
   const StatusRow row_;
-  std::optional<comm_status::SlotView> slot_;  // The slot that has row_.
+  std::optional<comm_status::SlotView> slot_;  // Nothing: there is no page, or no free row.
   comm_status::OperationRecord record_;        // Current content of the slot.
-  const OperationShape* not_shown_ = nullptr;  // The operation that it does not show yet.
+  const OperationShape* not_shown_ = nullptr;  // The current operation until it is shown.
   FastClock clock_;
 };
 

@@ -50,10 +50,10 @@ class DeviceBackend {
   // operation gets a separate stream, on which it starts after the work that is now on the caller's
   // stream. Any thread, as the next three.
   MaybeFailure admit(nccl::DeviceOperation& operation, bool is_async);
-  // Whether the ranks meet before the operation, or each goes ahead and they compare later: the
-  // same on all ranks, which call in one order. An operation that goes ahead has its number then.
+  // Returns true if the ranks synchronize before the operation, false if each enqueues it and they
+  // compare their calls later; the same on all ranks. Numbers an operation that is enqueued.
   bool must_synchronize(nccl::DeviceOperation& operation);
-  // An operation for which the ranks meet is called, on whatever memory. Costs nothing until the
+  // An operation starts for which the ranks synchronize, on host or device memory. Free until the
   // first operation on a device.
   void begin_synchronized(OperationShape& shape) {
     if (is_used_.load(std::memory_order_relaxed)) note_synchronized(shape);
@@ -62,37 +62,38 @@ class DeviceBackend {
     if (is_used_.load(std::memory_order_relaxed)) check_.end_synchronized();
   }
 
-  // False, as for the next two: the communicator is broken.
+  // Synchronizes the ranks, then runs the operation. False, as for prepare() and split(): the
+  // communicator is broken.
   bool run_synchronized(const OperationCall& call, const nccl::DeviceOperation& operation);
-  // Puts an operation on its stream without waiting for any rank. Only where is_prepared(). `work`
-  // is null, or the caller's.
+  // Puts an operation on its stream without waiting for any rank. Requires is_prepared(). `work` is
+  // null, or the caller's.
   Outcome enqueue(const nccl::DeviceOperation& operation, std::chrono::nanoseconds timeout,
                   const std::shared_ptr<Work>& work);
-  // The same inside this thread's group of operations: NCCL does it when the group ends.
+  // The same inside this thread's DeviceGroup: NCCL puts it on the stream when the group ends.
   [[gnu::noinline]] Outcome join_group(const nccl::DeviceOperation& operation,
                                        std::chrono::nanoseconds timeout,
                                        const std::shared_ptr<Work>& work);
-  // Notes that prepare() is called, in the order of the calls.
+  // Records, in the order of the calls, that prepare() will be called.
   void use() { is_used_ = true; }
-  // Makes what the first operation on region.device would make, and of memory a window.
+  // Sets up NCCL as the first operation on region.device would, and registers memory as a window.
   bool prepare(const OperationCall& call, const nccl::DeviceRegion& region);
   bool is_prepared() { return existing() != nullptr && existing()->is_prepared(); }
-  // Gives a group its part, `name`, where NCCL can split this one's. `color` < 0: this rank is in
-  // no group.
+  // Creates the NCCL part of the group `name`, if NCCL can split this one's. `color` < 0: this rank
+  // is in no group.
   bool split(const OperationCall& call, std::int32_t color, std::int32_t key,
              const std::string& name, std::unique_ptr<nccl::DeviceCommunicator>& child);
   // Takes what split() of another communicator made; null is nothing.
   void adopt(std::unique_ptr<nccl::DeviceCommunicator> device);
 
-  // A world that is broken leaves its NCCL, where that was revoked, to the world of its survivors
-  // (IVY_NCCL_SHRINK); inherit() comes before the first operation.
+  // Passes a broken world's NCCL communicator, if it was revoked, to the world of its survivors
+  // (IVY_NCCL_SHRINK). Call inherit() before the first operation.
   DeviceHeritage take_heritage();
   void inherit(DeviceHeritage heritage) { parent_ = std::move(heritage).for_heirs(context_.ranks); }
 
   // Call when the communicator has broken: aborts the device's operations, and reports if the
   // device does not return. Any thread.
   void abort();
-  // A call has returned why the communicator is broken. Any thread.
+  // Records that a call has returned why the communicator is broken. Any thread.
   void failure_was_returned() { is_failure_returned_ = true; }
   // Ends NCCL's part before this rank's member ends: waits for what was enqueued, or returns the
   // failure that no call has returned yet.
@@ -131,7 +132,7 @@ class DeviceBackend {
   std::unique_ptr<nccl::RevokedHandle> revoked_;  // Set by options().keep, under mutex_.
   std::shared_ptr<nccl::Parent> parent_;
 
-  std::mutex order_;  // Operations go ahead one at a time, in the order of their numbers.
+  std::mutex order_;  // Operations are enqueued one at a time, in the order of their numbers.
   std::mutex mutex_;  // Held while NCCL's part is made.
   // Made in the communicator's turn.
   std::unique_ptr<nccl::DeviceCommunicator> nccl_;

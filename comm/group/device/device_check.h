@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compares, later, the operations on device memory with which ranks went ahead of each other. About
-// once a second each rank that calls some says in the job's store what it has called, and compares
-// that with another rank's; one whose operation does not end compares with all of them. Nothing is
-// exchanged while nothing is called.
+// Compares the operations on device memory that ranks enqueued without synchronizing. About once a
+// second each rank that has called some stores a record of its calls and compares it with that of
+// another rank; a rank whose operation does not finish compares with all. Nothing is exchanged
+// while nothing is called.
 //
 //   <key>/<R>   the DeviceRecord of rank R of the communicator
 //
@@ -27,9 +27,9 @@ namespace ivy::comm {
 
 // When the ranks of a communicator compare their operations on devices; the same on all ranks.
 enum class DeviceCheckMode : std::uint8_t {
-  kEvery,   // All meet before each operation, on their processors.
-  kLagged,  // They compare about a second later, or as soon as one does not end.
-  kFirst,   // They meet for the first one only.
+  kEvery,   // They synchronize before each operation, on their processors.
+  kLagged,  // They compare about a second later, or as soon as one does not finish.
+  kFirst,   // They synchronize for the first one only.
 };
 // From IVY_DEVICE_CHECK; another word is kLagged.
 DeviceCheckMode device_check_mode();
@@ -39,26 +39,27 @@ class DeviceCheck {
   // All outlive it. `key`: the prefix of its keys.
   DeviceCheck(const Membership& ranks, PatientStore& store, std::string key);
 
-  // An operation goes ahead. Returns its number.
+  // Records an operation that is enqueued. Returns its number.
   std::uint64_t count_enqueued(const OperationShape& shape, bool is_recorded);
-  // Fills in shape.ahead, which the ranks compare when they meet.
+  // Sets shape.ahead, which the ranks compare when they synchronize.
   void begin_synchronized(OperationShape& shape);
   void end_synchronized();
 
-  // The last operation that went ahead; number 0: none has.
+  // The last operation that was enqueued; number 0: none was.
   struct LastOperation {
     std::uint64_t number = 0;
     OperationShape shape;
   };
   LastOperation last_operation();
 
-  // By the thread that watches the device, again and again; `oldest` is what it waits for, or null.
+  // Called periodically by the thread that watches the device. `oldest`: what it waits for, or
+  // null.
   MaybeFailure tick(const nccl::Enqueued* oldest);
-  // Whether the ranks of this communicator compare later at all.
+  // Returns true if the ranks of this communicator compare at all.
   bool compares_later() const { return ranks_.size() > 1 && mode_ == DeviceCheckMode::kLagged; }
   // Publishes this rank's calls and compares them with the others' immediately. Any thread.
   MaybeFailure difference();
-  // "rank 3 has called 16 of them": who has not called the operation.
+  // Returns which ranks have not called the operation: "rank 3 has called 16 of them".
   std::string why_late(const nccl::Enqueued& operation);
 
  private:
@@ -78,10 +79,10 @@ class DeviceCheck {
 
   std::mutex mutex_;
   DeviceLog log_;            // Guarded by mutex_, as the next.
-  std::uint64_t ahead_ = 0;  // Operations since the last meeting.
-  // These are used by the watching thread alone.
-  std::uint64_t compared_ = 0;                 // How many calls the last exchange knew.
-  std::atomic<std::uint64_t> late_number_{0};  // The operation that does not end; read by any.
+  std::uint64_t ahead_ = 0;  // Operations since the ranks last synchronized.
+  // Used only by the thread that watches the device:
+  std::uint64_t compared_ = 0;                 // Number of calls at the last exchange.
+  std::atomic<std::uint64_t> late_number_{0};  // The operation that does not end; any thread.
   std::chrono::steady_clock::time_point late_since_;
   std::chrono::steady_clock::time_point exchanged_at_;
 };

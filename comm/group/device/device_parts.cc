@@ -11,12 +11,11 @@
 namespace ivy::comm {
 namespace {
 
-// How long an operation on the device may still run after a rank of it has left.
+// How long an operation on the device may still run after one of its ranks has finalized.
 constexpr std::chrono::seconds kLeftPatience{5};
 
 }  // namespace
 
-// Whether waiting is in vain. Asked by any thread.
 MaybeFailure DeviceFailureDetector::check() {
   SharedGroup* const local = host_.local();
   if (local != nullptr && local->is_broken()) {
@@ -35,8 +34,8 @@ MaybeFailure DeviceFailureDetector::check() {
   return found;
 }
 
-// True if the rank has finalized and not died: it may leave as soon as its own part of an operation
-// is done, while others still wait for theirs.
+// Returns true if the rank has finalized rather than died: it may leave as soon as its own part of
+// an operation is done, while others still wait for theirs.
 bool DeviceFailureDetector::has_ended_well(const Failure& found) const {
   SharedGroup* const local = host_.local();
   if (found.kind != FailureKind::kRankDied || local == nullptr) return false;
@@ -69,7 +68,6 @@ Result<void> SideStream::give(nccl::DeviceOperation& operation) {
   return {};
 }
 
-// The status page shows the operation that the device is in, or the last one that was called.
 void DeviceDisplay::show(const nccl::Enqueued* oldest, const DeviceCheck::LastOperation& last) {
   const std::uint64_t number = oldest != nullptr ? oldest->number : last.number;
   if (number == 0 || (number == number_ && (oldest != nullptr) == is_running_)) return;

@@ -25,7 +25,7 @@
 
 namespace ivy::comm {
 
-// Why waiting for the device is in vain. Thread: any.
+// Finds out why an operation on the device will not finish. Thread: any.
 class DeviceFailureDetector {
  public:
   // The detector keeps references to all of them.
@@ -58,12 +58,12 @@ struct DeviceHeritage {
   std::shared_ptr<nccl::Parent> for_heirs(const Membership& heirs) &&;
 };
 
-// Whether a stream is of the device of its operation. Thread: any.
+// Checks that a stream belongs to its operation's device. Thread: any.
 class DeviceStreams {
  public:
-  // `is_prepared`: it is the communicator's device for good. Such a stream need not be asked for
-  // again: it stays on its device, and if another one gets its address later, on another device,
-  // the driver refuses what is put on it.
+  // `is_prepared`: the communicator's device is final. Then a known stream is not queried again: it
+  // stays on its device, and if a stream of another device gets its address later, the driver
+  // rejects what is put on it.
   bool has(const nccl::Driver& driver, const nccl::DeviceOperation& operation, bool is_prepared) {
     const nccl::Stream stream = operation.stream;
     if (is_prepared && stream != nullptr && stream == last_.load()) return true;
@@ -93,11 +93,11 @@ class SideStream {
   int device_ = 0;
 };
 
-// Shows operations that run ahead on the status page. Thread: the watching one.
+// Shows enqueued operations in the status page. Thread: the one that watches the device.
 class DeviceDisplay {
  public:
   DeviceDisplay(Job& job, const Membership& ranks) : job_(job), ranks_(ranks) {}
-  // The operation that the device is in, or null and the last one that was called.
+  // Shows the operation that the device runs, or if that is null, the last one that was called.
   void show(const nccl::Enqueued* oldest, const DeviceCheck::LastOperation& last);
 
  private:

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A collective on device memory by way of host memory: copied out, done by the collectives of the
-// CPU, copied back, all in the order of the caller's stream. Slow, and right for every type.
+// A collective on device memory through host memory: copies the inputs out, runs the collective of
+// the CPU, and copies the results back, in the order of the caller's stream. Slow, but correct for
+// every type.
 //
 // Thread: the communicator's, whose current device is the operation's.
 #pragma once

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shows in the status page which message of a communicator has waited longest, in a row of its own
-// beside the collectives'. Only what waits is shown: a message that goes through costs nothing.
+// Shows the message of a communicator that has waited longest in the status page, in a separate row
+// from the collectives. Messages that do not wait are not shown and cost nothing.
 //
 // Thread: one at a time. Lifetime: the page and the row outlive it.
 #pragma once

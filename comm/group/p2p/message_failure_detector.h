@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Why a rank that messages wait for sends nothing: a failure that this host's members share, or
-// what the detector knows about deaths and ranks that have left.
+// Finds out why an awaited rank sends nothing: a failure that this host's members share, or a death
+// or end that the detector knows.
 //
 // Thread: any.
 #pragma once
@@ -26,17 +26,18 @@ class MessageFailureDetector {
 
   // A failure that another rank of this host has found.
   MaybeFailure shared() const { return local_ != nullptr ? local_->failure() : std::nullopt; }
-  // Asks the detector, which of ranks that have left reports only `missed`.
+  // Checks the detector. Of ranks that have finalized, it reports only `missed`.
   MaybeFailure check(std::int32_t missed);
-  // True if that rank has finalized some time ago; false also if it cannot be known here.
+  // Returns true if that rank has finalized some time ago; false also if that is not known here.
   bool has_left(std::int32_t rank);
-  // Why the connection to that rank has ended: takes a moment, because the reason comes later.
+  // Returns why the connection to that rank has ended. Waits up to FailureDetector::kVerdictTime,
+  // because a connection closes before the reason is known.
   Failure connection_failure(std::int32_t rank, const std::string& why);
   std::chrono::milliseconds poll_interval(std::chrono::milliseconds at_most) const {
     return detector_ != nullptr ? std::min(at_most, detector_->poll_interval()) : at_most;
   }
 
-  // Everything is about to be broken: no question to a peer lasts from then on.
+  // The communicator is about to break: ends waits for connections.
   void cancel() { is_cancelled_.store(true); }
   const std::atomic<bool>& is_cancelled() const { return is_cancelled_; }
 

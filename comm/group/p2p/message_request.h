@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One send or receive between two ranks, and what became of it. Values; point_to_point.h moves
-// them.
+// One send or receive between two ranks, and its result. Values; point_to_point.h moves them.
 #pragma once
 
 #include <chrono>

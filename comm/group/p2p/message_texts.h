@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How messages between ranks are called in what users read, and the failures that are about one.
+// Names of messages in texts for users, and the failures that concern one message.
 //
 // Pure; thread: any.
 #pragma once
@@ -15,17 +15,17 @@ namespace ivy::comm {
 // "recv 5 of communicator world from rank 2 with tag 7"
 std::string name_of(const MessageRequest& request, const std::string& communicator);
 
-// No byte of the request has moved for that long.
+// No byte of the request has moved for that time.
 Failure timeout_failure(const MessageRequest& request, const PointToPointOptions& options,
                         std::chrono::nanoseconds waited);
-// Its caller has called it off.
+// Its caller has interrupted it.
 Failure interrupt_failure(const MessageRequest& request, const PointToPointOptions& options);
 // The message has another type, or does not fit.
 Failure mismatch_failure(const MessageRequest& receive, const MessageStatus& sent, Dtype dtype,
                          const PointToPointOptions& options);
 // Every other rank has left, and the receive takes messages of any rank.
 Failure all_left_failure(const MessageRequest& receive, const PointToPointOptions& options);
-// Adds the message in which the failure was found, or, if that is null, what it was about.
+// Adds to the failure's text the message during which it was found; null: messages in general.
 void add_message(Failure& failure, const MessageRequest* during, const std::string& communicator);
 
 }  // namespace ivy::comm

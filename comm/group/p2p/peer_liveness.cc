@@ -11,13 +11,13 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// A rank may leave as soon as it has sent, and its connection may still wait for its greeting here.
+// A rank may finalize as soon as it has sent a message, whose connection may not be accepted yet.
 constexpr milliseconds kAbsenceGrace{150};
 
 }  // namespace
 
-// True if a request here waits for something that only that rank can do, and there is no connection
-// whose end would tell that it has left.
+// Returns true if a request waits for that rank and there is no connection whose end would show
+// that the rank has left.
 bool PeerLiveness::is_awaited(const MessagePeer& peer) const {
   if (peer.rank == options_.self) return false;
   const bool is_remote = options_.is_remote(peer.rank);
@@ -26,8 +26,8 @@ bool PeerLiveness::is_awaited(const MessagePeer& peer) const {
   return peer.receiver() != nullptr || traffic_.matching().is_wanted(peer.rank, false);
 }
 
-// The next rank to ask the detector about, one after the other: of ranks that have left it reports
-// only the one that it is asked for.
+// Returns the next rank to check, in turn: the detector reports that a rank has finalized only to a
+// caller that waits for this rank.
 std::int32_t PeerLiveness::next_awaited() {
   const auto count = static_cast<std::int32_t>(traffic_.peers().size());
   for (std::int32_t step = 1; step <= count; ++step) {
@@ -41,8 +41,8 @@ bool PeerLiveness::is_listening(std::int32_t rank) const {
   return listener_->is_peer_there(options_.peer(rank).address);
 }
 
-// A rank of another host that died before it dialled has no connection that could break. `missed`
-// becomes that rank.
+// Probes the listeners of awaited ranks on other hosts: a rank that died before it dialled has no
+// connection that could break. Sets `missed` to that rank.
 MaybeFailure PeerLiveness::find_unreachable(std::int32_t& missed) {
   std::vector<std::int32_t> suspects;
   {
@@ -62,7 +62,7 @@ MaybeFailure PeerLiveness::find_unreachable(std::int32_t& missed) {
   return detector_.connection_failure(missed, "it is gone");
 }
 
-// True if the peer may still send or has unread data; nothing: unknown, the peer must be asked.
+// Returns true if the peer may still send or has unread data; nothing: unknown, probe its listener.
 std::optional<bool> PeerLiveness::is_present(const MessagePeer& peer) const {
   if (peer.has_begun()) return true;
   const bool is_remote = options_.is_remote(peer.rank);
@@ -76,8 +76,8 @@ void PeerLiveness::note_present(std::int32_t rank) {
   gone_since_.reset();
 }
 
-// Begins with the rank that was present last: as a rule no other one is asked. Otherwise `doubtful`
-// are the ranks that must be asked.
+// Starts with the rank that was present last: usually no other one is checked. If none is known to
+// be present, `doubtful` has the ranks to probe.
 bool PeerLiveness::is_any_present(std::vector<std::int32_t>& doubtful) {
   const auto count = static_cast<std::int32_t>(traffic_.peers().size());
   for (std::int32_t step = 0; step < count; ++step) {
@@ -92,7 +92,7 @@ bool PeerLiveness::is_any_present(std::vector<std::int32_t>& doubtful) {
   return false;
 }
 
-// True if a receive from any rank waits, and no other rank has been present for a while.
+// Returns true if a receive from any rank waits and no other rank has been present for a while.
 bool PeerLiveness::have_all_left() {
   std::vector<std::int32_t> doubtful;
   {
@@ -117,11 +117,11 @@ bool PeerLiveness::have_all_left() {
   return steady_now() - *gone_since_ >= kAbsenceGrace;
 }
 
-// A receive from any rank waits for no rank in particular, but in vain once all others have left.
+// A receive from any rank waits for no rank in particular, but fails once all others have left.
 bool PeerLiveness::check_all_left() {
   if (!have_all_left()) return false;
   const std::lock_guard lock(mutex_);
-  // One more look, as below: their last messages may have come just before they left.
+  // Progress once more: their last messages may have arrived just before they left.
   if (traffic_.is_broken() || traffic_.progress(true)) return true;
   const MessageRequest* const receive = traffic_.matching().receive_from_anyone();
   if (receive != nullptr) traffic_.report(all_left_failure(*receive, options_));
@@ -140,15 +140,14 @@ bool PeerLiveness::find_failure() {
   }
   if (!found) found = find_unreachable(missed);
   if (!found) return check_all_left();
-  // A rank that was told of a death may have exited since: the failure that it was told comes
-  // first.
+  // A rank that has learned of a death may have exited since: that failure comes first.
   if (const MaybeFailure known = detector_.shared()) found = known;
   const std::lock_guard lock(mutex_);
   if (traffic_.is_broken()) return true;
   Failure trouble = *found;
   traffic_.name_message(trouble);
-  // One more look: what a rank sent before it ended is still there. If everything from that rank
-  // has arrived, its leaving does no harm; a death is found again.
+  // Progress once more: data that a rank sent before it ended are still there. If all of that
+  // rank's messages have arrived, its end is no failure; a death will be found again.
   traffic_.progress(true);
   const bool is_about_missed = missed >= 0 && trouble.rank == options_.peer(missed).world_rank;
   if (is_about_missed && !is_awaited(*traffic_.peers()[static_cast<std::size_t>(missed)]))

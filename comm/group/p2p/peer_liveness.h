@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Looks for what ends a wait for messages besides the messages: a rank that died, that has left, or
-// that is gone without a connection which could break.
+// Finds failures that end a wait for messages: a rank that has died, has finalized, or is
+// unreachable without a connection that could break.
 //
-// Thread: any. Takes the mutex for as long as it reads the traffic, and asks peers without it.
+// Thread: any. Holds the mutex while it reads the traffic, and probes peers without it.
 #pragma once
 
 #include <chrono>
@@ -18,7 +18,7 @@ namespace ivy::comm {
 
 class PeerLiveness {
  public:
-  // `mutex` guards `traffic`. `listener` may be null where all ranks are of this host.
+  // `mutex` guards `traffic`. `listener` may be null if all ranks are on this host.
   PeerLiveness(std::mutex& mutex, MessageTraffic& traffic, MessageFailureDetector& detector,
                PeerListener* listener)
       : mutex_(mutex),
@@ -27,18 +27,18 @@ class PeerLiveness {
         detector_(detector),
         listener_(listener) {}
 
-  // True: something was found, and the traffic may have a failure to tell or have moved.
+  // True: the traffic has a failure to report, or has moved.
   bool find_failure();
 
  private:
   using Time = std::chrono::steady_clock::time_point;
-  // These are called while the mutex is held.
+  // Called with the mutex held:
   bool is_awaited(const MessagePeer& peer) const;
   std::int32_t next_awaited();
   std::optional<bool> is_present(const MessagePeer& peer) const;
   bool is_any_present(std::vector<std::int32_t>& doubtful);
   void note_present(std::int32_t rank);
-  // These take the mutex themselves, as far as they need it.
+  // These take the mutex themselves:
   MaybeFailure find_unreachable(std::int32_t& missed);
   bool is_listening(std::int32_t rank) const;
   bool have_all_left();
@@ -53,7 +53,7 @@ class PeerLiveness {
   std::int32_t awaited_last_ = 0;
   Time counted_at_;
   std::int32_t present_last_ = 0;   // The rank that was last found present.
-  std::optional<Time> gone_since_;  // Since when no other rank is present.
+  std::optional<Time> gone_since_;  // When it was found that no other rank is present.
 };
 
 }  // namespace ivy::comm

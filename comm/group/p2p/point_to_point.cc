@@ -22,16 +22,16 @@ using std::chrono::nanoseconds;
 using std::chrono::steady_clock;
 
 constexpr milliseconds kLocalSlice{100};
-// More than any clock holds, and any time may be added to it.
+// Stands for no limit. The clock plus this does not overflow.
 constexpr std::chrono::hours kEver{24 * 365 * 100};
-// No call waits for sockets and rings at once, so with both the thread sleeps briefly.
+// No system call waits for sockets and rings together, so with both the thread sleeps briefly.
 constexpr milliseconds kSocketSlice{1};
-// How long a rank that ends waits for a receiver that takes nothing of what it still has to send.
+// How long the end of a communicator waits for a receiver that reads none of the remaining data.
 constexpr milliseconds kDrainTime{10'000};
 
-// Rounds between two looks at the streams while spinning.
+// Rounds between two checks of the streams while spinning.
 constexpr int kSpinRounds = 8;
-// A thread that spins longer than this may have the processor of the rank that it waits for.
+// A thread that spins longer than this may occupy the processor of the awaited rank: it yields.
 constexpr std::chrono::microseconds kSpinAlone{40};
 
 bool are_done(const PointToPoint::Requests& requests) {
@@ -104,8 +104,8 @@ Outcome PointToPoint::finish_sends() {
   }
 }
 
-// Gives up after `patience.idle` without any byte of the requests moving, which breaks the
-// communicator, and at `patience.until` with receives that nothing has come for.
+// Breaks the communicator if no byte of the requests moves for `patience.idle`. At
+// `patience.until`, cancels receives that no message has matched.
 Outcome PointToPoint::run_until_done(Lock& lock, const Requests& requests,
                                      const Patience& patience) {
   constexpr auto kMoving = steady_clock::time_point::max();
@@ -159,8 +159,8 @@ void PointToPoint::spin(Lock& lock, nanoseconds idle) {
   lock.lock();
 }
 
-// Looks, without the lock, for a reason why nothing moves; if there is none, sleeps until something
-// may have happened. False: the caller has interrupted its call.
+// Without the lock, checks for a failure that explains why nothing moves; if there is none, sleeps
+// until something may have arrived. False: the caller has interrupted its call.
 bool PointToPoint::pause(Lock& lock, PollingScope& polling, steady_clock::time_point until) {
   polling.end();
   const bool may_go_on = pause(lock, polling.seen_count(), until);
@@ -247,8 +247,8 @@ bool PointToPoint::find_overdue(const Requests& requests) {
   return true;
 }
 
-// Breaks the communicator before any request ends with the error, so that a rank that has seen it
-// meets no rank that has not. True: there was something to tell.
+// Reports a failure found here to all ranks before any request ends with it, so that no rank
+// returns the error while another still considers the communicator intact. True: there was one.
 bool PointToPoint::report_found(Lock& lock) {
   if (!traffic_.found() || traffic_.failure()) return false;
   const Failure found = *traffic_.found();
@@ -272,7 +272,7 @@ Outcome PointToPoint::fail_with_exception(Lock& lock, const std::exception& prob
     traffic_.report(failure);
     report_found(lock);
   } catch (const std::exception&) {
-    // The other ranks cannot be told: then at least the threads that wait here are.
+    // The other ranks cannot be notified: at least end the waits of this rank's threads.
     if (!lock.owns_lock()) lock.lock();
   }
   if (!traffic_.failure()) traffic_.end_all(failure);

@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 // Messages between two ranks, matched by tag: send, receive from one rank or from any.
 //
-// Every pair has a byte stream of its own for each direction (a ring, or a TCP connection that the
-// sender dials), on which a message is
+// Every pair has one byte stream per direction (a ring, or a TCP connection that the sender dials),
+// on which a message is
 //
 //   u32 magic | i32 tag | u64 bytes | u8 dtype | u8 is lent | 6 zero | data      little endian
 //
-// A message that finds no room in its ring, of kLentBytesLeast and more, is lent: its data do not
-// follow, the receiver copies them out of the sender's memory. Its send is done when that is.
+// so messages of one pair arrive in the order of the calls. A message of at least kLentBytesLeast
+// that finds no room in its ring is lent: instead of data on the stream, the receiver copies it
+// directly from the sender's memory, and the send is done when the copy is.
 //
-// so messages of one pair arrive in the order of the calls. A message that nobody waits for is kept
-// until somebody does, kUnexpectedBytesMax in all; beyond that its stream is not read, and its
-// sender waits. Blocking calls move everything that can be moved while they wait, so two ranks that
-// send to each other first do not stop each other below that limit. Asynchronous requests are moved
-// by a thread of their own, started by the first of them. Nobody waits for the connection to one
-// peer on the way to another: connections are made by threads of their own.
+// An unexpected message is buffered until a receive matches it, up to kUnexpectedBytesMax in all;
+// beyond that its stream is not read, and its sender waits. Blocking calls progress all messages
+// while they wait, so two ranks that both send first do not deadlock below that limit. A thread,
+// started by the first asynchronous request, progresses those. Connections are dialled on separate
+// threads, so a slow peer delays only the messages to it.
 //
 //   PointToPoint ── MessageTraffic (messages in transit) ── MessageMatching
 //        └───────── PeerLiveness (absent ranks) ── MessageFailureDetector
 //
-// Every error breaks the communicator, whichever rank finds it: first every rank is told
+// Every error breaks the communicator, whichever rank finds it: first every rank is notified
 // (FailureHandler::break_all()), then the requests end.
 //
 // Thread: any.
@@ -44,18 +44,18 @@ namespace ivy::comm {
 
 class PointToPoint {
  public:
-  // `local` and `listener` may be null where no rank needs them; `detector` is this object's alone.
+  // `local` and `listener` may be null if no rank needs them. `detector` may be null.
   PointToPoint(PointToPointOptions options, SharedGroup* local, PeerListener* listener,
                std::unique_ptr<FailureDetector> detector);
-  // No call may be under way; asynchronous requests that are not done end as aborted. Messages
+  // No call may be in progress. Asynchronous requests that are not done end as aborted. Messages
   // whose sends are done still reach their receivers.
   ~PointToPoint();
   PointToPoint(const PointToPoint&) = delete;
   PointToPoint& operator=(const PointToPoint&) = delete;
 
   using Requests = std::vector<std::shared_ptr<MessageRequest>>;
-  // Moves the requests until all of them are done. A receive that nothing has come for after
-  // `patience` ends well, and its status.source stays -1: the message may come later.
+  // Progresses the requests until all of them are done. A receive that no message has matched after
+  // `patience` ends without an error, with status.source -1: the message may arrive later.
   Outcome run(const Requests& requests, std::chrono::nanoseconds timeout,
               std::chrono::nanoseconds patience = std::chrono::nanoseconds::max());
   // Queues the request for the thread.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Watches the supervisor's page while the world forms: if a rank dies in that time, waits for it
-// end immediately and name it.
+// Watches the supervisor's page while the world forms: if a rank dies, cancels this rank's waits at
+// the store and names the dead rank.
 //
 // Thread: a separate one, from construction to destruction. The page and the store outlive it.
 #pragma once
@@ -18,19 +18,19 @@
 
 namespace ivy::comm {
 
-// The failure that tells what became of a rank before the world was formed. status.state is not
+// Returns the failure for a rank that ended before the world was formed. status.state is not
 // kAlive.
 Failure death_in_init(const Member& member, const comm_status::RankStatus& status);
 
 class InitWatch {
  public:
-  // A death cancels the store's client for good: without that rank there will be no world.
+  // A death cancels the store's client permanently: without that rank there will be no world.
   InitWatch(const comm_status::StatusPage& page, std::uint32_t own_rank, store::Client& store);
   ~InitWatch();
   InitWatch(const InitWatch&) = delete;
   InitWatch& operator=(const InitWatch&) = delete;
 
-  // The rank that died first; nothing: all are alive, or not there yet.
+  // The rank that died first; nothing: none has died.
   MaybeFailure death();
 
  private:

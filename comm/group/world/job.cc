@@ -23,7 +23,7 @@ constexpr std::chrono::hours kForever{24 * 400};
 constexpr std::size_t kTokenBytesMax = 1 << 20;
 
 std::atomic<std::uint32_t> joins{0};
-// The worlds that were formed without ivyrun: a rank that failed alone may try again.
+// Number of worlds that were formed without ivyrun: a rank that failed alone may try again.
 std::atomic<std::uint32_t> worlds{0};
 
 Result<std::string> read_token(const std::string& path) {
@@ -121,8 +121,7 @@ Job::~Job() {
   notifier_.reset();
 }
 
-// Makes the name unique on the page, which keeps the reports of a whole generation with perhaps
-// many worlds.
+// Makes the name unique in the page, which keeps the reports of all worlds of a generation.
 std::string Job::name_in_page(const std::string& communicator) const {
   return life_ + ":" + communicator;
 }
@@ -176,8 +175,8 @@ Result<void> Job::bootstrap_without_ivyrun() {
   return {};
 }
 
-// Each world has a listener of its own, so that what was dialled for the one before is not taken
-// for this one's.
+// Each world has a separate listener, so that a connection of the previous world is not taken for
+// one of this world.
 Result<void> Job::listen_to_peers(std::uint32_t rank) {
   listener_.reset();
   PeerCredentials credentials = reach_.credentials;
@@ -301,7 +300,7 @@ void Job::report(const Failure& failure, const std::string& communicator) {
       std::find_if(std::begin(kReportKinds), std::end(kReportKinds),
                    [&](const auto& each) { return each.first == failure.kind; });
   if (kind == std::end(kReportKinds)) return;  // The supervisor reports deaths itself.
-  // Every rank learns a refusal that concerns all from rank 0's word in the store.
+  // Every rank reads a rejection that concerns all from rank 0's record in the store.
   const bool is_refusal = failure.kind == FailureKind::kOther &&
                           failure.code == static_cast<std::int32_t>(Code::kFailedPrecondition);
   if (is_refusal) return;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// This process's place in the job: the store, the supervisor's control socket, and what the
-// communicators of a world share.
+// This process's membership in the job: the store, the supervisor's control socket, and the state
+// that the communicators of a world share.
 //
 // Thread: any after join(). Lifetime: outlives every communicator.
 #pragma once
@@ -36,15 +36,15 @@ class Job final : private WorldFormer, private LeftRanks {
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;
 
-  // Collective over all ranks; waits for them, and names those who did not come. A process that was
+  // Collective over all ranks: waits for them; an error names the absent ones. A process that was
   // started again waits for the survivors' grow instead.
   Result<World> form_world();
-  // Forms another world in place of the one that was formed, of which no communicator is left.
-  // Collective over its survivors, and of kGrow over those that were started again; see repair.h
-  // for the errors. It may be called again after an error. Zero stands for the timeout of join().
+  // Replaces the current world, of which no communicator may be left. Collective over its survivors
+  // and, for kGrow, the processes that were started again. For the errors see repair.h; it may be
+  // called again after an error. Timeout zero: the timeout of join().
   Result<World> repair_world(RepairAim aim, std::chrono::milliseconds timeout);
   WorldRepairs& repairs() { return repairs_; }
-  // The death for which form_world() gave up; nothing: it had another reason.
+  // The death that made form_world() fail; nothing: it had another reason.
   const MaybeFailure& init_failure() const { return init_failure_; }
 
   const std::string& source() const { return source_; }       // Says who assigned this rank.
@@ -56,15 +56,14 @@ class Job final : private WorldFormer, private LeftRanks {
   StoreRecords& records() { return records_; }
   // Returns a key in the store that is unique to this world, once all ranks have met.
   std::string key(const std::string& name) const { return records_.key(name); }
-  // Wakes threads that wait at sockets when the supervisor's page, or without one the store, has
-  // events; null: one host.
+  // Notifies of events of the supervisor's page, or without a supervisor of the store; null: all
+  // ranks are on one host.
   EventNotifier* notifier() const { return notifier_.get(); }
 
   std::unique_ptr<FailureDetector> make_failure_detector(const std::string& communicator,
                                                          const std::vector<Member>& members,
                                                          std::int32_t self);
-  // Reports a failure that every rank of the communicator has to know to the supervisor, if there
-  // is one.
+  // Reports a failure of the whole communicator to the supervisor, if there is one.
   void report(const Failure& failure, const std::string& communicator);
 
  private:
@@ -89,8 +88,8 @@ class Job final : private WorldFormer, private LeftRanks {
   const std::chrono::milliseconds timeout_;
   const std::string source_;
   const std::uint32_t joined_;  // How many times this process has joined before.
-  // Identifies this world of the job, so that what an earlier one left in the store and on the
-  // status page is not taken for ours.
+  // Identifies this world in the job, so that an earlier world's keys in the store and rows in the
+  // status page are not taken for its own.
   std::string life_;
   MachineFacts machine_;
   Reach reach_;
@@ -104,8 +103,8 @@ class Job final : private WorldFormer, private LeftRanks {
   StoreRecords records_;
   StatusRows rows_;
   WorldRepairs repairs_;
-  // Without a supervisor, whose page tells it: the world's memory on this host, where a rank that
-  // finalizes says so, and the ranks that have a part of it.
+  // Without a supervisor: the world's shared memory on this host, which shows the ranks that have
+  // finalized, and the ranks that share it.
   std::shared_ptr<SharedSegment> world_segment_;
   std::vector<std::int32_t> world_members_;
 };

@@ -18,7 +18,7 @@ constexpr const char* kGone = "ivy/gone/";
 constexpr const char* kNewcomer = "ivycomm/newcomer/";
 constexpr const char* kCalled = "ivycomm/called/";
 constexpr const char* kEntered = "ivycomm/entered/";
-// How often the first of those who came looks, and the others, whose number is the store's load.
+// How often the first survivor checks the ranks, and the others, whose number loads the store.
 constexpr milliseconds kFirstLooks{20};
 constexpr milliseconds kOthersLook{100};
 constexpr milliseconds kOthersLookMax{1'000};
@@ -47,15 +47,15 @@ Result<std::map<std::uint32_t, std::string>> Repair::numbered(const std::string&
   return found;
 }
 
-// Nothing is known here of a newcomer's process but what its supervisor says.
+// Only the supervisor knows whether a newcomer's process has exited.
 bool Repair::has_ended_elsewhere(const Member& member) const {
   const auto gone = gone_.find(member.job_rank);
   if (gone != gone_.end() && gone->second >= member.incarnation) return true;
   return context_.evidence.is_dead_by_page(member);
 }
 
-// The processes that have ended by the supervisor's word, or because another one has their rank by
-// now.
+// Reads which processes have ended: the supervisor has stored it, or a newer process has their
+// rank.
 Result<void> Repair::read_gone() {
   gone_.clear();
   newcomers_.clear();
@@ -88,7 +88,7 @@ Result<RepairView> Repair::view(const std::vector<Member>& members) {
     RepairRank& rank = view[member.job_rank];
     rank.was_member = true;
     rank.incarnation = member.incarnation;
-    // A rank that has come was missed by mistake.
+    // A rank that has called is alive, even if it was reported missing.
     rank.is_dead = has_ended_elsewhere(member) || context_.evidence.is_dead_here(member) ||
                    (!rank.called && context_.evidence.is_missed(member));
   }
@@ -154,8 +154,7 @@ Result<RepairDecision> Repair::agree(RepairAim aim, const std::vector<Member>& m
   return decision;
 }
 
-// Every survivor calls them, so that none is forgotten because a rank dies meanwhile; the first
-// survivor alone would do where none does.
+// Every survivor calls the newcomers, so that the death of one survivor leaves none uncalled.
 Result<void> Repair::call_newcomers(const RepairDecision& decision) {
   for (const RepairMember& member : decision.members) {
     if (!member.is_newcomer) continue;
@@ -205,7 +204,7 @@ Result<RepairEnd> Repair::conclude(const Result<void>& formed, bool is_death) {
   told.is_formed = end == "formed";
   told.is_death = end.starts_with("death ");
   if (told.is_formed) return told;
-  // As a refusal is written.
+  // The text has the form of a rejected decision.
   const RepairDecision why =
       IVY_TRY(RepairDecision::decoded("no " + end.substr(std::min(end.size(), std::size_t{6}))));
   told.error = *why.refusal;

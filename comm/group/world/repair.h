@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the survivors of a broken world, and processes that were started again, become a world: the
-// agreement in the job's store on who is in it. Nobody leads it: each survivor says that it has
-// come, looks who has and who is dead, and whoever first knows that of every rank stores the
-// decision, once. A world is formed of the members then (world_formation.h), and its end is stored
-// in the same way: it is formed for all of them, or for none, and then the next epoch begins.
+// The survivors of a broken world, and processes that were started again, agree in the job's store
+// on the members of a repaired world. There is no leader: each survivor stores that it has called,
+// and checks which ranks have called and which are dead; the first that knows this of every rank
+// stores the decision, once. The members then form a world (world_formation.h), and the result is
+// stored in the same way: the world is formed for all of them, or for none, and then the next epoch
+// starts.
 //
 // Keys, below "ivycomm/BASE/repair/EPOCH/": came/RANK, decision, end. BASE is the life of the job's
 // first world. A process that was started again is in no world: it writes ivycomm/newcomer/RANK and
 // waits for ivycomm/called/RANK, which names base, epoch and its incarnation. The supervisor writes
 // ivy/gone/RANK.
 //
-// Thread: one; interrupt() from any. Lifetime: the context outlives it.
+// Thread: one. Lifetime: the context outlives it.
 #pragma once
 
 #include <chrono>
@@ -29,10 +30,10 @@ namespace ivy::comm {
 
 using RepairTime = std::chrono::steady_clock::time_point;
 
-// How the attempt of one epoch has ended, for all its members.
+// The result of one epoch's attempt, the same for all its members.
 struct RepairEnd {
   bool is_formed = false;
-  bool is_death = false;  // A member has died: the next epoch will do without it.
+  bool is_death = false;  // A member has died: the next epoch continues without it.
   Error error;            // The reason why it is not formed.
 };
 
@@ -65,14 +66,14 @@ class Repair {
   Repair(const RepairContext& context, std::string base, std::uint32_t epoch)
       : context_(context), base_(std::move(base)), epoch_(epoch) {}
 
-  // For a survivor; `members`: those of the world that broke. DeadlineExceeded: names who has not
-  // come; Aborted: the ranks call different things; FailedPrecondition: the others have gone on
+  // For a survivor; `members`: those of the broken world. DeadlineExceeded: names the absent ranks;
+  // Aborted: the ranks call different functions; FailedPrecondition: the others have continued
   // without this rank; Cancelled: a rank has interrupted it. Every survivor of the epoch gets the
-  // same.
+  // same result.
   Result<RepairDecision> agree(RepairAim aim, const std::vector<Member>& members, RepairTime end);
-  // For a process that was called: returns the survivors' decision.
+  // For a newcomer that was called: returns the survivors' decision.
   Result<RepairDecision> read_decision();
-  // While the members form their world: why they cannot; nothing: they can.
+  // Returns why the members cannot form their world; nothing: they still can.
   std::optional<Error> find_obstacle(const RepairDecision& decision,
                                      const std::vector<Member>& members);
   // Stores how this member's attempt has ended, unless another member has stored it; returns what
@@ -115,9 +116,9 @@ class Newcomer {
     std::string base;
     std::uint32_t epoch = 0;
   };
-  // Says that this process is there.
+  // Stores that this process waits to join.
   Result<void> announce();
-  // Waits for a call of a higher epoch than that. DeadlineExceeded: nobody has called.
+  // Waits for the survivors' call in an epoch above that one. DeadlineExceeded: there was none.
   Result<Call> await_call(std::uint32_t above, RepairTime end);
   // Records that it is in the world, so that it does not join again.
   void enter();

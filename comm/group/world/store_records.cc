@@ -7,9 +7,9 @@
 namespace ivy::comm {
 namespace {
 
-// Enough for the ranks that find something at the same time.
+// Enough for all ranks that add an event at the same time.
 constexpr std::uint64_t kEventAttempts = 64;
-// How often compare_set is tried again on a record that others replace.
+// How often compare_set is retried on a record that other ranks replace.
 constexpr int kCompareAttempts = 4;
 constexpr std::chrono::milliseconds kEventTime{2'000};
 
@@ -54,8 +54,8 @@ Failure StoreRecords::agree(const Failure& failure, const std::string& communica
   const std::string own = bytes_of(failure);
   const std::optional<std::string> stored =
       store_.compare_set(key("failure/" + communicator), std::nullopt, own);
-  // Other findings come by hung-up connections, or when it is asked for them: they may wait until
-  // those who are still in the operation before have come out of it.
+  // Other failures are found through closed connections, or by a query: they need no event, which
+  // would also reach ranks that still finish the previous operation.
   if (stored == own && failure.kind == FailureKind::kAborted) add_event();
   return value_from<Failure>(stored).value_or(failure);
 }
@@ -71,7 +71,7 @@ bool StoreRecords::end_wait_for_event(store::Client& client, std::uint64_t numbe
 void StoreRecords::add_event() {
   if (notifier_ == nullptr) return;
   const std::string own = std::to_string(rank_) + "," + std::to_string(events_++);
-  // A rank that another record woke may have looked before this rank's finding was stored.
+  // A rank that an earlier event woke may have queried before this rank's failure was stored.
   const std::uint64_t next = notifier_->event_count();
   for (std::uint64_t number = next; number < next + kEventAttempts; ++number) {
     const std::optional<std::string> stored =

@@ -24,8 +24,9 @@ class StoreRecords {
   // `rank` in the world; `prefix`: of every key, unique to this world.
   StoreRecords(std::uint32_t rank, std::string prefix) : rank_(rank), prefix_(std::move(prefix)) {}
 
-  // Null: there is no store. Under a supervisor all ranks learn of deaths from its page. Other
-  // failures stand there, too, but later than a connection that was hung up for them is seen.
+  // `client` null: there is no store. Under a supervisor all ranks learn of deaths from its page,
+  // so deaths are not stored. Other failures are in the page, too, but only after the connections
+  // that they close.
   void use(store::Client* client, bool has_supervisor) {
     store_.use(client);
     stores_deaths_ = !has_supervisor;
@@ -38,18 +39,18 @@ class StoreRecords {
     return key("bell/" + std::to_string(number));
   }
   PatientStore& store() { return store_; }
-  // Ends this rank's wait for that event, or the next one for which it may have begun to wait, and
-  // leaves the client whole. False: the store does not answer.
+  // Ends this rank's wait for that event, or for the next one if that wait has started already. The
+  // client remains usable. False: the store does not answer.
   bool end_wait_for_event(store::Client& client, std::uint64_t number) const;
 
-  // Returns why a communicator that spans hosts is broken, as its first rank to say so told it:
-  // this rank's failure, unless another rank's is stored already.
+  // Stores why a communicator that spans hosts is broken, unless another rank has; returns the
+  // stored failure.
   Failure agree(const Failure& failure, const std::string& communicator);
-  // Nothing: no rank has said so.
+  // The stored failure; nothing: there is none.
   MaybeFailure find_agreed(const std::string& communicator);
-  // Tells what this rank, which waits between hosts, has entered, and compares it with what another
-  // rank stored. The failure blames that rank by its rank in the communicator. Nothing: both agree
-  // as far as they know, or no rank has stored anything.
+  // Stores the operations that this rank has entered, and compares them with those that another
+  // rank stored. The failure names that rank by its number in the communicator. Nothing: no
+  // difference, or nothing is stored.
   MaybeFailure compare(const std::string& communicator, const EnteredOperations& own);
   // What the ranks of a communicator wait for. False or nothing: no answer, or no such record.
   bool write_wait(const std::string& communicator, std::int32_t rank, const WaitRecord& record);

@@ -30,8 +30,8 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kDeathCheckStep{100};
 
-// Used where no launcher tells it: ranks share memory if they see the same /dev/shm, know each
-// other's processes by the same numbers, and may open each other's files.
+// Identifies the container, if no launcher does: ranks can share memory if they have the same
+// /dev/shm, pid namespace and user.
 std::string own_container() {
   struct stat memory = {};
   stat("/dev/shm", &memory);
@@ -55,8 +55,7 @@ std::string machine_of(const std::string& host_key) {
   return host_key.substr(0, host_key.find('/'));
 }
 
-// The build's name, which every rank says first, so that even a build that knows none of the other
-// fields can read it.
+// The build's name. It is the first field, so that a build with other fields can read it.
 std::string own_build() {
   return std::string(version()) + ", protocol " + hexadecimal(protocol_identity());
 }
@@ -116,13 +115,13 @@ WorldFormation::WorldFormation(const FormationInputs& inputs) : inputs_(inputs) 
   first_life_ = world_.life;
 }
 
-// The key is written before the ranks have met and read afterwards.
+// The key is written before the ranks have synchronized and read afterwards.
 std::string WorldFormation::member_key(std::uint64_t rank) const {
   return prefix_of(first_life_) + "member/" + std::to_string(rank);
 }
 
-// A supervisor reports deaths. Without one the store does: the first sign of a rank's death is the
-// end of its connection. A rank that has connected has stored before where it is.
+// A supervisor reports deaths. Without one the store does: a rank's death closes its connection to
+// the store, in which it has stored its record before.
 Result<void> WorldFormation::wait_for_all_ranks() {
   const Identity& identity = inputs_.identity;
   const std::string name = prefix_of(world_.life) + "members";
@@ -130,7 +129,8 @@ Result<void> WorldFormation::wait_for_all_ranks() {
   if (inputs_.control != nullptr) {
     const std::uint64_t round =
         IVY_TRY(inputs_.store->barrier(name, identity.world_size, identity.rank, inputs_.timeout));
-    // A worker may run one program after the other: each begins to count its worlds anew.
+    // A worker may run several programs one after the other, each of which counts its worlds from
+    // 0.
     world_.life += "." + std::to_string(round);
     return {};
   }
@@ -236,7 +236,7 @@ Result<void> WorldFormation::read_members(const std::vector<MemberText>& texts) 
   return {};
 }
 
-// Names a rank that dies before the world is formed as well as one that dies later.
+// Exchanges the members, and names a rank that dies before the world is formed.
 Result<void> WorldFormation::watched_exchange() {
   if (inputs_.control == nullptr || inputs_.repair != nullptr) return exchange_members();
   InitWatch watch(inputs_.control->page(), inputs_.identity.rank, *inputs_.store);
@@ -259,7 +259,7 @@ Result<World> WorldFormation::form() {
   if (inputs_.repair != nullptr) {
     const bool is_whole_here = formed.ok();
     if (is_whole_here) formed = wait_at_barrier(prefix_of(first_life_) + "formed");
-    // If it is complete on every rank, a rank that has died since is a failure of the new world.
+    // If the world is complete on every rank, a later death is a failure of the new world.
     formed = inputs_.repair->conclude(formed, death_.has_value());
     IVY_ASSERT(!formed.ok() || is_whole_here);
   }
@@ -300,8 +300,8 @@ Result<std::unique_ptr<SharedSegment>> WorldFormation::segment_of_supervisor() c
   return SharedSegment::adopt(memory.release(), rings_memory, geometry.member_count);
 }
 
-// The first rank of the host makes it under a name, which goes as soon as all have it, by the hand
-// of any of them.
+// The first rank of the host creates the segment under a name, which each rank removes once all
+// have mapped it.
 Result<std::unique_ptr<SharedSegment>> WorldFormation::segment_by_name() {
   store::Client& store = *inputs_.store;
   const std::vector<std::int32_t>& local = world_.local_ranks;
@@ -320,7 +320,7 @@ Result<std::unique_ptr<SharedSegment>> WorldFormation::segment_by_name() {
     const Result<std::string> path = wait_and_check(
         detector.get(), [&](milliseconds limit) { return store.wait_get(name, limit); });
     if (!path.ok()) {
-      // The maker may have died in the middle of making it.
+      // The first rank may have died while it created the segment.
       const Result<std::string> half_made = store.get(name_to_be, milliseconds(250));
       if (half_made.ok()) unlink(half_made->c_str());
       return path.error();

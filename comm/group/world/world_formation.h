@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the ranks of a job become a world: each stores where it is and what its machine is like,
-// waits for the others, reads theirs, and the ranks of one host share memory.
+// Forms a world of the job's ranks: each stores its address and facts of its machine, waits for the
+// others, reads their records, and the ranks of one host create shared memory.
 //
 // Thread: one. Lifetime: form() is called once.
 #pragma once
@@ -74,12 +74,12 @@ class WorldFormation {
  public:
   explicit WorldFormation(const FormationInputs& inputs);
 
-  // Collective over all ranks; waits for them, and names those who did not come.
+  // Collective over all ranks: waits for them; an error names the absent ones.
   Result<World> form();
-  // The death for which form() gave up; nothing: it had another reason.
+  // The death that made form() fail; nothing: it had another reason.
   const MaybeFailure& death() const { return death_; }
 
-  // The beginning of keys of that world in the store.
+  // Prefix of that world's keys in the store.
   static std::string prefix_of(const std::string& life) { return "ivycomm/" + life + "/"; }
 
  private:
@@ -102,7 +102,7 @@ class WorldFormation {
   Error give_up(const Failure& death);
 
   const FormationInputs inputs_;
-  std::string first_life_;  // World::life before the ranks have met.
+  std::string first_life_;  // World::life before the ranks have synchronized.
   World world_;
   MaybeFailure death_;
 };

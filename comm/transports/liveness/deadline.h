@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// When an operation is given up.
+// When an operation times out.
 //
 // Thread: the operation's.
 #pragma once
@@ -10,7 +10,7 @@
 
 namespace ivy::comm {
 
-// The clock is read at the first wait that takes longer, not before.
+// The clock is first read when a wait turns out to be long, because most are short.
 class Deadline {
  public:
   explicit Deadline(std::chrono::nanoseconds timeout) : timeout_(timeout) {}

@@ -23,22 +23,22 @@ class FailureDetector {
   virtual const std::atomic<std::uint32_t>* word() const = 0;
   virtual std::chrono::milliseconds poll_interval() const = 0;
 
-  // Returns why the communicator that owns this detector cannot go on; nothing: it can. A rank that
-  // has finalized is reported only to those that wait for it: `waited_for`, a rank in the
+  // Returns why the communicator that owns this detector cannot continue; nothing: it can. A rank
+  // that has finalized is reported only to a caller that waits for it: `waited_for`, a rank in the
   // communicator.
   virtual MaybeFailure check(std::int32_t waited_for) = 0;
   MaybeFailure check() { return check(kAnyone); }
-  // The same without rate limiting: a peer hung up and may have said why.
+  // The same without rate limiting: a peer has hung up, and the reason may be known by now.
   virtual MaybeFailure check_now(std::int32_t waited_for) { return check(waited_for); }
-  // True if that rank of the communicator has finalized, so long ago that its last operation needs
-  // no patience any more. False also if it cannot be known here. Cheap.
+  // Returns true if that rank of the communicator finalized so long ago that none of its messages
+  // is still on its way. False also if that is not known here. Cheap.
   virtual bool has_left(std::int32_t rank) = 0;
-  // A connection's end is known a moment before its reason: the finder asks for the reason for
-  // kVerdictTime, every kVerdictStep.
+  // A connection closes a moment before the reason is known: callers check for it every
+  // kVerdictStep, for kVerdictTime.
   static constexpr std::chrono::milliseconds kVerdictTime{300};
   static constexpr std::chrono::milliseconds kVerdictStep{2};
   static constexpr std::int32_t kAnyone = -1;
-  // No rank is waited for: ranks that have left are not missed.
+  // The caller waits for no rank: ranks that have finalized are not reported.
   static constexpr std::int32_t kNobody = -2;
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernel's state of a process of this host. Thread: any.
+// The state of a process of this host, from /proc. Thread: any.
 #pragma once
 
 #include <signal.h>
@@ -45,8 +45,8 @@ inline std::uint64_t process_start(std::int32_t pid) {
   return ticks;
 }
 
-// True if the process has exited, also if its parent has not reaped it yet or another process has
-// its number by now. `start`: its process_start(); 0: not known.
+// Returns true if the process has exited, even if its parent has not reaped it or its pid has been
+// reused. `start`: its process_start(); 0: not known.
 inline bool has_process_ended(std::int32_t pid, std::uint64_t start) {
   if (kill(pid, 0) != 0 && errno == ESRCH) return true;
   const std::optional<char> state = process_state(pid);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The interface that long waits report to, and that names the rank to blame when they time out: for
-// communicators of several hosts, where no rank sees all others. And the one that operations report
-// their beginning to.
+// WaitWatch: long waits report to it, and it names the rank to blame when they time out. For
+// communicators on several hosts, where no rank sees all others. EntryWatch: is notified when an
+// operation has been entered.
 //
 // Thread: the operation's.
 #pragma once
@@ -19,8 +19,8 @@ struct LongWait {
   std::uint64_t sequence = 0;  // Number of the communicator's operation.
   std::chrono::nanoseconds waited{0};
   std::int32_t waits_for = -1;  // A rank of the communicator; -1: none.
-  std::int32_t culprit = -1;    // A rank of this host that is seen not to do its part; -1: none.
-  bool is_absent = false;       // The culprit has not arrived; it may wait elsewhere.
+  std::int32_t culprit = -1;    // A rank of this host that causes the wait; -1: none is known.
+  bool is_absent = false;       // The culprit has not entered the operation; it may wait elsewhere.
   std::string because;          // The culprit's activity, for the message.
 };
 
@@ -32,7 +32,7 @@ struct Suspicion {
 class WaitWatch {
  public:
   virtual ~WaitWatch() = default;
-  // Called by waits that last, again and again. Cheap unless something is to be told.
+  // Called repeatedly by long waits. Cheap unless a record is due.
   virtual void waits(const LongWait& wait) = 0;
   // Called when a wait times out; takes some time. Nothing: the communicator broke in the meantime,
   // or no rank stands out.
@@ -43,8 +43,8 @@ class WaitWatch {
   virtual std::optional<EnteredOperations> ask_for(std::int32_t rank, std::uint64_t sequence) = 0;
 };
 
-// An operation tells it, once, that it has been entered: as soon as the others know, so that noting
-// it delays no other rank, and before anything is waited for.
+// Is called once per operation: after the entry is published, so that no other rank is delayed, and
+// before the first wait.
 class EntryWatch {
  public:
   virtual ~EntryWatch() = default;

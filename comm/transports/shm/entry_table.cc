@@ -14,10 +14,10 @@ constexpr std::size_t kFirstLineBytes = 64 - offsetof(EntryLine, payload);
 const std::uint8_t* second_line(const EntryLine& entry) {
   return reinterpret_cast<const std::uint8_t*>(&entry) + 64;
 }
-// How much of an eager area take_next_lines() takes ahead of writing it.
+// How much of an eager area take_next_lines() prefetches for writing.
 constexpr std::size_t kTakenMost = 1024;
-// How much of an eager area is fetched together with the entry: with more, lines would go to and
-// fro between the writer and the waiter.
+// How much of an eager area is prefetched together with the entry. With more, cache lines would
+// bounce between the writer and the waiter.
 constexpr std::size_t kFetchedMost = 512;
 
 }  // namespace
@@ -32,8 +32,8 @@ void EntryTable::publish() {
   if (is_crowded_) wait_.count_arrival();
 }
 
-// All members have entered this operation: none reads any more what this member showed in the one
-// before, and it is the place of what it shows in the next one. Its lines come meanwhile.
+// All members have entered this operation, so none still reads this member's entry of the previous
+// one. The next operation writes there: prefetch its lines.
 void EntryTable::take_next_lines() {
   const EntryLine& next = entry(self_, number_ + 1);
   const std::size_t shown = shown_[(number_ + 1) & 1];

@@ -32,10 +32,10 @@ class EntryTable {
 
   std::uint32_t size() const { return size_; }
   std::uint32_t self() const { return self_; }
-  // Starts the next operation: afterwards this member may write its payload and its eager area.
+  // Starts the next operation. Afterwards this member may write its payload and its eager area.
   bool begin() {
-    // The next entry is written in the place of the one before the last. An exchange among all
-    // has seen every entry of the last operation already.
+    // The next entry overwrites the one before the last, which is free once every member has
+    // entered the last operation. If the last operation was an exchange among all, that is known.
     const bool are_all_known = !is_crowded_ && known_here_ == size_ - 1;
     if (number_ > 0 && !are_all_known && !await_all_of(number_)) return false;
     ++number_;
@@ -45,8 +45,8 @@ class EntryTable {
   }
   // Counts this group's operations, from 1.
   std::uint64_t number() const { return number_; }
-  // After begin(): members show about as many bytes in this operation, in the entry or, where that
-  // does not hold them, in the eager area. Only for speed.
+  // Call after begin(): about how many bytes members show in this operation, in the entry or, if
+  // they do not fit, in the eager area. Only affects prefetching.
   void expect_shown(std::size_t bytes) { shown_[number_ & 1] = bytes; }
   std::uint8_t* own_payload() { return entry(self_, number_).payload; }
   std::uint8_t* own_eager() { return segment_.eager(self_, number_); }
@@ -57,8 +57,8 @@ class EntryTable {
     return known_[member] >= number_ || await_entry(member, number_);
   }
   bool await_all() { return await_all_of(number_); }
-  // Compares fingerprints with the members that are in this member's last operation by now; it may
-  // have left before they came.
+  // Compares fingerprints with the members that have entered this member's last operation by now:
+  // this member may have left it before they entered.
   bool compare_last();
   const std::uint8_t* payload(std::uint32_t member) const { return entry(member, number_).payload; }
   const std::uint8_t* eager(std::uint32_t member) const { return segment_.eager(member, number_); }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The members' own buffers, which the others of the host read in place (and never write):
-// registered ones by mapping them, the rest through the kernel. All members
-// test together, once, which of the two works between them.
+// The members' own buffers, which the other members read in place and never write: registered ones
+// by mapping them, the rest through the kernel. All members test together, once, which of the two
+// works between them.
 //
 // False, or nothing: the communicator is broken. Thread: the operation's.
 #pragma once
@@ -40,11 +40,11 @@ class PeerBuffers {
   std::optional<std::uint64_t> reach() { return reach_ ? reach_ : find_reach(); }
   // The same, if it has been asked for before.
   const std::optional<std::uint64_t>& known_reach() const { return reach_; }
-  // A member's memory in this process, where it is registered and kCanMap; else null.
+  // Sets `mapped` to a member's memory in this process if it is registered and kCanMap, else null.
   bool map(std::uint32_t member, const BufferPlace& place, const std::uint8_t** mapped);
   bool fetch(std::uint32_t member, const PeerCopy& copy);
-  // Says that this member has read all it needs of the others' memory; a member returns only when
-  // all have said so.
+  // Announces that this member has read all it needs of the others' memory; a member returns only
+  // when all have announced it.
   void publish_fetched() {
     wait_.publish(segment_.member(self_).progress.fetched, entries_.number());
   }

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ranks of one host in one communicator, meeting in shared memory. Collectives stand on this;
-// it moves no data itself.
+// The ranks of one host in one communicator, and their shared memory. The collectives use its
+// parts; it moves no data itself.
 //
-//   entries()   what each member is in, and the few bytes of small operations   entry_table.h
-//   slots()     the slots through which larger operations go, chunk by chunk     slot_pipeline.h
+//   entries()   each member's operation, and the bytes of small operations      entry_table.h
+//   slots()     slots through which larger operations pass, chunk by chunk       slot_pipeline.h
 //   buffers()   the members' own memory, read in place                           peer_buffers.h
-//   mail()      rings and bells of messages                                      shared_mail.h
+//   mail()      rings and wake-ups of messages                                   shared_mail.h
 //
-// Below them stand the wait for a counter (shared_wait.h), what ends such a wait (wait_policy.h)
-// and the failure that all share (shared_failure.h).
+// They use the wait for a counter (shared_wait.h), the conditions that end it early
+// (wait_policy.h), and the failure that all members share (shared_failure.h).
 //
-// Thread: one at a time (the communicator's lock); what is said to be so: any.
+// Thread: one at a time (the communicator's lock), except where noted.
 #pragma once
 
 #include <chrono>
@@ -73,8 +73,8 @@ class SharedGroup {
   void break_with(const Failure& failure) { failure_.break_with(failure); }
   bool is_broken() const { return failure_.is_broken(); }
   MaybeFailure failure() const { return failure_.found(); }
-  // Lets one of the members that wait long in that operation of the communicator ask the job's
-  // store for all. False: another one has asked within `pause`.
+  // Returns true if this member should query the job's store about that operation for all members
+  // that wait in it; false if another one did so within `pause`.
   bool take_turn(std::uint64_t sequence, std::chrono::nanoseconds pause);
 
  private:

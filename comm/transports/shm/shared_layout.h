@@ -8,7 +8,7 @@
 // They may be in a separate file.
 //
 // Every line has one writer (the member whose block it is in), except the header's and the
-// doorbells. Counters only grow, so nothing is ever reset and an old value cannot be taken for a
+// wake counts. Counters only grow, so nothing is ever reset and an old value cannot be taken for a
 // new one. Data of a member: two eager areas, by the parity of the operation's number, then
 // kSlotsPerMember slots for the chunks of larger operations.
 //
@@ -49,8 +49,8 @@ struct alignas(kLineBytes) EntryLine {
 };
 static_assert(sizeof(EntryLine) == kLineBytes);
 
-// How far a member is with the chunks of the communicator's life, each count stored with release
-// order after the memory that it speaks of.
+// A member's progress with chunks, counted through the communicator's life. Each count is stored
+// with release order after the memory that it describes.
 struct alignas(kLineBytes) ProgressLine {
   std::atomic<std::uint64_t> filled;   // Chunks whose slot holds this member's data.
   std::atomic<std::uint64_t> reduced;  // Chunks whose slot holds this member's results.
@@ -60,14 +60,14 @@ struct alignas(kLineBytes) ProgressLine {
 };
 
 struct alignas(kLineBytes) SleepLine {
-  // Not 0: this member may be in futex_wait on its wakes. In collectives kForAnyone, or where
-  // members are crowded one more than the member that it waits for, or kForArrivals.
+  // Not 0: this member may be in futex_wait on `wake_count`. In collectives kForAnyone, or if
+  // members are crowded the awaited member + 1, or kForArrivals.
   std::atomic<std::uint32_t> asleep;
-  std::atomic<std::uint32_t> wake_count;  // Others add 1 and wake.
+  std::atomic<std::uint32_t> wake_count;  // A futex: other members add 1 and wake.
 };
 
-// Added to a mail's `asleep` by a thread that looks at the rings again and again: while there is
-// one nobody has to be woken for what comes.
+// Added to mail's `asleep` by a thread that polls the rings: while one does, no other thread needs
+// to be woken for messages.
 inline constexpr std::uint32_t kPolling = std::uint32_t{1} << 16;
 
 inline constexpr std::uint32_t kForArrivals = ~std::uint32_t{0};
@@ -80,7 +80,7 @@ struct MemberBlock {
   EntryLine entry[2];  // By the parity of the operation's number.
   ProgressLine progress;
   SleepLine sleep;  // Members sleep here in collectives.
-  SleepLine mail;   // In messages; `asleep` counts threads, and kPolling for each that looks.
+  SleepLine mail;   // In messages; `asleep` counts threads, and kPolling for each that polls.
   alignas(kLineBytes) std::atomic<std::uint32_t> attached;  // 0, then kIsHere, then kHasLeft.
   std::int32_t pid;
   std::atomic<std::uint64_t> operation;  // The communicator's last operation that was entered.
@@ -107,11 +107,11 @@ inline constexpr std::size_t kRingsMax = 32'768;
 // costs less than the kernel's way.
 inline constexpr std::size_t kLentBytesLeast = std::size_t{64} << 10;
 
-// Bytes from one member to another. It stays when its writer goes.
+// Bytes from one member to another. The memory remains when its writer exits.
 struct RingMemory {
   alignas(kLineBytes) std::atomic<std::uint64_t> written;
   std::atomic<std::uint64_t> lent;        // The address of the last loan; 0: it was revoked.
-  std::atomic<std::uint32_t> wants_room;  // 1: the writer found too little, and waits for a reader.
+  std::atomic<std::uint32_t> wants_room;  // 1: the writer found too little room, and waits.
   alignas(kLineBytes) std::atomic<std::uint64_t> read;
   // Twice the number of loans that have ended, and 1 where the last one was declined.
   std::atomic<std::uint64_t> loans_ended;
@@ -134,7 +134,7 @@ struct SegmentHeader {
   // Why the communicator is broken: 1 more than the member in whose block that is written; 0: it is
   // whole. By compare-exchange from 0, with release order after the record.
   alignas(kLineBytes) std::atomic<std::uint32_t> failure_state;
-  // When a member of this host asked the job's store last, and for which operation; see
+  // When a member of this host last queried the job's store, and for which operation; see
   // SharedGroup::take_turn().
   alignas(kLineBytes) std::atomic<std::uint64_t> asked;
   alignas(kLineBytes) std::atomic<std::uint32_t> rings_made;

@@ -80,7 +80,7 @@ class RingSink final : public ByteSink {
   std::uint64_t room_behind(std::uint64_t written) const {
     return kRingBytes - (written - ring_->read.load(std::memory_order_acquire));
   }
-  // Look at the room once more afterwards: the reader may just have made some.
+  // Check for room again afterwards: the reader may just have made some.
   void request_room() {
     if (ring_->wants_room.load(std::memory_order_relaxed) == 0) {
       ring_->wants_room.store(1, std::memory_order_relaxed);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Moves bytes from one rank to another of the same host: a ring in the segment's memory, which the
-// sender reserves when it first has something to say. The receiver finds it by the segment's
-// directory, also when the sender has gone.
+// A stream of bytes between two ranks of a host: a ring in the segment's memory, which the sender
+// reserves for its first message. The receiver finds it through the segment's directory, even after
+// the sender has exited.
 //
 // One writer, one reader; two counters that only grow. Thread: one at a time per end.
 #pragma once

@@ -34,27 +34,27 @@ std::uint32_t rounds_in(std::chrono::microseconds time) {
                                     nanoseconds_per_round);
 }
 
-// A memory barrier on every processor that runs a process which asked for it, made by a process
-// that has time to wait, so that those that have none need no barrier of their own: membarrier(2),
-// "global expedited". False: the kernel or a sandbox does not offer them. Waits for a moment (some
-// milliseconds) where the process has threads already.
+// Registers this process for membarrier(2), "global expedited": a process that is about to sleep
+// makes the kernel run a memory barrier on the processors of all registered processes, so that the
+// publishers need no barrier of their own. False: the kernel or a sandbox does not support it.
+// Takes some milliseconds if the process already has threads.
 bool join_remote_barriers() {
   return syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0) == 0;
 }
 
-// After this, each process that joined has either done everything that stands in its program before
-// its present place, visibly, or it reads memory anew.
+// Afterwards the earlier stores of every registered process are visible, and its later loads see
+// this process's earlier stores.
 void remote_barrier() { syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0); }
 
 constexpr std::uint32_t kRoundsBeforeClock = 200;
 
-// Yields before a wait sleeps: with more ranks than processors the one that is waited for runs
-// meanwhile. Not everywhere: where each rank is a scheduling group of its own (by autogroup each
-// session is one) a yield returns at once.
+// Yields before a wait sleeps: with more ranks than processors they let the awaited rank run. They
+// return immediately if each rank is a scheduling group of its own (autogroup makes one of each
+// session).
 constexpr int kYieldsMax = 16;
-// Waits until yields that did not help are tried again.
+// Number of waits after which yields that did not help are tried again.
 constexpr int kWaitsWithoutYields = 32;
-// A sleeper looks around at least this often, whatever it was promised.
+// A sleeper checks for failures at least this often, even if a wake-up was lost.
 constexpr milliseconds kSleepSlice{200};
 
 }  // namespace
@@ -75,7 +75,8 @@ SharedWait::SharedWait(SharedSegment& segment, const SharedGroupOptions& options
 bool SharedWait::await_slowly(const std::atomic<std::uint64_t>& counter, std::uint64_t value,
                               std::uint32_t member, const FetchedWith& with) {
   tell_entry();
-  // The clock, and the pause of some processors, cost as much as a message that comes in time.
+  // Reading the clock costs as much as a short wait (and so do some processors' pauses): spin
+  // first.
   for (std::uint32_t round = std::min(spins_, kRoundsBeforeClock); round > 0; --round) {
     relax();
     with.fetch();
@@ -83,7 +84,7 @@ bool SharedWait::await_slowly(const std::atomic<std::uint64_t>& counter, std::ui
   }
   policy_.deadline().start();
   while (!spin(counter, value)) {
-    // A rank that died or left after it had done its part harms nobody who waits for that part.
+    // The counter is checked once more: a rank that has died may have done its part before.
     const std::uint32_t waited_for =
         member == kWhoeverIsAbsent ? first_absent(value / size_) : member;
     if (!policy_.may_continue(waited_for)) return counter.load(std::memory_order_acquire) >= value;
@@ -97,14 +98,14 @@ bool SharedWait::spin(const std::atomic<std::uint64_t>& counter, std::uint64_t v
   for (std::uint32_t round = 0; round < spins_; ++round) {
     relax();
     if (counter.load(std::memory_order_acquire) >= value) return true;
-    // This line is shared by all and written once, at the end: the look costs nothing.
+    // This line is shared by all and written once, at the end, so that reading it is free.
     if (header_.failure_state.load(std::memory_order_relaxed) != 0) return false;
   }
   return yield(counter, value);
 }
 
-// Among crowded members yields fewer and fewer times if that was in vain, and then only now and
-// again.
+// Among crowded members, yields half as often each time that it did not help, and then only every
+// kWaitsWithoutYields waits.
 bool SharedWait::yield(const std::atomic<std::uint64_t>& counter, std::uint64_t value) {
   if (yields_ == 0 && ++waits_without_yields_ == kWaitsWithoutYields) {
     waits_without_yields_ = 0;
@@ -166,7 +167,7 @@ void SharedWait::count_arrival() {
   if (header_.sleepers.load(std::memory_order_relaxed) != 0) wake_waiting_for(kForArrivals);
 }
 
-// The first member that has not yet entered the group's operation of that number.
+// Returns the first member that has not entered the group's operation of that number.
 std::uint32_t SharedWait::first_absent(std::uint64_t number) const {
   std::uint32_t absent = self_ + 1 < size_ ? self_ + 1 : 0;
   each_other(self_, size_, [&](std::uint32_t member) {

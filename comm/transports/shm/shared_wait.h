@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a member waits until another one's counter in shared memory has reached a value: it spins
-// while there is a processor for every member, then yields, then sleeps on its futex. Whoever
-// stores a counter wakes only those who said that they sleep.
+// How a member waits until a counter of another member in shared memory has reached a value: it
+// spins if there is a processor for every member, then yields, then sleeps on its futex. A member
+// that stores a counter wakes only members that have announced that they sleep.
 //
-// Where members are crowded, each wake is another turn of the scheduler: they yield only as long as
-// that helps, are woken only by the member that they wait for, and who waits for all entries is
-// woken by the last of them.
+// With several members per processor (crowded), each wake-up costs a turn of the scheduler: members
+// yield only while that helps, are woken only by the member that they wait for, and a member that
+// waits for all entries is woken by the last one.
 //
 // False: the communicator is broken. Thread: the operation's.
 #pragma once
@@ -19,7 +19,7 @@
 
 namespace ivy::comm {
 
-// Memory that is read as soon as a wait is over, and so is fetched together with its counter.
+// Memory that is read right after the wait: it is prefetched together with the counter.
 struct FetchedWith {
   const std::uint8_t* begin = nullptr;
   std::size_t bytes = 0;
@@ -33,7 +33,7 @@ class SharedWait {
   SharedWait(SharedSegment& segment, const SharedGroupOptions& options, WaitPolicy& policy);
 
   WaitPolicy& policy() const { return policy_; }
-  // Is told once that the operation has been entered; null, or longer-lived than the operation.
+  // Notified once, when the operation has been entered. Null, or outlives the operation.
   void set_entry_watch(EntryWatch* watch) { entry_watch_ = watch; }
   void tell_entry() {
     if (entry_watch_ != nullptr) std::exchange(entry_watch_, nullptr)->entered();
@@ -47,18 +47,19 @@ class SharedWait {
     if (counter.load(std::memory_order_acquire) >= value) return true;
     return await_slowly(counter, value, member, {});
   }
-  // The same where the counter was already looked at, and `with` is fetched while it waits.
+  // The same after a first check of the counter; prefetches `with` while it waits.
   bool await_slowly(const std::atomic<std::uint64_t>& counter, std::uint64_t value,
                     std::uint32_t member, const FetchedWith& with);
 
-  // Among crowded members entries are counted as well, so that who waits for all sleeps once.
+  // With fewer cores than ranks, arrivals are also counted, so that a rank waiting for everybody
+  // sleeps only once.
   void count_arrival();
   bool await_arrivals(std::uint64_t all) {
     return await_slowly(segment_.header().arrivals, all, kWhoeverIsAbsent, {});
   }
 
  private:
-  // Stands for a member: whichever has not entered yet.
+  // Stands for any member that has not entered yet.
   static constexpr std::uint32_t kWhoeverIsAbsent = ~std::uint32_t{0};
 
   void wake_if_asleep() {

@@ -16,11 +16,11 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::nanoseconds;
 
-// Waits shorter than this are not worth a look at who else is there.
+// Shorter waits do not report to the watch.
 constexpr milliseconds kWatchedAfter{100};
 constexpr std::size_t kNamedMax = 8;
 
-// True if that process is stopped, by a signal or a debugger; false if its state cannot be read.
+// Returns true if the process is stopped, by a signal or a debugger; false if its state is unknown.
 bool is_stopped(std::int32_t pid) {
   const std::optional<char> state = process_state(pid);
   return state == 'T' || state == 't';
@@ -45,7 +45,7 @@ bool WaitPolicy::may_continue(std::uint32_t member) {
   return true;
 }
 
-// A rank may die as soon as its own part is done, while others still receive what it sent.
+// A rank may die as soon as its own part is done, while others still receive its data.
 bool WaitPolicy::is_left_to(std::uint32_t member, const Failure& found) {
   if (found.kind != FailureKind::kRankDied && found.kind != FailureKind::kHostLost) return false;
   if (found.rank == options_.members[member].world_rank) return false;
@@ -116,7 +116,7 @@ std::string WaitPolicy::name_of(std::uint32_t member) const {
   return name_of_rank(rank_of(member), options_.host, options_.members[member].pid);
 }
 
-// The members that have not entered this operation of the communicator.
+// Returns the members that have not entered this operation of the communicator.
 std::vector<std::uint32_t> WaitPolicy::absent_members() const {
   std::vector<std::uint32_t> absent;
   for (std::uint32_t member = 0; member < options_.size(); ++member) {
@@ -128,8 +128,7 @@ std::vector<std::uint32_t> WaitPolicy::absent_members() const {
   return absent;
 }
 
-// The absent member that has entered the fewest operations: those that entered more may wait for
-// it.
+// Returns the absent member that has entered the fewest operations: the others may wait for it.
 std::uint32_t WaitPolicy::furthest_behind(const std::vector<std::uint32_t>& absent) const {
   return *std::min_element(
       absent.begin(), absent.end(), [&](std::uint32_t one, std::uint32_t other) {
@@ -138,7 +137,7 @@ std::uint32_t WaitPolicy::furthest_behind(const std::vector<std::uint32_t>& abse
       });
 }
 
-// A member whose process is stopped, among the absent ones if there are any.
+// Returns a member whose process is stopped; if there are absent members, one of these.
 std::optional<std::uint32_t> WaitPolicy::stopped_member(
     const std::vector<std::uint32_t>& absent) const {
   for (std::uint32_t member = 0; member < options_.size(); ++member) {
@@ -166,8 +165,8 @@ std::string WaitPolicy::absence_text(std::uint32_t culprit,
   return text + "; ranks " + joined(ranks, ", ") + " are missing";
 }
 
-// Finds the member to blame, as far as it can be seen here: a stopped process before one that does
-// something else, and either before one that is in the operation and waits itself.
+// Finds the member to blame, as far as this host shows: preferably a stopped process, then one that
+// is in another operation. A member that is in this operation waits itself.
 LongWait WaitPolicy::long_wait(std::uint32_t member) const {
   LongWait wait;
   wait.sequence = sequence_;
@@ -185,7 +184,7 @@ LongWait WaitPolicy::long_wait(std::uint32_t member) const {
   return wait;
 }
 
-// Handles the timeout: breaks the communicator and names who did not do its part.
+// Handles the timeout: breaks the communicator and names the rank that caused it.
 void WaitPolicy::give_up(std::uint32_t member) {
   const LongWait wait = long_wait(member);
   std::optional<Suspicion> suspicion;

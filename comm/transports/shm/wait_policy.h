@@ -29,7 +29,7 @@ class WaitPolicy {
       : segment_(segment), options_(options), failure_(failure), detector_(detector) {}
 
   void set_watch(WaitWatch* watch) { watch_ = watch; }
-  // The communicator enters an operation, which takes one step or several here.
+  // The communicator enters an operation, which takes one or more steps here.
   void enter(const OperationShape& shape, std::uint64_t sequence) {
     previous_shape_ = entered_shape_;
     entered_shape_ = shape;
@@ -46,13 +46,12 @@ class WaitPolicy {
   FailureDetector* failure_detector() const { return detector_; }
   bool is_broken() const { return failure_.is_broken(); }
 
-  // Called again and again by a wait for that member. False: the communicator is broken, now or
-  // before. The death of another rank is left to that member if it is in the operation itself: it
-  // finishes with what has arrived, or breaks the communicator. At most for
-  // FailureDetector::kVerdictTime.
+  // Called repeatedly by a wait for that member. False: the communicator is broken. If another rank
+  // has died and the member is in the operation itself, the wait continues for at most
+  // FailureDetector::kVerdictTime: the member may already have all it needs to finish, and
+  // otherwise breaks the communicator.
   bool may_continue(std::uint32_t member);
-  // Break the communicator, because that member is in another operation, or its memory cannot be
-  // reached.
+  // Both break the communicator: the member is in another operation, or its memory cannot be read.
   void report_mismatch(std::uint32_t member, const Fingerprint& theirs, const Fingerprint& ours);
   void report_unreachable(std::uint32_t member, const std::string& why);
 

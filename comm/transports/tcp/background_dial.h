@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Connects to a peer in the background: a peer that is stopped greets nobody, and only requests to
-// it wait for that.
+// Connects to a peer in the background: a stopped peer does not answer the greeting, which must
+// only delay the requests to that peer.
 //
-// Thread: one at a time; the connection is made by a thread of its own.
+// Thread: one at a time; a separate thread connects.
 #pragma once
 
 #include <atomic>
@@ -20,12 +20,12 @@ class BackgroundDial {
   // One stream. `listener` and `is_cancelled` outlive it.
   BackgroundDial(PeerListener& listener, const std::string& address, const PeerChannel& channel,
                  const std::atomic<bool>& is_cancelled);
-  // Gives up a connection that is not there, and closes one that was not taken.
+  // Cancels the dial, and closes a connection that was not taken.
   ~BackgroundDial();
   BackgroundDial(const BackgroundDial&) = delete;
   BackgroundDial& operator=(const BackgroundDial&) = delete;
 
-  // Takes the result, once; nothing: the connection is still being made.
+  // Takes the result, once; nothing: still dialling.
   std::optional<Result<PeerSocket>> take();
 
  private:

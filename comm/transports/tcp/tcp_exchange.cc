@@ -21,11 +21,11 @@ using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
 constexpr std::uint32_t kHeaderMagic = 0x4d797649;  // The bytes "IvyM", little-endian.
-// How long a wait sleeps before it asks the detector.
+// How long a wait sleeps before it checks the detector.
 constexpr milliseconds kPollSlice{50};
-// The same while streams are missing: those that the peer dials wake nobody.
+// The same while streams are missing: a stream that the peer dials does not wake the wait.
 constexpr milliseconds kMissingSlice{2};
-// How long a peer that has hung up may still have streams on their way to this rank.
+// How long streams of a peer that has hung up may still arrive.
 constexpr milliseconds kMissingTime{300};
 
 struct Header {
@@ -70,12 +70,12 @@ class TcpMesh::Exchange {
   }
 
  private:
-  // A stripe of a message; which one is its stream's number.
+  // The sending or receiving of one stripe of a message; the stream's number is the stripe's.
   struct Transfer {
     std::int32_t rank = 0;
     std::uint32_t stream = 0;
     std::uint32_t step = 0;
-    std::ptrdiff_t before = -1;  // The index of what goes before it on that stream; -1: nothing.
+    std::ptrdiff_t before = -1;  // The index of the previous transfer on that stream; -1: none.
     Header header;
     std::uint8_t* data = nullptr;
     std::size_t bytes = 0;
@@ -95,8 +95,8 @@ class TcpMesh::Exchange {
     std::size_t held() const { return moved - sizeof(Header) - taken; }
   };
 
-  // Makes the first streams, beginning with those that this rank dials: they need no help of a
-  // peer.
+  // Opens the first streams, beginning with those that this rank dials: they do not depend on the
+  // peer's progress.
   bool connect_all(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) {
     for (const bool is_dialler : {true, false}) {
       const auto connect = [&](std::int32_t rank) {
@@ -114,8 +114,8 @@ class TcpMesh::Exchange {
 
   bool is_dialler_of(std::int32_t rank) const { return mesh_.options_.self < rank; }
 
-  // Makes the streams of a message that this rank has to dial. The peer's are looked for on the
-  // way: it dials them only once it is in the same message.
+  // Opens the streams of a message that this rank has to dial. The peer's streams are taken later,
+  // during the transfer: the peer dials them only once it is in the same message.
   bool need_streams(std::int32_t rank, std::uint32_t count) {
     if (!is_dialler_of(rank)) return true;
     for (std::uint32_t stream = 1; stream < count; ++stream) {
@@ -170,7 +170,7 @@ class TcpMesh::Exchange {
     return true;
   }
 
-  // Places parts that are to be taken in one buffer, which is used again and again.
+  // Gives the messages that are taken part by part their space in one buffer, which is reused.
   void place_parts() {
     std::size_t bytes = 0;
     for (const Receiving& receiving : receives_) bytes += receiving.take != nullptr ? kPart : 0;
@@ -183,7 +183,7 @@ class TcpMesh::Exchange {
     }
   }
 
-  // Queues it behind what was given before for the same stream.
+  // Queues the transfer after the previous one of the same stream.
   template <class List>
   static void place(Transfer& transfer, const List& list, std::int32_t rank, std::uint32_t stream) {
     transfer.rank = rank;
@@ -253,7 +253,8 @@ class TcpMesh::Exchange {
   bool advance_receive(Receiving& receiving, bool& has_moved) {
     const Stream& stream = stream_of(receiving);
     if (stream.socket < 0) return true;
-    // The header is read by itself: nothing of the data is touched before it has been compared.
+    // Read the header alone: it is compared before any byte of data is written to the caller's
+    // memory.
     const bool in_header = receiving.moved < sizeof(Header);
     std::size_t wanted = std::min(receiving.end() - receiving.moved, stream.bite);
     std::uint8_t* to = nullptr;
@@ -323,7 +324,7 @@ class TcpMesh::Exchange {
     if (now - *idle_since_ < mesh_.options_.spin) return true;
     std::vector<pollfd> sockets = {{mesh_.interruption_.get(), POLLIN, 0},
                                    {mesh_.event_.get(), POLLIN, 0}};
-    std::int32_t incomplete = -1;  // A rank of which streams are missing.
+    std::int32_t incomplete = -1;  // A rank whose streams are not all connected.
     const auto add = [&](const Transfer& transfer, short events) {
       const int socket = stream_of(transfer).socket;
       if (socket < 0) {
@@ -348,8 +349,8 @@ class TcpMesh::Exchange {
     return may_wait_for_streams_of(incomplete) && may_continue();
   }
 
-  // A peer that dies before it has dialled all streams breaks none of the missing ones, so its
-  // first stream is watched.
+  // A peer that dies before it has dialled all streams breaks none of the missing ones, so check
+  // its first stream.
   bool may_wait_for_streams_of(std::int32_t rank) {
     if (rank < 0 || !has_hung_up(mesh_.connection(rank).streams[0].socket)) return true;
     if (!hung_up_at_) hung_up_at_ = steady_now();
@@ -367,7 +368,7 @@ class TcpMesh::Exchange {
       if (!sending.is_done() && waited_for < 0) waited_for = sending.rank;
     }
     if (mesh_.detector_ != nullptr && mesh_.detector_->check(waited_for)) {
-      // A rank may die as soon as its own part is done, so what has arrived is taken first.
+      // A rank may die as soon as its own part is done, so take the data that has arrived first.
       bool has_moved = false;
       if (!advance_sends(has_moved) || !advance_receives(has_moved)) return false;
       return has_moved || mesh_.fail(mesh_.connection_failure(waited_for, call_, "is gone"));

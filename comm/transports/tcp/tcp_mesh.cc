@@ -20,9 +20,9 @@ using std::chrono::milliseconds;
 using std::chrono::nanoseconds;
 
 constexpr milliseconds kOwnHostTime{20};
-// An awaited connection wakes nobody: the detector is asked this often.
+// A connection that arrives wakes no other wait, so the detector is checked this often.
 constexpr milliseconds kTakeSlice{5};
-// The least pause between two questions to the store whether others are in another operation.
+// The limits of the pause between two comparisons through the store.
 constexpr milliseconds kComparePauseMin{200};
 constexpr milliseconds kComparePauseMax{5'000};
 
@@ -62,8 +62,7 @@ bool TcpMesh::fail(const Failure& failure) {
   return false;
 }
 
-// True, and the mesh broken, if another rank is in another operation. Called by waits that have
-// lasted a while.
+// Returns true, and breaks the mesh, if another rank is in another operation. Called by long waits.
 bool TcpMesh::is_other_operation(const OperationCall& call) {
   const auto now = steady_now();
   if (compared_sequence_ != call.sequence) {
@@ -73,7 +72,7 @@ bool TcpMesh::is_other_operation(const OperationCall& call) {
   }
   if (options_.comparer == nullptr || now - compared_at_ < compare_pause_) return false;
   compared_at_ = now;
-  // The store has what this rank has entered, so that later ranks can compare with it.
+  // The comparison also stores this rank's operations, so that later ranks can compare with them.
   const milliseconds pause =
       std::exchange(compare_pause_, std::min(2 * compare_pause_, kComparePauseMax));
   if (!options_.comparer->may_compare(call.sequence, pause)) return false;
@@ -88,8 +87,8 @@ Failure TcpMesh::connection_failure(std::int32_t rank, const OperationCall& call
   const std::string during = " during " + describe(call.shape) + ", operation " +
                              std::to_string(call.sequence) + " of communicator " +
                              options_.communicator;
-  // The supervisors' verdict comes a moment after the socket's. Without them only the deaths of
-  // this host's own ranks can be known; who hung up first is agreed on by the communicator.
+  // Supervisors report a death a moment after the socket closes. Without supervisors only deaths on
+  // this host are known; which rank failed first is agreed on by the communicator.
   const bool has_verdicts = detector_ != nullptr && detector_->word() != nullptr;
   const auto end = steady_now() + (has_verdicts ? FailureDetector::kVerdictTime : kOwnHostTime);
   Failure failure;
@@ -105,7 +104,7 @@ Failure TcpMesh::connection_failure(std::int32_t rank, const OperationCall& call
       poll(nullptr, 0, static_cast<int>(FailureDetector::kVerdictStep.count()));
     }
   }
-  // The peer may have left in another operation than this one, and stored that before.
+  // The peer may have failed in another operation than this one, and stored that before.
   const MaybeFailure different = !failure.is_set() && options_.comparer != nullptr
                                      ? options_.comparer->compare()
                                      : std::nullopt;
@@ -153,7 +152,7 @@ bool TcpMesh::dial(std::int32_t rank, std::uint32_t stream, const OperationCall&
   const std::uint32_t streams =
       options_.streams != 0 ? options_.streams
                             : usual_streams(listener_.is_near(peer.address), options_.peers.size());
-  // A peer that is stopped greets nobody: that is bounded by the operation's timeout, not the
+  // A stopped peer does not answer the greeting: the operation's timeout limits that, not the
   // connection's.
   const Result<PeerSocket> dialled =
       listener_.dial(peer.address, channel(rank, stream), streams, kUntilCancelled, [&] {
@@ -169,7 +168,7 @@ bool TcpMesh::dial(std::int32_t rank, std::uint32_t stream, const OperationCall&
   return true;
 }
 
-// Makes the first stream to that rank, if there is none yet.
+// Opens the first stream to that rank, if there is none yet.
 bool TcpMesh::connect(std::int32_t rank, const OperationCall& call, const SharedGroup* group) {
   if (connections_[static_cast<std::size_t>(rank)] != nullptr) return true;
   return options_.self < rank ? dial(rank, 0, call, group) : await_dialler(rank, call, group);
@@ -181,7 +180,7 @@ bool TcpMesh::await_dialler(std::int32_t rank, const OperationCall& call,
   auto probe_at = steady_now() + PeerListener::kProbePause;
   while (true) {
     const MaybeFailure known = detector_ != nullptr ? detector_->check(rank) : std::nullopt;
-    // After the look: a rank may die as soon as it has sent its part, whose connection counts.
+    // After the check: a rank may die as soon as it has sent its part, and its connection is valid.
     const PeerSocket found = listener_.take(channel(rank, 0), kTakeSlice);
     if (found.socket >= 0) {
       keep(rank, 0, found);
@@ -191,7 +190,7 @@ bool TcpMesh::await_dialler(std::int32_t rank, const OperationCall& call,
     if (known) return fail(connection_failure(rank, call, "did not connect"));
     if (is_interrupted()) return false;
     if (is_other_operation(call)) return false;
-    // A rank that died before it dialled has no connection that could break.
+    // A rank that died before it dialled has no connection that could break: probe its listener.
     if (steady_now() >= probe_at) {
       if (!listener_.is_peer_there(peer.address))
         return fail(connection_failure(rank, call, "it is gone"));
@@ -206,8 +205,8 @@ bool TcpMesh::is_interrupted() const {
   return poll(&interruption, 1, 0) > 0;
 }
 
-// Called while a wait for that rank lasts: tells the others, and names the rank to blame when the
-// wait times out.
+// Called repeatedly while a wait for that rank lasts: reports the wait, and names the rank to blame
+// when it times out.
 bool TcpMesh::may_wait_on(std::int32_t rank, const OperationCall& call) {
   LongWait wait;
   wait.sequence = call.sequence;
@@ -236,7 +235,7 @@ bool TcpMesh::may_wait_on(std::int32_t rank, const OperationCall& call) {
   return fail(failure);
 }
 
-// Shows the same operation's two sides wherever both can be known.
+// Returns the mismatch. If possible, it shows both sides of the same operation.
 Failure TcpMesh::difference(std::int32_t rank, const OperationCall& call,
                             const PeerOperation& theirs) {
   std::uint64_t number = call.sequence;
@@ -245,7 +244,7 @@ Failure TcpMesh::difference(std::int32_t rank, const OperationCall& call,
   std::string more = theirs.sizes;
   const EnteredOperations* const own = options_.entered;
   if (theirs.sequence < call.sequence && own != nullptr && own->has(theirs.sequence)) {
-    // The header has stood unread in the connection since an operation that did not need it here.
+    // The header belongs to an earlier operation that did not need it here, so it was never read.
     number = theirs.sequence;
     ours = own->shape(theirs.sequence);
   } else if (theirs.sequence > call.sequence || theirs.shape.operation == Operation::kFinalize) {

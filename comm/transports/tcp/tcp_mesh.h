@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Bytes between the ranks of different hosts in one communicator: messages over TCP, driven by the
 // thread that is in the operation. Connections are made when two ranks first have something for
-// each other: the lower rank dials. It also decides how many streams there are (tcp_streams.h); the
-// further ones are made for the first message that is long enough for them. Each stripe of a
-// message travels as one of its own, with the whole message's header.
+// each other: the lower rank dials, and decides how many streams there are (tcp_streams.h). Further
+// streams are opened for the first message that is long enough for them. Each stripe of a message
+// has the whole message's header.
 //
 // Every message begins with a header that says which operation it belongs to; a receiver compares
 // it before a byte of the data touches its memory. Both sides know from the operation who sends
@@ -13,8 +13,8 @@
 //   header   u32 magic | u32 step | u64 sequence | u64 fingerprint[2] | u64 bytes      little endian
 // clang-format on
 //
-// A lost connection is a hint: for FailureDetector::kVerdictTime the detector is asked who died, so
-// that the root cause is named and not the neighbour who hung up next.
+// A lost connection is only a hint: for FailureDetector::kVerdictTime the detector is asked which
+// rank died, so that the failure names the root cause and not the neighbour that hung up next.
 //
 // Thread: one at a time (the communicator's lock). false: broken, failure() says why.
 #pragma once
@@ -47,7 +47,7 @@ struct TcpPeer {
   std::int32_t job_rank = 0;
 };
 
-// One message to or from a rank of the communicator.
+// One message to a rank of the communicator.
 struct Outgoing {
   std::int32_t to = 0;
   const void* data = nullptr;
@@ -101,22 +101,22 @@ class TcpMesh {
   TcpMesh& operator=(const TcpMesh&) = delete;
 
   // Sends and receives all of it, both ways at once; messages of one pair in the order given.
-  // `group` (or null) is looked at for failures that others of this host have found.
+  // `group` may be null; it reports failures that other ranks of this host have found.
   bool exchange(const OperationCall& call, std::span<const Outgoing> outgoing,
                 std::span<const Incoming> incoming, const SharedGroup* group);
 
-  // Why exchange() returned false; nothing: another of this host's ranks knows.
+  // Why exchange() returned false; nothing: `group` has the failure, or it was interrupted.
   const MaybeFailure& failure() const { return failure_; }
-  // Hangs up on everybody; peers that wait for this rank are told so by their sockets.
+  // Closes all connections, which ends the waits of peers for this rank.
   void hang_up();
-  // Ends an exchange that is under way in another thread, soon. Any thread.
+  // Makes an exchange in another thread end soon. Any thread.
   void interrupt();
-  // An eventfd, written to when the detector has events: it wakes a wait, which then asks the
+  // An eventfd to write to when the detector has events: it wakes a wait, which then checks the
   // detector.
   int event_descriptor() const { return event_.get(); }
 
  private:
-  // One socket; -1: not there yet.
+  // One socket; -1: not connected yet.
   struct Stream {
     int socket = -1;
     std::size_t bite = 0;
@@ -144,7 +144,7 @@ class TcpMesh {
   bool is_other_operation(const OperationCall& call);
   bool is_interrupted() const;
   bool may_wait_on(std::int32_t rank, const OperationCall& call);
-  // Another rank's operation of that number.
+  // The operation in a header that another rank sent.
   struct PeerOperation {
     std::uint64_t sequence;
     OperationShape shape;
@@ -162,7 +162,7 @@ class TcpMesh {
   std::chrono::steady_clock::time_point compared_at_;
   std::chrono::milliseconds compare_pause_{0};
   std::uint64_t compared_sequence_ = 0;
-  const Descriptor interruption_;  // An eventfd, readable for ever once interrupt() was called.
+  const Descriptor interruption_;  // An eventfd that stays readable after interrupt().
   const Descriptor event_;
 };
 

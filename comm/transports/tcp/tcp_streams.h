@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the connection between two ranks of different hosts is divided: into so many *streams*, each
-// a TCP connection of its own, over which a long message goes in *stripes*. Both ranks work that
-// out of the message's length and the number of streams, so that nothing is said about it.
+// Divides the connection between two ranks of different hosts into *streams*, each a separate TCP
+// connection, over which a long message is sent in *stripes*. Both ranks derive the stripes from
+// the message's length and the number of streams, so they need no negotiation.
 //
-// The numbers that decide about speed between hosts are named here.
+// The constants that decide the speed between hosts are defined here.
 //
 // Pure but for what is asked of a socket; thread: any.
 #pragma once
@@ -17,9 +17,9 @@
 namespace ivy::comm {
 
 inline constexpr std::uint32_t kStreamsMax = 16;
-// Between two ranks of one machine a second stream takes the processor from the first.
+// Between two ranks of one machine a second stream only takes processor time from the first.
 inline constexpr std::uint32_t kStreamsOnOneMachine = 1;
-// Between machines one stream is what one window, and one queue of the network card, lets through.
+// Between machines one stream is limited to one TCP window and one queue of the network card.
 inline constexpr std::uint32_t kStreamsBetweenMachines = 4;
 // About how many descriptors all streams of a communicator together take.
 inline constexpr std::size_t kSocketsUsual = 256;
@@ -31,8 +31,8 @@ inline constexpr std::size_t kBite = std::size_t{1} << 20;
 // is busy sending it receives nothing, so its peer's kernel assumes that the path is slow, and does
 // not revise that.
 inline constexpr std::size_t kPacedBite = std::size_t{128} << 10;
-// Parts of a message that is worked on as it arrives: small enough to be still in the processor's
-// caches then, and large enough not to be all overhead.
+// Size of the parts of a message that is processed as it arrives: small enough to be still in the
+// processor's caches, and large enough to amortize the overhead.
 inline constexpr std::size_t kPart = std::size_t{128} << 10;
 inline constexpr std::size_t kPartLeast = std::size_t{16} << 10;
 
@@ -42,7 +42,7 @@ struct Stripe {
   std::size_t bytes() const { return end - begin; }
 };
 
-// Over how many of the streams a message of that length goes: the first ones.
+// Returns how many streams, from the first on, carry a message of that length.
 inline std::uint32_t stripe_count(std::size_t bytes, std::uint32_t streams) {
   return static_cast<std::uint32_t>(
       std::clamp<std::size_t>(bytes / kStripeLeast, 1, std::max<std::uint32_t>(1, streams)));
@@ -66,9 +66,9 @@ inline std::uint32_t usual_streams(bool is_on_one_machine, std::size_t ranks) {
       kSocketsUsual / std::max<std::size_t>(1, ranks), 1, kStreamsBetweenMachines));
 }
 
-// True if both ends of that connection are on this machine.
+// Returns true if both ends of that connection are on this machine.
 bool is_on_this_machine(int socket);
-// The most bytes that one call may move on that connection.
+// Returns how many bytes one call may move on that connection.
 std::size_t bite_of(int socket);
 
 }  // namespace ivy::comm
