@@ -51,6 +51,7 @@ void HostLosses::lost(std::size_t index, HostLoss loss, const RemoteText& messag
     return job_.phase.check_end();
   }
   const std::vector<std::uint32_t> ranks = job_.workers.unfinished_on(index);
+  job_.events.host_lost(host.name(), loss, message, ranks);
   LauncherEnd end;
   end.reason =
       loss == HostLoss::kHost ? LauncherReason::kHostLost : LauncherReason::kSupervisorLost;
@@ -97,6 +98,8 @@ void HostLosses::end_job(std::size_t index, LauncherEnd end, const RemoteText& m
 
 bool HostLosses::left(std::size_t index, const RemoteText& reason) {
   const HostRecord& host = job_.hosts[index];
+  job_.events.host_lost(host.name(), HostLoss::kSupervisor, reason,
+                        job_.workers.unfinished_on(index));
   Diagnostic diagnostic;
   diagnostic.id = "IVY-R007";
   diagnostic.what = "the supervisor on host " + host.name() + " stopped the job";

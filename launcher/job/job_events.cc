@@ -135,6 +135,14 @@ void JobEvents::exited(const WorkerEnd& end) {
   if (is_wanted()) write("exit", end_object(end, started_at_ns_));
 }
 
+void JobEvents::host_lost(const std::string& host, HostLoss loss, const RemoteText& cause,
+                          const std::vector<std::uint32_t>& ranks) {
+  write("host_lost", {{"host", json_text(host)},
+                      {"reason", loss == HostLoss::kHost ? "host_lost" : "supervisor_lost"},
+                      {"cause", json_text(cause.line())},
+                      {"ranks", boost::json::array(ranks.begin(), ranks.end())}});
+}
+
 void JobEvents::restarts(const FailedAttempt& attempt, std::chrono::milliseconds pause) {
   write("restart", {{"failed_attempt", attempt.number},
                     {"cause", json_text(attempt.cause)},

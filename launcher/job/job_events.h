@@ -15,7 +15,9 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "launcher/job/host_session.h"
 #include "launcher/job/job_request.h"
 #include "launcher/plan/job_plan.h"
 #include "launcher/screen/summary.h"
@@ -67,6 +69,9 @@ class JobEvents {
     if (is_wanted()) first_output(rank, stream);
   }
   void exited(const WorkerEnd& end);
+  // ranks: those whose end is unknown.
+  void host_lost(const std::string& host, HostLoss loss, const RemoteText& cause,
+                 const std::vector<std::uint32_t>& ranks);
   void restarts(const FailedAttempt& attempt, std::chrono::milliseconds pause);
   // The end of an attempt: its attempt.json below `folder` (empty: none).
   void attempt_ended(const std::string& folder, const boost::json::object& verdict);

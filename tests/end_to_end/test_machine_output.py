@@ -5,6 +5,7 @@ import glob
 import json
 import os
 import re
+import signal
 import stat
 import subprocess
 import sys
@@ -65,6 +66,34 @@ def test_events_tell_a_job_that_fails_and_starts_again(local):
         with open(f"{latest}/{attempt}/attempt.json", encoding="utf-8") as stream:
             kept = json.load(stream)
         assert kept["schema"] == "ivyrun/1" and kept["attempt"] == attempt + 1 and kept["first"]["rank"] == 1, kept
+
+
+def test_an_event_reports_a_lost_supervisor(local):
+    with local.start("--events", "run.jsonl", "--fake-hosts", "2", "--nproc-per-node", "2", "sh", "-c",
+                     "echo up; [ $RANK = 2 ] && exit; sleep 600") as run:
+        run.wait_for("up", count=4)
+        path = os.path.join(local.directory, "run.jsonl")
+        wait_until(lambda: named(events_of(path), "exit"), 10, "rank 2 exited")
+        supervisors = sorted(process.pid for process in local.processes() if process.name.startswith(b"ivy-supervis"))
+        os.kill(supervisors[1], signal.SIGKILL)
+        done = run.finish()
+    assert done.code == 121, done
+    events = events_of(path)
+    lost, = named(events, "host_lost")
+    assert (lost["host"], lost["reason"], lost["ranks"]) == ("fake1", "supervisor_lost", [3]) and lost["cause"], lost
+    assert events[-1]["reason"] == lost["reason"] and events.index(lost) < len(events) - 1
+
+
+def test_an_event_reports_a_lost_host(hosts):
+    with hosts.start("--events", "run.jsonl", "--lease", "3s", "-H", "node1,node2", "sh", "-c",
+                     "echo up; sleep 600") as run:
+        run.wait_for("up", count=2)
+        hosts.bed.power_off(2)
+        done = run.finish()
+    assert done.code == 121, done
+    lost, = named(events_of(hosts.outside(f"{hosts.directory}/run.jsonl")), "host_lost")
+    assert (lost["host"], lost["reason"], lost["ranks"]) == ("node2", "host_lost", [1]), lost
+    assert lost["cause"].startswith("no answer for"), lost
 
 
 def test_events_go_to_a_descriptor_that_workers_do_not_have(local):
