@@ -10,6 +10,8 @@ import glob
 import os
 import re
 import shutil
+import subprocess
+import sys
 
 from setuptools import setup
 from setuptools.command.build_py import build_py
@@ -53,6 +55,7 @@ def built_store(library):
 class WithLibrary(build_py):
     def run(self):
         super().run()
+        subprocess.run([sys.executable, os.path.join(HERE, "make_stub.py"), os.path.join(self.build_lib, "ivycomm")], check=True)
         library = built_library()
         shutil.copyfile(library, os.path.join(self.build_lib, "ivycomm", NAME))
         folder = os.path.dirname(os.path.realpath(library))

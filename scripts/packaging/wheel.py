@@ -6,6 +6,8 @@ import base64
 import hashlib
 import os
 import re
+import subprocess
+import sys
 import zipfile
 
 import trees
@@ -81,6 +83,9 @@ def add_package(writer):
         belongs = name.startswith("ivycomm/") or name == "ivycomm_torch_entry.py"
         if belongs and "__pycache__" not in name:
             writer.add(name, read(os.path.join(PYTHON, name)))
+    made = subprocess.run([sys.executable, "-B", "-c", "import make_stub; print(make_stub.stub(), end='')"], cwd=PYTHON,
+                          capture_output=True, check=True)
+    writer.add("ivycomm/collectives.pyi", made.stdout)
 
 
 def make(made, out):

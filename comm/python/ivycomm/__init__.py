@@ -11,10 +11,7 @@
 The arguments that all calls share are described in `help(ivycomm.collectives)`.
 """
 
-from .collectives import (all_gather, all_gather_, all_gather_list, all_reduce, all_reduce_, all_reduce_coalesced,
-                          all_reduce_coalesced_, all_to_all, all_to_all_, barrier, broadcast, broadcast_, exscan,
-                          exscan_, gather, gather_, reduce, reduce_, reduce_scatter, reduce_scatter_, scan, scan_,
-                          scatter, scatter_)
+from .collectives import *
 from .element_types import ReduceOp
 from .errors import (Aborted, FailedPrecondition, HostLost, InvalidArgument, IvyError, Mismatch, MissingRanks, NotFound,
                      NotInitialized, RankDied, ResourceExhausted, StillRunning, Timeout, TransportError,
@@ -32,6 +29,7 @@ from .groups import (Group, abort, device, finalize, group_of_members, grow, ini
                     local_world_size, new_group, node_rank, num_nodes, prepare_device, rank, restart_count, shrink, source,
                      split, world, world_size)
 
+from . import collectives as _collectives
 from . import gradients as _gradients
 from .compat import originals as _originals
 from .modules import no_such_name as _no_such_name
@@ -102,15 +100,13 @@ def __dir__():
 __version__ = "0.1.0"
 
 __all__ = [
+    *_collectives.__all__,
     "Aborted", "Change", "FailedPrecondition", "Group", "HostLost", "InvalidArgument", "IvyError", "Mesh", "Message",
     "Mismatch", "MissingRanks", "NotFound", "NotInitialized", "P2POp", "RankDied", "ReduceOp", "ResourceExhausted",
     "StillRunning", "Store", "Timeout", "Timing", "TransportError", "Unauthenticated", "Watch", "Work", "abort",
-    "all_gather", "all_gather_", "all_gather_list", "all_gather_object", "all_reduce", "all_reduce_",
-    "all_reduce_coalesced", "all_reduce_coalesced_", "all_to_all", "all_to_all_", "barrier", "batch_isend_irecv",
-    "broadcast", "broadcast_", "broadcast_object", "device", "empty_registered", "exscan", "exscan_", "finalize",
-    "gather", "gather_", "gather_object", "group_of_members", "grow", "init", "irecv", "is_initialized", "is_main_process", "isend",
+    "all_gather_object", "batch_isend_irecv", "broadcast_object", "device", "empty_registered", "finalize",
+    "gather_object", "group_of_members", "grow", "init", "irecv", "is_initialized", "is_main_process", "isend",
     "local_rank", "local_world_size", "mesh", "monitored_barrier", "new_group", "node_rank", "num_nodes",
-    "prepare_device", "rank", "recv", "recv_", "reduce", "reduce_", "reduce_scatter", "reduce_scatter_", "restart_count", "scan",
-    "scan_", "scatter", "scatter_", "scatter_object", "send", "sendrecv", "shrink", "source", "split", "store", "wait_all",
-    "wait_any", "world", "world_size",
+    "prepare_device", "rank", "recv", "recv_", "restart_count", "scatter_object", "send", "sendrecv", "shrink",
+    "source", "split", "store", "wait_all", "wait_any", "world", "world_size",
 ]

@@ -20,7 +20,10 @@ without a derivative; Mismatch on every rank if the ranks disagree about operati
 HostLost, Timeout, Aborted. Mismatch and the errors listed after it break the group.
 """
 
+from __future__ import annotations
+
 from ctypes import c_void_p
+from typing import TYPE_CHECKING
 
 from . import arrays, calls, docstrings, gradients, trees
 from .counts import counts_of, exchanged, number_of_each
@@ -33,6 +36,23 @@ from .operands import (Operands as _Operands, in_place as _in_place, normal_axis
                        row_counts as _row_counts, row_elements as _row_elements, rows_of_ranks as _rows, shape_of as _shape,
                        written as _written)
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from typing import TypeVar, Union
+
+    from .groups import Group
+
+    ArrayT = TypeVar("ArrayT")
+    Op = Union[str, ReduceOp]
+
+# All of them are in the package, too.
+__all__ = [
+    "all_gather", "all_gather_", "all_gather_list", "all_reduce", "all_reduce_", "all_reduce_coalesced",
+    "all_reduce_coalesced_", "all_to_all", "all_to_all_", "barrier", "broadcast", "broadcast_", "exscan", "exscan_",
+    "gather", "gather_", "reduce", "reduce_", "reduce_scatter", "reduce_scatter_", "scan", "scan_", "scatter",
+    "scatter_",
+]
+
 
 def _is_tree(x, out=None):
     if not trees.is_tree(x):
@@ -42,7 +62,8 @@ def _is_tree(x, out=None):
     return True
 
 
-def all_reduce(x, op="sum", group=None, out=None, async_op=False, *, timeout=None, factor=1.0):
+def all_reduce(x: ArrayT, op: Op = "sum", group: Group | None = None, out: ArrayT | None = None, async_op: bool = False,
+               *, timeout: float | None = None, factor: float = 1.0) -> ArrayT:
     """Returns op, element by element, over x of all ranks; bitwise identical on all ranks. Same shape as x.
 
     op: "sum", "mean" (integers are rounded towards zero), "product", "min", "max", "band", "bor", "bxor", or
@@ -64,7 +85,8 @@ def all_reduce(x, op="sum", group=None, out=None, async_op=False, *, timeout=Non
                  with_.keep, with_.finish(), async_op, timeout, factor)
 
 
-def all_reduce_(x, op="sum", *, group=None, async_op=False, timeout=None, factor=1.0):
+def all_reduce_(x: ArrayT, op: Op = "sum", *, group: Group | None = None, async_op: bool = False,
+                timeout: float | None = None, factor: float = 1.0) -> ArrayT:
     """all_reduce in place; returns x."""
     done = calls.all_reduce_(x, op, group, async_op, timeout, factor)
     if done is not NotImplemented:
@@ -80,7 +102,8 @@ def all_reduce_(x, op="sum", *, group=None, async_op=False, timeout=None, factor
                  (x, memory), _written(kind, array, x), async_op, timeout, factor)
 
 
-def all_reduce_coalesced(xs, op="sum", *, group=None, async_op=False, timeout=None, factor=1.0):
+def all_reduce_coalesced(xs: Iterable[ArrayT], op: Op = "sum", *, group: Group | None = None, async_op: bool = False,
+                         timeout: float | None = None, factor: float = 1.0) -> list[ArrayT]:
     """all_reduce of several arrays of one type as one operation; returns the list of results."""
     done = calls.all_reduce_coalesced(xs, op, group, async_op, timeout, factor, False)
     if done is not NotImplemented:
@@ -98,7 +121,8 @@ def all_reduce_coalesced(xs, op="sum", *, group=None, async_op=False, timeout=No
                          async_op, timeout, factor)
 
 
-def all_reduce_coalesced_(xs, op="sum", *, group=None, async_op=False, timeout=None, factor=1.0):
+def all_reduce_coalesced_(xs: Iterable[ArrayT], op: Op = "sum", *, group: Group | None = None, async_op: bool = False,
+                          timeout: float | None = None, factor: float = 1.0) -> list[ArrayT]:
     """all_reduce_coalesced in place; returns the list of the same arrays."""
     done = calls.all_reduce_coalesced(xs, op, group, async_op, timeout, factor, True)
     if done is not NotImplemented:
@@ -132,7 +156,8 @@ def _reduce_parts(sends, outputs, keep, op, group, result, async_op, timeout, fa
                  (*outputs, keep, send, recv, counts), lambda _work: result(), async_op, timeout, factor)
 
 
-def reduce(x, dst=0, op="sum", *, group=None, out=None, async_op=False, timeout=None, factor=1.0):
+def reduce(x: ArrayT, dst: int = 0, op: Op = "sum", *, group: Group | None = None, out: ArrayT | None = None,
+           async_op: bool = False, timeout: float | None = None, factor: float = 1.0) -> ArrayT | None:
     """As all_reduce, but only rank dst gets the result; the others get None."""
     done = calls.reduce(x, dst, op, group, out, async_op, timeout, factor)
     if done is not NotImplemented:
@@ -155,7 +180,8 @@ def reduce(x, dst=0, op="sum", *, group=None, out=None, async_op=False, timeout=
                  async_op, timeout, factor)
 
 
-def reduce_(x, dst=0, op="sum", *, group=None, async_op=False, timeout=None, factor=1.0):
+def reduce_(x: ArrayT, dst: int = 0, op: Op = "sum", *, group: Group | None = None, async_op: bool = False,
+            timeout: float | None = None, factor: float = 1.0) -> ArrayT:
     """reduce in place: x changes on rank dst only. Returns x on every rank."""
     done = calls.reduce_(x, dst, op, group, async_op, timeout, factor)
     if done is not NotImplemented:
@@ -194,7 +220,8 @@ def _running_in_place(name, x, op, group, async_op, timeout, factor):
                  (x, memory), _written(kind, array, x), async_op, timeout, factor)
 
 
-def scan(x, op="sum", *, group=None, out=None, async_op=False, timeout=None, factor=1.0):
+def scan(x: ArrayT, op: Op = "sum", *, group: Group | None = None, out: ArrayT | None = None, async_op: bool = False,
+         timeout: float | None = None, factor: float = 1.0) -> ArrayT:
     """Returns op, element by element, over x of all ranks up to and including this one. Same shape as x."""
     done = calls.scan(x, op, group, out, async_op, timeout, factor)
     if done is not NotImplemented:
@@ -202,7 +229,8 @@ def scan(x, op="sum", *, group=None, out=None, async_op=False, timeout=None, fac
     return _running("scan", x, op, group, out, async_op, timeout, factor)
 
 
-def scan_(x, op="sum", *, group=None, async_op=False, timeout=None, factor=1.0):
+def scan_(x: ArrayT, op: Op = "sum", *, group: Group | None = None, async_op: bool = False,
+          timeout: float | None = None, factor: float = 1.0) -> ArrayT:
     """scan in place; returns x."""
     done = calls.scan_(x, op, group, async_op, timeout, factor)
     if done is not NotImplemented:
@@ -210,7 +238,8 @@ def scan_(x, op="sum", *, group=None, async_op=False, timeout=None, factor=1.0):
     return _running_in_place("ivy_scan", x, op, group, async_op, timeout, factor)
 
 
-def exscan(x, op="sum", *, group=None, out=None, async_op=False, timeout=None, factor=1.0):
+def exscan(x: ArrayT, op: Op = "sum", *, group: Group | None = None, out: ArrayT | None = None, async_op: bool = False,
+           timeout: float | None = None, factor: float = 1.0) -> ArrayT:
     """Returns op, element by element, over x of all ranks before this one. Same shape as x.
 
     Rank 0 gets the operation's identity: 0 for "sum", "mean", "bor", "bxor" and "premul_sum", 1 for "product", all bits
@@ -222,7 +251,8 @@ def exscan(x, op="sum", *, group=None, out=None, async_op=False, timeout=None, f
     return _running("exscan", x, op, group, out, async_op, timeout, factor)
 
 
-def exscan_(x, op="sum", *, group=None, async_op=False, timeout=None, factor=1.0):
+def exscan_(x: ArrayT, op: Op = "sum", *, group: Group | None = None, async_op: bool = False,
+            timeout: float | None = None, factor: float = 1.0) -> ArrayT:
     """exscan in place; returns x."""
     done = calls.exscan_(x, op, group, async_op, timeout, factor)
     if done is not NotImplemented:
@@ -230,8 +260,9 @@ def exscan_(x, op="sum", *, group=None, async_op=False, timeout=None, factor=1.0
     return _running_in_place("ivy_exscan", x, op, group, async_op, timeout, factor)
 
 
-def reduce_scatter(x, op="sum", *, split=None, group=None, out=None, async_op=False, timeout=None,
-                   factor=1.0):
+def reduce_scatter(x: ArrayT, op: Op = "sum", *, split: Sequence[int] | None = None, group: Group | None = None,
+                   out: ArrayT | None = None, async_op: bool = False, timeout: float | None = None,
+                   factor: float = 1.0) -> ArrayT:
     """Returns this rank's part, along axis 0, of op over x of all ranks: rank r gets the r-th part.
 
     split: rows of each rank's part, the same list on all ranks; None: equal parts, and the length of x's first axis
@@ -264,7 +295,8 @@ def reduce_scatter(x, op="sum", *, split=None, group=None, out=None, async_op=Fa
                  (with_.keep, counts), with_.finish(), async_op, timeout, factor)
 
 
-def reduce_scatter_(x, op="sum", *, split=None, group=None, async_op=False, timeout=None, factor=1.0):
+def reduce_scatter_(x: ArrayT, op: Op = "sum", *, split: Sequence[int] | None = None, group: Group | None = None,
+                    async_op: bool = False, timeout: float | None = None, factor: float = 1.0) -> ArrayT:
     """reduce_scatter in place; returns the first rows of x, as many as this rank's part has.
 
     These rows hold the result; the contents of the other rows are undefined afterwards.
@@ -279,7 +311,8 @@ def reduce_scatter_(x, op="sum", *, split=None, group=None, async_op=False, time
                  (x, memory, counts), _written(kind, array, x, rows[group.rank]), async_op, timeout, factor)
 
 
-def broadcast(x, src=0, *, group=None, out=None, async_op=False, timeout=None):
+def broadcast(x: ArrayT, src: int = 0, *, group: Group | None = None, out: ArrayT | None = None, async_op: bool = False,
+              timeout: float | None = None) -> ArrayT:
     """Returns rank src's x on every rank. On the other ranks x only specifies shape and type, and is unchanged."""
     done = calls.broadcast(x, src, group, out, async_op, timeout)
     if done is not NotImplemented:
@@ -299,7 +332,8 @@ def broadcast(x, src=0, *, group=None, out=None, async_op=False, timeout=None):
                  with_.keep, with_.finish(), async_op, timeout)
 
 
-def broadcast_(x, src=0, *, group=None, async_op=False, timeout=None):
+def broadcast_(x: ArrayT, src: int = 0, *, group: Group | None = None, async_op: bool = False,
+               timeout: float | None = None) -> ArrayT:
     """broadcast in place; returns x."""
     done = calls.broadcast_(x, src, group, async_op, timeout)
     if done is not NotImplemented:
@@ -324,7 +358,8 @@ def _joined_axis(kind, array, axis, out):
     return axis
 
 
-def all_gather(x, axis=0, *, uneven=False, group=None, out=None, async_op=False, timeout=None):
+def all_gather(x: ArrayT, axis: int = 0, *, uneven: bool = False, group: Group | None = None, out: ArrayT | None = None,
+               async_op: bool = False, timeout: float | None = None) -> ArrayT:
     """Returns x of all ranks, concatenated along `axis` in rank order; 0-d arrays form a vector.
 
     uneven: the ranks' lengths along `axis` may differ, which takes one more small operation; the other axes must be
@@ -376,7 +411,8 @@ def _gathered(x, axis, uneven, dst, group, out, async_op, timeout):
                  timeout)
 
 
-def all_gather_(x, *, split=None, group=None, async_op=False, timeout=None):
+def all_gather_(x: ArrayT, *, split: Sequence[int] | None = None, group: Group | None = None, async_op: bool = False,
+                timeout: float | None = None) -> ArrayT:
     """all_gather in place: x is divided along axis 0, and this rank's part is already at its position. Returns x.
 
     split: rows of each rank's part, the same list on all ranks; None: equal parts.
@@ -394,7 +430,8 @@ def all_gather_(x, *, split=None, group=None, async_op=False, timeout=None):
                  (x, memory, counts), _written(kind, array, x), async_op, timeout)
 
 
-def all_gather_list(x, *, group=None, async_op=False, timeout=None):
+def all_gather_list(x: ArrayT, *, group: Group | None = None, async_op: bool = False,
+                    timeout: float | None = None) -> list[ArrayT]:
     """Returns [x of rank 0, x of rank 1, ...], all of one shape. The arrays are views of one block."""
     group = resolve(group)
     if not group.is_member:
@@ -411,7 +448,8 @@ def _views(stacked, size):
     return [stacked[rank, ...] for rank in range(size)]
 
 
-def gather(x, dst=0, axis=0, *, uneven=False, group=None, out=None, async_op=False, timeout=None):
+def gather(x: ArrayT, dst: int = 0, axis: int = 0, *, uneven: bool = False, group: Group | None = None,
+           out: ArrayT | None = None, async_op: bool = False, timeout: float | None = None) -> ArrayT | None:
     """As all_gather, but only rank dst gets the result; the others get None. uneven: the same on every rank."""
     done = calls.gather(x, dst, axis, uneven, group, out, async_op, timeout)
     if done is not NotImplemented:
@@ -423,7 +461,8 @@ def gather(x, dst=0, axis=0, *, uneven=False, group=None, out=None, async_op=Fal
     return _gathered(x, axis, uneven, dst, group, out, async_op, timeout)
 
 
-def gather_(x, dst=0, *, split=None, group=None, async_op=False, timeout=None):
+def gather_(x: ArrayT, dst: int = 0, *, split: Sequence[int] | None = None, group: Group | None = None,
+            async_op: bool = False, timeout: float | None = None) -> ArrayT:
     """gather in place: as all_gather_ on rank dst; on the others x is the rank's part and is unchanged. Returns x.
 
     split: as for all_gather_, on every rank.
@@ -473,7 +512,8 @@ def _scatter_header(x, src, split, group, timeout):
     return kind, array, input_, header
 
 
-def scatter(x=None, src=0, *, split=None, group=None, out=None, async_op=False, timeout=None):
+def scatter(x: ArrayT | None = None, src: int = 0, *, split: Sequence[int] | None = None, group: Group | None = None,
+            out: ArrayT | None = None, async_op: bool = False, timeout: float | None = None) -> ArrayT:
     """Returns this rank's part of rank src's x: part r, along axis 0, goes to rank r. Only rank src must pass x.
 
     split (on rank src): rows of each rank's part; None: equal parts. The result has the framework of `out`, else of x
@@ -512,7 +552,8 @@ def scatter(x=None, src=0, *, split=None, group=None, out=None, async_op=False, 
                  (array, input_, result, output, counts), finish, async_op, timeout)
 
 
-def scatter_(x, src=0, *, split=None, group=None, async_op=False, timeout=None):
+def scatter_(x: ArrayT, src: int = 0, *, split: Sequence[int] | None = None, group: Group | None = None,
+             async_op: bool = False, timeout: float | None = None) -> ArrayT:
     """scatter into x, whose shape every rank knows, so that no header is sent.
 
     On rank src x is the array to divide; it is unchanged, and a view of its own part is returned. On the others x
@@ -536,7 +577,9 @@ def scatter_(x, src=0, *, split=None, group=None, async_op=False, timeout=None):
                  (array, memory, counts), lambda _work: array[begin:begin + rows[src]], async_op, timeout)
 
 
-def all_to_all(x, split=None, *, output_split=None, group=None, out=None, async_op=False, timeout=None):
+def all_to_all(x: ArrayT, split: Sequence[int] | None = None, *, output_split: Sequence[int] | None = None,
+               group: Group | None = None, out: ArrayT | None = None, async_op: bool = False,
+               timeout: float | None = None) -> ArrayT:
     """Sends part r of x, along axis 0, to rank r; returns the parts received from ranks 0, 1, ..., concatenated.
 
     split: rows for each rank; output_split: rows from each rank (None with a split: exchanged by one more small
@@ -569,7 +612,8 @@ def all_to_all(x, split=None, *, output_split=None, group=None, out=None, async_
                  (with_.keep, send_counts, recv_counts), with_.finish(), async_op, timeout)
 
 
-def all_to_all_(x, *, group=None, async_op=False, timeout=None):
+def all_to_all_(x: ArrayT, *, group: Group | None = None, async_op: bool = False,
+                timeout: float | None = None) -> ArrayT:
     """all_to_all in place, in equal parts; returns x."""
     done = calls.all_to_all_(x, group, async_op, timeout)
     if done is not NotImplemented:
@@ -584,7 +628,7 @@ def all_to_all_(x, *, group=None, async_op=False, timeout=None):
                  (x, memory), _written(kind, array, x), async_op, timeout)
 
 
-def barrier(*, group=None, async_op=False, timeout=None):
+def barrier(*, group: Group | None = None, async_op: bool = False, timeout: float | None = None) -> None:
     """Returns when every rank of the group has called it."""
     done = calls.barrier(group, async_op, timeout)
     if done is not NotImplemented:
@@ -595,7 +639,4 @@ def barrier(*, group=None, async_op=False, timeout=None):
     return start(load().ivy_barrier, (group.handle,), (), None, async_op, timeout)
 
 
-docstrings.complete((
-    all_gather, all_gather_, all_gather_list, all_reduce, all_reduce_, all_reduce_coalesced, all_reduce_coalesced_,
-    all_to_all, all_to_all_, barrier, broadcast, broadcast_, exscan, exscan_, gather, gather_, reduce, reduce_,
-    reduce_scatter, reduce_scatter_, scan, scan_, scatter, scatter_))
+docstrings.complete([globals()[name] for name in __all__])

@@ -4,19 +4,47 @@
 A failure here breaks no group. TypeError and ValueError: a key that is not text without NUL, or a negative timeout.
 """
 
+from __future__ import annotations
+
 import ctypes
 import threading
 import time
 from collections import deque
-from ctypes import byref, c_char_p, c_int, c_int64, c_size_t, c_uint64, c_void_p
+from ctypes import POINTER, byref, c_char_p, c_int, c_int64, c_size_t, c_uint64, c_void_p
+from typing import TYPE_CHECKING
 
 from .errors import InvalidArgument, NotFound, NotInitialized, Timeout, check
 from .groups import is_initialized, world
-from .library import Bytes, Meeting, Swap, load, whole_number
+from .library import COMM, DATA, Bytes, Meeting, Swap, declare, load, whole_number
 from .store_calls import seconds as _seconds
 from .store_calls import taken as _taken
 from .store_calls import wait_in_slices
-from .store_watch import Change, WatchOfOne, WatchOfStore
+from .store_watch import Change, Watch, WatchOfOne, WatchOfStore
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from .groups import Group
+
+declare({
+    "ivy_store_set": (c_int, [COMM, c_char_p, DATA, c_size_t]),
+    "ivy_store_get": (c_int, [COMM, c_char_p, c_int64, POINTER(c_void_p), POINTER(c_size_t)]),
+    "ivy_store_add": (c_int, [COMM, c_char_p, c_int64, POINTER(c_int64)]),
+    "ivy_store_remove": (c_int, [COMM, c_char_p, POINTER(c_int)]),
+    "ivy_store_compare_set": (c_int, [COMM, c_char_p, POINTER(Swap)]),
+    "ivy_store_append": (c_int, [COMM, c_char_p, Bytes, POINTER(c_uint64)]),
+    "ivy_store_wait": (c_int, [COMM, POINTER(c_char_p), c_size_t, c_int64]),
+    "ivy_store_check": (c_int, [COMM, POINTER(c_char_p), c_size_t, POINTER(c_int)]),
+    "ivy_store_multi_get": (c_int, [COMM, POINTER(c_char_p), c_size_t, POINTER(Bytes)]),
+    "ivy_store_multi_set": (c_int, [COMM, POINTER(c_char_p), c_size_t, POINTER(Bytes)]),
+    "ivy_store_push": (c_int, [COMM, c_char_p, Bytes, POINTER(c_uint64)]),
+    "ivy_store_pop": (c_int, [COMM, c_char_p, c_int64, POINTER(Bytes)]),
+    "ivy_store_queue_length": (c_int, [COMM, c_char_p, POINTER(c_uint64)]),
+    "ivy_store_list": (c_int, [COMM, c_char_p, POINTER(Bytes)]),
+    "ivy_store_count": (c_int, [COMM, c_char_p, POINTER(c_uint64)]),
+    "ivy_store_barrier": (c_int, [COMM, c_char_p, POINTER(Meeting), c_int64]),
+    "ivy_store_why": (c_int, [COMM, POINTER(Bytes)]),
+})
 
 
 def _name(key):
@@ -56,39 +84,39 @@ class Store:
     timeout: seconds, None: 600. May be used from any thread. The library's own keys start with "ivy/".
     """
 
-    def __init__(self, group):
+    def __init__(self, group: Group) -> None:
         self._group = group
 
-    def set(self, key, value):
+    def set(self, key: str, value: str | bytes) -> None:
         """Stores a value, whether or not the key exists."""
         value = _bytes(value)
         check(load().ivy_store_set(self._group.handle, _name(key), value, len(value)))
 
-    def get(self, key, timeout=None):
+    def get(self, key: str, timeout: float | None = None) -> bytes:
         """Waits until the key has a value and returns it. Raises Timeout after `timeout` seconds."""
         value, size = c_void_p(), c_size_t()
         self._wait(load().ivy_store_get, (_name(key),), (byref(value), byref(size)), timeout, f"key {key!r} was not set")
         return _taken(Bytes(value, size))
 
-    def wait(self, keys, timeout=None):
+    def wait(self, keys: str | Iterable[str], timeout: float | None = None) -> None:
         """Waits until all these keys (or this one) exist. Timeout names the missing keys."""
         names = _names(keys)
         self._wait(load().ivy_store_wait, (_array(c_char_p, names), len(names)), (), timeout, "keys were not set")
 
-    def check(self, keys):
+    def check(self, keys: str | Iterable[str]) -> bool:
         """Returns whether all these keys (or this one) exist now."""
         names = _names(keys)
         return bool(self._answer(load().ivy_store_check, c_int(), _array(c_char_p, names), len(names)).value)
 
-    def add(self, key, delta=1):
+    def add(self, key: str, delta: int = 1) -> int:
         """Adds to a counter, which starts at 0; returns the new value. InvalidArgument if the value is not a number."""
         return self._answer(load().ivy_store_add, c_int64(), _name(key), whole_number(delta, "delta", 64)).value
 
-    def append(self, key, value):
+    def append(self, key: str, value: str | bytes) -> int:
         """Appends to a value, which is empty at first; returns its new length."""
         return self._answer(load().ivy_store_append, c_uint64(), _name(key), Bytes.given(_bytes(value))).value
 
-    def compare_set(self, key, expected, desired):
+    def compare_set(self, key: str, expected: str | bytes | None, desired: str | bytes) -> tuple[bool, bytes | None]:
         """Stores `desired` if the value equals `expected` (None: if the key is missing).
 
         Returns (whether it was stored, the value afterwards or None).
@@ -100,15 +128,15 @@ class Store:
         check(load().ivy_store_compare_set(self._group.handle, _name(key), byref(swap)))
         return bool(swap.stored), None if swap.current.data is None else _taken(swap.current)
 
-    def set_once(self, key, value):
+    def set_once(self, key: str, value: str | bytes) -> bool:
         """Stores a value if the key is missing; returns whether it did."""
         return self.compare_set(key, None, value)[0]
 
-    def delete(self, key):
+    def delete(self, key: str) -> bool:
         """Deletes a key; returns whether it existed."""
         return bool(self._answer(load().ivy_store_remove, c_int(), _name(key)).value)
 
-    def multi_get(self, keys, timeout=None):
+    def multi_get(self, keys: Iterable[str], timeout: float | None = None) -> list[bytes]:
         """Waits until all these keys exist, and returns their values, read atomically. Timeout as for wait()."""
         keys = [keys] if isinstance(keys, str) else list(keys)
         names = _names(keys)
@@ -122,38 +150,39 @@ class Store:
                 continue  # One was deleted meanwhile.
             return [_taken(value) for value in values[:len(names)]]
 
-    def multi_set(self, values):
+    def multi_set(self, values: Mapping[str, str | bytes] | Iterable[tuple[str, str | bytes]]) -> None:
         """Stores all of a dict (or of pairs) atomically."""
         values = dict(values)
         names, contents = _names(list(values)), [Bytes.given(_bytes(value)) for value in values.values()]
         check(load().ivy_store_multi_set(self._group.handle, _array(c_char_p, names), len(names),
                                          _array(Bytes, contents)))
 
-    def push(self, queue, value):
+    def push(self, queue: str, value: str | bytes) -> int:
         """Appends a value to a queue; returns its new length. Queues have their own names, separate from keys."""
         return self._answer(load().ivy_store_push, c_uint64(), _name(queue), Bytes.given(_bytes(value))).value
 
-    def pop(self, queue, timeout=None):
+    def pop(self, queue: str, timeout: float | None = None) -> bytes:
         """Takes the first value of a queue, and waits for one if it is empty. Only one rank gets it. Raises Timeout
         after `timeout` seconds."""
         value = Bytes()
         self._wait(load().ivy_store_pop, (_name(queue),), (byref(value),), timeout, f"queue {queue!r} got nothing")
         return _taken(value)
 
-    def queue_length(self, queue):
+    def queue_length(self, queue: str) -> int:
         """Returns the number of values in a queue."""
         return self._answer(load().ivy_store_queue_length, c_uint64(), _name(queue)).value
 
-    def keys(self, prefix=""):
+    def keys(self, prefix: str = "") -> list[str]:
         """Returns the keys that start with `prefix`, sorted. Invalid UTF-8 in other clients' keys is decoded as
         surrogates."""
         return _taken(self._answer(load().ivy_store_list, Bytes(), _name(prefix))).decode(errors="surrogateescape").split("\0")[:-1]
 
-    def num_keys(self, prefix=""):
+    def num_keys(self, prefix: str = "") -> int:
         """Returns the number of keys that start with `prefix`."""
         return self._answer(load().ivy_store_count, c_uint64(), _name(prefix)).value
 
-    def barrier(self, name, size=None, member=None, timeout=None):
+    def barrier(self, name: str, size: int | None = None, member: int | None = None,
+                timeout: float | None = None) -> int:
         """Waits at the barrier of this name; returns the number of the round, from 1. Raises Timeout after `timeout`
         seconds.
 
@@ -166,11 +195,11 @@ class Store:
                    f"barrier {name!r} was not complete")
         return meeting.round
 
-    def watch(self, prefix=""):
+    def watch(self, prefix: str = "") -> Watch:
         """Returns a Watch of all changes, from now on, of keys that start with `prefix`."""
         return WatchOfStore(self._group, _name(prefix))
 
-    def why(self):
+    def why(self) -> str:
         """Returns a text for people: which clients wait for what in the store, and which have not arrived."""
         return _taken(self._answer(load().ivy_store_why, Bytes())).decode(errors="replace")
 
@@ -326,7 +355,7 @@ class StoreOfOne(Store):
 _of_one = StoreOfOne()
 
 
-def store():
+def store() -> Store:
     """Returns the job's store. Raises NotInitialized before init(), after finalize() and in a forked child."""
     group = world()
     if not is_initialized():

@@ -82,9 +82,11 @@ class StoreChange(ctypes.Structure):
     _fields_ = [("what", c_int32), ("key", Bytes), ("value", Bytes)]
 
 
-_comm, _data, _counts = c_void_p, c_void_p, POINTER(c_size_t)
+COMM, DATA = c_void_p, c_void_p
 _call, _message = POINTER(Call), POINTER(MessageHeader)
 
+# Functions that one module calls are declared there (declare()), and operations nowhere, because the extension calls
+# them.
 _PROTOTYPES = {
     "ivy_last_error": (c_char_p, []),
     "ivy_last_failure": (c_int, [POINTER(Failure)]),
@@ -92,51 +94,31 @@ _PROTOTYPES = {
     "ivy_version": (c_char_p, []),
     "ivy_abi_version": (c_int, []),
     "ivy_init": (c_int, [POINTER(Options), POINTER(c_void_p)]),
-    "ivy_finalize": (c_int, [_comm]),
-    "ivy_comm_rank": (c_int, [_comm]),
-    "ivy_comm_size": (c_int, [_comm]),
-    "ivy_comm_local_rank": (c_int, [_comm]),
-    "ivy_comm_local_size": (c_int, [_comm]),
-    "ivy_comm_node_rank": (c_int, [_comm]),
-    "ivy_comm_node_count": (c_int, [_comm]),
-    "ivy_comm_world_rank": (c_int, [_comm, c_int]),
-    "ivy_comm_name": (c_char_p, [_comm]),
-    "ivy_comm_source": (c_char_p, [_comm]),
-    "ivy_comm_group": (c_int, [_comm, POINTER(c_int32), c_int32, POINTER(c_void_p)]),
-    "ivy_comm_group_of_members": (c_int, [_comm, POINTER(Members), POINTER(c_void_p)]),
-    "ivy_comm_split": (c_int, [_comm, c_int32, c_int32, POINTER(c_void_p)]),
-    "ivy_comm_free": (c_int, [_comm]),
-    "ivy_comm_abort": (c_int, [_comm, c_char_p]),
-    "ivy_comm_shrink": (c_int, [_comm, _call]),
-    "ivy_comm_grow": (c_int, [_comm, _call]),
+    "ivy_finalize": (c_int, [COMM]),
+    "ivy_comm_rank": (c_int, [COMM]),
+    "ivy_comm_size": (c_int, [COMM]),
+    "ivy_comm_local_rank": (c_int, [COMM]),
+    "ivy_comm_local_size": (c_int, [COMM]),
+    "ivy_comm_node_rank": (c_int, [COMM]),
+    "ivy_comm_node_count": (c_int, [COMM]),
+    "ivy_comm_world_rank": (c_int, [COMM, c_int]),
+    "ivy_comm_name": (c_char_p, [COMM]),
+    "ivy_comm_source": (c_char_p, [COMM]),
+    "ivy_comm_group": (c_int, [COMM, POINTER(c_int32), c_int32, POINTER(c_void_p)]),
+    "ivy_comm_group_of_members": (c_int, [COMM, POINTER(Members), POINTER(c_void_p)]),
+    "ivy_comm_split": (c_int, [COMM, c_int32, c_int32, POINTER(c_void_p)]),
+    "ivy_comm_free": (c_int, [COMM]),
+    "ivy_comm_abort": (c_int, [COMM, c_char_p]),
+    "ivy_comm_shrink": (c_int, [COMM, _call]),
+    "ivy_comm_grow": (c_int, [COMM, _call]),
     "ivy_restart_count": (c_int, []),
-    "ivy_prepare_device": (c_int, [_comm, c_int, _call]),
+    "ivy_prepare_device": (c_int, [COMM, c_int, _call]),
     "ivy_set_package_folders": (c_int, [c_char_p]),
-    "ivy_all_reduce": (c_int, [_comm, _data, _data, c_size_t, c_int, c_int, _call]),
-    "ivy_all_reduce_coalesced": (c_int, [_comm, c_size_t, POINTER(c_void_p), POINTER(c_void_p), _counts,
-                                         c_int, c_int, _call]),
-    "ivy_reduce": (c_int, [_comm, _data, _data, c_size_t, c_int, c_int, c_int, _call]),
-    "ivy_broadcast": (c_int, [_comm, _data, c_size_t, c_int, c_int, _call]),
-    "ivy_all_gather": (c_int, [_comm, _data, _data, c_size_t, c_int, _call]),
-    "ivy_all_gather_v": (c_int, [_comm, _data, _data, _counts, _counts, c_int, _call]),
-    "ivy_reduce_scatter": (c_int, [_comm, _data, _data, c_size_t, c_int, c_int, _call]),
-    "ivy_reduce_scatter_v": (c_int, [_comm, _data, _data, _counts, c_int, c_int, _call]),
-    "ivy_gather": (c_int, [_comm, _data, _data, c_size_t, c_int, c_int, _call]),
-    "ivy_gather_v": (c_int, [_comm, _data, c_size_t, _data, _counts, _counts, c_int, c_int, _call]),
-    "ivy_scatter": (c_int, [_comm, _data, _data, c_size_t, c_int, c_int, _call]),
-    "ivy_scatter_v": (c_int, [_comm, _data, _counts, _counts, _data, c_size_t, c_int, c_int, _call]),
-    "ivy_all_to_all": (c_int, [_comm, _data, _data, c_size_t, c_int, _call]),
-    "ivy_all_to_all_v": (c_int, [_comm, _data, _counts, _counts, _data, _counts, _counts, c_int, _call]),
-    "ivy_scan": (c_int, [_comm, _data, _data, c_size_t, c_int, c_int, _call]),
-    "ivy_exscan": (c_int, [_comm, _data, _data, c_size_t, c_int, c_int, _call]),
-    "ivy_barrier": (c_int, [_comm, _call]),
-    "ivy_mem_alloc": (c_int, [_comm, c_size_t, POINTER(c_void_p)]),
-    "ivy_mem_alloc_device": (c_int, [_comm, c_int, c_size_t, POINTER(c_void_p)]),
-    "ivy_mem_window": (c_int, [_comm, c_void_p, _call]),
+    "ivy_mem_alloc": (c_int, [COMM, c_size_t, POINTER(c_void_p)]),
+    "ivy_mem_alloc_device": (c_int, [COMM, c_int, c_size_t, POINTER(c_void_p)]),
+    "ivy_mem_window": (c_int, [COMM, c_void_p, _call]),
     "ivy_mem_free": (c_int, [c_void_p]),
-    "ivy_send": (c_int, [_comm, _data, c_size_t, c_int, c_int, c_int, _call]),
-    "ivy_recv": (c_int, [_comm, _data, c_size_t, c_int, c_int, c_int, _message, _call]),
-    "ivy_recv_within": (c_int, [_comm, _data, c_size_t, c_int, c_int, c_int, _message, c_int64]),
+    "ivy_recv_within": (c_int, [COMM, DATA, c_size_t, c_int, c_int, c_int, _message, c_int64]),
     "ivy_work_wait": (c_int, [c_void_p, c_int64]),
     "ivy_group_begin": (c_int, []),
     "ivy_group_end": (c_int, []),
@@ -147,26 +129,6 @@ _PROTOTYPES = {
     "ivy_work_message": (c_int, [c_void_p, _message]),
     "ivy_work_timing": (c_int, [c_void_p, POINTER(c_double), POINTER(c_double)]),
     "ivy_work_free": (c_int, [c_void_p]),
-    "ivy_store_set": (c_int, [_comm, c_char_p, _data, c_size_t]),
-    "ivy_store_get": (c_int, [_comm, c_char_p, c_int64, POINTER(c_void_p), POINTER(c_size_t)]),
-    "ivy_store_add": (c_int, [_comm, c_char_p, c_int64, POINTER(c_int64)]),
-    "ivy_store_remove": (c_int, [_comm, c_char_p, POINTER(c_int)]),
-    "ivy_store_compare_set": (c_int, [_comm, c_char_p, POINTER(Swap)]),
-    "ivy_store_append": (c_int, [_comm, c_char_p, Bytes, POINTER(c_uint64)]),
-    "ivy_store_wait": (c_int, [_comm, POINTER(c_char_p), c_size_t, c_int64]),
-    "ivy_store_check": (c_int, [_comm, POINTER(c_char_p), c_size_t, POINTER(c_int)]),
-    "ivy_store_multi_get": (c_int, [_comm, POINTER(c_char_p), c_size_t, POINTER(Bytes)]),
-    "ivy_store_multi_set": (c_int, [_comm, POINTER(c_char_p), c_size_t, POINTER(Bytes)]),
-    "ivy_store_push": (c_int, [_comm, c_char_p, Bytes, POINTER(c_uint64)]),
-    "ivy_store_pop": (c_int, [_comm, c_char_p, c_int64, POINTER(Bytes)]),
-    "ivy_store_queue_length": (c_int, [_comm, c_char_p, POINTER(c_uint64)]),
-    "ivy_store_list": (c_int, [_comm, c_char_p, POINTER(Bytes)]),
-    "ivy_store_count": (c_int, [_comm, c_char_p, POINTER(c_uint64)]),
-    "ivy_store_barrier": (c_int, [_comm, c_char_p, POINTER(Meeting), c_int64]),
-    "ivy_store_why": (c_int, [_comm, POINTER(Bytes)]),
-    "ivy_store_watch": (c_int, [_comm, c_char_p, POINTER(c_uint32)]),
-    "ivy_store_next_change": (c_int, [_comm, c_uint32, c_int64, POINTER(StoreChange)]),
-    "ivy_store_end_watch": (c_int, [_comm, c_uint32]),
     "ivy_bytes_free": (None, [c_void_p]),
 }
 
@@ -243,6 +205,26 @@ def has(name):
     return not getattr(getattr(load(), name), "is_missing", False)
 
 
+def _declare_in(library, prototypes):
+    for name, (result, arguments) in prototypes.items():
+        try:
+            function = getattr(library, name)
+        except AttributeError:
+            function = _missing(name)
+            function.is_missing = True
+            setattr(library, name, function)
+            continue
+        function.restype, function.argtypes = result, arguments
+
+
+def declare(prototypes):
+    """Declares functions of the library: {name: (type of the result, types of the arguments)}."""
+    with _lock:
+        _PROTOTYPES.update(prototypes)
+        if _library is not None:
+            _declare_in(_library, prototypes)
+
+
 def load():
     """Returns the library with its functions declared. ImportError lists the searched paths."""
     global _library
@@ -252,15 +234,7 @@ def load():
         if _library is not None:
             return _library
         library = _open()
-        for name, (result, arguments) in _PROTOTYPES.items():
-            try:
-                function = getattr(library, name)
-            except AttributeError:
-                function = _missing(name)
-                function.is_missing = True
-                setattr(library, name, function)
-                continue
-            function.restype, function.argtypes = result, arguments
+        _declare_in(library, _PROTOTYPES)
         found = library.ivy_abi_version()
         if found != ABI_VERSION:
             raise ImportError(f"{library._name} has ABI {found}, this ivycomm needs {ABI_VERSION}: "

@@ -1,16 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
 """Watches of the job's store: reports every change of a key that starts with a prefix."""
 
+from __future__ import annotations
+
 import collections
 import threading
 import time
 import weakref
-from ctypes import byref, c_uint32
-from typing import NamedTuple, Optional
+from ctypes import POINTER, byref, c_char_p, c_int, c_int64, c_uint32
+from typing import TYPE_CHECKING, Literal, NamedTuple, Optional
 
 from .errors import NotInitialized, Timeout, check
-from .library import StoreChange, load
+from .library import COMM, StoreChange, declare, load
 from .store_calls import seconds, taken, wait_in_slices
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+declare({
+    "ivy_store_watch": (c_int, [COMM, c_char_p, POINTER(c_uint32)]),
+    "ivy_store_next_change": (c_int, [COMM, c_uint32, c_int64, POINTER(StoreChange)]),
+    "ivy_store_end_watch": (c_int, [COMM, c_uint32]),
+})
 
 _WHAT = {1: "set", 2: "deleted", 3: "missed"}
 
@@ -21,7 +32,7 @@ class Change(NamedTuple):
     key: None if changes were missed. value: the bytes that were set, else None.
     """
 
-    what: str
+    what: Literal["set", "deleted", "missed"]
     key: Optional[str] = None
     value: Optional[bytes] = None
 
@@ -33,28 +44,28 @@ class Watch:
     while the connection to the store was lost. Only one thread at a time may take changes; any may call close().
     """
 
-    def next(self, timeout=None):
+    def next(self, timeout: float | None = None) -> Change:
         """Returns the next Change. Raises Timeout after `timeout` seconds (None: no limit), and ValueError once
         closed."""
         raise NotImplementedError
 
-    def close(self):
+    def close(self) -> None:
         """Ends the watch, and the iteration of a thread that waits. A second call does nothing."""
         raise NotImplementedError
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[Change]:
         return self
 
-    def __next__(self):
+    def __next__(self) -> Change:
         try:
             return self.next()
         except ValueError:
             raise StopIteration from None
 
-    def __enter__(self):
+    def __enter__(self) -> Watch:
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
