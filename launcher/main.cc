@@ -231,7 +231,7 @@ int gather_nodes(boost::asio::io_context& loop, ivy::JobRequest& request, ivy::N
     const std::string called = ivy::signal_name(signal);
     refuse({.severity = ivy::Severity::kNote,
             .id = "IVY-R003",
-            .what = "interrupted by " + called + " on node 0, before all nodes were here",
+            .what = "interrupted by " + called + " on node 0 before all nodes had joined",
             .exit_code = 128 + signal});
   });
   nodes.gather([&](const std::optional<ivy::Diagnostic>& refusal) {
@@ -377,8 +377,8 @@ ivy::Result<void> is_started_once_by_mpirun(const ivy::Environment& caller, char
     if (*task != "0") _exit(ivy::kExitUsage);
     return ivy::Error{
         ivy::Code::kInvalidArgument,
-        "mpirun has started ivyrun " + *tasks + " times: each of them would start the whole job",
-        "without mpirun: " + command_of(argv)};
+        "mpirun started ivyrun " + *tasks + " times: each of them would start the whole job",
+        "run it without mpirun: " + command_of(argv)};
   }
   return {};
 }
@@ -388,15 +388,15 @@ void note_tasks_per_node(const ivy::Environment& caller, ivy::Options& options) 
   const std::string* const tasks = ivy::find_variable(caller, "SLURM_NTASKS_PER_NODE");
   if (tasks == nullptr || *tasks == "1" || options.num_proc || options.per_host.written) return;
   options.notes.push_back("Slurm's --ntasks-per-node=" + *tasks +
-                          " does not count the workers: --nproc-per-node " + *tasks + " does");
+                          " does not set the number of workers: use --nproc-per-node " + *tasks);
 }
 
 // Flux sets no variable that lists the hosts: only the flux command knows them.
 void note_flux_instance(const ivy::Environment& caller, ivy::Options& options) {
   if (ivy::find_variable(caller, "FLUX_URI") == nullptr || !options.hosts.empty()) return;
   options.notes.push_back(
-      "this is a Flux instance, of which only this host is used: -H \"$(flux getattr hostlist)\" "
-      "takes all of its hosts");
+      "only this host of the Flux instance is used: -H \"$(flux getattr hostlist)\" "
+      "uses all of its hosts");
 }
 
 // The allocation that we are in; its hosts are the job's, unless others are meant.
@@ -416,7 +416,7 @@ ivy::Result<std::optional<ivy::Allocation>> use_allocation(const ivy::Environmen
   if (!is_slurms && wants_end)
     return ivy::Error{ivy::Code::kInvalidArgument,
                       std::string(options.requeue ? "--requeue" : "--stop-before-end") +
-                          " is for Slurm jobs, and this is not one (no SLURM_JOB_ID)",
+                          " works only in Slurm jobs (SLURM_JOB_ID is not set)",
                       "leave it out, or call ivyrun inside sbatch or salloc"};
   if (is_slurms) IVY_CHECK(is_started_once(*found->slurm, argv));
   if (!is_slurms || !found->slurm->step) IVY_CHECK(is_started_once_by_mpirun(caller, argv));
@@ -438,13 +438,13 @@ ivy::Result<void> fits_slurm(const ivy::Options& options) {
   if (!options.allocation)
     return ivy::Error{ivy::Code::kInvalidArgument,
                       "--transport slurm: this is not a Slurm allocation (SLURM_JOB_ID is not set)",
-                      "start ivyrun inside sbatch or salloc, or leave --transport out"};
+                      "start ivyrun inside sbatch or salloc, or leave out --transport"};
   // Hosts dial back to the launcher that started them, and know of no other.
   if (options.detach && options.lease)
     return ivy::Error{ivy::Code::kInvalidArgument,
                       "--detach --lease: on hosts of " + options.allocation->name() +
                           " a job cannot outlive its launcher",
-                      "leave --lease out: the batch script lives as long as its job"};
+                      "leave out --lease: the batch script runs as long as its job"};
   return {};
 }
 
@@ -495,7 +495,7 @@ int run(ivy::JobRequest request, const std::optional<ivy::Allocation>& allocatio
       if (ivy::is_this_host(host)) continue;
       return complain(ivy::Error{ivy::Code::kInvalidArgument,
                                  "--transport local: " + host.name + " is not this machine",
-                                 "leave --transport out, or use --fake-hosts N to try a job of "
+                                 "leave out --transport, or use --fake-hosts N to try a job of "
                                  "several hosts on one"});
     }
   }
@@ -508,7 +508,7 @@ int run(ivy::JobRequest request, const std::optional<ivy::Allocation>& allocatio
                                "mount -t proc proc /proc"});
   if (access(request.node.path.c_str(), X_OK) != 0)
     return complain(ivy::Error{ivy::Code::kNotFound,
-                               "ivy-node is not beside ivyrun: " + request.node.path,
+                               "ivy-node is not in ivyrun's directory: " + request.node.path,
                                "build or install both"});
 
   if (options.node_rank.value_or(0) > 0) return run_node(request);
@@ -614,7 +614,7 @@ int main(int argc, char** argv) {
     Diagnostic diagnostic;
     diagnostic.id = "IVY-X001";
     diagnostic.what = std::string("internal error in ivyrun: ") + error.what();
-    diagnostic.fix = "if memory and limits (ulimit -a) suffice, report this";
+    diagnostic.fix = "if memory and limits (ulimit -a) suffice, report this as a bug";
     std::fputs(ivy::render(diagnostic).c_str(), stderr);
     return ivy::kExitInternal;
   }

@@ -36,7 +36,8 @@ using Clock = std::chrono::steady_clock;
 constexpr int kAcceptsPerTurn = 64;                      // Then other work has its turn.
 constexpr auto kPause = std::chrono::milliseconds(100);  // Used when even the reserve did not help.
 constexpr auto kSweepInterval = std::chrono::milliseconds(250);
-constexpr const char* kEvicted = "of too many that had not proved themselves it was the oldest";
+constexpr const char* kEvicted =
+    "too many connections are not authenticated yet, and this was the oldest of them";
 // gRPC would drop a connection after 20 s without an acknowledgement. A slow link must not end a
 // job; the lease decides whether a silent one does.
 constexpr int kTcpUserTimeoutMs = 120'000;
@@ -185,16 +186,16 @@ Result<void> Acceptor::Listener::prepare_directory(const std::string& path) cons
   if (directory.empty() || directory[0] != '/')
     return Error{Code::kInvalidArgument, "socket " + path + " is not an absolute path", {}};
   if (mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST)
-    return errno_error(Code::kFailedPrecondition, "cannot make directory " + directory, errno);
+    return errno_error(Code::kFailedPrecondition, "cannot create directory " + directory, errno);
   struct stat status {};
   if (lstat(directory.c_str(), &status) != 0)
     return errno_error(Code::kFailedPrecondition, "directory " + directory, errno);
   if (!S_ISDIR(status.st_mode) || status.st_uid != geteuid())
-    return Error{Code::kPermissionDenied, directory + " is not a directory of ours",
-                 "choose another place with --socket"};
+    return Error{Code::kPermissionDenied, directory + " is not a directory of this user",
+                 "choose another path with --socket"};
   if ((status.st_mode & 077) != 0)
-    return Error{Code::kPermissionDenied, directory + " can be entered by others",
-                 "chmod 700 " + directory + ", or choose another place with --socket"};
+    return Error{Code::kPermissionDenied, directory + " is accessible to other users",
+                 "chmod 700 " + directory + ", or choose another path with --socket"};
   return {};
 }
 
@@ -203,8 +204,8 @@ Result<void> Acceptor::Listener::take_lock(const std::string& path) {
   Descriptor lock(open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!lock) return errno_error(Code::kFailedPrecondition, "cannot open " + lock_path, errno);
   if (flock(lock.get(), LOCK_EX | LOCK_NB) != 0)
-    return Error{Code::kAlreadyExists, "another agent serves on " + path,
-                 "`ivy-agent status` asks it; one agent is enough for a user and a host"};
+    return Error{Code::kAlreadyExists, "another agent is listening on " + path,
+                 "`ivy-agent status` shows it; a user needs only one agent per host"};
   lock_ = std::move(lock);
   return {};
 }
@@ -221,8 +222,8 @@ Result<void> Acceptor::Listener::open_unix(const std::string& path) {
   // A program that answers here does not hold our lock, so we must not replace its socket.
   const int answer = connect(socket.get(), address.get(), address.size);
   if (answer == 0 || errno == EAGAIN)
-    return Error{Code::kAlreadyExists, "another program serves on " + path,
-                 "end it, or choose another place with --socket"};
+    return Error{Code::kAlreadyExists, "another program is listening on " + path,
+                 "stop it, or choose another path with --socket"};
   unlink(path.c_str());
   socket.reset(address.open_socket());
   // On Linux the file gets the mode of the descriptor: it never has another mode.
@@ -284,12 +285,12 @@ bool Acceptor::Listener::accept_failed(int error) {
     const bool helped = static_cast<bool>(dropped);
     take_reserve();
     if (helped) {
-      refuse("a connection", "closed at once: " + reason + "; raise LimitNOFILE of the unit");
+      refuse("a connection", "closed immediately: " + reason + "; raise LimitNOFILE of the unit");
       return true;
     }
   }
-  agent_log::refusal("no connection can be accepted on " + place_.whole + ": " + reason +
-                     "; the next attempt is in 0.1 s");
+  agent_log::refusal("cannot accept connections on " + place_.whole + ": " + reason +
+                     "; trying again in 0.1 s");
   pause_.expires_after(kPause);
   pause_.async_wait([self = shared_from_this()](const error_code& stopped) {
     if (stopped || !self->socket_.is_open()) return;
@@ -322,10 +323,10 @@ void Acceptor::Listener::admit_local(Descriptor socket) {
   ucred peer{};
   socklen_t length = sizeof peer;
   if (getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0)
-    return refuse("a connection", "the kernel does not say who it is");
+    return refuse("a connection", "the kernel does not report its user id");
   if (peer.uid != geteuid() && peer.uid != 0)
     return refuse("pid " + std::to_string(peer.pid) + " of user id " + std::to_string(peer.uid),
-                  "this agent serves user id " + std::to_string(geteuid()) + " only");
+                  "this agent serves only user id " + std::to_string(geteuid()));
   deliver(socket.release());
 }
 
@@ -347,7 +348,7 @@ void Acceptor::Listener::await_first_bytes(Descriptor socket, Place peer) {
   watched.assign(socket.get(), error);
   if (error) {
     handshakes_->leave(*entrance.id);
-    return refuse(peer.whole, "it cannot be watched: " + error.message());
+    return refuse(peer.whole, "cannot watch the connection: " + error.message());
   }
   socket.release();
   waiting_.emplace(*entrance.id,
@@ -374,14 +375,16 @@ void Acceptor::Listener::look(HandshakeLimiter::Id id) {
   const std::string_view seen(look_buffer_.data(), count < 0 ? 0 : static_cast<std::size_t>(count));
   const ClientHelloCheck judged = check_client_hello(seen);
   if (judged.verdict == ClientHelloCheck::Verdict::kRefused)
-    return finish(id, "it is " + judged.what + "; launchers come with TLS 1.3 and a certificate");
+    return finish(id,
+                  "it is " + judged.what + "; launchers connect with TLS 1.3 and a certificate");
   if (judged.verdict == ClientHelloCheck::Verdict::kMore) {
     // After its last bytes the peer has closed its side: no more will come.
     tcp_info info{};
     socklen_t length = sizeof info;
     const bool closed = getsockopt(descriptor, IPPROTO_TCP, TCP_INFO, &info, &length) == 0 &&
                         info.tcpi_state != TCP_ESTABLISHED;
-    if (count == 0 || closed) return finish(id, "it closed and was " + describe_unfinished(seen));
+    if (count == 0 || closed)
+      return finish(id, "it closed the connection and was " + describe_unfinished(seen));
     // From now on the socket is readable only when so many bytes are there. Otherwise every single
     // byte of a slow sender would wake us, and bytes already seen would do so for ever.
     set_option(descriptor, SOL_SOCKET, SO_RCVLOWAT, static_cast<int>(judged.needed));
@@ -424,7 +427,7 @@ void Acceptor::Listener::sweep() {
     const std::string_view seen(look_buffer_.data(),
                                 count < 0 ? 0 : static_cast<std::size_t>(count));
     finish(oldest->first, "after " + std::to_string(limits_.hello_deadline.count()) +
-                              " ms it was " + describe_unfinished(seen));
+                              " ms it was still " + describe_unfinished(seen));
   }
   start_sweep();
 }
@@ -445,9 +448,9 @@ void Acceptor::Listener::refuse(const std::string& from, const std::string& why)
 
 // The administrator must see this refusal, however many others there are.
 void Acceptor::Listener::refuse_for_want_of_room(const std::string& from, int descriptor) {
-  const std::string why = "too many descriptors are open (this would be number " +
-                          std::to_string(descriptor) +
-                          "), the rest is kept for running jobs; raise LimitNOFILE of the unit";
+  const std::string why =
+      "too many descriptors are open (this would be number " + std::to_string(descriptor) +
+      "), and the remaining ones are reserved for running jobs; raise LimitNOFILE of the unit";
   const auto now =
       std::chrono::duration_cast<std::chrono::milliseconds>(steady_now().time_since_epoch());
   if (!no_room_lines_.admit(now.count())) return refuse(from, why);

@@ -49,8 +49,8 @@ Result<std::string> find_socket(const std::string& asked, const Environment& env
     looked_at += (looked_at.empty() ? "" : ", ") + place;
   }
   return Error{Code::kNotFound,
-               "no agent of this user on this host: there is no socket at " + looked_at,
-               "start one with `ivy-agent serve`, or name its socket with --socket"};
+               "no agent of this user runs on this host: there is no socket at " + looked_at,
+               "start one with `ivy-agent serve`, or give the path of its socket with --socket"};
 }
 
 Result<LocalAgent> connect(const std::string& asked, const Environment& environment) {
@@ -64,9 +64,10 @@ Result<void> answer_of(const grpc::Status& status, const std::string& socket) {
     return Error{
         Code::kUnavailable, "the agent at " + socket + " is not running",
         "start it: `systemctl start ivy-agent@" + account_name() + "`, or `ivy-agent serve`"};
-  const std::string fix = status.error_code() == grpc::StatusCode::UNAVAILABLE
-                              ? "is it running? `systemctl status ivy-agent@" + account_name() + "`"
-                              : "";
+  const std::string fix =
+      status.error_code() == grpc::StatusCode::UNAVAILABLE
+          ? "check that it is running: `systemctl status ivy-agent@" + account_name() + "`"
+          : "";
   return Error{static_cast<Code>(status.error_code()),
                "agent at " + socket + ": " + status.error_message(), fix};
 }
@@ -114,10 +115,10 @@ Result<int> drain(const DrainCommand& command, const Environment& environment) {
   std::fflush(stdout);
   const std::uint64_t left = IVY_TRY(wait_until_empty(agent, command.wait));
   if (left == 0) {
-    std::printf("no job is left\n");
+    std::printf("all jobs have exited\n");
     return 0;
   }
-  std::printf("%s left after %lld s\n",
+  std::printf("%s still running after %lld s\n",
               (counted(left, "job") + (left == 1 ? " is" : " are")).c_str(),
               static_cast<long long>(command.wait.count()));
   return kExitFailed;
@@ -196,7 +197,7 @@ Result<int> status_of(const StatusCommand& command, const Environment& environme
   print_field("socket", agent.socket);
   const std::int64_t expires = facts.certificate_expires_at();
   const std::string warning = expires == 0 ? "" : expiry_warning(expires, std::time(nullptr));
-  print_field("certificate", expires == 0      ? "none: only this host's launchers are served"
+  print_field("certificate", expires == 0      ? "none: only launchers of this host are served"
                              : warning.empty() ? "until " + certificate_date(expires)
                                                : warning);
   print_field("containment", facts.containment());

@@ -52,7 +52,7 @@ Result<std::string> read_certificate_file(const std::string& path, std::size_t l
                        "cannot read " + path, errno);
   if (content->size() > limit)
     return fault(path + " is larger than " + std::to_string(limit) + " bytes",
-                 "is it the right file?");
+                 "check that this is the right file");
   return *std::move(content);
 }
 
@@ -97,7 +97,7 @@ void leave_out_tickets() {
     const std::unique_ptr<CONF, Free<NCONF_free>> none(NCONF_new(nullptr));
     if (NCONF_load_bio(none.get(), text.get(), nullptr) <= 0 ||
         CONF_modules_load(none.get(), nullptr, 0) <= 0)
-      agent_log::warning("OpenSSL does not let us leave out session tickets; they are sent");
+      agent_log::warning("cannot turn off TLS session tickets in OpenSSL; the agent sends them");
   }
   ERR_clear_error();
 }
@@ -128,10 +128,11 @@ Result<CertificateFiles> find_certificates(const std::string& asked,
     if (access(files.path(kCertificate).c_str(), F_OK) == 0) return files;
     looked_at += (looked_at.empty() ? "" : ", ") + place;
   }
-  return Error{Code::kNotFound, "no certificate of this host: there is no host.crt in " + looked_at,
-               "make one with `ivy-agent cert HOST --serves USER` where the CA is, copy its "
-               "directory here and "
-               "name it with --certificates"};
+  return Error{
+      Code::kNotFound, "no certificate for this host: there is no host.crt in " + looked_at,
+      "make one with `ivy-agent cert HOST --serves USER` on the host with the CA, copy its "
+      "directory here and "
+      "pass it with --certificates"};
 }
 
 struct AgentCredentials::Loaded {
@@ -149,11 +150,11 @@ Result<void> prepare(TrustAnchor& anchor, const CertificateFiles& files) {
   authority.ca_pem = anchor.ca_pem;
   if (const Result<void> good = prepare_anchor(authority); !good.ok())
     return fault(files.path(kCa) + ": " + good.error().message,
-                 "copy it anew from the directory of the CA");
+                 "copy it again from the directory of the CA");
   if (const Result<void> good = prepare_anchor(anchor); !good.ok())
     return fault(
         files.path(kRevoked) + ": " + good.error().message,
-        good.error().fix.empty() ? "copy it anew from the directory of the CA" : good.error().fix);
+        good.error().fix.empty() ? "copy it again from the directory of the CA" : good.error().fix);
   return {};
 }
 
@@ -165,7 +166,7 @@ Result<std::optional<std::string>> read_revoked(const std::string& path) {
   // A copy that has just begun leaves an empty file: taken for a list, it would admit every revoked
   // certificate again.
   if (list->find_first_not_of(" \t\r\n") == std::string::npos)
-    return fault(path + " is empty", "copy it anew from the directory of the CA, or remove it");
+    return fault(path + " is empty", "copy it again from the directory of the CA, or remove it");
   return std::optional<std::string>(*list);
 }
 
@@ -192,7 +193,7 @@ Result<AgentCredentials::Loaded> AgentCredentials::read_all(const CertificateFil
       IVY_TRY(read_certificate_file(files.path(kCertificate), kMaxCertificateBytes));
   if (const auto readable = read_certificate(certificate); !readable.ok())
     return fault(files.path(kCertificate) + ": " + readable.error().message,
-                 "copy it anew from the directory that `ivy-agent cert HOST` made");
+                 "copy it again from the directory that `ivy-agent cert HOST` made");
   const std::string key = IVY_TRY(read_certificate_file(files.path(kKey), kMaxCertificateBytes));
   IVY_CHECK(check_key_is_private(files.path(kKey), "ivy-agent renew HOST"));
   if (!key_fits(key, certificate))
@@ -202,12 +203,13 @@ Result<AgentCredentials::Loaded> AgentCredentials::read_all(const CertificateFil
   if (!own.ok()) {
     Error error = own.error().context(files.path(kCertificate));
     error.code = Code::kFailedPrecondition;
-    if (error.fix.empty()) error.fix = "make a new one with `ivy-agent renew` where the CA is";
+    if (error.fix.empty())
+      error.fix = "make a new one with `ivy-agent renew` on the host with the CA";
     return error;
   }
   loaded.own = *own;
   if (!own->serves.empty() && own->serves != user)
-    return fault(files.path(kCertificate) + " serves user " + own->serves + " only, not " + user,
+    return fault(files.path(kCertificate) + " serves only user " + own->serves + ", not " + user,
                  "start the agent as " + own->serves +
                      ", or make a certificate with `ivy-agent cert " + own->name + " --serves " +
                      user + "`");
@@ -242,8 +244,8 @@ Result<CertificateIdentity> judge_client(std::string_view pem, const TrustAnchor
   if (identity.name != user)
     return Error{Code::kPermissionDenied,
                  "certificate user/" + identity.name + " serial " + identity.serial +
-                     " may not launch here: this agent serves " + user + " only",
-                 "launch on hosts where an agent of " + identity.name + " runs"};
+                     " may not launch jobs here: this agent serves only " + user,
+                 "launch jobs on hosts where an agent of " + identity.name + " runs"};
   return identity;
 }
 
@@ -260,8 +262,8 @@ class AgentCredentials::ClientVerifier final
     const auto identity =
         certificate.empty()
             ? Result<CertificateIdentity>(
-                  Error{Code::kUnauthenticated, "it showed no certificate",
-                        "launchers need the certificate that `ivy-agent cert --user NAME` makes"})
+                  Error{Code::kUnauthenticated, "it presented no certificate",
+                        "launchers need a certificate, made with `ivy-agent cert --user NAME`"})
             : credentials_.judge(certificate);
     if (identity.ok()) {
       *sync_status = grpc::Status::OK;
@@ -308,7 +310,8 @@ Result<std::unique_ptr<AgentCredentials>> AgentCredentials::load(const Certifica
   Loaded loaded = IVY_TRY(read_all(files, user, {}));
   if (loaded.lacks_revoked)
     agent_log::warning(files.path(kRevoked) +
-                       " is not there: nobody counts as revoked; copy it from the directory of the "
+                       " does not exist, so no certificate is treated as revoked; copy it from the "
+                       "directory of the "
                        "CA, where `ivy-agent revoke` writes it");
   IVY_CHECK(made->take_over(std::move(loaded)));
   made->say_whom_it_serves();
@@ -365,17 +368,17 @@ void AgentCredentials::take(const Reading& reading) {
   const bool keeps_last = loaded.ok() && loaded->lacks_revoked && !anchor()->crl_pem.empty();
   const Result<void> taken = loaded.ok() ? take_over(*loaded) : Result<void>(loaded.error());
   if (!taken.ok()) {
-    agent_log::error("certificates have changed but are not taken: " + taken.error().message +
-                     "; those read before stay in use" +
+    agent_log::error("the certificate files have changed but cannot be used: " +
+                     taken.error().message + "; the previous ones stay in use" +
                      (taken.error().fix.empty() ? "" : "; " + taken.error().fix));
     return;
   }
   if (keeps_last && !keeps_last_revoked_)
     agent_log::warning(files_.path(kRevoked) +
-                       " is gone: the revocation list that was read last stays in use until this "
-                       "agent ends; copy the list anew from the directory of the CA");
+                       " no longer exists: the last revocation list stays in use until this "
+                       "agent exits; copy the list again from the directory of the CA");
   keeps_last_revoked_ = keeps_last;
-  agent_log::notice("certificates of " + files_.directory + " read again: " + description());
+  agent_log::notice("certificates of " + files_.directory + " reloaded: " + description());
   expiry_said_at_ = 0;
   say_expiry();
   say_whom_it_serves();
@@ -384,10 +387,11 @@ void AgentCredentials::take(const Reading& reading) {
 void AgentCredentials::say_whom_it_serves() const {
   const std::lock_guard lock(mutex_);
   if (!own_.serves.empty()) return;
-  agent_log::warning("our certificate " + files_.path(kCertificate) + " serves any user: " + user_ +
-                     ", and every program of that account that reads " + files_.path(kKey) +
-                     ", can pretend to every other user to be the agent of " + own_.name +
-                     " and take their jobs' secrets; make another where the CA is with "
+  agent_log::warning("the certificate " + files_.path(kCertificate) + " is valid for any user: " +
+                     user_ + ", and every program of that account that reads " + files_.path(kKey) +
+                     ", can impersonate the agent of " + own_.name +
+                     " towards every other user and read the secrets of their jobs; replace it, on "
+                     "the host with the CA, with "
                      "`ivy-agent cert " +
                      own_.name + " ... --serves " + user_ + "`");
 }
@@ -399,9 +403,9 @@ void AgentCredentials::say_expiry() {
   if (warning.empty()) return;
   expiry_said_at_ = now;
   agent_log::warning(
-      "our certificate " + files_.path(kCertificate) + " " + warning +
-      ": afterwards launchers refuse this agent; run `ivy-agent renew` where the CA is "
-      "and copy the new files here, they are read without a restart");
+      "the certificate " + files_.path(kCertificate) + " " + warning +
+      ": after that launchers reject this agent; run `ivy-agent renew` on the host with the CA "
+      "and copy the new files here; no restart is needed");
 }
 
 Result<CertificateIdentity> AgentCredentials::judge(std::string_view pem) const {

@@ -102,7 +102,7 @@ void say_count(const Log& log, std::uint64_t count, const char* of) {
   if (count == 0) return;
   put(line(Level::kWarning,
            std::to_string(count) + " more lines " + of +
-               " were left out: they came faster than the log takes them",
+               " were dropped because they arrived too fast for the log",
            log.journal));
 }
 

@@ -106,7 +106,7 @@ Result<AgentPeer> peer_of(const grpc::CallbackServerContext& context) {
     peer.identity.name = policy->user;
     return peer;
   }
-  return refused(peer.address, Error{Code::kPermissionDenied, "it showed no certificate", {}});
+  return refused(peer.address, Error{Code::kPermissionDenied, "it presented no certificate", {}});
 }
 
 }  // namespace ivy

@@ -89,7 +89,7 @@ Result<std::unique_ptr<AgentServer>> AgentServer::start(boost::asio::io_context&
       From::FROM_FD, grpc::InsecureServerCredentials());
   made->server_ = builder.BuildAndStart();
   if (made->server_ == nullptr)
-    return Error{Code::kInternal, "gRPC did not start; its own lines above say why", {}};
+    return Error{Code::kInternal, "gRPC did not start; its log lines above show why", {}};
   const Result<void> opened = made->open_doors(loop, half_open, options);
   if (!opened.ok()) {
     made->shut_down(std::chrono::milliseconds(0));

@@ -127,7 +127,7 @@ Result<void> AgentService::Core::open_registry() {
                                          .ended = [this](const JobKey&) { status_changed(); }}));
   if (registry_->is_draining())
     options_.warn(
-        "draining, as before this agent was started: no new jobs are taken until "
+        "still draining, as before this agent was started: no new jobs are accepted until "
         "`ivy-agent drain --undo`");
   registry_->look_at_all();
   status_changed();
@@ -209,7 +209,8 @@ void AgentService::Core::stop(const agent::v1::StopRequest& request, const std::
     ++asked;
   }
   reply.set_supervisors(asked);
-  if (asked > 0) agent_log::notice("stop: job " + request.job_id() + " is ended, asked by " + who);
+  if (asked > 0)
+    agent_log::notice("stop: job " + request.job_id() + " is being stopped, requested by " + who);
 }
 
 void AgentService::Core::drain(const agent::v1::DrainRequest& request,
@@ -217,7 +218,7 @@ void AgentService::Core::drain(const agent::v1::DrainRequest& request,
   const auto kept = [this, undo = request.undo()](const Result<void>& written) {
     if (!written.ok())
       options_.warn(std::string("drain") + (undo ? " --undo" : "") +
-                    " holds only until this agent ends: " + written.error().message);
+                    " has effect only until this agent exits: " + written.error().message);
   };
   registry_->set_draining(!request.undo(), kept);
   if (request.stop_jobs() && is_draining()) {
@@ -225,9 +226,10 @@ void AgentService::Core::drain(const agent::v1::DrainRequest& request,
   }
   reply.set_jobs(static_cast<std::uint32_t>(registry_->size()));
   agent_log::notice(std::string("drain: ") +
-                    (!is_draining()        ? "new jobs are taken again"
-                     : request.stop_jobs() ? "no new jobs are taken, and those here are ended"
-                                           : "no new jobs are taken") +
+                    (!is_draining() ? "new jobs are accepted again"
+                     : request.stop_jobs()
+                         ? "new jobs are rejected, and running jobs are being stopped"
+                         : "new jobs are rejected") +
                     "; " + std::to_string(registry_->size()) + " here");
   status_changed();
 }
@@ -248,7 +250,7 @@ class PutCall final : public PutReactor {
       : thread_(thread), cache_(cache), under_way_(std::move(under_way)), reply_(reply) {
     if (++*under_way_ > kMaxAtOnce)
       Finish(grpc_status({Code::kAborted,
-                          "more than " + std::to_string(kMaxAtOnce) + " bundles are coming in",
+                          "more than " + std::to_string(kMaxAtOnce) + " bundles are being received",
                           "try again"}));
     else
       StartRead(&request_);
@@ -272,7 +274,7 @@ class PutCall final : public PutReactor {
     if (arrival_) return arrival_->take(request_.data());
     const agent::v1::PutBundle& bundle = request_.bundle();
     if (!request_.has_bundle())
-      return Error{Code::kInvalidArgument, "the first message names no bundle"};
+      return Error{Code::kInvalidArgument, "the first message does not identify a bundle"};
     arrival_ = IVY_TRY(cache_.accept({.bundle = bundle.bundle(),
                                       .architecture = bundle.architecture(),
                                       .sha256 = bundle.sha256(),
@@ -281,7 +283,7 @@ class PutCall final : public PutReactor {
   }
 
   void put() {
-    if (!arrival_) return Finish(grpc_status({Code::kInvalidArgument, "no bundle was named"}));
+    if (!arrival_) return Finish(grpc_status({Code::kInvalidArgument, "no bundle was specified"}));
     const Result<std::string> directory = arrival_->put();
     arrival_.reset();
     if (!directory.ok()) return Finish(grpc_status(directory.error()));
@@ -364,7 +366,7 @@ Result<void> known(const Result<AgentPeer>& peer) {
 Result<void> known_on_this_host(const Result<AgentPeer>& peer) {
   IVY_CHECK(known(peer));
   if (!peer->local)
-    return Error{Code::kPermissionDenied, "drain is answered only on the agent's Unix socket",
+    return Error{Code::kPermissionDenied, "drain is allowed only on the agent's Unix socket",
                  "run ivy-agent drain on that host"};
   return {};
 }

@@ -66,7 +66,7 @@ bool is_ours(const std::string& place) {
 
 Result<void> prepare_place(const std::string& place) {
   IVY_CHECK(make_directories(place));
-  if (!is_ours(place)) return Error{Code::kPermissionDenied, place + " belongs to somebody else"};
+  if (!is_ours(place)) return Error{Code::kPermissionDenied, place + " belongs to another user"};
   if (chmod(place.c_str(), 0700) != 0)
     return errno_error(Code::kUnavailable, "chmod " + place, errno);
   return {};
@@ -113,7 +113,7 @@ Result<void> try_program(const std::string& program) {
   while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
   }
   if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
-    return Error{Code::kUnavailable, "ivy-node --version fails there"};
+    return Error{Code::kUnavailable, "ivy-node --version failed there"};
   return {};
 }
 
@@ -156,12 +156,12 @@ std::vector<std::string> BundleCache::places_after(const std::string& best) {
 Result<std::string> BundleCache::find(const std::string& bundle,
                                       const std::string& architecture) const {
   if (!is_bundle_name(bundle) || !is_architecture(architecture))
-    return Error{Code::kInvalidArgument, "no bundle has such a name: " + bundle.substr(0, 80)};
+    return Error{Code::kInvalidArgument, "not a valid bundle name: " + bundle.substr(0, 80)};
   for (const std::string& place : places_) {
     const std::string directory = place + "/" + bundle + "-" + architecture;
     if (is_ours(place) && holds_program(directory)) return directory;
   }
-  return Error{Code::kNotFound, "bundle " + bundle + "-" + architecture + " is not here"};
+  return Error{Code::kNotFound, "bundle " + bundle + "-" + architecture + " is not on this host"};
 }
 
 struct BundleCache::Arrival::Digest {
@@ -201,14 +201,14 @@ Result<std::unique_ptr<BundleCache::Arrival>> BundleCache::accept(const BundleOf
   uname(&machine);
   if (!is_bundle_name(offer.bundle) || offer.sha256.size() != kSha256Digits ||
       !is_hexadecimal(offer.sha256))
-    return Error{Code::kInvalidArgument, "a bundle without a proper name or SHA-256"};
+    return Error{Code::kInvalidArgument, "the bundle has no valid name or SHA-256"};
   if (offer.architecture != machine.machine)
     return Error{Code::kInvalidArgument, std::string("this host is ") + machine.machine +
-                                             ", the bundle is for another architecture"};
+                                             ", but the bundle is for another architecture"};
   if (offer.bytes == 0 || offer.bytes > kMaxBundleBytes)
     return Error{Code::kResourceExhausted, "a bundle of " + std::to_string(offer.bytes) +
-                                               " bytes: at most " +
-                                               std::to_string(kMaxBundleBytes) + " are taken"};
+                                               " bytes is too large: the limit is " +
+                                               std::to_string(kMaxBundleBytes) + " bytes"};
   std::unique_ptr<Arrival> arrival(new Arrival(*this, offer));
   std::string reasons;
   Code code = Code::kUnavailable;
@@ -218,12 +218,13 @@ Result<std::unique_ptr<BundleCache::Arrival>> BundleCache::accept(const BundleOf
     if (opened.error().code == Code::kResourceExhausted) code = Code::kResourceExhausted;
     reasons += (reasons.empty() ? "" : "; ") + opened.error().message;
   }
-  return Error{code, "no place for the bundle: " + reasons, "make room in one of these places"};
+  return Error{code, "cannot store the bundle: " + reasons,
+               "free some space in one of these directories"};
 }
 
 Result<void> BundleCache::Arrival::take(std::string_view bytes) {
   if (bytes.size() > offer_.bytes - bytes_)
-    return Error{Code::kDataLoss, "more of the bundle came than was announced"};
+    return Error{Code::kDataLoss, "the bundle is larger than announced"};
   EVP_DigestUpdate(digest_->context, bytes.data(), bytes.size());
   bytes_ += bytes.size();
   if (!write_all(fd_.get(), bytes)) return write_error("write " + file_, errno);
@@ -240,7 +241,7 @@ Result<std::string> BundleCache::Arrival::put_in(const std::string& place) {
     IVY_CHECK(try_program(fresh + "/" + kProgram));
     IVY_CHECK(move_into_place(fresh, final_directory));
     if (!holds_program(final_directory))
-      return Error{Code::kInternal, "ivy-node is not where it was put"};
+      return Error{Code::kInternal, "ivy-node is missing after it was installed"};
     return {};
   };
   const Result<void> installed = install();
@@ -251,7 +252,8 @@ Result<std::string> BundleCache::Arrival::put_in(const std::string& place) {
 
 Result<std::string> BundleCache::Arrival::put() {
   if (bytes_ != offer_.bytes || digest_->hexadecimal() != offer_.sha256)
-    return Error{Code::kDataLoss, "what arrived is not the bundle that was announced"};
+    return Error{Code::kDataLoss,
+                 "the received bundle does not match its announced size or SHA-256"};
   // Another upload has put it there while ours was coming.
   Result<std::string> there = cache_.find(offer_.bundle, offer_.architecture);
   if (there.ok()) return there;
@@ -261,8 +263,9 @@ Result<std::string> BundleCache::Arrival::put() {
     if (put.ok() || put.error().code == Code::kDataLoss) return put;
     reasons += (reasons.empty() ? "" : "; ") + put.error().message;
   }
-  return Error{Code::kUnavailable, "the bundle runs in no place: " + reasons,
-               "make one of these places writable and executable"};
+  return Error{Code::kUnavailable,
+               "the bundle cannot run from any of these directories: " + reasons,
+               "make one of these directories writable, on a file system without noexec"};
 }
 
 }  // namespace ivy

@@ -21,7 +21,7 @@ using TarReader = std::unique_ptr<archive, decltype(&archive_read_free)>;
 constexpr std::size_t kReadBytes = 64u << 10;
 
 Error bad_bundle(const std::string& what) {
-  return Error{Code::kDataLoss, "not a bundle: " + what, "build or install ivyrun again"};
+  return Error{Code::kDataLoss, "not a bundle: " + what, "build or reinstall ivyrun"};
 }
 
 std::string reason_of(archive* tar) {
@@ -45,11 +45,11 @@ Result<void> check_entry(archive_entry* entry) {
   const char* const name = archive_entry_pathname(entry);
   if (archive_entry_filetype(entry) != AE_IFREG || archive_entry_hardlink(entry) != nullptr ||
       archive_entry_is_encrypted(entry) || name == nullptr || !is_plain(name))
-    return bad_bundle("it holds more than plain files");
+    return bad_bundle("it contains something other than regular files");
   const std::int64_t bytes = archive_entry_size(entry);
   if (!archive_entry_size_is_set(entry) || bytes < 0 ||
       static_cast<std::uint64_t>(bytes) > kMaxBundleBytes)
-    return bad_bundle("a file of a forbidden size");
+    return bad_bundle("it contains a file that is too large");
   return {};
 }
 
@@ -94,7 +94,7 @@ Result<void> unpack_bundle(int tar_fd, const std::string& directory) {
   if (step != ARCHIVE_EOF) return bad_bundle(reason_of(tar.get()));
   // libarchive also takes the end of the file for the end of the archive.
   if (archive_read_header_position(tar.get()) >= archive_filter_bytes(tar.get(), 0))
-    return bad_bundle("it has no end");
+    return bad_bundle("its end is missing");
   return {};
 }
 

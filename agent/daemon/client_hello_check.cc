@@ -61,7 +61,7 @@ std::string_view supported_versions(std::string_view extensions) {
 
 ClientHelloCheck judge_hello(std::string_view record) {
   Reader reader(record);
-  if (reader.number(1) != 1) return refused("TLS that does not begin with a ClientHello");
+  if (reader.number(1) != 1) return refused("TLS that does not start with a ClientHello");
   Reader hello(reader.part(3));
   if (reader.broken())
     return refused("a TLS ClientHello in several records, which no client needs");
@@ -85,7 +85,7 @@ ClientHelloCheck judge_plaintext(std::string_view seen) {
   for (const std::string_view method : kMethods)
     if (seen.starts_with(method)) return refused("an HTTP request without TLS");
   const std::string_view shown = seen.substr(0, std::min(seen.size(), kShownBytes));
-  return refused("not TLS: it begins with \"" + agent_log::escaped(shown) + "\"");
+  return refused("not TLS: it starts with \"" + agent_log::escaped(shown) + "\"");
 }
 
 }  // namespace

@@ -37,10 +37,10 @@ HandshakeLimiter::Entrance HandshakeLimiter::enter(const std::string& typed,
   if (is_full(address) || is_full_for(address)) forget_closed();
   const bool address_full = is_full(address);
   if (address_full || is_full_for(address)) {
-    result.why = address_full ? std::to_string(limits_.per_address) +
-                                    " connections of this address have not proved themselves yet"
-                              : std::to_string(entries_.size()) +
-                                    " connections have not proved themselves yet";
+    result.why = address_full
+                     ? std::to_string(limits_.per_address) +
+                           " connections from this address have not authenticated yet"
+                     : std::to_string(entries_.size()) + " connections have not authenticated yet";
     result.evicted = next_to_go(address_full ? address : fullest_address());
     if (!result.evicted) return result;
     evict(*result.evicted);
@@ -87,7 +87,7 @@ std::string HandshakeLimiter::suspects() {
   std::vector<const std::string*> peers;
   for (const auto& [id, entry] : entries_)
     if (entry.handed) peers.push_back(&entry.peer);
-  if (peers.empty()) return "an address unknown";
+  if (peers.empty()) return "an unknown address";
   if (peers.size() == 1) return *peers.front();
   std::string text = "one of ";
   for (std::size_t i = 0; i < peers.size() && i < kSuspectsShown; ++i)

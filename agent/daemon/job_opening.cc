@@ -86,17 +86,18 @@ Result<pid_t> spawn_warden(const WardenRequest& request, int transport) {
 Result<OpenStep> decide_open(const OpenFacts& facts) {
   if (facts.reattach) {
     if (facts.lives) return OpenStep::kAttach;
-    return Error{Code::kNotFound, "no such job lives on this host"};
+    return Error{Code::kNotFound, "no such job runs on this host"};
   }
   if (facts.lives) {
     if (facts.same_description) return OpenStep::kAttach;
-    return Error{Code::kAlreadyExists, "another job with this id lives on this host"};
+    return Error{Code::kAlreadyExists, "another job with this id runs on this host"};
   }
   if (facts.has_ended)
-    return Error{Code::kAlreadyExists, "this job has ended on this host; it is not started again"};
+    return Error{Code::kAlreadyExists,
+                 "this job has already ended on this host, and cannot be started again"};
   if (facts.draining)
-    return Error{Code::kUnavailable, "draining: this agent takes no new jobs",
-                 "leave this host out, or `ivy-agent drain --undo` on it"};
+    return Error{Code::kUnavailable, "this agent is draining and accepts no new jobs",
+                 "leave out this host, or run `ivy-agent drain --undo` on it"};
   return facts.has_bundle ? OpenStep::kStart : OpenStep::kNeedBundle;
 }
 

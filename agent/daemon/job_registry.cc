@@ -107,7 +107,7 @@ void JobRegistry::add(const JobRecord& record, std::function<void(const Result<v
   IVY_ASSERT(!jobs_.contains(key));
   if (jobs_.size() >= kMaxJobs)
     return done(Error{Code::kResourceExhausted,
-                      "this agent keeps " + std::to_string(kMaxJobs) + " jobs already"});
+                      "this agent already runs " + std::to_string(kMaxJobs) + " jobs, its limit"});
   keep(record);
   jobs_.at(key)->is_starting = true;
   directory_.add(record, [this, key, done = std::move(done)](const Result<void>& written) {
@@ -158,7 +158,7 @@ void JobRegistry::stop_soon(const JobPointer& job, int looks) {
   if (job->is_over || signal_supervisor(*job)) return;
   if (looks == kLooksBeforeGivenUp)
     return handlers_.warn("job " + job->key.job_id +
-                          ": its supervisor cannot be found to be stopped");
+                          ": cannot stop it because its supervisor was not found");
   job->stop_timer.expires_after(kFirstLooks);
   job->stop_timer.async_wait([this, job, looks](const error_code& error) {
     if (!error && !job->is_over) stop_soon(job, looks + 1);

@@ -44,7 +44,7 @@ void JobTransport::begin(const agent::v1::Opened& opened) {
 }
 
 void JobTransport::hang_up() {
-  let_stream_go(grpc::Status(grpc::StatusCode::UNAVAILABLE, "the agent is ending"));
+  let_stream_go(grpc::Status(grpc::StatusCode::UNAVAILABLE, "the agent is shutting down"));
   end(grpc::Status::OK);
 }
 

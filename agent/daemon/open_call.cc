@@ -39,14 +39,14 @@ void OpenCall::begin() {
   timer_.async_wait([self = shared_from_this()](const error_code& error) {
     const bool is_waiting = self->job_.job_id().empty();
     if (!error && is_waiting)
-      self->refuse({Code::kDeadlineExceeded, "no job was named on this stream"});
+      self->refuse({Code::kDeadlineExceeded, "no job was specified on this stream"});
   });
 }
 
 void OpenCall::on_read(bool ok) {
   timer_.cancel();
   if (!ok || !stream_->request().has_open())
-    return refuse({Code::kInvalidArgument, "the first message names no job"});
+    return refuse({Code::kInvalidArgument, "the first message does not identify a job"});
   job_ = std::move(*stream_->request().mutable_open());
   const Result<void> checked = check();
   if (!checked.ok()) return refuse(checked.error());
@@ -63,7 +63,7 @@ Result<void> OpenCall::check() const {
   // A launcher of version 0.1.0 means another host's job here. It dials that host after this
   // answer.
   if (!job_.target().empty())
-    return Error{Code::kFailedPrecondition, "this agent does not carry streams on to other agents"};
+    return Error{Code::kFailedPrecondition, "this agent does not forward streams to other agents"};
   if (!job_.reattach() && !is_bundle_name(job_.bundle()))
     return Error{Code::kInvalidArgument, "a bundle's name is 24 to 64 hexadecimal digits"};
   if (job_.job().ByteSizeLong() > kMaxDescriptionBytes)
@@ -72,7 +72,7 @@ Result<void> OpenCall::check() const {
 }
 
 void OpenCall::try_open() {
-  if (context_->is_stopping()) return refuse({Code::kUnavailable, "the agent is ending"});
+  if (context_->is_stopping()) return refuse({Code::kUnavailable, "the agent is shutting down"});
   // Jobs' directories are local. This also reaches a job that another transport has started.
   if (const Result<int> socket = connect_to_job(key()); socket.ok()) socket_.reset(*socket);
   if (socket_ || job_.reattach() || context_->registry().find(key())) return decide("");
@@ -99,7 +99,7 @@ void OpenCall::find_bundle() {
 }
 
 void OpenCall::decide(const std::string& bundle) {
-  if (context_->is_stopping()) return refuse({Code::kUnavailable, "the agent is ending"});
+  if (context_->is_stopping()) return refuse({Code::kUnavailable, "the agent is shutting down"});
   const JobRecord* known = context_->registry().find(key());
   OpenFacts facts;
   facts.reattach = job_.reattach();
@@ -122,7 +122,7 @@ void OpenCall::try_again() {
     // An earlier call has not finished starting it.
     if (context_->registry().is_starting(key()))
       return say_waiting("the file system of " + context_->bundles().best_place());
-    return refuse({Code::kUnavailable, "the job's supervisor on this host does not listen"});
+    return refuse({Code::kUnavailable, "the job's supervisor on this host is not listening"});
   }
   timer_.expires_after(pause_);
   pause_ = std::min(2 * pause_, kLongestPause);
@@ -141,17 +141,17 @@ void OpenCall::start(const std::string& directory) {
                          .from = peer_.address,
                          .description = job_.job().SerializeAsString()};
   expect_files("the file system of " + context_->registry().directory());
-  context_->registry().add(record,
-                           [self = shared_from_this(), directory](const Result<void>& written) {
-                             self->timer_.cancel();
-                             if (!written.ok()) return self->refuse(written.error());
-                             // The launcher has gone, or asks again: nothing runs yet.
-                             if (!self->stream_ || self->context_->is_stopping()) {
-                               self->context_->registry().forget(self->key());
-                               return self->refuse({Code::kUnavailable, "the agent is ending"});
-                             }
-                             self->spawn(directory);
-                           });
+  context_->registry().add(
+      record, [self = shared_from_this(), directory](const Result<void>& written) {
+        self->timer_.cancel();
+        if (!written.ok()) return self->refuse(written.error());
+        // The launcher has gone, or asks again: nothing runs yet.
+        if (!self->stream_ || self->context_->is_stopping()) {
+          self->context_->registry().forget(self->key());
+          return self->refuse({Code::kUnavailable, "the agent is shutting down"});
+        }
+        self->spawn(directory);
+      });
 }
 
 void OpenCall::spawn(const std::string& directory) {
@@ -180,7 +180,7 @@ void OpenCall::on_started(Result<StartedWarden> warden) {
   // Without a stream the launcher asks again and attaches. If it does not, the supervisor ends like
   // any other that has lost its transport.
   if (!stream_ || context_->is_stopping())
-    return refuse({Code::kUnavailable, "the agent is ending"});
+    return refuse({Code::kUnavailable, "the agent is shutting down"});
   context_->carry(key(), warden->transport.release(), std::exchange(stream_, nullptr), false);
 }
 
@@ -195,7 +195,7 @@ void OpenCall::expect_files(const std::string& name) {
 void OpenCall::say_waiting(const std::string& name) {
   if (!stream_) return;
   stream_->add_trailer("ivy-wait", name);
-  refuse({Code::kUnavailable, "the agent waits for " + name});
+  refuse({Code::kUnavailable, "the agent is waiting for " + name});
 }
 
 void OpenCall::need_bundle() {

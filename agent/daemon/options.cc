@@ -77,30 +77,30 @@ void add_serving_verbs(CLI::App& app, Raw& raw) {
             "Serve launchers of other hosts on ADDR:PORT or PORT, with certificates; "
             "may be given several times");
   add_value(serve, "--certificates DIR", raw.serve.certificates,
-            "Directory with ca.crt, ca.crl, host.crt and host.key; else "
-            "$CREDENTIALS_DIRECTORY, /etc/ivyrun/agent, ~/.config/ivyrun/agent");
+            "Directory with ca.crt, ca.crl, host.crt and host.key (default: "
+            "$CREDENTIALS_DIRECTORY, /etc/ivyrun/agent or ~/.config/ivyrun/agent)");
   add_value(serve, "--socket FILE", raw.serve.socket_path,
             "Unix socket for launchers of this host");
   add_value(serve, "--state DIR", raw.serve.state_directory,
-            "Directory for what must outlive this agent");
+            "Directory for state that must survive a restart of the agent");
   add_value(serve, "--user-name NAME", raw.serve.user_name,
-            "Name that launchers' certificates must have; else this account's");
+            "User name that launchers' certificates must have (default: this account's)");
   add_value(serve, "--insecure-loopback PORT", raw.insecure_port,
-            "Serve everybody on this host, without certificates, on 127.0.0.1 and ::1")
+            "Serve all users of this host, without certificates, on 127.0.0.1 and ::1")
       ->check(CLI::Range(0, 65535));
 }
 
 void add_watching_verbs(CLI::App& app, Raw& raw) {
   CLI::App& drain =
-      *app.add_subcommand("drain", "take no new jobs until --undo, also after a restart");
-  drain.add_flag("--undo", raw.drain.undo, "Take new jobs again");
-  drain.add_flag("--stop", raw.drain.stop_jobs, "End the jobs that run here, in order");
-  add_value(drain, "--wait SECONDS", raw.wait_s, "Wait so many seconds until no job is left")
+      *app.add_subcommand("drain", "accept no new jobs until --undo, even after a restart");
+  drain.add_flag("--undo", raw.drain.undo, "Accept new jobs again");
+  drain.add_flag("--stop", raw.drain.stop_jobs, "Also stop the running jobs gracefully");
+  add_value(drain, "--wait SECONDS", raw.wait_s, "Wait at most SECONDS until all jobs have exited")
       ->check(CLI::Range(0, kMaxWaitS));
   add_value(drain, "--socket FILE", raw.drain.socket_path, "Unix socket of the agent");
 
   CLI::App& status = *app.add_subcommand("status", "show this host's agent and its jobs");
-  status.add_flag("--json", raw.status.json, "For programs: one object");
+  status.add_flag("--json", raw.status.json, "Print one JSON object, for programs");
   add_value(status, "--socket FILE", raw.status.socket_path, "Unix socket of the agent");
 }
 
@@ -124,8 +124,9 @@ Result<AgentCommand> serve_command(Raw& raw, const Environment& environment, std
     return usage_error("--socket " + command.socket_path + " is not an absolute path");
   if (command.state_directory.empty()) command.state_directory = default_state(environment);
   if (command.state_directory.empty())
-    return usage_error("there is no place for the state: neither $STATE_DIRECTORY nor $HOME is set",
-                       "name a directory with --state");
+    return usage_error(
+        "no directory for the agent's state: neither $STATE_DIRECTORY nor $HOME is set",
+        "choose a directory with --state");
   if (command.state_directory[0] != '/')
     return usage_error("--state " + command.state_directory + " is not an absolute path");
   return AgentCommand(std::move(command));
@@ -133,7 +134,7 @@ Result<AgentCommand> serve_command(Raw& raw, const Environment& environment, std
 
 Result<AgentCommand> drain_command(Raw& raw) {
   if (raw.drain.undo && raw.drain.stop_jobs)
-    return usage_error("--undo takes new jobs again, --stop ends them: only one of them");
+    return usage_error("--undo and --stop cannot be used together");
   raw.drain.wait = std::chrono::seconds(raw.wait_s);
   return AgentCommand(std::move(raw.drain));
 }
@@ -183,13 +184,14 @@ CommandPage page_of(const CLI::App& app) {
   page.description =
       "Starts ivyrun's workers on this host, for one user, over mutual TLS, and makes the "
       "certificates for it.\n"
-      "The page agents.md of the documentation says how to set it up.";
+      "See docs/agents.md for how to set it up.";
   page.examples = {{"ivy-agent ca init", "once, for a cluster"},
                    {"ivy-agent cert node01 10.0.0.1 --serves alice", "the certificate of a host"},
                    {"ivy-agent serve --listen 7411", "on that host, as that user"}};
   add_verbs(app, "", page);
   page.width = help_width();
-  page.closing = "`ivy-agent VERB --help` says more. --version prints the version and the build.\n";
+  page.closing =
+      "`ivy-agent VERB --help` describes a verb. --version prints the version and the build.\n";
   return page;
 }
 
@@ -273,7 +275,7 @@ Result<AgentCommand> parse_agent_command(const std::vector<std::string>& argumen
   } catch (const CLI::ParseError& error) {
     const std::string meant = meant_verb(app, arguments);
     if (!meant.empty())
-      return usage_error("there is no verb \"" + arguments.front() + "\"", "ivy-agent " + meant);
+      return usage_error("unknown verb \"" + arguments.front() + "\"", "ivy-agent " + meant);
     return usage_error(error.what(), "see `ivy-agent --help`");
   }
   return command_of(app, raw, environment, uid);

@@ -203,7 +203,7 @@ void Serving::say_where() const {
                   joined(server_->places(), ", "));
   agent_log::info("containment: " + cgroup_.description);
   if (credentials_ == nullptr)
-    agent_log::info("launchers of other hosts are not served: --listen ADDR:PORT does that");
+    agent_log::info("launchers of other hosts are not served; --listen ADDR:PORT would serve them");
 }
 
 int Serving::run() {
@@ -221,7 +221,7 @@ int Serving::run() {
     } catch (const std::exception& error) {
       // Most likely out of memory or of kernel resources. Jobs outlive an agent: the next one
       // begins with a clean state, and this one still ends in order.
-      agent_log::error(std::string("an error that nothing expected: ") + error.what());
+      agent_log::error(std::string("unexpected error: ") + error.what());
       exit_code = kExitFailed;
       if (!stopping_) stop("this error");
     }
@@ -269,7 +269,7 @@ void Serving::say_overdue() {
   agent_log::warning(
       "certificates: waiting for " + overdue->name + ", " +
       std::to_string(std::chrono::duration_cast<std::chrono::seconds>(overdue->age).count()) +
-      " s; those read before stay in use");
+      " s; the previous ones stay in use");
 }
 
 void Serving::check() {
@@ -282,7 +282,8 @@ void Serving::check() {
 void Serving::answered(const grpc::Status& status) {
   if (stopping_) return;
   if (!status.ok()) {
-    agent_log::error("our own service does not answer on our socket: " + status.error_message());
+    agent_log::error("the agent's own service does not respond on its socket: " +
+                     status.error_message());
     return;
   }
   notify_service_manager("WATCHDOG=1");
@@ -296,7 +297,7 @@ std::string Serving::status() const { return jobs_.empty() ? "serves" : jobs_; }
 
 void Serving::stop(const std::string& why) {
   stopping_ = true;
-  agent_log::info("stops: " + why + "; running jobs wait for the next agent");
+  agent_log::info("stopping: " + why + "; running jobs wait for the next agent");
   notify_service_manager("STOPPING=1\n" + status_line("stops"));
   server_->stop_accepting();
   service_->stop();
@@ -305,7 +306,7 @@ void Serving::stop(const std::string& why) {
   // If anything hangs, the process exits all the same: a restart does not wait for it.
   std::thread([this] {
     std::this_thread::sleep_for(kExitPatience);
-    agent_log::warning("calls did not end in time and are left behind");
+    agent_log::warning("exiting although some calls have not finished in time");
     _exit(exit_code);
   }).detach();
   // The loop keeps running meanwhile: calls end on it.
@@ -328,7 +329,8 @@ int run_serve(const ServeCommand& command, const Environment& environment) {
   agent_log::start();
   if (geteuid() == 0) {
     agent_log::error(
-        "will not serve as root: whoever may launch here would be root; start it as the user that "
+        "cannot run as root: every user who may launch jobs here would become root; start it as "
+        "the user that "
         "it "
         "serves, such as `systemctl start ivy-agent@alice`");
     return kExitUsage;
@@ -338,7 +340,7 @@ int run_serve(const ServeCommand& command, const Environment& environment) {
   if (user.empty() && account != nullptr) user = account->pw_name;
   if (user.empty()) {
     agent_log::error("user id " + std::to_string(geteuid()) +
-                     " has no name: say with --user-name which user's launchers are served");
+                     " has no name: choose the user whose launchers are served with --user-name");
     return kExitUsage;
   }
   // Every launcher and every job costs descriptors.

@@ -41,7 +41,7 @@ Error state_error(const std::string& path, int error) {
   const bool is_full = error == ENOSPC || error == EDQUOT || error == EFBIG;
   Error refused =
       errno_error(is_full ? Code::kResourceExhausted : Code::kUnavailable, "write " + path, error);
-  if (is_full) refused.fix = "make room in the agent's state directory";
+  if (is_full) refused.fix = "free some space in the agent's state directory";
   return refused;
 }
 
@@ -113,7 +113,7 @@ Result<void> StateDirectory::take() {
     Error refused = made.error();
     refused.message = "state directory " + refused.message;
     refused.fix +=
-        (refused.fix.empty() ? "" : ", or ") + std::string("choose another place with --state");
+        (refused.fix.empty() ? "" : ", or ") + std::string("choose another directory with --state");
     return refused;
   }
   const std::string path = path_ + "/lock";
@@ -124,7 +124,7 @@ Result<void> StateDirectory::take() {
     while (!pid.empty() && pid.back() == '\n') pid.pop_back();
     return Error{Code::kUnavailable,
                  "another agent (pid " + (pid.empty() ? "unknown" : pid) + ") uses " + path_,
-                 "end it first, or name another state directory"};
+                 "stop it first, or choose another state directory"};
   }
   const std::string pid = std::to_string(getpid()) + "\n";
   // Only for the message above; on a full disk that message names no pid.
@@ -153,7 +153,7 @@ std::vector<JobRecord> StateDirectory::read(const std::function<void(const std::
         jobs.push_back(*std::move(job));
         continue;
       }
-      warn(path + " is set aside: " + reason);
+      warn(path + " was renamed and is ignored: " + reason);
       rename(path.c_str(), (path + kDamagedSuffix).c_str());
     }
   }
@@ -175,7 +175,7 @@ std::optional<JobRecord> StateDirectory::read_job(std::string_view name,
   const Result<JobRecord> record =
       text ? parse_job_record(*text)
            : Result<JobRecord>(errno_error(Code::kNotFound, "read " + path, errno));
-  reason = record.ok() ? "it names another job" : record.error().message;
+  reason = record.ok() ? "it belongs to another job" : record.error().message;
   if (!key || !record.ok() || JobKey{record->job_id, record->host} != *key) return std::nullopt;
   return *record;
 }

@@ -56,7 +56,7 @@ std::string unit_directory(const std::string& own) {
 
 UnitCgroup enter_unit_cgroup() {
   const auto own = own_cgroup_v2_directory();
-  if (!own) return none("no cgroup v2 is mounted here");
+  if (!own) return none("cgroup v2 is not mounted here");
   const std::string unit = unit_directory(*own);
   const std::string agent = unit + kAgentLeaf;
   const std::string jobs = unit + kJobsLeaf;
@@ -68,7 +68,7 @@ UnitCgroup enter_unit_cgroup() {
   }
   if (!make_directory(jobs)) return none("mkdir " + jobs, errno);
   const int entered = try_to_enter(jobs);
-  if (entered != 0) return none("no process can enter " + jobs, entered);
+  if (entered != 0) return none("cannot move a process into " + jobs, entered);
   return {jobs, "cgroup " + jobs};
 }
 

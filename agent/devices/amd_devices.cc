@@ -99,7 +99,7 @@ void add_amd(const std::vector<AmdDevice>& devices, const std::vector<BusDevice>
   if (unusable > 0)
     add_note(found.notes,
              counted(unusable, "AMD device") +
-                 " may not be used here: /dev/kfd or its file in /dev/dri cannot be opened");
+                 " cannot be used here: /dev/kfd or its file in /dev/dri cannot be opened");
   if (!found.devices.empty()) {
     found.vendor = "amd";
     found.source = "files";

@@ -86,7 +86,7 @@ void compare_gpu(const GpuHealth& before, const GpuHealth* after,
   DeviceFinding finding{gpu_name(before), before.bdf, 0, ""};
   if (after == nullptr || after->is_lost) {
     if (before.is_lost) return;
-    finding.text = "NVML does not reach it any more";
+    finding.text = "NVML can no longer reach it";
     return findings.push_back(std::move(finding));
   }
   const int action = after->recovery_action;

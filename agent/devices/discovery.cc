@@ -40,7 +40,7 @@ HostFacts facts_of(const Request& request, const ProbeAnswer& answer) {
   DeviceFindings findings;
   findings.found = combine_findings(request.files, answer.nvml);
   if (request.needs_nvml && !answer.nvml.is_here && !findings.found.devices.empty())
-    findings.found.source += ", because NVML could not be asked: " + answer.nvml.error;
+    findings.found.source += ", because NVML could not be queried: " + answer.nvml.error;
   if (request.reads_cores || !findings.found.devices.empty())
     findings.allowed = allowed_cores(request.root);
   if (request.reads_cores) {

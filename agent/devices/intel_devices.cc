@@ -79,7 +79,7 @@ void add_intel(const std::vector<IntelDevice>& devices, const std::vector<BusDev
   }
   if (unusable > 0)
     add_note(found.notes, counted(unusable, "Intel device") +
-                              " may not be used here: its file in /dev/dri cannot be opened");
+                              " cannot be used here: its file in /dev/dri cannot be opened");
   if (found.devices.empty()) return;
   found.unusable = static_cast<int>(unusable);
   found.vendor = "intel";

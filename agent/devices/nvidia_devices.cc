@@ -148,8 +148,9 @@ void compare(const NvidiaFiles& files, const NvmlAnswer& nvml, FoundDevices& fou
       if (in_driver(files, device.bdf) == nullptr) not_in_driver.push_back(device.bdf);
   }
   if (!not_in_nvml.empty())
-    add_note(found.disagreements, "NVML does not know " + joined(not_in_nvml, ", ") +
-                                      ", which the driver lists: nvidia-smi and dmesg may say why");
+    add_note(found.disagreements,
+             "NVML does not know " + joined(not_in_nvml, ", ") +
+                 ", which the driver lists: nvidia-smi and dmesg may show why");
   if (!not_in_driver.empty())
     add_note(found.disagreements, "/proc/driver/nvidia does not list " +
                                       joined(not_in_driver, ", ") + ", which NVML knows");

@@ -155,12 +155,12 @@ Result<ProbeAnswer> parse_probe_text(std::string_view text) {
     } else if (!line.starts_with(kProbeMark)) {
       if (noise.empty()) noise = probe_field(std::string(line.substr(0, kMaxNoiseBytes)));
     } else if (!is_greeted || !take_line(line.substr(kProbeMark.size()), answer)) {
-      return no_answer("ivy-probe said something that is no fact",
+      return no_answer("ivy-probe printed an invalid line",
                        probe_field(std::string(line.substr(0, kMaxNoiseBytes))));
     }
   }
   if (noise.empty()) noise = probe_field(std::string(text.substr(0, kMaxNoiseBytes)));
-  return no_answer("ivy-probe ended before its answer was complete", noise);
+  return no_answer("ivy-probe exited before its answer was complete", noise);
 }
 
 }  // namespace ivy

@@ -26,7 +26,7 @@ int main(int argc, char** argv) {
       return 0;
     } else {
       std::fprintf(stderr,
-                   "ivy-probe is started by ivy-node. usage: ivy-probe [devices] [cores] | watch | "
+                   "ivy-probe is started by ivy-node; usage: ivy-probe [devices] [cores] | watch | "
                    "health\n");
       return 2;
     }

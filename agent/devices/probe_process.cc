@@ -71,7 +71,7 @@ void ProbeProcess::start(std::vector<std::string> arguments, std::chrono::millis
   timer_.async_wait([this, limit, attempt = attempt_](const boost::system::error_code& failed) {
     if (failed || attempt != attempt_) return;
     finish(Error{Code::kDeadlineExceeded,
-                 "ivy-probe gave no answer in " + std::to_string(limit.count()) + " ms"});
+                 "ivy-probe did not answer within " + std::to_string(limit.count()) + " ms"});
   });
   read_more();
 }

@@ -99,7 +99,7 @@ std::string health_text(const std::string& root) {
     text += "GPU " + std::to_string(gpu.index) + " at " + gpu.bdf;
     text += gpu.is_lost ? ": lost\n" : "\n";
     text += "  recovery action: " +
-            (gpu.recovery_action < 0 ? "not told by this driver"
+            (gpu.recovery_action < 0 ? "not reported by this driver"
                                      : std::to_string(gpu.recovery_action)) +
             "\n" + counters_text(gpu.counters);
   }
@@ -112,9 +112,9 @@ std::string health_text(const std::string& root) {
   }
   for (const PortHealth& port : read_ports(root))
     text += port.name + ": " + port.state + "\n" + counters_text(port.counters);
-  text += KernelLog(root).is_readable() ? "The kernel's log can be read.\n"
-                                        : "The kernel's log may not be read: error codes come "
-                                          "from NVML alone.\n";
+  text += KernelLog(root).is_readable() ? "The kernel log can be read.\n"
+                                        : "The kernel log cannot be read: error codes come "
+                                          "from NVML only.\n";
   return text;
 }
 

@@ -69,7 +69,7 @@ Result<std::string> secret_of(const std::string& path) {
   std::optional<std::string> token = read_file(path, kSecretBytesMax);
   if (token && !token->empty()) return *std::move(token);
   return Error{Code::kFailedPrecondition, "IVY_TOKEN_FILE=" + path + " cannot be read, or is empty",
-               "every rank needs the same file, or none"};
+               "give every rank the same file, or none"};
 }
 
 // State of one call of bootstrap() that is the same for all ranks.
@@ -98,10 +98,11 @@ class Bootstrapping {
     if (!who_.launcher_process.empty()) {
       const std::string launcher = process_above(who_.launcher_process);
       if (launcher.empty()) {
-        return Error{Code::kFailedPrecondition,
-                     who_.source + " has no process " + who_.launcher_process +
-                         " above this one, so that nothing tells this job from others",
-                     "set IVY_INIT_METHOD=tcp://HOST_OF_RANK_0:PORT or file:///PATH"};
+        return Error{
+            Code::kFailedPrecondition,
+            who_.source + " has no process " + who_.launcher_process +
+                " among this process's ancestors, so this job cannot be told apart from others",
+            "set IVY_INIT_METHOD=tcp://HOST_OF_RANK_0:PORT or file:///PATH"};
       }
       key += " " + launcher;
     }
@@ -143,8 +144,9 @@ class Bootstrapping {
       return endpoint.error().code == Code::kPermissionDenied ? endpoint.error() : Result<void>();
     }
     if (!try_endpoint(*endpoint).ok()) return {};
-    return Error{Code::kAlreadyExists, path_ + " is another job's, which waits for its ranks",
-                 "give each job a path of its own"};
+    return Error{Code::kAlreadyExists,
+                 path_ + " belongs to another job that is waiting for its ranks",
+                 "give each job a separate path"};
   }
 
   Result<void> publish(const std::vector<std::string>& addresses, Bootstrapped& met) const {
@@ -189,7 +191,7 @@ class Bootstrapping {
 
   Result<Bootstrapped> try_endpoint(const Endpoint& endpoint) const {
     if (endpoint.generation != generation_) {
-      return Error{Code::kUnavailable, "it is of an earlier world of this job"};
+      return Error{Code::kUnavailable, "it belongs to an earlier world of this job"};
     }
     Result<Bootstrapped> met = Error{};
     for (const std::string& address : endpoint.addresses) {
@@ -202,7 +204,7 @@ class Bootstrapping {
   Result<Bootstrapped> try_address(const std::string& address, const std::string& job_id,
                                    const std::string& token, milliseconds at_most) const {
     if (!PeerListener::is_there(address))
-      return Error{Code::kUnavailable, "nobody listens at " + address};
+      return Error{Code::kUnavailable, "no process listens at " + address};
     Bootstrapped met;
     met.client = IVY_TRY(connect(address, job_id, token, std::min(at_most, left_until(end_))));
     met.first_host_address = address;
@@ -230,8 +232,8 @@ class Bootstrapping {
     return Error{Code::kDeadlineExceeded,
                  last.empty() ? "rank 0 has not written " + path_ + within
                               : "rank 0 has not written a new " + path_ + within +
-                                    "; the old one is of another run (" + last + ")",
-                 "is rank 0 started, with the same path, and sees it the same file system?"};
+                                    "; the existing one belongs to another run (" + last + ")",
+                 "check that rank 0 has started, with the same path on the same file system"};
   }
 
   Result<Bootstrapped> find_by_torch() const {
@@ -242,7 +244,7 @@ class Bootstrapping {
       return Error{Code::kDeadlineExceeded,
                    "rank 0 has written nothing to torchrun's store at " + address_text() +
                        " within " + seconds_text(timeout_),
-                   "has every rank called init?"};
+                   "check that every rank calls init"};
     }
     const Endpoint endpoint = IVY_TRY(decode_endpoint(*text));
     Result<Bootstrapped> met = try_endpoint(endpoint);
@@ -252,7 +254,8 @@ class Bootstrapping {
       met = try_endpoint(endpoint);
     }
     if (!met.ok() && !may_pass(met.error())) return is_complete(met.error());
-    if (!met.ok()) return met.error().context("rank 0's store, as torchrun's store names it");
+    if (!met.ok())
+      return met.error().context("rank 0's store, at the address from torchrun's store");
     return met;
   }
 
@@ -277,19 +280,21 @@ class Bootstrapping {
     return Error{Code::kDeadlineExceeded,
                  "rank 0 has not opened " + address_text() + " within " + seconds_text(timeout_) +
                      " (last: " + last + ")",
-                 "is rank 0 started, and is that its host? A silence where a refusal would be is "
+                 "check that rank 0 has started on that host; if connections time out instead of "
+                 "being refused, suspect "
                  "a firewall"};
   }
 
   Error is_complete(const Error& error) const {
     return Error{Code::kAlreadyExists, "the job at " + address_text() + ": " + error.message,
-                 "does another job use the same address, or two processes the same rank?"};
+                 "check that no other job uses the same address, and that no two processes have "
+                 "the same rank"};
   }
 
   Error not_ours(const Error& error) const {
     return Error{Code::kUnauthenticated,
-                 "what listens at " + address_text() +
-                     " is not rank 0 of this job, or has another token: " + error.message,
+                 "the process that listens at " + address_text() +
+                     " is not rank 0 of this job, or has a different token: " + error.message,
                  "choose another port, and give all ranks the same IVY_TOKEN_FILE or none"};
   }
 
@@ -306,9 +311,8 @@ class Bootstrapping {
     const std::string first_size = IVY_TRY(store.wait_get(prefix + "size", left_until(end_)));
     if (first_size != size) {
       return Error{Code::kFailedPrecondition,
-                   "rank 0 has a world of " + first_size + ", this rank " +
-                       std::to_string(who_.rank) + " one of " + size + " (" + source_text(who_) +
-                       ")",
+                   "rank 0 has a world size of " + first_size + ", but rank " +
+                       std::to_string(who_.rank) + " has " + size + " (" + source_text(who_) + ")",
                    "give all ranks the same world size"};
     }
     const std::string said = IVY_TRY(store.wait_get(prefix + "first_host", left_until(end_)));
@@ -326,9 +330,10 @@ class Bootstrapping {
     if (taken.error().code != Code::kAlreadyExists) return taken.error();
     const Result<std::string> other = store.get(claim);
     return Error{Code::kAlreadyExists,
-                 "another process has come as rank " + std::to_string(who_.rank) + " before (" +
-                     (other.ok() ? *other : "it is gone") + ")",
-                 "does another job use the same address, or two processes the same rank?"};
+                 "another process has already joined as rank " + std::to_string(who_.rank) + " (" +
+                     (other.ok() ? *other : "it has exited") + ")",
+                 "check that no other job uses the same address, and that no two processes have "
+                 "the same rank"};
   }
 
   const Identity& who_;

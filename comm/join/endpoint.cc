@@ -45,7 +45,7 @@ std::string encode_endpoint(const Endpoint& endpoint) {
 }
 
 Result<Endpoint> decode_endpoint(std::string_view text) {
-  const Error wrong{Code::kDataLoss, "this is no endpoint of rank 0"};
+  const Error wrong{Code::kDataLoss, "this is not an endpoint file of rank 0"};
   if (text.size() > kEndpointBytesMax || !text.starts_with(kHead) || !text.ends_with(kEnd)) {
     return wrong;
   }

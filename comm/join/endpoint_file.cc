@@ -34,8 +34,8 @@ Result<std::string> read_private(const std::string& path) {
   if (fstat(file.get(), &found) != 0 || !S_ISREG(found.st_mode) || found.st_uid != geteuid() ||
       (found.st_mode & kOthers) != 0) {
     return Error{Code::kPermissionDenied,
-                 path + " is not a file of this user (" + std::to_string(geteuid()) +
-                     ") alone: what it says is not believed",
+                 path + " is not a regular file that only this user (" + std::to_string(geteuid()) +
+                     ") owns and can write, so it is not used",
                  "remove it, or use another path"};
   }
   return read_from(file.get(), kEndpointBytesMax + 1).value_or("");
@@ -109,8 +109,9 @@ Result<Endpoint> read_endpoint(const std::string& path) {
 Result<std::string> private_path(const std::string& key) {
   const std::string directory = "/tmp/ivycomm-" + std::to_string(geteuid());
   if (const Result<void> made = make_own_directory(directory); !made.ok())
-    return Error{made.error().code, made.error().message + ", so that ranks cannot meet in it",
-                 "remove it, or set IVY_INIT_METHOD=file:///PATH in a directory of your own"};
+    return Error{made.error().code,
+                 made.error().message + ", so ranks cannot use it for their rendezvous",
+                 "remove it, or set IVY_INIT_METHOD=file:///PATH in one of your directories"};
   return directory + "/" + hash_of(key);
 }
 

@@ -15,7 +15,7 @@ Result<std::uint32_t> number_of(std::string_view name, const std::string& text) 
   const std::optional<std::uint32_t> value = to_number<std::uint32_t>(text);
   if (value) return *value;
   return Error{Code::kFailedPrecondition,
-               std::string(name) + " is \"" + text + "\" where a number belongs",
+               std::string(name) + " is \"" + text + "\", which is not a number",
                "start the program with ivyrun, or unset the variable"};
 }
 
@@ -78,7 +78,7 @@ Result<std::uint16_t> port_of(std::string_view name, std::string_view text) {
     return static_cast<std::uint16_t>(*port);
   }
   return Error{Code::kInvalidArgument,
-               std::string(name) + ": \"" + std::string(text) + "\" is no port",
+               std::string(name) + ": \"" + std::string(text) + "\" is not a port",
                "ports are 1 to 65535"};
 }
 
@@ -127,7 +127,8 @@ Result<void> meet_under_mpi(const LauncherClaim& claim, const EnvironmentLookup&
                                  ? "-x MASTER_ADDR=HOST_OF_RANK_0 -x MASTER_PORT=29500"
                                  : "-genv MASTER_ADDR HOST_OF_RANK_0 -genv MASTER_PORT 29500";
     return Error{Code::kFailedPrecondition,
-                 claim.text() + " does not say on which host rank 0 is, and not all ranks are here",
+                 claim.text() +
+                     " does not say which host rank 0 runs on, and not all ranks run on this host",
                  "start with " + give + ", or set IVY_INIT_METHOD=tcp://HOST_OF_RANK_0:PORT"};
   }
   identity.bootstrap = Bootstrap::kHostFile;
@@ -141,7 +142,7 @@ Result<void> meet_under_mpi(const LauncherClaim& claim, const EnvironmentLookup&
       claim.key + " " + job + " " + value_of(environment, "OMPI_MCA_orte_hnp_uri");
   if (!job.empty()) return {};
   return Error{Code::kFailedPrecondition,
-               claim.text() + " does not name its job: PMIX_NAMESPACE is not set",
+               claim.text() + " does not identify its job: PMIX_NAMESPACE is not set",
                "start the program with mpirun itself, or set IVY_INIT_METHOD=tcp://HOST:PORT"};
 }
 
@@ -160,8 +161,8 @@ Result<void> meet_under_slurm(const EnvironmentLookup& environment, bool is_one_
   identity.bootstrap_port = port_by(identity.bootstrap_key);
   if (!identity.bootstrap_host.empty()) return {};
   return Error{Code::kFailedPrecondition,
-               "SLURM_STEP_ID is set but SLURM_STEP_NODELIST is not, so that nobody says on which "
-               "host rank 0 is",
+               "SLURM_STEP_ID is set but SLURM_STEP_NODELIST is not, so it is not known which "
+               "host rank 0 runs on",
                "set MASTER_ADDR and MASTER_PORT, or IVY_INIT_METHOD=tcp://HOST_OF_RANK_0:PORT"};
 }
 
@@ -188,9 +189,9 @@ Result<Identity> from_launcher(const LauncherClaim& claim, const EnvironmentLook
 
 Error contradiction(const LauncherClaim& first, const LauncherClaim& second) {
   return Error{Code::kFailedPrecondition,
-               "two launchers disagree: " + first.text() + " and " + second.text(),
-               "say which one is meant with IVY_LAUNCHER=" + first.key +
-                   " or IVY_LAUNCHER=" + second.key + ", or unset the other one's variables"};
+               "the variables of two launchers disagree: " + first.text() + " and " + second.text(),
+               "select one with IVY_LAUNCHER=" + first.key + " or IVY_LAUNCHER=" + second.key +
+                   ", or unset the other one's variables"};
 }
 
 Result<void> check_agreement(const LauncherClaim& chosen,
@@ -210,7 +211,7 @@ Result<Identity> from_other_launchers(const EnvironmentLookup& environment,
     if (!claims.incomplete.empty()) return claims.incomplete.front();
     if (wanted.empty()) return Identity();
     return Error{Code::kFailedPrecondition,
-                 "IVY_LAUNCHER is " + wanted + ", and none of its variables is set",
+                 "IVY_LAUNCHER is " + wanted + ", but none of that launcher's variables is set",
                  "unset IVY_LAUNCHER"};
   }
   const LauncherClaim* chosen = &claims.complete.front();
@@ -227,7 +228,7 @@ Result<Identity> from_environment(const EnvironmentLookup& environment, Asked as
   const std::string wanted = value_of(environment, "IVY_LAUNCHER");
   if (!wanted.empty() && !is_launcher_key(wanted)) {
     return Error{Code::kFailedPrecondition, "IVY_LAUNCHER is \"" + wanted + "\"",
-                 "it may be ivyrun, torchrun, openmpi, mpich, slurm or none"};
+                 "use ivyrun, torchrun, openmpi, mpich, slurm or none"};
   }
   if (wanted == "none") return Identity();
   const bool is_ours = wanted == "ivyrun" || (wanted.empty() && environment("IVY_RANK"));
@@ -249,13 +250,13 @@ Result<void> agree(std::string_view what, const std::optional<std::uint32_t>& sa
   if (!said || *said == found) return {};
   const std::string variables = identity.said.empty() ? "" : " (" + identity.said + ")";
   return Error{Code::kFailedPrecondition,
-               "the program says " + std::string(what) + " " + std::to_string(*said) + ", " +
-                   identity.source + " says " + std::to_string(found) + variables,
-               "leave it out of the program, or give tcp://HOST:PORT with both"};
+               "the program passed " + std::string(what) + " " + std::to_string(*said) + ", but " +
+                   identity.source + " set " + std::to_string(found) + variables,
+               "remove it from the program, or pass tcp://HOST:PORT with both rank and world size"};
 }
 
 Error unknown_method(const std::string& method) {
-  return Error{Code::kInvalidArgument, "init method \"" + method + "\" is not known",
+  return Error{Code::kInvalidArgument, "init method \"" + method + "\" is not supported",
                "use env:// (the default), tcp://HOST:PORT, file:///PATH or self://"};
 }
 
@@ -263,7 +264,7 @@ Error unknown_method(const std::string& method) {
 Result<void> take_address(std::string_view text, const std::string& method, Identity& identity) {
   const std::size_t colon = text.rfind(':');
   if (colon == std::string_view::npos || colon == 0) {
-    return Error{Code::kInvalidArgument, method + " lacks the host or the port of rank 0",
+    return Error{Code::kInvalidArgument, method + " lacks rank 0's host or port",
                  "tcp://HOST:PORT"};
   }
   identity.bootstrap_port = IVY_TRY(port_of(method, text.substr(colon + 1)));
@@ -279,7 +280,7 @@ Result<void> take_method(const std::string& method, Identity& identity) {
   identity.bootstrap_path = text.substr(kFile.size());
   identity.bootstrap = Bootstrap::kFile;
   if (identity.bootstrap_path.starts_with('/')) return {};
-  return Error{Code::kInvalidArgument, method + " is no absolute path", "file:///home/me/meet"};
+  return Error{Code::kInvalidArgument, method + " is not an absolute path", "file:///home/me/meet"};
 }
 
 // tcp:// and file:// say where; who this is comes from the caller, else from the environment.
@@ -302,8 +303,8 @@ Result<Identity> from_method(const IdentityRequest& request, const std::string& 
     const Identity found = IVY_TRY(from_environment(environment, Asked::kOnlyWho));
     if (found.said.empty()) {
       return Error{Code::kFailedPrecondition,
-                   method + " needs rank and world size, and no launcher gives them",
-                   "give rank= and world_size= beside it"};
+                   method + " needs rank and world size, but no launcher provides them",
+                   "pass rank= and world_size= as well"};
     }
     IVY_CHECK(agree("rank", request.rank, found.rank, found));
     IVY_CHECK(agree("world size", request.world_size, found.world_size, found));
@@ -331,9 +332,9 @@ Result<Identity> identify_rank(const IdentityRequest& request,
   if (wants_environment) identity = IVY_TRY(from_environment(environment, Asked::kAll));
   if (wants_environment && identity.said.empty() && request.world_size.value_or(1) > 1) {
     return Error{Code::kFailedPrecondition,
-                 "the program says world size " + std::to_string(*request.world_size) +
-                     ", and nothing says where the other ranks are",
-                 "give tcp://HOST:PORT or file:///PATH beside it, or start it with a launcher"};
+                 "the program passed world size " + std::to_string(*request.world_size) +
+                     ", but the address of the other ranks is not known",
+                 "pass tcp://HOST:PORT or file:///PATH as well, or start it with a launcher"};
   }
   IVY_CHECK(agree("rank", request.rank, identity.rank, identity));
   IVY_CHECK(agree("world size", request.world_size, identity.world_size, identity));
@@ -344,8 +345,9 @@ Result<Identity> identify_rank(const IdentityRequest& request,
 
 Result<Identity> identify(const IdentityRequest& request, const EnvironmentLookup& environment) {
   if (!value_of(environment, "IVY_TUNING_FILE").empty()) {
-    return Error{Code::kInvalidArgument, "IVY_TUNING_FILE is set, but tuning tables are not read",
-                 "unset it: the built-in table chooses"};
+    return Error{Code::kInvalidArgument,
+                 "IVY_TUNING_FILE is set, but tuning tables are no longer supported",
+                 "unset it: the built-in table is always used"};
   }
   return identify_rank(request, environment);
 }

@@ -50,7 +50,7 @@ Error incomplete(const Launcher& launcher, const std::vector<std::string>& prese
                "the variables of " + std::string(launcher.name) + " are incomplete: " +
                    joined(present, ", ") + (present.size() == 1 ? " is" : " are") + " set, " +
                    joined(absent, ", ") + (absent.size() == 1 ? " is" : " are") + " not",
-               "set all or none of them, say IVY_LAUNCHER=none for a world of one, or give rank, "
+               "set all or none of them, set IVY_LAUNCHER=none for a world of one, or pass rank, "
                "world size and tcp://HOST:PORT to init"};
 }
 
@@ -88,14 +88,14 @@ Result<LauncherClaim> claim_of(const Launcher& launcher, const EnvironmentLookup
   const auto size = to_number<std::uint32_t>(value_of(environment, launcher.needed[1]));
   if (!rank || !size) {
     return Error{Code::kFailedPrecondition,
-                 std::string(launcher.name) + " says " + claim.said + ": a number belongs there",
-                 "set it right, or unset both"};
+                 std::string(launcher.name) + " set " + claim.said + ", which is not a number",
+                 "correct it, or unset both"};
   }
   if (*rank >= *size) {
     return Error{Code::kFailedPrecondition,
-                 std::string(launcher.name) + " says rank " + std::to_string(*rank) +
+                 std::string(launcher.name) + " set rank " + std::to_string(*rank) +
                      " in a world of " + std::to_string(*size) + " (" + claim.said + ")",
-                 "ranks are counted from 0; set it right, or unset both"};
+                 "ranks are counted from 0; correct it, or unset both"};
   }
   claim.rank = *rank;
   claim.world_size = *size;

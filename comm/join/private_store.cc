@@ -101,7 +101,7 @@ Result<void> run(const std::string& program, const PrivateStoreOptions& options,
                                  exec_words(words).data(), environ);
   if (failed != 0) {
     Error error = errno_error(Code::kUnavailable, "start " + program, failed);
-    error.fix = "set IVY_RENDEZVOUS to an ivy-rendezvous of this build that may be executed";
+    error.fix = "set IVY_RENDEZVOUS to an executable ivy-rendezvous of this build";
     return error;
   }
   // The program continues in a child of its own and exits at once. A process that ignores SIGCHLD
@@ -120,15 +120,15 @@ Result<void> await_ready(int control, const std::string& program) {
     pollfd polled = {control, POLLIN, 0};
     const int ready = left > 0 ? poll(&polled, 1, static_cast<int>(left)) : 0;
     if (ready < 0 && errno == EINTR) continue;
-    if (ready <= 0) return Error{Code::kUnavailable, program + " does not start to serve"};
+    if (ready <= 0) return Error{Code::kUnavailable, program + " did not start to serve in time"};
     char buffer[1024];
     const ssize_t count = recv(control, buffer, sizeof buffer, 0);
     if (count > 0) {
       said.append(buffer, static_cast<std::size_t>(count));
     } else if (count == 0 || errno != EINTR) {
       return Error{Code::kUnavailable,
-                   program + " ended at once" + (said.empty() ? "" : ": " + said),
-                   "is it of this build? Run it by hand with --help"};
+                   program + " exited immediately" + (said.empty() ? "" : ": " + said),
+                   "check that it belongs to this build, and run it by hand with --help"};
     }
   }
   return {};
@@ -152,8 +152,8 @@ Result<std::string> find_rendezvous() {
     }
   }
   return Error{Code::kNotFound,
-               std::string(kProgram) + ", which rank 0 starts, is not there: " + looked,
-               "install it beside libivycomm, or set IVY_RENDEZVOUS to it"};
+               std::string(kProgram) + ", which rank 0 starts, was not found: " + looked,
+               "install it next to libivycomm, or set IVY_RENDEZVOUS to its path"};
 }
 
 Result<std::unique_ptr<PrivateStore>> PrivateStore::start(const PrivateStoreOptions& options) {

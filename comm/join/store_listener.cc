@@ -39,12 +39,12 @@ std::string ports_given_away(std::uint16_t port) {
 // Advice if another program uses the port.
 std::string advice_on_port(const Identity& identity) {
   if (identity.bootstrap_key.empty())
-    return "another program has that port: stop it, or choose another port";
+    return "another program uses that port: stop it, or choose another port";
   const std::string given_away = ports_given_away(identity.bootstrap_port);
-  return "another program or connection has that port, which comes of the job's name and "
+  return "another program or connection uses that port, which is derived from the job's name and "
          "MASTER_PORT" +
          (given_away.empty() ? std::string()
-                             : " (the kernel gives it to connections, too: "
+                             : " (the kernel also assigns it to connections: "
                                "net.ipv4.ip_local_port_range is " +
                                    given_away + ")") +
          ": set another MASTER_PORT, or IVY_INIT_METHOD=tcp://HOST_OF_RANK_0:PORT";
@@ -123,7 +123,7 @@ Result<StoreListener> StoreListener::at_address(const Identity& identity,
                                with_port(identity.bootstrap_host, identity.bootstrap_port));
   error.fix = error.code == Code::kAlreadyExists
                   ? advice_on_port(identity)
-                  : "is that an address of rank 0's host? The others look for it there";
+                  : "check that this is an address of rank 0's host: the other ranks connect to it";
   return error;
 }
 

@@ -54,8 +54,8 @@ std::string sized(const std::string& text) { return number_bytes(text.size()) + 
 // Returns the reason why an exchange with the store ended.
 Error broken(TimePoint end) {
   if (steady_now() >= end)
-    return Error{Code::kDeadlineExceeded, "torchrun's store gives no answer"};
-  return Error{Code::kUnavailable, "torchrun's store hung up"};
+    return Error{Code::kDeadlineExceeded, "torchrun's store does not answer"};
+  return Error{Code::kUnavailable, "torchrun's store closed the connection"};
 }
 
 Result<void> send(int socket, std::string_view bytes, TimePoint end) {
@@ -119,8 +119,8 @@ Result<std::unique_ptr<TorchStore>> TorchStore::connect(const std::string& host,
     const Result<void> greeted = greet(socket.get(), tried, until);
     if (greeted.ok()) return std::unique_ptr<TorchStore>(new TorchStore(std::move(socket), tried));
   }
-  return Error{Code::kUnavailable, where + " answers in no dialect of torch's TCPStore",
-               "give init tcp://HOST_OF_RANK_0:PORT, or set IVY_INIT_METHOD to that"};
+  return Error{Code::kUnavailable, where + " does not answer as torch's TCPStore does",
+               "pass tcp://HOST_OF_RANK_0:PORT to init, or set IVY_INIT_METHOD to it"};
 }
 
 Result<void> TorchStore::set(const std::string& key, const std::string& value, TimePoint end) {
@@ -143,7 +143,7 @@ Result<std::string> TorchStore::wait_get(const std::string& key, TimePoint end) 
   std::uint64_t bytes = 0;
   std::memcpy(&bytes, length.data(), sizeof bytes);
   if (bytes > kEndpointBytesMax)
-    return Error{Code::kDataLoss, "torchrun's store gives no value of ours"};
+    return Error{Code::kDataLoss, "torchrun's store returned a value that ivycomm did not write"};
   return receive(socket_.get(), static_cast<std::size_t>(bytes), end);
 }
 

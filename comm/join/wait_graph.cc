@@ -82,10 +82,10 @@ class WaitChain {
  private:
   Suspect not_entered(const std::optional<WaitRecord>& record) const {
     return {rank_,
-            way_ + name_of(rank_) + " does not wait in it: it has not entered it" +
-                (record ? "; the last that it waited in is operation " +
+            way_ + name_of(rank_) + " is not waiting in it: it has not entered it" +
+                (record ? "; the last operation that it waited in is " +
                               std::to_string(record->entered.sequence)
-                        : ", or does something else there"),
+                        : ", or is doing something else in it"),
             false};
   }
   // From here on the chain is that of an earlier operation.
@@ -101,8 +101,8 @@ class WaitChain {
   }
   Suspect silent(const WaitRecord& record) const {
     return {rank_,
-            way_ + name_of(rank_) + " is in it, waited for rank " +
-                std::to_string(record.waits_for) + ", and gives no sign of life",
+            way_ + name_of(rank_) + " is in it, was waiting for rank " +
+                std::to_string(record.waits_for) + ", and does not respond",
             false};
   }
 

@@ -55,7 +55,7 @@ void run(const AbandonableCall& apart, State& state) {
 void give_up(const std::string& what, State& state) {
   const std::lock_guard lock(given_up_mutex);
   state.is_given_up = true;
-  state.entry = given_up().insert(given_up().end(), what + " has not returned: end this process");
+  state.entry = given_up().insert(given_up().end(), what + " has not returned: exit this process");
 }
 
 }  // namespace

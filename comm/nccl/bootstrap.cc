@@ -55,8 +55,7 @@ Failure decode_refusal(const std::string& word) {
   unsigned kind = 0;
   int read = 0;
   if (std::sscanf(word.c_str(), "refuse %d %d %u %n", &code, &rank, &kind, &read) < 3) {
-    return make_failure(FailureKind::kOther,
-                        "rank 0 says something that is not understood: " + word);
+    return make_failure(FailureKind::kOther, "rank 0 sent an invalid decision: " + word);
   }
   Failure failure =
       refusal(static_cast<FailureKind>(kind), code, word.substr(static_cast<std::size_t>(read)));
@@ -96,10 +95,10 @@ class Said {
 // Tells how far a rank is that has not come to `missing`.
 std::string progress(Said& said, std::string_view missing, std::int32_t rank) {
   if (missing == "facts") {
-    return said.has("begun", rank) ? " (it loads the driver and NCCL)" : " (it has not begun)";
+    return said.has("begun", rank) ? " (it loads the driver and NCCL)" : " (it has not started)";
   }
   if (missing == "done") {
-    return said.has("init", rank) ? " (it is in NCCL's init)" : " (it has not begun its init)";
+    return said.has("init", rank) ? " (it is in NCCL's init)" : " (it has not started NCCL's init)";
   }
   return "";
 }
@@ -179,7 +178,9 @@ class ReadyBarrier {
     if (chosen && options_.spans_hosts) own_.probe_port = listener_.listen_at(chosen->address);
     const Result<void> told = set_once(key("facts/" + std::to_string(options_.rank)), encode(own_));
     if (ready_.failure) return std::move(ready_);
-    if (!told.ok()) return failed(failure_of(told.error().context(prefix() + "say who is ready")));
+    if (!told.ok())
+      return failed(
+          failure_of(told.error().context(prefix() + "announce that this rank is ready")));
     if (options_.rank == 0) {
       decide();
       if (ready_.failure) say(encode_refusal(*ready_.failure));
@@ -260,7 +261,7 @@ class ReadyBarrier {
   Failure who_is_missing(const std::string& what) {
     std::int32_t first = -1;
     const std::string missing = names_without(options_, "facts", first);
-    const std::string text = missing.empty() ? "all ranks are ready, but rank 0 does not say so"
+    const std::string text = missing.empty() ? "all ranks are ready, but rank 0 did not announce it"
                              : missing == kSilentStore ? missing
                                                        : missing + " did not become ready in time";
     Failure failure = make_failure(FailureKind::kTimeout, prefix() + what + ": " + text);
@@ -280,7 +281,8 @@ class ReadyBarrier {
     for (const std::string& text : *texts) {
       std::optional<RankFacts> facts = decode(text);
       if (!facts)
-        return fail(make_failure(FailureKind::kOther, prefix() + "facts of a rank are broken"));
+        return fail(
+            make_failure(FailureKind::kOther, prefix() + "the facts of a rank are damaged"));
       ranks.push_back(std::move(*facts));
     }
     judge(ranks);
@@ -338,7 +340,7 @@ class ReadyBarrier {
         Failure late = make_failure(
             FailureKind::kTimeout,
             prefix() + "interfaces: " + missing +
-                (missing == kSilentStore ? "" : " did not say in time whom it reaches"));
+                (missing == kSilentStore ? "" : " did not report in time which ranks it reaches"));
         late.rank = first;
         fail(late);
       }
@@ -346,7 +348,7 @@ class ReadyBarrier {
     }
     const Result<std::vector<std::string>> said = multi_get(keys);
     if (!said.ok()) {
-      fail(failure_of(said.error().context(prefix() + "read who reaches whom")));
+      fail(failure_of(said.error().context(prefix() + "read which ranks reach each other")));
       return {};
     }
     texts.insert(texts.end(), said->begin(), said->end());
@@ -376,20 +378,21 @@ class ReadyBarrier {
     const Result<void> told = patiently([&](milliseconds limit) {
       return store_.set(key("reach/" + std::to_string(options_.rank)), text, limit);
     });
-    if (!told.ok()) fail(failure_of(told.error().context(prefix() + "say whom it reaches")));
+    if (!told.ok())
+      fail(failure_of(told.error().context(prefix() + "report which ranks it reaches")));
     word_key_ = "after_probe";
     return told.ok();
   }
 
   std::optional<std::string> await_word() {
     if (!await({key(word_key_)}, options_.deadline)) {
-      if (!ready_.failure) fail(who_is_missing("rank 0's word"));
+      if (!ready_.failure) fail(who_is_missing("rank 0's decision"));
       return std::nullopt;
     }
     const Result<std::string> word =
         patiently([&](milliseconds limit) { return store_.get(key(word_key_), limit); });
     if (word.ok()) return *word;
-    fail(failure_of(word.error().context(prefix() + "read rank 0's word")));
+    fail(failure_of(word.error().context(prefix() + "read rank 0's decision")));
     return std::nullopt;
   }
 
@@ -418,11 +421,12 @@ class ReadyBarrier {
       if (const MaybeFailure failure = options_.make_id(id)) return fail(*failure);
       const Result<void> told = set_once(keys.back(), std::string_view(id.bytes, sizeof id.bytes));
       if (!told.ok())
-        return fail(failure_of(told.error().context(prefix() + "tell the unique id")));
+        return fail(failure_of(told.error().context(prefix() + "publish the unique id")));
     }
     if (!await(keys, options_.deadline)) {
       if (!ready_.failure) {
-        fail(make_failure(FailureKind::kTimeout, prefix() + "the unique id did not come in time"));
+        fail(
+            make_failure(FailureKind::kTimeout, prefix() + "the unique id did not arrive in time"));
       }
       return;
     }
@@ -483,7 +487,7 @@ std::string who_is_not_done(const BootstrapOptions& options) {
   std::int32_t first = -1;
   const std::string names = names_without(options, "done", first);
   if (names.empty() || names == kSilentStore) return names.empty() ? "" : "; " + names;
-  return "; not done either: " + names;
+  return "; also not finished: " + names;
 }
 
 Ready bootstrap(const BootstrapOptions& options, const RankFacts& own) {

@@ -133,7 +133,7 @@ RankFacts collect_rank_facts(std::int32_t rank, const std::string& host, int dev
   const auto check = facts.variables.find("IVY_DEVICE_CHECK");
   if (check != facts.variables.end() && !is_check(check->second)) {
     facts.trouble = "IVY_DEVICE_CHECK=" + check->second + " is not one of every, lagged, first";
-    facts.trouble_fix = "write one of them, or unset it";
+    facts.trouble_fix = "set it to one of them, or unset it";
   }
   facts.nccl_version = (*library)->version();
   facts.nccl_path = (*library)->path();

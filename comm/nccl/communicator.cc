@@ -196,7 +196,7 @@ MaybeFailure DeviceCommunicator::await_stream(Stream stream, int device, Deadlin
   const Result<void> recorded = event.ok() ? driver_->record(*event, stream) : event.error();
   if (!recorded.ok()) return make_failure(FailureKind::kOther, recorded.error().message);
   MaybeFailure failure = await_event(*event, deadline, [this] {
-    return diagnosis_.timeout("a copy", "not done on the device in time");
+    return diagnosis_.timeout("a copy", "not finished on the device in time");
   });
   enqueued_.give_back(*event);
   return failure;
@@ -525,9 +525,10 @@ MaybeFailure DeviceCommunicator::end() {
   if (finalized == Finalized::kDone || (finalized == Finalized::kNotYet && has_graphs_)) {
     return std::nullopt;
   }
-  std::string text = "not done " + time_text(kFinalizePatience) +
-                     " after this rank's last operation; what other ranks still had to do may be "
-                     "lost";
+  std::string text =
+      "not finished " + time_text(kFinalizePatience) +
+      " after this rank's last operation; operations that other ranks had not finished may be "
+      "lost";
   if (finalized == Finalized::kFailed) text = "NCCL failed, so it was aborted";
   const std::optional<std::string> why = finalized == Finalized::kFailed ? break_with() : taint();
   return diagnosis_.timeout("finalize", text + (why ? "; " + *why : ""));

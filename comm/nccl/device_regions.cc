@@ -93,7 +93,7 @@ Error no_room(std::size_t bytes, int device, const std::string& why) {
   return Error{Code::kResourceExhausted,
                "allocate " + std::to_string(bytes) + " bytes of device " + std::to_string(device) +
                    ": " + why,
-               "free memory of the device, or ask for less"};
+               "free some memory of the device, or request less"};
 }
 
 // May hang in the driver or in NCCL.

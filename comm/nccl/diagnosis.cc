@@ -58,15 +58,15 @@ Failure Diagnosis::timeout(const std::string& what, const std::string& why) cons
 
 Failure Diagnosis::endless(const std::string& what, std::chrono::nanoseconds waited,
                            Handle handle) const {
-  return timeout(what, "no end after " + time_text(waited) +
-                           "; NCCL_DEBUG=INFO tells how far it came" +
+  return timeout(what, "not finished after " + time_text(waited) +
+                           "; NCCL_DEBUG=INFO shows how far it got" +
                            last_words(library_->functions(), handle));
 }
 
 Failure Diagnosis::late(const Enqueued& operation) const {
   const std::string why = options_.why_late ? options_.why_late(operation)
-                                            : "is something before it on a stream stuck?";
-  Failure failure = timeout(describe(operation), "not done on the device in time; " + why);
+                                            : "an earlier operation on a stream may be stuck";
+  Failure failure = timeout(describe(operation), "not finished on the device in time; " + why);
   failure.sequence = operation.number;
   set_operation(failure, comm_status::name_of(operation.shape.operation));
   return failure;

@@ -69,7 +69,7 @@ const char* library_name(std::size_t column) {
 // Says why an installed driver finds no device, as in every container without devices.
 std::string missing_device_files() {
   if (access("/dev/nvidiactl", F_OK) == 0 || access("/dev/kfd", F_OK) == 0) return "";
-  return "; the device files (/dev/nvidia0, /dev/nvidiactl) are not there";
+  return "; the device files (/dev/nvidia0, /dev/nvidiactl) do not exist";
 }
 
 // Returns null if the user has named none.
@@ -91,8 +91,8 @@ Error no_device(int device, int count) {
   const char* const visible = std::getenv("CUDA_VISIBLE_DEVICES");
   return Error{
       Code::kFailedPrecondition,
-      "there is no device " + std::to_string(device) + ": this process sees " +
-          std::to_string(count) + ", numbered from 0" +
+      "device " + std::to_string(device) + " does not exist: this process sees " +
+          std::to_string(count) + (count == 1 ? " device" : " devices") + ", numbered from 0" +
           (visible != nullptr ? std::string(" (CUDA_VISIBLE_DEVICES=") + visible + ")" : ""),
       "choose the device by the local rank, and start no more workers on a host than it has "
       "devices"};
@@ -127,7 +127,7 @@ Result<Driver*> Driver::take(void* library, const std::string& path) {
   const auto find = [&](auto& function, const char* cuda, const char* hip) -> Result<void> {
     const char* const name = driver->column_ == 0 ? cuda : hip;
     if (take_one(library, name, function)) return {};
-    return no_driver(path + " is no driver of GPUs: it lacks " + name);
+    return no_driver(path + " is not a GPU driver: it lacks " + name);
   };
 #define IVY_DRIVER(member, cuda, hip, ...) IVY_CHECK(find(functions->member, cuda, hip));
 #include "comm/nccl/driver_functions.def"
@@ -144,8 +144,7 @@ Result<Driver*> Driver::open(bool only_if_mapped) {
     void* const library = dlopen(named, mode);
     if (library != nullptr) return take(library, named);
     if (only_if_mapped) return nullptr;
-    return no_driver(std::string("the GPU driver that IVY_CUDA_LIB names cannot be loaded: ") +
-                     dlerror());
+    return no_driver(std::string("the GPU driver of IVY_CUDA_LIB cannot be loaded: ") + dlerror());
   }
   std::string reason;
   for (const std::size_t column : {0U, 1U}) {
@@ -154,7 +153,7 @@ Result<Driver*> Driver::open(bool only_if_mapped) {
     if (reason.empty() && !only_if_mapped) reason = dlerror();
   }
   if (only_if_mapped) return nullptr;
-  return no_driver("there is no GPU driver on this host: " + reason);
+  return no_driver("no GPU driver was found on this host: " + reason);
 }
 
 // Starting the driver is the program's business: a process that has started it cannot hand it to
@@ -191,7 +190,7 @@ Result<const Driver*> Driver::load() {
   const int status = driver->functions_->init(0);
   if (status != 0) {
     return no_driver("the GPU driver (" + driver->path_ +
-                     ") does not start: " + driver->error("cuInit", status).message +
+                     ") failed to initialise: " + driver->error("cuInit", status).message +
                      (status == kNoDevice ? missing_device_files() : ""));
   }
   started.store(driver, std::memory_order_release);
@@ -227,7 +226,7 @@ Result<DeviceFacts> Driver::facts_of(int device) const {
   if (status == 0) status = functions_->get_uuid(uuid, handle);
   char bus[32] = {};
   if (status == 0) status = functions_->get_bus(bus, sizeof bus, handle);
-  if (status != 0) return error(("ask device " + std::to_string(device)).c_str(), status);
+  if (status != 0) return error(("query device " + std::to_string(device)).c_str(), status);
   DeviceFacts facts;
   facts.uuid = hexadecimal({reinterpret_cast<const char*>(uuid), sizeof uuid});
   facts.bus = bus;
@@ -242,7 +241,7 @@ int Driver::current_device() const {
 Result<Event> Driver::make_event() const {
   Event event = nullptr;
   const int status = functions_->make_event(&event, kNoTiming);
-  if (status != 0) return error("make an event", status);
+  if (status != 0) return error("create an event", status);
   return event;
 }
 
@@ -262,7 +261,7 @@ Result<bool> Driver::is_done(Event event) const {
 Result<Stream> Driver::make_stream() const {
   Stream stream = nullptr;
   const int status = functions_->make_stream(&stream, kNonBlocking);
-  if (status != 0) return error("make a stream", status);
+  if (status != 0) return error("create a stream", status);
   return stream;
 }
 

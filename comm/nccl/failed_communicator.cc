@@ -36,7 +36,7 @@ bool ends_in_time(const char* what, std::function<void()> call) {
     return true;
   }
   set_tainted(std::string(what) + " did not return within " +
-              std::to_string(kAbortPatience.count()) + " s: end this process");
+              std::to_string(kAbortPatience.count()) + " s: exit this process");
   return false;
 }
 

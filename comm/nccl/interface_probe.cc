@@ -24,8 +24,8 @@ constexpr int kBacklog = 4096;
 Error refusal_of(int error) {
   // Its listener is there as long as anybody may try it.
   if (error == ECONNREFUSED)
-    return Error{Code::kUnavailable, "refused: a firewall, or another machine has the same address",
-                 ""};
+    return Error{Code::kUnavailable,
+                 "refused: a firewall, or another machine with the same address", ""};
   return Error{Code::kUnavailable, std::strerror(error), ""};
 }
 
@@ -33,7 +33,7 @@ Result<void> wait_connected(int fd, milliseconds patience) {
   pollfd ready{fd, POLLOUT, 0};
   if (poll(&ready, 1, 0) <= 0 && !wait_for(fd, POLLOUT, {steady_now() + patience}))
     return Error{Code::kDeadlineExceeded,
-                 "no answer in " + std::to_string(patience.count()) + " ms", ""};
+                 "no answer within " + std::to_string(patience.count()) + " ms", ""};
   if (const int error = error_of(fd); error != 0) return refusal_of(error);
   return {};
 }
@@ -100,9 +100,10 @@ std::string try_peers(const RankFacts& own, const std::vector<RankFacts>& others
     const Result<void> reached = end(attempt, std::max(left, milliseconds(0)));
     if (reached.ok() || !found.empty()) continue;
     const bool is_silent = reached.error().code == Code::kDeadlineExceeded;
-    found = unreachable_text(*attempt.peer, attempt.interface,
-                             is_silent ? "no answer in " + std::to_string(patience.count()) + " ms"
-                                       : reached.error().message);
+    found =
+        unreachable_text(*attempt.peer, attempt.interface,
+                         is_silent ? "no answer within " + std::to_string(patience.count()) + " ms"
+                                   : reached.error().message);
   }
   return found;
 }

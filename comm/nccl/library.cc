@@ -95,7 +95,8 @@ Opened find_library() {
   Opened opened;
   if (const char* const named = named_library()) {
     opened.library = open_quietly(named);
-    if (opened.library == nullptr) opened.reason = std::string("IVY_NCCL_LIB names ") + dlerror();
+    if (opened.library == nullptr)
+      opened.reason = std::string("IVY_NCCL_LIB cannot be loaded: ") + dlerror();
     return opened;
   }
   for (const char* const name : {"libnccl.so.2", "librccl.so.1"}) {
@@ -158,7 +159,7 @@ std::string version_text(int version) {
 Result<void> Library::fill(void* library) {
   Functions& f = functions_;
   if (!take(library, "ncclGetVersion", f.get_version) || f.get_version(&version_) != kSuccess) {
-    return unusable(path_ + " is no NCCL: it has no working ncclGetVersion");
+    return unusable(path_ + " is not NCCL: it has no working ncclGetVersion");
   }
   path_ = file_of(reinterpret_cast<void*>(f.get_version));
   // Check the version first: it explains missing functions.
@@ -176,7 +177,7 @@ Result<void> Library::fill(void* library) {
 Result<void> Library::check() const {
   if (version_ >= kOldest) return {};
   return unusable("NCCL " + version_text(version_) + " (" + path_ +
-                  ") is older than 2.14: its init cannot be given up when a rank is missing");
+                  ") is older than 2.14: its init cannot be aborted if a rank is missing");
 }
 
 Result<const Library*> Library::open() {

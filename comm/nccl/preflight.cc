@@ -86,10 +86,10 @@ void find_version_skew(const Ranks& ranks, std::vector<Finding>& found) {
   for (const RankFacts& rank : ranks) {
     if (rank.nccl_version == usual || rank.nccl_version == 0 || usual == 0) continue;
     std::string text = "has NCCL " + version_text(rank.nccl_version) + " (" + rank.nccl_path +
-                       "), " + name_of(*other) + " has " + version_text(usual) + " (" +
+                       "), but " + name_of(*other) + " has " + version_text(usual) + " (" +
                        other->nccl_path + ")";
     if (bootstrap_of(rank.nccl_version) != bootstrap_of(usual)) {
-      text += ", whose bootstrap speaks another protocol: init would hang";
+      text += ", whose bootstrap uses a different protocol: init would hang";
     }
     found.push_back(finding_about(
         rank, text, "install one version on all hosts, or set IVY_NCCL_LIB to the same one"));
@@ -104,9 +104,9 @@ void find_driver_skew(const Ranks& ranks, std::vector<Finding>& found) {
     if (rank.driver_version == usual) continue;
     found.push_back(finding_about(
         rank,
-        "has a driver for CUDA " + cuda_text(rank.driver_version) + ", others have one for " +
+        "has a driver for CUDA " + cuda_text(rank.driver_version) + ", but others have one for " +
             cuda_text(usual),
-        "no harm by itself; if something fails there, install one driver on all hosts"));
+        "harmless by itself; if something fails there, install the same driver on all hosts"));
     found.back().kind = Finding::Kind::kWarning;
   }
 }
@@ -141,10 +141,10 @@ void find_shared_devices(const Ranks& ranks, std::vector<Finding>& found) {
     });
     Finding finding = finding_about(
         first, "uses the same GPU " + first.bus + " as " + others,
-        std::string("choose the device by the local rank; to share it on purpose set ") +
+        std::string("choose the device by the local rank; to share it deliberately, set ") +
             (is_new ? "NCCL_MULTI_RANK_GPU_ENABLE=1"
-                    : "NCCL_HOSTID to another value on each rank (NCCL 2.30 has "
-                      "NCCL_MULTI_RANK_GPU_ENABLE for it)"));
+                    : "NCCL_HOSTID to a different value on each rank (NCCL 2.30 has "
+                      "NCCL_MULTI_RANK_GPU_ENABLE for this)"));
     if (std::all_of(sharing.begin(), sharing.end(),
                     [](const RankFacts* rank) { return rank->shares_devices; })) {
       finding.kind = Finding::Kind::kSharedDevice;
@@ -181,18 +181,18 @@ void find_interfaces(const Ranks& ranks, std::vector<Finding>& found) {
           rank,
           wanted.empty() ? "has no network interface that NCCL can use"
                          : "NCCL_SOCKET_IFNAME=" + wanted +
-                               " names no interface of its host that is up and has an address",
+                               " matches no interface of its host that is up and has an address",
           wanted.empty()
-              ? "ip address shows them; one must be up and have an address"
+              ? "list them with `ip address`; one must be up and have an address"
               : "unset it, or set NCCL_SOCKET_IFNAME to one of: " + names_of(rank.interfaces)));
     } else if (spans_networks(ranks) && is_inner(*chosen)) {
       found.push_back(
           finding_about(rank,
-                        "NCCL takes interface " + chosen->name + " (" + chosen->address +
+                        "NCCL chooses interface " + chosen->name + " (" + chosen->address +
                             "), which other hosts cannot reach",
                         has_outer(rank.interfaces)
                             ? "set NCCL_SOCKET_IFNAME to one of: " + names_of(rank.interfaces)
-                            : "its host has no other that is up and has an address"));
+                            : "its host has no other interface that is up and has an address"));
     }
   }
 }
@@ -224,8 +224,9 @@ void find_divergence(const Ranks& ranks, std::vector<Finding>& found) {
       const auto shown = [&](const std::string& text) {
         return text.empty() ? name + " unset" : name + "=" + text;
       };
-      found.push_back(finding_about(rank, "has " + shown(value) + ", others have " + shown(usual),
-                                    "set it alike on all ranks (ivyrun -x " + name + ")"));
+      found.push_back(finding_about(rank,
+                                    "has " + shown(value) + ", but others have " + shown(usual),
+                                    "set the same value on all ranks (ivyrun -x " + name + ")"));
       break;  // One rank is enough to show it.
     }
   }
@@ -247,19 +248,20 @@ void find_shared_memory(const Ranks& ranks, std::vector<Finding>& found) {
     const std::uint64_t needed = neighbours * kSharedMemoryEach;
     const std::uint64_t free = rank.limits.shared_memory_free;
     if (neighbours > 1 && free < needed && told.insert(rank.machine).second) {
-      found.push_back(finding_about(
-          rank,
-          "/dev/shm has " + mebibytes(free) + " free, " + std::to_string(neighbours) +
-              " ranks need " + mebibytes(needed),
-          "empty it or make it larger: mount -o remount,size=1G /dev/shm (in a container: "
-          "--shm-size=1g or --ipc=host)"));
+      found.push_back(finding_about(rank,
+                                    "/dev/shm has " + mebibytes(free) + " free, " +
+                                        std::to_string(neighbours) + " ranks need " +
+                                        mebibytes(needed),
+                                    "free some space in it or make it larger: mount -o "
+                                    "remount,size=1G /dev/shm (in a container: "
+                                    "--shm-size=1g or --ipc=host)"));
     }
     if (neighbours > 1 && rank.limits.may_lose_shared_memory &&
         told.insert("ipc" + rank.machine).second) {
       warn_about(
           rank,
-          "runs in no login session of user " + rank.user +
-              ": when that user's last one ends, systemd empties /dev/shm under NCCL",
+          "does not run in a login session of user " + rank.user +
+              ": when that user's last session ends, systemd removes NCCL's files in /dev/shm",
           "loginctl enable-linger " + rank.user + ", or RemoveIPC=no in /etc/systemd/logind.conf",
           found);
     }
@@ -282,14 +284,14 @@ void find_limits(const Ranks& ranks, std::vector<Finding>& found) {
       found.push_back(finding_about(
           rank,
           "may open only " + std::to_string(rank.limits.open_files) +
-              " files, and connections of " + std::to_string(ranks.size()) + " ranks take about " +
+              " files, and connections of " + std::to_string(ranks.size()) + " ranks need about " +
               std::to_string(files),
           "raise it: ulimit -n 65536 (in a systemd unit: LimitNOFILE=65536; in a container: "
           "--ulimit nofile=65536)"));
     }
     if (rank.limits.stack == ~0ULL) {
       warn_about(rank, "its stack limit is unlimited, which gives NCCL's threads stacks of 2 MiB",
-                 "ulimit -s 8192 before the job", found);
+                 "run ulimit -s 8192 before the job", found);
     }
   }
 }
@@ -305,7 +307,7 @@ void find_known_bad(const Ranks& ranks, std::vector<Finding>& found) {
     if (variable(rank, "NCCL_NVLS_ENABLE") == "0") continue;
     found.push_back(finding_about(rank,
                                   "NCCL " + version_text(rank.nccl_version) +
-                                      " is known to hang where hosts have different "
+                                      " is known to hang if hosts have different "
                                       "numbers of ranks (" +
                                       std::to_string(there.size()) + " here, " +
                                       std::to_string(usual) + " on " +
@@ -357,7 +359,7 @@ bool spans_networks(const std::vector<RankFacts>& ranks) {
 
 std::string unreachable_text(const RankFacts& peer, const Interface& interface,
                              const std::string& why) {
-  return "cannot reach " + interface.address + " (" + interface.name + "), where NCCL of " +
+  return "cannot reach " + interface.address + " (" + interface.name + "), on which NCCL of " +
          name_of(peer) + " will listen: " + why;
 }
 
@@ -373,12 +375,12 @@ Finding unreachable_finding(const std::vector<RankFacts>& ranks, const RankFacts
     return finding_about(
         rank, text,
         "set NCCL_SOCKET_IFNAME" + choice +
-            ", where all hosts have an address, or open the firewall between them");
+            ", in which all hosts have an address, or open the firewall between them");
   }
   return finding_about(
       rank, text,
-      "no network has an address of every host: add a route between theirs, or set "
-      "NCCL_SOCKET_IFNAME to an interface that the others reach (" +
+      "the hosts have no network in common: add routes between their networks, or set "
+      "NCCL_SOCKET_IFNAME to an interface that the others can reach (" +
           names_of(rank.interfaces) + ")");
 }
 

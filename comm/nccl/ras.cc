@@ -30,12 +30,12 @@ std::string ask_ras(std::string_view address, std::chrono::milliseconds patience
 
 std::string report_of_ras(std::string_view answer, std::string_view communicator) {
   std::string report = "ivycomm: communicator " + std::string(communicator) +
-                       " does not go on; NCCL's health service (RAS) says:\n";
+                       " makes no progress; NCCL's health service (RAS) says:\n";
   std::istringstream lines{std::string(answer)};
   std::size_t shown = 0;
   for (std::string line; std::getline(lines, line);) {
     if (line.find_first_not_of(" =") == std::string::npos) continue;
-    if (shown++ == kLinesMax) return report + "  ... (ncclras -v tells all of it)\n";
+    if (shown++ == kLinesMax) return report + "  ... (ncclras -v shows everything)\n";
     report += "  " + line.substr(0, kLineMax) + "\n";
   }
   return report;

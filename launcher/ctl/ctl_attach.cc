@@ -38,7 +38,7 @@ Result<Followed> attach(const CtlOptions& options, std::string& id) {
   FollowRequest& request = *begun;
   request.last_lines = options.tail_lines;
   if (request.job.log_directory().empty())
-    ctl_say("earlier output is not kept on this host; this is what comes now");
+    ctl_say("this host keeps no earlier output; showing output from now on");
   return follow_job(std::move(*begun));
 }
 
@@ -66,14 +66,14 @@ int ctl_attach(const CtlOptions& options) {
     case FollowEnd::kNoAnswer:
       return ctl_complain(
           {Code::kDeadlineExceeded, followed->trouble,
-           "attach again once it runs (kill -CONT, if it was stopped); its hosts end "
-           "the job with its lease"},
+           "attach again once it responds (kill -CONT if it was stopped); its hosts stop "
+           "the job when the lease expires"},
           kExitHostLost);
     case FollowEnd::kShown:
     case FollowEnd::kNoFiles:
     case FollowEnd::kLauncherLost:
       return ctl_complain({Code::kUnavailable, "the ivyrun of job " + id + " closed the connection",
-                           "its hosts end what is left of the job"},
+                           "its hosts stop the processes that are left of the job"},
                           kExitHostLost);
   }
   return kCtlFailed;

@@ -52,7 +52,7 @@ Result<Descriptor> connect_to(const std::string& path) {
     // EAGAIN: its backlog is full.
     if (error != ENOENT && error != EAGAIN) break;
   }
-  return errno_error(Code::kUnavailable, "the job's ivyrun does not answer: " + path, error);
+  return errno_error(Code::kUnavailable, "cannot connect to the job's ivyrun at " + path, error);
 }
 
 }  // namespace
@@ -69,13 +69,14 @@ Result<FoundJob> choose_job(const std::string& prefix, const std::vector<FoundJo
     return Error{Code::kNotFound, "you have no running jobs on this host",
                  std::string("a job is listed on the host where its ivyrun runs; ") + kFinished};
   if (prefix.empty())
-    return Error{Code::kInvalidArgument, "which job? There are " + std::to_string(jobs.size()),
+    return Error{Code::kInvalidArgument,
+                 "which job? You have " + std::to_string(jobs.size()) + " running jobs",
                  listed(jobs, names)};
   if (matching.empty())
     return Error{Code::kInvalidArgument, "no running job matches \"" + prefix + "\"",
                  listed(jobs, names) + "; " + kFinished};
   return Error{Code::kInvalidArgument,
-               std::to_string(matching.size()) + " jobs begin with \"" + prefix + "\"",
+               std::to_string(matching.size()) + " job ids start with \"" + prefix + "\"",
                listed(matching, names)};
 }
 
@@ -99,7 +100,7 @@ Result<FoundJob> choose_job(const std::string& prefix) {
   if (named.size() == 1) return named.front();
   if (named.empty()) return choose_job(prefix, jobs, names);
   return Error{Code::kInvalidArgument,
-               std::to_string(named.size()) + " jobs are called \"" + prefix + "\"",
+               std::to_string(named.size()) + " jobs are named \"" + prefix + "\"",
                listed(named, names)};
 }
 
@@ -107,8 +108,9 @@ Result<FoundJob> choose_living_job(const std::string& prefix) {
   FoundJob job = IVY_TRY(choose_job(prefix));
   if (job.is_alive) return job;
   const std::string id = short_id(job.place.job_id);
-  return Error{Code::kFailedPrecondition, "the launcher of job " + id + " is dead",
-               "ivyctl attach " + id + " starts another; else its hosts end it with its lease"};
+  return Error{Code::kFailedPrecondition, "the launcher of job " + id + " has exited",
+               "ivyctl attach " + id +
+                   " starts another; without one, its hosts stop the job when its lease expires"};
 }
 
 Result<CtlConnection> CtlConnection::ask(const JobPlace& place, const ctl::Request& request) {
@@ -117,14 +119,14 @@ Result<CtlConnection> CtlConnection::ask(const JobPlace& place, const ctl::Reque
   // A request is far smaller than a socket's buffer.
   if (send(connection.socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) !=
       static_cast<ssize_t>(bytes.size()))
-    return errno_error(Code::kUnavailable, "ask the job's ivyrun", errno);
+    return errno_error(Code::kUnavailable, "send a request to the job's ivyrun", errno);
   return connection;
 }
 
 Result<ctl::Reply> parse_reply(const std::string& message) {
   ctl::Reply reply;
   if (!reply.ParseFromString(message))
-    return Error{Code::kDataLoss, "the job's ivyrun sent something that is not a reply"};
+    return Error{Code::kDataLoss, "the job's ivyrun sent an invalid reply"};
   if (reply.has_refused())
     return Error{Code::kFailedPrecondition, reply.refused().text(), reply.refused().fix()};
   return reply;
@@ -137,8 +139,8 @@ Result<ctl::Reply> CtlConnection::receive(milliseconds patience) {
     if (message) return parse_reply(*message);
     const std::int64_t left_ms = (deadline_ns - monotonic_ns()) / 1'000'000;
     if (left_ms <= 0)
-      return Error{Code::kDeadlineExceeded, "the job's ivyrun does not answer",
-                   "is it stopped or overloaded? ps shows its state"};
+      return Error{Code::kDeadlineExceeded, "the job's ivyrun does not respond",
+                   "it may be stopped or overloaded: ps shows its state"};
     pollfd poller{socket_.get(), POLLIN, 0};
     if (poll(&poller, 1, static_cast<int>(left_ms) + 1) <= 0) continue;
     std::array<char, 65536> buffer;
@@ -168,7 +170,7 @@ Result<void> check_ranks(const ShowRanks& wanted, std::uint32_t world_size) {
   // A job whose plan is not made yet has none at all.
   if (wanted.all || wanted.first_per_host || has_one || world_size == 0) return {};
   return Error{Code::kNotFound, "this job has none of these ranks",
-               "--ranks with numbers from 0 to " + std::to_string(world_size - 1)};
+               "--ranks takes numbers from 0 to " + std::to_string(world_size - 1)};
 }
 
 std::string ended_text(const EndedJob& ended) {

@@ -273,7 +273,8 @@ void Follower::take(const ctl::Reply& reply) {
 void Follower::show_gap(const ctl::Gap& gap) {
   if (gap.cut()) feed(static_cast<int>(gap.rank()), static_cast<int>(gap.stream()), "\n");
   output_->say("ivyctl: ... " + std::to_string(gap.lines()) + " lines of rank " +
-               std::to_string(gap.rank()) + " not shown: they came faster than they were read\n");
+               std::to_string(gap.rank()) +
+               " not shown: they arrived faster than they were read\n");
 }
 
 void Follower::conversation_over(FollowEnd how) {
@@ -314,7 +315,7 @@ void Follower::ask_for_life() {
     life_.close(ignored);
     heard_at_ns_ = monotonic_ns();
     if (std::exchange(reported_ns_, 0) != 0)
-      output_->say("ivyctl: the job's ivyrun answers again\n");
+      output_->say("ivyctl: the job's ivyrun responds again\n");
   });
 }
 
@@ -322,7 +323,7 @@ void Follower::check_silence() {
   const std::int64_t silent_ns = monotonic_ns() - asked_at_ns_;
   const auto seconds = std::to_string(silent_ns / 1'000'000'000);
   const std::string what = "the job's ivyrun (pid " + std::to_string(request_.job.pid()) +
-                           ") has not answered for " + seconds + " s";
+                           ") has not responded for " + seconds + " s";
   if (silent_ns >= std::chrono::nanoseconds(kSilenceLimit).count()) {
     followed_.trouble = what;
     return conversation_over(FollowEnd::kNoAnswer);

@@ -79,7 +79,7 @@ void await_end_of_dying_launcher(const std::string& job_id) {
 Result<std::optional<int>> have_launcher(const FoundJob& job) {
   if (job.is_alive) return std::optional<int>();
   const std::string id = short_id(job.place.job_id);
-  ctl_say("the launcher of job " + id + " is dead; starting another");
+  ctl_say("the launcher of job " + id + " has exited; starting another");
   const NewLauncher launcher = IVY_TRY(start_launcher(job.place));
   if (launcher.has_left) return std::optional<int>();
   // Another attach may have been faster: then its launcher is followed.

@@ -15,7 +15,7 @@ namespace {
 Error nothing_is_kept() {
   return Error{Code::kFailedPrecondition,
                "this job keeps no logs here (started without --log-dir, or with --log-to node)",
-               "ivyctl logs -f shows it from now on"};
+               "ivyctl logs -f shows new output"};
 }
 
 // Returns the log files' description from the record of a job whose launcher is dead.
@@ -33,7 +33,7 @@ Result<ctl::JobDescription> recorded_description(const JobPlace& place) {
     job.set_log_directory(folder.starts_with('/') ? folder : record.started_in() + "/" + folder);
   }
   ctl_say("the launcher of job " + short_id(record.job_id()) +
-          " is dead; this is what it had written");
+          " has exited; showing what it had written");
   return job;
 }
 
@@ -62,7 +62,7 @@ Result<Followed> show_logs(const CtlOptions& options) {
   const FoundJob job = IVY_TRY(choose_living_job(options.job));
   FollowRequest request = IVY_TRY(begin_to_follow(options, job.place, /*shows_messages=*/false));
   if (request.job.log_directory().empty())
-    ctl_say("earlier output is not kept (no --log-dir); this is what comes now");
+    ctl_say("earlier output is not kept (no --log-dir); showing output from now on");
   return follow_job(std::move(request));
 }
 

@@ -40,7 +40,7 @@ void add_value(CLI::App& app, const std::string& spellings, CtlOptions& options)
 // Hidden output is not kept for ivyctl, so "failed" is only for ivyrun.
 Result<ShowRanks> rank_list(const std::string& text) {
   if (text != "failed") return parse_show_ranks(text);
-  return usage_error("failed is for ivyrun --show-ranks", "name the ranks: --ranks 0,8-15");
+  return usage_error("failed is for ivyrun --show-ranks", "list the ranks: --ranks 0,8-15");
 }
 Result<std::string> any_text(const std::string& text) { return text; }
 Result<int> tail_number(const std::string& text) { return parse_number(text, 0, 100'000); }
@@ -66,10 +66,11 @@ constexpr CtlFlag json_flag(std::string_view text) {
 
 constexpr CtlFlag kPsFlags[] = {
     {"-a,--all", "",
-     "also jobs that finished in the last day, if they ran in the background or kept log files",
+     "include jobs that finished in the last day, if they ran in the background or kept log files",
      add_switch<&CtlOptions::all>},
-    with_text(kHosts, "jobs that the agents of these hosts know, wherever they were started"),
-    {"--all-hosts", "", "the same for every host of your jobs here",
+    with_text(kHosts,
+              "list the jobs that the agents of these hosts run, wherever they were started"),
+    {"--all-hosts", "", "like -H, with every host of the jobs listed here",
      add_switch<&CtlOptions::all_hosts>},
     json_flag("print one JSON object per job")};
 constexpr CtlFlag kLogsFlags[] = {
@@ -78,10 +79,11 @@ constexpr CtlFlag kLogsFlags[] = {
     kLabel,
     kColor};
 constexpr CtlFlag kStopFlags[] = {
-    with_text(kHosts, "hosts of a job whose launcher has exited: ask their agents"),
-    {"--grace", "TIME", "time from SIGTERM to SIGKILL, instead of the job's own",
+    with_text(kHosts,
+              "stop the job on these hosts through their agents, if its launcher has exited"),
+    {"--grace", "TIME", "time from SIGTERM to SIGKILL (default: the job's own)",
      add_value<&CtlOptions::grace, parse_duration>},
-    {"--now", "", "send SIGKILL at once", add_switch<&CtlOptions::now>}};
+    {"--now", "", "send SIGKILL immediately", add_switch<&CtlOptions::now>}};
 constexpr CtlFlag kAttachFlags[] = {
     kRanks,
     {"--tail", "N", "start with the last N lines of each rank's files (default 10)",
@@ -90,7 +92,7 @@ constexpr CtlFlag kAttachFlags[] = {
     kColor};
 constexpr CtlFlag kStackFlags[] = {
     kRanks,
-    {"--native", "", "also frames of C and C++, by py-spy --native or gdb",
+    {"--native", "", "include C and C++ frames, using py-spy --native or gdb",
      add_switch<&CtlOptions::native>},
     json_flag("for programs: one object")};
 
@@ -120,7 +122,7 @@ constexpr Verb kVerbs[] = {
      "ivyctl ps\nivyctl ps -a\nivyctl ps -H 'node[01-08]'\nivyctl ps --json | jq -r '.[].job'"},
     {"logs", ctl_logs, kLogsFlags, "logs [-f] [JOB] [--ranks LIST]",
      "show the output of the workers",
-     "Reads the files of --log-dir. Without them no output is kept, and only -f shows any.",
+     "Reads the files of --log-dir. Without log files, only -f shows output.",
      "ivyctl logs 3f2a --ranks 0\nivyctl logs -f"},
     {"signal",
      ctl_signal,
@@ -132,7 +134,7 @@ constexpr Verb kVerbs[] = {
     {"stop", ctl_stop, kStopFlags, "stop [JOB] [-H HOSTS] [--now] [--grace TIME]",
      "stop a job gracefully and wait until it has exited",
      "A job without a launcher on this host is stopped only on this host.\n"
-     "A host with an older version uses the job's own time, and is named.",
+     "If a host runs an older version, it uses the job's own time, and ivyctl names that host.",
      "ivyctl stop 3f2a\nivyctl stop 3f2a --grace 60\nivyctl stop 3f2a -H 'node[01-08]' --now"},
     {"attach", ctl_attach, kAttachFlags, "attach [JOB] [--ranks LIST]",
      "follow a background job and exit with its exit code",
@@ -146,23 +148,24 @@ constexpr Verb kVerbs[] = {
      "ivyrun --stall-timeout TIME prints the same report by itself.",
      "ivyctl why\nivyctl why 3f2a"},
     {"stack", ctl_stack, kStackFlags, "stack [JOB] [--ranks LIST] [--native] [--json]",
-     "show the workers' stacks, equal ones once",
-     "Python workers print their own stacks; others need py-spy or gdb on their host. If a torch "
-     "collective waits for a rank, that comes first.",
+     "show the workers' stacks, identical stacks only once",
+     "Python workers dump their own stacks; other programs need py-spy or gdb on their host. If a "
+     "torch "
+     "collective waits for a rank, the report says so first.",
      "ivyctl stack\nivyctl stack 3f2a --ranks 0-3 --native"},
     {"top", ctl_top, kTopFlags, "top [JOB] [--ranks LIST] [--once] [--json]",
      "show what each rank does and uses",
-     "CPU% counts one processor as 100, and a rank's children with it. IN is the operation of\n"
-     "ivycomm that the rank has been in for the longest. On a terminal the table is shown again\n"
+     "CPU% is 100 for one processor, and includes a rank's child processes. IN is the ivycomm\n"
+     "operation that the rank has been in for the longest. On a terminal the table is updated\n"
      "every 2 s until you press q.",
      "ivyctl top\nivyctl top 3f2a --ranks 0-7\nivyctl top --json | jq '.ranks[].cpu_percent'"},
     {"doctor",
      ctl_doctor,
      {},
      "doctor [-H HOSTS] [flags of ivyrun] [PROGRAM]",
-     "check hosts before a job: problems of each, and fixes",
-     "The same as `ivyrun --doctor`: connects to the hosts as a job would, and starts nothing.\n"
-     "The exit code is 0 if no check failed, else 1.",
+     "check hosts before a job, and report problems and fixes",
+     "The same as `ivyrun --doctor`: connects to the hosts as a job would, but starts nothing.\n"
+     "The exit code is 0 if all checks passed, else 1.",
      "ivyctl doctor -H 'node[01-08]'\nivyctl doctor -H 'node[01-08]' --check-module torch\nivyctl "
      "doctor --json"},
     {"status", ctl_status, kJsonFlags, "status [JOB] [--json]",
@@ -255,7 +258,7 @@ Result<const Verb*> find_verb(const std::string& typed) {
                             : typed.starts_with("completion")    ? "--generate bash"
                             : typed == "log" || typed == "tail"  ? "logs"
                                                                  : nearest_word(typed, names);
-  return usage_error("there is no verb \"" + typed + "\"",
+  return usage_error("unknown verb \"" + typed + "\"",
                      habit.empty() ? "ivyctl --help lists them" : "ivyctl " + habit);
 }
 
@@ -284,11 +287,12 @@ Result<void> take_words(const Verb& verb, std::vector<std::string> words, CtlOpt
     words.erase(words.begin());
   }
   if (!words.empty())
-    return usage_error("what is \"" + words.front() + "\"?", "ivyctl " + std::string(verb.usage));
+    return usage_error("unexpected argument \"" + words.front() + "\"",
+                       "ivyctl " + std::string(verb.usage));
   if (options.all_hosts && !options.hosts.empty())
-    return usage_error("--all-hosts and -H contradict each other", "keep one of them");
+    return usage_error("--all-hosts and -H cannot be used together", "use only one of them");
   if (options.now && options.grace)
-    return usage_error("--now and --grace contradict each other", "keep one of them");
+    return usage_error("--now and --grace cannot be used together", "use only one of them");
   return {};
 }
 

@@ -21,7 +21,7 @@ void say_jobs_elsewhere(const std::set<pid_t>& known) {
     if (known.contains(pid)) continue;
     const std::string number = std::to_string(pid);
     ctl_say("ivyrun (pid " + number +
-            ") has a /tmp of its own, so its job is not found from here: " +
+            ") has a private /tmp, so ivyctl cannot see its job from here: " +
             "run ivyctl in the same container or job step, or as root: nsenter -t " + number +
             " -m" + user + " ivyctl ps");
   }
@@ -54,7 +54,7 @@ int ctl_ps(const CtlOptions& options) {
       if (listed.insert(ended.job_id).second) rows.push_back(ended_row(ended));
   print_list({"JOB", "PID", "STATE", "HOSTS", "RANKS", "TIME", "COMMAND"}, rows, options.json);
   if (rows.empty() && !options.json)
-    ctl_say(options.all ? "you have no jobs on this host, running or remembered"
+    ctl_say(options.all ? "you have no running or recently finished jobs on this host"
                         : "you have no running jobs on this host");
   if (!options.json) say_jobs_elsewhere(known);
   return std::fflush(stdout) == 0 ? 0 : kCtlFailed;

@@ -16,9 +16,10 @@ namespace {
 Result<void> ended_or_left(const std::string& job_id, int exit_code) {
   const std::string id = short_id(job_id);
   if (choose_job(job_id).ok())
-    return Error{Code::kUnavailable, "job " + id + " goes on: no launcher could take it over",
-                 "try again, or let its hosts end it when the lease is over"};
-  ctl_say("job " + id + " has ended by itself (exit code " + std::to_string(exit_code) + ")");
+    return Error{Code::kUnavailable,
+                 "job " + id + " is still running: no launcher could take it over",
+                 "try again, or wait until its hosts stop it when the lease expires"};
+  ctl_say("job " + id + " has already exited (exit code " + std::to_string(exit_code) + ")");
   return {};
 }
 
@@ -30,7 +31,7 @@ Result<CtlConnection> ask_launcher(const FoundJob& job, const ctl::Request& requ
   const FoundJob now = IVY_TRY(choose_job(job.place.job_id));
   if (now.is_alive) return asked;
   if (const std::optional<int> ended = IVY_TRY(have_launcher(now)))
-    return Error{Code::kNotFound, "job " + short_id(job.place.job_id) + " has ended by itself"};
+    return Error{Code::kNotFound, "job " + short_id(job.place.job_id) + " has already exited"};
   return CtlConnection::ask(now.place, request);
 }
 
@@ -61,7 +62,7 @@ Result<void> await_end(CtlConnection& connection, const JobPlace& place) {
     if (!now.ok() && now.error().code == Code::kDeadlineExceeded) return now.error();
     if (now.ok() && !std::exchange(was_said, true))
       ctl_say("job " + short_id(job_id) + " is " + RemoteText(now->state()).line() + ", " +
-              std::to_string(now->running()) + " of its ranks still run; waiting for its end");
+              std::to_string(now->running()) + " ranks still running; waiting until it exits");
   }
 }
 

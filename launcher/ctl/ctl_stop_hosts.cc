@@ -55,7 +55,7 @@ Result<std::string> choose_id(const std::string& prefix, const std::set<std::str
   for (const std::string& id : ids) jobs.emplace_back().place.job_id = id;
   if (jobs.empty())
     return Error{Code::kNotFound, "you have no running jobs on " + where,
-                 "jobs that came by SSH are stopped on the host where ivyrun was started, or on "
+                 "jobs started over SSH are stopped on the host where ivyrun runs, or on "
                  "each of their hosts"};
   const FoundJob chosen = IVY_TRY(choose_job(prefix, jobs));
   return chosen.place.job_id;
@@ -74,8 +74,8 @@ std::string id_of_name(const std::string& typed, const Listed& listed) {
 
 Error takes_own_grace(const std::string& where) {
   return {Code::kFailedPrecondition,
-          where + " takes the job's own time from TERM to KILL: an older version runs there",
-          "restart its agent with this version; a job keeps the version that started it"};
+          where + " uses the job's own time from TERM to KILL: it runs an older version",
+          "restart its agent with this version (a running job keeps the version that started it)"};
 }
 
 std::optional<milliseconds> grace_of(const CtlOptions& options) {
@@ -102,9 +102,9 @@ int tell_end(const std::string& job_id, const std::string& where, bool is_gone,
     return 0;
   }
   return ctl_complain({Code::kDeadlineExceeded,
-                       id + " is still there on " + where + " after " +
+                       id + " is still running on " + where + " after " +
                            std::to_string(patience.count() / 1000) + " s",
-                       "its supervisor reports what it could not end: journalctl -u "
+                       "its supervisor logs which processes it could not kill: journalctl -u "
                        "'ivy-agent@*'"});
 }
 
@@ -119,7 +119,7 @@ int tell_left(const std::string& job_id, const std::vector<HostedProcess>& left)
   return ctl_complain(
       {Code::kDeadlineExceeded,
        "job " + short_id(job_id) +
-           " has left processes on this host, which its supervisor could not end: " + named,
+           " left processes on this host that its supervisor could not kill: " + named,
        "see what they wait for: ps -o pid,stat,wchan,args -p " + pids});
 }
 
@@ -134,7 +134,7 @@ int ctl_stop_on_hosts(const CtlOptions& options) {
   const bool is_id = std::any_of(
       ids.begin(), ids.end(), [&](const std::string& id) { return id.starts_with(options.job); });
   const Result<std::string> job_id = choose_id(
-      is_id ? options.job : id_of_name(options.job, listed), ids, "these hosts by their agents");
+      is_id ? options.job : id_of_name(options.job, listed), ids, "the agents of these hosts");
   if (!job_id.ok()) return ctl_complain(job_id.error());
   std::vector<Host> with_job;
   for (const Host& host : *hosts)
@@ -173,7 +173,7 @@ std::optional<int> ctl_stop_on_this_host(const CtlOptions& options) {
   if (wait_until_gone([&] { return !choose_job(*job_id).ok(); }, kUnknownLauncher))
     return std::nullopt;
   ctl_say("job " + short_id(*job_id) +
-          " has no launcher on this host: what runs of it here is ended");
+          " has no launcher on this host: stopping its processes here");
   HostedProcesses processes(*job_id);
   processes.look();
   const std::optional<milliseconds> grace = grace_of(options);

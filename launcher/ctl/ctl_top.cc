@@ -65,8 +65,8 @@ Result<ctl::RanksDescription> ask_ranks(const FoundJob& job, bool with_places = 
   ctl::Reply reply = IVY_TRY(with_places ? ask_once(job.place, request, kPlacesLimit)
                                          : ask_once(job.place, request));
   if (reply.has_ranks()) return std::move(*reply.mutable_ranks());
-  return Error{Code::kFailedPrecondition, "this job's ivyrun does not know what its ranks use",
-               "use the ivyctl beside that ivyrun"};
+  return Error{Code::kFailedPrecondition, "this job's ivyrun cannot report what its ranks use",
+               "use the ivyctl that was installed with that ivyrun"};
 }
 
 std::string fixed(const char* format, double value) {

@@ -51,13 +51,14 @@ Result<std::string> explain_store(const FoundJob& job) {
   request.mutable_describe_store();
   const ctl::Reply reply = IVY_TRY(ask_once(job.place, request));
   if (!reply.has_store())
-    return Error{Code::kFailedPrecondition, "this job's ivyrun does not know where its store is",
-                 "use the ivyctl beside that ivyrun"};
+    return Error{Code::kFailedPrecondition, "this job's ivyrun cannot report where its store is",
+                 "use the ivyctl that was installed with that ivyrun"};
   const std::string answer = IVY_TRY(ask_store(reply.store()));
   std::string text = explain_ranks(answer, reply.store());
   if (reply.store().no_python_hook() && answer.find("no clients connected") != std::string::npos)
     text +=
-        "\na script that sets MASTER_PORT itself has no server with --no-python-hook: start it "
+        "\nwith --no-python-hook, a script that sets MASTER_PORT itself has no store server: start "
+        "it "
         "with --no-store too";
   return text;
 }
@@ -123,7 +124,7 @@ Result<std::string> hang_text(const HangParts& parts) {
   add(parts.operations);
   add(parts.collectives);
   add(parts.store);
-  if (!parts.losses.empty()) add("ranks that ended while the job went on:");
+  if (!parts.losses.empty()) add("ranks that exited while the job continued:");
   for (const std::string& line : parts.losses) add("  " + escape_control(line));
   if (!parts.places.empty())
     add("where the ranks are (ivyctl stack shows all threads):\n" + indented(parts.places));

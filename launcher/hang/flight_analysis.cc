@@ -149,8 +149,8 @@ std::string stuck_line(const FlightGroup& group, const Stuck& stuck, const When&
   const std::string time = since(stuck.since_ns, when.now_ns);
   if (stuck.absent.empty())
     return named_ranks(stuck.waiting) + (is_one ? " is in " : " are in ") + what + details(entry) +
-           time + ", and everyone " + (when.all_are_known ? "" : "with a flight record ") +
-           "has entered it";
+           time + ", and all ranks " + (when.all_are_known ? "" : "with a flight record ") +
+           "have entered it";
   return named_ranks(stuck.absent) + " did not enter " + what +
          last_of_absent(group, stuck.absent, when.now_ns) + "; " + waiters + " in it" +
          details(entry) + time;

@@ -189,13 +189,13 @@ std::string reasons(const Members& members, const Places& waiting) {
   std::string text;
   if (!queued.empty() && queued.size() < waiting.size())
     text += std::string("; the ") + (queued.size() == 1 ? "device of " : "devices of ") +
-            members.named(queued) + (queued.size() == 1 ? " has" : " have") + " not begun it";
+            members.named(queued) + (queued.size() == 1 ? " has" : " have") + " not started it";
   std::size_t told = 0;
   for (const NcclPlace* place : waiting) {
     if (place->peer_above() == 0 || ++told > kMaxWaits) continue;
     const std::string peer = members.named(place->peer_above() - 1);
     text += "; " + members.named({place}) +
-            (place->is_sending() ? " waits until " + peer + " takes data"
+            (place->is_sending() ? " waits for " + peer + " to receive data"
                                  : " waits for data from " + peer);
   }
   return text;
@@ -203,7 +203,7 @@ std::string reasons(const Members& members, const Places& waiting) {
 
 std::string unheard_note(const Members& members) {
   if (members.unheard() == 0) return "";
-  return "; of " + std::to_string(members.unheard()) + " of its members nothing is known";
+  return "; nothing is known about " + std::to_string(members.unheard()) + " of its members";
 }
 
 std::string standing_line(const Members& members, const Standings& found) {
@@ -214,7 +214,7 @@ std::string standing_line(const Members& members, const Standings& found) {
   const std::string time = seconds_of(found.age_ms);
   if (found.absent.empty())
     return who + (is_one ? " is in " : " are in ") + operation_name(state) + " of " + where +
-           operation_details(state) + " for " + time + ", and everyone has entered it" +
+           operation_details(state) + " for " + time + ", and all ranks have entered it" +
            reasons(members, found.waiting);
   const bool is_next = state.sequence() == found.sequence;
   const std::string what =

@@ -211,7 +211,7 @@ std::string operation_lines(const std::vector<HostOperations>& hosts,
   const std::string lines = groups.text();
   text += (text.empty() || lines.empty() ? "" : "\n") + lines;
   for (const std::string& host : silent)
-    text += (text.empty() ? "" : "\n") + ("host " + host + " has not answered in time");
+    text += (text.empty() ? "" : "\n") + ("host " + host + " did not answer in time");
   return text;
 }
 

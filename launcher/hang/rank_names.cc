@@ -173,7 +173,7 @@ std::string ended_line(const ctl::StoreDescription& store) {
       if (worker.ended()) ended.push_back(worker.rank());
   if (ended.empty()) return "";
   std::sort(ended.begin(), ended.end());
-  return "\n" + named_ranks(ended) + (ended.size() == 1 ? " has ended" : " have ended");
+  return "\n" + named_ranks(ended) + (ended.size() == 1 ? " has exited" : " have exited");
 }
 
 }  // namespace

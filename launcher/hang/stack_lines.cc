@@ -80,7 +80,7 @@ std::string kernel_text(const RankEvidence& rank) {
 }
 
 std::string without_stack(const RankEvidence& rank, StackDetail detail) {
-  if (rank.state().empty()) return rank.note().empty() ? "it has ended" : rank.note();
+  if (rank.state().empty()) return rank.note().empty() ? "it has exited" : rank.note();
   std::string text = rank.name() + ", " + state_text(rank);
   if (!rank.note().empty()) text += ": no stack: " + rank.note();
   return detail == StackDetail::kBrief ? text : text + kernel_text(rank);
@@ -158,9 +158,10 @@ std::string stack_lines(const std::vector<HostStacks>& hosts,
     text += (text.empty() ? "" : "\n") + line;
   }
   if (!left_out.empty())
-    text += "\nranks " + folded_ranks(left_out) + ": left out, the text is too long (--ranks LIST)";
+    text += "\nranks " + folded_ranks(left_out) +
+            ": omitted, the report is too long (--ranks LIST selects ranks)";
   for (const std::string& host : silent)
-    text += (text.empty() ? "" : "\n") + ("host " + host + " has not answered in time");
+    text += (text.empty() ? "" : "\n") + ("host " + host + " did not answer in time");
   return text;
 }
 

@@ -190,7 +190,7 @@ std::optional<Diagnostic> taken_master_port(const std::vector<WorkerEnd>& ends,
     hint.what = "rank " + std::to_string(end.rank) + " could not open port " + port +
                 ": it is MASTER_PORT, where the job's store listens";
     hint.where = end.host;
-    hint.fix = "another port for the server of the script, or --no-store";
+    hint.fix = "use another port for the script's server, or --no-store";
     return hint;
   }
   return std::nullopt;
@@ -206,10 +206,10 @@ std::optional<Diagnostic> missing_input(const WorkerEnd& first, const std::strin
   if (has_input || first.status.success() || !mentions_any(last, kEnds)) return std::nullopt;
   Diagnostic hint;
   hint.severity = Severity::kNote;
-  hint.what = "rank " + std::to_string(first.rank) + " read standard input, which is empty there" +
-              (stdin_choice == "0" ? ": only rank 0 gets ivyrun's" : "");
+  hint.what = "rank " + std::to_string(first.rank) + " read standard input, which is empty for it" +
+              (stdin_choice == "0" ? ": only rank 0 gets ivyrun's input" : "");
   hint.fix =
-      "call input() and breakpoint() only in rank 0 (if os.environ[\"RANK\"] == \"0\"), or "
+      "call input() and breakpoint() only in rank 0 (if os.environ[\"RANK\"] == \"0\"), or use "
       "--stdin all: every rank gets a full copy";
   return hint;
 }

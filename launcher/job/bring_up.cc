@@ -219,9 +219,10 @@ void BringUp::greeted(std::size_t index, const HelloOk& hello) {
     // The supervisor runs and is told to stop; the user sees a host that could not be used.
     const std::string& directory = hello.facts().job_directory();
     // The job's own directory goes with the job: what is full is the place where all of them are.
-    return failed(index, LinkDown{LinkFailure::kBootstrap, trouble,
-                                  "make room in " + directory.substr(0, directory.rfind('/')) +
-                                      " on " + host.name()});
+    return failed(
+        index, LinkDown{LinkFailure::kBootstrap, trouble,
+                        "free some space in " + directory.substr(0, directory.rfind('/')) + " on " +
+                            host.name()});
   }
   host.facts = hello.facts();
   if (hello.facts().has_health()) {
@@ -284,7 +285,7 @@ void BringUp::time_is_up() {
     if (!is_late(host)) continue;
     const RemoteText late = is_connecting ? "still at: " + progress_of(host)
                                           : RemoteText("did not check whether it can reach");
-    job_.hosts.let_go(index, "", late + " in --start-timeout");
+    job_.hosts.let_go(index, "", late + " within --start-timeout");
   }
   if (is_connecting) return check_greeted();
   job_.phase.apply(JobEvent::kMemberLost);
@@ -300,26 +301,29 @@ LinkDown BringUp::failure_of(const HostRecord& host) const {
   // Its connection works, but is slow.
   const bool is_sending = host.doing.find("sending ivy-node") != std::string::npos;
   const std::string fix =
-      host.host->joins ? "what its own ivyrun has printed may say more"
+      host.host->joins ? "the output of its own ivyrun may say more"
       : is_sending     ? "allow more time: --start-timeout 10m (each host gets ivy-node once)"
       : uses_srun(job_.options, *host.host)
-          ? "it must reach this machine: --iface NAME and --port-range A-B choose where it is "
-            "awaited\nor allow more: --start-timeout"
+          ? "it must be able to reach this machine: --iface NAME and --port-range A-B choose the "
+            "address and port for "
+            "it\nor allow more time: --start-timeout"
       : host.doing.find("login shell") != std::string::npos
           ? "a start-up file of that account (.bashrc, .zshenv, config.fish) must not start "
             "another "
             "program: ssh " +
-                host.name() + " 'echo started' has to print it"
+                host.name() + " 'echo started' must print it"
       : host.doing.find("ControlMaster") != std::string::npos
-          ? "end that ssh (ps, kill), or do without it: --ssh-args '-o ControlPath=none'"
+          ? "stop that ssh (ps, kill), or bypass it: --ssh-args '-o ControlPath=none'"
       : host.doing.find("the SSH agent") != std::string::npos
-          ? "ssh-add -l has to answer; or unset SSH_AUTH_SOCK and name a key file in ~/.ssh/config"
+          ? "make sure that ssh-add -l responds; or unset SSH_AUTH_SOCK and name a key file in "
+            "~/.ssh/config"
       : host.on_this_host || !host.wait.what.empty()
           ? "allow more time: --start-timeout"
-          : "try: ssh -o BatchMode=yes " + host.name() + " true, or allow more: --start-timeout";
+          : "try: ssh -o BatchMode=yes " + host.name() +
+                " true, or allow more time: --start-timeout";
   const RemoteText doing = host.wait.what.empty() ? host.doing : progress_of(host);
   const RemoteText cause =
-      doing.empty() ? RemoteText("no answer yet") : "no answer yet, last step: " + doing;
+      doing.empty() ? RemoteText("no response yet") : "no response yet, last step: " + doing;
   return LinkDown{LinkFailure::kUnreachable, cause, fix};
 }
 
@@ -339,7 +343,7 @@ Diagnostic BringUp::name_was_not_found(const std::string& when) const {
   late.what = "the address of " + job_.options.master_addr + " was not found" + when;
   late.where = "--master-addr";
   late.cause = "the name service of this machine does not respond";
-  late.fix = "--master-addr with a numeric address, or allow more: --start-timeout";
+  late.fix = "use --master-addr with a numeric address, or allow more time: --start-timeout";
   late.exit_code = kExitHostsNotUp;
   return late;
 }
@@ -415,7 +419,7 @@ void BringUp::cannot_reach(std::size_t index, const RemoteText& error) {
   diagnostic.where = name + ", checking the workers' rendezvous address";
   diagnostic.cause = error.lines();
   diagnostic.fix =
-      "open the firewall between them, or name ports with --port-range A-B,\n"
+      "open the firewall between them, or choose ports with --port-range A-B,\n"
       "or choose another network with --iface NAME or --master-addr ADDRESS";
   diagnostic.exit_code = kExitRefused;
   job_.refuse({std::move(diagnostic)}, LauncherReason::kRefused);

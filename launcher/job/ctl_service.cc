@@ -116,7 +116,7 @@ Result<ctl::StoreDescription> CtlService::describe_store() {
   const JobPlan& plan = job_.plan;
   if (job_.options.no_store || (plan.store_port == 0 && !plan.hosts.empty()))
     return Error{Code::kFailedPrecondition, "this job has no store",
-                 "start it without --no-store: only the store knows who waits for whom"};
+                 "start it without --no-store: only the store knows which ranks wait for which"};
   if (job_.workers.empty()) return no_workers(job_.phase.state());
   ctl::StoreDescription store;
   store.set_job_id(job_.request.identity.job_id);

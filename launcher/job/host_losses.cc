@@ -108,7 +108,8 @@ bool HostLosses::left(std::size_t index, const RemoteText& reason) {
   diagnostic.exit_code = kExitHostLost;
   const LauncherEnd end{LauncherReason::kSupervisorLost, 0, diagnostic,
                         host.session->last_heard_ns()};
-  if (lose_member(index, end, "host " + host.name() + " has left: " + reason.line())) return true;
+  if (lose_member(index, end, "host " + host.name() + " left the job: " + reason.line()))
+    return true;
   job_.end_because(LauncherReason::kSupervisorLost, std::move(diagnostic));
   job_.phase.apply(JobEvent::kHostLost);
   return false;

@@ -134,7 +134,7 @@ void HostSession::on_frame(const link::Frame& frame) {
 
 void HostSession::on_attached(const link::Frame& frame) {
   if (!frame.payload.empty()) {
-    const std::string text = "refused by the supervisor: " + frame.payload;
+    const std::string text = "rejected by the supervisor: " + frame.payload;
     if (was_attached_) {
       lose(HostLoss::kSupervisor, text);
     } else {
@@ -285,7 +285,7 @@ void HostSession::dial_stuck(const std::string& what) {
   const std::int64_t now = monotonic_ns();
   const std::int64_t waited = now - transport_lost_ns_;
   if (waited <= std::chrono::nanoseconds(kRefusedPatience).count()) silence_.heard(now);
-  last_failure_ = "it waits for " + what;
+  last_failure_ = "it is waiting for " + what;
   was_stuck_ = true;
   events_.host_alive(options_.host, link::Alive{0, static_cast<std::uint64_t>(waited), what});
 }
@@ -307,7 +307,7 @@ void HostSession::tick() {
     if (silence_.is_over(now)) {
       const RemoteText why = last_failure_.empty() ? "" : " (" + last_failure_ + ")";
       const std::string silent = tenths_text(now - silence_.last_heard_ns());
-      return lose(HostLoss::kHost, "no answer for " + silent + why);
+      return lose(HostLoss::kHost, "no response for " + silent + why);
     }
     if (was_attached_ && state_ == State::kUp && silence_.wants_another_link(now, attach_sent_ns_))
       dial();

@@ -264,7 +264,7 @@ void Job::host_alive(std::size_t index, const link::Alive& alive) {
   }
   const bool has_task = alive.overdue_ns != 0;
   host.wait.what =
-      has_task ? RemoteText(alive.overdue) : RemoteText("its own supervisor, which is busy");
+      has_task ? RemoteText(alive.overdue) : RemoteText("its supervisor, which is busy");
   if (host.wait.since_ns == 0)
     host.wait.since_ns =
         now - static_cast<std::int64_t>(has_task ? alive.overdue_ns : alive.loop_silent_ns);
@@ -293,7 +293,7 @@ void Job::check_absence(std::size_t index) {
   if (!host.session || !host.session->is_open() || !host.up || host.reported) return;
   const HostAbsence absence = host.session->absence();
   if (absence.ns < kFirstReportNs) {
-    if (host.absence_reported_ns != 0) job_.say(host.name() + " is heard again");
+    if (host.absence_reported_ns != 0) job_.say(host.name() + " responds again");
     host.absence_reported_ns = 0;
     return;
   }
@@ -301,17 +301,17 @@ void Job::check_absence(std::size_t index) {
       std::chrono::nanoseconds(absence.ns) > kStopPatience) {
     host.session->close();
     return losses_.lost(index, HostLoss::kSupervisor,
-                        "it was silent for " + whole_seconds(absence.ns));
+                        "it did not respond for " + whole_seconds(absence.ns));
   }
   if (absence.ns < 2 * host.absence_reported_ns) return;
   host.absence_reported_ns = absence.ns;
   if (absence.limit.count() == 0)
-    return job_.say(host.name() + ": its supervisor has been silent for " +
+    return job_.say(host.name() + ": its supervisor has not responded for " +
                     whole_seconds(absence.ns) +
                     "; is it stopped? (ps -C ivy-supervisor -o pid,stat,args)");
-  job_.say(host.name() + ": nothing was heard for " + whole_seconds(absence.ns) +
+  job_.say(host.name() + ": no response for " + whole_seconds(absence.ns) +
            (absence.why.empty() ? "" : " (" + absence.why.line() + ")") +
-           "; it is given up after " +
+           "; the host is considered lost after " +
            whole_seconds(std::chrono::nanoseconds(absence.limit).count()));
 }
 
@@ -320,7 +320,7 @@ void Job::on_note(std::size_t index, const Note& note) {
   if (note.store_stall()) {
     const Result<ctl::StoreDescription> store = service_.describe_store();
     if (store.ok())
-      return ranks_.say_stall("nothing has moved in the job's store",
+      return ranks_.say_stall("there is no progress in the job's store",
                               RemoteText(explain_ranks(note.text(), *store)).lines());
   }
   job_.say((note.warning() ? "warning: " : "note: ") + job_.hosts[index].name() + ": " +
@@ -362,7 +362,7 @@ void Job::interrupt(int signal) {
                               .exit_code = 128 + signal},
                    signal);
   if (ending_.awaits_only_output()) {
-    job_.say(called + ": dropping the rest of the output");
+    job_.say(called + ": discarding the rest of the output");
     return ending_.give_up_output();
   }
   // The workers are being killed for another reason: the first signal needs to do no more.
@@ -428,7 +428,7 @@ void Job::fail(const std::string& what) {
                           .what = "internal error in ivyrun: " + what,
                           .fix =
                               "the job was stopped cleanly; if memory and limits (ulimit -a) "
-                              "suffice, report this",
+                              "suffice, report this as a bug",
                           .exit_code = kExitInternal};
   job_.end_because(LauncherReason::kInternal, reason);
   if (job_.phase.state() == JobState::kDone) return ending_.fail(reason);

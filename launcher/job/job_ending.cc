@@ -29,11 +29,11 @@ constexpr milliseconds kFinishLimit{1'000};
 // Hosts that have not reported this long after the grace are named.
 constexpr milliseconds kReportPatience{4'000};
 
-// "ended 3 processes that ranks had left behind on node1: sleep (2), wandb-core"
+// "stopped 3 processes that ranks left behind on node1: sleep (2), wandb-core"
 std::string left_behind_text(const LeftBehind& left) {
-  std::string text = "ended " + std::to_string(left.count) +
-                     (left.count == 1 ? " process" : " processes") +
-                     " that ranks had left behind on " + fold_host_names(left.hosts);
+  std::string text = "stopped " + std::to_string(left.count) +
+                     (left.count == 1 ? " process" : " processes") + " that ranks left behind on " +
+                     fold_host_names(left.hosts);
   const char* separator = ": ";
   for (const auto& [name, count] : left.names) {
     text += separator + name + (count > 1 ? " (" + std::to_string(count) + ")" : "");
@@ -128,8 +128,8 @@ void JobEnding::say_unconfirmed() {
   // A host cannot report before its output has been taken.
   const bool has_output = job_.has_all_output();
   job_.say("waiting for " + fold_host_names(awaited) +
-           " to confirm that no process of the job is left" +
-           (has_output ? "" : ", and for the reader of its output (Ctrl-C: without the rest)") +
+           " to confirm that no processes of the job are left" +
+           (has_output ? "" : ", and for the reader of its output (Ctrl-C discards the rest)") +
            (is_limited ? ", for " + std::to_string(left_s.count()) + " s at most" : ""));
 }
 
@@ -302,7 +302,7 @@ Outcome JobEnding::say_summary() {
   }
   if (stdin_feed_.has_eaten(job_.input_taken))
     inputs.notes.push_back(
-        "ivyrun read its standard input, and no rank used any of it; --stdin none leaves it to "
+        "ivyrun read its standard input, but no rank used it; --stdin none leaves it to "
         "the commands after ivyrun");
   inputs.complaints = output.complaints();
   inputs.unclean = job_.unclean;

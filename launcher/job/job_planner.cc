@@ -183,7 +183,7 @@ Result<std::string> JobPlanner::dry_run() {
   if (job_.options.verbose > 0) text += "remote command: " + shown->up->remote_command + "\n";
   if (!shown->up->listening.empty())
     text += "listens: " + shown->up->listening +
-            " here (hosts of the srun step dial back, with a key of this job alone)\n";
+            " here (the hosts of the srun step connect to it, with this job's key)\n";
   return text;
 }
 

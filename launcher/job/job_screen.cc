@@ -60,8 +60,8 @@ void JobScreen::begin(std::uint32_t generation, const JobPlan& plan, int max_att
   limit_timer_.expires_after(options_.start_timeout);
   limit_timer_.async_wait([called, begun](const boost::system::error_code& error) {
     if (!error)
-      begun(log_dir_refusal(called + " did not answer in --start-timeout",
-                            "name a folder on another file system, or allow more: "
+      begun(log_dir_refusal(called + " did not respond within --start-timeout",
+                            "choose a directory on another file system, or allow more time: "
                             "--start-timeout"));
   });
   const auto done = [this, begun = std::move(begun), serial = serial_](const Result<void>& opened) {
@@ -95,7 +95,7 @@ void JobScreen::await_reader() {
   reader_timer_.async_wait([this, has_files](const boost::system::error_code& error) {
     if (error || gives_up_) return;
     note("all ranks have exited; waiting for the reader of the output" +
-         std::string(has_files ? " and its files" : "") + " (Ctrl-C: without the rest)");
+         std::string(has_files ? " and its files" : "") + " (Ctrl-C discards the rest)");
   });
 }
 

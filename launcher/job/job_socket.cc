@@ -205,7 +205,7 @@ void JobSocket::answer(const ClientPointer& client, const ctl::Request& request)
   if (request.version() > kCtlVersion)
     return say(client,
                refused({Code::kFailedPrecondition, "this job was started by an older ivyrun",
-                        "use the ivyctl beside that ivyrun"}));
+                        "use the ivyctl that was installed with that ivyrun"}));
   switch (request.kind_case()) {
     case ctl::Request::kDescribe:
       return describe_to(client);
@@ -231,7 +231,7 @@ void JobSocket::answer(const ClientPointer& client, const ctl::Request& request)
       break;
   }
   say(client, refused({Code::kFailedPrecondition, "this job's ivyrun does not know this request",
-                       "use the ivyctl beside that ivyrun"}));
+                       "use the ivyctl that was installed with that ivyrun"}));
 }
 
 void JobSocket::follow(const ClientPointer& client, const ctl::Follow& wanted) {

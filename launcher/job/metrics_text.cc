@@ -51,14 +51,14 @@ class Page {
 };
 
 void add_job(const MetricsInputs& job, Page& page) {
-  page.begin("job_info", "gauge", "The job, its name and its program.");
+  page.begin("job_info", "gauge", "Name and program of the job.");
   page.add("name=" + quoted_label(job.name) + ",program=" + quoted_label(job.program), 1);
-  page.begin("job_start_time_seconds", "gauge", "When ivyrun was started, since 1970.");
+  page.begin("job_start_time_seconds", "gauge", "Start time of ivyrun in seconds since 1970.");
   page.add("", static_cast<double>(job.opened_unix_ms) / 1e3);
-  page.begin("job_restarts_total", "counter", "How often all ranks have been started again.");
+  page.begin("job_restarts_total", "counter", "Number of restarts of all ranks.");
   page.add("", job.generation);
   if (!job.exit_code) return;
-  page.begin("job_exit_code", "gauge", "The exit code of the job, which has ended.");
+  page.begin("job_exit_code", "gauge", "Exit code of the finished job.");
   page.add("", *job.exit_code);
 }
 
@@ -66,11 +66,11 @@ bool uses_devices(const ctl::RankRow& row) { return row.devices() > 0; }
 
 void add_devices_of(const ctl::RanksDescription& ranks, Page& page) {
   using Value = std::optional<double>;
-  page.begin("rank_gpu_memory_bytes", "gauge", "Memory of GPUs that the rank's processes hold.");
+  page.begin("rank_gpu_memory_bytes", "gauge", "GPU memory used by the rank's processes.");
   page.each(ranks, [](const ctl::RankRow& row) {
     return uses_devices(row) ? Value(static_cast<double>(row.device_bytes())) : Value();
   });
-  page.begin("rank_gpu_busy_ratio", "gauge", "How busy these GPUs are, whoever keeps them so.");
+  page.begin("rank_gpu_busy_ratio", "gauge", "Utilisation of the rank's GPUs, by any process.");
   page.each(ranks, [](const ctl::RankRow& row) {
     return uses_devices(row) && row.device_percent() >= 0 ? Value(row.device_percent() / 100.0)
                                                           : Value();
@@ -87,13 +87,13 @@ void add_usage_of(const ctl::RanksDescription& ranks, Page& page) {
   page.each(ranks, [](const ctl::RankRow& row) {
     return row.has_usage() ? Value(static_cast<double>(row.memory_bytes())) : Value();
   });
-  page.begin("rank_processes", "gauge", "Processes of the rank.");
+  page.begin("rank_processes", "gauge", "Number of processes of the rank.");
   page.each(ranks, [](const ctl::RankRow& row) {
     return row.has_usage() ? Value(row.processes()) : Value();
   });
   if (std::any_of(ranks.ranks().begin(), ranks.ranks().end(), uses_devices))
     add_devices_of(ranks, page);
-  page.begin("rank_output_age_seconds", "gauge", "Time since the rank has printed something.");
+  page.begin("rank_output_age_seconds", "gauge", "Time since the rank's last output.");
   page.each(ranks, [](const ctl::RankRow& row) {
     return row.output_age_ms() >= 0 ? Value(static_cast<double>(row.output_age_ms()) / 1e3)
                                     : Value();
@@ -105,7 +105,7 @@ void add_usage_of(const ctl::RanksDescription& ranks, Page& page) {
 std::string metrics_text(const MetricsInputs& job, const ctl::RanksDescription& ranks) {
   Page page(job.job_id);
   add_job(job, page);
-  page.begin("rank_running", "gauge", "1 while the rank runs.");
+  page.begin("rank_running", "gauge", "1 while the rank is running.");
   page.each(ranks, [](const ctl::RankRow& row) {
     return std::optional<double>(row.state() == "running" ? 1 : 0);
   });

@@ -17,7 +17,7 @@ constexpr const char* kSameEverywhere =
     "install one version of one MPI on every host, or use a shared directory (docs/mpi.md)";
 
 std::string protocol_text(MpiProtocol protocol) {
-  return protocol == MPI_PMIX ? "Open MPI (PMIx)" : "MPICH or its kin (PMI-1)";
+  return protocol == MPI_PMIX ? "Open MPI (PMIx)" : "MPICH or a derivative (PMI-1)";
 }
 
 // "Open MPI 4" of "Open MPI 4.1.4"; releases of one major version understand each other.
@@ -87,8 +87,8 @@ void MpiWorld::warn_of_two(std::size_t index, const MpiJoined& joined) {
       .id = "IVY-P025",
       .what = "rank " + std::to_string(joined.rank()) + " loaded two MPI libraries: " + both,
       .where = job_.hosts[index].name(),
-      .fix = "build everything that the program uses with one of them: ldd shows which library "
-             "needs the other"}));
+      .fix = "build everything that the program uses with the same one: ldd shows which library "
+             "needs the other one"}));
 }
 
 void MpiWorld::lost(std::size_t index, const MpiLost& lost) {

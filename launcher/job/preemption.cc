@@ -94,7 +94,7 @@ void Preemption::requeue_if_due(const Outcome& outcome, std::function<void()> th
           .what = name() + " could not be requeued",
           .cause = requeued.error().message,
           .fix = "sbatch --requeue allows it (a site may forbid it: JobRequeue=0)\n"
-                 "or submit the script again: exit code 75 says that it has more to do"}));
+                 "or submit the script again: exit code 75 means that it has not finished"}));
     } else if (!requeued.ok()) {
       job_.say("note: not requeued: " + requeued.error().message);
     }

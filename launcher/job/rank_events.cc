@@ -159,7 +159,7 @@ void RankEvents::start_failed(std::size_t index, const StartFailed& failed) {
 
 void RankEvents::ended(WorkerRecord& worker) {
   log::debug("rank " + std::to_string(worker.end.rank) +
-             " ended: " + ivy::describe(worker.end.status));
+             " exited: " + ivy::describe(worker.end.status));
   job_.events.exited(worker.end);
   const bool is_no_failure = preemption_.explains(worker) || worker.end.after_stop;
   if (worker.has_failed() && !is_no_failure) job_.screen.output().show_failed(worker.end.rank);
@@ -257,9 +257,9 @@ void RankEvents::say_remaining() {
     if (!operations.empty())
       text += " What each rank waits for:\n" + indented(operations);
     else
-      text += " `ivyctl stack` shows where";
+      text += " `ivyctl stack` shows where each is";
     if (job_.options.on_stall != OnStall::kStop)
-      text += "\n  --stall-timeout TIME --on-stall stop ends a job that makes no progress";
+      text += "\n  --stall-timeout TIME --on-stall stop stops a job that makes no progress";
     job_.screen.note(text);
   });
 }

@@ -147,7 +147,7 @@ std::string Restarts::missing() const {
     return suffices ? "" : hosts.members_text() + ": too few";
   }
   for (const HostRecord& host : hosts)
-    if (host.is_planned() && host.lost) return "host " + host.name() + " is gone";
+    if (host.is_planned() && host.lost) return "host " + host.name() + " was lost";
   return "";
 }
 
@@ -199,10 +199,10 @@ void Restarts::limit(std::int64_t until_ns) {
     const std::vector<std::string> awaited = waits();
     const std::string number = std::to_string(job_.generation + 2);
     for (std::size_t i = 0; i < std::min(awaited.size(), kMostAwaitedShown); ++i)
-      job_.say("attempt " + number + " waits: " + awaited[i]);
+      job_.say("attempt " + number + " is waiting: " + awaited[i]);
     if (awaited.size() > kMostAwaitedShown)
-      job_.say("attempt " + number + " waits for " +
-               std::to_string(awaited.size() - kMostAwaitedShown) + " answers more");
+      job_.say("attempt " + number + " is waiting for " +
+               std::to_string(awaited.size() - kMostAwaitedShown) + " more responses");
     limit(limit_ns);
   });
 }
@@ -226,10 +226,10 @@ void Restarts::is_late() {
   Diagnostic late;
   late.id = "IVY-R022";
   late.what =
-      "attempt " + std::to_string(job_.generation + 2) + " could not start in " + "--start-timeout";
+      "attempt " + std::to_string(job_.generation + 2) + " could not start within --start-timeout";
   late.where = store_.host_name();
   for (const std::string& one : awaited) late.cause += (late.cause.empty() ? "" : "\n") + one;
-  late.fix = "allow more time: --start-timeout; the kernel log of the host may name the cause";
+  late.fix = "allow more time: --start-timeout; the kernel log of the host may show the cause";
   late.exit_code = kExitHostsNotUp;
   job_.refuse({std::move(late)}, LauncherReason::kHostsNotUp);
 }

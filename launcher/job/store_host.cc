@@ -20,11 +20,11 @@ Advice advice_for(Code code, const std::string& host) {
   switch (code) {
     case Code::kNotFound:
       return {cannot_listen,
-              "--master-addr with an address that " + host + " has, or leave it out"};
+              "use --master-addr with an address that " + host + " has, or leave it out"};
     case Code::kAlreadyExists:
-      return {cannot_listen, "--master-port with a port that is free there, or leave it out"};
+      return {cannot_listen, "use --master-port with a port that is free there, or leave it out"};
     default:
-      return {cannot_listen, "--no-store: rank 0's framework then listens on MASTER_PORT"};
+      return {cannot_listen, "use --no-store: rank 0's framework then listens on MASTER_PORT"};
   }
 }
 
@@ -114,8 +114,8 @@ void StoreHost::lost(std::size_t index, const StoreLost& lost) {
                     .where = name,
                     .cause = RemoteText(lost.why()).lines(),
                     .fix =
-                        "the kernel log of the host may say who ended it;\n"
-                        "--no-store runs without one: rank 0's framework then serves on "
+                        "the kernel log of the host may show what killed it;\n"
+                        "use --no-store to run without it: rank 0's framework then listens on "
                         "MASTER_PORT",
                     .exit_code = kExitHostLost};
   if (!job_.has_reason()) job_.say(end.diagnostic.what + ": " + RemoteText(lost.why()).line());

@@ -85,7 +85,8 @@ void Takeover::dial() {
   say_awaited();
   limit_timer_.expires_after(job_.options.start_timeout);
   limit_timer_.async_wait([this](const boost::system::error_code& error) {
-    if (!error && is_under_way()) give_up(awaited_text() + " did not answer in --start-timeout");
+    if (!error && is_under_way())
+      give_up(awaited_text() + " did not respond within --start-timeout");
   });
 }
 
@@ -125,9 +126,10 @@ void Takeover::host_taken_over(std::size_t index, const TakenOver& taken) {
     if (position.ended()) --worker->open_streams;
   }
   if (lacking > 0)
-    job_.say("warning: " + host.name() + ": " + std::to_string(lacking) +
-             " bytes of output are missing in the files: the launcher before had taken them and "
-             "did not get to write them");
+    job_.say(
+        "warning: " + host.name() + ": " + std::to_string(lacking) +
+        " bytes of output are missing in the files: the previous launcher had received them but "
+        "had not written them");
   announced_[index] = taken.events();
   if (taken.events() == 0) host_answered(index);
 }
@@ -137,7 +139,7 @@ void Takeover::defer(std::size_t index, const Event& event) {
   // More than any job has to say: this host cannot be taken over, and the job is left as it is.
   deferred_bytes_ += bytes.size() + kDeferredOverhead;
   if (deferred_bytes_ > kMaxDeferredBytes)
-    return give_up("host " + job_.hosts[index].name() + " has more to say than fits (" +
+    return give_up("host " + job_.hosts[index].name() + " sent more than ivyrun can hold (" +
                    std::to_string(kMaxDeferredBytes >> 20) + " MiB)");
   deferred_.emplace_back(index, std::move(bytes));
   if (announced_[index] > 0 && --announced_[index] == 0) host_answered(index);
@@ -173,7 +175,7 @@ void Takeover::host_answered(std::size_t index) {
 
 void Takeover::give_up(const RemoteText& why) {
   job_.say("error: job " + job_.request.identity.job_id.substr(0, 12) + " cannot be taken over: " +
-           why.line() + "\n  it is left running; its hosts stop it when the lease expires");
+           why.line() + "\n  it keeps running until its hosts stop it when the lease expires");
   leave();
 }
 

@@ -40,12 +40,12 @@ std::optional<Diagnostic> JoinRoll::compare(const JoiningNode& node) const {
     return node_text(0, head.host) + ": " + here + "\n" + who + ": " + there;
   };
   if (node.build != head.build)
-    return refusal("IVY-J001", who + " has another build of ivyrun than node 0",
+    return refusal("IVY-J001", who + " runs a different build of ivyrun than node 0",
                    both(head.build, node.build), "install the same ivyrun on every node");
   for (const auto& [name, ours] : head.terms) {
     const std::string theirs = value_of(node.terms, name);
     if (theirs == ours) continue;
-    return refusal("IVY-J001", who + " was started with another " + name + " than node 0",
+    return refusal("IVY-J001", who + " was started with a different " + name + " than node 0",
                    both(ours, theirs),
                    "start every node with the same command line; only --node-rank differs");
   }
@@ -94,13 +94,14 @@ Diagnostic nodes_missing(const JoinRoll& roll, const std::string& where, const s
   std::string lines;
   for (const auto& [rank, name] : roll.names())
     lines += (lines.empty() ? "here: " : ", ") + node_text(rank, name);
-  return Diagnostic{.id = "IVY-J003",
-                    .what = roll.missing_text() + " did not join within --start-timeout",
-                    .where = "node 0, listening on " + where,
-                    .cause = lines,
-                    .fix = "on each of them: " + how +
-                           "\nit must reach this port; or allow more time: --start-timeout 10m",
-                    .exit_code = kExitHostsNotUp};
+  return Diagnostic{
+      .id = "IVY-J003",
+      .what = roll.missing_text() + " did not join within --start-timeout",
+      .where = "node 0, listening on " + where,
+      .cause = lines,
+      .fix = "on each of them: " + how +
+             "\nthey must be able to reach this port; or allow more time: --start-timeout 10m",
+      .exit_code = kExitHostsNotUp};
 }
 
 }  // namespace ivy

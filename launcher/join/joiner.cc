@@ -201,10 +201,11 @@ Awaitable<void> Joiner::reach() {
       const Diagnostic why{
           .id = "IVY-J004",
           .what = "the server at " + head() + " rejected this node",
-          .cause = "TLS with our key fails: " + introduced.error().message,
+          .cause = "the TLS handshake with this node's key failed: " + introduced.error().message,
           .fix =
-              "the same --join-secret-file (or IVY_JOIN_SECRET) and --rdzv-id on every node;\n"
-              "or another program has that port: --master-port PORT, the same on every node",
+              "use the same --join-secret-file (or IVY_JOIN_SECRET) and --rdzv-id on every node;\n"
+              "or, if another program uses that port, choose another: --master-port PORT, the same "
+              "on every node",
           .exit_code = kExitRefused};
       co_return refuse(why);
     }
@@ -229,7 +230,7 @@ Awaitable<Result<void>> Joiner::introduce(int fd, bool is_v6) {
   if (done && done->ok()) co_return Result<void>();
   stream_->stop();
   if (done) co_return done->error();
-  co_return Error{Code::kDeadlineExceeded, "node 0 did not answer"};
+  co_return Error{Code::kDeadlineExceeded, "node 0 did not respond"};
 }
 
 // False: its time is over, and that has been said.
@@ -283,16 +284,16 @@ void Joiner::await_begin() {
     if (error || output_ || exit_code_) return;
     const std::int64_t left_ns = begins_until_ns_ - monotonic_ns();
     if (left_ns <= 0)
-      return refuse(
-          Diagnostic{.id = "IVY-J004",
-                     .what = "node 0 has neither begun the job nor given up in its --start-timeout",
-                     .where = node_text(self_.rank, self_.host) + ", joined with " + head(),
-                     .cause = "its ivyrun is stopped, or its host is not reachable any more",
-                     .fix = "read what node 0 has printed; start every node again",
-                     .exit_code = kExitHostsNotUp});
+      return refuse(Diagnostic{
+          .id = "IVY-J004",
+          .what = "node 0 neither started the job nor gave up within its --start-timeout",
+          .where = node_text(self_.rank, self_.host) + ", joined with " + head(),
+          .cause = "its ivyrun is suspended, or its host is no longer reachable",
+          .fix = "check the output of node 0; start every node again",
+          .exit_code = kExitHostsNotUp});
     if (!options_.quiet)
       say("ivyrun: node " + std::to_string(self_.rank) + " has reached node 0 at " + head() +
-          "; waiting until all nodes are there\n");
+          "; waiting for the other nodes\n");
     begin_timer_.expires_after(
         std::min<std::chrono::nanoseconds>(kNamedAgain, std::chrono::nanoseconds(left_ns)));
     await_begin();
@@ -399,11 +400,12 @@ void Joiner::begin(const join::Begin& begin) {
     if (!options_.quiet) say("ivyrun: note: " + note + "\n");
   const Result<void> started = start_node(begin);
   if (!started.ok())
-    refuse(Diagnostic{.id = "IVY-J004",
-                      .what = "ivy-node cannot be started here: " + started.error().message,
-                      .where = node_text(self_.rank, self_.host),
-                      .fix = "install ivyrun again: ivy-node must lie beside it, executable",
-                      .exit_code = kExitRefused});
+    refuse(Diagnostic{
+        .id = "IVY-J004",
+        .what = "ivy-node cannot be started here: " + started.error().message,
+        .where = node_text(self_.rank, self_.host),
+        .fix = "reinstall ivyrun: ivy-node must be an executable file in the same directory",
+        .exit_code = kExitRefused});
 }
 
 Result<void> Joiner::start_node(const join::Begin& begin) {
@@ -471,7 +473,7 @@ void Joiner::await_files() {
     if (!options_.quiet) say("ivyrun: waiting for " + files() + "\n");
     files_timer_.expires_after(options_.start_timeout - kFirstNamed);
     files_timer_.async_wait([this](const error_code& late) {
-      if (!late) refuse_files("in --start-timeout");
+      if (!late) refuse_files("within --start-timeout");
     });
   });
 }
@@ -482,11 +484,12 @@ std::string Joiner::files() const {
 }
 
 void Joiner::refuse_files(const std::string& when) {
-  refuse(Diagnostic{.id = "IVY-O002",
-                    .what = files() + " did not answer " + when,
-                    .where = node_text(self_.rank, self_.host),
-                    .fix = "name a folder on another file system, or allow more: --start-timeout",
-                    .exit_code = kExitRefused});
+  refuse(Diagnostic{
+      .id = "IVY-O002",
+      .what = files() + " did not respond " + when,
+      .where = node_text(self_.rank, self_.host),
+      .fix = "choose a directory on another file system, or allow more time: --start-timeout",
+      .exit_code = kExitRefused});
 }
 
 void Joiner::end(int exit_code) {
@@ -544,7 +547,7 @@ void Joiner::give_up() {
       .id = "IVY-J005",
       .what = "node 0 at " + head() + " closed the connection",
       .where = node_text(self_.rank, self_.host),
-      .fix = "what node 0 has printed may say why; the workers of this node are being ended\n"
+      .fix = "the output of node 0 may say why; ivyrun is stopping the workers of this node\n"
              "start every node again",
       .exit_code = kExitHostLost}));
   show_rest();
@@ -555,7 +558,7 @@ void Joiner::interrupted(int signal) {
   const bool may_pass_on = output_ && !exit_code_ && ++interrupts_ <= kMostPassedOn;
   if (may_pass_on) return pass_on(signal);
   // ivy-node and what it has started end with us.
-  say("ivyrun: " + called + ": node " + std::to_string(self_.rank) + " leaves now\n");
+  say("ivyrun: " + called + ": node " + std::to_string(self_.rank) + " exits now\n");
   exit_code_ = 128 + signal;
   if (output_) output_->limit_finish(milliseconds(100));
   loop_.stop();

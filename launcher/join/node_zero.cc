@@ -63,8 +63,8 @@ std::string address_to_listen_on(const Options& options) {
 
 Diagnostic too_late(const std::string& node) {
   return {.id = "IVY-J004",
-          .what = node + " is too late: the job has started without it",
-          .fix = "start it within node 0's --start-timeout, and every node once",
+          .what = node + " joined too late: the job has started without it",
+          .fix = "start every node once, within node 0's --start-timeout",
           .exit_code = kExitRefused};
 }
 
@@ -111,7 +111,9 @@ Result<void> NodeZero::listen(const JoinKey& key) {
   settings.keys.hosts = {job_id_, key_};
   settings.keys.join = {kJoinIdentity, key.key};
   settings.awaited = "the other nodes";
-  settings.fix = "another program has this port: --master-port PORT, the same on every node";
+  settings.fix =
+      "another program uses this port: choose another with --master-port PORT, the same on every "
+      "node";
   DialBackListener::Handlers handlers;
   handlers.transport = [this](std::uint32_t host, std::shared_ptr<DialBackStream> stream) {
     hosts_->deliver(host, std::move(stream));
@@ -121,7 +123,7 @@ Result<void> NodeZero::listen(const JoinKey& key) {
     enter(rank, std::move(stream));
   };
   handlers.rejected = [this](const std::string& address, const std::string& why) {
-    say_("warning: dropped a connection of " + address + " to the port where nodes join: " + why +
+    say_("warning: dropped a connection from " + address + " to the port where nodes join: " + why +
          " (nodes need the same --join-secret-file and --rdzv-id)");
   };
   auto listener = DialBackListener::open(loop_, settings, handlers);
@@ -155,8 +157,8 @@ void NodeZero::schedule_waiting_line() {
   line_timer_.async_wait([this](const error_code& error) {
     if (error || !gathered_) return;
     if (!options_.quiet)
-      say_("node 0 waits for " + roll_.missing_text() + " of " + std::to_string(roll_.count()) +
-           " on " + hosts_->listening_text());
+      say_("node 0 is waiting for " + roll_.missing_text() + " of " +
+           std::to_string(roll_.count()) + " on " + hosts_->listening_text());
     line_timer_.expires_after(kLinePause);
     schedule_waiting_line();
   });
@@ -210,7 +212,7 @@ void NodeZero::take_in(NodePlace node, const join::Join& message) {
   if (!gathered_ || !message.job_id().empty()) {
     if (take_back(node, message)) return;
     const Diagnostic late = too_late(node->name);
-    say_("warning: " + late.what + "; it was turned away");
+    say_("warning: " + late.what + "; its connection was rejected");
     node->say(said(render(late)));
     node->say(end_of(late.exit_code));
     node->rank = -1;
@@ -241,7 +243,7 @@ bool NodeZero::take_back(NodePlace node, const join::Join& message) {
   boost::asio::post(loop_, [kept = old->stream] {});
   nodes_.erase(old);
   hosts_->trust(node->name);
-  if (options_.verbose > 0) say_(node->name + " is heard again");
+  if (options_.verbose > 0) say_(node->name + " is connected again");
   return true;
 }
 

@@ -24,7 +24,7 @@ constexpr std::uint16_t kAnyPort = 9;
 
 Error no_address(const std::string& name, const std::string& why) {
   return {Code::kUnavailable, "cannot resolve " + name + ": " + why,
-          "check the spelling, or: getent hosts " + name};
+          "check the spelling, or try: getent hosts " + name};
 }
 
 Result<Addresses> resolve(const std::string& name) {
@@ -63,7 +63,7 @@ void look_up_addresses(asio::io_context& loop, asio::thread_pool& resolvers,
                        const std::string& name, FoundAddresses found) {
   const auto lookup = std::make_shared<Lookup>(loop, std::move(found));
   lookup->timer.async_wait([lookup, name](const boost::system::error_code& ended) {
-    if (!ended) lookup->finish(no_address(name, "the name server did not answer in time"));
+    if (!ended) lookup->finish(no_address(name, "the name server did not respond in time"));
   });
   asio::post(resolvers,
              [weak = std::weak_ptr(lookup), name, &loop, work = asio::make_work_guard(loop)] {

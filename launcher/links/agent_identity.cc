@@ -41,7 +41,8 @@ Result<std::string> find_agent_socket(const Environment& environment) {
     if (is_safe_socket(place)) return place;
     looked += (looked.empty() ? "" : ", ") + place;
   }
-  return Error{Code::kNotFound, "you have no agent on this host: there is no socket at " + looked,
+  return Error{Code::kNotFound,
+               "no agent of yours runs on this host: there is no socket at " + looked,
                "start one: systemctl start ivy-agent@" + user + ", or: ivy-agent serve"};
 }
 

@@ -71,7 +71,7 @@ Result<void> LocalLink::start(ChildRequest child) {
     Error error = started.error();
     const bool is_missing = error.code == Code::kNotFound || error.code == Code::kPermissionDenied;
     if (is_missing && error.fix.empty()) {
-      error.fix = "install ivyrun again: ivy-node must lie beside ivyrun, executable";
+      error.fix = "reinstall ivyrun: ivy-node must be an executable file next to ivyrun";
     }
     return error;
   }
@@ -97,7 +97,7 @@ void LocalLink::release() {
 LinkDown LocalLink::broken(const std::string& why) {
   LinkDown down;
   down.failure = LinkFailure::kBroken;
-  down.message = "the supervisor on this host ended (" + why;
+  down.message = "the supervisor on this host exited (" + why;
   if (const auto& status = warden_->ended(); status && !status->success()) {
     down.message += "; its warden: " + describe(*status);
   }

@@ -111,7 +111,7 @@ Result<NodeBundle> read_description(const std::filesystem::path& path) {
   if (!file || !is_sha256(bundle.sha256) || !is_sha256(bundle.archive_sha256) ||
       bundle.archive_begin > bundle.bytes) {
     return Error{Code::kDataLoss, path.string() + " does not describe a bundle",
-                 "build or install ivyrun again"};
+                 "build or reinstall ivyrun"};
   }
   return bundle;
 }
@@ -135,7 +135,7 @@ Result<std::string> whole_file(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::string bytes{std::istreambuf_iterator<char>(file), {}};
   if (file.is_open() && !file.bad() && !bytes.empty()) return bytes;
-  return Error{Code::kNotFound, "cannot read " + path, "build or install ivyrun again"};
+  return Error{Code::kNotFound, "cannot read " + path, "build or reinstall ivyrun"};
 }
 
 }  // namespace
@@ -163,7 +163,7 @@ Result<std::shared_ptr<NodeUpload>> NodeUpload::load(const std::string& director
   }
   if (found.empty()) {
     return Error{Code::kNotFound, "no bundle-ARCH.run to send to other hosts in " + directory,
-                 "build or install ivyrun again"};
+                 "build or reinstall ivyrun"};
   }
   return std::shared_ptr<NodeUpload>(new NodeUpload(directory, std::move(found)));
 }
@@ -185,9 +185,9 @@ Result<NodeBundle> NodeUpload::bundle(const std::string& architecture) {
   std::string content = IVY_TRY(whole_file(path));
   if (content.size() != bundle.bytes) {
     return Error{Code::kDataLoss,
-                 path + " is not whole: " + std::to_string(content.size()) + " of " +
+                 path + " is incomplete: " + std::to_string(content.size()) + " of " +
                      std::to_string(bundle.bytes) + " bytes",
-                 "install ivyrun again"};
+                 "reinstall ivyrun"};
   }
   bundle.content = std::make_shared<const std::string>(std::move(content));
   return bundle;

@@ -15,7 +15,7 @@ LinkDown relay_failure(const std::string& text) {
   LinkDown down;
   if (text == "no-such-job") {
     down.failure = LinkFailure::kNoSuchJob;
-    down.message = "the job's supervisor is not there any more";
+    down.message = "the job's supervisor has exited";
     return down;
   }
   down.failure = LinkFailure::kBootstrap;
@@ -59,7 +59,7 @@ void RemoteEntry::send_from(const std::string& offset, Step& step) {
   const char* const end = offset.data() + offset.size();
   const std::from_chars_result read = std::from_chars(offset.data(), end, begin);
   if (!bundle_ || read.ec != std::errc() || read.ptr != end || begin > bundle_->bytes) {
-    step.failed = failure("the far shell asked for what was not offered");
+    step.failed = failure("the remote shell requested an invalid range of ivy-node");
     return;
   }
   step.send.append(*bundle_->content, begin);
@@ -84,7 +84,8 @@ void RemoteEntry::need(const std::string& asked, Step& step) {
     return;
   }
   needed_ = architecture;
-  step.progress = is_damaged ? "ivy-node is damaged there" : "ivy-node is not there yet";
+  step.progress =
+      is_damaged ? "ivy-node is damaged on the host" : "ivy-node is not on the host yet";
 }
 
 RemoteEntry::Step RemoteEntry::provide(Result<NodeBundle> bundle) {
@@ -102,7 +103,7 @@ RemoteEntry::Step RemoteEntry::provide(Result<NodeBundle> bundle) {
 LinkDown RemoteEntry::failure(const std::string& text) const {
   LinkDown down;
   down.failure = LinkFailure::kBootstrap;
-  down.message = "ivy-node cannot be put there: " + text;
+  down.message = "ivy-node cannot be installed there: " + text;
   down.fix = "give " + host_ +
              " a directory with room where programs may run: ~/.cache, $XDG_CACHE_HOME, /tmp or "
              "/dev/shm";

@@ -60,7 +60,7 @@ bool RemoteGreeting::shell_step(std::vector<GreetingEvent>& events) {
     keep_noise(buffer_.size() - partial_marker(buffer_));
     if (noise_bytes_ <= kNoiseMaxBytes) return false;
     events.push_back({GreetingEvent::Kind::kFail,
-                      "the login shell prints without end; its last line: " + last_line(noise_)});
+                      "the login shell keeps printing; its last line: " + last_line(noise_)});
     past_ = true;
     buffer_.clear();
     return false;

@@ -44,7 +44,7 @@ LinkDown failure_of_all(const std::string& host, std::uint16_t port, bool is_ref
   if (is_refused) {
     return LinkDown{
         LinkFailure::kRefused, message,
-        "is sshd running there? try: ssh -p " + std::to_string(port) + " " + host + " true"};
+        "check that sshd runs there; try: ssh -p " + std::to_string(port) + " " + host + " true"};
   }
   return LinkDown{LinkFailure::kUnreachable, message,
                   "is " + host + " switched on, and does a firewall let " + host + " port " +

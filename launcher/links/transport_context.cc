@@ -133,8 +133,8 @@ Result<const AgentIdentity*> TransportContext::agent_user() {
   const Result<std::optional<AgentIdentity>>& identity = agent_identity();
   if (!identity.ok()) return identity.error();
   if (*identity) return &**identity;
-  return Error{Code::kNotFound, "no agent is configured: there is no agent.toml",
-               "whoever has the CA makes it: ivy-agent cert --user NAME"};
+  return Error{Code::kNotFound, "no agent is configured: agent.toml does not exist",
+               "make it on the host with the CA: ivy-agent cert --user NAME"};
 }
 
 const Result<std::string>& TransportContext::agent_socket() {
@@ -156,7 +156,8 @@ void TransportContext::note(const std::string& kind, const RemoteText& text) {
   if (!noted_.insert(text.line()).second) return;
   const int said = notes_[kind]++;
   if (say_note_ && said < kNotesOfAKind) return say_note_(text);
-  if (say_note_ && said == kNotesOfAKind) say_note_("note: ...and so on more hosts (-v: which)");
+  if (say_note_ && said == kNotesOfAKind)
+    say_note_("note: ...and the same on more hosts (-v lists them)");
   log::debug(text.line());
 }
 

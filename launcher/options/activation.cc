@@ -74,7 +74,7 @@ Result<std::string> conda_prefix(const std::string& name, const Environment& cal
   if (const std::optional<std::string> listed = listed_environment(name, caller)) return *listed;
   return Error{Code::kNotFound,
                "there is no conda environment \"" + name + "\" in " + joined(places, ", "),
-               "give its folder: --activate conda:/path/to/" + name};
+               "give its directory: --activate conda:/path/to/" + name};
 }
 
 // The folder, whatever of it was written.
@@ -91,12 +91,12 @@ Result<Activation> find_activation(const std::string& wanted, const Environment&
   constexpr std::string_view kConda = "conda:";
   const bool is_conda = wanted.starts_with(kConda);
   const std::string name = is_conda ? wanted.substr(kConda.size()) : wanted;
-  if (name.empty()) return usage_error("the environment's name is missing");
+  if (name.empty()) return usage_error("the name of the environment is missing");
   const std::string prefix = is_conda ? IVY_TRY(conda_prefix(name, caller)) : venv_prefix(wanted);
   if (!has_python(prefix))
-    return Error{Code::kNotFound, "there is no " + prefix + "/bin/python",
-                 is_conda ? "give the folder of a conda environment"
-                          : "give the folder that `python3 -m venv` has made, or conda:NAME"};
+    return Error{Code::kNotFound, prefix + "/bin/python does not exist",
+                 is_conda ? "give the directory of a conda environment"
+                          : "give a directory created by `python3 -m venv`, or conda:NAME"};
   Activation found;
   found.python = prefix + "/bin/python";
   const std::string path = value(caller, "PATH");

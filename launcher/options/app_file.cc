@@ -36,7 +36,7 @@ class Reader {
     const toml::node* node = find(key);
     if (node == nullptr) return "";
     const auto value = node->value_exact<std::string>();
-    if (!value) fail(*node, std::string(key) + " is not a text");
+    if (!value) fail(*node, std::string(key) + " is not a string");
     return value.value_or("");
   }
   // One of the words; the first is the default.
@@ -45,14 +45,14 @@ class Reader {
     if (chosen.empty()) return 0;
     const auto at = std::find(words.begin(), words.end(), chosen);
     if (at == words.end())
-      fail(*find(key), std::string(key) + " is \"" + chosen + "\", and not one of " +
+      fail(*find(key), std::string(key) + " is \"" + chosen + "\", which is not one of " +
                            joined(std::vector<std::string_view>(words), ", "));
     return at == words.end() ? 0 : static_cast<std::size_t>(at - words.begin());
   }
   bool is_on(std::string_view key) {
     const toml::node* node = find(key);
     if (node != nullptr && !node->is_boolean())
-      fail(*node, std::string(key) + " is not true or false");
+      fail(*node, std::string(key) + " must be true or false");
     return node != nullptr && node->value_or(false);
   }
   int number(std::string_view key, std::int64_t most) {
@@ -60,7 +60,7 @@ class Reader {
     if (node == nullptr) return 0;
     const std::int64_t value = node->value_exact<std::int64_t>().value_or(-1);
     if (value < 0 || value > most)
-      fail(*node, std::string(key) + " is not a number from 0 to " + std::to_string(most));
+      fail(*node, std::string(key) + " must be a number from 0 to " + std::to_string(most));
     return static_cast<int>(value);
   }
   Words words(std::string_view key) {
@@ -68,10 +68,10 @@ class Reader {
     const toml::node* node = find(key);
     if (node == nullptr) return all;
     const toml::array* list = node->as_array();
-    if (list == nullptr) fail(*node, std::string(key) + " is not a list of texts");
+    if (list == nullptr) fail(*node, std::string(key) + " must be a list of strings");
     for (std::size_t i = 0; list != nullptr && i < list->size(); ++i) {
       const auto word = (*list)[i].value_exact<std::string>();
-      if (!word) fail((*list)[i], std::string(key) + " is not a list of texts");
+      if (!word) fail((*list)[i], std::string(key) + " must be a list of strings");
       all.push_back(word.value_or(""));
     }
     return all;
@@ -82,12 +82,13 @@ class Reader {
     if (node == nullptr) return all;
     const toml::table* table = node->as_table();
     if (table == nullptr) {
-      fail(*node, std::string(key) + " is not a table of variables");
+      fail(*node, std::string(key) + " must be a table of variables");
       return all;
     }
     for (const auto& [name, value] : *table) {
       const auto text = value.value_exact<std::string>();
-      if (!text || !is_env_name(name.str())) fail(value, "a variable is NAME = \"VALUE\"");
+      if (!text || !is_env_name(name.str()))
+        fail(value, "a variable must have the form NAME = \"VALUE\"");
       all.push_back({std::string(name.str()), text.value_or("")});
     }
     return all;
@@ -100,13 +101,13 @@ class Reader {
     if (error_) return;
     error_ = Error{Code::kInvalidArgument,
                    path_ + ":" + std::to_string(node.source().begin.line) + ": " + std::move(what),
-                   "docs/apps.md describes app files"};
+                   "see docs/apps.md for the format of app files"};
   }
   // Returns the first error, including unknown keys.
   std::optional<Error> error() {
     for (const auto& [key, node] : table_)
       if (!known_.contains(key.str()))
-        fail(node, "unknown key \"" + std::string(key.str()) + "\"; known are " +
+        fail(node, "unknown key \"" + std::string(key.str()) + "\"; known keys: " +
                        joined(std::vector<std::string>(known_.begin(), known_.end()), ", "));
     return error_;
   }
@@ -129,11 +130,12 @@ Result<AppRole> role_of(const toml::table& table, const std::string& path) {
   role.ready = reader.text("ready");
   role.environment = reader.variables("environment");
   role.may_end = reader.is_on("may-end");
-  if (!is_env_name(role.name)) reader.fail(table, "a role needs a name of letters, digits and _");
+  if (!is_env_name(role.name))
+    reader.fail(table, "a role needs a name that consists of letters, digits and _");
   if (role.command.empty()) reader.fail(table, "role " + role.name + " has no command");
   if (!role.ready.empty() && (role.ports == 0 || (role.ready != "port" && role.ready[0] != '/')))
     reader.fail(table, "ready of role " + role.name +
-                           " is \"port\" or a path such as \"/health\", and needs ports = 1");
+                           " must be \"port\" or a path such as \"/health\", and needs ports = 1");
   if (std::optional<Error> error = reader.error()) return *std::move(error);
   return role;
 }
@@ -170,7 +172,7 @@ Result<AppSpec> parse_app(const std::string& text, const std::string& path, std:
     return Error{Code::kInvalidArgument,
                  path + ":" + std::to_string(parsed.error().source().begin.line) + ": " +
                      std::string(parsed.error().description()),
-                 "docs/apps.md describes app files"};
+                 "see docs/apps.md for the format of app files"};
   const toml::table& table = parsed.table();
   Reader reader(table, path);
   AppSpec app;
@@ -184,7 +186,7 @@ Result<AppSpec> parse_app(const std::string& text, const std::string& path, std:
   const toml::array* roles = found == nullptr ? nullptr : found->as_array();
   if (roles == nullptr || roles->empty() || roles->size() > kMaxRoles ||
       !roles->is_homogeneous(toml::node_type::table))
-    reader.fail(table, "an app has 1 to 32 roles: [[role]]");
+    reader.fail(table, "an app needs 1 to 32 roles: [[role]]");
   if (std::optional<Error> error = reader.error()) return *std::move(error);
   for (const toml::node& role : *roles)
     app.roles.push_back(IVY_TRY(role_of(*role.as_table(), path)));
@@ -203,7 +205,7 @@ Result<AppSpec> find_app(const std::string& wanted, const std::vector<std::strin
     const std::optional<std::string> text = IVY_TRY(read_settings_file(path, FileOwner::kAny));
     if (text) return parse_app(*text, path, name);
   }
-  if (is_path(wanted)) return usage_error("there is no file " + wanted);
+  if (is_path(wanted)) return usage_error(wanted + " does not exist");
   return usage_error("\"" + wanted + "\" is not one of " + known_apps(directories),
                      "or a file: --app ./" + wanted + ".toml");
 }

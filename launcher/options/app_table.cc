@@ -12,7 +12,7 @@ namespace {
 using enum AppPlace;
 
 Error wrong_role(std::string_view text, const std::string& why) {
-  return usage_error("\"" + std::string(text) + "\" is not a role: " + why,
+  return usage_error("\"" + std::string(text) + "\" is not a valid role: " + why,
                      "NAME=COMMAND, NAME@first=COMMAND or NAME@others=COMMAND, such as "
                      "'server@first=./server --port {server.port}'");
 }
@@ -34,11 +34,11 @@ Result<AppRole> parse_role(std::string_view text) {
     place = name.substr(at + 1);
     name = name.substr(0, at);
   }
-  if (!is_env_name(name)) return wrong_role(text, "a name has letters, digits and _");
+  if (!is_env_name(name)) return wrong_role(text, "a name may have only letters, digits and _");
   AppRole role;
   role.name = name;
   if (place != "first" && place != "others" && place != "every")
-    return wrong_role(text, "it runs @first, @others or @every");
+    return wrong_role(text, "after @, write first, others or every");
   role.place = place == "first" ? kFirst : place == "others" ? kOthers : kEvery;
   Result<std::vector<std::string>> command = quoted_words(text.substr(equals + 1));
   if (!command.ok()) return wrong_role(text, command.error().message);

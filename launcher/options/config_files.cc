@@ -34,11 +34,11 @@ Result<OptionSpelling> flag_of(const TomlEntry& entry) {
   const std::string name = dashed(entry.key);
   const std::optional<OptionSpelling> spelling = find_option("--" + name);
   if (!spelling)
-    return unknown_toml_key(
-        entry, without_dashes(nearest_option("--" + name)),
-        "the keys are the flags of ivyrun, without their dashes: ivyrun --help all");
+    return unknown_toml_key(entry, without_dashes(nearest_option("--" + name)),
+                            "keys are ivyrun's flags without the dashes: ivyrun --help all");
   if (is_among(kNeverInFiles, spelling->entry->name))
-    return Error{Code::kInvalidArgument, entry.place + ": " + entry.key + " cannot stand in a file",
+    return Error{Code::kInvalidArgument,
+                 entry.place + ": " + entry.key + " is not allowed in a config file",
                  "write it on the command line"};
   return *spelling;
 }
@@ -57,7 +57,7 @@ Result<void> add_entry(const TomlEntry& entry, const OptionSpelling& spelling, S
     const bool is_joinable = !spelling.entry->joined_value.empty() &&
                              entry.values.front() == spelling.entry->joined_value;
     if (entry.kind != TomlEntry::Kind::kSwitch && !is_joinable)
-      return wrong_kind(entry, "a switch: true or false");
+      return wrong_kind(entry, "a switch: write true or false");
     if (entry.values.front() == "false") {
       scanned.switched_off.push_back({spelling.entry, entry.place});
       return {};
@@ -121,7 +121,7 @@ Result<void> add_config_files(const ConfigPlaces& places, Scanned& scanned) {
     if (!text.ok()) return text.error().context(shown);
     if (!*text)
       return Error{Code::kInvalidArgument, shown + ": " + path + " does not exist",
-                   "--config FILE names a file of flags in TOML; --config none reads no file"};
+                   "--config FILE needs a TOML file of flags; --config none reads no file"};
     IVY_CHECK(add_file(path, **text, scanned));
   }
   for (const std::string& path : {places.user, places.system}) {

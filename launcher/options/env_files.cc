@@ -56,17 +56,17 @@ Result<std::string> quoted_value(const Line& line, std::size_t begin) {
       continue;
     }
     if (quote == '"' && is_expanded(line.text, at))
-      return line.error(at, "nothing is expanded in this file",
+      return line.error(at, "variables are not expanded in this file",
                         "write the value itself; '...' keeps every byte, \\$ is a dollar sign");
     value += c;
   }
   if (at == line.text.size())
     return line.error(begin, std::string("the quote ") + quote + " is not closed on this line",
-                      "a value ends with its line");
+                      "a value cannot span lines");
   const std::size_t rest = line.skip_blanks(at + 1);
   const bool is_comment = rest < line.text.size() && line.text[rest] == '#' && rest > at + 1;
   if (rest < line.text.size() && !is_comment)
-    return line.error(rest, "something follows the closing quote",
+    return line.error(rest, "unexpected text after the closing quote",
                       "quote the whole value: NAME='...'");
   return value;
 }
@@ -80,11 +80,11 @@ Result<std::string> plain_value(const Line& line, std::size_t begin) {
     if (c == '#' && (at == begin || kBlanks.find(line.text[at - 1]) != std::string_view::npos))
       break;
     if (c == '\'' || c == '"' || c == '\\')
-      return line.error(at, std::string("shells and docker read ") + c + " differently here",
+      return line.error(at, std::string("shells and docker interpret ") + c + " differently here",
                         "quote the whole value: NAME='...'");
     if (is_expanded(line.text, at))
-      return line.error(at, "nothing is expanded in this file",
-                        "write the value itself, or NAME='...' to keep the sign");
+      return line.error(at, "variables are not expanded in this file",
+                        "write the value itself, or NAME='...' to keep the dollar sign");
     if (!is_blank) end = at + 1;
   }
   return std::string(line.text.substr(begin, end - begin));
@@ -95,7 +95,7 @@ Result<std::string> value_of(const Line& line, std::size_t begin) {
     return quoted_value(line, begin);
   const std::size_t first = line.skip_blanks(begin);
   if (first > begin && first < line.text.size() && line.text[first] != '#')
-    return line.error(begin, "a blank stands behind the =", "write NAME=VALUE, or NAME=' VALUE'");
+    return line.error(begin, "there is a space after the =", "write NAME=VALUE, or NAME=' VALUE'");
   return plain_value(line, begin);
 }
 
@@ -120,8 +120,8 @@ Result<void> parse_line(const Line& line, const Environment& caller, Environment
   } else if (blank != std::string_view::npos) {
     const std::size_t next = line.skip_blanks(blank);
     if (next < line.text.size() && line.text[next] != '#')
-      return line.error(blank, "a blank stands in the name, or before the =",
-                        "one variable per line: NAME=VALUE");
+      return line.error(blank, "there is a space in the name or before the =",
+                        "write one variable per line: NAME=VALUE");
   }
   const Result<void> added = add_export(out, item, caller);
   if (!added.ok()) return line.error(begin, added.error().message, added.error().fix);

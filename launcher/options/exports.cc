@@ -18,16 +18,16 @@ Error refused_name(const std::string& name) {
 
 Result<void> add_checked(Environment& out, const std::string& name, std::string value) {
   if (!is_env_name(name))
-    return Error{Code::kInvalidArgument, "\"" + name + "\" is not the name of a variable",
-                 "write NAME or NAME=VALUE, one for each variable"};
+    return Error{Code::kInvalidArgument, "\"" + name + "\" is not a valid variable name",
+                 "write NAME or NAME=VALUE, and one flag per variable"};
   if (env_rule(name) == EnvRule::kSet) return refused_name(name);
   if (value.find('\0') != std::string::npos)
-    return Error{Code::kInvalidArgument, "the value of " + name + " holds a NUL byte"};
+    return Error{Code::kInvalidArgument, "the value of " + name + " contains a NUL byte"};
   if (name.size() + 1 + value.size() > kMaxVariableBytes)
     return Error{Code::kInvalidArgument,
-                 name + " has " + std::to_string(value.size()) + " bytes, Linux allows " +
+                 name + " has " + std::to_string(value.size()) + " bytes, but Linux allows only " +
                      std::to_string(kMaxVariableBytes - name.size() - 1),
-                 "put it into a file"};
+                 "put the value into a file"};
   set_variable(out, name, std::move(value));
   return {};
 }
@@ -51,8 +51,8 @@ Result<void> add_export(Environment& out, std::string_view text, const Environme
   }
   const std::string* value = find_variable(caller, name);
   if (is_env_name(name) && env_rule(name) != EnvRule::kSet && value == nullptr)
-    return Error{Code::kInvalidArgument, name + " is not set here",
-                 name + "=VALUE gives it a value"};
+    return Error{Code::kInvalidArgument, name + " is not set in this environment",
+                 "give it a value: " + name + "=VALUE"};
   return add_checked(out, name, value == nullptr ? "" : *value);
 }
 

@@ -24,8 +24,8 @@ Result<void> add_places(std::string_view text, std::vector<int>& places) {
   const Result<int> last =
       dash == std::string_view::npos ? first : parse_number(text.substr(dash + 1), 0, kMaxPlace);
   if (!first.ok() || !last.ok() || *last < *first)
-    return usage_error("\"" + std::string(text) + "\" is not a place or a range of places",
-                       "places are numbered from 0: 'node01:0,2' or 'node01:0-3'");
+    return usage_error("\"" + std::string(text) + "\" is not a slot number or a range of slots",
+                       "slots are numbered from 0: 'node01:0,2' or 'node01:0-3'");
   for (int place = *first; place <= *last; ++place)
     if (std::find(places.begin(), places.end(), place) == places.end()) places.push_back(place);
   return {};
@@ -70,17 +70,17 @@ Result<Picked> by_name(const std::vector<HostPick>& picks, const std::vector<Hos
   for (const Host& host : hosts) known.push_back(host.name);
   return Error{Code::kNotFound,
                fold_host_names(unknown) + (unknown.size() == 1 ? " is" : " are") +
-                   " not among the hosts (" + fold_host_names(known) + ")",
-               "write the names as the list of hosts has them"};
+                   " not in the list of hosts (" + fold_host_names(known) + ")",
+               "write the names as they appear in the list of hosts"};
 }
 
 Result<void> check_places(const Host& host, const std::vector<int>& places) {
   if (!host.slots) return {};
   for (const int place : places)
     if (place >= *host.slots)
-      return usage_error(host.name + " has no place " + std::to_string(place) + ": it has " +
+      return usage_error(host.name + " has no slot " + std::to_string(place) + ": it has " +
                              counted(static_cast<std::size_t>(*host.slots), "slot"),
-                         "places are numbered from 0");
+                         "slots are numbered from 0");
   return {};
 }
 
@@ -150,7 +150,7 @@ Result<std::vector<Host>> hosts_without(const std::vector<HostPick>& picks,
     else
       keep_places(std::move(left), kept.back());
   }
-  if (kept.empty()) return usage_error("no host is left", "exclude fewer hosts");
+  if (kept.empty()) return usage_error("the filter leaves no hosts", "exclude fewer hosts");
   return kept;
 }
 

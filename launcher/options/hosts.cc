@@ -95,7 +95,7 @@ Result<std::vector<std::string>> entry_names(const TextPiece& piece, const Origi
       return origin.error(piece.column + 1, in_quotes(address) + " is not an IPv6 address");
     return std::vector<std::string>{std::string(address)};
   }
-  if (text.empty()) return origin.error(piece.column, "a host's name is missing");
+  if (text.empty()) return origin.error(piece.column, "a host name is missing");
   std::vector<std::string> names;
   if (const auto fault = expand_host_ranges(piece, BracketOrder::kLastToFirst, names))
     return origin.error(fault->column, fault->what);
@@ -103,11 +103,11 @@ Result<std::vector<std::string>> entry_names(const TextPiece& piece, const Origi
     if (!is_safe_host_name(name))
       return origin.error(piece.column, in_quotes(name) + " is not a host name",
                           name.find(' ') == std::string::npos
-                              ? "a host name has letters, digits and \".-_\" only"
-                              : "hosts are separated by commas");
+                              ? "a host name may have only letters, digits and \".-_\""
+                              : "separate hosts with commas");
     // Bracket numbers alone ("[1-4]") are almost always a slip.
     if (text.front() == '[')
-      return origin.error(piece.column, in_quotes(text) + " has no name before its bracket");
+      return origin.error(piece.column, in_quotes(text) + " has no host name before the bracket");
   }
   return names;
 }
@@ -152,7 +152,7 @@ Result<void> parse_entry(const TextPiece& entry, const Origin& origin, std::vect
   const std::vector<std::string> names = IVY_TRY(entry_names(rest.sub(0, length), origin));
   if (hosts.size() + names.size() > kMaxMentions)
     return origin.error(entry.column,
-                        "more than " + std::to_string(kMaxMentions) + " mentions of hosts");
+                        "more than " + std::to_string(kMaxMentions) + " host entries");
   for (const std::string& name : names) {
     host.name = name;
     hosts.push_back(host);
@@ -176,7 +176,7 @@ Result<void> parse_entries(const TextPiece& list, const Origin& origin, std::vec
     if (entry.text.empty())
       return is_last && piece.column > list.column
                  ? origin.error(piece.column, "empty host name after \",\"",
-                                "lists take no spaces: -H node1,node2")
+                                "a list cannot contain spaces: -H node1,node2")
                  : origin.error(piece.column, "empty host name before \",\"", "remove one comma");
     IVY_CHECK(parse_entry(entry, origin, hosts));
   }
@@ -203,7 +203,8 @@ Result<std::vector<Host>> merged(const std::vector<Host>& hosts, const std::stri
   }
   if (result.size() > kMaxHosts)
     return Error{Code::kInvalidArgument, origin + ": " + std::to_string(result.size()) +
-                                             " hosts, limit " + std::to_string(kMaxHosts)};
+                                             " hosts, but the limit is " +
+                                             std::to_string(kMaxHosts)};
   return result;
 }
 
@@ -217,8 +218,8 @@ Error written_twice(const TextPiece& word, const Origin& origin, const Host& hos
                     const std::string& earlier) {
   return origin.error(
       word.column,
-      in_quotes(word.text) + " contradicts " + earlier + ", written before for " + host.name,
-      "write it once");
+      in_quotes(word.text) + " contradicts " + earlier + ", given earlier for " + host.name,
+      "write it only once");
 }
 
 Result<void> set_slots(const TextPiece& word, const TextPiece& value, const Origin& origin,
@@ -234,13 +235,15 @@ Result<void> set_slots(const TextPiece& word, const TextPiece& value, const Orig
 
 Error unknown_key(const TextPiece& word, const Origin& origin, std::string_view key) {
   if (key == "binding" || key == "ifname")
-    return origin.error(word.column, in_quotes(key) + " is a word of MPICH's host files",
-                        key == "binding" ? "leave it out; --bind-to KIND binds workers"
-                                         : "leave it out; --iface NAME chooses the interface");
+    return origin.error(
+        word.column,
+        in_quotes(key) + " is a keyword of MPICH's host files that ivyrun does not support",
+        key == "binding" ? "leave it out; use --bind-to KIND to bind workers"
+                         : "leave it out; use --iface NAME to choose the interface");
   if (key == "addr")
-    return origin.error(word.column, "a host has no address beside its name here",
-                        "write the address as the name, or give the name its address in "
-                        "/etc/hosts or by HostName in ~/.ssh/config");
+    return origin.error(word.column, "a host cannot have an address in addition to its name",
+                        "write the address instead of the name, or define the name's address in "
+                        "/etc/hosts or with HostName in ~/.ssh/config");
   return origin.error(word.column, "unknown key " + in_quotes(key),
                       "known keys: slots, gpus, max_slots, port, user");
 }
@@ -321,7 +324,7 @@ Result<std::vector<Host>> parse_hostfile(std::string_view content, const std::st
   for (std::size_t line = 1; !content.empty(); ++line)
     IVY_CHECK(parse_line(TextPiece{take_part(content, '\n')}, Origin{path, line}, hosts));
   if (hosts.empty())
-    return Error{Code::kInvalidArgument, path + ": no host in it",
+    return Error{Code::kInvalidArgument, path + ": the file lists no hosts",
                  "write one host per line, such as \"node01 slots=8\""};
   return merged(hosts, path);
 }

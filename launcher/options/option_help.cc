@@ -135,7 +135,7 @@ Result<std::string> help_about(const std::string& topic) {
     return help_text(daily, HelpLength::kDaily);
   }
   if (std::optional<std::string> text = topic_help(page, topic)) return *text;
-  return Error{Code::kNotFound, "there is no help about \"" + topic + "\"",
+  return Error{Code::kNotFound, "no help for \"" + topic + "\"",
                "ivyrun --help TOPIC: " + topics_text() + ", or a flag"};
 }
 

@@ -24,7 +24,7 @@ Error unknown_flag(const std::string& typed) {
   const std::size_t blank = typed.find(' ');
   if (blank != std::string::npos && find_flag(typed.substr(0, blank)))
     return usage_error("unknown flag \"" + typed + "\"",
-                       "a flag and its value are two words, or one with a = between them");
+                       "write a flag and its value as two words, or as one with = between them");
   const std::string nearest = nearest_option(typed);
   return usage_error("unknown flag " + typed,
                      nearest.empty()
@@ -61,7 +61,7 @@ Result<std::string> following_value(const std::vector<std::string>& arguments, s
   if (next == "--" || (next.size() > 1 && next.front() == '-' &&
                        find_flag(next.substr(0, next.find('='))).has_value()))
     return usage_error(typed + " needs a value, but " + next + " follows",
-                       "if " + next + " is the value: " + typed + "=" + next);
+                       "if " + next + " is the value, write " + typed + "=" + next);
   ++at;
   return next;
 }
@@ -153,8 +153,8 @@ Result<Scanned> scan_command_line(const std::vector<std::string>& arguments) {
       break;
     }
     if (begins_with_typographic_dash(token))
-      return usage_error("\"" + token + "\" begins with a typographic dash",
-                         "write - or --, as on a keyboard; a program of that name comes after --");
+      return usage_error("\"" + token + "\" starts with a typographic dash",
+                         "type - or -- instead; if it is the name of a program, put -- before it");
     if (token.size() < 2 || token.front() != '-') break;
     const std::size_t equals = token.find('=');
     const std::string typed = token.substr(0, equals);
@@ -273,7 +273,7 @@ void note_unknown_variables(const Environment& environment, std::vector<std::str
     const std::string near = alias ? "--" + std::string(alias->entry->name) : nearest_option(flag);
     const std::optional<OptionSpelling> meant = find_option(near);
     notes.push_back(
-        name + " is set, and nothing reads it" +
+        name + " is set, but nothing reads it" +
         (meant ? ": did you mean " + variable_of("IVY_", meant->entry->name) + "?"
                : "; IVY_<FLAG> is the default of a flag, and ivyrun --help all lists them"));
   }

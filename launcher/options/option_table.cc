@@ -49,7 +49,7 @@ constexpr OptionEntry kTable[] = {
      "within --start-timeout, and continue without hosts that are lost"},
     {"fake-hosts", "", "N", kPlacement, kHonoured, kOurs,
      "simulate N hosts on this machine, for testing"},
-    refused("-N", "-N", "mpirun and srun mean different things by -N: use --nnodes N or --nproc-per-node N"),
+    refused("-N", "-N", "-N means different things to mpirun and srun: use --nnodes N or --nproc-per-node N"),
     {"include", "", "HOSTS", kPlacement, kHonoured, kOurs,
      "use only these hosts: 'node[01-08],node17', or only some slots (GPUs) of them, in DeepSpeed's form: 'h1@h2:0,2'"},
     {"exclude", "", "HOSTS", kPlacement, kHonoured, kOurs,
@@ -71,28 +71,28 @@ constexpr OptionEntry kTable[] = {
     {"cpu-devices", "", "K", kPlacement, kHonoured, kOurs,
      "JAX: give each worker K simulated CPU devices and no others, for testing"},
     {"oversubscribe", "-oversubscribe", "", kPlacement, kHonoured, kOurs,
-     "let workers share GPUs if --visible own, --gpus-per-proc or --nproc-per-node gpu needs more than exist"},
+     "let workers share GPUs if --visible own, --gpus-per-proc or --nproc-per-node gpu needs more GPUs than exist"},
     {"device-env", "", "NAME", kPlacement, kHonoured, kOurs,
      "also set this variable to a worker's devices, for vendors that ivyrun does not know, such as "
      "ASCEND_RT_VISIBLE_DEVICES; may be repeated"},
-    refused("wal", "--store-wal", "the store keeps nothing on disk: --max-restarts N starts the job again, with a new store, if it is lost"),
-    refused("store-proxy", "", "workers speak to the store itself: leave it out"),
+    refused("wal", "--store-wal", "the store keeps nothing on disk; use --max-restarts N to restart the job with a new store if the store is lost"),
+    refused("store-proxy", "", "leave it out: workers connect to the store directly"),
     ignored("use-env", "", "LOCAL_RANK is always set"),
-    {"mpi", "", "", kDiagnosis, kIgnored, kOurs, "MPI programs find their world through PMI or PMIx (docs/mpi.md)", "KIND"},
-    refused("page", "", "`ivyctl top` shows the ranks, --metrics-file FILE is for Prometheus"),
+    {"mpi", "", "", kDiagnosis, kIgnored, kOurs, "MPI programs find each other through PMI or PMIx (docs/mpi.md)", "KIND"},
+    refused("page", "", "use `ivyctl top` to see the ranks, or --metrics-file FILE for Prometheus"),
     refused("workers", "--num-workers --nprocs --ranks --processes --gpus",
-            "-n N starts N workers in total, --nproc-per-node N starts N on each host"),
-    refused("gres", "--gpus-per-node -G", "ivyrun finds the GPUs of a host: --nproc-per-node N starts N workers on each "
-            "host, --gpus-per-proc K gives K GPUs to each worker"),
-    refused("world-size", "--rank --local-rank", "ivyrun gives every worker its rank and the world size; -n N starts N "
+            "use -n N for N workers in total, or --nproc-per-node N for N on each host"),
+    refused("gres", "--gpus-per-node -G", "ivyrun finds the GPUs of a host itself: use --nproc-per-node N for N workers on each "
+            "host, or --gpus-per-proc K for K GPUs per worker"),
+    refused("world-size", "--rank --local-rank", "ivyrun sets rank and world size for every worker; use -n N for N "
             "workers"),
-    refused("nodelist", "-w --nodefile", "-H h1,h2,... or --hostfile FILE names the hosts"),
-    refused("-f", "-f", "--hostfile FILE reads the hosts from a file"),
+    refused("nodelist", "-w --nodefile", "use -H h1,h2,... or --hostfile FILE"),
+    refused("-f", "-f", "use --hostfile FILE"),
     refused("partition", "-p --account -A --qos --job-name -J --mem --exclusive",
-            "allocate hosts with sbatch or salloc and call ivyrun inside; --ssh-port PORT is the port of SSH"),
+            "allocate hosts with sbatch or salloc and run ivyrun inside; for an SSH port use --ssh-port PORT"),
     refused("cpus-per-task", "-c --num-cpu-threads-per-process",
-     "--bind-to core gives each worker an equal share of the cores, -x OMP_NUM_THREADS=N limits threads; for code in "
-     "Python: ivyrun ... python3 -c CODE"),
+     "use --bind-to core for an equal share of the cores per worker, or -x OMP_NUM_THREADS=N to limit threads; for Python "
+     "code: ivyrun ... python3 -c CODE"),
 
     {"module", "-m", "", kCommand, kHonoured, kTorchrun,
      "the program is a Python module, as in python -m"},
@@ -127,7 +127,7 @@ constexpr OptionEntry kTable[] = {
      "decides --visible, and some read variables of their own (docs/frameworks.md); mpi: every worker has to join the MPI world (docs/mpi.md); without it a worker may"},
     {"allow-singletons", "", "", kCommand, kHonoured, kOurs,
      "start Horovod's programs without -B horovod, or MPI programs as worlds of one: "
-     "each is alone, rank 0 of 1; without this flag they are an error with more than one worker"},
+     "each worker is rank 0 of 1; without this flag, that is an error if there is more than one worker"},
     refused("genv", "-genv -env -genvlist -envlist", "use -x NAME=VALUE, or -x NAME for a variable that is set here"),
     refused("container", "--container-image",
             "start the container as the program: ivyrun ... apptainer exec --nv IMAGE python3 train.py"),
@@ -135,14 +135,14 @@ constexpr OptionEntry kTable[] = {
      "also run the servers that the program needs: dask, ray, sglang, tf-ps, vllm, xgboost, or those of a TOML file "
      "(docs/apps.md); jax-service: JAX's coordination service in a separate process on the first host"},
     {"app-args", "", "WORDS", kCommand, kHonoured, kOurs,
-     "further arguments for the app's servers, such as --app-args '--num-cpus 4'; may be repeated"},
+     "additional arguments for the app's servers, such as --app-args '--num-cpus 4'; may be repeated"},
     {"tf-roles", "", "TYPE[:N],...", kCommand, kHonoured, kOurs,
-     "-B tensorflow: which task of TF_CONFIG each rank is, in rank order, such as chief,ps:2,worker (default: worker)"},
+     "-B tensorflow: the TF_CONFIG task of each rank, in rank order, such as chief,ps:2,worker (default: worker)"},
     refused("mca", "-mca", "pass Open MPI's parameters as variables: --mca NAME VALUE is -x OMPI_MCA_NAME=VALUE"),
     refused("mixed-precision", "--use-fsdp --use-deepspeed --deepspeed --dynamo-backend",
-            "flags for training belong to the script or to ACCELERATE_* variables"),
-    refused("config-file", "", "--config FILE reads flags in TOML. Of accelerate's file, num_processes is -n and "
-            "the machines are -H"),
+            "pass training options to the script, or set ACCELERATE_* variables"),
+    refused("config-file", "", "use --config FILE for flags in TOML; instead of num_processes in accelerate's file use -n, and "
+            "for machines use -H"),
     ignored("multi-gpu", "", "one worker per accelerator is the default"),
 
     {"label", "-l=rank --tag-output=rank -tag-output=rank --label-io=rank -prepend-rank=rank",
@@ -190,8 +190,8 @@ constexpr OptionEntry kTable[] = {
     {"verbose", "-v", "", kOutput, kHonoured, kOurs, "print more; -vv for debugging"},
     refused("output-filename", "-output-filename",
             "use --output 'DIR/%r.%s' (%h host, %r rank, %s out or err), or --log-dir DIR"),
-    refused("error", "-e", "--output 'run-%r.%s' writes both streams of every rank to files of their own"),
-    ignored("unbuffered", "-u", "output is shown at once"),
+    refused("error", "-e", "use --output 'run-%r.%s' to write both streams of every rank to separate files"),
+    ignored("unbuffered", "-u", "output is shown immediately"),
 
     {"start-timeout", "", "TIME", kLifecycle, kHonoured, kOurs,
      "time limit for reaching all hosts (default 120s)"},
@@ -200,7 +200,7 @@ constexpr OptionEntry kTable[] = {
     {"shutdown-timeout", "--term-timeout --workers-stop-timeout", "TIME", kLifecycle, kHonoured,
      kTorchrun,
      "time from the first signal to SIGKILL (default: 5s after a failure, 30s if you stop the job). Ctrl-C sends "
-     "SIGINT and one second later SIGTERM, any other stop SIGTERM at once"},
+     "SIGINT and SIGTERM one second later; any other stop sends SIGTERM immediately"},
     {"lease", "", "TIME", kLifecycle, kHonoured, kOurs,
      "stop the workers if they lose contact with ivyrun for TIME (default: 10s, 60s in batch)"},
     {"max-restarts", "", "N", kLifecycle, kHonoured, kTorchrun,
@@ -211,10 +211,10 @@ constexpr OptionEntry kTable[] = {
      "continue without it (shrink), or restart only it (replace); with shrink and replace the program repairs "
      "its groups itself"},
     {"min-workers", "", "N", kLifecycle, kHonoured, kOurs,
-     "with --on-failure shrink: end the job if fewer than N workers are left (default 1)"},
-    torchruns("monitor-interval", "S", "the kernel reports a worker's exit at once"),
-    ignored("kill-on-bad-exit", "-K", "the first failure always ends the job"),
-    refused("time", "", "--timeout TIME, such as 30m, ends the job"),
+     "with --on-failure shrink: stop the job if fewer than N workers are left (default 1)"},
+    torchruns("monitor-interval", "S", "the kernel reports a worker's exit immediately"),
+    ignored("kill-on-bad-exit", "-K", "the first failure always stops the job"),
+    refused("time", "", "use --timeout TIME, such as 30m"),
     {"stop-before-end", "", "TIME", kLifecycle, kHonoured, kOurs,
      "in a Slurm job: send --preempt-signal to the ranks once, TIME before the job ends; exit code 75 after they exit"},
     {"preempt-signal", "", "SIGNAL", kLifecycle, kHonoured, kOurs,
@@ -222,7 +222,7 @@ constexpr OptionEntry kTable[] = {
     {"requeue", "", "", kLifecycle, kHonoured, kOurs,
      "requeue the Slurm job if its time limit stopped it (exit code 75)"},
     {"stall-timeout", "--stall-check", "TIME", kLifecycle, kHonoured, kOurs,
-     "report where the ranks are and whom they wait for after TIME without progress"},
+     "after TIME without progress, report where the ranks are and which ranks they wait for"},
     {"on-stall", "", "report|stop", kLifecycle, kHonoured, kOurs,
      "with --stall-timeout: only report (the default), or also stop the workers: --max-restarts N restarts them, else "
      "the exit code is 123"},
@@ -248,7 +248,7 @@ constexpr OptionEntry kTable[] = {
      "do not start ivyrun's store; let rank 0's framework listen on MASTER_PORT"},
     {"transport", "--launcher", "auto|local|agent|ssh|slurm", kNetwork, kHonoured, kOurs,
      "how to reach the hosts (default auto: srun inside a Slurm allocation, else their agents, else ssh)"},
-    {"ssh-port", "", "PORT", kNetwork, kHonoured, kOurs, "SSH port of hosts without one of their own"},
+    {"ssh-port", "", "PORT", kNetwork, kHonoured, kOurs, "SSH port of hosts for which none is given"},
     {"ssh-command", "", "COMMAND", kNetwork, kHonoured, kOurs,
      "use this OpenSSH client instead of the built-in one"},
     {"ssh-args", "--launcher-args", "ARGS", kNetwork, kHonoured, kOurs,
@@ -258,22 +258,22 @@ constexpr OptionEntry kTable[] = {
     {"fanout", "", "N", kNetwork, kHonoured, kOurs, "SSH handshakes at the same time (default 64)"},
     {"node-rank", "--machine-rank", "R", kNetwork, kHonoured, kTorchrun,
      "with --nnodes N and without -H: start only this node's part of a job whose other nodes are started "
-     "elsewhere. Node 0 waits for the others at --master-port (default 29500), they dial --master-addr"},
+     "elsewhere. Node 0 listens at --master-port (default 29500); the others connect to --master-addr"},
     {"join-secret-file", "", "FILE", kNetwork, kHonoured, kOurs,
      "with --node-rank: a secret of at least 16 bytes, the same on all nodes (or IVY_JOIN_SECRET); without one, anyone "
      "who can reach node 0's port can join"},
     torchruns("standalone", "", "ivyrun chooses address and port"),
     {"rdzv-backend", "", "NAME", kNetwork, kHonoured, kTorchrun,
-     "only static and c10d, which change nothing"},
+     "static or c10d; has no effect"},
     {"rdzv-endpoint", "", "HOST:PORT", kNetwork, kHonoured, kTorchrun,
-     "changes nothing: ivyrun chooses address and port; one ivyrun on each node needs --node-rank R --master-addr HOST"},
+     "has no effect: ivyrun chooses address and port; to start one ivyrun per node, use --node-rank R --master-addr HOST"},
     {"rdzv-id", "", "ID", kNetwork, kHonoured, kTorchrun,
      "with --node-rank: only nodes with the same id join this job"},
-    torchruns("rdzv-conf", "CONF", "--start-timeout bounds the wait for hosts, --lease the silence of one"),
-    torchruns("local-addr", "ADDRESS", "addresses are tested; --iface chooses the interface"),
+    torchruns("rdzv-conf", "CONF", "use --start-timeout to limit the wait for hosts, --lease to limit the silence of one"),
+    torchruns("local-addr", "ADDRESS", "ivyrun tests addresses itself; use --iface to choose the interface"),
     ignored("allow-run-as-root", "-allow-run-as-root", ""),
-    refused("-i", "-i --ssh-identity-file", "--ssh-args '-i FILE' passes a key to ssh (better: IdentityFile in ~/.ssh/config), --stdin 0|all|none chooses who "
-     "reads standard input"),
+    refused("-i", "-i --ssh-identity-file", "for an ssh key use IdentityFile in ~/.ssh/config or --ssh-args '-i FILE'; for input use --stdin 0|all|none to choose the ranks that "
+     "read it"),
 
     {"dry-run", "--donotlaunch", "", kDiagnosis, kHonoured, kOurs,
      "connect, check and print the plan, but start nothing; --dry-run=json: as an object for programs", "json"},

@@ -106,8 +106,8 @@ Result<MapChoice> parse_map_by(std::string_view text) {
   if (text == "nvlink") return MapChoice::kNvlink;
   if (text == "switch") return MapChoice::kSwitch;
   return invalid(text, "one of host, nvlink, switch",
-                 "ppr:N:node is --nproc-per-node N, and what it says of cores is --bind-to;\n"
-                 "else leave it out: ranks fill the hosts in the order of -H");
+                 "instead of ppr:N:node use --nproc-per-node N, and --bind-to for cores;\n"
+                 "otherwise leave it out: ranks fill the hosts in the order of -H");
 }
 
 Result<BindChoice> parse_bind_to(std::string_view text) {
@@ -149,7 +149,7 @@ Result<Profile> parse_profile(std::string_view text) {
   return invalid(text,
                  "one of torch, jax, tensorflow, numpy, cupy, paddle, mpi, mlx, lightgbm, horovod",
                  text == "nccl" || text == "gloo"
-                     ? "the script chooses it: init_process_group(\"" + std::string(text) + "\")"
+                     ? "choose it in the script: init_process_group(\"" + std::string(text) + "\")"
                      : "");
 }
 
@@ -203,14 +203,13 @@ Result<std::string> parse_output_pattern(std::string_view text) {
   for (const std::string_view word : {"tag", "tag-detailed", "tag-fullname", "timestamp", "xml"}) {
     if (text.substr(0, text.find_first_of(",:")) == word)
       return invalid(text, "a pattern of file names",
-                     "labels are on; see --label and --timestamps");
+                     "labels are on by default; see --label and --timestamps");
   }
   const bool is_folder =
       text.empty() || text.back() == '/' || text.starts_with("dir=") || text.starts_with("file=");
   if (is_folder)
-    return invalid(
-        text, "a pattern of file names",
-        "write what files are called, such as 'logs/%h-%r.log'; --log-dir DIR names a folder");
+    return invalid(text, "a pattern of file names",
+                   "give a pattern such as 'logs/%h-%r.log'; for a directory use --log-dir DIR");
   if (const auto unknown = unknown_placeholder(text))
     return invalid(*unknown, "a placeholder of a file name", kPlaceholderNames);
   return std::string(text);
@@ -224,7 +223,7 @@ Result<StreamChoice> parse_streams(std::string_view text) {
     // srun's -t is the time limit, in minutes or as a clock shows it.
     const bool is_minutes = text.find_first_not_of("0123456789") == std::string_view::npos;
     if (is_minutes || parse_duration(text).ok())
-      error.fix = "a time limit is --timeout " + std::string(text) + (is_minutes ? "m" : "");
+      error.fix = "for a time limit use --timeout " + std::string(text) + (is_minutes ? "m" : "");
     return error;
   };
   const auto parse_bits = [](std::string_view bits) {
@@ -271,7 +270,7 @@ Result<std::string> parse_event_place(const std::string& text) {
 }
 
 Result<std::string> parse_file_place(const std::string& text) {
-  if (text.empty()) return usage_error("a file's name is missing");
+  if (text.empty()) return usage_error("the file name is missing");
   std::error_code error;
   const std::filesystem::path path = std::filesystem::absolute(text, error);
   if (error) return usage_error(error.message());

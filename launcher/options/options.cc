@@ -164,7 +164,7 @@ void bind_placement(Binder& binder, HostOptions& options, Raw& raw) {
     if (colon == std::string::npos) return {};
     const int high = IVY_TRY(parse_number(text.substr(colon + 1), 1, static_cast<int>(kMaxHosts)));
     if (high < low)
-      return usage_error("a range of hosts is MIN:MAX, and " + text + " has MIN above MAX",
+      return usage_error("a range of hosts is MIN:MAX, but " + text + " has a MIN greater than MAX",
                          "--nnodes " + std::to_string(high) + ":" + std::to_string(low));
     options.num_nodes = high;
     // "2:2" is how torchrun's users write a fixed number.
@@ -189,7 +189,8 @@ void bind_devices(Binder& binder, DeviceOptions& options) {
     while (!rest.empty()) {
       const std::string_view word = take_part(rest, ',');
       if (word != "map" && word != "alloc" && word != "bindings" && word != "bind")
-        return usage_error("\"" + std::string(word) + "\" is not shown", "map, bindings, or both");
+        return usage_error("\"" + std::string(word) + "\" is not a kind of display",
+                           "map, bindings, or both");
       (word.starts_with("bind") ? options.report_bindings : options.display_map) = true;
     }
     return {};
@@ -281,7 +282,7 @@ void bind_lifecycle(Binder& binder, LifecycleOptions& options) {
         if (lease >= kShortestLease) return lease;
         const auto shortest = std::chrono::ceil<std::chrono::seconds>(kShortestLease).count();
         return usage_error("a lease must be " + std::to_string(shortest) +
-                           " s or more, which is two heartbeats");
+                           " s or more (two heartbeats)");
       });
   binder.value("stall-timeout", [&](const std::string& text) -> Result<void> {
     options.stall_timeout = std::chrono::ceil<std::chrono::seconds>(IVY_TRY(parse_duration(text)));
@@ -294,8 +295,7 @@ void bind_lifecycle(Binder& binder, LifecycleOptions& options) {
     const int signal = signal_number(text);
     if (signal == 0) return usage_error("unknown signal \"" + text + "\"", "USR1, TERM, ...");
     if (signal == SIGKILL || signal == SIGSTOP)
-      return usage_error(signal_name(signal) + " tells a process nothing that it could act on",
-                         "USR1 or TERM");
+      return usage_error(signal_name(signal) + " cannot be caught by a process", "USR1 or TERM");
     options.preempt_signal = signal;
     return {};
   });
@@ -353,7 +353,7 @@ void bind_rendezvous(Binder& binder, JoinOptions& options, Raw& raw) {
     // for.
     return usage_error(
         "rendezvous backend \"" + text + "\" is not supported; ivyrun has its own store",
-        "leave it out, and start one ivyrun: ivyrun -H host0,host1 ...");
+        "leave it out, and start ivyrun once: ivyrun -H host0,host1 ...");
   });
   binder.parsed("node-rank", raw.node_rank, number_between(0, static_cast<int>(kMaxHosts) - 1));
   binder.text("rdzv-endpoint", options.rdzv_endpoint);
@@ -408,7 +408,7 @@ Result<void> check_commas(const Binder& binder, const std::string& host,
     hosts += "," + word;
   }
   if (hosts == host) return {};
-  return usage_error(command.front() + " would be the program, and looks like a host",
+  return usage_error(command.front() + " is in the program's position, but looks like a host",
                      "separate hosts with commas: " + binder.shown("hosts") + " " + hosts +
                          "\nif it is the program: " + binder.shown("hosts") + " " + host + " -- " +
                          command.front());
@@ -432,7 +432,8 @@ Result<void> check_expanded_brackets(const Binder& binder, const Raw& raw,
   if (last.empty()) return {};
   return usage_error(
       binder.shown("hosts") + " " + host + " " + command.front() +
-          " ...: these are files here; the shell has put them in the place of a name with brackets",
+          " ...: files of these names exist here, so the shell has expanded a host name with "
+          "brackets to them",
       "quote it: " + binder.shown("hosts") + " '" + stem + "[" + first + "-" + last + "]'");
 }
 
@@ -443,14 +444,14 @@ void note_odd_hosts(const Binder& binder, const Raw& raw, Options& options) {
       std::filesystem::is_directory(raw.hosts.front(), ignored))
     options.notes.push_back(
         binder.shown("hosts") + " " + raw.hosts.front() +
-        " names a directory here too: brackets need quotes, or the shell replaces "
+        " is also a directory here: quote names with brackets, or the shell expands "
         "them");
   for (const Host& host : options.hosts) {
     // The ports at which SSH listens, as many people write them.
     if (host.slots != 22 && host.slots != 2222) continue;
     const std::string number = std::to_string(*host.slots);
     options.notes.push_back(host.name + ":" + number + " means " + number + " workers on " +
-                            host.name + "; a port is written " + host.name + ":port=" + number +
+                            host.name + "; for a port write " + host.name + ":port=" + number +
                             " or --ssh-port " + number);
     break;
   }
@@ -472,7 +473,8 @@ Result<void> settle_hosts(const Binder& binder, const Raw& raw, const HostfileRe
   if (raw.fake_hosts > 0) sources.push_back(binder.shown("fake-hosts"));
   if (sources.empty()) return {};
   if (sources.size() > 1)
-    return usage_error(sources[0] + " and " + sources[1] + " both name hosts", "keep one of them");
+    return usage_error(sources[0] + " and " + sources[1] + " both list hosts",
+                       "use only one of them");
   options.host_source = sources[0];
   if (raw.fake_hosts > 0) {
     options.hosts = fake_hosts(raw.fake_hosts);
@@ -489,9 +491,9 @@ Result<void> settle_hosts(const Binder& binder, const Raw& raw, const HostfileRe
   if (!content.ok()) return content.error().context(sources[0]);
   std::error_code ignored;
   if (std::filesystem::equivalent(path, options.healthy_hostfile, ignored))
-    return usage_error(binder.shown("healthy-hostfile") + " would overwrite " + path +
-                           ", from which the hosts are read",
-                       "name another file");
+    return usage_error(
+        binder.shown("healthy-hostfile") + " would overwrite " + path + ", the hostfile in use",
+        "choose another file");
   options.hosts = IVY_TRY(parse_hostfile(content.value(), path));
   options.host_source = "hostfile " + path;
   if (!raw.hosts.empty())
@@ -520,13 +522,15 @@ void note_odd_commands(Options& options) {
   for (const std::string_view launcher :
        {"torchrun", "mpirun", "mpiexec", "srun", "deepspeed", "accelerate", "horovodrun", "ivyrun"})
     if (name == launcher)
-      options.notes.push_back(name +
-                              " is a launcher itself: every worker runs one of its own; "
-                              "give ivyrun the script instead");
+      options.notes.push_back(
+          name +
+          " is itself a launcher, and every worker would start a separate job with it; "
+          "give ivyrun the script instead");
   if (name == "uv" && options.command.size() > 1 && options.command[1] == "run" &&
       options.num_proc != 1)
     options.notes.push_back(
-        "every worker runs uv, and all check the same environment at once; `uv run ivyrun [flags] "
+        "every worker runs uv, and all of them check the same environment concurrently; `uv run "
+        "ivyrun [flags] "
         "PROGRAM` checks it once");
   for (auto word = options.command.begin() + 1; word != options.command.end(); ++word) {
     const std::optional<OptionSpelling> flag = find_option(word->substr(0, word->find('=')));
@@ -549,9 +553,9 @@ Result<void> check_one_program(const Scanned& scanned) {
   if (scanned.is_command_marked) return {};
   const auto colon = std::find(scanned.command.begin(), scanned.command.end(), ":");
   if (colon == scanned.command.end() || colon + 1 == scanned.command.end()) return {};
-  return usage_error("several programs in one job (a : b) are not available yet",
-                     "start a script that looks at RANK and runs what this rank should\n"
-                     "if : is an argument of the program: ivyrun [flags] -- " +
+  return usage_error("several programs in one job (a : b) are not supported",
+                     "start a script that reads RANK and runs the program for that rank\n"
+                     "if : is an argument of the program, write: ivyrun [flags] -- " +
                          scanned.command.front() + " ...");
 }
 
@@ -575,9 +579,10 @@ Result<void> check_exports(const Binder& binder, const Options& options) {
     const bool is_srun =
         name == "ALL" || name == "NONE" || name == "NIL" || name.find(',') != std::string::npos;
     if (!is_srun) continue;
-    return usage_error(shown + ": \"" + text + "\" is srun's form, a list for all variables",
-                       "one " + shown + " for each variable: " + shown +
-                           " NAME=VALUE; without it workers get what the frameworks read");
+    return usage_error(
+        shown + ": \"" + text + "\" is srun's syntax, one list for all variables",
+        "use one " + shown + " for each variable: " + shown +
+            " NAME=VALUE; without it, workers get the variables that frameworks read");
   }
   return {};
 }
@@ -587,19 +592,20 @@ Result<void> check_wrap(const Binder& binder, const Options& options) {
   if (binder.is_given("wrap-ranks") && options.wrap.empty())
     return usage_error(binder.shown("wrap-ranks") + " needs --wrap COMMAND");
   if (options.wrap_ranks.failed)
-    return usage_error(binder.shown("wrap-ranks") + ": which ranks fail is not known before");
+    return usage_error(binder.shown("wrap-ranks") +
+                       ": the ranks that will fail are not known in advance");
   return {};
 }
 
 Result<void> settle_command(const Binder& binder, const Raw& raw, Options& options) {
-  if (options.command.front().empty()) return usage_error("the program's name is empty");
+  if (options.command.front().empty()) return usage_error("the program name is empty");
   IVY_CHECK(check_wrap(binder, options));
   // The command line counts most: a typed --activate overrides IVY_PYTHON and config files.
   if (binder.is_typed("activate") && !binder.is_typed("python")) options.python.clear();
   if (!options.activate.empty() && options.env_choice == EnvChoice::kNone)
-    return usage_error(binder.shown("activate") + " gives workers variables, and " +
-                           binder.shown("env") + " none keeps them away",
-                       "keep one of them; --python PATH names the interpreter alone");
+    return usage_error(binder.shown("activate") + " sets variables for the workers, but " +
+                           binder.shown("env") + " none passes no variables",
+                       "use only one of them; --python PATH sets just the interpreter");
   IVY_CHECK(check_exports(binder, options));
   if (raw.is_module) IVY_CHECK(check_module(binder, options.command.front()));
   if (raw.is_module) options.program_kind = ProgramKind::kModule;
@@ -623,7 +629,7 @@ struct Contradiction {
 constexpr Contradiction kContradictions[] = {
     {"module", "no-python", ""},
     {"show-ranks", "local-ranks-filter", ""},
-    {"stall-timeout", "no-store", ": stalls are seen in the store"},
+    {"stall-timeout", "no-store", ": stalls are detected through the store"},
     {"master-port", "port-range", ""},
     {"include", "exclude", ""},
 };
@@ -634,17 +640,17 @@ Result<void> check_contradictions(const Binder& binder, const Options& options) 
     // A time of 0 means that the flag is off.
     if (one == "stall-timeout" && options.stall_timeout.count() == 0) continue;
     return usage_error(binder.shown(one) + " and " + binder.shown(other) +
-                           " contradict each other" + std::string(why),
-                       "keep one of them");
+                           " cannot be used together" + std::string(why),
+                       "use only one of them");
   }
   return {};
 }
 
 Result<void> settle_output(const Binder& binder, Options& options) {
   if (options.show_ranks.failed && (options.detach || options.node_rank))
-    return usage_error(binder.shown("show-ranks") + " failed does not go with " +
+    return usage_error(binder.shown("show-ranks") + " failed cannot be used with " +
                            binder.shown(options.detach ? "detach" : "node-rank"),
-                       "--log-dir DIR keeps what every rank prints");
+                       "use --log-dir DIR to keep the output of every rank");
   if (!options.log_dir.empty()) return {};
   if (options.log_to != LogPlace::kHead)
     return usage_error(binder.shown("log-to") + " needs --log-dir DIR");
@@ -652,8 +658,9 @@ Result<void> settle_output(const Binder& binder, Options& options) {
   if (options.redirects.has_any())
     return usage_error(binder.shown("redirects") + " needs --log-dir DIR or --output PATTERN");
   if (options.tee.has_any())
-    options.notes.push_back(binder.shown("tee") +
-                            " is ignored without --log-dir DIR (a time limit is --timeout TIME)");
+    options.notes.push_back(
+        binder.shown("tee") +
+        " is ignored without --log-dir DIR (for a time limit use --timeout TIME)");
   return {};
 }
 
@@ -679,25 +686,27 @@ struct NotInJoin {
   const char* fix;
 };
 constexpr NotInJoin kNotInJoin[] = {
-    {"num-proc", "each node starts workers of its own",
-     "--nproc-per-node N on every node: N workers on each"},
-    {"transport", "the nodes dial node 0 by themselves", "leave it out"},
-    {"detach", "what has started the nodes waits for the ivyrun of each",
-     "leave it out; nohup ivyrun ... & on every node outlives a terminal"},
-    {"stop-before-end", "what has started the nodes knows when their time ends",
-     "let it send TERM before that, which stops the workers of all nodes (Slurm: "
+    {"num-proc", "each node starts its own workers",
+     "use --nproc-per-node N on every node, for N workers on each"},
+    {"transport", "the nodes connect to node 0 themselves", "leave it out"},
+    {"detach", "whatever started the nodes waits for ivyrun on each of them",
+     "leave it out; to survive a closed terminal, run `nohup ivyrun ... &` on every node"},
+    {"stop-before-end", "only whatever started the nodes knows their time limit",
+     "let it send TERM shortly before, which stops the workers of all nodes (Slurm: "
      "srun --signal=TERM@120)"},
-    {"requeue", "what has started the nodes has to start them again",
+    {"requeue", "whatever started the nodes has to start them again",
      "let it do so when ivyrun's exit code is not 0 (Kubernetes: restartPolicy)"},
-    {"include", "the nodes are those that ivyrun is started on", "start it on the hosts you mean"},
-    {"exclude", "the nodes are those that ivyrun is started on", "start it on the hosts you mean"},
+    {"include", "the nodes are the hosts on which ivyrun is started",
+     "start it only on the hosts that you want"},
+    {"exclude", "the nodes are the hosts on which ivyrun is started",
+     "start it only on the hosts that you want"},
 };
 
 Result<void> refuse_beside_join(const Binder& binder, const std::string& node_rank) {
   for (const NotInJoin& other : kNotInJoin)
     if (binder.is_given(other.flag))
       return usage_error(
-          binder.shown(other.flag) + " does not go with " + node_rank + ": " + other.why,
+          binder.shown(other.flag) + " cannot be used with " + node_rank + ": " + other.why,
           std::string(other.fix) + ",\nor name all hosts with -H and start one ivyrun");
   return {};
 }
@@ -708,17 +717,18 @@ Result<void> check_join(const Binder& binder, const Raw& raw, const Options& opt
   const std::string rank = std::to_string(*raw.node_rank);
   const int nodes = options.num_nodes.value_or(1);
   if (!options.hosts.empty() || nodes == 1)
-    return usage_error("ivyrun is started once, not on every host, unless " + shown + " " + rank +
-                           " comes with --nnodes N and without -H",
-                       "on one host: ivyrun -H host0,host1 ... with all hosts in rank order, or\n"
-                       "on every host: ivyrun --nnodes N --node-rank R --master-addr HOST0 ...");
+    return usage_error(
+        "ivyrun is started only once, not on every host, unless " + shown + " " + rank +
+            " is used with --nnodes N and without -H",
+        "run on one host: ivyrun -H host0,host1 ... with all hosts in rank order, or\n"
+        "on every host: ivyrun --nnodes N --node-rank R --master-addr HOST0 ...");
   if (*raw.node_rank >= nodes)
     return usage_error(shown + " " + rank + ", but " + binder.shown("nnodes") + " " +
                            std::to_string(nodes) + " has nodes 0 to " + std::to_string(nodes - 1),
                        "number the nodes from 0");
   if (*raw.node_rank > 0 && options.master_addr.empty())
-    return usage_error(shown + " " + rank + " does not know where node 0 is",
-                       "--master-addr HOST0, a name or an address of node 0's host");
+    return usage_error(shown + " " + rank + " needs the address of node 0",
+                       "add --master-addr HOST0, the name or an address of node 0's host");
   return refuse_beside_join(binder, shown);
 }
 
@@ -731,10 +741,10 @@ Result<void> settle_join(const Binder& binder, const Raw& raw, Options& options)
   without_effect("rdzv-endpoint", "ivyrun chooses address and port");
   if (!is_join) {
     if (raw.node_rank.value_or(0) > 0) return check_join(binder, raw, options);
-    without_effect("rdzv-backend", "one ivyrun starts every host and gives out the ranks");
-    without_effect("node-rank", "one ivyrun starts every host");
+    without_effect("rdzv-backend", "one ivyrun starts all hosts and assigns the ranks");
+    without_effect("node-rank", "one ivyrun starts all hosts");
     without_effect("rdzv-id", "every job has its own id");
-    without_effect("join-secret-file", "it is for nodes that join by --node-rank");
+    without_effect("join-secret-file", "it applies only to nodes that join with --node-rank");
     return {};
   }
   IVY_CHECK(check_join(binder, raw, options));
@@ -752,21 +762,22 @@ Result<void> settle_join(const Binder& binder, const Raw& raw, Options& options)
 Result<void> settle_range(const Binder& binder, const Options& options) {
   if (!options.min_nodes) return {};
   if (options.num_proc)
-    return usage_error(binder.shown("num-proc") + " fixes the number of ranks, and " +
-                           binder.shown("nnodes") + " MIN:MAX lets it follow the hosts",
-                       "--nproc-per-node N, workers on each host");
+    return usage_error(binder.shown("num-proc") + " fixes the number of ranks, but " +
+                           binder.shown("nnodes") + " MIN:MAX makes it depend on the hosts",
+                       "use --nproc-per-node N, the number of workers on each host");
   if (options.detach && options.lease)
-    return usage_error(binder.shown("lease") + " with " + binder.shown("detach") +
-                           " hands the job to another launcher, which does not know which hosts "
-                           "are left of " +
-                           binder.shown("nnodes") + " MIN:MAX",
-                       "leave " + binder.shown("lease") + " out, or give one number of hosts");
+    return usage_error(
+        binder.shown("lease") + " with " + binder.shown("detach") +
+            " lets another launcher take over the job, which would not know which hosts "
+            "remain of " +
+            binder.shown("nnodes") + " MIN:MAX",
+        "leave " + binder.shown("lease") + " out, or give a single number of hosts");
   if (options.node_rank) return {};
   const int given = std::max<int>(1, static_cast<int>(options.hosts.size()));
   if (*options.min_nodes <= given) return {};
   return usage_error(binder.shown("nnodes") + " needs " + std::to_string(*options.min_nodes) +
-                         " hosts at least, and " + std::to_string(given) +
-                         (given == 1 ? " is given" : " are given"),
+                         " hosts at least, but " + std::to_string(given) +
+                         (given == 1 ? " was given" : " were given"),
                      "name the hosts: -H host1,host2,...\n"
                      "or start one ivyrun on each: --node-rank R --master-addr HOST0");
 }
@@ -775,32 +786,33 @@ Result<void> settle_range(const Binder& binder, const Options& options) {
 Result<void> settle_failure(const Binder& binder, Options& options) {
   if (options.on_stall == OnStall::kStop && options.stall_timeout.count() == 0)
     return usage_error(binder.shown("on-stall") + " stop needs --stall-timeout TIME",
-                       "--stall-timeout 10m, or how long nothing may move");
+                       "such as --stall-timeout 10m, the longest time without progress");
   if (binder.is_given("min-workers") && options.on_failure != OnFailure::kShrink)
     return usage_error(binder.shown("min-workers") + " needs --on-failure shrink");
   if (options.on_failure == OnFailure::kRestart) return {};
   const std::string shown = binder.shown("on-failure") +
                             (options.on_failure == OnFailure::kShrink ? " shrink" : " replace");
   if (options.profile == Profile::kMpi)
-    return usage_error(shown + " does not go with -B mpi: an MPI world cannot lose a rank",
+    return usage_error(shown + " cannot be used with -B mpi: an MPI world cannot lose a rank",
                        "leave it out; --max-restarts N starts all ranks again");
   if (options.node_rank)
-    return usage_error(shown + " does not go with " + binder.shown("node-rank") +
-                           ": every node has an ivyrun of its own",
+    return usage_error(shown + " cannot be used with " + binder.shown("node-rank") +
+                           ": every node has its own ivyrun",
                        "name all hosts with -H and start one ivyrun");
   if (options.min_nodes)
-    return usage_error(shown + " does not go with " + binder.shown("nnodes") +
+    return usage_error(shown + " cannot be used with " + binder.shown("nnodes") +
                            " MIN:MAX, which starts all workers again when a host is lost",
-                       "give one number of hosts");
+                       "give a single number of hosts");
   if (options.detach && options.lease)
     return usage_error(binder.shown("lease") + " with " + binder.shown("detach") +
-                           " hands the job to another launcher, which does not know of " + shown,
+                           " lets another launcher take over the job, which would not know of " +
+                           shown,
                        "leave " + binder.shown("lease") + " out");
   if (options.on_failure == OnFailure::kShrink) return {};
   if (binder.is_given("max-restarts") && options.max_restarts == 0)
     return usage_error(shown + " and " + binder.shown("max-restarts") +
-                           " 0 contradict each other: no worker could be replaced",
-                       "--on-failure shrink goes on without the lost worker");
+                           " 0 cannot be used together: no worker could be replaced",
+                       "--on-failure shrink continues without the lost worker");
   options.max_replacements =
       binder.is_given("max-restarts") ? options.max_restarts : kDefaultReplacements;
   // All workers never start again together then.
@@ -812,7 +824,7 @@ Result<void> settle_devices(const Binder& binder, const DeviceOptions& options) 
   for (const std::string& name : options.device_env) {
     if (!is_env_name(name))
       return usage_error(binder.shown("device-env") + ": \"" + name +
-                         "\" is not the name of a variable");
+                         "\" is not a valid variable name");
     if (env_rule(name) == EnvRule::kSet)
       return usage_error(binder.shown("device-env") + ": " + name +
                          " is set by ivyrun for every worker");
@@ -828,8 +840,8 @@ Result<void> take_roles(const Binder& binder, const Raw& raw, Options& options) 
   if (roles.empty()) return {};
   if (options.app != App::kNone)
     return usage_error(binder.shown("role") + " and " + binder.shown("app") +
-                           " both say what runs beside the program",
-                       "keep one of them");
+                           " both define the servers that run next to the program",
+                       "use only one of them");
   options.app = App::kRoles;
   options.app_spec = app_of_roles(std::move(roles));
   return {};
@@ -848,15 +860,16 @@ Result<void> check_app(const Binder& binder, const Options& options) {
   const std::string shown = binder.shown(binder.is_given("app") ? "app" : "role");
   for (const std::string_view other : {"no-store", "on-failure", "node-rank", "stall-timeout"})
     if (binder.is_given(other))
-      return usage_error(binder.shown(other) + " does not go with " + shown +
-                             ": hosts meet in the job's store, and all roles end together",
-                         "leave it out; --max-restarts N starts all roles again");
+      return usage_error(
+          binder.shown(other) + " cannot be used with " + shown +
+              ": its hosts rendezvous through the job's store, and all its roles exit together",
+          "leave it out; --max-restarts N starts all roles again");
   if (options.profile == Profile::kMpi)
-    return usage_error(shown + " does not go with -B mpi", "keep one of them");
+    return usage_error(shown + " cannot be used with -B mpi", "use only one of them");
   if (options.app_spec.client == AppClient::kEvery || !options.num_proc) return {};
-  return usage_error(binder.shown("num-proc") + " does not go with " + shown +
-                         ": one program uses what runs on all hosts",
-                     "--nproc-per-node N, where the app has workers of its own on each host");
+  return usage_error(binder.shown("num-proc") + " cannot be used with " + shown +
+                         ": one program uses the servers of all hosts",
+                     "use --nproc-per-node N if the app has workers on each host");
 }
 
 // A rank of JAX that comes back finds its world only in a service that has outlived it.
@@ -895,7 +908,7 @@ Result<void> settle_doctor(const Binder& binder, Options& options) {
   }
   for (const std::string_view other : {"node-rank", "detach", "explain-env", "on-failure"})
     if (binder.is_given(other))
-      return usage_error(binder.shown("doctor") + " does not go with " + binder.shown(other),
+      return usage_error(binder.shown("doctor") + " cannot be used with " + binder.shown(other),
                          "leave it out");
   if (!binder.is_given("start-timeout")) options.start_timeout = kDoctorPatience;
   return {};
@@ -974,7 +987,7 @@ Result<void> settle_ports(const Policy& policy, Options& options) {
     return forbidden(policy, "forbids port " + std::to_string(options.port_low), allowed);
   if (options.node_rank && !is_inside(options.join_port))
     return forbidden(policy, "forbids port " + std::to_string(options.join_port),
-                     allowed + ": --master-port PORT chooses it");
+                     allowed + ": choose one with --master-port PORT");
   return {};
 }
 

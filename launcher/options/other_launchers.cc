@@ -86,7 +86,7 @@ std::string meaning_of(std::string_view flag) {
   const std::string text(entry.text);
   if (entry.kind == OptionKind::kRefused) return "rejected: " + text;
   if (entry.kind == OptionKind::kIgnored)
-    return text.empty() ? "accepted, and not needed" : "ignored: " + text;
+    return text.empty() ? "accepted, but has no effect" : "ignored: " + text;
   const std::string own = "--" + std::string(entry.name);
   const std::string value = spelling->implied_value.empty() ? std::string(entry.value)
                                                             : std::string(spelling->implied_value);

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::string_view kPolicyKeys[] = {"transports", "interfaces", "ports", "forbid"};
 constexpr std::string_view kTransports[] = {"ssh", "agent", "slurm", "join"};
-constexpr char kAsk[] = "leave it out, or ask who administers this host";
+constexpr char kAsk[] = "leave it out, or ask the administrator of this host";
 
 Result<void> take_transports(const TomlEntry& entry, Policy& policy) {
   for (const std::string& transport : entry.values)
@@ -31,7 +31,7 @@ Result<void> take_forbidden(const TomlEntry& entry, Policy& policy) {
     const std::optional<OptionSpelling> spelling = find_option("--" + flag);
     if (!spelling)
       return usage_error(entry.place + ": \"" + flag + "\" is not a flag of ivyrun",
-                         "flags without their dashes: ivyrun --help all");
+                         "write flags without their dashes: ivyrun --help all");
     policy.forbidden.emplace_back(spelling->entry->name, entry.place);
   }
   return {};
@@ -51,7 +51,7 @@ Result<void> take_policy_key(const TomlEntry& entry, Policy& policy) {
     return {};
   }
   return unknown_toml_key(entry, nearest_word(entry.key, kPolicyKeys),
-                          "the keys are " + joined(kPolicyKeys, ", "));
+                          "known keys: " + joined(kPolicyKeys, ", "));
 }
 
 }  // namespace

@@ -21,12 +21,12 @@ Result<TfRole> parse_task_role(std::string_view word) {
   const std::size_t colon = word.find(':');
   role.type = word.substr(0, colon);
   const bool is_known = is_single(role.type) || role.type == "worker" || role.type == "ps";
-  if (!is_known) return wrong(word, "TensorFlow has no task of this type");
+  if (!is_known) return wrong(word, "TensorFlow has no such task type");
   constexpr int kMost = 65536;
   if (colon != std::string_view::npos)
     role.count = IVY_TRY(parse_number(word.substr(colon + 1), 1, kMost));
   if (is_single(role.type) && role.count.value_or(1) != 1)
-    return wrong(word, "there is one " + role.type);
+    return wrong(word, "there can be only one " + role.type);
   if (is_single(role.type)) role.count = 1;
   return role;
 }
@@ -41,13 +41,13 @@ Result<std::vector<TfRole>> parse_tf_roles(std::string_view text) {
     roles.push_back(IVY_TRY(parse_task_role(word)));
     const auto is_same = [&](const TfRole& role) { return role.type == roles.back().type; };
     if (std::count_if(roles.begin(), roles.end(), is_same) > 1)
-      return wrong(text, roles.back().type + " stands there twice");
+      return wrong(text, roles.back().type + " is listed twice");
     if (word.size() == rest.size()) break;
     rest.remove_prefix(word.size() + 1);
   }
   const auto is_open = [](const TfRole& role) { return !role.count; };
   if (std::count_if(roles.begin(), roles.end(), is_open) > 1)
-    return wrong(text, "only one type may take the ranks that are left");
+    return wrong(text, "only one type may take the remaining ranks");
   return roles;
 }
 

@@ -45,8 +45,8 @@ Result<TomlEntry> entry_of(const toml::key& key, const toml::node& node, const s
   entry.key = std::string(key.str());
   entry.place = place_of(key.source(), path);
   if (node.is_table())
-    return toml_error(key.source(), path, "a table \"" + entry.key + "\"",
-                      "there are no tables: write NAME = VALUE, such as nproc-per-node = 8");
+    return toml_error(key.source(), path, "unexpected table \"" + entry.key + "\"",
+                      "tables are not supported: write NAME = VALUE, such as nproc-per-node = 8");
   const toml::array* const list = node.as_array();
   entry.kind = list != nullptr     ? TomlEntry::Kind::kList
                : node.is_boolean() ? TomlEntry::Kind::kSwitch
@@ -55,8 +55,9 @@ Result<TomlEntry> entry_of(const toml::key& key, const toml::node& node, const s
   const auto add = [&](const toml::node& value) -> Result<void> {
     std::optional<std::string> text = scalar_text(value);
     if (!text || text->find('\0') != std::string::npos)
-      return toml_error(value.source(), path, entry.key + " has a value that no flag can have",
-                        "a text in quotes, a whole number, true, false, or a list of texts");
+      return toml_error(value.source(), path,
+                        entry.key + " has a value of a type that no flag takes",
+                        "write a quoted string, an integer, true, false, or a list of strings");
     entry.values.push_back(*std::move(text));
     return {};
   };
@@ -74,7 +75,7 @@ Result<std::vector<TomlEntry>> parse_toml(const std::string& text, const std::st
   const toml::parse_result parsed = toml::parse(std::string_view(text), std::string_view(path));
   if (!parsed)
     return toml_error(parsed.error().source(), path, std::string(parsed.error().description()),
-                      "it is TOML: NAME = \"TEXT\", NAME = 8 or NAME = true in each line");
+                      "write TOML, one setting per line: NAME = \"TEXT\", NAME = 8 or NAME = true");
   // The table is sorted by name: lines are in the order of the file.
   std::vector<std::pair<std::pair<std::uint32_t, std::uint32_t>, TomlEntry>> found;
   for (const auto& [key, node] : parsed.table()) {
@@ -95,15 +96,15 @@ Result<std::optional<std::string>> read_settings_file(const std::string& path, F
   struct stat status {};
   if (fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode))
     return Error{Code::kInvalidArgument, path + " is not a regular file",
-                 "a file of settings in TOML is meant"};
+                 "it must be a TOML file of settings"};
   if (owner == FileOwner::kRoot && (status.st_uid != 0 || (status.st_mode & 022) != 0))
-    return Error{Code::kPermissionDenied, path + " may be changed by others than root",
+    return Error{Code::kPermissionDenied, path + " can be modified by users other than root",
                  "chown root " + path + " && chmod go-w " + path};
   std::optional<std::string> text = read_from(file.get(), kMaxSettingsBytes + 1);
   if (!text) return errno_error(Code::kUnavailable, "read " + path, errno);
   if (text->size() > kMaxSettingsBytes)
     return Error{Code::kInvalidArgument, path + " is longer than 64 KiB",
-                 "a file of settings has a line for each flag"};
+                 "a settings file needs only one line per flag"};
   return text;
 }
 

@@ -160,12 +160,12 @@ void check_app_plan(PlanContext& context) {
   if (options.app != App::kRoles || !needs_python(options.app_spec)) return;
   for (const PlannedHost& host : context.plan.hosts) {
     if (!context.facts(host).interpreter().empty()) continue;
-    context.refuse("IVY-P035",
-                   "--app " + options.app_spec.name + " needs a Python interpreter on every host",
-                   host.name,
-                   {"the program is not a Python script, so no interpreter was looked for",
-                    "give ivyrun the script itself, or -m MODULE; --python PATH names the "
-                    "interpreter"});
+    context.refuse(
+        "IVY-P035", "--app " + options.app_spec.name + " needs a Python interpreter on every host",
+        host.name,
+        {"the program is not a Python script, so ivyrun did not look for an interpreter",
+         "pass the script itself or -m MODULE to ivyrun, or use --python PATH to choose an "
+         "interpreter"});
     return;
   }
 }

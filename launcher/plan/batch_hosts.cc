@@ -33,11 +33,12 @@ const std::string* find(const Environment& environment, std::string_view name) {
 }
 
 Error bad(const Scheduler& scheduler, const std::string& what) {
-  return Error{Code::kInvalidArgument, what,
-               "-H host1,host2,... names hosts, --transport local takes this one alone\n"
-               "or, if no " +
-                   std::string(scheduler.name) + " is meant: env -u " + std::string(scheduler.job) +
-                   " ivyrun ..."};
+  return Error{
+      Code::kInvalidArgument, what,
+      "list the hosts with -H host1,host2,..., or use only this one with --transport local\n"
+      "or, if no " +
+          std::string(scheduler.name) + " should be used: env -u " + std::string(scheduler.job) +
+          " ivyrun ..."};
 }
 
 // The first word of each line, or every second word of a list.
@@ -82,7 +83,7 @@ Result<BatchHosts> read_hosts(const Scheduler& scheduler, const Environment& env
   BatchHosts found{std::string(scheduler.name) + " " + *find(environment, scheduler.job), {}};
   Result<std::vector<std::string>> hosts = named_hosts(words, origin + "=" + value);
   if (!hosts.ok()) return bad(scheduler, hosts.error().message);
-  if (hosts->empty()) return bad(scheduler, origin + "=" + value + " names no host");
+  if (hosts->empty()) return bad(scheduler, origin + "=" + value + " lists no hosts");
   found.hosts = std::move(hosts).value();
   return found;
 }

@@ -7,7 +7,7 @@ namespace {
 
 std::string asked_text(const SlurmAllocation& allocation) {
   if (!allocation.gpus_asked.empty())
-    return allocation.name() + " was asked for with " + allocation.gpus_asked;
+    return allocation.name() + " was allocated with " + allocation.gpus_asked;
   if (allocation.gpus_here)
     return "SLURM_GPUS_ON_NODE=" + std::to_string(*allocation.gpus_here) + " in " +
            allocation.name();
@@ -52,7 +52,7 @@ Diagnostic text_of(const Hidden& hidden, const SlurmAllocation& allocation) {
   text.cause = asked_text(allocation) +
                ": Slurm shows each task of a step its own devices and hides the others";
   text.fix = "ask for --gpus-per-node N with --ntasks-per-node 1, without " + binding +
-             ": ivyrun gives each worker its device";
+             ": ivyrun assigns a device to each worker";
   return text;
 }
 
@@ -63,7 +63,7 @@ Diagnostic refusal_of(Diagnostic text, const Hidden& hidden) {
   // One host says it for all: they were asked for alike.
   text.where = hidden.too_few->name;
   text.fix += "\nor --nproc-per-node " + std::to_string(hidden.visible) +
-              "\nor --oversubscribe: workers share what is visible";
+              "\nor use --oversubscribe to share the visible devices between workers";
   text.exit_code = kExitRefused;
   return text;
 }
@@ -83,9 +83,9 @@ void check_allocated_devices(PlanContext& context) {
   for (const PlannedHost& host : plan.hosts)
     if (context.facts(host).accelerators() == 0) without.push_back(host.name);
   if (!has_devices || without.empty()) return;
-  context.warn(
-      "IVY-P020", "the job has devices, but ivyrun sees none", fold_host_names(without),
-      {asked_text(allocation), "--nproc-per-node N starts N workers whatever ivyrun sees"});
+  context.warn("IVY-P020", "the job has devices, but ivyrun finds none", fold_host_names(without),
+               {asked_text(allocation),
+                "--nproc-per-node N starts N workers regardless of the devices found"});
 }
 
 }  // namespace ivy

@@ -95,8 +95,9 @@ bool is_strict(const Options& options) {
 std::string slurm_advice(const HostFacts& facts) {
   const std::uint32_t all = facts.device_view().present() + facts.device_view().unusable();
   return "allocate with --gpus-per-node=" + std::to_string(all) +
-         " --ntasks-per-node=1 instead of --gpus-per-task: ivyrun itself starts the workers of a "
-         "host and gives out its accelerators";
+         " --ntasks-per-node=1 instead of --gpus-per-task: ivyrun starts a host's workers and "
+         "assigns "
+         "accelerators to them";
 }
 
 // How workers get more of the accelerators that the host has; a line of its own for each way.
@@ -105,13 +106,13 @@ std::string hidden_advice(const HostFacts& facts, std::size_t needed) {
   const std::size_t all = view.present() + view.unusable();
   std::string advice;
   if (facts.accelerators() < view.present() && !view.mask().empty() && !view.is_slurms_mask()) {
-    advice = "\nunset " + std::string(view.mask_variable()) + ", or name more accelerators in it";
+    advice = "\nunset " + std::string(view.mask_variable()) + ", or list more accelerators in it";
   }
   if (!view.hidden_by().empty()) return advice + "\n" + slurm_advice(facts);
   if (!view.is_slurms_mask() || facts.accelerators() >= all) return advice;
   const std::string number = std::to_string(std::min(needed, all));
   return advice + "\nask Slurm for --gpus-per-node=" + number + ", or --gres=gpu:" + number +
-         ": the others on the host are not this job's";
+         ": the other accelerators of the host do not belong to this job";
 }
 
 struct Shortage {
@@ -136,8 +137,8 @@ void refuse_shortage(PlanContext& context, const Shortage& shortage) {
   const HostFacts& facts = context.facts(host);
   const std::size_t places = host.devices.size() / devices_per_worker(context.options);
   std::string fix = places > 0 ? "--nproc-per-node " + std::to_string(places) + "\n" : "";
-  fix += host.devices.empty() ? "--oversubscribe starts them without accelerators"
-                              : "--oversubscribe lets workers share accelerators";
+  fix += host.devices.empty() ? "use --oversubscribe to start them without accelerators"
+                              : "use --oversubscribe to share accelerators between workers";
   fix += hidden_advice(facts, host.workers.size() * devices_per_worker(context.options));
   context.refuse("IVY-P011", arithmetic(context, host), fold_host_names(shortage.names),
                  {hiding_reason(facts), fix});
@@ -166,9 +167,9 @@ void check_shortage(PlanContext& context) {
     if (context.options.oversubscribe) continue;
     const HostFacts& facts = context.facts(*shortage.first);
     context.warn(
-        "IVY-P011", arithmetic(context, *shortage.first) + ": they are shared",
+        "IVY-P011", arithmetic(context, *shortage.first) + ", so workers share them",
         fold_host_names(shortage.names),
-        {hiding_reason(facts), "--nproc-per-node gpu starts one worker for each" +
+        {hiding_reason(facts), "--nproc-per-node gpu starts one worker per accelerator" +
                                    hidden_advice(facts, shortage.first->workers.size() * each)});
   }
 }
@@ -187,10 +188,10 @@ void check_instances(PlanContext& context) {
   }
   if (names.empty()) return;
   const std::string each = std::to_string(devices_per_worker(context.options));
-  context.refuse("IVY-P021", "--gpus_per_proc " + each + ": accelerators there are MIG instances",
+  context.refuse("IVY-P021", "--gpus-per-proc " + each + ": the accelerators are MIG instances",
                  fold_host_names(names),
-                 {"CUDA lets a process use one instance only",
-                  "--gpus_per_proc 1\nor larger instances, or none (nvidia-smi mig)"});
+                 {"CUDA lets a process use only one MIG instance",
+                  "use --gpus-per-proc 1, or larger instances, or no MIG (nvidia-smi mig)"});
 }
 
 // --include h:7 where there are four, and --exclude h:0 where nothing is counted.
@@ -208,9 +209,9 @@ void check_picked(PlanContext& context) {
     const std::string number = std::to_string(largest);
     context.refuse("IVY-P011",
                    largest < all
-                       ? "--exclude leaves no accelerator"
-                       : "there is no place " + number + ": " +
-                             (all == 0 ? "no accelerator was found, and no slots are written"
+                       ? "--exclude leaves no accelerators"
+                       : "slot " + number + " does not exist" + ": " +
+                             (all == 0 ? "no accelerators were found, and no slots are given"
                                        : counted(static_cast<std::size_t>(all), "accelerator") +
                                              (all == 1 ? " is" : " are") + " visible"),
                    host.name, {"", "slots are numbered from 0; --dry-run shows the accelerators"});
@@ -228,11 +229,12 @@ void check_masks(PlanContext& context) {
     const HostFacts& facts = first_facts(context, names);
     const DeviceView& view = facts.device_view();
     const std::string variable = view.mask_variable();
-    const PlanAdvice advice{
-        view.mask_error(),
-        "unset " + variable + " there, or name what is there: -x " + variable + "=0"};
+    const PlanAdvice advice{view.mask_error(),
+                            "unset " + variable +
+                                " there, or set it to accelerators that exist: -x " + variable +
+                                "=0"};
     if (facts.accelerators() == 0)
-      context.refuse("IVY-P017", view.mask() + " names no accelerator", fold_host_names(names),
+      context.refuse("IVY-P017", view.mask() + " lists no accelerator", fold_host_names(names),
                      advice);
     else
       context.warn("IVY-P017",
@@ -264,7 +266,7 @@ void check_views(PlanContext& context) {
     // A refusal names it as its cause.
     if (context.refusals.empty())
       context.warn("IVY-P018", text, fold_host_names(names),
-                   {"Slurm has given each task its own, and ivyrun runs as one of them",
+                   {"Slurm assigned accelerators to each task, and ivyrun runs as one of the tasks",
                     slurm_advice(first_facts(context, names))});
   for (const auto& [text, names] : disagreements)
     context.warn("IVY-P018", "accelerators: " + text, fold_host_names(names), {"", ""});
@@ -416,7 +418,7 @@ void bind_workers(PlanContext& context) {
                            [](const PlannedWorker& w) { return !w.cores.empty(); });
       });
   if (any_bound)
-    say(context, "bound to the cores near their accelerators (--bind-to none leaves them free)");
+    say(context, "bound to the cores near their accelerators (--bind-to none turns this off)");
 }
 
 }  // namespace
@@ -455,7 +457,7 @@ std::string hiding_reason(const HostFacts& facts) {
     add(view.mask() + " hides " + std::to_string(view.present() - facts.accelerators()) + " of " +
         counted(view.present(), "accelerator"));
   if (!view.mask_error().empty()) add(view.mask_error());
-  if (!view.hidden_by().empty()) add(view.hidden_by() + " gives each task of Slurm its own");
+  if (!view.hidden_by().empty()) add(view.hidden_by() + " gives each Slurm task its own");
   for (const std::string& note : view.notes()) add(note);
   return reason;
 }

@@ -66,14 +66,14 @@ constexpr Reason kReasons[] = {
     {"IVY_MACHINES", "-B lightgbm: a port kept free for each rank"},
     {"IVY_LISTEN_PORT", "-B lightgbm: its own of these ports"},
     {"PADDLE_*", "-B paddle"},
-    {"HOROVOD_*", "-B horovod; it meets in the job's store"},
+    {"HOROVOD_*", "-B horovod; its rendezvous uses the job's store"},
     {"MLX_HOSTFILE", "-B mlx: a port kept free for each rank"},
     {"MLX_*", "-B mlx"},
-    {"NCCL_HOST_IP", "-B mlx: its NCCL backend meets at the first host"},
-    {"NCCL_PORT", "-B mlx: its NCCL backend meets at the first host"},
+    {"NCCL_HOST_IP", "-B mlx: rendezvous of its NCCL backend, on the first host"},
+    {"NCCL_PORT", "-B mlx: rendezvous of its NCCL backend, on the first host"},
     {"JAX_COORDINATOR_ADDRESS", "kept free on the first host"},
-    {"JAX_COORDINATOR_BIND_ADDRESS", "--app jax-service: what rank 0 serves, nobody asks"},
-    {"JAX_ENABLE_RECOVERABILITY", "--app jax-service, because nobody has set it"},
+    {"JAX_COORDINATOR_BIND_ADDRESS", "--app jax-service: rank 0's own service, which is not used"},
+    {"JAX_ENABLE_RECOVERABILITY", "--app jax-service, because it was not set"},
     {"KERAS_DISTRIBUTION_JOB_ADDRESSES", "kept free on the first host"},
     {"IVY_INIT_TIMEOUT", "--start-timeout"},
     {"OMPI_MCA_orte_hnp_uri", "-B jax with --no-python-hook: JAX then asks the next three"},
@@ -82,7 +82,7 @@ constexpr Reason kReasons[] = {
     {"OMPI_COMM_WORLD_LOCAL_RANK", "index on its host"},
     {"JAX_ENABLE_PREEMPTION_SERVICE",
      "false, so that stops are quick; true where TERM is a notice (--stop-before-end)"},
-    {"JAX_PLATFORMS", "--cpu-devices, because nobody has set it"},
+    {"JAX_PLATFORMS", "--cpu-devices, because it was not set"},
     {"XLA_FLAGS", "the flags that were given, and --cpu-devices"},
     {"JAX_LOCAL_DEVICE_IDS", "its accelerators, among those that it sees"},
     {"IVY_DEVICE_ORDINAL", "its accelerators, among those that it sees"},
@@ -98,14 +98,14 @@ constexpr Reason kReasons[] = {
     // Only a default, set where no other source has set it.
     {"OMP_NUM_THREADS",
      "cores, or the processor quota of the cgroup, divided by the workers of the host"},
-    {"CUDA_DEVICE_ORDER", "numbers as nvidia-smi and PCI count, because nobody has set it"},
-    {"PYTHONUNBUFFERED", "output as it comes, because nobody has set it"},
-    {"GLOO_SOCKET_IFNAME", "the way to the first host, because nobody has set it"},
+    {"CUDA_DEVICE_ORDER", "numbers as nvidia-smi and PCI count, because it was not set"},
+    {"PYTHONUNBUFFERED", "output as it comes, because it was not set"},
+    {"GLOO_SOCKET_IFNAME", "the way to the first host, because it was not set"},
     {"IVY_NCCL_PROFILER", "--nccl-profiler"},
-    {"IVY_NCCL_SHRINK", "--on-failure shrink, because nobody has set it"},
+    {"IVY_NCCL_SHRINK", "--on-failure shrink, because it was not set"},
     {"NCCL_HOSTID", "the host's name: another host of the job has the same name and boot id"},
-    {"NCCL_RAS_ADDR", "a loopback address for each job, by its id, because nobody has set it"},
-    {"NCCL_SOCKET_IFNAME", "the way to the first host, because nobody has set it"}};
+    {"NCCL_RAS_ADDR", "a loopback address for each job, by its id, because it was not set"},
+    {"NCCL_SOCKET_IFNAME", "the way to the first host, because it was not set"}};
 
 bool matches(std::string_view pattern, const std::string& name) {
   if (pattern.starts_with('*')) return name.ends_with(pattern.substr(1));
@@ -116,7 +116,7 @@ std::string why_set(const std::string& name) {
   const auto* reason =
       std::find_if(std::begin(kReasons), std::end(kReasons),
                    [&](const Reason& candidate) { return matches(candidate.pattern, name); });
-  return reason == std::end(kReasons) ? "ivyrun's default, because nobody has set it"
+  return reason == std::end(kReasons) ? "ivyrun's default, because it was not set"
                                       : std::string(reason->why);
 }
 
@@ -244,7 +244,7 @@ std::string first_worker(const EnvironmentInputs& inputs, const Environment& exp
     if (is_off && std::string_view(name) == "NCCL_PROFILER_PLUGIN") continue;
     if (is_said(name) || (says_debug && std::string_view(name).starts_with("NCCL_DEBUG"))) continue;
     rows.push_back({std::string(name) + "=...", reader_of(name),
-                    "for ivyctl stack and why; set on the host, because nobody has set it"});
+                    "for ivyctl stack and why; set on the host, because it was not set"});
   }
   add_mpi_rows(plan, rows);
   add_app_rows(spec, rows);

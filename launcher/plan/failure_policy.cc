@@ -16,7 +16,7 @@ FailureDecision end_of_job(std::string why_not = {}) {
 FailureDecision FailurePolicy::decide(const FailureFacts& facts) {
   if (limits_.on_failure == OnFailure::kRestart || !facts.job_runs) return end_of_job();
   if (facts.could_not_start)
-    return end_of_job("it could not be started, and trying again would not change that");
+    return end_of_job("it could not be started, and a retry would fail the same way");
   if (facts.living == 0) return end_of_job("no other worker is left");
   const bool replaces = limits_.on_failure == OnFailure::kReplace && !facts.is_preempted;
   return replaces ? replace(facts) : shrink(facts);
@@ -31,7 +31,8 @@ FailureDecision FailurePolicy::shrink(const FailureFacts& facts) const {
 }
 
 FailureDecision FailurePolicy::replace(const FailureFacts& facts) {
-  if (facts.survivors == 0) return end_of_job("no worker is left that a new one could learn from");
+  if (facts.survivors == 0)
+    return end_of_job("no worker is left from which a new one could get the state");
   if (replacements_ >= limits_.max_replacements)
     return end_of_job(
         std::to_string(replacements_) + (replacements_ == 1 ? " worker was" : " workers were") +

@@ -34,8 +34,9 @@ void plan_jax_service(PlanContext& context) {
       "IVY-P034",
       "--app jax-service needs a Python program, and " + context.plan.program + " is not one",
       first.name,
-      {"the service is started with the workers' interpreter, whose jaxlib it needs",
-       "give ivyrun the script itself, or -m MODULE; --python PATH names the interpreter"});
+      {"the service needs the jaxlib of the workers' interpreter",
+       "pass the script itself or -m MODULE to ivyrun, or choose an interpreter with --python "
+       "PATH"});
 }
 
 Environment jax_service_variables(const Options& options) {

@@ -73,12 +73,12 @@ std::vector<std::string> written_addresses(const Options& options) {
 void refuse_other_host(PlanContext& context, const std::vector<std::string>& addresses) {
   const PlannedHost& first = context.plan.hosts.front();
   const std::string& name = context.options.master_addr;
-  PlanAdvice advice{"", "leave --master-addr out: ivyrun chooses an address of " + first.name +
+  PlanAdvice advice{"", "leave out --master-addr: ivyrun chooses an address of " + first.name +
                             " and tests it from every host"};
   std::string what = "--master-addr " + name;
   if (const PlannedHost* other = host_with(name, addresses, context.answers, context.plan)) {
     what += " is host " + other->name + ", but rank 0 runs on the first host, " + first.name;
-    advice.fix += "\nor name " + other->name + " first: -H " + other->name + ",...";
+    advice.fix += "\nor list " + other->name + " first: -H " + other->name + ",...";
   } else if (addresses.empty()) {
     what += " has no address";
     advice.cause = context.options.master_addr_error;
@@ -150,10 +150,10 @@ void check_master(PlanContext& context) {
     const std::string& first = plan.hosts.front().name;
     context.refuse("IVY-P023",
                    "MASTER_ADDR would be " + plan.master_address + ", which " + other->name +
-                       " has itself: its workers would not reach " + first,
+                       " also has: its workers could not reach " + first,
                    other->name,
                    {first + " has:\n" + address_lines(context.facts(plan.hosts.front())),
-                    "--master-addr ADDRESS or --iface NAME of a network that all hosts share,\n"
+                    "use --master-addr ADDRESS or --iface NAME of a network that all hosts share,\n"
                     "or neither: ivyrun chooses an address and tests it from every host"});
     return;
   }
@@ -164,12 +164,12 @@ void check_master(PlanContext& context) {
   const Options& options = context.options;
   context.refuse("IVY-P023",
                  "MASTER_ADDR would be " + plan.master_address +
-                     ", by which other hosts do not reach " + first.name,
+                     ", at which other hosts cannot reach " + first.name,
                  !options.master_addr.empty() ? "--master-addr " + options.master_addr
                  : !options.interface.empty() ? "--iface " + options.interface
                                               : first.name,
                  {lines.empty() ? "" : first.name + " has:\n" + lines,
-                  "--iface NAME or --master-addr ADDRESS of a network that all hosts share,\n"
+                  "use --iface NAME or --master-addr ADDRESS of a network that all hosts share,\n"
                   "or neither: ivyrun chooses an address and tests it from every host"});
 }
 

@@ -11,7 +11,7 @@
 namespace ivy {
 namespace {
 
-constexpr std::string_view kSingletons = "--allow-singletons, if each worker is meant to be alone";
+constexpr std::string_view kSingletons = "use --allow-singletons if each worker should run alone";
 
 std::string program_path(const PlanContext& context, const std::vector<std::string>& names) {
   return first_facts(context, names).program_path();
@@ -29,7 +29,7 @@ bool has_two_families(const std::string& libraries) {
 
 void refuse_two(PlanContext& context, const std::string& libraries,
                 const std::vector<std::string>& names) {
-  context.refuse("IVY-P025", context.plan.program + " is linked to two MPIs",
+  context.refuse("IVY-P025", context.plan.program + " is linked with two MPI libraries",
                  fold_host_names(names),
                  {program_path(context, names) + " needs " + libraries,
                   "link it with the mpicc of one of them: ldd shows which library of it needs the "
@@ -52,26 +52,28 @@ void refuse_different(PlanContext& context, const Sayings& said) {
 // An MPI library that neither server is known to serve; -B mpi tries both.
 void refuse_unknown(PlanContext& context, const std::string& libraries,
                     const std::vector<std::string>& names) {
-  context.refuse("IVY-P024",
-                 context.plan.program + " links an MPI that ivyrun does not know: each of the " +
-                     std::to_string(context.plan.world_size) + " workers could be a world of one",
-                 fold_host_names(names),
-                 {program_path(context, names) + " links " + libraries,
-                  "-B mpi, if it speaks PMI-1 or PMIx; else start it with its own mpirun\n" +
-                      std::string(kSingletons)});
+  context.refuse(
+      "IVY-P024",
+      context.plan.program + " links an MPI library that ivyrun does not support: each of the " +
+          std::to_string(context.plan.world_size) + " workers could be a world of one",
+      fold_host_names(names),
+      {program_path(context, names) + " links " + libraries,
+       "use -B mpi if it supports PMI-1 or PMIx; otherwise start it with its own mpirun\n" +
+           std::string(kSingletons)});
 }
 
 void refuse_without_store(PlanContext& context) {
   context.refuse(
       "IVY-P026", "MPI across hosts needs the job's store", "",
-      {"--no-store leaves it out, and the hosts' MPI servers meet there", "leave out --no-store"});
+      {"--no-store disables it, and the MPI servers of the hosts exchange data through it",
+       "leave out --no-store"});
 }
 
 void refuse_to_lose_ranks(PlanContext& context) {
-  context.refuse("IVY-P027", "an MPI world cannot lose a rank", "",
-                 {context.plan.program + " links MPI, and --on-failure lets ranks end alone",
-                  "leave --on-failure out; --max-restarts N starts all ranks again\n" +
-                      std::string(kSingletons)});
+  context.refuse(
+      "IVY-P027", "an MPI world cannot lose a rank", "",
+      {context.plan.program + " links MPI, but --on-failure lets single ranks exit",
+       "leave out --on-failure; --max-restarts N restarts all ranks\n" + std::string(kSingletons)});
 }
 
 // If the program names no MPI library, both servers run: a script may start any program.

@@ -39,7 +39,7 @@ Error not_allocated(const Allocation& allocation, const Options& options,
                    (names.size() == 1 ? "is" : "are") + " not in " + allocation.name + " (" +
                    fold_host_names(allocation.hosts) + ")",
                "leave " + options.host_source + " out to use all of them, or name some of them\n" +
-                   "--transport ssh reaches hosts outside the allocation"};
+                   "use --transport ssh for hosts outside the allocation"};
 }
 
 Result<void> take_subset(const Allocation& allocation,
@@ -50,9 +50,9 @@ Result<void> take_subset(const Allocation& allocation,
     if (allocation.slurm && (!host.user.empty() || host.port != 0))
       return Error{Code::kInvalidArgument,
                    options.host_source + ": " + host.name + " is written with " +
-                       (host.port != 0 ? "a port" : "a user") + ", which only SSH knows; in " +
-                       allocation.name + " hosts are reached by Slurm",
-                   "write its name alone, or add --transport ssh"};
+                       (host.port != 0 ? "a port" : "a user") + ", which only SSH supports; in " +
+                       allocation.name + " Slurm starts ivyrun on the hosts",
+                   "write only its name, or add --transport ssh"};
     const std::string* name = name_in(allocation, host.name, is_here);
     if (name == nullptr) {
       unknown.push_back(host.name);
@@ -61,8 +61,8 @@ Result<void> take_subset(const Allocation& allocation,
     if (!taken.insert(*name).second)
       return Error{
           Code::kInvalidArgument,
-          options.host_source + ": " + host.name + " is " + *name + ", which is named already",
-          "write it once"};
+          options.host_source + ": " + host.name + " is " + *name + ", which is already listed",
+          "list it only once"};
     host.name = *name;
   }
   if (!unknown.empty()) return not_allocated(allocation, options, unknown);
@@ -98,10 +98,10 @@ Result<void> place_in_allocation(const Allocation& allocation,
 Error started_as_tasks(const SlurmAllocation& allocation, const std::string& command) {
   IVY_ASSERT(allocation.step.has_value());
   return Error{Code::kInvalidArgument,
-               "srun has started ivyrun " + std::to_string(allocation.step->tasks) + " times (" +
+               "srun started ivyrun " + std::to_string(allocation.step->tasks) + " times (" +
                    allocation.name() + ", step " + allocation.step->id +
                    "): each of them would start the whole job",
-               "inside sbatch or salloc, without srun: " + command};
+               "run it inside sbatch or salloc, without srun: " + command};
 }
 
 }  // namespace ivy

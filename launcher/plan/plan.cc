@@ -85,7 +85,7 @@ Offer offer_per_host(PlanContext& context, std::size_t host_count) {
   if (!without.empty())
     context.refuse("IVY-P010",
                    offer.rule + ", but no accelerator" +
-                       (per_host.kind == PerHost::Kind::kXpu ? " of Intel's" : "") + " was found",
+                       (per_host.kind == PerHost::Kind::kXpu ? " by Intel" : "") + " was found",
                    fold_host_names(without),
                    {reason, "--nproc-per-node N starts N workers without accelerators"});
   return offer;
@@ -146,8 +146,9 @@ void take_first(PlanContext& context, int workers, Offer& offer) {
             places_text(context, offer) + ")",
         "",
         {"",
-         "-n " + std::to_string(total) + "\nor more hosts, or more slots for them (-H host:slots)" +
-             "\nor --nproc-per-node N, which starts N on each host whatever its slots",
+         "-n " + std::to_string(total) +
+             "\nor list more hosts, or give them more slots (-H host:slots)" +
+             "\nor use --nproc-per-node N, which starts N on each host regardless of its slots",
          kExitUsage});
     return;
   }
@@ -210,7 +211,7 @@ void limit_places(PlanContext& context, Offer& offer) {
   }
   if (names.empty()) return;
   context.refuse("IVY-P015",
-                 "asked for " + std::to_string(most) + " processes on one host, at most " +
+                 "requested " + std::to_string(most) + " processes on one host, but at most " +
                      std::to_string(kMaxWorkersPerHost) + " are possible",
                  fold_host_names(names),
                  {"", "start fewer processes or use more hosts", kExitUsage});
@@ -223,9 +224,9 @@ void check_max_slots(PlanContext& context, const Offer& offer) {
     if (!hosts[i].max_slots || offer.places[i] <= *hosts[i].max_slots) continue;
     context.refuse(
         "IVY-P001",
-        "asked for " + std::to_string(offer.places[i]) +
+        "requested " + std::to_string(offer.places[i]) +
             (offer.places[i] == 1 ? " process on " : " processes on ") + context.answers[i].name +
-            ", which takes " + std::to_string(*hosts[i].max_slots),
+            ", which allows only " + std::to_string(*hosts[i].max_slots),
         hosts[i].origin,
         {"max_slots=" + std::to_string(*hosts[i].max_slots),
          "start fewer processes (-n, --nproc-per-node), or raise max_slots there", kExitUsage});
@@ -278,7 +279,7 @@ std::string interface_address(PlanContext& context, const PlannedHost& first) {
   for (const Address& other : facts.addresses())
     known += (known.empty() ? "" : "\n") + other.interface() + " " + other.address();
   context.refuse("IVY-P013", "no usable address on interface " + options.interface, first.name,
-                 {known, "--iface with one of these names"});
+                 {known, "use --iface with one of these names"});
   return {};
 }
 
@@ -310,8 +311,8 @@ std::string choose_master_address(PlanContext& context, const JobPlan& plan) {
     return !a.loopback() && other_owner(context.answers, plan, a.address()) == nullptr;
   });
   if (address != nullptr) return address->address();
-  context.refuse("IVY-P014", "no address of the first host is known", first.name,
-                 {"", "--master-addr ADDRESS, as the other hosts reach it"});
+  context.refuse("IVY-P014", "the first host has no known address", first.name,
+                 {"", "use --master-addr ADDRESS, at which the other hosts can reach it"});
   return {};
 }
 
@@ -340,10 +341,10 @@ void check_same_machine(PlanContext& context) {
     const auto [known, is_new] = machines.try_emplace(machine, &host);
     if (is_new || !have_same_devices(context.facts(*known->second), facts)) continue;
     const std::string& first = known->second->name;
-    context.refuse(
-        "IVY-P038", first + " and " + host.name + " are one machine", host.name,
-        {"their ranks would share devices", "name it once, with its slots: -H " + first +
-                                                ":2\n--fake-hosts 2 pretends to have two hosts"});
+    context.refuse("IVY-P038", first + " and " + host.name + " are the same machine", host.name,
+                   {"their ranks would share its devices",
+                    "list it only once, with its slots: -H " + first +
+                        ":2\nto simulate two hosts use --fake-hosts 2"});
   }
 }
 
@@ -357,7 +358,7 @@ void choose_master(PlanContext& context, JobPlan& plan) {
   if (!context.options.no_store) plan.store_port = static_cast<std::uint16_t>(facts.store_port());
   if (plan.master_port == 0)
     context.refuse("IVY-P009", "no port could be reserved for MASTER_PORT", first.name,
-                   {facts.reserved_port_error(), "another --port-range or --master-port"});
+                   {facts.reserved_port_error(), "use another --port-range or --master-port"});
 }
 
 }  // namespace

@@ -28,11 +28,11 @@ void check_directory(PlanContext& context) {
   for (const auto& [error, names] : said) {
     const std::string user = first_facts(context, names).user();
     const bool is_denied = error.ends_with(std::strerror(EACCES));
-    context.refuse(
-        "IVY-P003", "the working directory cannot be entered", fold_host_names(names),
-        {error, is_denied ? "--wdir DIR, a directory that " + (user.empty() ? "the user" : user) +
-                                " may enter there, such as --wdir /tmp"
-                          : "make it there, or name another one: --wdir DIR"});
+    context.refuse("IVY-P003", "the working directory cannot be entered", fold_host_names(names),
+                   {error, is_denied ? "use --wdir DIR with a directory that " +
+                                           (user.empty() ? "the user" : user) +
+                                           " can enter there, such as --wdir /tmp"
+                                     : "create it there, or choose another one: --wdir DIR"});
   }
 }
 
@@ -55,17 +55,18 @@ std::string not_found_fix(const std::string& program) {
   if (program == "run" || program == "launch") return "ivyrun [flags] program [arguments]";
   const std::size_t equals = program.find('=');
   if (equals != std::string::npos && is_env_name(program.substr(0, equals)))
-    return "a variable is given with -x, one for each: -x " + program;
+    return "pass variables with -x, one flag for each: -x " + program;
   if (program.find_first_of("|&;<>$`") != std::string::npos)
-    return "a shell runs that: ivyrun [flags] sh -c " + quoted_arguments({program});
+    return "run it in a shell: ivyrun [flags] sh -c " + quoted_arguments({program});
   if (program.find(' ') != std::string::npos)
-    return "this is one word with blanks; remove the quotes: ivyrun [flags] " + program;
+    return "this is a single word with spaces; remove the quotes: ivyrun [flags] " + program;
   if (program.find('.') != std::string::npos && !program.ends_with(".py") && may_be_module(program))
-    return "-m " + program + " if it is a Python module, else write its path";
+    return "use -m " + program + " if it is a Python module, otherwise write its path";
   if (program.find('/') == std::string::npos && !program.ends_with(".py"))
     return "install it there, or write the path of a program that every host has" +
-           std::string(may_be_module(program) ? "\n-m " + program + " if it is a Python module"
-                                              : "");
+           std::string(may_be_module(program)
+                           ? "\nor use -m " + program + " if it is a Python module"
+                           : "");
   return "write a path that exists on every host";
 }
 
@@ -82,19 +83,19 @@ std::string through_interpreter(const std::string& program) {
 std::string cannot_run_fix(const HostFacts& facts, const std::string& program) {
   const std::string& path = facts.program_path();
   if (program.ends_with(".ipynb"))
-    return "a notebook cannot be launched; make a script of it: jupyter nbconvert --to script " +
+    return "a notebook cannot be launched; convert it to a script: jupyter nbconvert --to script " +
            program;
   const std::string known = through_interpreter(program);
   switch (facts.program_errno()) {
     case EISDIR:
-      return "name a program or a script in it";
+      return "give the path of a program or script in it";
     case ENOEXEC:
-      return "put its interpreter in front of it: " +
+      return "put its interpreter before it: " +
              (known.empty() ? "sh " + program + ", python3 " + program : known) +
-             "\nor begin it with a line such as #!/bin/sh or #!/usr/bin/env python3";
+             "\nor start it with a line such as #!/bin/sh or #!/usr/bin/env python3";
     case kInterpreterMissing:
       return "install that interpreter there, or correct the first line of " + path +
-             "\nor put the right interpreter in front of it" +
+             "\nor put the right interpreter before it" +
              (known.empty() ? ", such as: python3 " + program : ": " + known);
     default:
       break;
@@ -102,7 +103,7 @@ std::string cannot_run_fix(const HostFacts& facts, const std::string& program) {
   if (facts.program_is_script())
     return "make it readable for " + (facts.user().empty() ? "its user" : facts.user()) +
            " there: chmod +r " + path;
-  return "chmod +x " + path + ", or put its interpreter in front of it: " +
+  return "chmod +x " + path + ", or put its interpreter before it: " +
          (known.empty() ? "bash " + program + ", python3 " + program : known);
 }
 
@@ -138,7 +139,7 @@ void check_interpreter(PlanContext& context) {
     context.refuse("IVY-P006", "no interpreter for " + context.plan.program, fold_host_names(names),
                    {error.substr(0, advice),
                     advice == std::string::npos
-                        ? "install Python there, or name the interpreter: --python PATH"
+                        ? "install Python there, or choose an interpreter: --python PATH"
                         : error.substr(advice + 2),
                     kExitNotFound});
   }
@@ -149,7 +150,7 @@ void check_interpreter(PlanContext& context) {
   for (const auto& [version, names] : versions)
     cause += (cause.empty() ? "" : "\n") + version + " on " + fold_host_names(names);
   context.warn("IVY-P008", "hosts have different versions of the interpreter", "",
-               {cause, "--python PATH names one that is equal everywhere"});
+               {cause, "choose one that is the same everywhere: --python PATH"});
 }
 
 // The program that a first line names: "uv" of "/usr/bin/env -S uv run --script".
@@ -172,9 +173,10 @@ void check_first_line(PlanContext& context) {
   line.erase(0, std::min(line.find_first_not_of(' '), line.size()));
   const std::string named = named_program(line);
   if (named.empty() || named.starts_with("python") || named.starts_with("pypy")) return;
-  context.warn("IVY-P039", "the script's first line names " + named, facts.program_path(),
-               {"ivyrun runs it by " + facts.interpreter() + ", not by #!" + line,
-                "--no-python runs it by its first line; --python PATH chooses a Python"});
+  context.warn(
+      "IVY-P039", "the script's first line names " + named, facts.program_path(),
+      {"ivyrun runs it with " + facts.interpreter() + ", not by #!" + line,
+       "use --no-python to run it as its first line says, or choose a Python with --python PATH"});
 }
 
 // The text that most hosts have counts as right; among equals, the first host's.
@@ -194,9 +196,9 @@ void check_script(PlanContext& context) {
   context.refuse("IVY-P007",
                  name.substr(name.rfind('/') + 1) + " differs on " + fold_host_names(others),
                  context.facts(context.plan.hosts.front()).program_path(),
-                 {"its content is not that of " + fold_host_names(hashes.at(right)),
+                 {"its content differs from the copy on " + fold_host_names(hashes.at(right)),
                   "copy the same file to every host, or use a shared directory\n"
-                  "if it was saved just now: a network file system may show the old one for a "
+                  "if it was saved just now: a network file system may show the old file for a "
                   "minute"});
 }
 
@@ -205,9 +207,10 @@ void check_arguments(PlanContext& context) {
     if (context.plan.arguments[i].size() <= kMaxStringBytes) continue;
     context.refuse("IVY-P012",
                    "argument " + std::to_string(i) + " has " +
-                       std::to_string(context.plan.arguments[i].size()) + " bytes, Linux allows " +
-                       std::to_string(kMaxStringBytes),
-                   "", {context.plan.arguments[i].substr(0, 60) + "...", "put it into a file"});
+                       std::to_string(context.plan.arguments[i].size()) +
+                       " bytes, but Linux allows only " + std::to_string(kMaxStringBytes),
+                   "",
+                   {context.plan.arguments[i].substr(0, 60) + "...", "put its text into a file"});
   }
 }
 

@@ -141,7 +141,7 @@ std::string listening_lines(const Options& options, const JobPlan& plan) {
   std::string out = "listens: " + with_port(plan.master_address, plan.master_port);
   if (plan.store_port == 0) {
     out += " (MASTER_ADDR and MASTER_PORT: reserved on " + first +
-           ", opened by rank 0's framework; nothing else listens)\n";
+           ", opened by rank 0's framework; no other port is opened)\n";
   } else {
     out += " (the store on " + first + ": MASTER_ADDR and MASTER_PORT of torch)\n";
     if (plan.hosts.size() > 1 && plan.master_address != "127.0.0.1")

@@ -19,7 +19,7 @@ RestartDecision RestartPolicy::decide(const AttemptFacts& facts) {
   if (facts.job_is_ending) return no_restart();
   if (!facts.host_lost && (!facts.worker_failed || left <= 0)) return no_restart();
   if (facts.could_not_start)
-    return no_restart("a worker could not be started, and trying again would not change that");
+    return no_restart("a worker could not be started, and a retry would fail the same way");
   if (facts.has_leftovers) return no_restart("some processes of this attempt could not be killed");
   if (facts.lived >= limits_.quick) {
     quick_failures_ = 0;
@@ -30,7 +30,7 @@ RestartDecision RestartPolicy::decide(const AttemptFacts& facts) {
     return no_restart(std::to_string(quick_failures_) + " attempts in a row failed within " +
                       std::to_string(limits_.quick / std::chrono::seconds(1)) +
                       " s of their start; " + std::to_string(left) + " of " +
-                      std::to_string(limits_.max_restarts) + " restarts are not made");
+                      std::to_string(limits_.max_restarts) + " restarts are not used");
   milliseconds pause = limits_.first_pause;
   for (int failure = 1; failure < quick_failures_; ++failure)
     pause = std::min(pause * 2, limits_.longest_pause);

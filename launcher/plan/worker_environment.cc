@@ -459,8 +459,8 @@ Result<void> check_lengths(const Repeated& variables) {
                  "the variable " + variable.name() + " takes " + std::to_string(bytes) +
                      " bytes, and Linux passes at most " + std::to_string(kMaxVariableBytes) +
                      " to a program",
-                 lists_ranks ? "it lists every rank: start fewer ranks, or another -B"
-                             : "shorten it, or let the program read it from a file"};
+                 lists_ranks ? "it lists every rank: start fewer ranks, or use another -B"
+                             : "shorten it, or let the program read its value from a file"};
   }
   return {};
 }

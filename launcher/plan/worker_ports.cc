@@ -29,12 +29,13 @@ bool is_written_as_ipv6(const std::string& address) {
 void check_tf_roles(PlanContext& context) {
   const int least = least_ranks(context.options.tf_roles);
   if (context.plan.world_size >= least) return;
-  context.refuse("IVY-P001",
-                 "--tf-roles names " + counted(static_cast<std::size_t>(least), "task") + ", and " +
-                     (context.plan.world_size == 1
-                          ? "there is 1 worker"
-                          : "there are " + std::to_string(context.plan.world_size) + " workers"),
-                 "", {"", "more workers (-n, --nproc-per-node), or fewer tasks", kExitUsage});
+  context.refuse(
+      "IVY-P001",
+      "--tf-roles lists " + counted(static_cast<std::size_t>(least), "task") + ", and " +
+          (context.plan.world_size == 1
+               ? "there is 1 worker"
+               : "there are " + std::to_string(context.plan.world_size) + " workers"),
+      "", {"", "start more workers (-n, --nproc-per-node), or list fewer tasks", kExitUsage});
 }
 
 }  // namespace
@@ -64,8 +65,8 @@ void check_worker_ports(PlanContext& context) {
         (context.options.app == App::kRoles ? "--app " + context.options.app_spec.name
                                             : "-B " + profile_name(context.options.profile)) +
             ": " + std::to_string(kept) + " of " + counted(wanted, "port") +
-            " could be kept for the workers",
-        host.name, {facts.reserved_port_error(), "another --port-range, or fewer workers"});
+            " could be reserved for the workers",
+        host.name, {facts.reserved_port_error(), "use another --port-range, or fewer workers"});
   }
 }
 

@@ -74,14 +74,14 @@ void check_reach(const ExaminedHost& host, Findings& findings) {
   const std::string step = host.step.empty() ? "" : host.step + ": ";
   findings.fail(host, is_port ? "ports" : "reach", step + host.failure.line(),
                 is_port
-                    ? "open the firewall between the hosts, or name open ports: --port-range A-B"
+                    ? "open the firewall between the hosts, or choose open ports: --port-range A-B"
                     : "try: ssh -o BatchMode=yes " + host.name + " true");
 }
 
 void check_clock(const ExaminedHost& host, Findings& findings) {
   if (std::abs(host.clock_ms) <= kMostClockMs + host.clock_error_ms) return;
   findings.warn(host, "clock", "its clock differs from this host's by " + seconds_of(host.clock_ms),
-                "start chrony or systemd-timesyncd there (timedatectl says what runs)");
+                "start chrony or systemd-timesyncd there (timedatectl shows what runs)");
 }
 
 void check_space(const ExaminedHost& host, Findings& findings) {
@@ -89,17 +89,17 @@ void check_space(const ExaminedHost& host, Findings& findings) {
   const std::string& wrong = host.facts.working_directory_error();
   if (!wrong.empty()) {
     findings.fail(host, "disk", "working directory: " + RemoteText(wrong).line(),
-                  "make it there, or name another: --wdir DIR");
+                  "create it there, or choose another: --wdir DIR");
   } else if (health.disk_error().empty() && health.disk_free() < kLittleDisk) {
     findings.add(host,
                  {health.disk_free() < kNoDisk,
                   "disk",
                   "only " + size_text(health.disk_free()) + " are free in the working directory",
-                  "make room there, or name another directory: --wdir DIR",
+                  "free some space there, or choose another directory: --wdir DIR",
                   {}});
   }
   if (health.shared_size() == 0)
-    findings.fail(host, "shm", "there is no /dev/shm", "mount -t tmpfs tmpfs /dev/shm");
+    findings.fail(host, "shm", "/dev/shm does not exist", "mount -t tmpfs tmpfs /dev/shm");
   else if (health.shared_free() < kLittleShared)
     findings.warn(host, "shm",
                   "only " + size_text(health.shared_free()) + " of " +
@@ -130,7 +130,7 @@ void check_python(const ExaminedHost& host, const std::string& module, Findings&
   const HostCheckup& health = host.facts.health();
   const std::string& missing = host.facts.interpreter_error();
   if (!missing.empty())
-    findings.warn(host, "python", RemoteText(missing).line(), "--python PATH names another");
+    findings.warn(host, "python", RemoteText(missing).line(), "choose another: --python PATH");
   if (module.empty() || !missing.empty() || !health.module_version().empty()) return;
   findings.fail(host, "module", module + ": " + RemoteText(health.module_error()).line(),
                 install_advice(module, RemoteText(host.facts.interpreter()).line()));
@@ -138,7 +138,7 @@ void check_python(const ExaminedHost& host, const std::string& module, Findings&
 
 void check_devices(const ExaminedHost& host, Findings& findings) {
   for (const std::string& note : host.facts.device_view().notes())
-    findings.warn(host, "gpu", RemoteText(note).line(), "nvidia-smi there says more");
+    findings.warn(host, "gpu", RemoteText(note).line(), "run nvidia-smi there for details");
 }
 
 void check_cgroup(const ExaminedHost& host, Findings& findings) {
@@ -146,7 +146,7 @@ void check_cgroup(const ExaminedHost& host, Findings& findings) {
   if (!kept.starts_with("process tree")) return;
   findings.warn(host, "cgroup",
                 "no writable cgroup: stray processes are tracked by environment variable instead",
-                "an ivy-agent there has one, or a login with Delegate=yes (docs/agents.md)");
+                "use an ivy-agent there, or a login with Delegate=yes (docs/agents.md)");
 }
 
 // A property that should be the same on all hosts.
@@ -161,7 +161,7 @@ std::vector<Likeness> likenesses() {
   return {
       {"architecture", "architecture",
        [](const ExaminedHost& host) { return host.facts.architecture(); },
-       "name hosts of one architecture"},
+       "use hosts of one architecture"},
       {"glibc", "C library",
        [](const ExaminedHost& host) { return host.facts.health().c_library(); },
        "build programs and wheels on the host with the oldest one"},
@@ -173,7 +173,7 @@ std::vector<Likeness> likenesses() {
        "install the same version on all hosts"},
       {"gpu", "number of accelerators",
        [](const ExaminedHost& host) { return std::to_string(host.facts.accelerators()); },
-       "--nproc-per-node N starts the same number of workers on each"},
+       "use --nproc-per-node N to start the same number of workers on each"},
       {"gpu", "driver", [](const ExaminedHost& host) { return host.facts.device_view().source(); },
        "install the same driver on all hosts"}};
 }
@@ -192,7 +192,7 @@ void check_likeness(const Likeness& like, const std::vector<ExaminedHost>& hosts
     const std::string value = host.is_up ? like.value(host) : "";
     if (value.empty() || value == usual->first) continue;
     findings.warn(host, like.check,
-                  std::string(like.noun) + " " + RemoteText(value).line() + ", and " +
+                  std::string(like.noun) + " " + RemoteText(value).line() + ", but " +
                       RemoteText(usual->first).line() + " on most others",
                   like.fix);
   }
@@ -266,8 +266,8 @@ std::string findings_text(const Examination& examined, const std::vector<Finding
             (hosts.empty() ? "" : " " + hosts) + ": " + finding.what + fixed_lines(finding.fix) +
             "\n";
   }
-  if (findings.empty()) return text + "every check has passed\n";
-  return text + counted(failed, "check") + (failed == 1 ? " has" : " have") + " failed, " +
+  if (findings.empty()) return text + "all checks passed\n";
+  return text + counted(failed, "check") + " failed, " +
          counted(findings.size() - failed, "warning") + "\n";
 }
 

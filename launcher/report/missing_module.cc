@@ -116,7 +116,7 @@ std::string missing_environment(const Environment& caller) {
     const std::string* prefix = find_variable(caller, name);
     if (prefix == nullptr || prefix->empty()) continue;
     if (access((*prefix + "/bin/python").c_str(), X_OK) != 0)
-      return std::string(" (") + name + " names " + RemoteText(*prefix).line() +
+      return std::string(" (") + name + " is set to " + RemoteText(*prefix).line() +
              ", which has no bin/python)";
   }
   return {};
@@ -141,7 +141,8 @@ std::string install_advice(const std::string& module, const std::string& interpr
   const auto* const known = std::find_if(std::begin(kDistributions), std::end(kDistributions),
                                          [&](const auto& row) { return row.first == module; });
   if (known == std::end(kDistributions))
-    return "if it is your own module, put it next to the script on every host; else install the "
+    return "if it is your own module, put it next to the script on every host; otherwise install "
+           "the "
            "package that provides it for " +
            interpreter;
   const std::string name(known->second);
@@ -169,7 +170,7 @@ std::string missing_module_text(const std::string& module, const MissingPlace& p
   if (place.has_safe_path && beside != place.project_directories.end()) {
     note.fix =
         "it is in " + *beside +
-        ", where PYTHONSAFEPATH keeps Python from looking: unset it, or -x PYTHONPATH=" + *beside;
+        ", which Python skips because of PYTHONSAFEPATH: unset it, or use -x PYTHONPATH=" + *beside;
     return render(note);
   }
   const auto own = std::find_if(place.own_directories.begin(), place.own_directories.end(),
@@ -183,7 +184,7 @@ std::string missing_module_text(const std::string& module, const MissingPlace& p
   note.cause += missing_environment(*place.caller);
   for (const std::string& other : interpreters(*place.caller, place.project_directories)) {
     if (other == interpreter || !has_module(other, module)) continue;
-    note.fix = "--python " + other + " (it has " + module + ")";
+    note.fix = "use --python " + other + " (it has " + module + ")";
     break;
   }
   return render(note);
@@ -201,11 +202,11 @@ std::string missing_library_text(const std::string& stderr_tail, const MissingPl
   if (library.find(".so") == std::string::npos || library.size() > kMaxNameBytes) return {};
   Diagnostic note;
   note.severity = Severity::kNote;
-  note.what = "the program cannot find its shared library " + RemoteText(library).line();
+  note.what = "the program cannot find the shared library " + RemoteText(library).line();
   note.where = place.hosts;
   note.fix =
-      "install it there, as on the other hosts; where it is in a folder of its own: -x "
-      "LD_LIBRARY_PATH=/FOLDER";
+      "install it there, as on the other hosts; if it is in a separate directory, use -x "
+      "LD_LIBRARY_PATH=/DIRECTORY";
   return render(note);
 }
 

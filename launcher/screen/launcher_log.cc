@@ -50,7 +50,7 @@ void LauncherLog::say(std::string_view raw) {
     writer_.write(file_, text);
   } else if (complaint_.empty()) {
     complaint_ =
-        "write " + path_in(folder_) + ": the file system does not answer, and lines are missing";
+        "write " + path_in(folder_) + ": the file system does not respond, so lines are missing";
   }
 }
 
@@ -61,7 +61,7 @@ void LauncherLog::take_done() {
       if (done.errno_value != 0) {
         Error error = errno_error(Code::kPermissionDenied, "--log-dir: open " + path_in(folder_),
                                   done.errno_value);
-        error.fix = "choose a folder that you can write to: --log-dir DIR";
+        error.fix = "choose a directory that you can write to: --log-dir DIR";
         opened = error;
       }
       std::exchange(opened_, nullptr)(opened);

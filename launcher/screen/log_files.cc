@@ -34,7 +34,7 @@ Code code_of(int errno_value) {
 Error open_error(const std::string& flag, const std::string& what, int errno_value) {
   Error error = errno_error(code_of(errno_value), flag + ": " + what, errno_value);
   error.fix = errno_value == EMFILE ? "raise the limit of open files: ulimit -n"
-                                    : "choose a folder that you can write to: " + flag +
+                                    : "choose a directory that you can write to: " + flag +
                                           (flag == "--output" ? " PATTERN" : " DIR");
   return error;
 }
@@ -48,8 +48,8 @@ std::optional<Error> shared_by_two(const LogFiles::Request& request) {
       if (owner == rank) continue;
       return Error{Code::kInvalidArgument,
                    request.flag + ": ranks " + std::to_string(owner) + " and " +
-                       std::to_string(rank) + " would write to one file, " + path,
-                   "put %r, the rank, into the pattern"};
+                       std::to_string(rank) + " would write to the same file, " + path,
+                   "add %r, the rank, to the pattern"};
     }
   return std::nullopt;
 }
@@ -206,7 +206,7 @@ void LogFiles::take_done() {
 void LogFiles::failed(const Name& name, const FileWriter::Done& done) {
   if (done.step == FileWriter::Step::kOpen) {
     if (!open_error_ && done.file >= first_opened_)
-      open_error_ = open_error(flag_, (name.is_folder ? "make folder " : "open ") + name.path,
+      open_error_ = open_error(flag_, (name.is_folder ? "create directory " : "open ") + name.path,
                                done.errno_value);
     return;
   }
@@ -216,7 +216,7 @@ void LogFiles::failed(const Name& name, const FileWriter::Done& done) {
   complaint_ = errno_error(Code::kResourceExhausted, (is_write ? "write " : "close ") + name.path,
                            done.errno_value)
                    .message +
-               (is_write ? "; later output of this rank is missing in the file" : "");
+               (is_write ? "; the file lacks the rank's later output" : "");
 }
 
 void LogFiles::answer() {

@@ -334,7 +334,7 @@ std::vector<std::string> Output::complaints() const {
       if (lane.cut_lines > 0)
         all.push_back(std::to_string(lane.cut_lines) + " long lines of rank " +
                       std::to_string(rank) +
-                      " were split on the console (log files have them whole)");
+                      " were split on the console (log files have them unsplit)");
       if (lane.dropped_lines == 0) continue;
       const std::string path = files_.path(rank, lane.stream);
       all.push_back(std::to_string(lane.dropped_lines) + " lines of rank " + std::to_string(rank) +

@@ -70,7 +70,7 @@ std::string evidence_block(std::string_view text) {
     return indented(lines, lines.size() - kMaxEvidenceLines);
   const std::size_t kept = kMaxEvidenceLines - 2;
   const std::size_t left_out = lines.size() - kept - 1;
-  return "    " + lines.front() + "\n      ... " + counted(left_out, "line") + " left out\n" +
+  return "    " + lines.front() + "\n      ... " + counted(left_out, "line") + " omitted\n" +
          indented(lines, lines.size() - kept);
 }
 
@@ -113,24 +113,24 @@ std::string start_fix(const WorkerEnd& end) {
   if (end.exec_failure.empty()) return "";
   if (end.exec_failure.starts_with("stdin"))
     return "  fix:   make /dev/null readable on " + clean_line(end.host) +
-           ": its /dev is empty or closed\n";
+           ": its /dev is empty or not accessible\n";
   if (end.exec_failure.starts_with("bind"))
-    return "  fix:   --bind-to none; the processors that " + clean_line(end.host) +
+    return "  fix:   use --bind-to none; the processors that " + clean_line(end.host) +
            " lets it use have changed\n";
   const auto says = [&](int error) {
     return end.exec_failure.find(std::strerror(error)) != std::string::npos;
   };
   if (says(ENOEXEC))
-    return "  fix:   put its interpreter in front of it, or build it for the machine of " +
+    return "  fix:   put its interpreter before it, or build it for the architecture of " +
            clean_line(end.host) + "\n";
   if (says(EMFILE) || says(ENFILE))
     return "  fix:   raise the limit of open files on " + clean_line(end.host) +
-           " (ulimit -n): each rank takes four descriptors of its supervisor\n";
+           " (ulimit -n): each rank uses four descriptors of its supervisor\n";
   if (says(EAGAIN))
     return "  fix:   raise the limit of processes on " + clean_line(end.host) +
            " (ulimit -u, or pids.max of its cgroup)\n";
   if (says(ENOENT))
-    return "  fix:   it, or the interpreter or loader that it names, is missing on " +
+    return "  fix:   the program, or the interpreter or loader that it needs, is missing on " +
            clean_line(end.host) + "\n";
   return "";
 }
@@ -288,7 +288,7 @@ std::string notes(const std::vector<std::string>& lines) {
     text += "ivyrun: warning: " + clean_line(lines[i]) + "\n";
   if (lines.size() > kMaxNotes)
     text +=
-        "ivyrun: warning: and " + std::to_string(lines.size() - kMaxNotes) + " more like that\n";
+        "ivyrun: warning: and " + std::to_string(lines.size() - kMaxNotes) + " similar warnings\n";
   return text;
 }
 
@@ -302,7 +302,7 @@ std::string attempts_block(const SummaryInputs& inputs) {
   const std::size_t left_out = count > kMaxNotes ? count - kMaxNotes : 0;
   std::string text;
   for (std::size_t i = 0; i < count; ++i) {
-    if (left_out > 0 && i == 1) text += "  ... " + counted(left_out, "attempt") + " left out\n";
+    if (left_out > 0 && i == 1) text += "  ... " + counted(left_out, "attempt") + " omitted\n";
     if (i >= 1 && i < 1 + left_out) continue;
     text += "  " + attempt_of(inputs.attempts[i].number, inputs) + ": " +
             clean_line(inputs.attempts[i].cause) + "\n";

@@ -12,8 +12,8 @@ namespace {
 
 // The advice that helps whatever is wrong with the variables.
 constexpr const char* kNotMeant =
-    "start it by sbatch, salloc or srun itself\n"
-    "or, if no Slurm job is meant: env -u SLURM_JOB_ID -u SLURM_JOBID ivyrun ...";
+    "start it with sbatch, salloc or srun\n"
+    "or, to ignore the Slurm job: env -u SLURM_JOB_ID -u SLURM_JOBID ivyrun ...";
 
 struct Reader {
   const Environment& environment;
@@ -43,7 +43,7 @@ struct Reader {
 
   Error bad(std::string_view name, const std::string& value) const {
     return Error{Code::kInvalidArgument,
-                 std::string(name) + "=" + value + " is not what Slurm writes", kNotMeant};
+                 std::string(name) + "=" + value + " is not a value that Slurm sets", kNotMeant};
   }
 };
 
@@ -55,7 +55,7 @@ Result<void> read_hosts(const Reader& reader, SlurmAllocation& out) {
   const std::string* list = reader.find("SLURM_JOB_NODELIST", "SLURM_NODELIST");
   if (list == nullptr)
     return Error{Code::kInvalidArgument,
-                 "SLURM_JOB_ID=" + out.job_id + " but no SLURM_JOB_NODELIST: which hosts?",
+                 "SLURM_JOB_ID=" + out.job_id + " is set, but SLURM_JOB_NODELIST is not",
                  kNotMeant};
   out.nodelist = *list;
   Result<std::vector<std::string>> hosts = parse_nodelist(*list);
@@ -74,7 +74,7 @@ Result<void> read_hosts(const Reader& reader, SlurmAllocation& out) {
   if (count && static_cast<std::size_t>(*count) != out.hosts.size())
     return Error{Code::kInvalidArgument,
                  "SLURM_JOB_NODELIST=" + *list + " has " + std::to_string(out.hosts.size()) +
-                     " hosts, SLURM_JOB_NUM_NODES says " + std::to_string(*count),
+                     " hosts, but SLURM_JOB_NUM_NODES is " + std::to_string(*count),
                  kNotMeant};
   return {};
 }
@@ -86,7 +86,7 @@ Result<void> check_cpus(const Reader& reader, const SlurmAllocation& out) {
   const Result<std::vector<int>> counts = parse_node_counts(*text);
   if (counts.ok() && counts->size() == out.hosts.size()) return {};
   return Error{Code::kInvalidArgument,
-               "SLURM_JOB_CPUS_PER_NODE=" + *text + " does not fit SLURM_JOB_NODELIST=" +
+               "SLURM_JOB_CPUS_PER_NODE=" + *text + " does not match SLURM_JOB_NODELIST=" +
                    out.nodelist + " (" + std::to_string(out.hosts.size()) + " hosts)",
                kNotMeant};
 }
@@ -185,8 +185,8 @@ Result<std::optional<SlurmAllocation>> read_allocation(const Environment& enviro
   if (components.value_or(1) > 1)
     return Error{Code::kFailedPrecondition,
                  "Slurm job " + *id + " is a heterogeneous job of " + std::to_string(*components) +
-                     " components (SLURM_HET_SIZE): ivyrun starts its workers in jobs of one kind",
-                 "ask for all hosts in one component (no \":\" and no \"#SBATCH hetjob\")"};
+                     " components (SLURM_HET_SIZE), which ivyrun does not support",
+                 "request all hosts in one component (no \":\" and no \"#SBATCH hetjob\")"};
   IVY_CHECK(read_hosts(reader, out));
   IVY_CHECK(check_cpus(reader, out));
   IVY_CHECK(read_place(reader, out));

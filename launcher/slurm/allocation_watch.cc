@@ -64,7 +64,7 @@ void AllocationWatch::answered(const Result<std::string>& said) {
   Result<std::optional<seconds>> left =
       said.ok() ? parse_time_left(said.value()) : Result<std::optional<seconds>>(said.error());
   if (said.ok() && said->empty())
-    left = Error{Code::kNotFound, "squeue does not know " + allocation_.name()};
+    left = Error{Code::kNotFound, "squeue does not list " + allocation_.name()};
   if (left.ok())
     return learned(*left ? std::optional<std::int64_t>(wall_ms() + milliseconds(**left).count())
                          : std::nullopt);
@@ -77,8 +77,8 @@ void AllocationWatch::answered(const Result<std::string>& said) {
   if (!settings_.stop_before) return;
   if (!std::exchange(has_complained_, true))
     handlers_.say(
-        "warning: the end of " + allocation_.name() + " is not known: " + left.error().message +
-        "; --stop-before-end asks again every " + std::to_string(kAskAgain.count()) + " s");
+        "warning: the end of " + allocation_.name() + " is unknown: " + left.error().message +
+        "; --stop-before-end checks again every " + std::to_string(kAskAgain.count()) + " s");
   retry_timer_.expires_after(kAskAgain);
   retry_timer_.async_wait([this](const boost::system::error_code& error) {
     if (!error) ask();
@@ -98,7 +98,7 @@ void AllocationWatch::learned(std::optional<std::int64_t> end_ms) {
     handlers_.say("warning: " + allocation_.name() + " ends in " + seconds_text(*end_ms - now) +
                   ", sooner than --stop-before-end " +
                   seconds_text(settings_.stop_before->count()) +
-                  " allows: the ranks are told when half of that is over");
+                  " allows: the ranks are notified when half of that time has passed");
   } else if (is_first && tells_) {
     handlers_.say(allocation_.name() + " ends at " + date_text(*end_ms) + ", in " +
                   seconds_text(*end_ms - now));

@@ -20,15 +20,15 @@ Error error_at(const TextPiece& piece, const std::string& what) {
 }
 
 Result<void> add_item(const TextPiece& item, std::vector<std::string>& names) {
-  if (item.text.empty()) return error_at(item, "is not a name: a comma is too many");
+  if (item.text.empty()) return error_at(item, "is not a name: there is an extra comma");
   const std::size_t first = names.size();
   if (const auto fault = expand_host_ranges(item, BracketOrder::kAsSlurm, names))
     return error_at(*fault);
   if (item.text.find(']') != std::string_view::npos && !item.text.ends_with(']'))
-    return error_at(item, "has text behind its last bracket, which Slurm does not write");
+    return error_at(item, "has text after its last bracket");
   if (!std::all_of(names.begin() + static_cast<std::ptrdiff_t>(first), names.end(),
                    is_safe_host_name))
-    return error_at(item, "is not the name of a host");
+    return error_at(item, "is not a host name");
   return {};
 }
 
@@ -53,7 +53,7 @@ Result<void> add_count(const TextPiece& piece, std::vector<int>& counts) {
   const std::optional<int> count = to_count(text);
   if (!count || times.value_or(0) == 0) return error_at(piece, "is not a count such as 4 or 4(x2)");
   if (counts.size() + static_cast<std::size_t>(*times) > kMaxHosts)
-    return error_at(piece, "stands for more than " + std::to_string(kMaxHosts) + " hosts");
+    return error_at(piece, "expands to more than " + std::to_string(kMaxHosts) + " hosts");
   counts.insert(counts.end(), static_cast<std::size_t>(*times), *count);
   return {};
 }

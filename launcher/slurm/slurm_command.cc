@@ -54,7 +54,7 @@ void run_slurm_command(boost::asio::io_context& loop, const std::vector<std::str
     command->forget();
     command->signal(SIGKILL);
     done(Error{Code::kDeadlineExceeded,
-               name + " has not answered in " + std::to_string(deadline.count() / 1000) + " s"});
+               name + " did not answer within " + std::to_string(deadline.count() / 1000) + " s"});
   });
 }
 

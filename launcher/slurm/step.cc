@@ -145,15 +145,16 @@ struct KnownFailure {
   const char* fix;
 };
 constexpr KnownFailure kKnownFailures[] = {
-    {"unrecognized option", "--srun-args or this Slurm's srun: srun --help lists what it knows"},
-    {"nvalid job id", "the allocation is over: start ivyrun inside a new sbatch or salloc"},
-    {"already complete", "the allocation is over: start ivyrun inside a new sbatch or salloc"},
+    {"unrecognized option",
+     "check --srun-args; srun --help lists the options of this version of Slurm"},
+    {"nvalid job id", "the allocation has ended: start ivyrun inside a new sbatch or salloc"},
+    {"already complete", "the allocation has ended: start ivyrun inside a new sbatch or salloc"},
     {"CANCELLED", "the step or the whole job was cancelled (scancel, time limit, preemption)"},
     {"equired node not available",
-     "scontrol show node tells why; in a new sbatch or salloc Slurm takes other hosts"},
-    {"odes are busy", "another step holds the hosts: end it, or start it with srun --overlap"},
-    {"emory", "another step holds the memory: start it with srun --overlap or a smaller --mem"},
-    {"unge", "munged has to run on this host (systemctl status munge), with the cluster's key"},
+     "scontrol show node shows why; a new sbatch or salloc would get other hosts"},
+    {"odes are busy", "another step uses the hosts: stop it, or start it with srun --overlap"},
+    {"emory", "another step uses the memory: start it with srun --overlap or a smaller --mem"},
+    {"unge", "munged must run on this host (systemctl status munge), with the cluster's key"},
     {"ontact slurm controller", "ask the cluster's administrator: slurmctld does not answer"},
 };
 
@@ -267,8 +268,9 @@ bool is_waiting_for_resources(std::string_view line) {
 
 std::string why_srun_waits(std::string_view line) {
   const bool is_held = line.find("odes are busy") != std::string_view::npos;
-  return is_held ? "another step of this Slurm job holds what it needs (start that one with srun "
-                   "--overlap)"
+  return is_held ? "another step of this Slurm job uses the resources that it needs (start that "
+                   "step with "
+                   "srun --overlap)"
                  : "";
 }
 

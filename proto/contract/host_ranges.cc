@@ -27,7 +27,7 @@ RangeFault fault(const TextPiece& piece, const std::string& what) {
 }
 
 RangeFault too_many(const TextPiece& piece) {
-  return fault(piece, "stands for more than " + std::to_string(kMaxHosts) + " hosts");
+  return fault(piece, "expands to more than " + std::to_string(kMaxHosts) + " hosts");
 }
 
 using Texts = std::vector<std::string>;
@@ -40,7 +40,7 @@ std::optional<RangeFault> expand_range(const TextPiece& range, Texts& numbers) {
   const std::optional<std::uint64_t> high =
       dash == std::string_view::npos ? low : number_of(range.text.substr(dash + 1));
   if (!low || !high) return fault(range, "is not a number or a range low-high");
-  if (*high < *low) return fault(range, "goes down");
+  if (*high < *low) return fault(range, "is a descending range");
   if (*high - *low >= kMaxHosts || numbers.size() + (*high - *low) >= kMaxHosts)
     return too_many(range);
   for (std::uint64_t number = *low; number <= *high; ++number)
@@ -56,7 +56,7 @@ std::optional<RangeFault> cut_into_parts(const TextPiece& piece, std::vector<Tex
     if (open == std::string_view::npos) return {};
     const std::size_t close = piece.text.find_first_of("[]", open + 1);
     if (piece.text[open] == ']' || close == std::string_view::npos || piece.text[close] == '[') {
-      RangeFault alone = fault(piece, "has a bracket without its partner");
+      RangeFault alone = fault(piece, "has an unmatched bracket");
       alone.column += open;
       return alone;
     }

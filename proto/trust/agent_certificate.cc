@@ -66,7 +66,7 @@ Result<std::vector<std::string_view>> pem_blocks(std::string_view text, const st
     if (last == std::string_view::npos) {
       return Error{
           Code::kInvalidArgument,
-          what + " is cut off: no line \"" + end + "\" behind line " +
+          what + " is truncated: no line \"" + end + "\" after line " +
               std::to_string(
                   std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(at), '\n') +
                   1)};
@@ -79,8 +79,8 @@ Result<std::vector<std::string_view>> pem_blocks(std::string_view text, const st
     at = last + end.size();
   }
   if (text.find(begin, at) != std::string_view::npos) {
-    return Error{Code::kInvalidArgument, what + " has something else before \"" + begin + "\"",
-                 "leave only the lines from BEGIN to END"};
+    return Error{Code::kInvalidArgument, what + " has unexpected text before \"" + begin + "\"",
+                 "keep only the lines from BEGIN to END"};
   }
   return blocks;
 }
@@ -89,7 +89,7 @@ Error empty_or_other(const std::string& what, std::string_view text, std::string
   const bool blank = std::all_of(text.begin(), text.end(), is_space);
   return Error{Code::kInvalidArgument,
                what + (blank ? " is empty"
-                             : " is no PEM text that begins with \"-----BEGIN " +
+                             : " is not PEM text that starts with \"-----BEGIN " +
                                    std::string(label) + "-----\"")};
 }
 
@@ -97,9 +97,9 @@ Error damaged(const std::string& what, std::string_view text, std::string_view b
   const auto begin = text.begin();
   const auto first = std::count(begin, begin + (block.data() - text.data()), '\n') + 1;
   const auto last = first + std::count(block.begin(), block.end(), '\n');
-  return Error{Code::kInvalidArgument, what + " is damaged: what stands between lines " +
+  return Error{Code::kInvalidArgument, what + " is damaged: the text between lines " +
                                            std::to_string(first) + " and " + std::to_string(last) +
-                                           " does not decode"};
+                                           " cannot be decoded"};
 }
 
 Result<std::vector<Certificate>> parse_certificates(std::string_view pem, const std::string& what) {
@@ -222,20 +222,21 @@ Result<void> read_role(const RoleNames& roles, CertificateIdentity& identity) {
   }
   if (roles.hosts.empty() && roles.users.empty()) {
     return Error{Code::kInvalidArgument,
-                 "it has no role: no name ivy://host/... or ivy://user/...; it was not made by "
+                 "it has no role (no name ivy://host/... or ivy://user/...), so it was not made by "
                  "`ivy-agent cert`"};
   }
   if (roles.hosts.size() + roles.users.size() > 1 || roles.serves.size() > 1) {
     return Error{Code::kInvalidArgument,
-                 "it has more than one role: nobody may be both a host "
-                 "and a user, or two of a kind"};
+                 "it has more than one role: a certificate is for one host "
+                 "or one user"};
   }
   identity.role = roles.users.empty() ? CertificateRole::kHost : CertificateRole::kUser;
   identity.name = roles.users.empty() ? roles.hosts.front() : roles.users.front();
   IVY_CHECK(check_certificate_name(identity.role, identity.name));
   if (roles.serves.empty()) return {};
   if (identity.role == CertificateRole::kUser) {
-    return Error{Code::kInvalidArgument, "it has more than one role: a user serves nobody"};
+    return Error{Code::kInvalidArgument,
+                 "it has more than one role: a user's certificate cannot serve"};
   }
   identity.serves = roles.serves.front();
   return check_certificate_name(CertificateRole::kUser, identity.serves);
@@ -252,14 +253,14 @@ Result<void> check_usage(X509* certificate, CertificateRole role) {
   const std::uint32_t forbidden = (is_host ? XKU_SSL_CLIENT : XKU_SSL_SERVER) | XKU_ANYEKU;
   // UINT32_MAX says that there is no such extension: it may then be used for anything.
   if (usage == UINT32_MAX || (usage & wanted) == 0 || (usage & forbidden) != 0) {
-    return Error{Code::kInvalidArgument, "its extended key usage does not agree with its role of " +
-                                             role_text(role) + ": that takes " +
-                                             (is_host ? "serverAuth" : "clientAuth") + " alone"};
+    return Error{Code::kInvalidArgument, "its extended key usage does not match its role of " +
+                                             role_text(role) + ", which needs only " +
+                                             (is_host ? "serverAuth" : "clientAuth")};
   }
   const int purpose = is_host ? X509_PURPOSE_SSL_SERVER : X509_PURPOSE_SSL_CLIENT;
   if (X509_check_ca(certificate) != 0) {
     return Error{Code::kInvalidArgument,
-                 "it is a CA's certificate, not that of a " + role_text(role)};
+                 "it is a CA's certificate, not the certificate of a " + role_text(role)};
   }
   if (X509_check_purpose(certificate, purpose, 0) != 1) {
     return Error{Code::kInvalidArgument, "its key usage does not allow TLS"};
@@ -351,7 +352,7 @@ Result<std::shared_ptr<const ParsedAnchor>> read_anchor(const TrustAnchor& texts
 
 std::string not_yet_valid(const X509* certificate, std::int64_t now_unix_s) {
   return "is not valid before " + time_text(unix_time(X509_get0_notBefore(certificate))) +
-         ", and it is " + time_text(now_unix_s) + " here: is one of the two clocks wrong?";
+         ", and it is " + time_text(now_unix_s) + " here: check the clocks of both hosts";
 }
 
 std::string expired(const X509* certificate, std::int64_t now_unix_s) {
@@ -368,7 +369,7 @@ Error chain_error(X509_STORE_CTX* context, X509* leaf, std::int64_t now_unix_s) 
   switch (code) {
     case X509_V_ERR_CERT_HAS_EXPIRED:
       return Error{Code::kUnauthenticated, subject + " " + expired(dated, now_unix_s),
-                   "renew it: `ivy-agent renew` where the CA is"};
+                   "renew it: `ivy-agent renew` on the host with the CA"};
     case X509_V_ERR_CERT_NOT_YET_VALID:
       return Error{Code::kUnauthenticated, subject + " " + not_yet_valid(dated, now_unix_s)};
     case X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT:
@@ -379,12 +380,12 @@ Error chain_error(X509_STORE_CTX* context, X509* leaf, std::int64_t now_unix_s) 
     case X509_V_ERR_CERT_SIGNATURE_FAILURE:
     case X509_V_ERR_CERT_CHAIN_TOO_LONG:
       return Error{Code::kUnauthenticated,
-                   title_of(leaf) + " is not signed by this CA (it names as issuer " +
+                   title_of(leaf) + " is not signed by this CA (its issuer is " +
                        name_text(X509_get_issuer_name(leaf)) + ")",
-                   "both sides need certificates of one CA: see ca.crt on both"};
+                   "both sides need certificates of the same CA: compare ca.crt on both"};
     default:
       return Error{Code::kUnauthenticated,
-                   subject + " is refused: " + X509_verify_cert_error_string(code)};
+                   subject + " is not valid: " + X509_verify_cert_error_string(code)};
   }
 }
 
@@ -393,19 +394,19 @@ Error revocation_error(X509_STORE_CTX* context, X509* leaf) {
   switch (code) {
     case X509_V_ERR_CERT_REVOKED:
       return Error{Code::kPermissionDenied, title_of(leaf) + " has been revoked",
-                   "whoever keeps the CA can make a new one: `ivy-agent cert`"};
+                   "make a new one on the host with the CA: `ivy-agent cert`"};
     case X509_V_ERR_UNABLE_TO_GET_CRL:
     case X509_V_ERR_UNABLE_TO_GET_CRL_ISSUER:
       return Error{Code::kFailedPrecondition,
-                   title_of(leaf) + ": there are revocation lists, but none of its CA " +
+                   title_of(leaf) + ": there are revocation lists, but none for its CA " +
                        name_text(X509_get_issuer_name(leaf)),
                    "append that CA's ca.crl to the others"};
     case X509_V_ERR_CRL_HAS_EXPIRED:
     case X509_V_ERR_CRL_NOT_YET_VALID:
       return Error{Code::kFailedPrecondition,
-                   title_of(leaf) + ": the revocation list of its CA is not of today (" +
+                   title_of(leaf) + ": the revocation list of its CA is not valid now (" +
                        X509_verify_cert_error_string(code) + ")",
-                   "copy ca.crl anew from the directory of the CA"};
+                   "copy ca.crl again from the directory of the CA"};
     default:
       return Error{Code::kFailedPrecondition, title_of(leaf) + ": the revocation list: " +
                                                   X509_verify_cert_error_string(code)};
@@ -423,7 +424,7 @@ std::optional<Error> verify_chain(const ParsedAnchor& anchor, const std::vector<
   for (std::size_t i = 1; i < chain.size(); ++i) sk_X509_push(others.get(), chain[i].get());
   X509* const leaf = chain.front().get();
   if (X509_STORE_CTX_init(context.get(), anchor.store.get(), leaf, others.get()) != 1) {
-    return Error{Code::kInternal, "certificates cannot be checked: out of memory"};
+    return Error{Code::kInternal, "cannot check certificates: out of memory"};
   }
   X509_VERIFY_PARAM* const rules = X509_STORE_CTX_get0_param(context.get());
   X509_VERIFY_PARAM_set_time(rules, static_cast<std::time_t>(now_unix_s));
@@ -441,7 +442,7 @@ Result<void> check_wanted(const CertificateIdentity& identity, CertificateRole w
   if (identity.role == wanted) return {};
   const bool is_host = identity.role == CertificateRole::kHost;
   return Error{Code::kPermissionDenied,
-               is_host ? "is a host's certificate: it cannot launch"
+               is_host ? "is a host's certificate: it cannot launch jobs"
                        : "is a user's certificate: it cannot serve",
                is_host ? "make one for the user: `ivy-agent cert --user NAME`"
                        : "make one for the host: `ivy-agent cert HOST --serves USER`"};
@@ -484,9 +485,10 @@ Result<void> check_certificate_name(CertificateRole role, std::string_view name)
   return Error{
       Code::kInvalidArgument,
       "\"" + shown(name) + "\" cannot be the name of a " + role_text(role) + " in a certificate",
-      is_host ? "a host's name has letters, digits and . _ : - (at most 253), no dash or dot first"
-              : "a user's name is that of an account: letters, digits and . _ - (at most 32), no "
-                "digit, dash or dot first"};
+      is_host
+          ? "use letters, digits and . _ : - (at most 253), without a leading dash or dot"
+          : "use the name of an account: letters, digits and . _ - (at most 32), without a leading "
+            "digit, dash or dot"};
 }
 
 Result<CertificateIdentity> read_certificate(std::string_view pem) {
@@ -558,7 +560,7 @@ Result<void> check_host_name(const CertificateIdentity& identity, std::string_vi
   return Error{Code::kPermissionDenied,
                "certificate " + role_text(identity.role) + "/" + identity.name + " is not for \"" +
                    shown(asked) + "\"; its names: " + list_names(identity),
-               "call the host by one of these names, or make its certificate again with `" +
+               "use one of these names for the host, or make its certificate again with `" +
                    cert_command_with(identity, shown(asked)) + "`"};
 }
 

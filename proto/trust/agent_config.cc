@@ -51,7 +51,7 @@ Error error_at(const std::string& path, const toml::source_region& source, const
 
 Error unknown_key(const std::string& path, const toml::key& key) {
   const std::string_view nearest = nearest_key(key.str());
-  std::string fix = "the keys are port, ca, revoked, certificate and key";
+  std::string fix = "known keys: port, ca, revoked, certificate, key";
   if (!nearest.empty()) fix = "did you mean " + std::string(nearest) + "?";
   return error_at(path, key.source(), "unknown key \"" + std::string(key.str()) + "\"",
                   std::move(fix));
@@ -74,7 +74,7 @@ Result<std::string> file_of(const toml::node& node, const std::string& key,
                     "write it in quotes: " + key + " = \"/path/of/a/file\"");
   }
   if (written->front() == '~') {
-    return error_at(path, node.source(), key + ": \"~\" has no meaning here",
+    return error_at(path, node.source(), key + ": \"~\" is not expanded",
                     "write the whole path, or one relative to this file");
   }
   const std::filesystem::path beside = std::filesystem::path(path).parent_path();
@@ -106,12 +106,13 @@ Result<std::optional<std::string>> read_config_file(const std::string& path) {
   struct stat status {};
   if (fstat(fd.get(), &status) != 0 || !S_ISREG(status.st_mode)) {
     return Error{Code::kInvalidArgument, path + " is not a file",
-                 "an agent.toml is meant: see $IVY_AGENT_CONFIG, if it is set"};
+                 "it must be an agent.toml file: check $IVY_AGENT_CONFIG if it is set"};
   }
   std::optional<std::string> text = read_from(fd.get(), kMaxConfigBytes + 1);
   if (!text) return errno_error(Code::kUnavailable, "read " + path, errno);
   if (text->size() > kMaxConfigBytes) {
-    return Error{Code::kInvalidArgument, path + " is longer than 64 KiB: it is no agent.toml"};
+    return Error{Code::kInvalidArgument,
+                 path + " is longer than 64 KiB, so it is not an agent.toml"};
   }
   return text;
 }
@@ -122,7 +123,7 @@ Result<void> check_readable(const std::string& key, const std::string& file,
   const Code code = errno == EACCES ? Code::kPermissionDenied : Code::kFailedPrecondition;
   Error error = errno_error(code, config_path + ": " + key + ": " + file, errno);
   error.fix = "put the file there or correct " + config_path +
-              "; `ivy-agent cert --user NAME` on the host with the CA makes all of them";
+              "; `ivy-agent cert --user NAME` on the host with the CA creates all of them";
   return error;
 }
 
@@ -164,7 +165,7 @@ Result<std::optional<AgentConfig>> load_agent_config(const Environment& environm
     if (set_variable_of(environment, "IVY_AGENT_CONFIG") == nullptr) {
       return std::optional<AgentConfig>{};
     }
-    return Error{Code::kNotFound, "IVY_AGENT_CONFIG names " + path + ", which does not exist",
+    return Error{Code::kNotFound, "IVY_AGENT_CONFIG is set to " + path + ", which does not exist",
                  "unset IVY_AGENT_CONFIG, or make the file with `ivy-agent cert --user NAME`"};
   }
   AgentConfig config = IVY_TRY(parse_agent_config(*text, path));
@@ -177,8 +178,8 @@ Result<AgentConfig> parse_agent_config(const std::string& text, const std::strin
   if (!parsed) {
     return error_at(
         path, parsed.error().source(), std::string(parsed.error().description()),
-        "it is TOML: NAME = \"VALUE\" in each line; `ivy-agent cert --user NAME` on the host "
-        "with the CA makes it again");
+        "write TOML, one NAME = \"VALUE\" per line; `ivy-agent cert --user NAME` on the host "
+        "with the CA creates it again");
   }
   AgentConfig config;
   for (const auto& [key, node] : parsed.table()) {
@@ -190,7 +191,7 @@ Result<AgentConfig> parse_agent_config(const std::string& text, const std::strin
     if (value->empty()) {
       return Error{Code::kInvalidArgument, path + ": \"" + name + "\" is missing",
                    "add a line " + std::string(name) +
-                       " = \"FILE\", or write the file anew with `ivy-agent cert --user NAME`"};
+                       " = \"FILE\", or create the file again with `ivy-agent cert --user NAME`"};
     }
   }
   return config;
@@ -207,9 +208,9 @@ Result<void> check_key_is_private(const std::string& key_file, const std::string
   std::snprintf(mode.data(), mode.size(), "%04o", static_cast<unsigned>(status.st_mode & 07777));
   return Error{Code::kPermissionDenied,
                "the key " + key_file + " is open to other users of this host (mode " + mode.data() +
-                   "): it is not used",
-               "chmod 600 " + key_file + "; if somebody may have read it, `" + renewal +
-                   "` makes a new one"};
+                   "), so it is not used",
+               "chmod 600 " + key_file + "; if another user may have read it, `" + renewal +
+                   "` creates a new one"};
 }
 
 std::vector<std::string> agent_socket_places(const Environment& environment,

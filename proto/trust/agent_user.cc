@@ -12,7 +12,8 @@ namespace {
 constexpr std::size_t kMaxPemBytes = 2 * kMaxRevocationBytes;
 
 Result<std::string> read_pem(const std::string& path, const std::string& what) {
-  constexpr const char* kFix = "agent.toml names this file; ivy-agent cert --user NAME writes both";
+  constexpr const char* kFix =
+      "agent.toml refers to this file; ivy-agent cert --user NAME creates both";
   std::ifstream file(path, std::ios::binary);
   if (!file) {
     Error failure = errno_error(Code::kNotFound, what + " " + path, errno);
@@ -43,9 +44,9 @@ Result<CertificateIdentity> check_self(const AgentIdentity& us, const std::strin
   if (verified.ok()) return verified;
   Error error = verified.error().context("your certificate " + path);
   if (self->not_after <= now_unix_s) {
-    error.fix = "whoever has the CA renews it: ivy-agent renew --user " + self->name;
+    error.fix = "renew it on the host with the CA: ivy-agent renew --user " + self->name;
   } else if (error.fix.empty()) {
-    error.fix = "whoever has the CA makes another: ivy-agent cert --user " + self->name;
+    error.fix = "make another on the host with the CA: ivy-agent cert --user " + self->name;
   }
   return error;
 }

@@ -106,7 +106,8 @@ Result<std::unique_ptr<PskTls>> PskTls::make(Side side, std::string identity, st
       SSL_CTX_set_ciphersuites(context, kCipherName) == 1 &&
       SSL_CTX_set1_groups_list(context, "X25519:P-256") == 1 &&
       SSL_CTX_set_num_tickets(context, 0) == 1 && SSL_CTX_set_max_early_data(context, 0) == 1;
-  if (!is_ready) return Error{Code::kInternal, "OpenSSL makes no TLS: " + take_error()};
+  if (!is_ready)
+    return Error{Code::kInternal, "OpenSSL cannot create a TLS context: " + take_error()};
   SSL_CTX_set_app_data(context, made.get());
   SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
   // The frames inside show what is missing when a connection ends without a close_notify.

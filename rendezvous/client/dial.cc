@@ -61,7 +61,7 @@ class Attempt {
     const auto* address = reinterpret_cast<const sockaddr*>(&target_.address.storage);
     if (::connect(socket_.get(), address, target_.address.size) == 0) return {};
     if (errno != EINPROGRESS) return errno_error(Code::kUnavailable, "connect", errno);
-    if (IVY_TRY(wait(POLLOUT)) == 0) return Error{Code::kUnavailable, "connect: no answer"};
+    if (IVY_TRY(wait(POLLOUT)) == 0) return Error{Code::kUnavailable, "connect: no response"};
     const int error = error_of(socket_.get());
     if (error != 0) return errno_error(Code::kUnavailable, "connect", error);
     return {};
@@ -81,7 +81,8 @@ class Attempt {
 
   Error hung_up() const {
     return Error{Code::kAborted,
-                 "it hung up on our greeting: it serves another job or speaks another version"};
+                 "it closed the connection during the handshake: it serves another job or uses "
+                 "another protocol version"};
   }
 
   Result<void> send_all(std::string_view bytes) {
@@ -98,7 +99,7 @@ class Attempt {
     return {};
   }
 
-  static Error silence() { return Error{Code::kUnavailable, "no answer to our greeting"}; }
+  static Error silence() { return Error{Code::kUnavailable, "no answer during the handshake"}; }
 
   // Receives exactly this many bytes.
   Result<std::string> receive(std::size_t exactly) {
@@ -126,13 +127,14 @@ class Attempt {
         decoder.feed({buffer.data(), count});
         continue;
       }
-      if (frame->head.id != 0) return Error{Code::kDataLoss, "a reply before the welcome"};
+      if (frame->head.id != 0)
+        return Error{Code::kDataLoss, "a reply before the end of the handshake"};
       if (frame->head.kind == 0) return {};
       PayloadReader in(frame->payload);
       const std::string text(in.text());
       const bool is_complete = frame->head.kind == static_cast<std::uint8_t>(Code::kAlreadyExists);
       return Error{is_complete ? Code::kAlreadyExists : Code::kFailedPrecondition,
-                   text.empty() ? "refused without a reason" : text};
+                   text.empty() ? "rejected without a reason" : text};
     }
   }
 
@@ -155,8 +157,9 @@ Result<void> parse_target(const std::string& text, DialTarget& target) {
                                 text.find(':') == text.rfind(':'));
   if (is_numeric && !text.ends_with(":0")) target.address = parse_with_port(text);
   if (target.address.is_valid()) return {};
-  return Error{Code::kInvalidArgument,
-               "'" + text + "' is no address: 10.0.0.1:4123, [fd00::1]:4123 or unix:/path"};
+  return Error{
+      Code::kInvalidArgument,
+      "'" + text + "' is not an address such as 10.0.0.1:4123, [fd00::1]:4123 or unix:/path"};
 }
 
 Result<short> wait_ready(int descriptor, short events, std::uint64_t deadline_ns,

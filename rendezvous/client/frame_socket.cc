@@ -49,7 +49,7 @@ void FrameSocket::read_some() {
   const ssize_t count = recv(socket_.get(), buffer.data(), buffer.size(), MSG_DONTWAIT);
   if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;
   if (count <= 0) {
-    broken_ = count == 0 ? "it hung up" : std::strerror(errno);
+    broken_ = count == 0 ? "it closed the connection" : std::strerror(errno);
     return;
   }
   decoder_.feed({buffer.data(), static_cast<std::size_t>(count)});
@@ -66,7 +66,8 @@ std::optional<WireFrame> FrameSocket::next() {
 void FrameSocket::notice_end() {
   char byte = 0;
   const ssize_t count = recv(socket_.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-  if (count == 0 || (count < 0 && errno != EAGAIN && errno != EINTR)) broken_ = "it hung up";
+  if (count == 0 || (count < 0 && errno != EAGAIN && errno != EINTR))
+    broken_ = "it closed the connection";
 }
 
 void FrameSocket::shut_down() const {

@@ -30,11 +30,12 @@ std::uint64_t after(std::chrono::milliseconds time) {
 
 Error unclear_error(const std::string& store, const std::string& loss) {
   return {Code::kUnavailable, "the connection to the store at " + store + " was lost (" + loss +
-                                  "): whether the request was served is not known"};
+                                  "), so it is unknown whether the request was served"};
 }
-Error ended_watch() { return {Code::kCancelled, "this watch has ended"}; }
+Error ended_watch() { return {Code::kCancelled, "this watch has been cancelled"}; }
 Error busy_watch() {
-  return {Code::kFailedPrecondition, "another thread waits for this watch's next change"};
+  return {Code::kFailedPrecondition,
+          "another thread is already waiting for this watch's next change"};
 }
 
 }  // namespace
@@ -287,7 +288,7 @@ void SharedConnection::give_up_on(Call& call) {
                              : Error{Code::kUnavailable,
                                      store + "the connection was lost (" + last_loss_ + ")"};
   if (call.listens)
-    call.result = Error{Code::kDeadlineExceeded, "nothing has changed below the watched prefix"};
+    call.result = Error{Code::kDeadlineExceeded, "no key below the watched prefix has changed"};
   if (!is_connected || !call.queued) return;
   cancel_request(call.id);
 }
@@ -417,7 +418,7 @@ void SharedConnection::redial(Lock& lock, Call& own) {
 void SharedConnection::adopt(Dialled&& dialled) {
   if (!epoch_.empty() && epoch_ != dialled.epoch) {
     fatal_ = Error{Code::kAborted, "EpochLost: the store at " + target_.text +
-                                       " was started anew and has lost what was in it"};
+                                       " was restarted and has lost its contents"};
     return finish_all(*fatal_);
   }
   socket_ = FrameSocket(std::move(dialled.socket), std::move(dialled.decoder));

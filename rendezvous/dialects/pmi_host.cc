@@ -117,15 +117,15 @@ bool PmiHost::bind(Rank& rank, Effects& effects) {
     return false;
   };
   const Result<std::optional<std::string>> line = rank.reader.next_line();
-  if (!line.ok()) return refused("a process has said " + line.error().message);
+  if (!line.ok()) return refused("a process sent " + line.error().message);
   if (!*line) return false;
   const std::optional<int> number = rank_of_greeting(**line);
   const std::int64_t place = number ? std::int64_t{*number} - first_rank() : -1;
   if (place < 0 || place >= local_size())
-    return refused("a process has said '" + **line + "', which is no rank of this host");
+    return refused("a process sent '" + **line + "', which is not a rank of this host");
   rank.rank = static_cast<std::uint32_t>(*number);
   if (!bound_.insert(rank.rank).second)
-    return refused("a second process has come as rank " + number_text(rank.rank) +
+    return refused("a second process has joined as rank " + number_text(rank.rank) +
                    ": each rank is one MPI process");
   rank.state = State::kBound;
   if (!(*line)->starts_with(kHello)) init_port(rank, {}, effects);
@@ -136,10 +136,10 @@ void PmiHost::refuse(Rank& rank, const std::string& why, Effects& effects) {
   const std::string who = "rank " + number_text(rank.rank) + ": ";
   if (why.find("PMI-2") != std::string::npos) {
     effects.events.push_back("error " + who +
-                             "its MPI library speaks PMI-2, and ivyrun speaks PMI-1 and PMIx: use "
+                             "its MPI library uses PMI-2, but ivyrun supports PMI-1 and PMIx: use "
                              "a library that was built with --with-pmi=pmi1 or with PMIx");
   } else {
-    effects.events.push_back("error " + who + "its MPI library has said " + one_line(why) +
+    effects.events.push_back("error " + who + "its MPI library sent " + one_line(why) +
                              " on PMI's connection");
   }
   rank.state = State::kAborted;

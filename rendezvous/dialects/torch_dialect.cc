@@ -26,7 +26,8 @@ constexpr char kKeyWatched = 3;
 constexpr std::size_t kCompactBytes = 64u << 10;
 
 constexpr const char* kTorch21 =
-    "torch 2.1 speaks here, which numbers its requests in a way of its own; use 2.0 or before, or "
+    "the client is torch 2.1, whose request numbers are not supported; use torch 2.0 or earlier, "
+    "or "
     "2.2 or later";
 
 // Packs the operation into the request's id, so that the reply needs no table.
@@ -109,7 +110,7 @@ Result<bool> TorchDialect::recognize() {
   if (bytes.size() < 4 && first == (kValidateMagic & 0xff)) return false;
   if (bytes.size() >= 4 && read_little(bytes.substr(0, 4)) == kValidateMagic) {
     return bad_torch(
-        "a development version of torch from 2023 speaks here; use 2.0 or before, or "
+        "the client is a development version of torch from 2023; use torch 2.0 or earlier, or "
         "2.2 or later");
   }
   if (first < kDialectA.size()) {
@@ -118,7 +119,7 @@ Result<bool> TorchDialect::recognize() {
   }
   if (first <= static_cast<unsigned>(TorchOp::kBarrier)) return bad_torch(kTorch21);
   return bad_torch("the first byte is " + std::to_string(first) +
-                   ": this is no torch store client");
+                   ": this is not a torch store client");
 }
 
 // Reads the number of the next request.

@@ -172,8 +172,9 @@ Result<Contents::Barrier*> Contents::barrier_for(Space space, const store::Barri
   if (known != nullptr && known->size == request.size) return known;
   if (known != nullptr && !known->arrived.empty()) {
     return Error{Code::kInvalidArgument,
-                 "barrier '" + shown_key(request.name) + "': this member says that it is for " +
-                     std::to_string(request.size) + ", others said " + std::to_string(known->size)};
+                 "barrier '" + shown_key(request.name) + "': this member expects " +
+                     std::to_string(request.size) + " members, others expect " +
+                     std::to_string(known->size)};
   }
   const bool is_new = known == nullptr;
   const std::size_t cost = barrier_cost(request.name, request.size);

@@ -119,15 +119,16 @@ void Engine::serve(const Numbered& numbered, SessionId session, Request request,
       return std::visit([&](const auto& body) { here.answer(body); }, *found.answer);
     case AnsweredRequests::Known::kPast:
       return here.answer(
-          Error{Code::kCancelled, "a copy of a request that its client is done with"});
+          Error{Code::kCancelled, "a copy of a request that its client has already finished"});
     case AnsweredRequests::Known::kUnclear:
       return here.answer(
           Error{Code::kUnavailable,
-                "the store has forgotten what this client's last connection asked for: "
-                "whether the request was served is not known"});
+                "the store no longer knows the requests of this client's last connection, so "
+                "it is unknown whether the request was served"});
     case AnsweredRequests::Known::kTooMany:
-      return here.answer(Error{Code::kResourceExhausted,
-                               "too many answers are kept for clients that may repeat themselves"});
+      return here.answer(
+          Error{Code::kResourceExhausted,
+                "the store keeps too many replies for clients that may repeat a request"});
     case AnsweredRequests::Known::kNew:
       break;
   }

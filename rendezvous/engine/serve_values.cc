@@ -13,7 +13,7 @@ void Set::serve(Serving& here) && {
   if (present != nullptr && present->value == value) return here.answer(Done{});
   if (present != nullptr) {
     return here.answer(Error{Code::kAlreadyExists,
-                             "key '" + shown_key(key) + "' was set before, to another value"});
+                             "key '" + shown_key(key) + "' was already set to another value"});
   }
   const Result<void> stored = here.contents.put(here.space, key, std::move(value));
   if (!stored.ok()) return here.answer(stored.error());
@@ -89,9 +89,9 @@ void MultiGet::serve(Serving& here) && {
       return here.answer(Error{Code::kNotFound, "no key '" + shown_key(key) + "'"});
     reply_bytes += entry->value.size() + kReplyTextBytes;
     if (reply_bytes > kMaxReplyBytes) {
-      return here.answer(Error{Code::kResourceExhausted, "these values are together longer than " +
+      return here.answer(Error{Code::kResourceExhausted, "the values together exceed " +
                                                              std::to_string(kMaxReplyBytes) +
-                                                             " bytes: ask for fewer at once"});
+                                                             " bytes: request fewer at a time"});
     }
     values.bytes.push_back(entry->value);
   }

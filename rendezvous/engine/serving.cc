@@ -33,15 +33,15 @@ Waiter Serving::waiter(WaitKind kind, std::vector<std::string> keys,
 
 Result<void> Serving::room_to_wait(const std::vector<std::string>& keys) const {
   if (waiters.find(client, id) != 0)
-    return Error{Code::kInvalidArgument, "a request of this number waits already"};
+    return Error{Code::kInvalidArgument, "a request with this number is already waiting"};
   if (waiters.count(client) >= limits.waits_per_client) {
     return Error{Code::kResourceExhausted, "this client has " +
                                                std::to_string(limits.waits_per_client) +
-                                               " requests that wait, its limit"};
+                                               " waiting requests, its limit"};
   }
   const std::size_t more = Waiters::bytes_of(keys);
   if (space == Space::kTorch && waiters.bytes(Space::kTorch) + more > limits.torch_waiting_bytes) {
-    return Error{Code::kResourceExhausted, "requests of torch's clients that wait hold " +
+    return Error{Code::kResourceExhausted, "waiting requests of torch's clients hold " +
                                                std::to_string(waiters.bytes(Space::kTorch)) +
                                                " bytes; at most " +
                                                std::to_string(limits.torch_waiting_bytes)};
@@ -49,7 +49,7 @@ Result<void> Serving::room_to_wait(const std::vector<std::string>& keys) const {
   if (waiters.bytes(client) + more > limits.waiting_bytes_per_client ||
       waiters.bytes() + more > limits.waiting_bytes) {
     return Error{Code::kResourceExhausted,
-                 "requests that wait hold " + std::to_string(waiters.bytes(client)) +
+                 "waiting requests hold " + std::to_string(waiters.bytes(client)) +
                      " bytes of this client and " + std::to_string(waiters.bytes()) +
                      " in all; at most " + std::to_string(limits.waiting_bytes_per_client) +
                      " and " + std::to_string(limits.waiting_bytes)};

@@ -21,7 +21,7 @@ constexpr ssize_t kLeastRequest = 9;
 std::optional<std::string> Admission::refuse_torch(int fd, const std::string& host) {
   const bool is_listed =
       std::find(torch_peers_.begin(), torch_peers_.end(), host) != torch_peers_.end();
-  if (!is_loopback(host) && !is_listed) return "it is no host of this job";
+  if (!is_loopback(host) && !is_listed) return "it is not a host of this job";
   const PeerOwners::Owner owner = owners_.of(fd);
   std::array<char, kLeastRequest> begin;
   switch (owner.where) {
@@ -29,19 +29,19 @@ std::optional<std::string> Admission::refuse_torch(int fd, const std::string& ho
       return std::nullopt;
     case PeerOwners::Where::kHere:
       if (owner.user == 0 || owner.user == geteuid()) return std::nullopt;
-      return "it is user " + std::to_string(owner.user) + "'s, the job is user " +
-             std::to_string(geteuid()) + "'s";
+      return "it belongs to user " + std::to_string(owner.user) + ", but the job belongs to user " +
+             std::to_string(geteuid());
     case PeerOwners::Where::kGone:
       // A closed peer is a port scanner, unless it has sent enough for a request.
       if (recv(fd, begin.data(), begin.size(), MSG_PEEK | MSG_DONTWAIT) < kLeastRequest)
         return std::string();
-      return "it had hung up before it could be told whose it is, and is not served";
+      return "it closed before its owner could be determined, so it is not served";
     case PeerOwners::Where::kUnknown:
       break;
   }
   if (!std::exchange(said_owners_unknown_, true)) {
-    log_("the system does not tell whose connections of this host are (" + owners_.why_unknown() +
-         "): every user of it may be a client of torch's dialect");
+    log_("the system does not report the owners of this host's connections (" +
+         owners_.why_unknown() + "): every user of this host can be a client of torch's dialect");
   }
   return std::nullopt;
 }

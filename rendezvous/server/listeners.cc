@@ -45,7 +45,7 @@ void Listeners::accept_some(Listener& listener) {
     } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
       const std::string why = std::strerror(errno);
       if (!std::exchange(listener.starved, true))
-        log_("no connection can be taken: " + why + "; trying again 4 times per second");
+        log_("cannot accept connections: " + why + "; trying again 4 times per second");
       listener.paused = true;
       return;
     } else if (errno != ECONNABORTED && errno != EINTR) {

@@ -51,7 +51,7 @@ Result<int> listen_on_text(const std::string& text) {
   const std::size_t colon = text.rfind(':');
   const std::optional<std::uint16_t> port =
       colon != std::string::npos ? to_number<std::uint16_t>(text.substr(colon + 1)) : std::nullopt;
-  if (!port) return wrong_option(text + ": ADDRESS:PORT is needed");
+  if (!port) return wrong_option(text + ": write ADDRESS:PORT");
   return listen_tcp(host_of(text), *port);
 }
 

@@ -26,16 +26,17 @@ struct Option {
 const Option kOptions[] = {
     {"--job", &ServeOptions::job_id, "HEX32", "the job's id"},
     {"--token-file", &ServeOptions::token_file, "FILE", "its secret: 32 bytes, mode 0400"},
-    {"--listen", &ServeOptions::listen, "ADDRESS:PORT", "numeric; port 0: any"},
+    {"--listen", &ServeOptions::listen, "ADDRESS:PORT",
+     "numeric address to listen on; port 0: any free port"},
     {"--torch", &ServeOptions::torch, "ADDRESS:PORT",
-     "serve PyTorch's TCPStore there; it knows no token"},
+     "also serve PyTorch's TCPStore there; it cannot check the token"},
     {"--torch-peers", &ServeOptions::torch_peers, "A,B",
-     "numeric addresses that may, besides loopback"},
+     "numeric addresses that may use it, in addition to loopback"},
     {"--torch-connections", &ServeOptions::torch_connections, "N",
-     "of its clients together (default 16384)"},
-    {"--generation", &ServeOptions::generation, "N", "the attempt that is served (default 0)"},
+     "limit of PyTorch's connections in total (default 16384)"},
+    {"--generation", &ServeOptions::generation, "N", "attempt of the job (default 0)"},
     {"--stall-seconds", &ServeOptions::stall_seconds, "N",
-     "say who waits for whom when nothing has moved for so long"},
+     "report which client waits for which after N seconds without progress"},
     {"--token-fd", &ServeOptions::token_fd},
     {"--owner-fd", &ServeOptions::owner_fd},
     {"--control-fd", &ServeOptions::control_fd},
@@ -49,8 +50,8 @@ struct GoneOption {
   std::string_view instead;
 };
 const GoneOption kGone[] = {
-    {"--wal", "a store keeps nothing on disk"},
-    {"--tokens", "every job has a store process of its own: --job and --token-file"},
+    {"--wal", "the store keeps nothing on disk"},
+    {"--tokens", "run one store per job, with --job and --token-file"},
 };
 
 bool take(std::string_view text, std::string& field) {
@@ -83,7 +84,7 @@ Result<void> take_option(std::string_view name, std::string_view value, ServeOpt
     if (option.name != name) continue;
     if (std::visit([&](auto field) { return take(value, options.*field); }, option.field))
       return {};
-    return wrong_option(std::string(name) + " " + std::string(value) + ": a number is needed");
+    return wrong_option(std::string(name) + " " + std::string(value) + ": write a number");
   }
   return wrong_option("unknown option " + std::string(name));
 }
@@ -93,17 +94,17 @@ Result<void> take_option(std::string_view name, std::string_view value, ServeOpt
 CommandPage serve_page() {
   CommandPage page;
   page.name = "ivy-rendezvous";
-  page.summary = "a store through which the ranks of a job share values";
+  page.summary = "a key-value store for the ranks of a job";
   page.usages = {
       "ivy-rendezvous serve --job HEX32 --token-file FILE --listen ADDRESS:PORT [options]",
       "ivy-rendezvous --version"};
   page.description =
-      "A store for one job. ivyrun starts one by itself; this is for jobs that are started without "
+      "A store for one job. ivyrun starts its own; use this for jobs that are started without "
       "it.";
   page.examples = {
       {"ivy-rendezvous serve --job $(openssl rand -hex 16) --token-file ./token "
        "--listen 0.0.0.0:7300",
-       "one job's store"}};
+       "the store of one job"}};
   PageSection& section = page.sections.emplace_back();
   section.topic = "options";
   section.title = "Options";
@@ -112,18 +113,18 @@ CommandPage serve_page() {
       section.options.push_back(
           {{std::string(option.name)}, std::string(option.value), std::string(option.text)});
   page.width = help_width();
-  page.closing = "docs/store.md says more.\n";
+  page.closing = "See docs/store.md.\n";
   return page;
 }
 
 Error wrong_option(std::string what) {
-  return Error{Code::kInvalidArgument, std::move(what), "ivy-rendezvous --help shows the options"};
+  return Error{Code::kInvalidArgument, std::move(what), "ivy-rendezvous --help lists the options"};
 }
 
 Result<ServeOptions> parse_serve_options(const std::vector<std::string>& words) {
   ServeOptions options;
   const std::string_view verb = words.empty() ? "" : std::string_view(words[0]);
-  if (verb != "serve") return wrong_option("the verb is serve");
+  if (verb != "serve") return wrong_option("the only verb is serve");
   for (std::size_t i = 1; i < words.size(); i += 2) {
     if (i + 1 == words.size()) return wrong_option(words[i] + " needs a value");
     IVY_CHECK(take_option(words[i], words[i + 1], options));

@@ -81,7 +81,7 @@ SessionPointer Server::take_client(Descriptor socket, const sockaddr_storage& fr
   const bool is_torch = dialect == Dialect::kTorch;
   std::optional<std::string> refusal;
   if (sessions_.size() >= limits.connections)
-    refusal = "there are " + std::to_string(sessions_.size()) + " already";
+    refusal = "there are already " + std::to_string(sessions_.size()) + " connections";
   else if (is_torch && sessions_.torch_count() >= limits.torch_connections)
     refusal = "torch's clients have " + std::to_string(sessions_.torch_count()) +
               " connections, their limit";
@@ -101,8 +101,7 @@ SessionPointer Server::take_client(Descriptor socket, const sockaddr_storage& fr
   session->dialect = dialect;
   session->since_ns = monotonic_ns();
   if (!is_torch && sessions_.unauthenticated_count() >= limits.unauthenticated)
-    disconnect(sessions_.oldest_unauthenticated(),
-               "too many clients that have not proved themselves");
+    disconnect(sessions_.oldest_unauthenticated(), "too many clients that have not authenticated");
   sessions_.add(session);
   wait_readable(session);
   return session;
@@ -139,7 +138,7 @@ void Server::wait_readable(const SessionPointer& session) {
   if (session->closed) return;
   session->wanted.read = !session->connection->has_more() && reads_its_replies(*session) &&
                          !session->connection->is_over();
-  if (!session->watch(readiness_)) disconnect(session, "the system watches no more sockets");
+  if (!session->watch(readiness_)) disconnect(session, "the system cannot watch more sockets");
 }
 
 void Server::read_some(const SessionPointer& session) {
@@ -184,8 +183,9 @@ void Server::hand_out(Replies& replies) {
     if (!taken.ok()) {
       disconnect(session, taken.error().message);
     } else if (session->unsent_bytes() > options_.limits.unread_close_bytes) {
-      disconnect(session, "it does not read: " + std::to_string(session->unsent_bytes()) +
-                              " bytes of replies wait for it");
+      disconnect(session,
+                 "it does not read its replies: " + std::to_string(session->unsent_bytes()) +
+                     " bytes are waiting for it");
     }
   }
 }
@@ -203,9 +203,8 @@ void Server::end_turn() {
   serve_touched();
   while (sessions_.torch_bytes() > options_.limits.torch_bytes) {
     const SessionPointer most = sessions_.heaviest_torch();
-    disconnect(most, "torch's clients make the store keep " +
-                         std::to_string(sessions_.torch_bytes()) +
-                         " bytes, beyond their limit, and this one " +
+    disconnect(most, "torch's clients use " + std::to_string(sessions_.torch_bytes()) +
+                         " bytes of the store, more than their limit, and this one uses " +
                          std::to_string(most->counted_bytes) + " of them");
   }
   if (!touched_.empty() && !std::exchange(turn_posted_, true)) {
@@ -242,7 +241,7 @@ void Server::send_some(const SessionPointer& session) {
     return;
   }
   session->wanted.write = true;
-  if (!session->watch(readiness_)) disconnect(session, "the system watches no more sockets");
+  if (!session->watch(readiness_)) disconnect(session, "the system cannot watch more sockets");
 }
 
 void Server::disconnect(const SessionPointer& held, const std::string& because) {
@@ -267,7 +266,7 @@ void Server::begin_generation(std::uint32_t generation) {
   // Connections that are not accepted yet belong to the generation before, too.
   listeners_.refuse_pending();
   if (!former.empty())
-    log_(std::to_string(former.size()) + " clients of the generation before are disconnected");
+    log_(std::to_string(former.size()) + " clients of the previous generation are disconnected");
 }
 
 void Server::stop() {
@@ -287,7 +286,7 @@ void Server::tick() {
   for (SessionPointer oldest = sessions_.oldest_unauthenticated();
        oldest != nullptr && now_ns - oldest->since_ns > options_.limits.handshake_ns;
        oldest = sessions_.oldest_unauthenticated())
-    disconnect(oldest, "it has not proved itself in time");
+    disconnect(oldest, "it did not authenticate in time");
   listeners_.retry();
   log_.tick();
   if (timer_ns_ == kNever) set_timer(kNever);

@@ -50,7 +50,7 @@ class AgentAcceptorTest : public AgentFront {
   std::vector<int> clients_;
 };
 
-TEST_F(AgentAcceptorTest, RefusesWhatIsNoTlsAtOnceAndSaysWhatItWas) {
+TEST_F(AgentAcceptorTest, RejectsOtherProtocolsImmediatelyAndNamesThem) {
   open_door();
   const std::vector<std::pair<std::string, std::string>> cases{
       {"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "plaintext HTTP/2"},
@@ -76,7 +76,7 @@ TEST_F(AgentAcceptorTest, RefusesSilenceAndUnfinishedHellosAtTheDeadline) {
   EXPECT_TRUE(soon_closed(silent));
   EXPECT_TRUE(soon_closed(slow));
   EXPECT_GE(std::chrono::steady_clock::now() - begin, 300ms);
-  EXPECT_TRUE(log_.soon_says("it was silent"));
+  EXPECT_TRUE(log_.soon_says("it was still silent"));
   EXPECT_TRUE(log_.soon_says("ends after 20 bytes"));
 }
 
@@ -93,7 +93,7 @@ TEST_F(AgentAcceptorTest, SaysWhoClosedBeforeItHadSpoken) {
   say(half, client_hello().substr(0, 30));
   shutdown(half, SHUT_WR);
   EXPECT_TRUE(soon_closed(half));
-  EXPECT_TRUE(log_.soon_says("it closed and was silent"));
+  EXPECT_TRUE(log_.soon_says("it closed the connection and was silent"));
   EXPECT_TRUE(log_.soon_says("sent only \"hi\""));
   EXPECT_TRUE(log_.soon_says("ends after 30 bytes"));
 }
@@ -140,7 +140,7 @@ TEST_F(AgentAcceptorTest, AnAddressKeepsItsNewestSilentConnections) {
   for (int i = 0; i < 80; ++i) ASSERT_GE(client(), 0);
   EXPECT_TRUE(eventually([this] { return half_open_.size() == 64; }));
   EXPECT_TRUE(soon_closed(clients_.front()));
-  EXPECT_TRUE(log_.soon_says("64 connections of this address"));
+  EXPECT_TRUE(log_.soon_says("64 connections from this address"));
   say(clients_.back(), client_hello());
   EXPECT_TRUE(eventually([this] { return delivered_ >= 0; }));
 }
@@ -163,7 +163,7 @@ TEST_F(AgentAcceptorTest, RecoversWhenNotOneDescriptorIsLeft) {
   EXPECT_TRUE(soon_closed(waiting));
   for (const int descriptor : taken) close(descriptor);
   setrlimit(RLIMIT_NOFILE, &saved);
-  EXPECT_TRUE(log_.soon_says("closed at once: Too many open files"));
+  EXPECT_TRUE(log_.soon_says("closed immediately: Too many open files"));
   say(client(), client_hello());
   EXPECT_TRUE(eventually([this] { return delivered_ >= 0; }));
 }
@@ -236,7 +236,7 @@ TEST_F(UnixDoorTest, ALivingAgentIsNotPushedAside) {
   EXPECT_TRUE(open_at(sockets_ / "agent.sock").ok());
 }
 
-TEST_F(UnixDoorTest, WhatADeadAgentLeftIsReplacedButNotWhatSomebodyServes) {
+TEST_F(UnixDoorTest, ReplacesAStaleSocketButNotALiveOne) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   (sockets_ / "agent.sock").copy(address.sun_path, sizeof address.sun_path - 1);
@@ -245,7 +245,7 @@ TEST_F(UnixDoorTest, WhatADeadAgentLeftIsReplacedButNotWhatSomebodyServes) {
   ASSERT_EQ(listen(other, 1), 0);
   const auto refused = open_at(sockets_ / "agent.sock");
   ASSERT_FALSE(refused.ok());
-  EXPECT_NE(refused.error().message.find("another program serves"), std::string::npos);
+  EXPECT_NE(refused.error().message.find("another program is listening on"), std::string::npos);
   close(other);
   EXPECT_TRUE(open_at(sockets_ / "agent.sock").ok());
 }

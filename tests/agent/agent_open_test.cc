@@ -145,7 +145,7 @@ TEST_F(AgentOpenTest, AnotherJobWithTheSameIdIsRefused) {
   EXPECT_TRUE(all_gone(launcher));
 }
 
-TEST_F(AgentOpenTest, RefusesWhatIsNoOpen) {
+TEST_F(AgentOpenTest, RejectsInvalidOpenMessages) {
   ASSERT_TRUE(start_agent());
   StreamLauncher launcher(kBundle);
   agent::v1::OpenJob job = launcher.job();

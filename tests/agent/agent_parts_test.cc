@@ -117,7 +117,7 @@ TEST(HandshakeLimiter, DropsTheOldestOfAnAddressThatHasTooMany) {
   const auto third = table.enter("10.0.0.1", peer(3), kStart);
   ASSERT_TRUE(third.id && third.evicted);
   EXPECT_EQ(*third.evicted, *first.id);
-  EXPECT_NE(third.why.find("of this address"), std::string::npos);
+  EXPECT_NE(third.why.find("from this address"), std::string::npos);
   EXPECT_FALSE(table.holds(*first.id));
   EXPECT_FALSE(table.hand_over(*first.id, kStart, 9));
   EXPECT_EQ(table.size(), 3u);
@@ -214,7 +214,7 @@ TEST(HandshakeLimiter, DoesNotCountWhoHasGone) {
 
 TEST(HandshakeLimiter, NamesWhoMayBeMeant) {
   HandshakeLimiter table;
-  EXPECT_EQ(table.suspects(), "an address unknown");
+  EXPECT_EQ(table.suspects(), "an unknown address");
   table.enter("waits", "waits:1", kStart);
   for (int port = 1; port <= 5; ++port) {
     table.hand_over(*table.enter("a", peer(port, "a"), kStart).id, kStart, 9);
@@ -400,7 +400,7 @@ TEST(AgentOptions, ListTheVerbsWhenNoneIsGiven) {
 TEST(AgentOptions, NamesTheVerbThatWasMeant) {
   const auto wrong = parse({"serv", "--listen", "7411"});
   ASSERT_FALSE(wrong.ok());
-  EXPECT_EQ(wrong.error().message, "there is no verb \"serv\"");
+  EXPECT_EQ(wrong.error().message, "unknown verb \"serv\"");
   EXPECT_EQ(wrong.error().fix, "ivy-agent serve");
   EXPECT_EQ(parse({"anything"}).error().fix, "see `ivy-agent --help`");
   EXPECT_EQ(parse({"serve", "--port", "7"}).error().fix, "see `ivy-agent --help`");

@@ -244,13 +244,13 @@ TEST_F(AgentProcessTest, RefusesRoot) {
   if (geteuid() != 0) GTEST_SKIP() << "only root can be refused for being root";
   start(true);
   EXPECT_EQ(wait_for_end(), 2);
-  EXPECT_TRUE(soon_says("will not serve as root"));
+  EXPECT_TRUE(soon_says("cannot run as root"));
 }
 
 TEST_F(AgentProcessTest, WarnsOfACertificateThatServesAnyUser) {
   start();
   ASSERT_TRUE(soon_says("ready"));
-  EXPECT_TRUE(soon_says("serves any user: alice, and every program of that account"));
+  EXPECT_TRUE(soon_says("is valid for any user: alice, and every program of that account"));
   EXPECT_TRUE(soon_says("--serves alice"));
 }
 
@@ -260,14 +260,14 @@ TEST_F(AgentProcessTest, DoesNotWarnOfACertificateOfItsUser) {
   certificates_.write("host.key", host.key_pem);
   start();
   ASSERT_TRUE(soon_says("ready"));
-  EXPECT_EQ(log().find("serves any user"), std::string::npos);
+  EXPECT_EQ(log().find("is valid for any user"), std::string::npos);
 }
 
-TEST_F(AgentProcessTest, SaysWhatIsMissing) {
+TEST_F(AgentProcessTest, NamesTheMissingCertificateFile) {
   std::filesystem::remove(certificates_ / "host.crt");
   start();
   EXPECT_EQ(wait_for_end(), 2);
-  EXPECT_TRUE(soon_says("no certificate of this host"));
+  EXPECT_TRUE(soon_says("no certificate for this host"));
   EXPECT_TRUE(soon_says("ivy-agent cert HOST"));
 }
 
@@ -275,7 +275,7 @@ TEST_F(AgentProcessTest, ReadsCertificatesAgainOnSighup) {
   start();
   ASSERT_TRUE(soon_says("ready"));
   kill(pid_, SIGHUP);
-  EXPECT_TRUE(soon_says("read again"));
+  EXPECT_TRUE(soon_says("reloaded"));
   EXPECT_TRUE(ask().ok());
 }
 
@@ -320,8 +320,9 @@ TEST_F(AgentProcessTest, ServesThroughTwoThousandHalfOpenConnections) {
   const auto begin = std::chrono::steady_clock::now();
   EXPECT_TRUE(ask().ok());
   EXPECT_LT(std::chrono::steady_clock::now() - begin, stretched(1s));
-  EXPECT_TRUE(soon_says("of too many that had not proved themselves it was the oldest"));
-  EXPECT_TRUE(soon_says("more lines about refused connections were left out"));
+  EXPECT_TRUE(
+      soon_says("too many connections are not authenticated yet, and this was the oldest of them"));
+  EXPECT_TRUE(soon_says("more lines about refused connections were dropped"));
   for (const int descriptor : clients) close(descriptor);
 }
 
@@ -351,7 +352,7 @@ TEST_F(AgentProcessTest, StatusAndDrainTalkToIt) {
   EXPECT_EQ(wait_for_end(2s), 0);
   const auto [code, text] = run("status");
   EXPECT_EQ(code, 1);
-  EXPECT_NE(text.find("is it running?"), std::string::npos) << text;
+  EXPECT_NE(text.find("check that it is running"), std::string::npos) << text;
 }
 
 }  // namespace

@@ -147,7 +147,7 @@ TEST_F(AgentPutTest, OfManyAtOnceOneWins) {
             std::vector<std::string>{std::string(kBundle) + "-" + architecture_});
 }
 
-TEST_F(AgentPutTest, WhatIsNotWhatWasAnnouncedIsRefused) {
+TEST_F(AgentPutTest, RejectsABundleThatDiffersFromItsAnnouncement) {
   ASSERT_TRUE(start_agent());
   agent::v1::PutBundle announced = offer(bundle_);
   EXPECT_EQ(put(announced, bundle_.substr(0, bundle_.size() - 512)).error_code(),

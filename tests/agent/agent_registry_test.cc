@@ -62,7 +62,7 @@ TEST_F(AgentRegistryTest, ADirectoryThatIsOpenToOthersIsRefused) {
   EXPECT_EQ(make_error_.code, Code::kPermissionDenied);
 }
 
-TEST_F(AgentRegistryTest, DamagedRecordsKeepNobodyFromStarting) {
+TEST_F(AgentRegistryTest, StartsDespiteDamagedRecords) {
   const std::string good = encode_job_record(record_of(random_job_id()));
   const std::string names[] = {random_job_id(), random_job_id(), random_job_id(), random_job_id()};
   leave(names[0] + "-0.job", "");
@@ -114,7 +114,7 @@ TEST_F(AgentRegistryTest, LeavesTheRecordsOfAnotherMachineAlone) {
   EXPECT_TRUE(exists(job + "-0.warden.new"));
 }
 
-TEST_F(AgentRegistryTest, EndsThatNobodySawAreTold) {
+TEST_F(AgentRegistryTest, ReportsJobsThatEndedWhileNoAgentRan) {
   const std::string told = random_job_id();
   leave(told + "-0.job", encode_job_record(record_of(told)));
   leave(told + "-0.warden", "warden 1234 99\nexit 10\n");
@@ -157,7 +157,7 @@ TEST_F(AgentRegistryTest, AnotherProcessOfTheWardensNumberIsNotIt) {
 
 // A warden writes beside its record and renames: an agent that is started in that instant must not
 // take the words out of its mouth.
-TEST_F(AgentRegistryTest, WhatALivingWardenIsWritingIsLeftAlone) {
+TEST_F(AgentRegistryTest, KeepsAFileThatARunningWardenIsWriting) {
   const std::string alive = random_job_id();
   leave(alive + "-0.job", encode_job_record(record_of(alive)));
   leave(alive + "-0.warden.new", "warden 1234 99\nexit 10\n");

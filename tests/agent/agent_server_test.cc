@@ -38,7 +38,7 @@ TEST_F(AgentServerTest, ProvenConnectionsAreNoLongerHalfOpen) {
 
 // They said hello as they must and then no more: gRPC has them, for as long as a handshake may
 // take.
-TEST_F(AgentServerTest, StalledHandshakesLockNobodyOut) {
+TEST_F(AgentServerTest, AcceptsClientsDespiteStalledHandshakes) {
   serve();
   std::vector<int> stalled;
   for (int i = 0; i < 64; ++i) {
@@ -82,7 +82,7 @@ INSTANTIATE_TEST_SUITE_P(
     Strangers, AgentServerRefuses,
     ::testing::Values(
         Stranger{"none", [](TestAuthority&) { return KeyAndCertificate{}; },
-                 "it showed no certificate"},
+                 "it presented no certificate"},
         Stranger{"foreign", [](TestAuthority&) { return TestAuthority("other").user("alice"); },
                  "not signed"},
         Stranger{"same_name", [](TestAuthority&) { return TestAuthority("test CA").user("alice"); },
@@ -116,7 +116,7 @@ TEST_F(AgentServerTest, AnEmptyListRevokesNothingLess) {
     reread_certificates(true);
     EXPECT_FALSE(ask(tls_channel(alice)).ok());
   }
-  EXPECT_TRUE(log_.soon_says("ca.crl is empty; those read before stay in use")) << log_.text();
+  EXPECT_TRUE(log_.soon_says("ca.crl is empty; the previous ones stay in use")) << log_.text();
 }
 
 TEST_F(AgentServerTest, AListThatIsRemovedStaysInUse) {
@@ -127,7 +127,7 @@ TEST_F(AgentServerTest, AListThatIsRemovedStaysInUse) {
   reread_certificates();
   reread_certificates(true);
   EXPECT_FALSE(ask(tls_channel(alice)).ok());
-  const std::string gone = "ca.crl is gone: the revocation list that was read last stays in use";
+  const std::string gone = "ca.crl no longer exists: the last revocation list stays in use";
   ASSERT_TRUE(log_.soon_says(gone)) << log_.text();
   // Once.
   const std::string text = log_.text();
@@ -140,7 +140,8 @@ TEST_F(AgentServerTest, AListThatIsRemovedStaysInUse) {
 // An agent that is started without a list knows of none before: it says so.
 TEST_F(AgentServerTest, ALackingListIsSaidAtTheStart) {
   serve();
-  EXPECT_TRUE(log_.soon_says("ca.crl is not there: nobody counts as revoked")) << log_.text();
+  EXPECT_TRUE(log_.soon_says("ca.crl does not exist, so no certificate is treated as revoked"))
+      << log_.text();
 }
 
 TEST_F(AgentServerTest, AKeyThatOthersCanReadIsRefused) {
@@ -171,12 +172,12 @@ TEST_F(AgentServerTest, ABrokenFileIsNamedWithItsFault) {
     std::string content;
     std::string says;
   } cases[] = {
-      {"host.crt", begin + "AAAA\n" + end, "is damaged: what stands between lines 1 and 3"},
-      {"host.crt", good.substr(0, 200), "is cut off"},
-      {"host.crt", "hello\n", "is no PEM text"},
-      {"ca.crt", begin + "AAAA\n" + end, "is damaged: what stands between lines 1 and 3"},
+      {"host.crt", begin + "AAAA\n" + end, "is damaged: the text between lines 1 and 3"},
+      {"host.crt", good.substr(0, 200), "is truncated"},
+      {"host.crt", "hello\n", "is not PEM text"},
+      {"ca.crt", begin + "AAAA\n" + end, "is damaged: the text between lines 1 and 3"},
       {"ca.crt", "", "is empty"},
-      {"ca.crl", "hello\n", "is no PEM text"},
+      {"ca.crl", "hello\n", "is not PEM text"},
   };
   for (const auto& [file, content, says] : cases) {
     write_certificates(authority_.host());
@@ -202,7 +203,7 @@ TEST_F(AgentServerSessions, AreNotOffered) { serve_twice("false"); }
 
 // An administrator may have defaults of his own, with tickets: a client that continues a session
 // does not show its certificate again.
-TEST_F(AgentServerSessions, ThatAreContinuedAreJudgedToo) {
+TEST_F(AgentServerSessions, VerifiesResumedSessionsToo) {
   certificates_.write("openssl.cnf",
                       "openssl_conf = all\n[all]\nssl_conf = contexts\n[contexts]\n"
                       "system_default = tickets\n[tickets]\nNumTickets = 2\n");
@@ -289,7 +290,7 @@ TEST_F(AgentServerTest, KeepsWhatItHasWhenNewFilesAreBad) {
   certificates_.write("host.key", authority_.host().key_pem);
   reread_certificates();
   EXPECT_TRUE(log_.soon_says("is not the key of"));
-  EXPECT_TRUE(log_.soon_says("those read before stay in use"));
+  EXPECT_TRUE(log_.soon_says("the previous ones stay in use"));
   certificates_.write("ca.crt", "nonsense");
   reread_certificates(true);
   EXPECT_TRUE(ask(tls_channel(authority_.user("alice"))).ok());

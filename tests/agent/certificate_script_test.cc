@@ -169,7 +169,7 @@ TEST_F(CertificateScriptTest, GivesAUserAConfigurationThatLoads) {
       load_agent_config({{"IVY_AGENT_CONFIG", directory_ / "home of bob/agent.toml"}}).ok());
 }
 
-TEST_F(CertificateScriptTest, OverwritesNobodyElsesFiles) {
+TEST_F(CertificateScriptTest, NeverOverwritesFilesOfOthers) {
   init();
   expect_done({"cert", "--user", "alice"});
   const std::string key = directory_.read("config/ivyrun/user.key");
@@ -302,7 +302,7 @@ TEST_F(CertificateScriptTest, RefusesWrongWordsBeforeItWritesAnything) {
       {{"revoke", "n", "--serial", "4f"}, "--serial names one certificate"},
       {{"revoke", "--serial", "xyz"}, "\"xyz\" is not a serial number"},
       {{"certs", "all"}, "takes no \"all\""},
-      {{"sing"}, "there is no verb \"sing\""}};
+      {{"sing"}, "unknown verb \"sing\""}};
   for (const auto& [words, says] : wrong) expect_refused(words, 2, says);
   std::vector<std::string> many{"cert", "n", "--serves", "a"};
   many.insert(many.end(), 65, "x");
@@ -334,7 +334,7 @@ TEST_F(CertificateScriptTest, DoesNotUseAnAuthorityThatOthersCouldTouch) {
   expect_done({"cert", "node1", "--serves", "a"});
 }
 
-TEST_F(CertificateScriptTest, NamesWhatIsDamagedInsteadOfGuessing) {
+TEST_F(CertificateScriptTest, NamesTheDamagedFile) {
   init();
   const std::string index = directory_.read(ca_ + "/issued.txt");
   for (const std::string line :

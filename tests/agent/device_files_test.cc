@@ -45,7 +45,7 @@ TEST(DeviceFilesTest, ReadsTheDriversDevicesWithTheirPlace) {
   EXPECT_TRUE(found.disagreements.empty());
 }
 
-TEST(DeviceFilesTest, WhatCannotBeOpenedIsNotCounted) {
+TEST(DeviceFilesTest, SkipsDevicesThatCannotBeOpened) {
   DeviceTree tree;
   for (int minor = 0; minor < 4; ++minor)
     tree.nvidia(minor, "0000:0" + std::to_string(minor + 1) + ":00.0",

@@ -49,7 +49,7 @@ TEST(KernelLogTest, ReadsXids) {
     EXPECT_FALSE(parse_xid_record(other).has_value()) << other;
 }
 
-TEST(KernelLogTest, TellsOnlyWhatIsNew) {
+TEST(KernelLogTest, ReportsOnlyNewLines) {
   DeviceTree tree;
   tree.write("/dev/kmsg", std::string(kLost) + "\n");
   KernelLog log(tree.root());
@@ -94,8 +94,8 @@ TEST(DeviceHealthTest, OnlyWhatHasGrownIsSaid) {
   after.ports.pop_back();
   EXPECT_EQ(texts(health_changes(before, after)),
             (std::vector<std::string>{"GPU 0: needs a reboot of its host", "GPU 0: 1 ECC error",
-                                      "GPU 1: NVML does not reach it any more",
-                                      "GPU 2: NVML does not reach it any more",
+                                      "GPU 1: NVML can no longer reach it",
+                                      "GPU 2: NVML can no longer reach it",
                                       "mlx5_0 port 1: went from ACTIVE to DOWN",
                                       "mlx5_0 port 1: 2 link failures", "mlx5_1 port 1: is gone"}));
 }

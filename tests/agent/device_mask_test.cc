@@ -75,7 +75,7 @@ TEST(DeviceMaskTest, Instances) {
       << "a GPU's number means its first instance, which is named exactly";
 }
 
-TEST(DeviceMaskTest, AUuidThatNobodyCanCheckIsBelieved) {
+TEST(DeviceMaskTest, AcceptsAUuidThatCannotBeChecked) {
   EXPECT_EQ(shown(apply_mask(gpus({"", ""}), "GPU-77,1")), "?:GPU-77 1:1");
   FoundDevices by_files = gpus({"MIG-GPU-aa/1/0"});
   by_files.devices[0].is_mig = true;
@@ -99,7 +99,7 @@ HostFacts facts_of(const FoundDevices& found, const Environment& environment,
   return facts;
 }
 
-TEST(DeviceFactsTest, WhatTheLauncherIsTold) {
+TEST(DeviceFactsTest, EncodesTheFactsForTheLauncher) {
   FoundDevices found = four();
   found.devices[2].cores = "2-9";
   found.devices[2].users = {77};

@@ -61,7 +61,7 @@ TEST(EventBudgetTest, ReportsLeaveRoomForExits) {
   EXPECT_LT(launcher.waiting_bytes, link::kMaxUnacknowledgedBytes);
 }
 
-TEST(EventBudgetTest, WhatIsKeptForATakeoverCanBeSentWhole) {
+TEST(EventBudgetTest, CanSendAllKeptEventsAfterATakeover) {
   EventBudget budget;
   budget.keep_for_takeover();
   // All are acknowledged at once: nothing ever waits.

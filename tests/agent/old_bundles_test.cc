@@ -48,7 +48,7 @@ TEST(OldBundles, GoAfterAMonthWithoutUseUnlessTheyAreTheLastThree) {
           .empty());
 }
 
-TEST(OldBundles, WhatAKilledInstallationLeftGoesAfterADay) {
+TEST(OldBundles, RemovesLeftoversOfAKilledInstallationAfterADay) {
   EXPECT_EQ(
       old_bundles({{".new.abcdef", kDay + 1}, {".new.ghijkl", kDay - 1}, {"mine", 99 * kDay}}),
       std::vector<std::string>{".new.abcdef"});
@@ -76,7 +76,7 @@ class SweepTest : public testing::Test {
   fs::path place_;
 };
 
-TEST_F(SweepTest, RemovesWhatIsOldBesideTheProgramOnceADay) {
+TEST_F(SweepTest, RemovesOldBundlesOnceADay) {
   const std::string ours = make(bundle('f'), 40 * kDay);
   for (const char digit : {'a', 'b', 'c'}) make(bundle(digit), 50 * kDay);
   make(bundle('d'), 60 * kDay);

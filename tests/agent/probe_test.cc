@@ -113,14 +113,15 @@ TEST_F(ProbeProcessTest, DoesNotWaitForOneThatHasAnsweredAndHangs) {
 TEST_F(ProbeProcessTest, EndsOneThatHangs) {
   const auto began = std::chrono::steady_clock::now();
   const Result<ProbeAnswer> answer = run("trap '' TERM; while :; do sleep 0.01; done", 100ms);
-  EXPECT_EQ(answer.error().message, "ivy-probe gave no answer in 100 ms");
+  EXPECT_EQ(answer.error().message, "ivy-probe did not answer within 100 ms");
   EXPECT_LT(std::chrono::steady_clock::now() - began, 8s);
 }
 
 TEST_F(ProbeProcessTest, SaysWhatElseWentWrong) {
   EXPECT_EQ(run("echo 'version GLIBC_2.38 not found' >&2; exit 1").error().message,
-            "ivy-probe ended before its answer was complete: version GLIBC_2.38 not found");
-  EXPECT_EQ(run("kill -SEGV $$").error().message, "ivy-probe ended before its answer was complete");
+            "ivy-probe exited before its answer was complete: version GLIBC_2.38 not found");
+  EXPECT_EQ(run("kill -SEGV $$").error().message,
+            "ivy-probe exited before its answer was complete");
   EXPECT_FALSE(run("printf 'ivy-probe 1\\nivy device\\tgarbage\\n'").ok());
   EXPECT_FALSE(run("head -c 3000000 /dev/zero").ok()) << "more than it may say";
 }
@@ -232,7 +233,8 @@ TEST_F(DiscoveryTest, ADriverOrAWishForCoresAsksTheProbe) {
   const HostFacts facts = describe(Hello{});
   EXPECT_TRUE(was_asked());
   EXPECT_EQ(facts.accelerators(), 1u);
-  EXPECT_EQ(facts.device_view().source(), "files, because NVML could not be asked: it is a script");
+  EXPECT_EQ(facts.device_view().source(),
+            "files, because NVML could not be queried: it is a script");
 }
 
 TEST_F(DiscoveryTest, FilesTellOfCoresWhereTheProbeDoesNot) {

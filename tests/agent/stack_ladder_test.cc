@@ -48,7 +48,7 @@ TEST(StackLadder, Table) {
   }
 }
 
-TEST(StackLadder, WhatToolsSay) {
+TEST(StackLadder, ExplainsTheToolsErrors) {
   EXPECT_TRUE(has_stack(StackWay::kGdb, "x\n#0  main ()"));
   EXPECT_FALSE(has_stack(StackWay::kGdb, "ptrace: Operation not permitted.\n"));
   EXPECT_EQ(complaint_of("warning: x\n\n[New LWP 3]\nptrace: No such process.\nmore"),

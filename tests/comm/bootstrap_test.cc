@@ -99,7 +99,7 @@ TEST_F(NoteFileTest, AnotherNoteInItsPlaceStays) {
   EXPECT_EQ(read_endpoint(path()).value(), other);
 }
 
-TEST_F(NoteFileTest, WhatOthersCouldHaveWrittenIsNotBelieved) {
+TEST_F(NoteFileTest, RejectsFilesThatOthersCanWrite) {
   std::ofstream(path()) << encode_endpoint(some_endpoint());
   chmod(path().c_str(), 0644);
   EXPECT_EQ(read_endpoint(path()).error().code, Code::kPermissionDenied);
@@ -323,7 +323,7 @@ TEST(MeetTest, TwoJobsAtOneDerivedPortDoNotMix) {
 constexpr const char* kNoSecret = "no secret was given to this job";
 constexpr const char* kPublicJob = "6976792d706c61696e2d7463702d6a6f";
 
-TEST(MeetTest, RanksAreHandedATokenThatNobodyElseKnows) {
+TEST(MeetTest, GivesRanksASecretToken) {
   std::vector<std::string> tokens;
   for (int job = 0; job < 2; ++job) {
     const std::string method = "tcp://" + free_address();
@@ -364,7 +364,7 @@ int run_rank_of(const std::string& method, int rank, Complete& board) {
   return ivy_finalize(world) == IVY_OK && code == IVY_OK && is_over ? 0 : 3;
 }
 
-TEST(MeetTest, NobodyJoinsAJobWhoseRanksHaveAllCome) {
+TEST(MeetTest, RejectsProcessesAfterAllRanksHaveJoined) {
   const LeakGuard guard;
   const std::string address = free_address();
   Shared<Complete> board;

@@ -120,7 +120,7 @@ TEST(ReadyTest, GivesEveryRankTheIdOfRankZero) {
   }
 }
 
-TEST(ReadyTest, WhoIsMissingIsNamedWithHowFarItCame) {
+TEST(ReadyTest, NamesMissingRanksWithTheirProgress) {
   const Store store;
   const auto first = store.client(0);
   const auto third = store.client(2);
@@ -132,19 +132,20 @@ TEST(ReadyTest, WhoIsMissingIsNamedWithHowFarItCame) {
   EXPECT_EQ(ready.failure->kind, FailureKind::kTimeout);
   EXPECT_EQ(ready.failure->rank, 5);
   EXPECT_STREQ(ready.failure->text,
-               "NCCL of communicator three: ready barrier: rank 5 (a, pid 2) (it has not begun), "
+               "NCCL of communicator three: ready barrier: rank 5 (a, pid 2) (it has not started), "
                "rank 6 (b, pid 3) (it loads the driver and NCCL) did not become ready in time");
 }
 
-TEST(ReadyTest, WhoIsNotDoneIsNamedWithHowFarItCame) {
+TEST(ReadyTest, NamesUnfinishedRanksWithTheirProgress) {
   const Store store;
   const auto first = store.client(0);
   const auto third = store.client(2);
   ASSERT_TRUE(first != nullptr && third != nullptr);
   report_phase(options_of(2, third.get(), seconds(1)), Phase::kInit);
-  EXPECT_EQ(who_is_not_done(options_of(0, first.get(), seconds(1))),
-            "; not done either: rank 5 (a, pid 2) (it has not begun its init), rank 6 (b, pid 3) "
-            "(it is in NCCL's init)");
+  EXPECT_EQ(
+      who_is_not_done(options_of(0, first.get(), seconds(1))),
+      "; also not finished: rank 5 (a, pid 2) (it has not started NCCL's init), rank 6 (b, pid 3) "
+      "(it is in NCCL's init)");
   report_phase(options_of(2, third.get(), seconds(1)), Phase::kDone);
   report_phase(options_of(1, third.get(), seconds(1)), Phase::kDone);
   EXPECT_EQ(who_is_not_done(options_of(0, first.get(), seconds(1))), "");

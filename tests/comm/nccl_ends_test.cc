@@ -35,7 +35,7 @@ TEST(NcclTest, TheEndWaitsForWhatWasEnqueued) {
   });
 }
 
-TEST(NcclTest, WhatIsNotDoneInItsTimeFailsTheEnd) {
+TEST(NcclTest, FailsFinalizeIfAnOperationIsLate) {
   on_devices(one_host(2), [](int rank, World& world, Device& device) {
     ASSERT_EQ(ivy_prepare_device(world, rank, nullptr), IVY_OK) << ivy_last_error();
     ivy_call how = call_with_timeout(milliseconds(300));
@@ -46,7 +46,7 @@ TEST(NcclTest, WhatIsNotDoneInItsTimeFailsTheEnd) {
     ASSERT_EQ(ivy_all_reduce(world, IVY_IN_PLACE, on.data(), 1000, IVY_F32, IVY_SUM, &how), IVY_OK)
         << ivy_last_error();
     EXPECT_EQ(world.finalize(), IVY_DEADLINE_EXCEEDED);
-    EXPECT_NE(std::string(ivy_last_error()).find("not done on the device in time"),
+    EXPECT_NE(std::string(ivy_last_error()).find("not finished on the device in time"),
               std::string::npos)
         << ivy_last_error();
     EXPECT_EQ(calls_of("ncclCommAbort"), 1);
@@ -218,7 +218,7 @@ TEST(NcclTest, ACallThatNeverReturnsIsGivenUpAtItsDeadline) {
       EXPECT_LT(monotonic_ms() - began, stretched(seconds(5)).count());
       if (rank != 0) return;
       const std::string wanted =
-          "NCCL of communicator world: " + hang.what + " has not returned: end this process";
+          "NCCL of communicator world: " + hang.what + " has not returned: exit this process";
       const std::string text = ivy_last_error();
       EXPECT_NE(text.find(wanted), std::string::npos) << wanted << " is not in: " << text;
     }));
@@ -319,7 +319,7 @@ TEST(NcclTest, AnAbortThatNeverReturnsIsSaidAndEndsNothingElse) {
     EXPECT_LT(monotonic_ms() - began, stretched(seconds(8)).count());
     // From here on the process is of no use to NCCL, and says so at once.
     EXPECT_EQ(ivy_prepare_device(group, rank, nullptr), IVY_INTERNAL);
-    EXPECT_NE(std::string(ivy_last_error()).find("did not return within 5 s: end this process"),
+    EXPECT_NE(std::string(ivy_last_error()).find("did not return within 5 s: exit this process"),
               std::string::npos)
         << ivy_last_error();
   }));
@@ -335,11 +335,11 @@ TEST(NcclTest, AFinalizeThatHangsIsToldAndTaintsTheProcess) {
     all_reduce_ones(world, device, 2);
     const auto began = monotonic_ms();
     EXPECT_EQ(world.finalize(), IVY_DEADLINE_EXCEEDED);
-    EXPECT_NE(std::string(ivy_last_error()).find("finalize timed out: not done 2 s after"),
+    EXPECT_NE(std::string(ivy_last_error()).find("finalize timed out: not finished 2 s after"),
               std::string::npos)
         << ivy_last_error();
     EXPECT_LT(monotonic_ms() - began, stretched(seconds(10)).count());
-    EXPECT_NE(std::string(ivy_last_error()).find("finalize has not returned: end this process"),
+    EXPECT_NE(std::string(ivy_last_error()).find("finalize has not returned: exit this process"),
               std::string::npos)
         << ivy_last_error();
     EXPECT_EQ(calls_of("ncclCommAbort"), 0);

@@ -67,7 +67,7 @@ TEST(NcclMemoryTest, OutlivesTheWorldThatDeregistersIt) {
   });
 }
 
-TEST(NcclMemoryTest, WhatNcclCannotRegisterIsUsedAsAnyMemory) {
+TEST(NcclMemoryTest, UsesMemoryThatNcclCannotRegister) {
   for (const std::string& nccl : {kNccl, kDoubles + "/libnccl_double_2_14.so"}) {
     expect_well(run_world(one_host(2), [&](int rank) {
       use_doubles(nccl, "no_register");
@@ -148,14 +148,14 @@ TEST(NcclMemoryTest, AGraphRegistersNothing) {
   }));
 }
 
-TEST(NcclMemoryTest, WhatCannotBeHadIsSaid) {
+TEST(NcclMemoryTest, ReportsAFailedAllocation) {
   expect_well(run_world(one_host(1), [](int) {
     use_doubles(kNccl, "no_memory");
     World world;
     if (!world) return;
     void* memory = nullptr;
     EXPECT_EQ(ivy_mem_alloc_device(world, 99, 8, &memory), IVY_FAILED_PRECONDITION);
-    EXPECT_NE(std::string(ivy_last_error()).find("there is no device 99"), std::string::npos)
+    EXPECT_NE(std::string(ivy_last_error()).find("device 99 does not exist"), std::string::npos)
         << ivy_last_error();
     EXPECT_EQ(ivy_mem_alloc_device(world, 0, 8, &memory), IVY_RESOURCE_EXHAUSTED);
     EXPECT_NE(std::string(ivy_last_error()).find("8 bytes of device 0: ncclMemAlloc"),
@@ -205,7 +205,7 @@ TEST(NcclMistakeTest, AStreamOfAnotherDeviceIsRefusedByItsNumber) {
 }
 
 // The ranks that wait for the refused one end at their timeout, and name it.
-TEST(NcclMistakeTest, WhoWaitsForARefusedRankIsToldInTime) {
+TEST(NcclMistakeTest, NotifiesRanksThatWaitForARejectedRank) {
   const Shared<std::atomic<bool>> is_told;
   expect_well(run_world(one_host(2), [&](int rank) {
     use_doubles();

@@ -92,7 +92,7 @@ const PreflightCase kCases[] = {
     {"interface that is not there",
      [](auto& ranks) { ranks[1].variables["NCCL_SOCKET_IFNAME"] = "ens"; },
      1,
-     {"NCCL_SOCKET_IFNAME=ens names no interface", "unset it", "to one of: eth0"}},
+     {"NCCL_SOCKET_IFNAME=ens matches no interface", "unset it", "to one of: eth0"}},
     {"no interface",
      [](auto& ranks) { ranks[1].interfaces.clear(); },
      1,
@@ -102,15 +102,16 @@ const PreflightCase kCases[] = {
        ranks[3].interfaces = {{"lo", "127.0.0.1"}};
      },
      3,
-     {"takes interface lo (127.0.0.1)", "other hosts cannot reach", "no other that is up"}},
+     {"chooses interface lo (127.0.0.1)", "other hosts cannot reach",
+      "no other interface that is up"}},
     {"loopback between hosts by wish",
      [](auto& ranks) { ranks[3].variables["NCCL_SOCKET_IFNAME"] = "lo"; },
      3,
-     {"takes interface lo (127.0.0.1)", "set NCCL_SOCKET_IFNAME to one of: eth0"}},
+     {"chooses interface lo (127.0.0.1)", "set NCCL_SOCKET_IFNAME to one of: eth0"}},
     {"variable",
      [](auto& ranks) { ranks[2].variables["NCCL_PROTO"] = "LL"; },
      2,
-     {"has NCCL_PROTO=LL, others have NCCL_PROTO unset", "-x NCCL_PROTO"}},
+     {"has NCCL_PROTO=LL, but others have NCCL_PROTO unset", "-x NCCL_PROTO"}},
     {"small /dev/shm",
      [](auto& ranks) {
        ranks[0].limits.shared_memory_free = ranks[1].limits.shared_memory_free = 20 << 20;
@@ -127,19 +128,19 @@ const PreflightCase kCases[] = {
     {"open files",
      [](auto& ranks) { ranks[3].limits.open_files = 64; },
      3,
-     {"may open only 64 files", "4 ranks take about 72", "ulimit -n"}},
+     {"may open only 64 files", "4 ranks need about 72", "ulimit -n"}},
     {"RemoveIPC",
      [](auto& ranks) {
        for (RankFacts& rank : ranks) rank.user = "ann";
        ranks[3].limits.may_lose_shared_memory = true;
      },
      3,
-     {"rank 3 (node2, pid 103): runs in no login session of user ann", "enable-linger ann"},
+     {"rank 3 (node2, pid 103): does not run in a login session of user ann", "enable-linger ann"},
      true},
     {"another driver",
      [](auto& ranks) { ranks[2].driver_version = 12040; },
      2,
-     {"rank 2 (node2, pid 102): has a driver for CUDA 12.4, others have one for 13.0"},
+     {"rank 2 (node2, pid 102): has a driver for CUDA 12.4, but others have one for 13.0"},
      true},
     {"stack",
      [](auto& ranks) { ranks[0].limits.stack = ~0ULL; },
@@ -179,7 +180,7 @@ TEST(PreflightTest, AVersionThatHangsOnUnevenHostsIsWarnedOf) {
   EXPECT_TRUE(compare_ranks(ranks).empty());
 }
 
-TEST(PreflightTest, WhatMayDifferMayDiffer) {
+TEST(PreflightTest, AllowsDifferencesThatDoNotMatter) {
   std::vector<RankFacts> ranks = four();
   ranks[0].variables = {
       {"NCCL_DEBUG", "INFO"}, {"NCCL_SOCKET_IFNAME", "eth"}, {"NCCL_HOSTID", "7"}};
@@ -397,7 +398,7 @@ AbandonableCall call_of(const std::shared_ptr<Hanging>& hanging, std::chrono::mi
   return apart;
 }
 
-TEST(ApartTest, WhatReturnsTaintsNothing) {
+TEST(ApartTest, LeavesTheProcessCleanIfTheCallReturns) {
   const auto hanging = std::make_shared<Hanging>();
   hanging->may_go = true;
   EXPECT_FALSE(call_abandonable(call_of(hanging, std::chrono::seconds(60))).has_value());
@@ -405,12 +406,12 @@ TEST(ApartTest, WhatReturnsTaintsNothing) {
   EXPECT_FALSE(hanging->was_late);
 }
 
-TEST(ApartTest, WhatDoesNotReturnTaintsUntilItDoes) {
+TEST(ApartTest, TaintsTheProcessUntilTheCallReturns) {
   const auto hanging = std::make_shared<Hanging>();
   const MaybeFailure late = call_abandonable(call_of(hanging, std::chrono::milliseconds(20)));
   ASSERT_TRUE(late.has_value());
   EXPECT_EQ(late->kind, FailureKind::kTimeout);
-  EXPECT_EQ(taint(), "the call has not returned: end this process");
+  EXPECT_EQ(taint(), "the call has not returned: exit this process");
   const auto other = std::make_shared<Hanging>();
   AbandonableCall troubled = call_of(other, std::chrono::seconds(60));
   troubled.trouble = [] { return make_failure(FailureKind::kRankDied, "rank 7 died"); };
@@ -453,12 +454,12 @@ TEST(SubnetsTest, AreCommonWhereEveryHostHasAnAddress) {
   ranks[2].interfaces = {{"docker0", "172.17.0.1", 16}, {"eth0", "10.78.0.4", 22}};
   EXPECT_TRUE(common_subnets(ranks).empty());
   EXPECT_EQ(unreachable_finding(ranks, ranks[2], "cannot reach 10.99.2.1 (eth1)").fix,
-            "no network has an address of every host: add a route between theirs, or set "
+            "the hosts have no network in common: add routes between their networks, or set "
             "NCCL_SOCKET_IFNAME to an interface that the others reach (eth0)");
   EXPECT_TRUE(common_subnets({}).empty());
 }
 
-TEST(InterfaceProbeTest, ReachesWhoListensAndNobodyElse) {
+TEST(InterfaceProbeTest, ReachesOnlyListeningAddresses) {
   ProbeListener listener;
   const std::uint16_t port = listener.listen_at("127.9.8.7");
   ASSERT_NE(port, 0);

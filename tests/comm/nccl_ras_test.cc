@@ -114,7 +114,7 @@ TEST(RasTest, TheQuestionIsWhatTheServiceTakesAndTheAnswerIsAllBehindTheGreeting
 
 // All processes of a host listen at one address; the kernel may give the connection to one that is
 // stopped.
-TEST(RasTest, WhoSaysNothingIsLeftForAnother) {
+TEST(RasTest, TriesTheNextServiceIfOneIsSilent) {
   const Service service([](int number, int socket) {
     if (number == 0) return wait_for_its_end(socket);
     read_bytes(socket, std::string(kQuestion).size());
@@ -143,7 +143,7 @@ TEST(RasTest, AnAnswerWithoutEndHasBounds) {
   EXPECT_EQ(asked, 2);
 }
 
-TEST(RasTest, NobodyThereSomethingElseAndInVainEndAtOnce) {
+TEST(RasTest, ReturnsImmediatelyWithoutAUsableService) {
   const auto began = steady_clock::now();
   EXPECT_EQ(ask_ras("127.0.0.1:1", stretched(kRasPatience), never), "");
   EXPECT_EQ(ask_ras("some.name:28028", stretched(kRasPatience), never), "");
@@ -184,7 +184,8 @@ TEST(RasTest, ErrorsAndWarningsAreOneLine) {
 
 TEST(RasTest, AReportHasNotTooManyLines) {
   const std::string report = nccl::report_of_ras(kAnswer, "world");
-  EXPECT_TRUE(report.starts_with("ivycomm: communicator world does not go on; NCCL's ")) << report;
+  EXPECT_TRUE(report.starts_with("ivycomm: communicator world makes no progress; NCCL's "))
+      << report;
   EXPECT_NE(report.find("\n      0         1   RUNNING  INCOMPLETE\n"), std::string::npos);
   EXPECT_EQ(report.find("\n\n"), std::string::npos) << report;
   std::string endless;
@@ -233,8 +234,8 @@ void expect_told(const Hosts& hosts, const std::string& script, const std::strin
   EXPECT_EQ(told->questions, 1);
   int reports = 0;
   for (const RankEnd& end : ends)
-    reports +=
-        end.output.find("does not go on; NCCL's health service (RAS) says:\n") != std::string::npos;
+    reports += end.output.find("makes no progress; NCCL's health service (RAS) says:\n") !=
+               std::string::npos;
   EXPECT_EQ(reports, 1);
   std::filesystem::remove_all(folder);
 }
@@ -242,10 +243,11 @@ void expect_told(const Hosts& hosts, const std::string& script, const std::strin
 TEST(NcclTest, AnInitThatHangsIsToldWithWhatTheHealthServiceKnows) {
   for (const Hosts& hosts : {one_host(1), one_host(3), Hosts{2, 1}}) {
     SCOPED_TRACE(hosts_text(hosts));
-    expect_told(hosts, "hang_init", "init timed out: no end after", [](ivy_comm* world, int rank) {
-      const ivy_call how = call_with_timeout(seconds(1));
-      return ivy_prepare_device(world, rank, &how);
-    });
+    expect_told(hosts, "hang_init", "init timed out: not finished after",
+                [](ivy_comm* world, int rank) {
+                  const ivy_call how = call_with_timeout(seconds(1));
+                  return ivy_prepare_device(world, rank, &how);
+                });
   }
 }
 
@@ -269,7 +271,7 @@ int fail_on_stream(ivy_comm* world, int rank, bool is_enqueued) {
 
 TEST(NcclTest, AnOperationThatHangsIsToldWithWhatTheHealthServiceKnows) {
   for (const bool is_enqueued : {false, true}) {
-    expect_told(one_host(2), "", "not done on the device ", [&](ivy_comm* world, int rank) {
+    expect_told(one_host(2), "", "not finished on the device ", [&](ivy_comm* world, int rank) {
       return fail_on_stream(world, rank, is_enqueued);
     });
   }

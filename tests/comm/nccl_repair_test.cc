@@ -97,9 +97,10 @@ TEST(NcclRepairTest, ARevokeThatNeverReturnsTaintsTheProcess) {
                           while (code == IVY_OK) code = ivy_barrier(world, nullptr);
                           EXPECT_EQ(ivy_comm_shrink(world, nullptr), IVY_OK) << ivy_last_error();
                           EXPECT_NE(ivy_prepare_device(world, rank, nullptr), IVY_OK);
-                          EXPECT_NE(std::string(ivy_last_error())
-                                        .find("ncclCommRevoke did not return within 5 s: end this"),
-                                    std::string::npos)
+                          EXPECT_NE(
+                              std::string(ivy_last_error())
+                                  .find("ncclCommRevoke did not return within 5 s: exit this"),
+                              std::string::npos)
                               << ivy_last_error();
                         }),
               1);

@@ -571,7 +571,7 @@ struct Third {
   bool is_found_by_rank_1 = false;
 };
 
-TEST(NcclTest, WhatDiffersAfterwardsIsFoundAndShownWithBothSides) {
+TEST(NcclTest, ShowsBothSidesOfALaterMismatch) {
   const auto all_reduce = [](ivy_comm* comm, Device& device, std::size_t count, int dtype,
                              const ivy_call* how) {
     const DeviceArray on(device, std::vector<char>(8'000));
@@ -642,7 +642,7 @@ TEST(NcclTest, WhatDiffersAfterwardsIsFoundAndShownWithBothSides) {
   }
 }
 
-TEST(NcclTest, WhoHasNotCalledAnOperationIsNamedWhenItIsLate) {
+TEST(NcclTest, NamesRanksThatAreLateForAnOperation) {
   const Shared<std::atomic<bool>> is_told;
   expect_well(run_world(one_host(2), [&](int rank) {
     use_doubles();
@@ -717,25 +717,25 @@ void expect_refusal(const Refusal& refusal) {
   }));
 }
 
-TEST(NcclTest, WhatKeepsTheDriverFromWorkingIsToldOnEveryRank) {
+TEST(NcclTest, ReportsDriverProblemsOnEveryRank) {
   const Refusal refusals[] = {
       {"no driver",
        [](int rank) {
          if (rank == 1) setenv("IVY_CUDA_LIB", "/no/libcuda.so.1", 1);
        },
-       {"rank 1 (", "that IVY_CUDA_LIB names", "/no/libcuda.so.1", "nvidia-smi"}},
+       {"rank 1 (", "GPU driver of IVY_CUDA_LIB", "/no/libcuda.so.1", "nvidia-smi"}},
       {"a library that is no driver",
        [](int rank) {
          if (rank == 1) setenv("IVY_CUDA_LIB", "libm.so.6", 1);
        },
-       {"rank 1 (", "libm.so.6 is no driver of GPUs", "unset IVY_CUDA_LIB"}},
+       {"rank 1 (", "libm.so.6 is not a GPU driver", "unset IVY_CUDA_LIB"}},
       {"no such device",
        [](int rank) {
          if (rank == 1) setenv("CUDA_VISIBLE_DEVICES", "3", 1);
          setenv("CUDA_DOUBLE", "devices=1", 1);
        },
-       {"rank 1 (", "there is no device 1: this process sees 1", "(CUDA_VISIBLE_DEVICES=3)",
-        "by the local rank"}},
+       {"rank 1 (", "device 1 does not exist: this process sees 1 device, ",
+        "(CUDA_VISIBLE_DEVICES=3)", "by the local rank"}},
       {"driver without device files",
        [](int rank) {
          if (rank == 1) setenv("CUDA_DOUBLE", "no_device", 1);
@@ -745,18 +745,18 @@ TEST(NcclTest, WhatKeepsTheDriverFromWorkingIsToldOnEveryRank) {
   for (const Refusal& refusal : refusals) expect_refusal(refusal);
 }
 
-TEST(NcclTest, WhatKeepsNcclFromWorkingIsToldOnEveryRank) {
+TEST(NcclTest, ReportsNcclProblemsOnEveryRank) {
   const Refusal refusals[] = {
       {"no library",
        [](int rank) {
          if (rank == 0) setenv("IVY_NCCL_LIB", "/no/libnccl.so.2", 1);
        },
-       {"rank 0 (", "IVY_NCCL_LIB names /no/libnccl.so.2", "pip install"}},
+       {"rank 0 (", "IVY_NCCL_LIB cannot be loaded: /no/libnccl.so.2", "pip install"}},
       {"wrong library",
        [](int rank) {
          if (rank == 1) setenv("IVY_NCCL_LIB", kCuda.c_str(), 1);
        },
-       {"rank 1 (", "libcuda_double.so is no NCCL", "IVY_NCCL_LIB"}},
+       {"rank 1 (", "libcuda_double.so is not NCCL", "IVY_NCCL_LIB"}},
       {"missing symbols",
        [](int rank) {
          if (rank == 1) setenv("IVY_NCCL_LIB", (kDoubles + "/libnccl_double_broken.so").c_str(), 1);
@@ -776,7 +776,7 @@ TEST(NcclTest, WhatKeepsNcclFromWorkingIsToldOnEveryRank) {
        [](int rank) {
          if (rank == 0) setenv("NCCL_SOCKET_IFNAME", "nosuch0", 1);
        },
-       {"rank 0 (", "NCCL_SOCKET_IFNAME=nosuch0 names no interface", "unset it"}},
+       {"rank 0 (", "NCCL_SOCKET_IFNAME=nosuch0 matches no interface", "unset it"}},
       {"divergence",
        [](int rank) {
          if (rank == 1) setenv("NCCL_ALGO", "Ring", 1);
@@ -804,8 +804,8 @@ TEST(NcclTest, WhatKeepsNcclFromWorkingIsToldOnEveryRank) {
        [](int rank) {
          if (rank == 1) setenv("NCCL_DOUBLE", "hang_init", 1);
        },
-       {"NCCL of communicator world: init timed out: no end after",
-        "NCCL says: so says the stand-in", "not done either: rank ", " (it is in NCCL's init)"},
+       {"NCCL of communicator world: init timed out: not finished after",
+        "NCCL says: so says the stand-in", "also not finished: rank ", " (it is in NCCL's init)"},
        IVY_DEADLINE_EXCEEDED},
   };
   for (const Refusal& refusal : refusals) expect_refusal(refusal);
@@ -831,7 +831,7 @@ TEST(NcclTest, PlugInsThatDifferAndADriverThatIsTooOldAreToldOnEveryRank) {
   for (const Refusal& refusal : refusals) expect_refusal(refusal);
 }
 
-TEST(NcclTest, WhatNcclHasWarnedOfStandsInTheError) {
+TEST(NcclTest, IncludesNcclsWarningInTheError) {
   char folder[] = "/tmp/ivy-nccl-XXXXXX";
   ASSERT_NE(mkdtemp(folder), nullptr);
   expect_refusal({"init hangs and warns",
@@ -839,12 +839,12 @@ TEST(NcclTest, WhatNcclHasWarnedOfStandsInTheError) {
                     setenv("NCCL_DOUBLE", "hang_init", 1);
                     setenv("NCCL_DEBUG_FILE", (std::string(folder) + "/%p").c_str(), 1);
                   },
-                  {"init timed out: no end after", "; NCCL says: the stand-in hangs"},
+                  {"init timed out: not finished after", "; NCCL says: the stand-in hangs"},
                   IVY_DEADLINE_EXCEEDED});
   std::filesystem::remove_all(folder);
 }
 
-TEST(NcclTest, WhatTheHostHasTooLittleOfIsToldOnEveryRank) {
+TEST(NcclTest, ReportsTightHostLimitsOnEveryRank) {
   const pid_t probe = fork();
   if (probe == 0) _exit(has_own_mounts() ? 0 : 1);
   int status = 0;

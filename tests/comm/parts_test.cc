@@ -115,7 +115,7 @@ TEST(IdentityTest, SelfIgnoresTheEnvironment) {
   EXPECT_EQ(identity->world_size, 1U);
 }
 
-TEST(IdentityTest, WhatIsWrongIsNamed) {
+TEST(IdentityTest, NamesTheWrongVariable) {
   struct Case {
     const char* variable;
     const char* value;  // Null: not set.

@@ -55,7 +55,7 @@ TEST(FindSuspectTest, TheEndOfTheChainIsToBlame) {
   EXPECT_EQ(suspect_of({{0, waits_for(2)}, {2, waits_for(3)}, {3, waits_for(0, 4)}}).rank, 3);
 }
 
-TEST(FindSuspectTest, WhoSawItKnowsBetter) {
+TEST(FindSuspectTest, PrefersTheRankThatObservedTheFailure) {
   const Suspect suspect =
       suspect_of({{0, waits_for(2)}, {2, sees(4, 3, "rank 3 is stopped")}, {4, waits_for(0)}});
   EXPECT_EQ(suspect.rank, 3);
@@ -63,13 +63,13 @@ TEST(FindSuspectTest, WhoSawItKnowsBetter) {
   EXPECT_EQ(suspect.because, "rank 3 is stopped");
 }
 
-TEST(FindSuspectTest, WhoStillWaitsInAnEarlierOperationIsHeldUpThere) {
+TEST(FindSuspectTest, FollowsARankThatWaitsInAnEarlierOperation) {
   const Records before = {{0, waits_for(2)}, {2, waits_for(3, 4)}};
   const Records now = {{0, waits_for(2)}, {2, waits_for(3, 4, 2)}};
   const Suspect held_up = suspect_of(now, before);
   EXPECT_EQ(held_up.rank, 3);
   EXPECT_FALSE(held_up.is_certain);
-  EXPECT_NE(held_up.because.find("rank 2 still waits in operation 4, where rank 3 does not wait"),
+  EXPECT_NE(held_up.because.find("rank 2 still waits in operation 4, where rank 3 is not waiting"),
             std::string::npos)
       << held_up.because;
   // Its time there is over: it said so last.
@@ -98,7 +98,7 @@ TEST(FindSuspectTest, WhoStillWaitsInAnEarlierOperationIsHeldUpThere) {
   EXPECT_EQ(suspect_of({{0, waits_for(2)}, {2, waits_for(0, 4, 2)}}, before).rank, 2);
 }
 
-TEST(FindSuspectTest, WhoWaitsInARingButGivesNoSignOfLifeIsToBlame) {
+TEST(FindSuspectTest, BlamesTheSilentRankOfARing) {
   const Records before = {{0, waits_for(1)}, {1, waits_for(2)}, {2, waits_for(0)}};
   const Records now = {{0, waits_for(1, 5, 2)}, {1, waits_for(2, 5, 2)}, {2, waits_for(0, 5, 1)}};
   EXPECT_EQ(suspect_of(now, before).rank, 2);
@@ -108,7 +108,7 @@ TEST(FindSuspectTest, WhoWaitsInARingButGivesNoSignOfLifeIsToBlame) {
   EXPECT_EQ(suspect_of(over, before).rank, -1);
 }
 
-TEST(FindSuspectTest, NobodyStandsOutInARingOfTheLiving) {
+TEST(FindSuspectTest, FindsNoSuspectInARingOfLiveRanks) {
   const Records now = {{0, waits_for(1)}, {1, waits_for(0)}};
   EXPECT_EQ(suspect_of(now).rank, -1);
   // Who is further owes nothing.

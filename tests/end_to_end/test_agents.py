@@ -213,7 +213,7 @@ def test_drain_status_and_upgrade_under_a_job(agents):
         done = run.finish()
     assert done.code == 0, done
     check_sequences(done, range(3))
-    assert agents.command(2, "drain", "--wait", "5").out.decode().endswith("no job is left\n")
+    assert agents.command(2, "drain", "--wait", "5").out.decode().endswith("all jobs have exited\n")
 
 
 def test_drain_can_end_the_jobs(agents):
@@ -221,7 +221,7 @@ def test_drain_can_end_the_jobs(agents):
     with agents.job("-H", "node[2-3]", agents.launcher.script("counter.py"), "6000", "0.1") as run:
         run.wait_for("count 1", count=2)
         drained = agents.command(2, "drain", "--stop", "--wait", "30", limit=40)
-        assert drained.code == 0 and "no job is left" in drained.out.decode(), drained
+        assert drained.code == 0 and "all jobs have exited" in drained.out.decode(), drained
         done = run.finish()
     assert done.code != 0, done
     agents.wait_clean(10)
@@ -237,7 +237,7 @@ def test_ps_asks_the_agents_of_hosts(agents):
     def ps(*words):
         return agents.launcher.run_program(ctl, "ps", *words)
     none = ps("-H", "node[2-3]")
-    assert none.code == 0 and "no job runs on these hosts" in none.err_text, none
+    assert none.code == 0 and "the agents of these hosts run no jobs" in none.err_text, none
     with agents.job("-H", "node[2-3]", *sequence(agents, "0.1", stop)) as run:
         run.wait_for("count 1", count=2)
         table = [line.split() for line in ps("-H", "node3,node2").out_lines]

@@ -66,7 +66,7 @@ def make_bad_users(credentials, clock):
     return {
         "foreign": ("is not signed by this CA", "is not signed by this CA"),
         "expired": ("has expired|expired", "expired(?s:.)*ivy-agent (renew|cert) --user ivyuser"),
-        "revoked": ("has been revoked", "hung up when it saw our certificate user/ivyuser"),
+        "revoked": ("has been revoked", "closed the connection after it received our certificate user/ivyuser"),
     }
 
 
@@ -105,7 +105,7 @@ def test_certificates_that_are_refused(agents, own_certificates, wall_clock):  #
             file.write(source.read())
         os.chmod(fresh, 0o644)
         os.replace(fresh, credentials.place(f"{own_certificates}/ca.crl"))
-        agent.wait_for("read again", 3, said)
+        agent.wait_for("reloaded", 3, said)
         for name, (for_agent, for_launcher) in bad.items():
             said = len(agent.text())
             answer = stranger(agents, "tls", *TARGET, credentials.path("node2/ca.crt"),
@@ -120,12 +120,12 @@ def test_certificates_that_are_refused(agents, own_certificates, wall_clock):  #
         agents.configure("revoked")
         done = launcher.run("-H", "node2", "-v", "hostname")
         assert done.code == 0 and done.out == b"node2\n", done
-        assert re.search("note: node2: ssh is used: .*hung up when it saw our certificate",
+        assert re.search("note: node2: ssh is used: .*closed the connection after it received our certificate",
                          done.own_text()), done
         host = credentials.path("node3")
         for words, reason in (
-                ((), "it showed no certificate"),
-                ((f"{host}/host.crt", f"{host}/host.key"), "is a host's certificate: it cannot launch")):
+                ((), "it presented no certificate"),
+                ((f"{host}/host.crt", f"{host}/host.key"), "is a host's certificate: it cannot launch jobs")):
             said = len(agent.text())
             stranger(agents, "tls", *TARGET, credentials.path("node2/ca.crt"), *words)
             assert_refused(agent, said, reason)
@@ -161,7 +161,7 @@ STRANGE = {  # name: (bytes, pause between them, reason, seconds until it is clo
     "plaintext gRPC": (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 0, "gRPC without TLS", 1),
     "HTTP": (b"GET / HTTP/1.1\r\nHost: node2\r\n\r\n", 0, "an HTTP request without TLS", 1),
     "SSH": (b"SSH-2.0-OpenSSH_9.2\r\n", 0, "an SSH client", 1),
-    "garbage": (bytes(range(255, 0, -1)) * 64, 0, "not TLS: it begins with", 1),
+    "garbage": (bytes(range(255, 0, -1)) * 64, 0, "not TLS: it starts with", 1),
     "old TLS": (HELLO_12, 0, "TLS older than 1.3", 1),
     "a record that is too long": (b"\x16\x03\x01\xff\xff" + bytes(1000), 0, "does not allow", 1),
     "half a hello": (HELLO_12[:20], 0, "ends after 20 bytes", 5),
@@ -232,7 +232,7 @@ def test_two_thousand_half_open_connections(agents):
             assert agent.cpu_seconds() - busy < 0.5 * (time.monotonic() - started)
         assert serves_again(agents, 2) < usual + seconds(RECOVERY)
     assert_refused(agent, 0, "64 (of|half-open|connections)")
-    assert "left out" in agent.text() or agent.text().count("refused") >= 1900
+    assert "were dropped" in agent.text() or agent.text().count("refused") >= 1900
 
 
 def test_connections_up_to_the_descriptor_limit(agents):
@@ -259,7 +259,7 @@ def test_an_agent_that_may_not_serve(agents):
     """As root; and with the certificate of a user. One line says why, and how to do it instead."""
     program, launcher = agents.credentials.path("bin/ivy-agent"), agents.launcher
     done = launcher.run_on(2, program, "serve", "--certificates", agents.credentials.path("node2"))
-    assert done.code == 2 and "will not serve as root" in done.err_text, done
+    assert done.code == 2 and "cannot run as root" in done.err_text, done
     os.makedirs(agents.credentials.place("swapped"))
     for source, target in (("node2/ca.crt", "ca.crt"), ("user/ivyrun/user.crt", "host.crt"),
                            ("user/ivyrun/user.key", "host.key")):

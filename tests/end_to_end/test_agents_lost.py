@@ -54,7 +54,7 @@ def test_a_stalled_cache_stops_no_other_job(agents):
                             "sh", "-c", "echo here $RANK") as late:
                 time.sleep(3 * lease)
                 assert agents.workers(2) == workers, run.said()
-                late.wait_for(f"it waits for the file system of {cache}")
+                late.wait_for(f"agent: waiting for the file system of {cache}")
                 assert b"here 0" not in late.said()
                 stalling.go_on()
                 told = late.finish()
@@ -305,10 +305,10 @@ def test_stop_reaches_a_job_without_a_launcher(agents):
         os.unlink(os.path.join(path, "stop-grace-ms"))
     stopped = ctl(3, "stop", job, "--now")
     assert stopped.code == 0 and "has ended on this host" in stopped.err_text, stopped
-    assert stopped.err_text.count("takes the job's own time from TERM to KILL") == 1, stopped
+    assert stopped.err_text.count("uses the job's own time from TERM to KILL") == 1, stopped
     assert not agents.supervisors(3) and not agents.workers(3)
     drained = agents.command(4, "drain", "--stop", "--wait", "30", limit=40)
-    assert drained.code == 0 and "no job is left" in drained.out.decode(), drained
+    assert drained.code == 0 and "all jobs have exited" in drained.out.decode(), drained
     assert not agents.supervisors(4) and not agents.workers(4)
     gone = ctl(1, "stop", "-H", "node[2,4]", job)
     assert gone.code == 1 and "you have no running jobs on these hosts" in gone.err_text, gone
@@ -359,7 +359,7 @@ def test_an_agent_that_cannot_watch_a_job_says_so_and_ends(agents):
     assert done.code != 0, done
     assert agent.process.wait(seconds(10)) == 1, agent.text()
     said = agent.text()
-    assert re.search("an error that nothing expected: .*No space left on device", said), said
+    assert re.search("unexpected error: .*No space left on device", said), said
     assert "stops: this error; running jobs wait for the next agent" in said, said
     agent.environment = {}
     agent.start()

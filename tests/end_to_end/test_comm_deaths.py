@@ -97,7 +97,7 @@ def test_an_abort_wakes_every_rank_at_once(local, flags):
 
 
 @pytest.mark.parametrize("flags", [ONE, EACH], ids=["one", "each"])
-def test_many_aborts_in_a_row_are_all_told(local, flags):
+def test_many_aborts_in_a_row_are_all_reported(local, flags):
     # More than the supervisor passes on at once.
     done = local.run(*flags, *CALM, local.script("comm_many_groups.py"), "150", limit=LIMIT)
     assert done.code == 0, done
@@ -274,7 +274,7 @@ def test_a_host_that_is_cut_off_is_named_within_the_lease(hosts, where, streams)
 
 
 @pytest.mark.parametrize("where, streams", CUTS)
-def test_a_cut_that_heals_within_the_lease_is_no_news(hosts, where, streams):
+def test_a_cut_shorter_than_the_lease_is_not_reported(hosts, where, streams):
     with on_hosts(hosts, where, "--lease", "20", *streams) as job:
         job.wait_for(rb"ready", count=3, limit=LIMIT)
         hosts.bed.cut(3)

@@ -42,7 +42,7 @@ OTHER_BUILD = os.path.join(os.path.dirname(BIN), "lib/doubles/libcomm_other_prot
 
 
 @places
-def test_ranks_that_load_two_builds_are_told_so(local, flags):
+def test_ranks_that_load_two_builds_get_a_warning(local, flags):
     """Under ivyrun the memory of a host is the supervisor's, which knows of no build of the library."""
     chosen = f'test "$IVY_RANK" = 0 || export IVY_LIBRARY={OTHER_BUILD}'
     done = local.run(*flags, "sh", "-c", f'{chosen}; exec /usr/bin/python3 -B -c "import ivycomm; ivycomm.init()"',

@@ -32,7 +32,7 @@ def test_hosts_are_included_and_excluded(local):
     two = local.run("-H", "localhost:4", "--include", "localhost:0,2", "sh", "-c", "echo $WORLD_SIZE")
     assert two.code == 0 and [text for _, _, text in two.labelled()] == ["2", "2"], two
     wrong = local.run(*hosts, "--include", "nosuch", *show)
-    assert wrong.code == 2 and "nosuch is not among the hosts (fake[0-3])" in wrong.err_text, wrong
+    assert wrong.code == 2 and "nosuch is not in the list of hosts (fake[0-3])" in wrong.err_text, wrong
 
 
 def test_the_plan_is_displayed_before_the_job(local):
@@ -43,7 +43,7 @@ def test_the_plan_is_displayed_before_the_job(local):
     done = local.run("--display", "map,bindings", "-n", "2", "echo", "ran")
     assert "listens: " in done.own_text() and "rank 1 on localhost: " in done.own_text(), done
     refused = local.run("--display", "topo", "echo", "ran")
-    assert refused.code == 2 and '"topo" is not shown' in refused.err_text and "map, bindings" in refused.err_text, refused
+    assert refused.code == 2 and '"topo" is not a kind of display' in refused.err_text and "map, bindings" in refused.err_text, refused
 
 
 def test_equal_lines_are_shown_once(local):
@@ -129,7 +129,7 @@ def test_metrics_are_a_file(local):
 
 
 @pytest.mark.parametrize("seconds", [0, 1.5], ids=["the last text alone", "the first one too"])
-def test_a_metrics_file_that_cannot_be_written_is_said(local, seconds):
+def test_an_unwritable_metrics_file_is_reported(local, seconds):
     done = local.run("--metrics-file", "/dev/full/job", "-n", "1", "sh", "-c", f"sleep {seconds}; exit 3")
     assert done.code == 3 and done.err_text.count("warning: --metrics-file /dev/full/job: Not a directory") == 1, done
 
@@ -386,7 +386,7 @@ def test_the_doctor_writes_down_the_healthy_hosts(local):
 
 
 @pytest.mark.parametrize("words, fix", [
-    (("--include", "a", "--exclude", "b"), "keep one of them"),
+    (("--include", "a", "--exclude", "b"), "use only one of them"),
     (("--wrap-ranks", "0"), "--wrap COMMAND"),
     (("-n", "2", "--wrap", "env", "--wrap-ranks", "7"), "--wrap-ranks: there is no rank 7"),
     (("--dry-run=xml",), "--dry-run takes nothing or json"),

@@ -53,7 +53,7 @@ def test_kill_is_seen_by_every_other_rank_on_every_host(local):
         assert at_ns - killed_at < seconds(1) * 1e9, (rank, (at_ns - killed_at) / 1e6, "ms")
 
 
-def test_term_comes_a_second_after_the_epoch_and_at_once_to_who_cannot_know(local):
+def test_term_arrives_after_the_epoch_or_immediately_without_support(local):
     script = ('if [ $IVY_RANK = 2 ]; then trap "date +TERM\\ %s.%N; exit 3" TERM; echo waiting; '
               'while :; do sleep 0.05; done; fi; '
               f'exec {WORKER} attach ignore-term wait-dead:1 sleep:60000')

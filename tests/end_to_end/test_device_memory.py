@@ -81,7 +81,7 @@ def test_a_rank_that_was_started_again_computes_by_nccl_with_the_others(local, f
 
 
 @PLACES
-def test_ranks_whose_arrays_are_on_host_and_device_are_all_told(local, flags):
+def test_mixed_host_and_device_arrays_fail_on_every_rank(local, flags):
     done = run(local, flags, "mixed")
     words, last = said(done), 2 if "-n" in flags else 3
     assert len(words) == last + 1, done
@@ -104,12 +104,12 @@ def test_an_array_on_a_device_without_nccl_is_refused_on_all_ranks(local, flags,
 @pytest.mark.parametrize("change, parts", [
     ("IVY_CUDA_LIB=/no/libcuda.so.1", ("rank 1 (", "/no/libcuda.so.1", "nvidia-smi")),
     ("CUDA_DOUBLE=no_device", ("rank 1 (", "no CUDA-capable device", "--gpus")),
-    (f"IVY_NCCL_LIB={CUDA}", ("rank 1 (", "is no NCCL", "IVY_NCCL_LIB")),
+    (f"IVY_NCCL_LIB={CUDA}", ("rank 1 (", "is not NCCL", "IVY_NCCL_LIB")),
     (f"IVY_NCCL_LIB={NCCL.replace('.so', '_broken.so')}", ("rank 1 (", "lacks the function ncclCommAbort")),
     ("NCCL_DOUBLE=version=21304", ("rank 1 (", "older than 2.14", "pip install")),
     ("NCCL_SOCKET_IFNAME=nosuch0", ("rank 1 (", "NCCL_SOCKET_IFNAME=nosuch0", "set NCCL_SOCKET_IFNAME")),
 ], ids=["no_driver", "no_device", "wrong_library", "symbols", "old", "interface"])
-def test_what_keeps_nccl_from_working_is_told_to_all(local, flags, change, parts):
+def test_nccl_problems_are_reported_on_all_ranks(local, flags, change, parts):
     done = run(local, flags, "prepare", change)
     words = said(done)
     assert len(words) == (3 if "-n" in flags else 4), done
@@ -119,7 +119,7 @@ def test_what_keeps_nccl_from_working_is_told_to_all(local, flags, change, parts
 
 
 @PLACES
-def test_what_one_rank_finds_after_the_barrier_is_told_to_all(local, flags):
+def test_a_problem_after_the_barrier_is_reported_on_all_ranks(local, flags):
     done = run(local, flags, "prepare", "NCCL_DOUBLE=fail_id", "0")
     words = said(done)
     assert len(words) == (3 if "-n" in flags else 4), done
@@ -178,14 +178,14 @@ def test_who_has_not_called_an_operation_on_devices_is_named(local):
 
 
 @PLACES
-def test_a_timeout_in_nccl_is_told_with_what_its_health_service_knows(local, flags):
+def test_an_nccl_timeout_includes_its_health_service(local, flags):
     done = run(local, (*flags, "-x", "NCCL_DOUBLE=hang_init", "-x", f"NCCL_DOUBLE_DIR={local.directory}",
                        "-x", "PREPARE_TIMEOUT=2"), "prepare")
     words = said(done)
     assert len(words) == (3 if "-n" in flags else 4), done
     for word in words.values():
         assert word["code"] == "DeadlineExceeded" and word["seconds"] < 2 + 3 * SLOW, done
-        assert re.search(r"init timed out: no end after .*; NCCL says: the stand-in hangs; not done either: rank .*; NCCL's health "
+        assert re.search(r"init timed out: not finished after .*; NCCL says: the stand-in hangs; also not finished: rank .*; NCCL's health "
                          r"service says: #0-0 \(\w+\) MISMATCH: .* has status INIT", word["says"]), done
     # Asked once for all ranks, at the address that the launcher chose.
     assert done.err_text.count("NCCL's health service (RAS) says:\n") + \
@@ -211,7 +211,7 @@ def prepare_on_hosts(hosts, *flags):
 @pytest.mark.parametrize("route, why", [
     ((), "Network is unreachable"),
     # A neighbour that nobody is: silence, as behind a firewall.
-    (("via", "10.77.0.99"), "no answer in 2500 ms"),
+    (("via", "10.77.0.99"), "no answer within 2500 ms"),
 ], ids=["no_way", "silence"])
 def test_an_interface_that_others_do_not_reach_is_named(hosts, route, why):
     try:
@@ -227,7 +227,7 @@ def test_an_interface_that_others_do_not_reach_is_named(hosts, route, why):
             assert word["code"] == "FailedPrecondition" and word["seconds"] < 30, done
             assert ("rank 0 (node2, pid " in word["says"] and f"cannot reach 10.99.3.1 ({OTHER})" in word["says"]
                     and "rank 1 (node3, pid " in word["says"] and why in word["says"]
-                    and re.search(r"set NCCL_SOCKET_IFNAME=\w+ \(10\.77\.0\.0/\d+\), where all hosts", word["says"])), done
+                    and re.search(r"set NCCL_SOCKET_IFNAME=\w+ \(10\.77\.0\.0/\d+\), in which all hosts", word["says"])), done
     finally:
         for host in (2, 3):
             hosts.run_on(host, "ip", "link", "del", OTHER)

@@ -62,10 +62,10 @@ def test_files_alone_are_enough(local, tree):
     done = local.run("-B", "numpy", *SHOW, env=host.environment(nvml=False))
     assert of_all(done, "IVY_DEVICE_UUID") == trees.UUIDS
     done = local.run("--dry-run", "/bin/true", env=host.environment(nvml=False))
-    assert b"known by files, because NVML could not be asked: libnvidia-ml.so.1" in done.out, done
+    assert b"known by files, because NVML could not be queried: libnvidia-ml.so.1" in done.out, done
 
 
-@pytest.mark.parametrize("double, reason", [("crash", "ivy-probe ended before its answer was complete"),
+@pytest.mark.parametrize("double, reason", [("crash", "ivy-probe exited before its answer was complete"),
                                             ("refuse", "nvmlInit: Driver/library version mismatch")])
 def test_a_broken_nvml_leaves_the_files(local, tree, double, reason):
     environment = trees.eight_gpus(tree).environment()
@@ -78,7 +78,7 @@ def test_a_hanging_nvml_costs_two_seconds(local, tree):
     environment = trees.eight_gpus(tree).environment()
     done = local.run("--dry-run", "/bin/true", env={**environment, "NVML_DOUBLE": "hang"})
     assert done.code == 0 and b"1 host x 8 = 8 ranks" in done.out, done
-    assert b"ivy-probe gave no answer in 2000 ms" in done.out, done
+    assert b"ivy-probe did not answer within 2000 ms" in done.out, done
     assert 1.9 < done.took < 10, done
 
 
@@ -122,7 +122,7 @@ def test_files_that_do_not_open(local, tree):
     assert of_all(done, "IVY_DEVICE_UUID") == [trees.UUIDS[n] for n in (3, 4, 5, 7)]
 
 
-def test_disagreement_is_said(local, tree):
+def test_disagreeing_sources_are_reported(local, tree):
     host = trees.eight_gpus(tree)
     host.nvml = [line for line in host.nvml if "0000:4e:00.0" not in line]
     done = local.run(*SHOW, env=host.environment())
@@ -146,7 +146,7 @@ def test_a_device_of_many_processes_is_in_use(local, tree):
 
 
 @pytest.mark.parametrize("file", ["nvidia0", "dxg"])
-def test_what_is_seen_in_dev_alone(local, tree, file):
+def test_devices_are_found_by_dev_only(local, tree, file):
     """A sandbox that hides /proc and /sys; WSL."""
     host = trees.Tree(tree)
     host.write(f"dev/{file}")
@@ -158,7 +158,7 @@ def test_what_is_seen_in_dev_alone(local, tree, file):
 def test_several_instances_for_one_worker_are_refused(local, tree):
     done = local.run("--gpus_per_proc", "2", "/bin/true", env=trees.with_instances(tree).environment())
     assert done.code == 122 and "IVY-P021" in done.own_text(), done
-    assert "a process use one instance only" in done.own_text(), done
+    assert "a process use only one MIG instance" in done.own_text(), done
 
 
 # ---- Masks -----------------------------------------------------------------------------------------
@@ -179,7 +179,7 @@ def test_an_inherited_mask_is_mapped_through(local, tree, mask, uuids, own):
 
 
 @pytest.mark.parametrize("mask", ["", "-1", "NoDevFiles"])
-def test_a_mask_that_hides_everything_is_meant(local, tree, mask):
+def test_a_mask_that_hides_all_devices_is_respected(local, tree, mask):
     done = local.run("--label", "rank", *SHOW, env=trees.eight_gpus(tree).environment(CUDA_VISIBLE_DEVICES=mask))
     assert of_all(done, "IVY_DEVICE_ORDINAL") == [None]
     assert of_all(done, "CUDA_VISIBLE_DEVICES") == [mask]
@@ -188,7 +188,7 @@ def test_a_mask_that_hides_everything_is_meant(local, tree, mask):
 def test_a_mask_that_names_nothing_is_refused(local, tree):
     done = local.run("/bin/true", env=trees.eight_gpus(tree).environment(CUDA_VISIBLE_DEVICES="8,9"))
     assert done.code == 122 and "IVY-P017" in done.own_text(), done
-    assert "CUDA_VISIBLE_DEVICES=8,9 names no accelerator" in done.own_text(), done
+    assert "CUDA_VISIBLE_DEVICES=8,9 lists no accelerator" in done.own_text(), done
     assert "there is no device 8, only 0-7" in done.own_text() and "fix:" in done.own_text(), done
 
 
@@ -255,7 +255,7 @@ def test_pretended_hosts_divide_and_share(local, tree):
     assert "4 simulated hosts share 2 accelerators" in done.own_text(), done
 
 
-def test_sharing_is_said(local, tree):
+def test_sharing_is_reported(local, tree):
     done = local.run("-n", "12", *SHOW, env=trees.eight_gpus(tree).environment())
     assert "12 workers share 8 accelerators" in done.own_text(), done
     assert of_all(done, "IVY_DEVICE_ORDINAL") == [str(n % 8) for n in range(12)]
@@ -277,7 +277,7 @@ def test_slurms_share_is_named_with_the_advice(local, tree):
     environment = trees.eight_gpus(tree, forbidden=range(1, 8)).environment(SLURM_GPUS_PER_TASK="1")
     done = local.run("--nproc_per_node", "8", "--visible", "own", "/bin/true", env=environment)
     assert done.code == 122, done
-    assert "SLURM_GPUS_PER_TASK=1 gives each task of Slurm its own" in done.own_text(), done
+    assert "SLURM_GPUS_PER_TASK=1 gives each Slurm task its own" in done.own_text(), done
     assert "--gpus-per-node=8 --ntasks-per-node=1" in done.own_text(), done
     done = local.run("/bin/true", env=environment)
     assert done.code == 0 and "SLURM_GPUS_PER_TASK=1 hides 7 of 8 accelerators" in done.own_text(), done

@@ -111,7 +111,7 @@ def test_a_host_is_lost(hosts, how):
         hosts.file("go")
         done = run.finish()
     assert done.code == 0, done
-    assert re.search(r"ivyrun: host node3 was lost: no answer for ", done.err_text), done
+    assert re.search(r"ivyrun: host node3 was lost: no response for ", done.err_text), done
     assert re.search(r"ivyrun: attempt 1 of 2 failed: host node3 was lost: .*; attempt 2 starts in", done.err_text)
     assert re.search(r"ivyrun: continuing with 2 of 3 hosts \(--nnodes 2:3\), without node3 \(", done.err_text), done
     assert "ivyrun: succeeded at attempt 2 of 2" in done.err_text, done
@@ -133,7 +133,7 @@ def test_a_host_that_shuts_down_in_order(hosts):
         hosts.file("go")
         done = run.finish()
     assert done.code == 0, done
-    assert "attempt 1 of 2 failed: host node2 has left: the supervisor was asked to end (SIGTERM)" in done.err_text
+    assert "attempt 1 of 2 failed: host node2 left the job: the supervisor was asked to end (SIGTERM)" in done.err_text
     assert hosts_of(done, 1) == {0: "node3", 1: "node4"}, done
 
 

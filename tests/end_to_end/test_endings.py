@@ -34,7 +34,7 @@ def stubborn(launcher, *flags):
 
 # ---- a worker ends -------------------------------------------------------------------------------
 
-def test_success_says_nothing(local):
+def test_success_prints_nothing(local):
     done = local.run("-n", "3", "/bin/true")
     assert (done.code, done.out, done.err) == (0, b"", b""), done
 
@@ -92,7 +92,7 @@ def test_ranks_that_outlast_one_that_exited_well_are_named_once(local):
     hurry = {"IVY_TEST_REMAINING_PATIENCE": "1s"}
     with local.start("-n", "3", "sh", "-c", "[ $RANK = 0 ] && exit 0; exec sleep 9999", env=hurry) as job:
         job.wait_for(r"ivyrun: note: rank 0 exited with code 0, ranks 1-2 still run, and no rank has exited for 1 s. "
-                     r"`ivyctl stack` shows where\n  --stall-timeout TIME --on-stall stop ends a job")
+                     r"`ivyctl stack` shows where each is\n  --stall-timeout TIME --on-stall stop stops a job")
         time.sleep(seconds(2))
         job.signal(signal.SIGINT)
         done = job.finish()
@@ -342,7 +342,7 @@ def test_a_term_and_ivyctl_stop_are_no_keyboard_interrupt(local):
 
 
 @pytest.mark.parametrize("name", ["INT", "TERM"])
-def test_a_request_that_comes_twice_at_once_is_one(local, name):
+def test_a_duplicate_request_counts_once(local, name):
     """timeout(1) signals ivyrun, and then the process group that ivyrun is in."""
     script = local.file("slow_end.sh", "trap 'sleep 0.3; echo saved $RANK; exit 0' INT TERM\n"
                                        "echo ready $RANK\nwhile :; do sleep 0.1; done\n")
@@ -553,9 +553,9 @@ def test_a_silent_host_is_named_before_its_lease_is_over(hosts):
     with hosts.start("--lease", "60s", "-H", "node1,node2", "sh", "-c", script) as run:
         run.wait_for("up", count=2)
         hosts.bed.cut(2)
-        run.wait_for(r"node2: nothing was heard for \d+ s.*; it is given up after 60 s", limit=15)
+        run.wait_for(r"node2: no response for \d+ s.*; the host is considered lost after 60 s", limit=15)
         hosts.bed.join(2)
-        run.wait_for("node2 is heard again")
+        run.wait_for("node2 responds again")
         hosts.file("end")
         done = run.finish()
     assert done.code == 0, done
@@ -567,8 +567,8 @@ def test_a_stopped_supervisor_on_this_host_is_named(local):
     with local.start("-n", "2", "sh", "-c", script) as run:
         run.wait_for("up", count=2)
         with frozen([supervisor_below(run.pid())]):
-            run.wait_for(r"its supervisor has been silent for \d+ s; is it stopped\?", limit=15)
-        run.wait_for("is heard again")
+            run.wait_for(r"its supervisor has not responded for \d+ s; is it stopped\?", limit=15)
+        run.wait_for("responds again")
         local.file("end")
         done = run.finish()
     assert done.code == 0, done
@@ -583,7 +583,7 @@ def test_a_host_that_does_not_confirm_the_end_is_named(local):
         run.wait_for("bye")
         time.sleep(1.2)
         with frozen([supervisor_below(run.pid())]):
-            run.wait_for("waiting for .* to confirm that no process of the job is left", limit=15)
+            run.wait_for("waiting for .* to confirm that no processes of the job are left", limit=15)
         done = run.finish()
     assert done.code == 0, done
 
@@ -596,7 +596,7 @@ def test_a_supervisor_on_this_host_that_never_confirms_the_end_is_given_up(local
         with frozen([supervisor_below(run.pid())]):
             done = run.finish(60)
     assert done.code == 121, done
-    assert re.search(r"IVY-R007.*\n(.*\n)?.*it was silent for 4\d s", done.own_text()), done
+    assert re.search(r"IVY-R007.*\n(.*\n)?.*it did not respond for 4\d s", done.own_text()), done
 
 
 def test_frozen_supervisor_is_a_lost_host(hosts):

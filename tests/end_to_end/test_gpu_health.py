@@ -87,7 +87,7 @@ def fail_after(local, host, change, *flags, **environment):
     return job.finish()
 
 
-def test_an_xid_stands_beside_the_rank(local, tree):
+def test_an_xid_is_shown_with_the_rank(local, tree):
     host = trees.eight_gpus(tree)
     host.write("dev/kmsg", "")
     host.write("sys/class/infiniband/mlx5_0/ports/1/state", "4: ACTIVE\n")
@@ -109,7 +109,7 @@ def test_an_xid_stands_beside_the_rank(local, tree):
     assert "NVLink" not in summary, "what a device did not tell before is not compared"
 
 
-def test_nothing_is_said_where_nothing_happened(local, tree):
+def test_nothing_is_reported_without_an_event(local, tree):
     done = fail_after(local, trees.eight_gpus(tree), lambda health: None)
     assert done.code == 7 and "device:" not in done.err_text, done
 
@@ -151,7 +151,7 @@ def test_top_shows_what_ranks_use_of_gpus(local, tree):
         job.finish()
 
 
-def test_a_failure_while_the_devices_are_asked_is_told_with_its_causes(local, tree):
+def test_a_failure_during_the_device_query_is_reported_with_its_causes(local, tree):
     """What is asked for ivyctl top and what is asked after a failure do not get in each other's way."""
     host = trees.eight_gpus(tree)
     host.write("dev/kmsg", "")

@@ -60,8 +60,8 @@ def test_two_users_of_one_host_are_told_apart(hosts):
 def test_one_machine_under_two_names_is_refused(hosts):
     done = hosts.run("-H", "node2,10.77.0.2", "--nproc-per-node", "1", "true")
     assert done.code == 122 and "IVY-P038" in done.err_text, done
-    assert "node2 and 10.77.0.2 are one machine" in done.err_text, done
-    assert "name it once, with its slots: -H node2:2" in done.err_text, done
+    assert "node2 and 10.77.0.2 are the same machine" in done.err_text, done
+    assert "list it only once, with its slots: -H node2:2" in done.err_text, done
 
 
 def test_an_address_that_every_host_has_is_refused_at_once(hosts):
@@ -75,7 +75,7 @@ def test_an_address_that_every_host_has_is_refused_at_once(hosts):
         for number in (1, 2):
             hosts.run_on(number, "ip", "addr", "del", "192.168.99.1/24", "dev", "lo")
     assert done.code == 122 and "IVY-P023" in done.err_text, done
-    assert "192.168.99.1, which node2 has itself" in done.err_text, done
+    assert "192.168.99.1, which node2 also has" in done.err_text, done
 
 
 def test_hosts_of_another_schedulers_job(hosts):

@@ -101,7 +101,7 @@ def test_groups_that_their_members_alone_make(local, flags):
     assert {rank: lines[-1] for rank, lines in done.texts_by_rank().items()} == dict.fromkeys(range(3), "all equal"), done
 
 
-def test_a_death_while_a_group_is_made_is_told(local):
+def test_a_death_during_group_creation_is_reported(local):
     done = local.run("--fake-hosts", "2", "-n", "3", local.script("comm_members_death.py"), limit=LIMIT)
     for rank in (0, 2):
         said = json.loads(done.texts_by_rank()[rank][-1])
@@ -197,7 +197,7 @@ def told(done, ranks):
     return {rank: said[rank][-1] for rank in ranks}
 
 
-def test_a_launcher_that_says_too_little_is_no_missing_init(local):
+def test_an_incomplete_launcher_is_not_a_missing_init(local):
     program = ("import ivycomm\ntry:\n    ivycomm.init()\nexcept ivycomm.IvyError as error:\n"
                "    print(type(error).__name__, error.code)")
     sources = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "OMPI_COMM_WORLD_RANK": "1",

@@ -190,13 +190,13 @@ def test_stop_says_what_it_waits_for_and_gives_up_a_launcher_that_is_stopped(loc
         run.wait_for("ready")
         job = ctl.job()["job"]
         with ctl.start("stop", job) as stopping:
-            stopping.wait_for("is stopping, 1 of its ranks still run; waiting for its end", limit=15)
+            stopping.wait_for("is stopping, 1 ranks still running; waiting until it exits", limit=15)
             run.signal(signal.SIGSTOP)
             try:
                 done = stopping.finish()
             finally:
                 run.signal(signal.SIGCONT)
-        assert done.code == 1 and "the job's ivyrun does not answer" in done.err_text, done
+        assert done.code == 1 and "the job's ivyrun does not respond" in done.err_text, done
         assert ctl.run("stop", job, "--now").code == 0
         run.finish()
 
@@ -466,7 +466,7 @@ def test_a_flood_without_a_launcher_waits_and_loses_nothing(local, ctl):
     assert_contiguous(folder, 2, 200000)
 
 
-def test_what_ended_without_a_launcher_is_told_by_the_next(local, ctl):
+def test_exits_without_a_launcher_are_reported_by_the_next(local, ctl):
     job, folder = detach(local, "--lease", "60", "-n", "2", *counting(20, code=9))
     kill_launcher(ctl, job)
     wait_until(lambda: not workers_of(local), 10, "the workers have ended")
@@ -515,7 +515,7 @@ def test_a_job_without_a_launcher_can_be_read_and_stopped(local, ctl):
     kill_launcher(ctl, job)
     logs = ctl.run("logs", job)
     assert logs.code == 0 and set(logs.texts_by_rank()) == {0, 1}, logs
-    assert "is dead; this is what it had written" in logs.err_text, logs
+    assert "has exited; showing what it had written" in logs.err_text, logs
     follow = ctl.run("logs", "-f", job)
     assert follow.code == 1 and f"ivyctl attach {job} starts another" in follow.err_text, follow
     stopped = ctl.run("stop", job)
@@ -524,17 +524,17 @@ def test_a_job_without_a_launcher_can_be_read_and_stopped(local, ctl):
 
 
 @pytest.mark.parametrize("words", [("attach",), ("logs", "-f")], ids=["attach", "logs"])
-def test_following_a_job_names_an_ivyrun_that_stands_still(local, ctl, words):
+def test_following_a_job_names_a_stopped_ivyrun(local, ctl, words):
     job, _ = detach(local, "--lease", "120", "-n", "1", "sh", "-c", "echo ready; sleep 600")
     pid = ctl.job()["pid"]
     with ctl.start(*words, job) as following:
         following.wait_for("ready")
         os.kill(pid, signal.SIGSTOP)
         try:
-            following.wait_for(rf"ivyctl: the job's ivyrun \(pid {pid}\) has not answered for [4-9] s; is it stopped\?")
+            following.wait_for(rf"ivyctl: the job's ivyrun \(pid {pid}\) has not responded for [4-9] s; is it stopped\?")
         finally:
             os.kill(pid, signal.SIGCONT)
-        following.wait_for("ivyctl: the job's ivyrun answers again")
+        following.wait_for("ivyctl: the job's ivyrun responds again")
         following.process.send_signal(signal.SIGINT)
         done = following.finish()
     assert done.code == 130, done
@@ -542,7 +542,7 @@ def test_following_a_job_names_an_ivyrun_that_stands_still(local, ctl, words):
 
 
 @pytest.mark.long
-def test_attach_gives_up_an_ivyrun_that_stands_still(local, ctl):
+def test_attach_gives_up_on_a_stopped_ivyrun(local, ctl):
     job, _ = detach(local, "--lease", "300", "-n", "1", "sh", "-c", "echo ready; sleep 600")
     pid = ctl.job()["pid"]
     with ctl.start("attach", job) as following:
@@ -552,15 +552,15 @@ def test_attach_gives_up_an_ivyrun_that_stands_still(local, ctl):
             done = following.finish(100)
         finally:
             os.kill(pid, signal.SIGCONT)
-    assert done.code == 121 and "has not answered for 60 s" in done.err_text, done
+    assert done.code == 121 and "has not responded for 60 s" in done.err_text, done
     assert ctl.run("stop", job, "--now").code == 0
 
 
-def test_a_job_does_not_wait_for_a_follower_that_stands_still(local, ctl):
+def test_a_job_does_not_wait_for_a_stopped_follower(local, ctl):
     with local.start("-n", "1", "sh", "-c", "echo ready; while [ ! -e go ]; do sleep 0.05; done; seq 1 2000000") as run:
         run.wait_for("ready")
         with ctl.start("attach", ctl.job()["job"]) as following:
-            following.wait_for("what comes now")
+            following.wait_for("showing output from now on")
             os.kill(following.process.pid, signal.SIGSTOP)
             try:
                 local.file("go")
@@ -582,7 +582,7 @@ def without_a_launcher(local, ctl):
     return whole, [process.pid for process in local.processes() if process.name == b"ivy-supervisor"]
 
 
-def test_stop_waits_for_a_supervisor_that_stands_still(local, ctl):
+def test_stop_waits_for_a_stopped_supervisor(local, ctl):
     """More often than its backlog is long ivyctl looks, and nobody takes it in."""
     job, supervisors = without_a_launcher(local, ctl)
     assert supervisors
@@ -644,7 +644,7 @@ def test_the_files_of_a_job_that_has_ended_are_shown(local, ctl):
         assert never.code == 1, never
 
 
-def test_a_job_that_has_ended_well_is_said_to(local, ctl):
+def test_a_finished_job_is_reported_as_succeeded(local, ctl):
     job, folder = detach(local, "-n", "1", *counting(3, code=0))
     wait_until(lambda: not ctl.jobs(), 20, "the job has ended")
     explained = ctl.run("why", job).out.decode()
@@ -660,7 +660,7 @@ def test_the_files_of_a_job_that_ended_in_the_foreground_are_shown(local, ctl):
     assert "logs/" in ctl.run("why", job).out.decode()
 
 
-def test_a_record_that_cannot_be_written_is_said_and_the_job_left(local, ctl):
+def test_an_unwritable_record_is_reported_and_the_job_keeps_running(local, ctl):
     """Another launcher must not go on without the number that keeps the one before away."""
     job, folder = detach(local, "--lease", "60", "-n", "2", *counting(4000))
     before = workers_of(local)
@@ -670,7 +670,7 @@ def test_a_record_that_cannot_be_written_is_said_and_the_job_left(local, ctl):
     os.mkdir(blocked)
     done = ctl.run("attach", job)
     assert done.code == 120 and "cannot be taken over" in done.err_text, done
-    assert "record.new" in done.err_text and "it is left running" in done.err_text, done
+    assert "record.new" in done.err_text and "it keeps running" in done.err_text, done
     assert workers_of(local) == before
     os.rmdir(blocked)
     assert ctl.run("stop", job).code == 0

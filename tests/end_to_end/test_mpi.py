@@ -158,7 +158,7 @@ def test_two_libraries_that_cannot_meet(local):
     for variable, flags in (("NODE_RANK", ("--fake-hosts", "2")), ("RANK", ("-n", "2"))):
         script = f"test ${variable} = 0 && exec {programs[0]}; exec {programs[1]}"
         done = local.run(*flags, "sh", "-c", script)
-        failed(done, 122, "IVY-R013", "Open MPI (PMIx)", "MPICH or its kin (PMI-1)")
+        failed(done, 122, "IVY-R013", "Open MPI (PMIx)", "MPICH or a derivative (PMI-1)")
 
 
 def test_a_library_that_is_missing_on_one_host_is_named(local):
@@ -169,7 +169,7 @@ def test_a_library_that_is_missing_on_one_host_is_named(local):
         copy.write(file.read().replace(b"libmpich.so.12", b"libmpich.so.99"))
     os.chmod(lonely, 0o755)
     done = local.run("--fake-hosts", "2", "sh", "-c", f"test $NODE_RANK = 0 && exec {program}; exec {lonely}")
-    failed(done, 127, "rank 1 failed first", "cannot find its shared library libmpich.so.99", "where: fake1", "fix:")
+    failed(done, 127, "rank 1 failed first", "cannot find the shared library libmpich.so.99", "where: fake1", "fix:")
 
 
 def test_the_program_behind_a_shell_is_killed(local, world):
@@ -178,7 +178,7 @@ def test_the_program_behind_a_shell_is_killed(local, world):
            "with exit 0 before MPI_Finalize")
 
 
-def test_the_shell_behind_which_it_was_killed_is_ended(local):
+def test_the_shell_of_a_killed_program_is_stopped(local):
     """With PMIx, since PMI-1's connection is the shell's too."""
     world = build("mpicc.openmpi", local.directory)
     failed(local.run("-n", "2", "-B", "mpi", "sh", "-c", f"{world} kill; sleep 60"), 1, "rank 1 failed first",
@@ -198,7 +198,7 @@ def test_a_restarted_job_is_a_new_world(local, world):
     assert "attempt 1 of 2 failed: rank 1" in done.own_text() and "by MPI_Abort(7)" in done.own_text(), done
 
 
-def test_a_program_that_only_says_something(local):
+def test_a_program_that_only_prints(local):
     """-B mpi promises a world: a job that never has one did nothing of what was asked for."""
     failed(local.run("-n", "2", "-B", "mpi", "true"), 1, "with exit 0 before MPI_Init", "leave -B mpi out")
     assert local.run("-n", "2", "-B", "mpi", "--allow-singletons", "true").code == 0
@@ -239,7 +239,7 @@ def test_a_script_without_the_hook(local, script):
     check_world(local.run(*TWO_BY_TWO, "--no-python-hook", "-B", "mpi", *script), 4, 2)
 
 
-def test_mpi4py_alone_that_is_meant(local, script):
+def test_intended_mpi4py_singletons(local, script):
     done = local.run("-n", "2", "--allow-singletons", *script)
     assert done.code == 0 and done.out.count(b"rank 0 of 1") == 2, done
 

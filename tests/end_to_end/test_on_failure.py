@@ -155,7 +155,7 @@ def test_when_all_are_killed_nobody_is_left_to_learn_from(local):
         for pid in first:
             os.kill(pid, signal.SIGKILL)
         done = job.finish()
-    assert done.code == 137 and "no worker is left that a new one could learn from" in done.err_text, done
+    assert done.code == 137 and "no worker is left from which a new one could get the state" in done.err_text, done
 
 
 def test_a_program_that_is_gone_ends_the_job(local):
@@ -351,7 +351,7 @@ def test_ivyctl_says_which_ranks_are_lost_and_replaced(local, ctl):  # noqa: F81
         assert re.match(r"replaced: rank 1 \(.*SIGKILL", listed["losses"][0]), listed
         assert " 3/3 (1 replaced) " in ctl.run("ps").out.decode()
         why = ctl.run("why", listed["job"]).out.decode()
-        assert "ranks that ended while the job went on:\n  replaced: rank 1 (" in why, why
+        assert "ranks that exited while the job continued:\n  replaced: rank 1 (" in why, why
         let_go(local, "000")
         assert job.finish().code == 0
 
@@ -361,8 +361,8 @@ def test_ivyctl_says_which_ranks_are_lost_and_replaced(local, ctl):  # noqa: F81
     (["--on-failure", "replace", "--max-restarts", "0"], "no worker could be replaced"),
     (["--on-failure", "replace", "--min-workers", "2"], "--min-workers needs --on-failure shrink"),
     (["--on-failure", "shrink", "--nnodes", "1:2", "--fake-hosts", "2"], "MIN:MAX"),
-    (["--on-failure", "shrink", "--nnodes", "2", "--node-rank", "0"], "every node has an ivyrun of its own"),
-    (["--on-failure", "shrink", "--detach", "--lease", "60s"], "hands the job to another launcher"),
+    (["--on-failure", "shrink", "--nnodes", "2", "--node-rank", "0"], "every node has its own ivyrun"),
+    (["--on-failure", "shrink", "--detach", "--lease", "60s"], "lets another launcher take over the job"),
     (["--on-failure", "rerun"], "restart, shrink"),
 ])
 def test_what_does_not_go_together_is_one_clear_error(local, arguments, words):

@@ -31,7 +31,7 @@ def resident_bytes(pid):
 def test_a_rank_without_input_gets_advice(local, call):
     local.file("ask.py", f"import os\nif os.environ['RANK'] == '1':\n    {call}\n    pass\nelse:\n    import time; time.sleep(60)\n")
     done = local.run("-n", "2", "ask.py")
-    assert "note: rank 1 read standard input, which is empty there: only rank 0 gets ivyrun's" in done.own_text(), done
+    assert "note: rank 1 read standard input, which is empty for it: only rank 0 gets ivyrun's input" in done.own_text(), done
     assert "--stdin all" in done.own_text(), done
 
 
@@ -65,7 +65,7 @@ def test_input_of_a_pipe_that_no_rank_used_is_noted(local):
     """A pipe cannot be given back."""
     script = f"printf 'a\\nb\\n' | {local.ivyrun()} -n 2 sleep 1"
     done = local.run_program("sh", "-c", script)
-    assert done.code == 0 and "no rank used any of it" in done.err_text, done
+    assert done.code == 0 and "no rank used it" in done.err_text, done
     done = local.run_program("sh", "-c", script.replace("sleep 1", "cat"))
     assert done.code == 0 and "no rank used" not in done.err_text, done
 
@@ -216,7 +216,7 @@ def test_files_by_a_pattern_hold_all_attempts_or_one(local):
 
 
 @pytest.mark.parametrize("pattern, said", [
-    ("%h.log", "ranks 0 and 1 would write to one file"), ("%r.%q", '"%q" is not a placeholder of a file name'),
+    ("%h.log", "ranks 0 and 1 would write to the same file"), ("%r.%q", '"%q" is not a placeholder of a file name'),
     ("tag,timestamp", "see --label and --timestamps"), ("/proc/nowhere/%r", "make folder /proc/nowhere")])
 def test_a_pattern_that_cannot_be(local, pattern, said):
     done = local.run("-n", "2", "--output", pattern, "sh", "-c", "echo ran")
@@ -346,7 +346,7 @@ def bytes_waiting(descriptor):
     return struct.unpack("i", fcntl.ioctl(descriptor, termios.FIONREAD, bytes(4)))[0]
 
 
-def test_nobody_reads_and_the_end_comes_in_time(hosts):
+def test_the_job_ends_in_time_without_a_reader(hosts):
     """Whoever asks for an end in time (Ctrl-C twice, --timeout) gets it without a reader. The
     console has 2 s while the workers are killed, 2 s for what is queued, and 2 s for the summary."""
     flood = ("-H", "node1,node2", "yes", "a line")

@@ -52,7 +52,7 @@ def test_a_launchers_own_store_is_left_to_it(local, python):
     meet(local, python, "launched", "-n", "1", ranks=1)
 
 
-def test_a_server_at_the_stores_port_is_told_so(local):
+def test_a_server_on_the_stores_port_gets_advice(local):
     script = "echo \"listen tcp :$MASTER_PORT: bind: address already in use\" >&2; exit 1"
     done = local.run("-n", "1", "sh", "-c", script)
     assert done.code == 1 and "IVY-R020" in done.err_text and "where the job's store listens" in done.err_text, done

@@ -182,7 +182,7 @@ def test_a_rank_that_ends_without_finalize_vanishes(hosts, built, version, end):
     assert "vanished 0" not in host.events
 
 
-def test_no_library_is_said_to_each_rank(hosts):
+def test_a_missing_library_is_reported_on_each_rank(hosts):
     host = hosts(2, environment={"IVY_PMIX_LIB": "/nonexistent/libpmix.so.2"})
     for rank in (0, 1, 1):
         (told,) = host.ask(f"rank {rank}\n".encode())
@@ -239,7 +239,7 @@ def test_the_library_of_the_ranks_python_is_found_where_the_system_has_none(host
     assert outputs(host) == ring(2)
 
 
-def test_garbage_disturbs_nobody(hosts, built):
+def test_garbage_does_not_disturb_other_clients(hosts, built):
     version = version_or_skip("4.1")
     host = hosts(2)
     silent = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -254,7 +254,7 @@ def test_garbage_disturbs_nobody(hosts, built):
     silent.close()
 
 
-def test_garbage_at_libpmixs_port_disturbs_nobody(hosts, built):
+def test_garbage_at_libpmixs_port_does_not_disturb_ranks(hosts, built):
     version = version_or_skip("4.1")
     host = hosts(2)
     told = dict(line.split("=", 1) for line in host.ask(b"rank 0\n"))
@@ -267,7 +267,7 @@ def test_garbage_at_libpmixs_port_disturbs_nobody(hosts, built):
     assert outputs(host) == ring(2)
 
 
-def test_it_listens_on_loopback_alone(hosts):
+def test_it_listens_only_on_loopback(hosts):
     host = hosts(1)
     host.ask(b"rank 0\n")
     inodes = set()

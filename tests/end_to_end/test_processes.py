@@ -48,7 +48,7 @@ def expect_no_children(local, code, *words, env=None):
 
 
 @pytest.mark.parametrize("program", ["/bin/true", "sleep 0.01"])
-def test_no_child_is_left_to_whoever_started_it(local, program):
+def test_no_child_process_is_left_to_the_caller(local, program):
     expect_no_children(local, 0, "-n", "2", *program.split())
 
 
@@ -60,7 +60,7 @@ def test_a_refused_command_line_and_pretended_hosts_leave_no_child(local):
 
 
 @pytest.mark.parametrize("closed", ["<&-", "<&- 2>&-", "<&- >&- 2>&-"])
-def test_standard_streams_that_are_closed_are_nobodys_transport(local, closed):
+def test_closed_standard_streams_are_not_used_as_transport(local, closed):
     done = local.run_program("/bin/sh", "-c", f'"$@" {closed}', "-", local.ivyrun(), "-n", "2", "--fake-hosts", "1",
                              "sh", "-c", "exit 7", limit=30)
     assert done.code == 7, done
@@ -74,8 +74,8 @@ def test_tasks_of_mpirun_are_refused(local, mpirun):
     root = ["--allow-run-as-root", "--oversubscribe"] if "openmpi" in mpirun else []
     done = local.run_program(mpirun, *root, "-n", "2", local.ivyrun(), "-n", "2", "./my program", limit=30)
     assert done.code == 2, done
-    assert done.err_text.count("mpirun has started ivyrun 2 times") == 1, done
-    assert "without mpirun: ivyrun -n 2 './my program'" in done.err_text, done
+    assert done.err_text.count("mpirun started ivyrun 2 times") == 1, done
+    assert "run it without mpirun: ivyrun -n 2 './my program'" in done.err_text, done
     done = local.run_program(mpirun, *root, "-n", "1", local.ivyrun(), "-n", "1", "true", limit=30)
     assert done.code == 0, done
 
@@ -161,7 +161,7 @@ def test_threads_fit_the_processor_quota_of_the_cgroup(local):
 def test_processes_that_a_rank_left_behind_are_named(local):
     """They end with the job; a helper that uploads results would disappear without a word."""
     done = local.run("-n", "2", "sh", "-c", "setsid sleep 30 & sleep 0.5; exit 0")
-    assert done.code == 0 and "ended 2 processes that ranks had left behind" in done.err_text, done
+    assert done.code == 0 and "stopped 2 processes that ranks left behind" in done.err_text, done
     assert "sleep (2)" in done.err_text, done
 
 

@@ -160,7 +160,7 @@ def test_a_lost_rank_is_started_again_and_taken_in(local, hosts, lost):
     check_example(ended, 4, lost, True)
 
 
-def test_a_newcomer_that_nobody_takes_in_is_told_so(local):
+def test_a_newcomer_that_no_rank_accepts_gets_an_error(local):
     with Job(local, 2, 1, "-c", "import ivycomm as ic, os, time\n"
              "late = 'IVY_REJOIN' in os.environ\n"
              "ic.init(timeout=1 if late else 60)\n"

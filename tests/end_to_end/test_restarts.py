@@ -267,7 +267,7 @@ def test_a_follower_reads_the_files_of_every_attempt(local, ctl, verb):  # noqa:
         assert text.index("line 200 of 0") < text.index("attempt 1 begins"), done
 
 
-def test_a_follower_without_files_hears_every_attempt(local, ctl):  # noqa: F811
+def test_a_follower_without_files_sees_every_attempt(local, ctl):  # noqa: F811
     assert_every_line_once(follow(local, ctl, ("logs", "-f")))
 
 

@@ -51,7 +51,7 @@ def test_training_by_sbatch(slurm):
     assert placed == {(rank, f"node{rank // 2 + 1}") for rank in range(8)}
 
 
-def test_hosts_that_have_nothing_of_ours(slurm):
+def test_hosts_without_ivyrun_installed(slurm):
     """node5 lets no program run in the home, node6 has no room there."""
     for number in (2, 5, 6):
         for place in ("/home/ivyuser/.cache/ivyrun", "/tmp/ivyrun-cache-2001",
@@ -335,7 +335,7 @@ def test_strangers_at_the_port(slurm):
         slurm.launcher.file("stop")
         done = run.finish()
     assert done.code == 0, done
-    assert "warning: dropped a connection of 10.77.0.5" in done.err_text, done
+    assert "warning: dropped a connection from 10.77.0.5" in done.err_text, done
 
 
 def job_id_of(slurm):
@@ -384,7 +384,7 @@ def test_no_allocation(slurm):
     assert done.code == 2 and "not a Slurm allocation" in done.err_text, done
 
 
-def test_beside_a_step_that_holds_everything(slurm):
+def test_start_while_another_step_holds_all_resources(slurm):
     """Every processor and all memory: our step takes none, and is not kept waiting."""
     job = slurm.batch([*FOUR, "--exclusive"],
                       "srun -N 4 -n 32 sleep 60 & sleep 1\n"

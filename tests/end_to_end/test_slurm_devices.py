@@ -86,7 +86,7 @@ def test_gpus_for_each_task_hide_the_others(slurm, tree):
     assert "--ntasks-per-node" in done.err_text, done
 
 
-def test_gpus_that_are_idle_are_said(slurm, tree):
+def test_idle_gpus_are_reported(slurm, tree):
     """Without a number of workers there is one, for the one GPU that Slurm shows."""
     script = slurm.launcher.file("say.sh", f"#!/bin/sh\n{SAY}\n", 0o755)
     options = ["-N", "1", "-n", "4", "--gpus-per-task=1"]

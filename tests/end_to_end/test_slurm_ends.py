@@ -42,7 +42,7 @@ def test_dry_run_says_whose_hosts(slurm):
     assert done.code == 0, done
     assert f"plan: 3 hosts x 1 = 3 ranks (one per host, no accelerators found; hosts of Slurm job {job.number})" in text
     assert f"hosts from: Slurm job {job.number}\n" in text, done
-    assert "Slurm's --ntasks-per-node=4 does not count the workers: --nproc-per-node 4 does" in text, done
+    assert "Slurm's --ntasks-per-node=4 does not set the number of workers: use --nproc-per-node 4" in text, done
     assert re.findall(r"^  (node\d) ", text, re.M) == ["node1", "node2", "node3"], done
 
 
@@ -57,7 +57,7 @@ def test_tasks_of_srun_are_refused(slurm):
     """Each would start the whole job; one of them says so."""
     done = slurm.command("srun", "-N", "2", "-n", "8", slurm.launcher.ivyrun(), "-n", "8", "train me.py")
     assert done.code == 2, done
-    assert done.err_text.count("srun has started ivyrun 8 times") == 1, done
+    assert done.err_text.count("srun started ivyrun 8 times") == 1, done
     assert "without srun: ivyrun -n 8 'train me.py'" in done.err_text, done
 
 
@@ -70,7 +70,7 @@ def test_a_task_refuses_within_a_second(local, flags):
             "SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "a,b", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "8",
             "SLURM_PROCID": task})
         assert done.code == 2 and done.took < seconds(1), done
-        assert done.err_text.count("srun has started ivyrun 8 times") == count, done
+        assert done.err_text.count("srun started ivyrun 8 times") == count, done
     assert not local.exists("started")
 
 
@@ -109,7 +109,7 @@ def test_workers_hear_their_own_ranks_in_slurms_words(slurm):
 
 # ---- the end of the time -------------------------------------------------------------------------
 
-def test_ranks_are_told_and_the_job_is_put_back(slurm):
+def test_ranks_are_notified_and_the_job_is_requeued(slurm):
     """The shipped template: saved before the limit, requeued, resumed where it was, ended well."""
     slurm.launcher.file("state.json", '{"step": 5}')
     options = ["-t", "1", "-N", "2", "-o", f"{slurm.launcher.directory}/turns.out", ivyrun_on_path(slurm)]
@@ -129,7 +129,7 @@ def test_ranks_are_told_and_the_job_is_put_back(slurm):
     assert done.code == 0 and done.err_text.count("done: 330 steps") == 2, done
 
 
-def test_the_end_that_slurm_says_by_itself(local):
+def test_slurms_own_end_notice_is_used(local):
     """SLURM_JOB_END_TIME, from 23.02 on: nobody is asked."""
     local.file("squeue", "#!/bin/sh\ntouch asked\nexit 1\n", 0o755)
     done = local.run("-v", "-n", "2", "--transport", "local", "--stop-before-end", "10s",
@@ -167,7 +167,7 @@ def test_slurms_term_comes_behind_ours(slurm):
     assert slurm.track == "linuxproc" or "heard 2" not in done.err_text, done
 
 
-def test_ranks_get_one_notice_whoever_sends_it(slurm):
+def test_ranks_get_one_notice_from_any_sender(slurm):
     """Slurm's USR1 to the batch script comes first, our own timer later."""
     delay = 6 + seconds(2)
     job = slurm.batch(["-N", "2"], f"export SLURM_JOB_END_TIME=$(($(date +%s) + 90 + {round(delay)}))\n"
@@ -235,13 +235,13 @@ def test_scontrol_that_refuses(slurm):
     assert "code 75" in done.err_text, done
 
 
-def test_squeue_that_hangs_holds_nobody_up(slurm):
+def test_a_hanging_squeue_delays_no_job(slurm):
     slurm.put_on_path("squeue", "exec sleep 1000\n")
     job = slurm.batch(["-N", "1"], f"PATH={slurm.launcher.directory}/bin:$PATH\n"
                       "IVYRUN --stop-before-end 52s /bin/sh -c 'sleep 7; echo came'\necho code $?")
     done = job.finish()
     assert "came" in done.err_text and "code 0" in done.err_text, done
-    assert "squeue has not answered in 5 s; --stop-before-end asks again" in done.err_text, done
+    assert "squeue did not answer within 5 s; --stop-before-end checks again" in done.err_text, done
 
 
 # ---- the templates -------------------------------------------------------------------------------
@@ -283,11 +283,11 @@ def test_template_for_arrays(slurm):
 # ---- what cannot be ------------------------------------------------------------------------------
 
 BROKEN = [
-    ({"SLURM_JOB_ID": "7"}, "SLURM_JOB_ID=7 but no SLURM_JOB_NODELIST"),
-    ({"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "node[1-"}, "has a bracket without its partner"),
+    ({"SLURM_JOB_ID": "7"}, "SLURM_JOB_ID=7 SLURM_JOB_NODELIST is not"),
+    ({"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "node[1-"}, "has an unmatched bracket"),
     ({"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "bgl[000x133]"}, "is not a number or a range"),
     ({"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "a,a"}, "names a twice"),
-    ({"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "a", "SLURM_JOB_NUM_NODES": "4"}, "SLURM_JOB_NUM_NODES says 4"),
+    ({"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "a", "SLURM_JOB_NUM_NODES": "4"}, "SLURM_JOB_NUM_NODES is 4"),
     ({"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "a", "SLURM_HET_SIZE": "2"}, "heterogeneous job of 2 components"),
 ]
 
@@ -302,7 +302,7 @@ def test_a_foreign_list_is_no_world_of_one(local, variables, words):
 def test_flags_for_slurm_are_refused_outside(local):
     for flags in (["--requeue"], ["--stop-before-end", "60"]):
         done = local.run(*flags, "/bin/true")
-        assert done.code == 2 and f"{flags[0]} is for Slurm jobs" in done.err_text, done
+        assert done.code == 2 and f"{flags[0]} works only in Slurm jobs" in done.err_text, done
     done = local.run("--preempt-signal", "KILL", "/bin/true")
     assert done.code == 2 and "--preempt-signal" in done.err_text, done
 

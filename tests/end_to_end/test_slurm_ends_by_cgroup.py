@@ -29,11 +29,11 @@ def slurm(hosts, running_slurm):
 
 
 @pytest.mark.long
-def test_ranks_are_told_and_the_job_is_put_back(slurm):
-    ends.test_ranks_are_told_and_the_job_is_put_back(slurm)
+def test_ranks_are_notified_and_the_job_is_requeued(slurm):
+    ends.test_ranks_are_notified_and_the_job_is_requeued(slurm)
 
 
-def test_a_notice_is_for_ranks_alone(slurm):
+def test_a_notice_goes_only_to_ranks(slurm):
     """Not for what they have started: a data loader that dies of it would be a failure."""
     worker = slurm.launcher.file("parent.py", f"""
 import os, signal, subprocess, sys, time

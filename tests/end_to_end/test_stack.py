@@ -87,7 +87,7 @@ def test_a_shell_in_front_of_the_program(local):
         end(job)
 
 
-def test_a_stall_without_output_is_said_once(local):
+def test_a_stall_without_output_is_reported_once(local):
     with local.start("--stall-timeout", "2", "-n", "3", PYTHON, local.script("hangs.py"),
                      "plain") as job:
         job.wait_for(rb"no progress for \d+ s. Where each rank is:\n(  .*\n)*?  rank 2 .*where_two_is",
@@ -271,7 +271,7 @@ def test_what_nccl_warned_of(local):
 
 
 @pytest.mark.parametrize("hosts_", [("-n", "3"), ("--fake-hosts", "3", "--nproc_per_node", "1")], ids=["one", "hosts"])
-def test_what_nccls_own_health_service_knows(local, hosts_):
+def test_nccls_health_service_is_queried(local, hosts_):
     said = ("NCCL's health service says: #0-0 (27a079b828ff1a75) MISMATCH: Communicator ranks have different AllReduce "
             "operation counts, 2 ranks have launched up to operation 4, Rank 2 has launched up to operation 3 -- GPU 2 "
             "managed by process 77 on node 10.0.0.1\n")
@@ -288,7 +288,7 @@ def test_what_nccls_own_health_service_knows(local, hosts_):
 
 
 @pytest.mark.parametrize("shell", [(), ("bash", "-c", '"$@"; exit $?', "bash")], ids=["alone", "behind_a_shell"])
-def test_a_watchdogs_abort_is_a_symptom_beside_who_did_not_come(local, shell):
+def test_a_watchdogs_abort_is_reported_as_a_symptom(local, shell):
     done = local.run("-n", "3", *shell, PYTHON, local.script("hangs.py"), "abort", DUMPS)
     assert done.code == 134, done
     text = done.err_text
@@ -388,7 +388,7 @@ def test_ranks_that_a_collective_of_nccl_waits_for(local, choice):
 
 
 @pytest.mark.skipif(not os.path.exists(NCCL_CALLER), reason="nccl_caller is not built (target ivy_test_children)")
-def test_a_stalled_collective_of_nccl_is_told(local):
+def test_a_stalled_nccl_collective_is_reported(local):
     with local.start("--nccl-profiler", "kernels", "--stall-timeout", "2", "-n", "3", NCCL_CALLER, "rank", "5",
                      "2") as job:
         job_of(job)

@@ -206,7 +206,7 @@ def test_start_timeout_names_the_stalled_file_system(hosts):
             done = job.finish()
     assert done.code == 120, done
     assert "IVY-H003" in done.err_text, done
-    assert f"no answer yet, last step: waiting for the file system of {drill.file_system.mount_point}" in done.err_text, done
+    assert f"no response yet, last step: waiting for the file system of {drill.file_system.mount_point}" in done.err_text, done
 
 
 @pytest.mark.parametrize("way", ["replacement", "restart"])
@@ -236,7 +236,7 @@ def test_an_agent_names_the_file_system_of_its_certificates_and_serves_on(reques
         drill.stall()
         agent.signal(signal.SIGHUP)
         agent.wait_for(f"certificates: waiting for the file system of {drill.file_system.mount_point}", 15)
-        assert "s; those read before stay in use" in agent.text()
+        assert "s; the previous ones stay in use" in agent.text()
         done = agents.launcher.run("--transport", "agent", "-H", "node2", "-n", "1", "echo", "ran")
         assert done.code == 0 and b"ran" in done.out, done
         drill.go_on()

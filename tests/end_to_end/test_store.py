@@ -139,7 +139,7 @@ if len(sys.argv) == 1:
 """
 
 
-def test_one_far_host_serves_nobody_else(hosts):
+def test_a_remote_host_serves_no_other_job(hosts):
     """The unauthenticated dialect of a job on a single host that listens on the network."""
     user = hosts.as_user("ivyuser")
     with user.start("-H", "node2", "-n", "1", "python3", "-c", ASK) as job:

@@ -130,7 +130,7 @@ def test_systemd_understands_every_line(analyze, name):
     assert (done.returncode, done.stdout, done.stderr) == (0, "", ""), done
 
 
-def test_exposure_is_said(analyze, capsys):
+def test_exposed_ports_are_reported(analyze, capsys):
     done = analyze("security", "--offline=true", "--no-pager", TEMPLATE)
     found = re.search(r"Overall exposure level for \S+: ([0-9.]+) (\w+)", done.stdout)
     assert found, done

@@ -70,7 +70,7 @@ def test_another_launcher_takes_over(agents, transport):
     job.kill_launcher()
     assert job.processes() == job.workers, "the workers live without a launcher"
     logs = job.ctl("logs", job.job)
-    assert logs.code == 0 and "is dead; this is what it had written" in logs.own_text(), logs
+    assert logs.code == 0 and "has exited; showing what it had written" in logs.own_text(), logs
     assert set(logs.texts_by_rank()) == set(range(RANKS)), logs
     with job.start_ctl("attach", job.job) as attached:
         attached.wait_for("took over the job", limit=30)

@@ -132,7 +132,7 @@ def test_what_ranks_call_differently_is_an_error_on_both(local, python, kind):
 
 # ---- the order of a group's operations: without torch ------------------------------------------------
 
-def test_turns_keep_the_order_whoever_waits():
+def test_turns_keep_their_order():
     """Some of the tasks are waited for, in any order and by several threads, and all happen in theirs."""
     turns, happened, chance = new_turns("test"), [], random.Random(7)
     tasks = [turns.add(lambda number=number: happened.append(number), chance.random() < 0.5) for number in range(2000)]

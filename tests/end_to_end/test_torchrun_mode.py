@@ -72,7 +72,7 @@ def sequence(local):
 
 # ---- a job ---------------------------------------------------------------------------------------
 
-def test_an_endpoint_without_a_rank_is_told_the_right_form(local):
+def test_an_endpoint_without_a_rank_suggests_the_right_form(local):
     """torchrun's elastic form, once on each node."""
     done = local.run("--nnodes", "2", "--rdzv_backend", "c10d", "--rdzv_endpoint", "node1:29400", "true")
     assert done.code == 2 and "IVY-P002" in done.err_text, done
@@ -170,7 +170,7 @@ def test_a_secret_keeps_others_out(local, two):
         first.wait_for("waits for node 1")
         stranger = two.launcher.run(*two.flags, "--node-rank", "1", script)
         everybody([stranger], 122, "IVY-J004", "rejected this node", "--join-secret-file")
-        first.wait_for("does not know the job's key")
+        first.wait_for("does not have the job's key")
         file = local.file("secret", SECRET + "\n", 0o600)
         member = two.launcher.run(*two.flags, "--join-secret-file", file, "--node-rank", "1", script)
         everybody([member, first.finish()], 0)
@@ -239,20 +239,20 @@ def test_a_node_says_what_it_waits_for_and_gives_up_a_node_0_that_is_stopped(loc
     nodes = Nodes(local, 3, "--start-timeout", f"{3 + seconds(2):g}s")
     script = hello(local)
     with nodes.start(1, script) as second, nodes.start(0, script) as first:
-        second.wait_for("node 1 has reached node 0 at 127.0.0.1:.*; waiting until all nodes are there")
+        second.wait_for("node 1 has reached node 0 at 127.0.0.1:.*; waiting for the other nodes")
         first.signal(signal.SIGSTOP)
         try:
             done = second.finish()
         finally:
             first.signal(signal.SIGCONT)
-        everybody([done], 120, "IVY-J004", "neither begun the job nor given up")
+        everybody([done], 120, "IVY-J004", "neither started the job nor gave up")
 
 
 @pytest.mark.skipif(os.geteuid() != 0 or not os.path.exists("/dev/fuse"), reason="mounts through /dev/fuse, as root")
-@pytest.mark.parametrize("when", ["in --start-timeout", "before the job had ended"])
+@pytest.mark.parametrize("when", ["within --start-timeout", "before the job had ended"])
 def test_a_node_names_the_file_system_that_it_waits_for(local, when):
     nodes = Nodes(local, 2, "--start-timeout", f"{4 + seconds(2):g}s")
-    script = sequence(local) if when == "in --start-timeout" else ["sh", "-c", "sleep 3"]
+    script = sequence(local) if when == "within --start-timeout" else ["sh", "-c", "sleep 3"]
     with Stalling(f"{local.directory}/backing", f"{local.directory}/logs") as logs:
         logs.stall()
         with nodes.start(0, *script), nodes.start(1, "--log-dir", logs.mount_point, *script) as second:
@@ -384,7 +384,7 @@ def cut(two):
         flags = [*two.flags, "--master-port", str(cutter.port)]
         try:
             with two.start(0, *words) as head:
-                head.wait_for("node 0 waits for node 1")
+                head.wait_for("node 0 is waiting for node 1")
                 with two.launcher.start(*flags, "--node-rank", "1", *words) as other:
                     yield head, other, cutter
         finally:
@@ -422,7 +422,7 @@ def test_an_interrupt_is_one_also_on_another_connection(local, cut):
         everybody([done[1]], 143, "IVY-R003")
 
 
-def test_a_node_that_is_heard_on_no_connection_is_lost(local, cut):
+def test_a_node_without_a_connection_is_lost(local, cut):
     with cut(*sequence(local)) as (head, other, cutter):
         other.wait_for("count 1", count=2)
         cutter.close()

@@ -56,7 +56,7 @@ def test_why_and_stall_timeout_name_the_key_and_the_silent(local):
         done = why(local, job, "unique-id")
         assert done.code == 0 and re.fullmatch(line + PLACES, done.out.decode()), done
         finished = end(job)
-    stalls = re.findall(r"^ivyrun: warning: nothing has moved in the job's store. What each "
+    stalls = re.findall(r"^ivyrun: warning: there is no progress in the job's store. What each "
                         rf"rank waits for:\n  {line}$", finished.err_text, re.MULTILINE)
     assert len(stalls) == 1, finished
 
@@ -121,7 +121,7 @@ def test_on_two_hosts_an_address_is_a_host(hosts):
         end(job)
 
 
-def test_nobody_waits_and_no_store(local):
+def test_why_reports_no_waiting_clients_and_a_missing_store(local):
     with local.start("-n", "2", *SAY_JOB, "sleep", "300") as job:
         job.wait_for(rb"job [0-9a-f]{32}", count=2)
         done = why(local, job, "no blocked requests")

@@ -277,7 +277,7 @@ def test_jobs_at_once_do_not_mix(local):
             check_met([done], 2, "MPICH's mpiexec", worlds=3)
 
 
-def test_ivyrun_says_that_it_was_ivyrun(local):
+def test_ivyrun_names_itself_in_messages(local):
     done = local.run("-n", "2", local.script("comm_meet.py"), limit=LIMIT)
     assert done.code == 0, done
     assert {one["source"] for one in told(done)} == {f"ivyrun (IVY_RANK={r}, IVY_WORLD_SIZE=2)" for r in (0, 1)}, done
@@ -409,7 +409,7 @@ def without(variables, name):
     (without(TORCHRUNS, "MASTER_PORT"), ["torchrun are incomplete", "MASTER_PORT is not"]),
     (without(TORCHRUNS, "WORLD_SIZE"), ["torchrun are incomplete", "WORLD_SIZE is not"]),
     ({**OPEN_MPIS, "OMPI_COMM_WORLD_RANK": "4"}, ["rank 4 in a world of 4", "OMPI_COMM_WORLD_RANK=4"]),
-    ({**OPEN_MPIS, "OMPI_COMM_WORLD_LOCAL_SIZE": "2"}, ["on which host rank 0 is", "-x MASTER_ADDR"]),
+    ({**OPEN_MPIS, "OMPI_COMM_WORLD_LOCAL_SIZE": "2"}, ["which host rank 0 runs on", "-x MASTER_ADDR"]),
     ({"IVY_LAUNCHER": "lsf"}, ["IVY_LAUNCHER", "lsf", "torchrun"]),
     ({"PMI_RANK": "0", "PMI_SIZE": "2", "MPI_LOCALNRANKS": "2"}, ["hydra_pmi_proxy", "IVY_INIT_METHOD"]),
     ({"IVY_INIT_METHOD": "tcp://127.0.0.1:4000"}, ["needs rank and world size"]),
@@ -488,7 +488,7 @@ def test_a_foreign_server_on_the_port(local, answer):
         other, first = processes.finish()
     error = error_of(other, f"127.0.0.1:{server.port} is not rank 0 of this job")
     assert error["error"] == "Unauthenticated" and error["took"] < seconds(10), other
-    error_of(first, f"cannot open 127.0.0.1:{server.port}", "another program has that port")
+    error_of(first, f"cannot open 127.0.0.1:{server.port}", "another program uses that port")
 
 
 def test_another_token_is_refused(local):
@@ -497,7 +497,7 @@ def test_another_token_is_refused(local):
             secret = local.file(f"secret{rank}", f"the secret of {rank}", mode=0o600)
             processes.start(rank, "--timeout", "8", env={"IVY_TOKEN_FILE": secret})
         first, other = processes.finish()
-    assert error_of(other, "another token")["error"] == "Unauthenticated", other
+    assert error_of(other, "a different token")["error"] == "Unauthenticated", other
     error_of(first, "members that have not come: 1")
 
 
@@ -507,7 +507,7 @@ def test_two_world_sizes(local):
         first.start(0, "--timeout", "5")
         second.start(1, "--timeout", "5")
         done, = second.finish()
-        error_of(done, "rank 0 has a world of 2", "one of 3")
+        error_of(done, "rank 0 has a world size of 2", "has 3")
         first.finish()
 
 
@@ -517,11 +517,11 @@ def test_a_file_that_others_could_have_written(local):
         for rank in (0, 1):
             processes.start(rank, "--timeout", "5")
         for done in processes.finish():
-            error_of(done, "is not a file of this user", "not believed")
+            error_of(done, "is not a regular file that only this user", "not used")
 
 
 @pytest.mark.parametrize("program, words", [("/nonexistent/ivy-rendezvous", ["IVY_RENDEZVOUS", "/nonexistent"]),
-                                            ("/bin/false", ["false", "ended at once"])], ids=["absent", "false"])
+                                            ("/bin/false", ["false", "exited immediately"])], ids=["absent", "false"])
 def test_a_store_that_cannot_be_started(local, program, words):
     with Processes(local, f"tcp://127.0.0.1:{free_port()}", 2) as processes:
         processes.start(0, "--timeout", "5", env={"IVY_RENDEZVOUS": program})

@@ -107,9 +107,9 @@ def test_a_program_that_is_not_there(local):
 
 @pytest.mark.parametrize("words, what", [
     (("--app", "spark", "x"), b"\"spark\" is not one of dask, jax-service, ray, "),
-    (("--app", "dask", "--no-store", "x"), b"--no-store does not go with --app"),
-    (("--app", "dask", "-n", "3", "x"), b"-n does not go with --app"),
-    (("--app", "ray", "--role", "a=b", "x"), b"both say what runs beside the program"),
+    (("--app", "dask", "--no-store", "x"), b"--no-store cannot be used with --app"),
+    (("--app", "dask", "-n", "3", "x"), b"-n cannot be used with --app"),
+    (("--app", "ray", "--role", "a=b", "x"), b"both define the servers that run next to the program"),
     (("--role", "a", "x"), b"it has no command"),
     (("--app-args", "x", "x"), b"--app-args needs --app"),
 ])

@@ -41,7 +41,7 @@ def test_torch(ranks, scenario, capsys):
     run(ranks, scenario, capsys)
 
 
-def test_what_ranks_do_wrong_is_told_to_both(capsys):
+def test_mistakes_are_reported_on_both_ranks(capsys):
     run(2, "mistakes", capsys)
 
 
@@ -65,7 +65,7 @@ def test_without_a_driver_a_tensor_of_the_gpu_is_refused():
     assert "/nowhere/libcuda.so" in done.stdout + done.stderr
 
 
-def test_alone_a_fault_of_the_gpu_stands_beside_the_rank(capsys):
+def test_alone_a_gpu_fault_is_shown_with_the_rank(capsys):
     done = subprocess.run(ivyrun("-n", "2", sys.executable, DRIVER_WORKER, "fault"), stdin=subprocess.DEVNULL,
                           capture_output=True, text=True, timeout=120)
     report = done.stdout + done.stderr

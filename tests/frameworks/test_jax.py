@@ -45,12 +45,12 @@ def test_initialize_without_arguments(local, python):
     assert "IVY-" not in done.err_text, done
 
 
-def test_foreign_words_do_not_count(local, python):
+def test_variables_of_other_launchers_are_ignored(local, python):
     done = run(local, python, "jax_psum.py", *TWO_BY_TWO, env=FOREIGN)
     assert done.code == 0 and ranks_of(done) == world_of(4), done
 
 
-def test_foreign_words_that_a_wrapper_sets_do_not_count(local, python):
+def test_launcher_variables_set_by_a_wrapper_are_ignored(local, python):
     words = [f"{name}={value}" for name, value in FOREIGN.items() if name.startswith("SLURM_")]
     done = local.run("--fake-hosts", "2", "env", *words, python, script(local, "jax_psum.py"), limit=90)
     assert done.code == 0 and ranks_of(done) == world_of(2), done
@@ -277,7 +277,7 @@ def test_in_a_slurm_job(hosts, python_on_hosts):
         assert done.code == 75 and done.out.count(b" saves at step ") == 2, done
 
 
-def test_a_jax_of_its_own_in_each_worker_is_said_once(local, python):
+def test_separate_jax_worlds_are_reported_once(local, python):
     """Unless it is meant: another way to the other ranks is imported, or initialize() is called."""
     for first, count in (("", 1), ("import ivycomm", 0), ("jax.distributed.initialize()", 0)):
         path = local.file("alone.py", f"import jax\n{first}\nprint('counts', jax.device_count())\n")

@@ -75,7 +75,7 @@ def test_cupyxs_store(local):
 
 
 @pytest.mark.long
-def test_tensorflow_alone_is_said(local):
+def test_separate_tensorflow_worlds_are_reported(local):
     done = run(local, python_of("tensorflow"), example("tf_workers.py"), "-n", "2")
     assert done.code == 0 and done.err.count(b"IVY-P036") == 1 and b"-B tensorflow" in done.err, done
 
@@ -101,7 +101,7 @@ def test_tasks_of_tensorflow(local):
     assert sorted(line.split("] ", 1)[-1] for line in done.out_lines) == [
         "chief 0 [1, 1, 2]", "ps 0 [1, 1, 2]", "worker 0 [1, 1, 2]", "worker 1 [1, 1, 2]"], done
     few = local.run("-B", "tf", "--tf-roles", "chief,ps:2,worker", "-n", "2", PYTHON, "-c", show)
-    assert few.code == 2 and b"--tf-roles names 4 tasks" in few.err, few
+    assert few.code == 2 and b"--tf-roles lists 4 tasks" in few.err, few
     wrong = local.run("--tf-roles", "ps:1", "-n", "2", PYTHON, "-c", show)
     assert wrong.code == 2 and b"--tf-roles needs -B tensorflow" in wrong.err, wrong
 
@@ -154,7 +154,7 @@ def test_a_rank_that_never_calls_torchs_init_is_named(local, torch, late):
 
 
 @pytest.mark.long
-def test_another_rank_than_the_jobs_that_torch_is_told_is_noted(local, torch):
+def test_a_rank_passed_to_torch_that_differs_is_noted(local, torch):
     done = local.run("--fake-hosts", "2", *torch, script(local, "torch_world.py"), "other",
                      os.path.join(local.directory, "meeting"), limit=120)
     assert done.code == 0 and done.err.count(b"was called with rank=0, world_size=1, but this is rank") == 1, done

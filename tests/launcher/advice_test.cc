@@ -130,7 +130,7 @@ TEST(HintsTest, PeersThatWereStoppedMeanwhileCountToo) {
   EXPECT_TRUE(overwritten_master_address({failed(0, "a", ""), stopped(1, "b", tried)}, kMaster));
 }
 
-TEST(HintsTest, NobodyAtTheGivenPlaceWhileRank0Runs) {
+TEST(HintsTest, ReportsAMissingServerWhileRank0Runs) {
   for (const std::string& text : complaints("10.0.0.1", "29500")) {
     const auto hint = overwritten_master_address({stopped(0, "a"), failed(2, "b", text)}, kMaster);
     ASSERT_TRUE(hint.has_value()) << text;
@@ -163,7 +163,7 @@ TEST(HintsTest, Rank0ThatGaveUpWaitingIsNoCause) {
       {rank_0, stopped(1, "b", complaints("10.0.0.1", "29500")[2])}, kMaster));
 }
 
-TEST(HintsTest, AnEndByRequestAccusesNobody) {
+TEST(HintsTest, AccusesNoRankAfterARequestedStop) {
   // Ctrl-C while rank 0 is still importing: its peers have tried and were refused so far.
   EXPECT_FALSE(overwritten_master_address(
       {stopped(0, "a"), stopped(2, "b", complaints("10.0.0.1", "29500")[2])}, kMaster));
@@ -202,7 +202,7 @@ TEST(HintsTest, AllHostsMayBeOneMachine) {
       {stopped(0, "fake0"), failed(2, "fake1", complaints("127.0.0.1", "29500")[0])}, here));
 }
 
-TEST(HintsTest, WhoeverEndedWellHasNothingToComplainOf) {
+TEST(HintsTest, IgnoresRanksThatSucceeded) {
   WorkerEnd end = failed(2, "b", complaints("localhost", "29500")[2]);
   end.status.code = 0;
   EXPECT_FALSE(overwritten_master_address({end}, kMaster));

@@ -171,7 +171,7 @@ TEST_F(AgentLinkTest, CarriesBytesBothWays) {
   EXPECT_EQ(agent.largest_data(), link::MessageSize::kMost);
 }
 
-TEST_F(AgentLinkTest, TellsTheAgentWhatIsOpened) {
+TEST_F(AgentLinkTest, SendsTheJobsDescriptionToTheAgent) {
   ScriptedAgent agent([&](auto&, auto& stream) { return agent.echo(stream); });
   agent.serve(authority(), good_host());
   configure(agent.port());
@@ -360,7 +360,7 @@ TEST_F(AgentLinkTest, AnAgentThatForbidsTheJobIsNamed) {
   agent.serve(authority(), good_host());
   configure(agent.port());
   open();
-  expect_down(LinkFailure::kAuthentication, "refuses us: alice may not launch here");
+  expect_down(LinkFailure::kAuthentication, "rejected the connection: alice may not launch here");
 }
 
 TEST_F(AgentLinkTest, AnAgentThatDiesMidwayIsBrokenAndThenRefuses) {
@@ -376,7 +376,7 @@ TEST_F(AgentLinkTest, AnAgentThatDiesMidwayIsBrokenAndThenRefuses) {
   expect_down(LinkFailure::kRefused, "127.0.0.1 port");
 }
 
-TEST_F(AgentLinkTest, APortWhereNobodyListensRefuses) {
+TEST_F(AgentLinkTest, FailsWithRefusedWhenNoProcessListens) {
   DumbListener listener;
   listener.refuse();
   configure(listener.port());
@@ -394,7 +394,7 @@ TEST_F(AgentLinkTest, AListenerThatSaysNothingIsGivenUp) {
   EXPECT_LT(std::chrono::steady_clock::now() - before, std::chrono::seconds(5));
 }
 
-TEST_F(AgentLinkTest, SomebodyElsesServiceIsNoAgent) {
+TEST_F(AgentLinkTest, RejectsAnotherServiceOnTheAgentsPort) {
   DumbListener listener;
   configure(listener.port());
   const std::jthread other_service([&] { listener.say("SSH-2.0-OpenSSH_9.2\r\n"); });
@@ -444,7 +444,8 @@ TEST_F(AgentLinkTest, AnAgentThatDoesNotTakeOurCertificateIsNamed) {
   agent.serve(other, good_host());
   configure(agent.port());
   open();
-  expect_down(LinkFailure::kAuthentication, "hung up when it saw our certificate user/alice");
+  expect_down(LinkFailure::kAuthentication,
+              "closed the connection after it received our certificate user/alice");
   EXPECT_TRUE(agent.opened().empty());
 }
 
@@ -626,7 +627,7 @@ TEST_F(AutoChoiceTest, TheAgentFirstAndTheSameOnARedial) {
   EXPECT_EQ(probe_.down->message.find("ssh"), std::string::npos) << probe_.story();
 }
 
-TEST_F(AutoChoiceTest, SshWhereNobodyListensAndBothReasonsAreTold) {
+TEST_F(AutoChoiceTest, FallsBackToSshAndReportsBothReasons) {
   DumbListener listener;
   listener.refuse();
   configure(listener.port());

@@ -272,7 +272,7 @@ TEST_F(AgentTunnelTest, AServerThatDoesNotSpeakHttp2IsRefused) {
   EXPECT_EQ(heard, "");
 }
 
-TEST_F(AgentTunnelTest, WhoHangsUpWithoutAWordIsNotConnected) {
+TEST_F(AgentTunnelTest, IsNotConnectedIfThePeerClosesWithoutSending) {
   const TlsServer server(good_host(), [](SSL*) {});
   dial(server.port());
   expect_failure("Socket closed");

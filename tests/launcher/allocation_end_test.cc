@@ -134,7 +134,7 @@ TEST(AllocationEndTest, AnAllocationTooShortIsHalved) {
   EXPECT_EQ(late.run(900), "notice@880");
 }
 
-TEST(AllocationEndTest, OneNoticeWhoeverSendsIt) {
+TEST(AllocationEndTest, SendsOneNoticeFromEitherSource) {
   struct Case {
     SignalSource first, second;
   };
@@ -243,7 +243,7 @@ TEST(AllocationEndTest, TermIsANoticeOnlyBeforeTheEnd) {
   EXPECT_EQ(plain.hear(SIGTERM, kLauncher, 1003), kTimeIsUp);
 }
 
-TEST(AllocationEndTest, GraceFitsIntoWhatIsLeft) {
+TEST(AllocationEndTest, ShortensTheGraceToTheRemainingTime) {
   Clock clock(120);
   EXPECT_EQ(clock.end.grace(seconds(30), 0), seconds(30)) << "no end is known";
   clock.end.learned(kEnd, 0);

@@ -156,26 +156,26 @@ TEST(AllocationTest, CountsGpusOfTasks) {
 
 TEST(AllocationTest, RefusesWhatCannotBe) {
   Environment without_list{{"SLURM_JOB_ID", "1234"}};
-  EXPECT_EQ(refusal(without_list), "SLURM_JOB_ID=1234 but no SLURM_JOB_NODELIST: which hosts?");
+  EXPECT_EQ(refusal(without_list), "SLURM_JOB_ID=1234 is set, but SLURM_JOB_NODELIST is not");
   const std::tuple<const char*, const char*, const char*> cases[] = {
-      {"SLURM_JOB_ID", "12x", "SLURM_JOB_ID=12x is not what Slurm writes"},
+      {"SLURM_JOB_ID", "12x", "SLURM_JOB_ID=12x is not a value that Slurm sets"},
       {"SLURM_JOB_NODELIST", "n[01-",
-       "SLURM_JOB_NODELIST=n[01-: column 2: \"n[01-\" has a bracket without its partner"},
+       "SLURM_JOB_NODELIST=n[01-: column 2: \"n[01-\" has an unmatched bracket"},
       {"SLURM_JOB_NODELIST", "(null)",
-       "SLURM_JOB_NODELIST=(null): column 1: \"(null)\" is not the name of a host"},
+       "SLURM_JOB_NODELIST=(null): column 1: \"(null)\" is not a host name"},
       {"SLURM_JOB_NODELIST", "n01,n01,n02", "SLURM_JOB_NODELIST=n01,n01,n02 names n01 twice"},
       {"SLURM_JOB_NODELIST", "n01",
-       "SLURM_JOB_NODELIST=n01 has 1 hosts, SLURM_JOB_NUM_NODES says 3"},
+       "SLURM_JOB_NODELIST=n01 has 1 hosts, but SLURM_JOB_NUM_NODES is 3"},
       {"SLURM_JOB_CPUS_PER_NODE", "8",
-       "SLURM_JOB_CPUS_PER_NODE=8 does not fit SLURM_JOB_NODELIST=n[01-03] (3 hosts)"},
+       "SLURM_JOB_CPUS_PER_NODE=8 does not match SLURM_JOB_NODELIST=n[01-03] (3 hosts)"},
       {"SLURM_JOB_CPUS_PER_NODE", "8(x",
-       "SLURM_JOB_CPUS_PER_NODE=8(x does not fit SLURM_JOB_NODELIST=n[01-03] (3 hosts)"},
-      {"SLURM_GPUS_ON_NODE", "-1", "SLURM_GPUS_ON_NODE=-1 is not what Slurm writes"},
-      {"SLURM_JOB_END_TIME", "soon", "SLURM_JOB_END_TIME=soon is not what Slurm writes"},
-      {"SLURM_PROCID", "x", "SLURM_PROCID=x is not what Slurm writes"},
+       "SLURM_JOB_CPUS_PER_NODE=8(x does not match SLURM_JOB_NODELIST=n[01-03] (3 hosts)"},
+      {"SLURM_GPUS_ON_NODE", "-1", "SLURM_GPUS_ON_NODE=-1 is not a value that Slurm sets"},
+      {"SLURM_JOB_END_TIME", "soon", "SLURM_JOB_END_TIME=soon is not a value that Slurm sets"},
+      {"SLURM_PROCID", "x", "SLURM_PROCID=x is not a value that Slurm sets"},
       {"SLURM_HET_SIZE", "2",
-       "Slurm job 1234 is a heterogeneous job of 2 components (SLURM_HET_SIZE): ivyrun starts its "
-       "workers in jobs of one kind"},
+       "Slurm job 1234 is a heterogeneous job of 2 components (SLURM_HET_SIZE), which ivyrun "
+       "does not support"},
   };
   for (const auto& [name, value, expected] : cases) {
     const Result<std::optional<SlurmAllocation>> found = read_allocation(batch_with(name, value));

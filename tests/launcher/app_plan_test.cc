@@ -85,7 +85,7 @@ void use_app(Options& options, const char* name) {
   options.app_spec = find_app(name, {IVY_APPS}).value();
 }
 
-TEST(FrameworkVariablesTest, EveryWorkerGetsWhatMisleadsNobody) {
+TEST(FrameworkVariablesTest, SetsOnlyUnambiguousVariablesForEveryWorker) {
   const TwoHosts job;
   EXPECT_EQ(job.of(1, 1, "CROSS_RANK"), "1");
   EXPECT_EQ(job.of(1, 1, "CROSS_SIZE"), "2");
@@ -240,24 +240,26 @@ TEST(AppFileTest, MistakesAreNamedWithTheirLine) {
   ASSERT_TRUE(parse_app(role, "a.toml", "a").ok());
   for (const Case& one :
        {Case{"x = ", "a.toml:1: "},
-        {"port = 1\n", "a.toml:1: unknown key \"port\"; known are client, "},
-        {"client = \"twice\"\n", "a.toml:1: client is \"twice\", and not one of once,"},
-        {"ready-command = \"x\"\n", "a.toml:1: ready-command is not a list of texts"},
-        {"client-environment = { \"a b\" = \"c\" }\n", "a.toml:1: a variable is NAME"}}) {
+        {"port = 1\n", "a.toml:1: unknown key \"port\"; known keys: client, "},
+        {"client = \"twice\"\n", "a.toml:1: client is \"twice\", which is not one of once,"},
+        {"ready-command = \"x\"\n", "a.toml:1: ready-command must be a list of strings"},
+        {"client-environment = { \"a b\" = \"c\" }\n",
+         "a.toml:1: a variable must have the form NAME"}}) {
     const Result<AppSpec> app = parse_app(one.text + role, "a.toml", "a");
     ASSERT_FALSE(app.ok()) << one.text;
     EXPECT_TRUE(app.error().message.starts_with(one.why)) << app.error().message;
   }
   for (const Case& one :
-       {Case{"ports = 99\n", "a.toml:4: ports is not a number from 0 to 64"},
-        {"ready = \"port\"\n", "a.toml:1: ready of role db is \"port\" or a path such as"},
-        {"on = \"second\"\n", "a.toml:4: on is \"second\", and not one of every, first, others"}}) {
+       {Case{"ports = 99\n", "a.toml:4: ports must be a number from 0 to 64"},
+        {"ready = \"port\"\n", "a.toml:1: ready of role db must be \"port\" or a path such as"},
+        {"on = \"second\"\n",
+         "a.toml:4: on is \"second\", which is not one of every, first, others"}}) {
     const Result<AppSpec> app = parse_app(role + one.text, "a.toml", "a");
     ASSERT_FALSE(app.ok()) << one.text;
     EXPECT_TRUE(app.error().message.starts_with(one.why)) << app.error().message;
   }
   EXPECT_EQ(parse_app("client = \"once\"", "a.toml", "a").error().message,
-            "a.toml:1: an app has 1 to 32 roles: [[role]]");
+            "a.toml:1: an app needs 1 to 32 roles: [[role]]");
 }
 
 TEST(WorkerPortsTest, AreAskedForWhereEveryRankListens) {

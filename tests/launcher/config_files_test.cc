@@ -89,13 +89,13 @@ TEST_F(ConfigFiles, SayWhereAMistakeIs) {
   const Mistake mistakes[] = {
       {"nproc-per-nod = 8\n", ":1: unknown key \"nproc-per-nod\"", "did you mean nproc-per-node?"},
       {"\n\nfrobnicate = 1\n", ":3: unknown key \"frobnicate\"", ""},
-      {"help = true\n", ":1: help cannot stand in a file", ""},
-      {"quiet = 1\n", ":1: quiet is a switch: true or false", "ivyrun --help quiet"},
+      {"help = true\n", ":1: help is not allowed in a config file", ""},
+      {"quiet = 1\n", ":1: quiet is a switch: write true or false", "ivyrun --help quiet"},
       {"num-proc = true\n", ":1: num-proc is not a switch: it takes N", ""},
       {"num-proc = [1, 2]\n", ":1: num-proc is not a list: it takes one value", ""},
       {"num-proc = \"\"\n", ":1: num-proc is empty", ""},
       {"[output]\nlabel = \"host\"\n", ":1:2: a table \"output\"", ""},
-      {"timeout = 1979-05-27\n", ":1:11: timeout has a value that no flag can have", ""},
+      {"timeout = 1979-05-27\n", ":1:11: timeout has a value of a type that no flag takes", ""},
       {"num-proc 4\n", ":1:10: ", ""},
   };
   for (const Mistake& mistake : mistakes) {
@@ -132,8 +132,8 @@ std::string refusal(const std::string& policy, const std::vector<std::string>& w
 
 TEST(Policy, ForbidsWhatItNames) {
   EXPECT_EQ(refusal("forbid = [\"ssh-command\"]\n", {"--ssh-command", "ssh", "x"}),
-            "the policy of this host (p.toml:1) forbids --ssh-command / leave it out, or ask who "
-            "administers this host");
+            "the policy of this host (p.toml:1) forbids --ssh-command / leave it out, or ask the "
+            "administrator of this host");
   EXPECT_EQ(refusal("forbid = [\"detach\"]\n", {"x"}), "allowed");
   EXPECT_EQ(refusal("transports = [\"agent\"]\n", {"--transport", "ssh", "x"}),
             "the policy of this host (p.toml) forbids --transport ssh / it allows agent");

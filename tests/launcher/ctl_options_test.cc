@@ -47,15 +47,15 @@ TEST(CtlOptions, Verbs) {
 
 TEST(CtlOptions, MistakesNameWhatWasMeant) {
   const Wrong table[] = {
-      {{"stpo"}, "there is no verb \"stpo\"", "ivyctl stop"},
-      {{"kill", "3f"}, "there is no verb \"kill\"", "ivyctl stop"},
-      {{"ls"}, "there is no verb \"ls\"", "ivyctl ps"},
-      {{"completion", "bash"}, "there is no verb \"completion\"", "ivyctl --generate bash"},
-      {{"atach"}, "there is no verb \"atach\"", "ivyctl attach"},
-      {{"frobnicate"}, "there is no verb \"frobnicate\"", "ivyctl --help lists them"},
+      {{"stpo"}, "unknown verb \"stpo\"", "ivyctl stop"},
+      {{"kill", "3f"}, "unknown verb \"kill\"", "ivyctl stop"},
+      {{"ls"}, "unknown verb \"ls\"", "ivyctl ps"},
+      {{"completion", "bash"}, "unknown verb \"completion\"", "ivyctl --generate bash"},
+      {{"atach"}, "unknown verb \"atach\"", "ivyctl attach"},
+      {{"frobnicate"}, "unknown verb \"frobnicate\"", "ivyctl --help lists them"},
       {{"logs", "--folow"}, "ivyctl logs has no flag --folow", "--follow"},
       {{"stop", "--grace", "soon"}, "--grace: ", ""},
-      {{"stop", "--now", "--grace", "3"}, "--now and --grace contradict each other", ""},
+      {{"stop", "--now", "--grace", "3"}, "--now and --grace cannot be used together", ""},
       {{"signal"}, "which signal?", "ivyctl signal JOB USR1"},
       {{"signal", "3f", "WHAT"}, "\"WHAT\" is not a signal", ""},
       {{"ps", "3f"}, "what is \"3f\"?", ""},

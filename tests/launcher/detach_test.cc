@@ -180,7 +180,7 @@ std::string read_all(LogReader& reader, std::size_t budget = 1u << 20) {
   return text;
 }
 
-TEST_F(LogReaderTest, ReadsWhatIsThereAndThenWhatIsNew) {
+TEST_F(LogReaderTest, ReadsExistingThenNewOutput) {
   write("rank00000.out", "a\n");
   write("rank00002.err", "b\n");
   LogReader reader(folder_, {0, 1, 2});

@@ -120,7 +120,7 @@ TEST(DevicePlanTest, PretendedHostsDivideAndShare) {
             std::string::npos);
 }
 
-TEST(DevicePlanTest, WhoSeesItsOwn) {
+TEST(DevicePlanTest, ChoosesWhichWorkersSeeOnlyTheirDevices) {
   using enum VisibleChoice;
   using enum Profile;
   struct Case {
@@ -242,7 +242,7 @@ TEST(DevicePlanTest, MasksThatNameNothing) {
   view.set_mask_error("there is no device 9, only 0-3");
   const Diagnostic refusal = none.refusal();
   EXPECT_EQ(refusal.id, "IVY-P017");
-  EXPECT_EQ(refusal.what, "CUDA_VISIBLE_DEVICES=9 names no accelerator");
+  EXPECT_EQ(refusal.what, "CUDA_VISIBLE_DEVICES=9 lists no accelerator");
   Paper some(1);
   *some.answers[0].facts.mutable_device_view() = view;
   EXPECT_EQ(some.warning().id, "IVY-P017");
@@ -251,7 +251,7 @@ TEST(DevicePlanTest, MasksThatNameNothing) {
             "an invalid entry");
 }
 
-TEST(DevicePlanTest, WhatHostsDisagreeAboutIsSaidOnce) {
+TEST(DevicePlanTest, ReportsDifferencesBetweenHostsOnce) {
   Paper paper(2, 2);
   for (HostAnswer& answer : paper.answers)
     answer.facts.mutable_device_view()->add_disagreements("NVML does not know 0000:01:00.0");
@@ -277,7 +277,7 @@ TEST(DevicePlanTest, AWorkerHasOneInstance) {
   paper.options.gpus_per_proc = 2;
   const Diagnostic refusal = paper.refusal();
   EXPECT_EQ(refusal.id, "IVY-P021");
-  EXPECT_EQ(refusal.what, "--gpus_per_proc 2: accelerators there are MIG instances");
+  EXPECT_EQ(refusal.what, "--gpus-per-proc 2: the accelerators are MIG instances");
   EXPECT_EQ(refusal.where, "n1");
   paper.options.gpus_per_proc = 1;
   paper.plan();

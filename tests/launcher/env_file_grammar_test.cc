@@ -65,37 +65,38 @@ TEST(EnvFileTest, ReadsWhatShellsAndDockerHaveInCommon) {
   for (const auto& [text, variables] : cases) EXPECT_EQ(read(text), variables) << text;
 }
 
-TEST(EnvFileTest, WhatTheyReadDifferentlyIsRefusedWithItsPlace) {
+TEST(EnvFileTest, RejectsAmbiguousLinesWithTheirPosition) {
   const std::pair<const char*, const char*> cases[] = {
       {"A=1\n\nRANK=2\n", "f.env:3:1: RANK is set by ivyrun for every worker"},
-      {"  1A=1\n", "f.env:1:3: \"1A\" is not the name of a variable"},
-      {"=1\n", "f.env:1:1: \"\" is not the name of a variable"},
-      {"export \n", "f.env:1:8: \"\" is not the name of a variable"},
-      {"export GONE\n", "f.env:1:8: GONE is not set here"},
-      {"not a name=1\n", "f.env:1:4: a blank stands in the name, or before the ="},
-      {"A = 1\n", "f.env:1:2: a blank stands in the name, or before the ="},
-      {"A= 1\n", "f.env:1:3: a blank stands behind the ="},
+      {"  1A=1\n", "f.env:1:3: \"1A\" is not a valid variable name"},
+      {"=1\n", "f.env:1:1: \"\" is not a valid variable name"},
+      {"export \n", "f.env:1:8: \"\" is not a valid variable name"},
+      {"export GONE\n", "f.env:1:8: GONE is not set in this environment"},
+      {"not a name=1\n", "f.env:1:4: there is a space in the name or before the ="},
+      {"A = 1\n", "f.env:1:2: there is a space in the name or before the ="},
+      {"A= 1\n", "f.env:1:3: there is a space after the ="},
       {"\n A='x\n", "f.env:2:4: the quote ' is not closed on this line"},
       {"A=\"x\\\"\n", "f.env:1:3: the quote \" is not closed on this line"},
-      {"A=\"x\"y\n", "f.env:1:6: something follows the closing quote"},
-      {"A='x'#y\n", "f.env:1:6: something follows the closing quote"},
-      {"A='x' y\n", "f.env:1:7: something follows the closing quote"},
-      {"A=it's\n", "f.env:1:5: shells and docker read ' differently here"},
-      {"A=x\"y\"\n", "f.env:1:4: shells and docker read \" differently here"},
-      {"A={\"a\": 1}\n", "f.env:1:4: shells and docker read \" differently here"},
-      {"A=a\\ b\n", "f.env:1:4: shells and docker read \\ differently here"},
-      {"A=$HOME/x\n", "f.env:1:3: nothing is expanded in this file"},
-      {"A=x${B}\n", "f.env:1:4: nothing is expanded in this file"},
-      {"A=$(date)\n", "f.env:1:3: nothing is expanded in this file"},
-      {"A=`date`\n", "f.env:1:3: nothing is expanded in this file"},
-      {"A=\"in $HOME\"\n", "f.env:1:7: nothing is expanded in this file"},
+      {"A=\"x\"y\n", "f.env:1:6: unexpected text after the closing quote"},
+      {"A='x'#y\n", "f.env:1:6: unexpected text after the closing quote"},
+      {"A='x' y\n", "f.env:1:7: unexpected text after the closing quote"},
+      {"A=it's\n", "f.env:1:5: shells and docker interpret ' differently here"},
+      {"A=x\"y\"\n", "f.env:1:4: shells and docker interpret \" differently here"},
+      {"A={\"a\": 1}\n", "f.env:1:4: shells and docker interpret \" differently here"},
+      {"A=a\\ b\n", "f.env:1:4: shells and docker interpret \\ differently here"},
+      {"A=$HOME/x\n", "f.env:1:3: variables are not expanded in this file"},
+      {"A=x${B}\n", "f.env:1:4: variables are not expanded in this file"},
+      {"A=$(date)\n", "f.env:1:3: variables are not expanded in this file"},
+      {"A=`date`\n", "f.env:1:3: variables are not expanded in this file"},
+      {"A=\"in $HOME\"\n", "f.env:1:7: variables are not expanded in this file"},
   };
   for (const auto& [text, message] : cases) {
     const Result<Environment> parsed = parse_env_file(text, "f.env", kCaller);
     EXPECT_EQ(shown(parsed), std::string("error ") + message) << text;
     EXPECT_TRUE(parsed.ok() || !parsed.error().fix.empty()) << text;
   }
-  EXPECT_EQ(read(std::string("A=a\0b\n", 6)), "error f.env:1:1: the value of A holds a NUL byte");
+  EXPECT_EQ(read(std::string("A=a\0b\n", 6)),
+            "error f.env:1:1: the value of A contains a NUL byte");
 }
 
 TEST(EnvFileTest, RandomTextNeverBreaksIt) {

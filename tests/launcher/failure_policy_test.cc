@@ -100,7 +100,7 @@ TEST(FailurePolicyTest, QuickFailuresPauseLongerAndLongerAndEndTheJobAtTheFifth)
   EXPECT_EQ(again.decide(one_of_four(seconds(1))).pause, seconds(1));
 }
 
-TEST(FailurePolicyTest, SomebodyMustBeLeftWhoHasTheState) {
+TEST(FailurePolicyTest, NeedsASurvivorThatHasTheState) {
   FailurePolicy policy = replace(10);
   EXPECT_TRUE(policy.is_survivor(0, milliseconds(0)));
   EXPECT_FALSE(policy.is_survivor(1, seconds(9)));
@@ -112,7 +112,7 @@ TEST(FailurePolicyTest, SomebodyMustBeLeftWhoHasTheState) {
   EXPECT_EQ(policy.decide(facts).action, FailureAction::kEndJob);
 }
 
-TEST(FailurePolicyTest, NobodyIsReplacedInAnAllocationThatEnds) {
+TEST(FailurePolicyTest, DoesNotReplaceWorkersNearTheEndOfTheAllocation) {
   FailureFacts facts = one_of_four();
   facts.is_preempted = true;
   EXPECT_EQ(replace(3).decide(facts).action, FailureAction::kGoOn);

@@ -74,7 +74,7 @@ TEST(FlightRecord, EveryCutAndEveryBentByteIsAnErrorOrARecord) {
   }
 }
 
-TEST(FlightRecord, RejectsWhatIsNotARecordOrTooLarge) {
+TEST(FlightRecord, RejectsInvalidOrOversizedRecords) {
   const std::string deep = std::string(40, '[') + std::string(40, ']');
   EXPECT_EQ(read_flight_record(deep, "gloo").error().code, Code::kDataLoss);
   for (const char* bytes : {"null", "[]", "{}", R"({"version": 1, "entries": 5})"})
@@ -120,7 +120,7 @@ TEST(FlightLines, SaysThePlaceInTheScript) {
 }
 
 // Stand-ins by torch's sources; no GPU wrote them.
-TEST(FlightLines, OfNcclWhoseRecordLeavesOutWhatIsOver) {
+TEST(FlightLines, HandlesNcclRecordsWithoutFinishedEntries) {
   std::vector<RankFlight> flights = served("nccl2-standin", "nccl2");
   const std::int64_t now_ns = last_created(flights) + 30'000'000'000;
   EXPECT_EQ(flight_lines(flights, 3, now_ns),
@@ -131,7 +131,7 @@ TEST(FlightLines, OfNcclWhoseRecordLeavesOutWhatIsOver) {
   flights[2].record.last_of_default["nccl2"] = 4;
   EXPECT_EQ(flight_lines(flights, 3, now_ns),
             std::vector<std::string>{"ranks 0-1 are in all_reduce #4 of \"default_pg\" ([[1000]] "
-                                     "Float) for 30 s, and everyone has entered it"});
+                                     "Float) for 30 s, and all ranks have entered it"});
 }
 
 TEST(FlightLines, OfOlderNcclWhoseRecordNamesTheMembers) {
@@ -153,7 +153,7 @@ TEST(FlightLines, BackendsOfOneGroupCountForThemselves) {
   EXPECT_EQ(flights[0].record.entries.size(), before);
 }
 
-TEST(FlightLines, SaysNothingWhereNobodyWaits) {
+TEST(FlightLines, PrintsNothingIfNoRankWaits) {
   EXPECT_TRUE(flight_lines(served("well", "gloo"), 3, 0).empty());
   EXPECT_TRUE(flight_lines({}, 3, 0).empty());
 }
@@ -204,9 +204,8 @@ TEST(FlightLines, Table) {
       {"a rank whose buffer has forgotten it is no one who did not enter",
        {{waits}, {waits}, {ahead}},
        3,
-       {"ranks 0-1 are in all_reduce #8 of \"default_pg\" ([[8]]) for 4 s, and everyone has "
-        "entered "
-        "it"}},
+       {"ranks 0-1 are in all_reduce #8 of \"default_pg\" ([[8]]) for 4 s, and all ranks have "
+        "entered it"}},
       {"other sizes",
        {{waits}, {longer}},
        2,
@@ -216,12 +215,12 @@ TEST(FlightLines, Table) {
       {"sizes that differ by right",
        {{gather}, {gather_root}},
        2,
-       {"ranks 0-1 are in gather #8 of \"default_pg\" ([[8]]) for 4 s, and everyone has entered "
-        "it"}},
+       {"ranks 0-1 are in gather #8 of \"default_pg\" ([[8]]) for 4 s, and all ranks have "
+        "entered it"}},
       {"a group of which others know nothing",
        {{done, other_group}, {done}},
        2,
-       {"rank 0 is in barrier #3 of \"pipeline\" ([]) for 4 s, and everyone has entered it"}},
+       {"rank 0 is in barrier #3 of \"pipeline\" ([]) for 4 s, and all ranks have entered it"}},
       {"a record that is missing",
        {{waits}, {done}},
        4,
@@ -239,7 +238,7 @@ TEST(FlightLines, Table) {
   }
 }
 
-TEST(FlightLines, WhereARecordIsMissingNothingIsSaidOfItsRank) {
+TEST(FlightLines, MakesNoClaimAboutRanksWithoutARecord) {
   const FlightEntry waits = entry(8, "all_reduce", "[[8]]", false);
   const std::vector<RankFlight> flights = {{0, {.version = "2.10", .entries = {waits}}},
                                            {1, {.version = "2.10", .entries = {waits}}}};
@@ -247,7 +246,7 @@ TEST(FlightLines, WhereARecordIsMissingNothingIsSaidOfItsRank) {
       flight_lines(flights, 3, 5'000'000'000),
       (std::vector<std::string>{
           "ranks 0-1 are in all_reduce #8 of \"default_pg\" ([[8]]) for 4 s, and everyone with "
-          "a flight record has entered it",
+          "a flight record have entered it",
           "no flight record of rank 2"}));
 }
 

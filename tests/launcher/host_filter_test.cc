@@ -60,10 +60,10 @@ TEST(HostFilter, ExcludesHostsAndPlaces) {
   EXPECT_EQ(excluded("a:0-3", "a:4,b"), "b");
 }
 
-TEST(HostFilter, SaysWhatIsWrong) {
-  EXPECT_EQ(included("d,e", "a,b"), "error d,e are not among the hosts (a,b)");
-  EXPECT_EQ(included("a:4", "a:4"), "error a has no place 4: it has 4 slots");
-  EXPECT_EQ(excluded("a,b", "a,b"), "error no host is left");
+TEST(HostFilter, RejectsInvalidFilters) {
+  EXPECT_EQ(included("d,e", "a,b"), "error d,e are not in the list of hosts (a,b)");
+  EXPECT_EQ(included("a:4", "a:4"), "error a has no slot 4: it has 4 slots");
+  EXPECT_EQ(excluded("a,b", "a,b"), "error the filter leaves no hosts");
   for (const char* text : {"", "a@", "a:x", "a:3-1", "a:-1", "a[", ",a", "a:"})
     EXPECT_FALSE(parse_host_filter(text).ok()) << text;
 }

@@ -276,7 +276,7 @@ TEST_F(HostSessionTest, ATransportThatBreaksBehindThePauseSaysItAgain) {
 }
 
 // Ctrl-Z right behind the start, for one.
-TEST_F(HostSessionTest, BeingStoppedBeforeTheFirstTickIsNobodysSilence) {
+TEST_F(HostSessionTest, DoesNotBlameTheHostForTheLaunchersOwnPause) {
   open(milliseconds(1'000));
   ASSERT_TRUE(attached());
   std::this_thread::sleep_for(milliseconds(2'300));  // As SIGSTOP would: nothing runs.

@@ -39,7 +39,7 @@ bool is_found(const std::string& job_id) {
                      [&](const HostedJob& job) { return job.job_id == job_id; });
 }
 
-TEST(HostedJobs, OneWhoseSupervisorTakesNobodyInIsThere) {
+TEST(HostedJobs, ListsJobsWhoseSupervisorRejectsConnections) {
   const std::string parent = place_in_tmp(geteuid());
   mkdir(parent.c_str(), 0700);
   const std::string path = parent + "/" + some_job() + "-0";

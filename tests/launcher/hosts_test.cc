@@ -86,33 +86,33 @@ TEST(HostListTest, ErrorsNameTheColumnAndTheText) {
       {"a:port=0", "error -H, column 8: \"0\" is not a port (1 to 65535)"},
       {"a:99999:2", "error -H, column 3: \"99999\" is not a port (1 to 65535)"},
       {"a:1:2:3", "error -H, column 2: \":1:2:3\" has too many numbers"},
-      {":4", "error -H, column 1: a host's name is missing"},
+      {":4", "error -H, column 1: a host name is missing"},
       {"@a", "error -H, column 1: \"\" is not a user name"},
       {"-o@a", "error -H, column 1: \"-o\" is not a user name"},
       {"b,-oProxyCommand=x", "error -H, column 3: \"-oProxyCommand=x\" is not a host name"},
       {"a b", "error -H, column 1: \"a b\" is not a host name"},
       {"a;b", "error -H, column 1: \"a;b\" is not a host name"},
-      {"x,n[3-1]", "error -H, column 5: \"3-1\" goes down"},
+      {"x,n[3-1]", "error -H, column 5: \"3-1\" is a descending range"},
       {"n[1-]", "error -H, column 3: \"1-\" is not a number or a range low-high"},
       {"n[1-2-3]", "error -H, column 3: \"1-2-3\" is not a number or a range low-high"},
       {"n[1,,2]", "error -H, column 5: \"\" is not a number or a range low-high"},
       {"n[]", "error -H, column 3: \"\" is not a number or a range low-high"},
       {"n[a]", "error -H, column 3: \"a\" is not a number or a range low-high"},
-      {"n[1-2", "error -H, column 2: \"n[1-2\" has a bracket without its partner"},
-      {"n1]", "error -H, column 3: \"n1]\" has a bracket without its partner"},
-      {"n[[1]]", "error -H, column 2: \"n[[1]]\" has a bracket without its partner"},
-      {"[1-4]", "error -H, column 1: \"[1-4]\" has no name before its bracket"},
+      {"n[1-2", "error -H, column 2: \"n[1-2\" has an unmatched bracket"},
+      {"n1]", "error -H, column 3: \"n1]\" has an unmatched bracket"},
+      {"n[[1]]", "error -H, column 2: \"n[[1]]\" has an unmatched bracket"},
+      {"[1-4]", "error -H, column 1: \"[1-4]\" has no host name before the bracket"},
       {"[::zz]", "error -H, column 2: \"::zz\" is not an IPv6 address"},
-      {"n[1-9999999]", "error -H, column 3: \"1-9999999\" stands for more than 4096 hosts"},
+      {"n[1-9999999]", "error -H, column 3: \"1-9999999\" expands to more than 4096 hosts"},
       {"n[1-100]r[1-100]",
-       "error -H, column 1: \"n[1-100]r[1-100]\" stands for more than 4096 hosts"},
-      {"n[1-4096],m", "error -H: 4097 hosts, limit 4096"},
+       "error -H, column 1: \"n[1-100]r[1-100]\" expands to more than 4096 hosts"},
+      {"n[1-4096],m", "error -H: 4097 hosts, but the limit is 4096"},
   };
   for (const auto& [text, message] : cases) EXPECT_EQ(parsed(text), message) << text;
 }
 
 TEST(HostListTest, BlanksBetweenHostsAreNoCommas) {
-  EXPECT_EQ(parse_host_list("a b", "-H").error().fix, "hosts are separated by commas");
+  EXPECT_EQ(parse_host_list("a b", "-H").error().fix, "separate hosts with commas");
   EXPECT_NE(parse_host_list("a;b", "-H").error().fix.find("letters"), std::string::npos);
 }
 
@@ -182,25 +182,28 @@ TEST(HostfileTest, ReadsEveryDialect) {
 
 TEST(HostfileTest, ErrorsNameLineAndColumn) {
   const std::pair<const char*, const char*> cases[] = {
-      {"", "error hosts.txt: no host in it"},
-      {"# nothing\n\n", "error hosts.txt: no host in it"},
+      {"", "error hosts.txt: the file lists no hosts"},
+      {"# nothing\n\n", "error hosts.txt: the file lists no hosts"},
       {"a\nb slots=x\n", "error hosts.txt:2:9: \"x\" is not a number of slots (1 to 8192)"},
       {"a\n  b cores=4\n", "error hosts.txt:2:5: unknown key \"cores\""},
       {"h:1 slots=2\n",
-       "error hosts.txt:1:5: \"slots=2\" contradicts slots=1, written before for h"},
+       "error hosts.txt:1:5: \"slots=2\" contradicts slots=1, given earlier for h"},
       {"h slots=2 gpus=4\n",
-       "error hosts.txt:1:11: \"gpus=4\" contradicts slots=2, written before for h"},
+       "error hosts.txt:1:11: \"gpus=4\" contradicts slots=2, given earlier for h"},
       {"a\nu@h user=v\n",
-       "error hosts.txt:2:5: \"user=v\" contradicts user=u, written before for h"},
+       "error hosts.txt:2:5: \"user=v\" contradicts user=u, given earlier for h"},
       {"h:port=22 port=23\n",
-       "error hosts.txt:1:11: \"port=23\" contradicts port=22, written before for h"},
+       "error hosts.txt:1:11: \"port=23\" contradicts port=22, given earlier for h"},
       {"a 4\nb 2\n", "a:4 b:2"},
       {"a:1 4\n", "error hosts.txt:1:5: \"4\" is not key=value"},
       {"a slots=3 max_slots=2\n", "error hosts.txt:1:1: a: slots=3 is more than max_slots=2"},
-      {"a:2 binding=user:1\n", "error hosts.txt:1:5: \"binding\" is a word of MPICH's host files"},
-      {"a addr=10.0.0.1\n", "error hosts.txt:1:3: a host has no address beside its name here"},
+      {"a:2 binding=user:1\n",
+       "error hosts.txt:1:5: \"binding\" is a keyword of MPICH's host files that ivyrun does not "
+       "support"},
+      {"a addr=10.0.0.1\n",
+       "error hosts.txt:1:3: a host cannot have an address in addition to its name"},
       {"a user=-x\n", "error hosts.txt:1:8: \"-x\" is not a user name"},
-      {"a\n\nn[2-1]\n", "error hosts.txt:3:3: \"2-1\" goes down"},
+      {"a\n\nn[2-1]\n", "error hosts.txt:3:3: \"2-1\" is a descending range"},
       {"a max_slots=no\n", "error hosts.txt:1:13: \"no\" is not a number of slots (1 to 8192)"},
   };
   for (const auto& [text, message] : cases) EXPECT_EQ(parsed_file(text), message) << text;

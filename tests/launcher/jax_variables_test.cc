@@ -35,7 +35,7 @@ TEST(JaxVariables, CpuDevicesHideOthers) {
   EXPECT_EQ(xla_flags("--a=1", 2), "--a=1 --xla_force_host_platform_device_count=2");
 }
 
-TEST(JaxVariables, ServiceBesideTheWorkersLeavesRank0APortThatNobodyKnows) {
+TEST(JaxVariables, BindsRank0ToAnUnusedPortIfAServiceRuns) {
   Options options;
   EXPECT_TRUE(jax_service_variables(options).empty());
   EXPECT_EQ(find_variable(jax_defaults(options), "JAX_ENABLE_RECOVERABILITY"), nullptr);

@@ -255,7 +255,7 @@ TEST_F(JobSocketTest, ReadsRowsOfManyRanksInOneReply) {
   });
 }
 
-TEST_F(JobSocketTest, WhatNobodyHeardWaitsForTheFirstWhoAsksForIt) {
+TEST_F(JobSocketTest, KeepsUnheardMessagesForTheFirstFollower) {
   const auto follow = [this](bool unheard) {
     ctl::Request request;
     request.mutable_follow()->set_unheard(unheard);

@@ -33,7 +33,7 @@ TEST(JobStateTest, GoodJobEndsThroughConfirming) {
             JobState::kDone);
 }
 
-TEST(JobStateTest, FailureCollectsEvidenceBeforeAnybodyIsStopped) {
+TEST(JobStateTest, CollectsEvidenceBeforeStoppingRanks) {
   const JobStep failed = job_step(JobState::kRunning, JobEvent::kWorkerFailed);
   EXPECT_EQ(failed.next, JobState::kCollecting);
   EXPECT_EQ(failed.action, JobAction::kCollectEvidence);
@@ -124,7 +124,7 @@ TEST(JobStateTest, AHostThatTheJobCanDoWithout) {
 }
 
 // Between two attempts nothing runs, so there is nothing to stop or to wait for.
-TEST(JobStateTest, WhateverEndsTheJobBetweenAttemptsEndsItAtOnce) {
+TEST(JobStateTest, EndsImmediatelyBetweenAttempts) {
   for (const JobEvent event :
        {JobEvent::kInterrupted, JobEvent::kTimeUp, JobEvent::kHostLost, JobEvent::kRefused}) {
     const JobStep step = job_step(JobState::kRestarting, event);

@@ -672,9 +672,9 @@ struct StoreTrouble {
   const char* advice;
 };
 const StoreTrouble kStoreTroubles[] = {
-    {Code::kNotFound, "--master-addr with an address that node1 has"},
+    {Code::kNotFound, "use --master-addr with an address that node1 has"},
     {Code::kAlreadyExists, "--master-port with a port that is free there"},
-    {Code::kInternal, "--no-store: rank 0's framework then listens on MASTER_PORT"},
+    {Code::kInternal, "use --no-store: rank 0's framework then listens on MASTER_PORT"},
 };
 
 class StoreTroubleTest : public JobTest, public ::testing::WithParamInterface<StoreTrouble> {};
@@ -735,7 +735,7 @@ TEST_F(RestartTest, NamesWhatALateAttemptWaitsFor) {
   EXPECT_TRUE(run_until(
       [&] {
         return text_.find(
-                   "attempt 2 waits: the job's store on node1 has not started the attempt") !=
+                   "attempt 2 is waiting: the job's store on node1 has not started the attempt") !=
                std::string::npos;
       },
       milliseconds(20'000)))
@@ -812,7 +812,8 @@ TEST_F(RestartTest, NamesTheStoreThatDoesNotBeginTheAttemptInTime) {
   ASSERT_TRUE(run_until([&] { return exit_code_.has_value(); }, std::chrono::seconds(20))) << text_;
   give_back();
   EXPECT_EQ(exit_code_, kExitHostsNotUp);
-  EXPECT_NE(text_.find("attempt 2 could not start in --start-timeout"), std::string::npos) << text_;
+  EXPECT_NE(text_.find("attempt 2 could not start within --start-timeout"), std::string::npos)
+      << text_;
   EXPECT_NE(text_.find("the job's store on node1 has not started the attempt"), std::string::npos)
       << text_;
 }
@@ -867,10 +868,10 @@ class TakeoverTest : public JobTest {
     give_back();
     ASSERT_TRUE(exit_code_.has_value()) << said << " events are kept, and more would be";
     EXPECT_EQ(*exit_code_, kExitHostsNotUp);
-    const std::size_t at = text_.find("host node1 has more to say than fits");
+    const std::size_t at = text_.find("host node1 sent more than ivyrun can hold");
     ASSERT_NE(at, std::string::npos) << text_;
     EXPECT_EQ(text_.find("cannot be taken over", at), std::string::npos) << "it is said once";
-    EXPECT_NE(text_.find("it is left running"), std::string::npos) << text_;
+    EXPECT_NE(text_.find("it keeps running"), std::string::npos) << text_;
     for (const Node* node : {&first_, &second_})
       for (const Command& command : node->host.commands)
         EXPECT_FALSE(command.has_stop() || command.has_finish()) << command.kind_case();
@@ -939,7 +940,7 @@ TEST_F(TakeoverTest, NamesAHostThatDoesNotAnswerInTime) {
   give_back();
   EXPECT_EQ(*exit_code_, kExitHostsNotUp) << text_;
   EXPECT_NE(text_.find("cannot be taken over: node2"), std::string::npos) << text_;
-  EXPECT_NE(text_.find("did not answer in --start-timeout"), std::string::npos) << text_;
+  EXPECT_NE(text_.find("did not respond within --start-timeout"), std::string::npos) << text_;
 }
 
 // ---- The end
@@ -961,7 +962,7 @@ TEST_F(JobTest, AnEndThatWaitsForItsReaderSaysSoAndCanBeCutShort) {
   ASSERT_TRUE(run_until([&] { return exit_code_.has_value(); })) << text_;
   give_back();
   EXPECT_EQ(*exit_code_, 3) << "the worker's failure came first";
-  EXPECT_NE(text_.find("SIGINT: dropping the rest of the output"), std::string::npos) << text_;
+  EXPECT_NE(text_.find("SIGINT: discarding the rest of the output"), std::string::npos) << text_;
   EXPECT_NE(text_.find("rank 0 failed first"), std::string::npos) << text_;
 }
 
@@ -985,7 +986,7 @@ TEST_F(JobTest, AFileSystemThatDoesNotAnswerBeforeTheStartIsNamedAndBounded) {
   ASSERT_TRUE(run_until([&] { return exit_code_.has_value(); })) << text_;
   give_back();
   EXPECT_EQ(*exit_code_, kExitRefused) << text_;
-  EXPECT_NE(text_.find("did not answer in --start-timeout"), std::string::npos) << text_;
+  EXPECT_NE(text_.find("did not respond within --start-timeout"), std::string::npos) << text_;
   EXPECT_EQ(text_.find("all ranks have exited"), std::string::npos) << text_;
   EXPECT_TRUE(host.ranks.empty());
 }

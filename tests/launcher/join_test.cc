@@ -66,15 +66,15 @@ TEST(JoinOptions, ARankAloneMeansWhatItMeantBefore) {
   }
 }
 
-TEST(JoinOptions, WhatCannotBeMeant) {
+TEST(JoinOptions, RejectsContradictoryOptions) {
   const std::pair<Words, const char*> cases[] = {
-      {{"--node-rank", "1", "x"}, "started once"},
-      {{"-H", "a,b", "--nnodes", "2", "--node-rank", "1", "x"}, "started once"},
+      {{"--node-rank", "1", "x"}, "started only once"},
+      {{"-H", "a,b", "--nnodes", "2", "--node-rank", "1", "x"}, "started only once"},
       {{"--nnodes", "2", "--node-rank", "2", "--master-addr", "h", "x"}, "nodes 0 to 1"},
-      {{"--nnodes", "2", "--node-rank", "1", "x"}, "where node 0 is"},
+      {{"--nnodes", "2", "--node-rank", "1", "x"}, "needs the address of node 0"},
       {{"--nnodes", "2", "--node-rank", "-1", "x"}, "--node-rank"},
-      {{"--nnodes", "2", "--node-rank", "0", "--detach", "x"}, "--detach does not go with"},
-      {{"--nnodes", "2", "--node-rank", "0", "-n", "4", "x"}, "-n does not go with"},
+      {{"--nnodes", "2", "--node-rank", "0", "--detach", "x"}, "--detach cannot be used with"},
+      {{"--nnodes", "2", "--node-rank", "0", "-n", "4", "x"}, "-n cannot be used with"},
   };
   for (const auto& [words, said] : cases) {
     const auto parsed = parse(words);
@@ -124,17 +124,18 @@ TEST(JoinRollTest, TheSameProcessMayComeAgain) {
   EXPECT_EQ(refusal->exit_code, kExitRefused);
 }
 
-TEST(JoinRollTest, WhatDiffersIsNamedWithBothValues) {
+TEST(JoinRollTest, NamesADifferenceWithBothValues) {
   JoinRoll roll(node(0, "h0"), 3, 3);
   JoiningNode other = node(1, "h1");
   other.terms[1].second = "4";
   const auto by_value = roll.add(other);
   ASSERT_TRUE(by_value);
-  EXPECT_EQ(by_value->what, "node 1 (h1) was started with another --nproc-per-node than node 0");
+  EXPECT_EQ(by_value->what,
+            "node 1 (h1) was started with a different --nproc-per-node than node 0");
   EXPECT_EQ(by_value->cause, "node 0 (h0): 8\nnode 1 (h1): 4");
   other = node(1, "h1");
   other.build = "build2";
-  EXPECT_TRUE(contains(roll.add(other)->what, "another build"));
+  EXPECT_TRUE(contains(roll.add(other)->what, "a different build"));
   other = node(1, "h1");
   other.terms.clear();
   EXPECT_EQ(roll.add(other)->id, "IVY-J001");

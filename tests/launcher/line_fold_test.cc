@@ -32,7 +32,7 @@ TEST(LineFold, OneLineOfManyRanks) {
   EXPECT_TRUE(fold.is_empty());
 }
 
-TEST(LineFold, WaitsForNobodyWhenAllHavePrintedIt) {
+TEST(LineFold, FlushesWhenAllRanksHavePrintedTheLine) {
   LineFold fold;
   fold.set_everyone(2);
   fold.add(0, 1, "a", 0);

@@ -146,7 +146,7 @@ int stays_until_hung_up(int, char**) {
   return read(3, &byte, 1) == 0 ? 0 : 1;
 }
 
-TEST_F(LocalLinkTest, ACopyThatNobodyTakesEndsAndIsNoZombie) {
+TEST_F(LocalLinkTest, ReapsAnUnusedWardenCopy) {
   auto copy = WardenCopy::start({"nothing", std::string(32, 'a'), 7}, stays_until_hung_up, true);
   ASSERT_NE(copy, nullptr);
   siginfo_t child{};
@@ -217,7 +217,7 @@ TEST_F(LocalLinkTest, TheRealRelayKnowsThatAJobIsGone) {
 }
 #endif
 
-TEST_F(LocalLinkTest, ClosingShowsTheWardenAnEndOfFileAndCallsNobody) {
+TEST_F(LocalLinkTest, ClosesTheWardensInputWithoutCallbacks) {
   const std::string mark = directory_ / "ended";
   auto link = open(script("cat <&3 >/dev/null; : > " + mark));
   ASSERT_TRUE(run_until(loop_, [&] { return probe_.up.has_value(); }));

@@ -155,7 +155,7 @@ TEST_F(LogFilesTest, AFolderThatCannotBeMadeIsNamed) {
   LogFiles files([] {});
   const Result<void> opened = open_all(files, root_ + "/file", 0, {0});
   ASSERT_FALSE(opened.ok());
-  EXPECT_NE(opened.error().message.find("--log-dir: make folder " + root_ + "/file/job/0"),
+  EXPECT_NE(opened.error().message.find("--log-dir: create directory " + root_ + "/file/job/0"),
             std::string::npos)
       << opened.error().message;
   EXPECT_NE(opened.error().fix.find("--log-dir DIR"), std::string::npos);
@@ -207,7 +207,7 @@ TEST_F(LogFilesTest, AFullDiskIsOneComplaintAndEndsThatFileOnly) {
 }
 
 // Nobody reads from the pipe: it stands for a file system whose server is away.
-TEST_F(LogFilesTest, AFileSystemThatDoesNotAnswerStopsNobody) {
+TEST_F(LogFilesTest, KeepsRunningIfTheFileSystemStalls) {
   std::filesystem::create_directories(root_ + "/job/0");
   const std::string path = root_ + "/job/0/rank00000.out";
   ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);

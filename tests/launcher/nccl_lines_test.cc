@@ -42,7 +42,7 @@ TEST(NcclLines, NameTheRankThatDidNotEnter) {
                   "entered all_reduce #16 31 s ago); ranks 0-2 wait in it (1024 f32) for 12 s"});
   EXPECT_EQ(nccl_lines({place(0, 1, 5, Phase::kOnDevice), place(1, 0, 0)}),
             Lines{"rank 1 did not enter all_reduce #1 of NCCL communicator 0x1a2b \"tp\"; rank 0 "
-                  "waits in it (1024 f32) for 5 s; of 2 of its members nothing is known"});
+                  "waits in it (1024 f32) for 5 s; nothing is known about 2 of its members"});
 }
 
 TEST(NcclLines, CountWhereNothingIsKnownOfTheDevice) {
@@ -68,11 +68,12 @@ TEST(NcclLines, SayWhatHoldsThoseUpThatHaveAllEntered) {
   NcclPlace sends = place(0, 17, 12, Phase::kOnDevice);
   sends.set_peer_above(4);
   sends.set_is_sending(true);
-  EXPECT_EQ(nccl_lines({sends, place(1, 17, 12, Phase::kOnDevice), waits,
-                        place(3, 17, 12, Phase::kQueued)}),
-            Lines{"ranks 0-3 are in all_reduce #17 of NCCL communicator 0x1a2b \"tp\" (1024 f32) "
-                  "for 12 s, and everyone has entered it; the device of rank 3 has not begun it; "
-                  "rank 0 waits until rank 3 takes data; rank 2 waits for data from rank 1"});
+  EXPECT_EQ(
+      nccl_lines(
+          {sends, place(1, 17, 12, Phase::kOnDevice), waits, place(3, 17, 12, Phase::kQueued)}),
+      Lines{"ranks 0-3 are in all_reduce #17 of NCCL communicator 0x1a2b \"tp\" (1024 f32) "
+            "for 12 s, and all ranks have entered it; the device of rank 3 has not started it; "
+            "rank 0 waits for rank 3 to receive data; rank 2 waits for data from rank 1"});
 }
 
 TEST(NcclLines, ShowBothSidesOfAMismatch) {
@@ -107,7 +108,7 @@ TEST(NcclLines, NameAMessageThatWaits) {
 }
 
 // A host may say anything.
-TEST(NcclLines, TakeWhatIsNoSense) {
+TEST(NcclLines, IgnoresImplausibleRecords) {
   NcclPlace wild;
   wild.set_communicator("x");
   wild.mutable_operation()->set_operation(4711);

@@ -209,7 +209,7 @@ TEST_F(NodeUploadTest, ABundleThatWasBrokenOnItsWayIsNotRun) {
 }
 
 // As when the network goes away in the middle, and the user starts the job again.
-TEST_F(NodeUploadTest, WhatABrokenConnectionHasBroughtIsNotSentAgain) {
+TEST_F(NodeUploadTest, ResumesAnInterruptedUpload) {
   // What compresses to some 100 KB: more than one pipe holds.
   ASSERT_TRUE(
       shell("head -c 300000 /dev/urandom | base64 -w 0 > " + host_.root().string() + "/noise"));
@@ -245,7 +245,7 @@ TEST_F(NodeUploadTest, ABundleThatWasHalfCopiedIsNotSent) {
   const Result<std::shared_ptr<NodeUpload>> upload = NodeUpload::load(host_.root() / "lib/ivyrun");
   ASSERT_TRUE(upload.ok());
   const Conversation result = talk("sh", host_.home(), **upload);
-  EXPECT_NE(result.failure.find(" is not whole: 5000 of "), std::string::npos) << result.failure;
+  EXPECT_NE(result.failure.find(" is incomplete: 5000 of "), std::string::npos) << result.failure;
 }
 
 TEST_F(NodeUploadTest, ADamagedBundleIsReplaced) {

@@ -66,7 +66,7 @@ TEST(OperationLines, TheDeadAreSaidToBeDeadAndWhereTheyWere) {
             "rank 5 (host a, pid 105; exit 1): had finished all_reduce #4 of \"world\" 2 s ago\n"
             "rank 6 (host a, pid 106): has left the communicator\n"
             "rank 7 (host a, pid 107): no operation yet\n"
-            "host b has not answered in time");
+            "host b did not answer in time");
 }
 
 TEST(OperationLines, EveryRunningOperationOfARankIsSaid) {
@@ -101,7 +101,7 @@ TEST(OperationLines, TheMembersOfOtherCommunicatorsAreThoseWhoHaveUsedThem) {
                                            "in it (1024 f32, sum) for 2 s\n"));
 }
 
-TEST(OperationLines, NobodyHasAttached) { EXPECT_EQ(operation_lines({}, {}), ""); }
+TEST(OperationLines, PrintsNothingIfNoRankHasAttached) { EXPECT_EQ(operation_lines({}, {}), ""); }
 
 }  // namespace
 }  // namespace ivy

@@ -111,8 +111,8 @@ TEST(OptionValuesTest, Streams) {
                           "10:00", "0:03", "03"})
     EXPECT_FALSE(parse_streams(bad).ok()) << bad;
   // srun's -t.
-  EXPECT_EQ(parse_streams("10:00").error().fix, "a time limit is --timeout 10:00");
-  EXPECT_EQ(parse_streams("30").error().fix, "a time limit is --timeout 30m");
+  EXPECT_EQ(parse_streams("10:00").error().fix, "for a time limit use --timeout 10:00");
+  EXPECT_EQ(parse_streams("30").error().fix, "for a time limit use --timeout 30m");
   EXPECT_EQ(parse_streams("a").error().fix, "");
 }
 

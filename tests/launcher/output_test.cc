@@ -360,7 +360,7 @@ TEST_F(OutputTest, KeepsLessOfEachRankInALargeJob) {
 
 // ---- Readers ----------------------------------------------------------------------------------
 
-TEST_F(OutputTest, NeverBlocksNorMarksTheSharedDescriptorWhenNobodyReads) {
+TEST_F(OutputTest, NeitherBlocksNorChangesASharedDescriptor) {
   lend_pipes();
   (void)make_two_ranks();
   const std::string chunk(64u << 10, 'x');
@@ -702,7 +702,7 @@ TEST_F(OutputFilesTest, AreNotSharedByTwoRanks) {
   give_back();
   ASSERT_FALSE(began.ok());
   EXPECT_EQ(began.error().message,
-            "--output: ranks 0 and 1 would write to one file, " + folder_ + "/0.out");
+            "--output: ranks 0 and 1 would write to the same file, " + folder_ + "/0.out");
   EXPECT_FALSE(std::filesystem::exists(options_.log_dir));
 }
 

@@ -64,13 +64,13 @@ TEST(PlacementTest, HostsOfAnotherSchedulerAreReachedAsUsual) {
 TEST(PlacementTest, RefusesOtherHosts) {
   EXPECT_EQ(placed("n1,n[5-6]"), "error -H: n[5-6] are not in Slurm job 1234 (n[1-4])");
   EXPECT_EQ(placed("n10"), "error -H: n10 is not in Slurm job 1234 (n[1-4])");
-  EXPECT_EQ(placed("n2,localhost"), "error -H: localhost is n2, which is named already");
+  EXPECT_EQ(placed("n2,localhost"), "error -H: localhost is n2, which is already listed");
   EXPECT_EQ(placed("me@n1"),
-            "error -H: n1 is written with a user, which only SSH knows; in Slurm job 1234 hosts "
-            "are reached by Slurm");
+            "error -H: n1 is written with a user, which only SSH supports; in Slurm job 1234 Slurm "
+            "starts ivyrun on the hosts");
   EXPECT_EQ(placed("n1:port=22"),
-            "error -H: n1 is written with a port, which only SSH knows; in Slurm job 1234 hosts "
-            "are reached by Slurm");
+            "error -H: n1 is written with a port, which only SSH supports; in Slurm job 1234 Slurm "
+            "starts ivyrun on the hosts");
   // salloc's shell on a login node.
   SlurmAllocation elsewhere = four();
   elsewhere.node_id.reset();
@@ -106,9 +106,9 @@ TEST(PlacementTest, TasksOfAStepAreToldTheRightLine) {
   allocation.step = SlurmStep{"0", 8, 0};
   const Error error = started_as_tasks(allocation, "ivyrun -n 8 'my train.py'");
   EXPECT_EQ(error.message,
-            "srun has started ivyrun 8 times (Slurm job 1234, step 0): each of them would start "
+            "srun started ivyrun 8 times (Slurm job 1234, step 0): each of them would start "
             "the whole job");
-  EXPECT_EQ(error.fix, "inside sbatch or salloc, without srun: ivyrun -n 8 'my train.py'");
+  EXPECT_EQ(error.fix, "run it inside sbatch or salloc, without srun: ivyrun -n 8 'my train.py'");
 }
 
 // ---- Devices
@@ -223,7 +223,7 @@ std::string line(const Environment& environment) {
   return out;
 }
 
-TEST(SlurmVariablesTest, SayWhatIsTrueOfThisJob) {
+TEST(SlurmVariablesTest, DescribeThisJob) {
   Planned made = two_hosts(2, 0);
   EXPECT_EQ(
       line(slurm_host_variables(made.plan, made.plan.hosts[1])),

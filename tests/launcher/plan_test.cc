@@ -158,7 +158,7 @@ TEST(PlanTest, MoreWorkersThanAHostTakesAreRefused) {
   const Diagnostic refusal = paper.refusal();
   EXPECT_EQ(refusal.id, "IVY-P015");
   EXPECT_EQ(refusal.exit_code, 2);
-  EXPECT_NE(refusal.what.find("8000 processes on one host, at most 4096"), std::string::npos);
+  EXPECT_NE(refusal.what.find("8000 processes on one host, but at most 4096"), std::string::npos);
   EXPECT_EQ(refusal.where, "a,c");
 }
 
@@ -352,9 +352,9 @@ TEST(PlanTest, ADirectoryThatTheUserMayNotEnterIsNoMissingOne) {
   facts.set_user("ada");
   facts.set_working_directory_error("working directory /root: Permission denied");
   EXPECT_EQ(paper.refusal().fix,
-            "--wdir DIR, a directory that ada may enter there, such as --wdir /tmp");
+            "use --wdir DIR with a directory that ada can enter there, such as --wdir /tmp");
   facts.set_working_directory_error("working directory /data: No such file or directory");
-  EXPECT_EQ(paper.refusal().fix, "make it there, or name another one: --wdir DIR");
+  EXPECT_EQ(paper.refusal().fix, "create it there, or choose another one: --wdir DIR");
 }
 
 TEST(PlanTest, TheFixOfAProgramThatCannotRun) {
@@ -363,12 +363,11 @@ TEST(PlanTest, TheFixOfAProgramThatCannotRun) {
     bool is_script;
     const char* fix;
   } cases[] = {
-      {EISDIR, false, "name a program"},
-      {ENOEXEC, false, "put its interpreter in front of it: sh ./tool, python3 ./tool\nor "},
+      {EISDIR, false, "give the path of a program"},
+      {ENOEXEC, false, "put its interpreter before it: sh ./tool, python3 ./tool\nor "},
       {ELIBACC, false, "install that interpreter there"},
       {EACCES, true, "make it readable for ada there: chmod +r /data/train.py"},
-      {EACCES, false,
-       "chmod +x /data/train.py, or put its interpreter in front of it: bash ./tool"}};
+      {EACCES, false, "chmod +x /data/train.py, or put its interpreter before it: bash ./tool"}};
   for (const auto& [error, is_script, fix] : cases) {
     Paper paper;
     paper.options.command = {"./tool"};
@@ -388,13 +387,13 @@ TEST(PlanTest, TheFixOfAMissingProgramGuessesWhatWasMeant) {
   const std::pair<const char*, const char*> cases[] = {
       {"4", "-n 4 PROGRAM starts 4 workers"},
       {"help", "ivyrun --help"},
-      {"A=1", "a variable is given with -x, one for each: -x A=1"},
+      {"A=1", "pass variables with -x, one flag for each: -x A=1"},
       {"launch", "ivyrun [flags] program"},
       {"tool", "install it there"},
       {"pkg.mod", "-m pkg.mod if it is a Python module"},
       {"train.py --lr 3",
-       "this is one word with blanks; remove the quotes: ivyrun [flags] train.py --lr 3"},
-      {"a | b", "a shell runs that: ivyrun [flags] sh -c 'a | b'"},
+       "this is a single word with spaces; remove the quotes: ivyrun [flags] train.py --lr 3"},
+      {"a | b", "run it in a shell: ivyrun [flags] sh -c 'a | b'"},
       {"./tool", "write a path that exists"},
       {"train.py", "write a path that exists"}};
   for (const auto& [program, fix] : cases) {
@@ -407,7 +406,7 @@ TEST(PlanTest, TheFixOfAMissingProgramGuessesWhatWasMeant) {
   }
 }
 
-TEST(PlanTest, WhatTheHostFoundInsteadIsTheFix) {
+TEST(PlanTest, SuggestsTheProgramThatTheHostFound) {
   Paper paper;
   HostFacts& facts = paper.host("a");
   facts.set_program_error("program train is not there, but /d/train.py is: write train.py");
@@ -417,8 +416,8 @@ TEST(PlanTest, WhatTheHostFoundInsteadIsTheFix) {
 
 TEST(PlanTest, AProgramIsRunByWhatItsNameSays) {
   const std::pair<const char*, const char*> cases[] = {
-      {"./run.sh", "in front of it: bash ./run.sh"},
-      {"run.pl", "in front of it: perl run.pl"},
+      {"./run.sh", "before it: bash ./run.sh"},
+      {"run.pl", "before it: perl run.pl"},
       {"notes.ipynb", "a notebook cannot be launched"}};
   for (const int error : {EACCES, ENOEXEC})
     for (const auto& [program, fix] : cases) {
@@ -492,7 +491,7 @@ TEST(PlanTest, MaxSlotsBoundWhateverIsAskedFor) {
   paper.options.num_proc = 2;
   EXPECT_EQ(paper.plan().world_size, 2);
   paper.options.num_proc = 3;
-  EXPECT_EQ(paper.refusal().what, "asked for 3 processes on a, which takes 2");
+  EXPECT_EQ(paper.refusal().what, "requested 3 processes on a, which allows only 2");
   EXPECT_EQ(paper.refusal().id, "IVY-P001");
 }
 
@@ -815,7 +814,7 @@ TEST(PlanTest, RefusesOneMachineUnderTwoNames) {
     add_address(facts, "eth0", "10.0.0.1");
   }
   EXPECT_EQ(paper.refusal().id, "IVY-P038");
-  EXPECT_EQ(paper.refusal().what, "node2 and 10.77.0.2 are one machine");
+  EXPECT_EQ(paper.refusal().what, "node2 and 10.77.0.2 are the same machine");
   for (Host& host : paper.options.hosts) host.fake = true;
   paper.plan();
   EXPECT_TRUE(paper.refusals.empty()) << "pretended hosts";

@@ -43,13 +43,13 @@ class RankEventLogTest : public testing::Test {
   RankEventLog board_;
 };
 
-TEST_F(RankEventLogTest, NobodyIsToldWhoDoesNotListen) {
+TEST_F(RankEventLogTest, SendsNothingToHostsThatDoNotListen) {
   EXPECT_TRUE(board_.worker_ended(0, rank_news(0, RankState::kExited)));
   EXPECT_TRUE(board_.listeners().empty());
   EXPECT_EQ(next_for(1), "");
 }
 
-TEST_F(RankEventLogTest, WhoBeginsToListenHearsEverythingOfTheOthersOnce) {
+TEST_F(RankEventLogTest, SendsANewListenerAllEventsOnce) {
   board_.worker_ended(0, rank_news(0, RankState::kSignalled, 9));
   board_.worker_ended(1, rank_news(2, RankState::kExited, 1));
   EXPECT_TRUE(board_.take(1, news_of(3, {}, true)));
@@ -60,7 +60,7 @@ TEST_F(RankEventLogTest, WhoBeginsToListenHearsEverythingOfTheOthersOnce) {
   EXPECT_EQ(next_for(1), "1=2/7");
 }
 
-TEST_F(RankEventLogTest, WhoHasLeftDiesNoMoreAndIsNoHurry) {
+TEST_F(RankEventLogTest, TreatsAnExitAfterLeavingAsNotUrgent) {
   board_.take(1, news_of(3, {}, true));
   EXPECT_TRUE(board_.take(0, news_of(3, {rank_news(0, RankState::kLeft)})));
   EXPECT_FALSE(board_.is_urgent());
@@ -129,7 +129,7 @@ TEST_F(RankEventLogTest, AHostIsBelievedForItsOwnRanksAlone) {
   EXPECT_EQ(next_for(2), "2=4/0");
 }
 
-TEST_F(RankEventLogTest, WhatWasOvertakenIsForgottenAndWhoComesLateHearsTheLast) {
+TEST_F(RankEventLogTest, SendsLateHostsOnlyTheLatestState) {
   board_.take(1, news_of(3, {}, true));
   board_.take(0, news_of(3, {rank_news(5, RankState::kSignalled, 9)}));
   for (std::size_t i = 0; i < 4 * RankEventLog::kMaxReports; ++i) {

@@ -59,7 +59,7 @@ TEST(RankNames, AProcessIsTheRankThatItIsOnItsHost) {
         "pid 72), rank 9 have waited"}});
 }
 
-TEST(RankNames, WhatIsNotCertainIsNotSaid) {
+TEST(RankNames, OmitsUncertainNames) {
   expect_rows(two_hosts(),
               {// Another process of a host, perhaps started by one of its ranks.
                {"key 'k': pid 99 at 10.0.0.2 has",
@@ -94,7 +94,7 @@ TEST(RankNames, OnOneHostItIsNotRepeated) {
                {"key 'k': pid 5 at 127.0.0.1 has", "key 'k': rank 0 (host here, pid 5) has"}});
 }
 
-TEST(RankNames, SaysWhoIsNotConnectedWhereEverybodyElseIsKnown) {
+TEST(RankNames, NamesUnconnectedRanksIfAllOthersAreKnown) {
   const std::string everybody = " has waited for 1.0 s; all connected clients are blocked on it";
   ctl::StoreDescription store = two_hosts();
   EXPECT_EQ(
@@ -114,17 +114,17 @@ TEST(RankNames, SaysWhoIsNotConnectedWhereEverybodyElseIsKnown) {
   store.mutable_hosts(1)->mutable_workers(0)->set_ended(true);
   EXPECT_EQ(explain_ranks("key 'k': rank 0" + everybody + "\nkey 'l': rank 1" + everybody, store),
             "key 'k': rank 0" + everybody + "; not connected: ranks 1,3\nkey 'l': rank 1" +
-                everybody + "; not connected: ranks 0,3\nrank 2 has ended");
+                everybody + "; not connected: ranks 0,3\nrank 2 has exited");
 }
 
 TEST(RankNames, SaysWhoHasEnded) {
   ctl::StoreDescription store = two_hosts();
   store.mutable_hosts(0)->mutable_workers(1)->set_ended(true);
   EXPECT_EQ(explain_ranks("store: no blocked requests", store),
-            "store: no blocked requests\nrank 1 has ended");
+            "store: no blocked requests\nrank 1 has exited");
   store.mutable_hosts(1)->mutable_workers(0)->set_ended(true);
   EXPECT_EQ(explain_ranks("store: no blocked requests", store),
-            "store: no blocked requests\nranks 1-2 have ended");
+            "store: no blocked requests\nranks 1-2 have exited");
 }
 
 TEST(RankNames, IndentsEveryLine) { EXPECT_EQ(indented("a\nb"), "  a\n  b"); }

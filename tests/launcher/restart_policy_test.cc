@@ -72,7 +72,7 @@ TEST(RestartPolicyTest, GivesUpWhenNoAttemptMakesProgress) {
   EXPECT_FALSE(last.restarts);
   EXPECT_EQ(last.why_not,
             "5 attempts in a row failed within 10 s of their start; 96 of 100 restarts are not "
-            "made");
+            "used");
 }
 
 TEST(RestartPolicyTest, AnAttemptThatLivesBeginsTheCountAgain) {

@@ -126,7 +126,7 @@ class ScriptedAgent : public agent::v1::Agent::Service {
     }
     if (crowded_puts > 0) {
       --crowded_puts;
-      return {grpc::StatusCode::ABORTED, "more than 16 bundles are coming in"};
+      return {grpc::StatusCode::ABORTED, "more than 16 bundles are being received"};
     }
     return put_answer;
   }

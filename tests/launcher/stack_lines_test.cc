@@ -135,7 +135,7 @@ TEST(StackLines, FoldsEqualStacksOverRanksAndHosts) {
             "    step (/home/me/train.py:12)\n"
             "    <module> (/home/me/train.py:40)\n"
             "rank 3 (host b, pid 73): main thread: load (/home/me/train.py:9)\n"
-            "host c has not answered in time");
+            "host c did not answer in time");
   EXPECT_EQ(stack_lines(hosts, {}, StackDetail::kBrief),
             "ranks 0-2,5 (hosts a, b): in torch's all_reduce at train.py:12\n"
             "rank 3 (host b, pid 73): in load (/home/me/train.py:9)");

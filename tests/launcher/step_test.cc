@@ -140,7 +140,7 @@ std::string run_step_script(const std::filesystem::path& home) {
   return text;
 }
 
-TEST(StepShell, RunsWhatIsOursAndNothingBehindALink) {
+TEST(StepShell, RunsOnlyOwnedFilesAndNoLinks) {
   std::string name = (std::filesystem::temp_directory_path() / "ivy-step-XXXXXX").string();
   ASSERT_NE(mkdtemp(name.data()), nullptr);
   const std::filesystem::path home = name;
@@ -221,7 +221,7 @@ TEST(SrunWords, TasksThatHaveEnded) {
     EXPECT_FALSE(parse_tasks_ended(line)) << line;
 }
 
-TEST(SrunWords, WhatAHostSaysItself) {
+TEST(SrunWords, ParsesMessagesOfHosts) {
   const std::optional<HostWords> words =
       parse_host_words("ivy-node: n3: no way: 10.0.0.1:7: refused");
   ASSERT_TRUE(words);
@@ -231,7 +231,7 @@ TEST(SrunWords, WhatAHostSaysItself) {
     EXPECT_FALSE(parse_host_words(line)) << line;
 }
 
-TEST(SrunWords, WhatTheFailureSays) {
+TEST(SrunWords, ExplainsFailuresOfSrun) {
   const struct {
     const char* said;
     const char* message;

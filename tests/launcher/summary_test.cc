@@ -80,7 +80,7 @@ TEST_F(SummaryTest, CountsTheAttemptsInTheMiddleOfMany) {
   attempt = 21;
   for (int number = 1; number <= 20; ++number) attempts.push_back({number, "a cause"});
   const std::string failed = text();
-  EXPECT_NE(failed.find("attempt 1 of 21: a cause\n  ... 12 attempts left out\n  attempt 14 of 21"),
+  EXPECT_NE(failed.find("attempt 1 of 21: a cause\n  ... 12 attempts omitted\n  attempt 14 of 21"),
             std::string::npos)
       << failed;
   EXPECT_NE(failed.find("  attempt 20 of 21: a cause\nivyrun: exit code 3"), std::string::npos);
@@ -192,7 +192,7 @@ TEST_F(SummaryTest, KeepsTheHeadOfALongTraceback) {
   for (int i = 0; i < 100; ++i) tail += "  File \"f" + std::to_string(i) + "\"\n";
   add(0, 1).stderr_tail = tail + "RecursionError: deep\n";
   const std::string shown = text();
-  EXPECT_NE(shown.find("    Traceback (most recent call last):\n      ... 83 lines left out\n"
+  EXPECT_NE(shown.find("    Traceback (most recent call last):\n      ... 83 lines omitted\n"
                        "      File \"f83\"\n"),
             std::string::npos)
       << shown;
@@ -225,13 +225,14 @@ TEST_F(SummaryTest, ListsAtMostEightCandidates) {
 TEST_F(SummaryTest, SaysWhatCouldNotBeStarted) {
   WorkerEnd& end = add(0, 127);
   end.exec_failure = "exec: No such file or directory: /x";
-  EXPECT_EQ(text(),
-            "ivyrun: error[IVY-R001]: rank 0 could not be started: exec: No such file or "
-            "directory: /x (node03)\n"
-            "  fix:   it, or the interpreter or loader that it names, is missing on node03\n"
-            "ivyrun: exit code 127 (from ivyrun)\n");
+  EXPECT_EQ(
+      text(),
+      "ivyrun: error[IVY-R001]: rank 0 could not be started: exec: No such file or "
+      "directory: /x (node03)\n"
+      "  fix:   the program, or the interpreter or loader that it needs, is missing on node03\n"
+      "ivyrun: exit code 127 (from ivyrun)\n");
   end.exec_failure = "exec: Exec format error: /x";
-  EXPECT_NE(text().find("  fix:   put its interpreter in front of it, or build it for the machine"),
+  EXPECT_NE(text().find("  fix:   put its interpreter before it, or build it for the architecture"),
             std::string::npos);
   ends.front().exec_failure = "clone: Resource temporarily unavailable";
   EXPECT_NE(text().find("  fix:   raise the limit of processes on node03 (ulimit -u"),

@@ -210,7 +210,7 @@ struct LauncherRow {
   int exit_code;
 };
 
-TEST(VerdictTest, GivesTheLaunchersOwnCodesWhenNobodyFailedBefore) {
+TEST(VerdictTest, ReturnsTheLaunchersCodeIfNoRankFailedFirst) {
   const LauncherRow rows[] = {
       {LauncherReason::kTimeout, 124},        {LauncherReason::kHostLost, 121},
       {LauncherReason::kSupervisorLost, 121}, {LauncherReason::kOutputClosed, 141},

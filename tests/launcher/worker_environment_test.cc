@@ -195,7 +195,7 @@ TEST(WorkerEnvironmentTest, OnThisHostOnlyDifferencesTravel) {
   EXPECT_EQ(value(worker, "RANK"), "0");
 }
 
-TEST(WorkerEnvironmentTest, WhatIsAllowedWithinAPrefixThatIsNotIsPassedOn) {
+TEST(WorkerEnvironmentTest, PassesAllowedNamesWithinADeniedPrefix) {
   Job job("ssh", 1);
   for (const char* name : {"IVY_TCP_STREAMS", "IVY_LIBRARY", "IVY_HOSTS", "IVY_RANK"})
     set_variable(job.caller, name, "/mine");
@@ -315,7 +315,7 @@ TEST(WorkerEnvironmentTest, HostsOfOneNameAndBootAreDifferentOnesForNccl) {
   EXPECT_EQ(value(job.worker(0), "NCCL_HOSTID"), "(unset)") << "pretended hosts share memory";
 }
 
-TEST(WorkerEnvironmentTest, AUserWhomNobodyNamesHasANameOnThisHost) {
+TEST(WorkerEnvironmentTest, NamesTheUserEvenWithoutAnAccount) {
   Job job("local", 1);
   job.answers[0].facts.set_user("12345");
   EXPECT_EQ(value(job.worker(), "USER"), "12345");
@@ -548,11 +548,12 @@ TEST(ExportTest, RefusalsNameTheVariable) {
       {"TORCHELASTIC_ERROR_FILE=x",
        "-x: TORCHELASTIC_ERROR_FILE is set by ivyrun for every worker"},
       {"IVY_TOKEN_FILE", "-x: IVY_TOKEN_FILE is set by ivyrun for every worker"},
-      {"NOT_THERE", "-x: NOT_THERE is not set here"},
-      {"A-B=1", "-x: \"A-B\" is not the name of a variable"},
-      {"=1", "-x: \"\" is not the name of a variable"},
-      {std::string("A=b\0c", 5), "-x: the value of A holds a NUL byte"},
-      {"A=" + std::string(128u << 10, 'x'), "-x: A has 131072 bytes, Linux allows 131069"}};
+      {"NOT_THERE", "-x: NOT_THERE is not set in this environment"},
+      {"A-B=1", "-x: \"A-B\" is not a valid variable name"},
+      {"=1", "-x: \"\" is not a valid variable name"},
+      {std::string("A=b\0c", 5), "-x: the value of A contains a NUL byte"},
+      {"A=" + std::string(128u << 10, 'x'),
+       "-x: A has 131072 bytes, but Linux allows only 131069"}};
   for (const auto& [text, message] : cases) {
     const Result<Environment> parsed = parse_exports({text}, {});
     ASSERT_FALSE(parsed.ok()) << message;

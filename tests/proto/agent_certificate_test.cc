@@ -116,7 +116,7 @@ TEST_F(AgentCertificateTest, ACertificateOutOfItsTimeIsRefusedWithTheDate) {
       {"not yet", pem({.uris = alice, .usages = {"clientAuth"}, .from = 3600, .until = kTestDay}),
        Code::kUnauthenticated, "is not valid before 2026-09-21 "},
       {"not yet", pem({.uris = alice, .usages = {"clientAuth"}, .from = 3600, .until = kTestDay}),
-       Code::kUnauthenticated, "is one of the two clocks wrong?"},
+       Code::kUnauthenticated, "check the clocks of both hosts"},
   };
   expect_refused(refusals, authority_.anchor({}), CertificateRole::kUser);
 }
@@ -139,7 +139,7 @@ TEST_F(AgentCertificateTest, AStrangersCertificateIsRefused) {
   bit = bit == 'A' ? 'B' : 'A';
   const std::vector<Refusal> refusals{
       {"foreign", foreign.user("alice").certificate_pem, Code::kUnauthenticated,
-       "is not signed by this CA (it names as issuer CN=foreign CA)"},
+       "is not signed by this CA (its issuer is CN=foreign CA)"},
       {"foreign with its CA",
        foreign.user("alice").certificate_pem + foreign.texts().certificate_pem,
        Code::kUnauthenticated, "is not signed by this CA"},
@@ -167,7 +167,7 @@ TEST_F(AgentCertificateTest, ACertificateWithoutOneClearRoleIsRefused) {
       {"a host", node1_.certificate_pem, Code::kPermissionDenied,
        "certificate host/node1 (serial "},
       {"a host", node1_.certificate_pem, Code::kPermissionDenied,
-       "is a host's certificate: it cannot launch"},
+       "is a host's certificate: it cannot launch jobs"},
       {"no role", pem({.uris = {}, .usages = client}), Code::kPermissionDenied, "it has no role"},
       {"no role, a name", pem({.uris = {}, .dns_names = {"alice"}, .usages = client}),
        Code::kPermissionDenied, "it has no role"},
@@ -184,15 +184,15 @@ TEST_F(AgentCertificateTest, ACertificateWithoutOneClearRoleIsRefused) {
       {"twice the same", pem({.uris = {alice, alice}, .usages = client}), Code::kPermissionDenied,
        "more than one role"},
       {"a user that serves", pem({.uris = {alice, "ivy://serves/alice"}, .usages = client}),
-       Code::kPermissionDenied, "a user serves nobody"},
+       Code::kPermissionDenied, "a user's certificate cannot serve"},
       {"usage of a host", pem({.uris = {alice}, .usages = {"serverAuth"}}), Code::kPermissionDenied,
-       "does not agree with its role of user"},
+       "does not match its role of user"},
       {"both usages", pem({.uris = {alice}, .usages = {"clientAuth", "serverAuth"}}),
-       Code::kPermissionDenied, "does not agree with its role of user"},
+       Code::kPermissionDenied, "does not match its role of user"},
       {"any usage", pem({.uris = {alice}, .usages = {"clientAuth", "anyExtendedKeyUsage"}}),
-       Code::kPermissionDenied, "does not agree with its role of user"},
+       Code::kPermissionDenied, "does not match its role of user"},
       {"no usage", pem({.uris = {alice}}), Code::kPermissionDenied,
-       "does not agree with its role of user"},
+       "does not match its role of user"},
       {"empty name", pem({.uris = {"ivy://user/"}, .usages = client}), Code::kPermissionDenied,
        "cannot be the name of a user"},
       {"a path as name", pem({.uris = {"ivy://user/../root"}, .usages = client}),
@@ -215,7 +215,7 @@ TEST_F(AgentCertificateTest, AUserCannotServe) {
                         .usages = {"serverAuth"}}),
                    Code::kPermissionDenied, "more than one role"},
                   {"usage of a user", pem({.uris = {"ivy://host/n"}, .usages = {"clientAuth"}}),
-                   Code::kPermissionDenied, "does not agree with its role of host"}},
+                   Code::kPermissionDenied, "does not match its role of host"}},
                  authority_.anchor({}), CertificateRole::kHost);
 }
 
@@ -227,17 +227,17 @@ TEST_F(AgentCertificateTest, TextsThatAreNoCertificateAreRefused) {
   const std::vector<Refusal> refusals{
       {"empty", "", Code::kUnauthenticated, "is empty"},
       {"blank", " \n\t\n", Code::kUnauthenticated, "is empty"},
-      {"garbage", std::string("\0\x01\xff garbage", 11), Code::kUnauthenticated, "is no PEM text"},
-      {"a key", alice_.key_pem, Code::kUnauthenticated, "is no PEM text"},
+      {"garbage", std::string("\0\x01\xff garbage", 11), Code::kUnauthenticated, "is not PEM text"},
+      {"a key", alice_.key_pem, Code::kUnauthenticated, "is not PEM text"},
       {"nothing in the block", begin + end, Code::kUnauthenticated, "is damaged"},
       {"no DER in the block", begin + "Z2FyYmFnZSBnYXJiYWdl\n" + end, Code::kUnauthenticated,
        "is damaged"},
       {"no base64", begin + "!!!!\n" + end, Code::kUnauthenticated, "is damaged"},
-      {"cut", alice_.certificate_pem.substr(0, 300), Code::kUnauthenticated, "is cut off"},
+      {"cut", alice_.certificate_pem.substr(0, 300), Code::kUnauthenticated, "is truncated"},
       {"text before", "alice:\n" + alice_.certificate_pem, Code::kUnauthenticated,
-       "something else before"},
+       "unexpected text before"},
       {"text between", alice_.certificate_pem + "x\n" + alice_.certificate_pem,
-       Code::kUnauthenticated, "something else before"},
+       Code::kUnauthenticated, "unexpected text before"},
       {"a damaged second one", alice_.certificate_pem + begin + end, Code::kUnauthenticated,
        "is damaged"},
       {"nine", many, Code::kUnauthenticated, "more than 8"},
@@ -267,7 +267,7 @@ TEST_F(AgentCertificateTest, ARevokedCertificateIsRefusedAndOnlyThat) {
   EXPECT_TRUE(verify_certificate(other.certificate_pem, anchor, CertificateRole::kUser, kNow).ok());
 }
 
-TEST_F(AgentCertificateTest, AnAnchorThatCannotBeTrustedBelievesNobody) {
+TEST_F(AgentCertificateTest, RejectsAllCertificatesIfTheTrustAnchorIsInvalid) {
   const TestAuthority foreign("foreign CA", kNow);
   const TestAuthority namesake("test CA", kNow);
   const std::string ca = authority_.texts().certificate_pem;
@@ -278,20 +278,20 @@ TEST_F(AgentCertificateTest, AnAnchorThatCannotBeTrustedBelievesNobody) {
     const char* words;
   } cases[] = {
       {"no CA", {"", ""}, "the CA is empty"},
-      {"a list as CA", {empty_list, ""}, "the CA is no PEM text"},
-      {"a key as CA", {authority_.texts().key_pem, ""}, "the CA is no PEM text"},
+      {"a list as CA", {empty_list, ""}, "the CA is not PEM text"},
+      {"a key as CA", {authority_.texts().key_pem, ""}, "the CA is not PEM text"},
       {"foreign list", {ca, foreign.revocation_list({})}, "is not signed by the CA"},
       {"a namesake's list", {ca, namesake.revocation_list({})}, "is not signed by the CA"},
       {"a foreign list after ours",
        {ca, empty_list + foreign.revocation_list({})},
        "the revocation list of CN=foreign CA is not signed by the CA"},
-      {"a certificate as list", {ca, ca}, "the revocation list is no PEM text"},
+      {"a certificate as list", {ca, ca}, "the revocation list is not PEM text"},
       {"damaged list", {ca, "-----BEGIN X509 CRL-----\n-----END X509 CRL-----\n"}, "is damaged"},
-      {"cut list", {ca, empty_list.substr(0, 200)}, "is cut off"},
+      {"cut list", {ca, empty_list.substr(0, 200)}, "is truncated"},
       {"huge list", {ca, empty_list + std::string(kMaxRevocationBytes, '\n')}, "longer than 1 MiB"},
       {"no list of this CA",
        {ca + foreign.texts().certificate_pem, foreign.revocation_list({})},
-       "there are revocation lists, but none of its CA"},
+       "there are revocation lists, but none for its CA"},
   };
   for (const auto& [what, anchor, words] : cases) {
     const Result<CertificateIdentity> identity =

@@ -45,15 +45,15 @@ TEST(AgentConfigTest, AMistakeIsNamedWithItsPlace) {
       {files + "certifcate = \"x\"\n", ":4:1: unknown key \"certifcate\"",
        "did you mean certificate?"},
       {"prot = 7411\n" + files, ":1:1: unknown key \"prot\"", "did you mean port?"},
-      {files + "  colour = 1\n", ":4:3: unknown key \"colour\"", "the keys are port, ca"},
-      {files + "[agent]\nport = 1\n", ":4:2: unknown key \"agent\"", "the keys are"},
+      {files + "  colour = 1\n", ":4:3: unknown key \"colour\"", "known keys: port, ca"},
+      {files + "[agent]\nport = 1\n", ":4:2: unknown key \"agent\"", "known keys:"},
       {"port = \"7411\"\n" + files, ":1:8: port is not a number from 1 to 65535", "port = 7411"},
       {"port = 0\n" + files, ":1:8: port is not a number", ""},
       {"port = 65536\n" + files, ":1:8: port is not a number", ""},
       {"port = 74.11\n" + files, ":1:8: port is not a number", ""},
       {"ca = 7\n", ":1:6: ca is not the path of a file", "in quotes"},
       {"ca = \"\"\n", ":1:6: ca is not the path of a file", ""},
-      {"ca = \"~/ca.crt\"\n", ":1:6: ca: \"~\" has no meaning here", "the whole path"},
+      {"ca = \"~/ca.crt\"\n", ":1:6: ca: \"~\" is not expanded", "the whole path"},
       {"ca = [\"a\", \"b\"]\n", ":1:6: ca is not the path of a file", ""},
       {"ca = \"a\"\nca = \"b\"\n", ":2:", ""},
       {"ca = a\n", ":1:", ""},
@@ -73,7 +73,7 @@ TEST(AgentConfigTest, AMistakeIsNamedWithItsPlace) {
   }
 }
 
-TEST(AgentConfigTest, WhereTheFileIs) {
+TEST(AgentConfigTest, FindsTheConfigFile) {
   const struct {
     Environment environment;
     std::string path;
@@ -89,7 +89,7 @@ TEST(AgentConfigTest, WhereTheFileIs) {
   for (const auto& [environment, path] : cases) EXPECT_EQ(agent_config_path(environment), path);
 }
 
-TEST(AgentConfigTest, WhereTheAgentListens) {
+TEST(AgentConfigTest, ReadsThePortOfTheAgent) {
   using Places = std::vector<std::string>;
   EXPECT_EQ(
       agent_socket_places({{"IVY_AGENT_SOCKET", "/s"}, {"XDG_RUNTIME_DIR", "/r"}}, "alice", 7),

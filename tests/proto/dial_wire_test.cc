@@ -57,7 +57,7 @@ TEST(DialWire, AnOrderHasNoMoreAddressesThanAReaderTakes) {
   EXPECT_EQ(read->addresses.size(), kDialAddressesMax);
 }
 
-TEST(DialWire, WhatIsNoOrderIsNamedByItsLineAndShowsNoKey) {
+TEST(DialWire, RejectsUnknownLineWithoutPrintingTheKey) {
   const std::string good = encode_dial_order(an_order());
   const auto with = [&](const std::string& from, const std::string& to) {
     std::string text = good;
@@ -110,7 +110,7 @@ TEST(DialWire, GreetingsComeBackAsTheyWere) {
   EXPECT_FALSE(tasks->whole_tree);
 }
 
-TEST(DialWire, WhatIsNoGreetingIsRefused) {
+TEST(DialWire, RejectsInvalidGreetings) {
   for (const char* const line :
        {"", "IVYDIAL 1", "IVYDIAL 1 ", "IVYDIAL 1 x", "IVYDIAL 1 -1", "IVYDIAL 1 1 2",
         "IVYDIAL 2 1", "IVYDIAL 1 99999999999", "IVYSIGNAL 1 1", "IVYSIGNAL 1 1 0 tree",

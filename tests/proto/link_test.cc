@@ -644,7 +644,7 @@ TEST(SendQueueTest, FlowWaitsForCreditAndControlDoesNot) {
   EXPECT_EQ(queue.flow_room(), 4u);
 }
 
-TEST(SendQueueTest, SendsAgainWhatIsNotAcknowledged) {
+TEST(SendQueueTest, ResendsUnacknowledgedFrames) {
   SendQueue queue;
   for (const char* payload : {"a", "b", "c"})
     ASSERT_TRUE(queue.push(FrameType::kEvent, payload).ok());

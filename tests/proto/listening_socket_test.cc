@@ -76,7 +76,7 @@ TEST(ListeningSocket, AnAddressInUseIsNamed) {
   close(*first);
 }
 
-TEST(ListeningSocket, WhatIsNoAddressOfThisHostIsRefused) {
+TEST(ListeningSocket, RejectsAddressesOfOtherHosts) {
   for (const char* text : {"", "localhost", "10.0.0", "[::1]", "1.2.3.4:5"}) {
     const Result<int> fd = listen_tcp(text, 0);
     ASSERT_FALSE(fd.ok()) << text;

@@ -50,7 +50,7 @@ std::string replaced(std::string from, const std::string& to) {
   return line;
 }
 
-TEST(MpiServerOptionsTest, NamesWhatIsWrong) {
+TEST(MpiServerOptionsTest, NamesTheWrongOption) {
   const std::pair<std::string, std::string> cases[] = {
       {kLine + " --colour red", "there is no option \"--colour\""},
       {kLine + " --store", "--store has no value"},

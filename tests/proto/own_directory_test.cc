@@ -22,7 +22,7 @@ class OwnDirectoryTest : public testing::Test {
   const std::string path_ = root_ + "/job";
 };
 
-TEST_F(OwnDirectoryTest, TakesWhatIsOurs) {
+TEST_F(OwnDirectoryTest, AcceptsADirectoryOfThisUser) {
   EXPECT_EQ(check_own_directory(path_).error().code, Code::kNotFound);
   ASSERT_TRUE(make_own_directory(path_).ok());
   ASSERT_TRUE(make_own_directory(path_).ok());
@@ -47,7 +47,7 @@ TEST_F(OwnDirectoryTest, RefusesWhatOthersCouldHavePutThere) {
             std::string::npos);
 }
 
-TEST_F(OwnDirectoryTest, LocksWhatIsStillThereOnce) {
+TEST_F(OwnDirectoryTest, LocksAnExistingDirectoryOnce) {
   EXPECT_FALSE(lock_directory(path_));
   ASSERT_TRUE(make_own_directory(path_).ok());
   const Descriptor first = lock_directory(path_);

@@ -40,7 +40,7 @@ OperationRecord record(std::uint64_t sequence, std::uint16_t row = 0) {
 }
 
 // A worker that writes past the end of its own memory must not lead the supervisor astray.
-TEST(StatusPage, AHeaderThatWasOverwrittenLeadsNobodyAstray) {
+TEST(StatusPage, RejectsAnOverwrittenHeader) {
   Memory memory(kShape);
   StatusPage writer = StatusPage::format(memory.data, kShape);
   const Result<StatusPage> reader = StatusPage::open(memory.data, memory.bytes);
@@ -60,7 +60,7 @@ TEST(StatusPage, AHeaderThatWasOverwrittenLeadsNobodyAstray) {
   }
 }
 
-TEST(StatusPage, WhatOneSideWritesTheOtherReads) {
+TEST(StatusPage, ReadsBackWrittenValues) {
   Memory memory(kShape);
   StatusPage writer = StatusPage::format(memory.data, kShape);
   const Result<StatusPage> reader = StatusPage::open(memory.data, memory.bytes);

@@ -106,7 +106,7 @@ TEST(AnsweredRequestsTest, ASessionIsKeptForAWhile) {
   EXPECT_EQ(memory.answered.answers(), 0u);
 }
 
-TEST(AnsweredRequestsTest, WhoHasNothingToBeRememberedIsNot) {
+TEST(AnsweredRequestsTest, ForgetsClientsWithoutReplies) {
   Memory memory;
   memory.answered.begin(7);
   memory.answered.end(7);

@@ -117,7 +117,7 @@ TEST_F(BadInputTest, PortScannersAreForgotten) {
 }
 
 // Slowloris: a byte now and then, of a greeting, of a frame and of a request of torch's.
-TEST_F(BadInputTest, ByteByByteCrowdsDisturbNobody) {
+TEST_F(BadInputTest, ServesOthersDuringByteByByteSenders) {
   ServerThread server;
   Bystander bystander(server);
   constexpr int kCrowd = 60;

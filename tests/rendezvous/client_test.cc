@@ -157,7 +157,7 @@ TEST_F(StoreClientTest, CancelEndsEveryCall) {
   }));
 }
 
-TEST_F(StoreClientTest, WhoDoesNotBelongIsToldSo) {
+TEST_F(StoreClientTest, RejectsClientsOfOtherJobs) {
   ServerThread server;
   ClientOptions options = server.options();
   options.token = std::string(32, 'x');
@@ -304,7 +304,7 @@ TEST_F(StoreClientTest, ALostStoreIsNotTakenForTheOldOne) {
   EXPECT_EQ(client->set("k", "x").error().code, Code::kAborted);
 }
 
-TEST_F(StoreClientTest, AStoreThatNobodyStartsAgainIsNotDialledAgain) {
+TEST_F(StoreClientTest, GivesUpOnAStoreThatIsNotRestarted) {
   ServerThread server;
   ClientOptions options = server.options();
   options.may_redial = false;
@@ -437,7 +437,7 @@ TEST_F(StoreClientRepeatTest, EveryOneOfManyIsKnownAgain) {
 }
 
 // The store does not remember for ever, so a client that was away for long does not repeat itself.
-TEST_F(StoreClientRepeatTest, WhatIsOldIsNotRepeated) {
+TEST_F(StoreClientRepeatTest, DoesNotRepeatOldRequests) {
   ClientOptions options = server_.options();
   options.repeat_for = 0ms;
   client_ = connect(options);
@@ -506,7 +506,7 @@ TEST_F(StoreClientTest, AWatchGoesOnOverALostConnection) {
 
 // Changes of which there are too many are missed all together, and so are those that the store
 // could not send.
-TEST_F(StoreClientTest, AWatchThatNobodyReadsIsBounded) {
+TEST_F(StoreClientTest, BoundsAnUnreadWatch) {
   ServerThread server;
   const auto client = server.client();
   const auto other = server.client(1);

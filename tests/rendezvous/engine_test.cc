@@ -268,7 +268,7 @@ TEST(EngineWaitTest, WritersAreAnsweredBeforeThoseThatWaited) {
   EXPECT_EQ(script.order(), (std::vector<RequestId>{set, first, second}));
 }
 
-TEST(EngineWaitTest, TheDeadlineNamesWhatIsMissing) {
+TEST(EngineWaitTest, NamesTheMissingKeysAtTheDeadline) {
   EngineScript script;
   const ClientId client = script.join(0);
   script.ask(client, Set{"here", ""});
@@ -423,7 +423,7 @@ TEST(EngineQueueTest, OneItemGoesToTheOneThatWaitedLongest) {
   EXPECT_EQ(script.word(exists), "done");
 }
 
-TEST(EngineQueueTest, WhoLeavesTakesNothing) {
+TEST(EngineQueueTest, GivesNothingToAClientThatLeft) {
   EngineScript script;
   const ClientId gone = script.join(0);
   script.ask(gone, QueuePop{"q", kNever});
@@ -460,7 +460,7 @@ TEST(EngineBarrierTest, AMemberCountsOnce) {
   EXPECT_EQ(script.word(twice), "#1");
 }
 
-TEST(EngineBarrierTest, WhoLeftOrGaveUpHasNotCome) {
+TEST(EngineBarrierTest, DoesNotCountMembersThatLeftOrGaveUp) {
   EngineScript script;
   const ClientId gone = script.join(0);
   script.ask(gone, Barrier{"x", 2, 0, 0, kNever});

@@ -65,7 +65,7 @@ TEST(HistoryTest, RejectsAnItemTakenTwice) {
   EXPECT_FALSE(is_linearizable({push, pop("a", 2, 3), pop("a", 4, 5)}));
 }
 
-TEST(HistoryTest, WhatHasNoAnswerMayHaveHappened) {
+TEST(HistoryTest, AllowsUnansweredRequestsEitherWay) {
   Operation lost = set("1", 0, kOpen);
   lost.end = Operation::End::kUnknown;
   Operation missing = answered(Kind::kGet, 10, 11);

@@ -98,7 +98,7 @@ TEST(HttpDialectTest, AnswersOneRequestPerConnection) {
   EXPECT_TRUE(connection->is_over());
 }
 
-TEST(HttpDialectTest, RefusesWhatIsNoRequest) {
+TEST(HttpDialectTest, RejectsInvalidRequests) {
   struct Row {
     std::string text;
     const char* status;

@@ -267,7 +267,7 @@ TEST(NativeDialectTest, ANumberedRequestIsDoneOnce) {
   }
 }
 
-TEST(NativeDialectTest, AWaitHoldsNobodyUp) {
+TEST(NativeDialectTest, ServesOthersWhileAClientWaits) {
   Clients clients;
   ASSERT_TRUE(clients
                   .feed(0, frame(Op::kWaitGet, 1, u64(1000) + texts({"k"})) +

@@ -96,7 +96,7 @@ TEST(PmiHostTest, SeveralProgramsToSpawnGetOneAnswer) {
   EXPECT_EQ(host.effects.notes.size(), 1u);
 }
 
-TEST(PmiHostTest, ABarrierIsAFenceOfWhatIsNew) {
+TEST(PmiHostTest, ExchangesOnlyNewValuesInABarrier) {
   Host a({2, 1}, 0);
   Host b({2, 1}, 1);
   a.come(0);
@@ -174,7 +174,7 @@ TEST(PmiHostTest, AProcessThatHasNotJoinedMakesRoomForTheNext) {
   EXPECT_NE(host.say(5, kInit), kInitDone) << "a second world in one process";
 }
 
-TEST(PmiHostTest, RefusesWhatIsNoPmi1InOneLine) {
+TEST(PmiHostTest, RejectsOtherProtocolsWithOneLine) {
   const std::pair<std::string, const char*> kTable[] = {
       {"    69cmd=fullinit;pmirank=0;", "PMI-2"},
       {"cmd=init pmi_version=2 pmi_subversion=0\n", "PMI-2"},
@@ -204,7 +204,7 @@ TEST(PmiHostTest, RefusesWhatIsNoPmi1InOneLine) {
   }
 }
 
-TEST(PmiHostTest, WhatAHostMayPutIsBounded) {
+TEST(PmiHostTest, LimitsTheValuesOfAHost) {
   Host host({1});
   host.come(0);
   const std::string value(kMaxPmiValue, 'v');

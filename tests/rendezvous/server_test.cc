@@ -46,7 +46,7 @@ TEST_F(StoreServerTest, ServesBothDialects) {
   EXPECT_TRUE(eventually([&] { return server.connections() == 0; }));
 }
 
-TEST_F(StoreServerTest, GarbageIsHungUpOnAndNobodyElseNotices) {
+TEST_F(StoreServerTest, ClosesGarbageConnectionsWithoutDisturbingOthers) {
   ServerThread server;
   const auto client = server.client();
   const std::vector<std::string> garbage = {
@@ -218,7 +218,7 @@ TEST_F(StoreServerTest, RecoversWhenDescriptorsRunOut) {
     socket->send(kHello + ping(1));
   }
   EXPECT_TRUE(eventually(
-      [&] { return server.log().find("no connection can be taken") != std::string::npos; }));
+      [&] { return server.log().find("cannot accept connections") != std::string::npos; }));
   for (const int fd : taken) ::close(fd);
   setrlimit(RLIMIT_NOFILE, &before);
   for (const auto& socket : waiting) EXPECT_EQ(socket->receive(4), test::word32(1));
@@ -289,7 +289,7 @@ TEST_F(StoreServerTest, AGenerationEndsWithItsClients) {
 }
 
 // Connected, and not accepted when the generation begins: it is a client of the one before.
-TEST_F(StoreServerTest, WhoHasKnockedBelongsToTheGenerationBefore) {
+TEST_F(StoreServerTest, AssignsEarlyConnectionsToThePreviousGeneration) {
   ServerThread server;
   std::unique_ptr<RawSocket> knocking;
   server.on_loop([&](Server& one) {
@@ -338,7 +338,7 @@ TEST_F(StoreServerTest, OnlyTheJobsHostsMaySpeakTorch) {
     ServerThread server({}, others, 0, address);
     const RawSocket stranger(server.torch_port, address);
     EXPECT_TRUE(stranger.is_hung_up());
-    EXPECT_NE(server.log().find("it is no host of this job"), std::string::npos) << server.log();
+    EXPECT_NE(server.log().find("it is not a host of this job"), std::string::npos) << server.log();
   }
   ServerThread server({}, {"192.0.2.1", address}, 0, address);
   const RawSocket host(server.torch_port, address);
@@ -406,7 +406,7 @@ TEST_F(StoreServerTest, TorchHasBytesOfItsOwn) {
     }
     EXPECT_TRUE(eventually([&] {
       return server.connections() <= 4 &&
-             server.log().find("beyond their limit") != std::string::npos;
+             server.log().find("more than their limit") != std::string::npos;
     })) << server.connections()
         << server.log();
     modest.send(ping(8));
@@ -432,7 +432,8 @@ TEST_F(StoreServerTest, OnlyTheJobsUserMaySpeakTorch) {
   stranger.connect(server.torch_port);
   EXPECT_TRUE(stranger.is_hung_up());
   EXPECT_EQ(server.log(),
-            "connection from 127.0.0.1 refused: it is user 65534's, the job is user 0's\n");
+            "connection from 127.0.0.1 refused: it belongs to user 65534, but the job belongs to "
+            "user 0\n");
   const RawSocket own(server.torch_port);
   own.send(kHello + ping(7));
   EXPECT_EQ(own.receive(4), test::word32(7));
@@ -448,8 +449,8 @@ TEST_F(StoreServerTest, AClientOfTorchThatWasGoneBeforeItWasAcceptedIsNotServed)
   });
   EXPECT_TRUE(eventually([&] { return !server.log().empty(); }));
   EXPECT_EQ(server.log(),
-            "connection from 127.0.0.1 refused: it had hung up before it could be told whose it "
-            "is, and is not served\n");
+            "connection from 127.0.0.1 refused: it closed before its owner could be determined, so "
+            "it is not served\n");
 }
 
 // ---- Whose the other end is ---------------------------------------------------------------------

@@ -266,9 +266,10 @@ TEST(TorchDialectTest, ConformsInDialectA) {
 
 TEST(TorchDialectTest, SaysInOneLineWhoIsRefused) {
   const std::vector<std::pair<std::string, std::string>> table = {
-      {opcode(9) + text("a"), "torch store: torch 2.1 speaks here"},
-      {word32(0x3C85F7CE) + opcode(3), "torch store: a development version of torch from 2023"},
-      {"GET /", "torch store: the first byte is 71: this is no torch store client"},
+      {opcode(9) + text("a"), "torch store: the client is torch 2.1"},
+      {word32(0x3C85F7CE) + opcode(3),
+       "torch store: the client is a development version of torch from 2023"},
+      {"GET /", "torch store: the first byte is 71: this is not a torch store client"},
       {kHello + opcode(1) + number(1'300'000'000'000),
        "torch store: a key of 1300000000000 bytes is longer than 8192"},
       {kHello + opcode(40), "torch store: request number 40 is unknown"},
@@ -290,7 +291,7 @@ TEST(TorchDialectTest, AnAppendOfTorch21IsNoDelete) {
     script.feed(0, opcode(0) + text("/a") + text("kept"));
     script.feed(1, opcode(2) + text("/a"));
     script.feed(1, opcode(8) + text("/a") + behind);
-    EXPECT_TRUE(script.closed[1].starts_with("torch store: torch 2.1 speaks here"))
+    EXPECT_TRUE(script.closed[1].starts_with("torch store: the client is torch 2.1"))
         << script.closed[1];
     script.feed(0, opcode(2) + text("/a"));
     EXPECT_EQ(script.out[0], text("kept")) << behind.size();
@@ -298,7 +299,7 @@ TEST(TorchDialectTest, AnAppendOfTorch21IsNoDelete) {
 }
 
 // The rest of what torch 2.1 numbers otherwise, after requests that have the same numbers.
-TEST(TorchDialectTest, WhatTorch21NumbersOtherwiseIsRefusedByItsName) {
+TEST(TorchDialectTest, RejectsTorch21ByName) {
   const std::string multi = keys({"/a"});
   for (const std::string& request : {opcode(7) + text("/a"), opcode(9) + multi,
                                      opcode(10) + number(1) + text("/a") + text("v"), opcode(11)}) {
@@ -306,7 +307,7 @@ TEST(TorchDialectTest, WhatTorch21NumbersOtherwiseIsRefusedByItsName) {
     script.feed(0, opcode(0) + text("/a") + text("kept"));
     script.feed(0, opcode(2) + text("/a"));
     script.feed(0, request);
-    EXPECT_TRUE(script.closed[0].starts_with("torch store: torch 2.1 speaks here"))
+    EXPECT_TRUE(script.closed[0].starts_with("torch store: the client is torch 2.1"))
         << static_cast<int>(request[0]) << ": " << script.closed[0];
   }
 }
@@ -384,7 +385,7 @@ TEST(TorchDialectTest, KeepsLittleBehindAWait) {
   }
 }
 
-TEST(TorchDialectTest, WhoHangsUpWaitsNoLonger) {
+TEST(TorchDialectTest, DropsWaitsOfClosedConnections) {
   TorchScript script;
   script.feed(0, kHello + wait({"/a"}));
   EXPECT_EQ(script.engine.open_requests(), 1u);

@@ -36,7 +36,7 @@ TEST(WaitersTest, AreFoundByKeyClientRequestAndDeadline) {
   EXPECT_EQ(waiters.all(), (std::vector<WaiterId>{first, second, third}));
 }
 
-TEST(WaitersTest, KnowWhatIsMissing) {
+TEST(WaitersTest, ListMissingKeys) {
   Waiters waiters;
   const WaiterId id = waiters.add(waiter(1, 1, {"here", "a", "b", "a"}),
                                   [](const std::string& key) { return key == "here"; });

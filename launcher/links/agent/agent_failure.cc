@@ -62,8 +62,8 @@ LinkDown not_secured(const AgentPlace& place, const AgentStatus& status) {
   const bool about_us = place.believed || has(status, "alert");
   if (!about_us && !is_tls_error(status)) {
     return {LinkFailure::kBroken,
-            describe(place) + " closed the connection before it said anything",
-            "is it an agent that listens there?"};
+            describe(place) + " closed the connection before sending anything",
+            "check that an ivy-agent listens there"};
   }
   // An agent that ends during a handshake hangs up as well: a redial tells the two apart.
   if (place.redial && is_closed(status)) {
@@ -72,16 +72,18 @@ LinkDown not_secured(const AgentPlace& place, const AgentStatus& status) {
   if (!about_us) {
     return {LinkFailure::kAuthentication,
             "no TLS with " + describe(place) + ": " + core_of(status.message),
-            "is it an agent that listens there?"};
+            "check that an ivy-agent listens there"};
   }
   // TLS 1.3 lets us believe that we are in before the other end has looked at our certificate, and
   // gRPC says no by hanging up: an agent that ends in that moment looks the same.
   const std::string what =
       is_closed(status)
-          ? " hung up when it saw our certificate " + place.self + ": it refuses it, or just ended"
-          : " does not take our certificate " + place.self + ": " + core_of(status.message);
+          ? " closed the connection after it received our certificate " + place.self +
+                ": it rejected it, or exited"
+          : " rejected our certificate " + place.self + ": " + core_of(status.message);
   return {LinkFailure::kAuthentication, describe(place) + what,
-          "its log says why: journalctl -u 'ivy-agent@*'; whoever has the CA makes certificates: "
+          "its log says why: journalctl -u 'ivy-agent@*'; on the host with the CA, make a new "
+          "certificate: "
           "ivy-agent cert --user NAME"};
 }
 
@@ -95,7 +97,8 @@ std::string user_of(const AgentPlace& place) {
 LinkDown not_connected(const AgentPlace& place, const AgentStatus& status) {
   if (place.timed_out) {
     const std::string where = place.address.empty() ? place.socket : address_of(place);
-    return {LinkFailure::kUnreachable, "connect to " + where + ": no answer", firewall_fix(place)};
+    return {LinkFailure::kUnreachable, "connect to " + where + ": no response",
+            firewall_fix(place)};
   }
   if (is_refused(status)) {
     const std::string where = place.address.empty() ? place.socket : address_of(place);
@@ -117,12 +120,11 @@ LinkDown not_opened(const AgentPlace& place, const AgentStatus& status) {
     case kUnauthenticated:
       // On a redial this may be an agent being restarted: report "broken" and let the lease decide.
       return {place.redial ? LinkFailure::kBroken : LinkFailure::kAuthentication,
-              describe(place) + " refuses us: " + status.message,
-              "whoever has the CA makes certificates: ivy-agent cert --user NAME"};
+              describe(place) + " rejected the connection: " + status.message,
+              "on the host with the CA, make a certificate: ivy-agent cert --user NAME"};
     case kUnimplemented:
-      return {LinkFailure::kBootstrap,
-              describe(place) + " is of another version: " + status.message,
-              "install the same version there"};
+      return {LinkFailure::kBootstrap, describe(place) + " runs another version: " + status.message,
+              "install this version there"};
     default:
       return {LinkFailure::kBootstrap, said, ""};
   }
@@ -138,10 +140,11 @@ std::string describe(const AgentPlace& place) {
 LinkDown agent_failure(const AgentPlace& place, const AgentStatus& status) {
   if (place.refusal) {
     return {LinkFailure::kAuthentication,
-            describe(place) + " is not believed: " + place.refusal->message, place.refusal->fix};
+            describe(place) + " failed verification: " + place.refusal->message,
+            place.refusal->fix};
   }
   if (place.opened) {
-    const std::string how = status.code == 0 ? "it ended the connection" : status.message;
+    const std::string how = status.code == 0 ? "it closed the connection" : status.message;
     return {LinkFailure::kBroken, describe(place) + ": " + how, ""};
   }
   if (never_connected(place, status)) return not_connected(place, status);

@@ -87,9 +87,9 @@ Result<void> AgentLink::prepare() {
     place_.port = host_.port == 0 ? us_->port : host_.port;
     if (!host_.user.empty() && host_.user != us_->self.name) {
       return Error{Code::kPermissionDenied,
-                   "an agent runs workers as the user of its certificate: as " + us_->self.name +
+                   "agents run workers as the user named in the certificate: as " + us_->self.name +
                        ", not as " + host_.user,
-                   "leave " + host_.user + "@ away, or: --transport ssh"};
+                   "leave out " + host_.user + "@, or use --transport ssh"};
     }
   }
   if (way_ == Way::kOwnHost) {
@@ -137,7 +137,7 @@ Awaitable<LinkDown> AgentLink::open_job() {
     leave_stream();
     // --start-timeout and the lease limit how often it is asked again.
     if (!place_.opened && !status.wait.empty()) {
-      co_await tell("agent: it waits for " + status.wait);
+      co_await tell("agent: waiting for " + status.wait);
       co_await sequence_.sleep(kWaitingPause);
       continue;
     }
@@ -149,7 +149,7 @@ Awaitable<LinkDown> AgentLink::open_job() {
     if (failed && (!is_crowded || ++crowded > kMostCrowdedPuts)) co_return *failed;
     has_put = !failed;
     if (has_put) continue;
-    co_await tell("agent: waiting, it receives ivy-node from others");
+    co_await tell("agent: waiting while it receives ivy-node from other jobs");
     co_await sequence_.sleep(kCrowdedPause);
   }
 }
@@ -210,8 +210,8 @@ void AgentLink::on_opened(const agent::v1::Opened& opened) {
 void AgentLink::on_data(const std::string& bytes) {
   if (!place_.opened) {
     return fail(LinkDown{LinkFailure::kBootstrap,
-                         describe(place()) + " sends data before it has opened the job",
-                         "is it an agent of a version that fits?"});
+                         describe(place()) + " sent data before it opened the job",
+                         "check that it runs the same version of ivy-agent"});
   }
   take_relayed(greeting_, bytes);
 }
@@ -249,9 +249,10 @@ Awaitable<std::optional<LinkDown>> AgentLink::send_bundle(std::string architectu
   is_crowded = status.code == static_cast<int>(Code::kAborted);
   // The agent went away meanwhile: that says nothing about room.
   if (status.code == static_cast<int>(Code::kUnavailable)) co_return agent_failure(place(), status);
-  co_return LinkDown{LinkFailure::kBootstrap,
-                     "ivy-node cannot be put there: " + describe(place()) + ": " + status.message,
-                     "give " + host_.name + " a cache directory with room: ~/.cache/ivyrun"};
+  co_return LinkDown{
+      LinkFailure::kBootstrap,
+      "ivy-node cannot be installed there: " + describe(place()) + ": " + status.message,
+      "give " + host_.name + " a cache directory with room: ~/.cache/ivyrun"};
 }
 
 Awaitable<AgentStatus> AgentLink::put(std::string architecture, NodeBundle bundle) {

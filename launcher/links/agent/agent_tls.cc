@@ -74,12 +74,12 @@ Result<std::shared_ptr<AgentTls>> AgentTls::make(const AgentIdentity& us) {
   made->context_.reset(SSL_CTX_new(TLS_client_method()));
   SSL_CTX* const context = made->context_.get();
   if (context == nullptr || !set_rules(context)) {
-    return Error{Code::kInternal, "OpenSSL makes no TLS: " + take_tls_error(), ""};
+    return Error{Code::kInternal, "OpenSSL cannot create a TLS context: " + take_tls_error(), ""};
   }
   if (!use_identity(context, us)) {
     return Error{Code::kFailedPrecondition,
                  "your certificate and key cannot be used: " + take_tls_error(),
-                 "do both come from the same ivy-agent cert --user NAME?"};
+                 "use a certificate and key from the same run of ivy-agent cert --user NAME"};
   }
   SSL_CTX_set_verify(context, SSL_VERIFY_PEER, nullptr);
   SSL_CTX_set_cert_verify_callback(context, &AgentTls::judge, made.get());

@@ -48,7 +48,7 @@ LinkWay ssh_way(const std::shared_ptr<TransportContext>& context, const Host& ho
 
 // Why SSH is the only way of `auto` to this host; empty where its agent is asked first.
 std::string only_ssh_because(TransportContext& context, const Host& host) {
-  if (host.port != 0) return "an SSH port is written for it";
+  if (host.port != 0) return "an SSH port is set for it";
   if (context.options().no_agents) return "the policy of this host forbids agents";
   const Result<std::optional<AgentIdentity>>& identity = context.agent_identity();
   if (!identity.ok()) {
@@ -108,7 +108,7 @@ Result<void> keep_to_policy(Options& options) {
   if (other == options.hosts.end()) return {};
   if (options.no_agents)
     return Error{Code::kPermissionDenied,
-                 "the policy of this host (/etc/ivyrun/policy.toml) forbids the ways to " +
+                 "the policy of this host (/etc/ivyrun/policy.toml) forbids the transports to " +
                      other->name + ": ssh and agents",
                  "ask who administers this host"};
   options.transport = TransportChoice::kAgent;

@@ -22,7 +22,7 @@ void DialBackLink::open(const OpenRequest& request) {
 
 // The new connection waits in the step until a link takes it.
 Awaitable<void> DialBackLink::give_way() {
-  fail(LinkDown{LinkFailure::kBroken, host_ + " has dialled again: it did not hear us", ""});
+  fail(LinkDown{LinkFailure::kBroken, host_ + " reconnected: it received nothing from ivyrun", ""});
   co_return;
 }
 
@@ -34,7 +34,7 @@ void DialBackLink::serve(std::shared_ptr<DialBackStream> stream) {
     if (std::exchange(owes_drained_, false)) reports_.drained();
   };
   handlers.ended = [this](const std::string& why) {
-    fail(LinkDown{LinkFailure::kBroken, "its connection ended (" + why + ")", ""});
+    fail(LinkDown{LinkFailure::kBroken, "its connection closed (" + why + ")", ""});
   };
   stream_->write(opening_line(request_));
   LinkUp up;

@@ -75,7 +75,8 @@ void DialBackListener::enter(tcp::socket socket) {
   if (half_open_.size() >= kMostHalfOpen) {
     const auto goes = oldest_of_the_fullest_address();
     report_rejected(goes->stream->peer_address(),
-                    "more than " + std::to_string(kMostHalfOpen) + " connections said nothing");
+                    "more than " + std::to_string(kMostHalfOpen) +
+                        " connections have not identified themselves");
     goes->stream->stop();
     half_open_.erase(goes);
   }
@@ -115,7 +116,7 @@ void DialBackListener::greeted(std::uint64_t number, const Result<DialGreeting>&
     return stream->stop();
   }
   if (!may_greet(*greeting, *stream)) {
-    report_rejected(stream->peer_address(), "its key is not for what it wants");
+    report_rejected(stream->peer_address(), "its key does not permit this request");
     return stream->stop();
   }
   if (greeting->kind == DialGreeting::Kind::kJoin) return handlers_.join(greeting->host, stream);

@@ -62,7 +62,7 @@ void DialBackStream::shake_hands() {
     return answer(Error{Code::kUnauthenticated, "it does not speak TLS as ivy-node does"});
   const Outcome step = stream_.shake_hands();
   if (stream_.received_bytes() > kUnprovedMaxBytes)
-    return answer(Error{Code::kUnauthenticated, "it said too much before it was believed"});
+    return answer(Error{Code::kUnauthenticated, "it sent too much data before it authenticated"});
   if (step == Outcome::kDone) return read_greeting();
   if (step == Outcome::kWantRead || step == Outcome::kWantWrite)
     return when(step, &DialBackStream::shake_hands);
@@ -81,7 +81,8 @@ void DialBackStream::shake_hands_first() {
   if (step == Outcome::kWantRead || step == Outcome::kWantWrite)
     return when(step, &DialBackStream::shake_hands_first);
   const auto introduced = std::exchange(introduced_, {});
-  if (step == Outcome::kEnded) return introduced(Error{Code::kCancelled, "it hung up"});
+  if (step == Outcome::kEnded)
+    return introduced(Error{Code::kCancelled, "it closed the connection"});
   if (step != Outcome::kDone) return introduced(Error{Code::kUnauthenticated, stream_.failure()});
   write(greeting_);
   introduced(Result<void>());
@@ -99,7 +100,7 @@ void DialBackStream::read_greeting() {
   if (greeting_.ends_with('\n'))
     return answer(parse_dial_greeting(std::string_view(greeting_).substr(0, greeting_.size() - 1)));
   if (greeting_.size() >= kDialGreetingMaxBytes)
-    return answer(Error{Code::kUnauthenticated, "its greeting has no end"});
+    return answer(Error{Code::kUnauthenticated, "its greeting is too long"});
   read_greeting();
 }
 
@@ -109,9 +110,9 @@ void DialBackStream::answer(const Result<DialGreeting>& greeting) {
 }
 
 void DialBackStream::refuse(Outcome step) {
-  if (step == Outcome::kEnded) return answer(Error{Code::kCancelled, "it hung up"});
+  if (step == Outcome::kEnded) return answer(Error{Code::kCancelled, "it closed the connection"});
   answer(
-      Error{Code::kUnauthenticated, "it does not know the job's key (" + stream_.failure() + ")"});
+      Error{Code::kUnauthenticated, "it does not have the job's key (" + stream_.failure() + ")"});
 }
 
 void DialBackStream::start(Handlers handlers) {

@@ -89,7 +89,7 @@ Awaitable<void> SrunStep::begin() {
   if (!context_.options().allocation) {
     co_return hosts_.lose_all(
         LinkDown{LinkFailure::kBootstrap, "this is not a Slurm allocation",
-                 "start ivyrun inside sbatch or salloc, or leave --transport out"});
+                 "start ivyrun inside sbatch or salloc, or leave out --transport"});
   }
   hosts_.progress("asking Slurm for a step");
   upload_ = co_await context_.node_upload(beginning_);
@@ -118,7 +118,7 @@ Result<void> SrunStep::ask(const std::shared_ptr<Facts>& facts) {
                                 srun_environment(environment_of(environ), true), handlers);
   if (!child.ok()) {
     Error error = child.error();
-    error.fix = "srun must be on the PATH where ivyrun is started; or --transport ssh";
+    error.fix = "srun must be on the PATH where ivyrun is started; or use --transport ssh";
     return error;
   }
   version_child_ = *child;
@@ -152,8 +152,8 @@ Result<std::vector<std::string>> SrunStep::own_addresses(const Facts& facts) con
   if (useful.empty()) useful = addresses_of_interface("").value();
   if (useful.size() > kDialAddressesMax) useful.resize(kDialAddressesMax);
   if (!useful.empty()) return useful;
-  return Error{Code::kUnavailable, "this machine has no address that hosts could dial back to",
-               "--iface NAME names an interface that has one"};
+  return Error{Code::kUnavailable, "this machine has no address to which the hosts could connect",
+               "choose an interface that has one: --iface NAME"};
 }
 
 Result<void> SrunStep::listen(const Facts& facts) {
@@ -175,8 +175,8 @@ Result<void> SrunStep::listen(const Facts& facts) {
     if (const auto self = weak.lock()) self->take_signal(greeting);
   };
   handlers.rejected = [this](const std::string& address, const std::string& why) {
-    context_.note("rejected peer", "warning: dropped a connection of " + address +
-                                       " to the port where this job's hosts dial back: " + why);
+    context_.note("rejected peer", "warning: dropped a connection from " + address +
+                                       " to the port to which this job's hosts connect: " + why);
   };
   listener_ = IVY_TRY(DialBackListener::open(context_.loop(), settings, std::move(handlers)));
   return {};
@@ -251,10 +251,11 @@ void SrunStep::take_answer(const std::string& line) {
   if (host == nullptr) return;
   if (answer->kind == StepAnswer::Kind::kFail) {
     return hosts_.lose(
-        *host, LinkDown{LinkFailure::kBootstrap, "ivy-node cannot be put there: " + answer->text,
-                        "give " + host->name +
-                            " a directory with room where programs may run: ~/.cache, "
-                            "$XDG_CACHE_HOME, /tmp or /dev/shm"});
+        *host,
+        LinkDown{LinkFailure::kBootstrap, "ivy-node cannot be installed there: " + answer->text,
+                 "give " + host->name +
+                     " a directory with room where programs may run: ~/.cache, "
+                     "$XDG_CACHE_HOME, /tmp or /dev/shm"});
   }
   const int asked = ++host->bundles_asked[answer->architecture];
   if (host->waiting != nullptr) host->waiting->progress("srun: sending ivy-node");
@@ -294,9 +295,9 @@ void SrunStep::take_error(const std::string& line) {
   append_tail(said_, line + "\n");
   if (is_waiting_for_resources(line)) {
     const std::string why = why_srun_waits(line);
-    hosts_.progress("srun waits: " + (why.empty() ? line : why));
+    hosts_.progress("srun is waiting: " + (why.empty() ? line : why));
     return context_.note("step waits",
-                         "note: srun waits" + (why.empty() ? "" : ", " + why) + ": " + line);
+                         "note: srun is waiting" + (why.empty() ? "" : ", " + why) + ": " + line);
   }
   if (const std::optional<HostWords> words = parse_host_words(line)) {
     StepHost* const host = hosts_.find(words->node);
@@ -314,7 +315,7 @@ void SrunStep::take_tasks_ended(const TasksEnded& ended) {
     if (host == nullptr) continue;
     // Before it has come it says itself why.
     const std::string why =
-        host->words.empty() ? "its task of the srun step has ended: " + ended.how : host->words;
+        host->words.empty() ? "its task of the srun step exited: " + ended.how : host->words;
     hosts_.lose(*host, LinkDown{host->has_come ? LinkFailure::kNoSuchJob : LinkFailure::kBootstrap,
                                 why, ""});
   }

@@ -62,7 +62,7 @@ std::string ssh_run(const Host& host, std::uint16_t port, const std::string& con
 }
 
 std::string mute_agent_fix() {
-  return "ssh-add -l must list your keys; or unset SSH_AUTH_SOCK, and name a key file: "
+  return "make sure that ssh-add -l lists your keys; or unset SSH_AUTH_SOCK, and name a key file: "
          "IdentityFile in "
          "~/.ssh/config";
 }
@@ -76,23 +76,24 @@ LinkDown host_key_failure(const Host& host, const SshTarget& target, const SshHo
   const std::string shown = key.type + " " + key.fingerprint;
   switch (key.verdict) {
     case SshHostKey::Verdict::kChanged:
-      down.message = "the host key is not the known one: it showed " + shown + ", " +
+      down.message = "the host key has changed: the server presented " + shown + ", " +
                      target.known_hosts + " has " +
                      (key.known_fingerprint.empty() ? "another" : key.known_fingerprint);
       down.fix = "if the change is expected: ssh-keygen -R '" + known_hosts_name(target) + "' -f " +
                  target.known_hosts + "\nthen: " + try_it;
       break;
     case SshHostKey::Verdict::kReplaced:
-      down.message = "the host key is not the one of this job's first login: it showed " + shown +
-                     ", and before " + key.known_fingerprint;
-      down.fix = "another machine answers under this name: " + try_it;
+      down.message =
+          "the host key has changed since this job's first login: the server presented " + shown +
+          ", earlier it was " + key.known_fingerprint;
+      down.fix = "another machine may be answering under this name; try: " + try_it;
       break;
     case SshHostKey::Verdict::kUnreadable:
       down.message = "the host key cannot be compared with " + target.known_hosts;
       down.fix = try_it;
       break;
     default:
-      down.message = "the host key is not known: " + shown + " is not in " + target.known_hosts;
+      down.message = "unknown host key: " + shown + " is not in " + target.known_hosts;
       down.fix = try_it + "   (asks once and remembers the key)";
       break;
   }
@@ -113,13 +114,12 @@ std::string client_fix(std::string_view error_text, const std::string& try_it) {
   };
   constexpr Cure kCures[] = {
       {"Too many authentication failures",
-       "the SSH agent holds more keys than this server tries (ssh-add -l lists them): name the "
-       "right "
-       "one in ~/.ssh/config: IdentityFile KEY and IdentitiesOnly yes"},
+       "the SSH agent holds more keys than this server lets a client try (ssh-add -l lists them): "
+       "name the right one in ~/.ssh/config: IdentityFile KEY and IdentitiesOnly yes"},
       {"No user exists for uid",
        "OpenSSH needs an account name for this uid: add the uid to /etc/passwd"},
       {"Bad configuration option", "correct or remove that line of the ssh configuration"},
-      {"Bad owner or permissions", "chmod 600 that file, and make it your own"},
+      {"Bad owner or permissions", "make sure that you own that file, and chmod 600 it"},
   };
   for (const Cure& cure : kCures)
     if (error_text.find(cure.text) != std::string_view::npos) return cure.fix;

@@ -90,13 +90,13 @@ Awaitable<void> SshClientLink::run() {
   up_.local_address = route.local;
   if (const Result<void> started = start_client(**upload); !started) {
     co_return fail(LinkDown{LinkFailure::kBootstrap, started.error().message,
-                            "install the OpenSSH client, or name yours with --ssh-command"});
+                            "install the OpenSSH client, or give its path with --ssh-command"});
   }
   const bool gets_on = co_await enter_relay();
   if (!gets_on) {
     client_->signal(SIGTERM);
     co_return fail(
-        client_failure(LinkFailure::kUnreachable, "the ssh client did not get on for 90 s"));
+        client_failure(LinkFailure::kUnreachable, "the ssh client made no progress for 90 s"));
   }
   co_await await_end();
   fail(end_reason());
@@ -141,7 +141,7 @@ Awaitable<bool> SshClientLink::enter_relay() {
     const bool is_mute = !has_heard_ && error_text_.empty() && !target_.control_path.empty();
     if (is_mute && std::chrono::nanoseconds(monotonic_ns() - moved_at_ns_) >= patience) {
       patience = std::chrono::nanoseconds::max();
-      co_await tell("ssh client: no answer, perhaps because its ControlMaster at " +
+      co_await tell("ssh client: no response, perhaps because its ControlMaster at " +
                     target_.control_path + " hangs");
     }
   }
@@ -226,8 +226,8 @@ LinkDown SshClientLink::end_reason() {
   const std::string noise = last_line(entry_->noise());
   LinkFailure failure = was_up ? LinkFailure::kBroken : classify_client_failure(error_text_);
   if (!was_up && failure == LinkFailure::kBroken) failure = LinkFailure::kBootstrap;
-  LinkDown down = client_failure(failure, was_up ? "the ssh client's connection ended"
-                                                 : "the ssh client could not get through");
+  LinkDown down = client_failure(
+      failure, was_up ? "the ssh client's connection closed" : "the ssh client could not connect");
   if (!said.empty() || !noise.empty()) down.message += ": " + (said.empty() ? noise : said);
   // ssh ends with 255 for every reason of its own.
   const auto& status = client_->ended();

@@ -180,7 +180,7 @@ Awaitable<SshLink::MaybeEnd> SshLink::log_in() {
       co_await tell("ssh: logging in");
       // It reads the account's authorized_keys. With an agent's keys it may be the agent that
       // hangs.
-      expect("its SSH server or the file system of the home there");
+      expect("its SSH server or the file system of the home directory there");
       end = co_await take(what, try_identities, &SshLink::login_failure);
       stuck_timer_.cancel();
     } else {
@@ -263,8 +263,9 @@ SshLink::End SshLink::handshake_failure() {
 SshLink::End SshLink::login_failure() {
   const SshSession& session = wire_.session();
   if (session.error().find("Too many authentication failures") != std::string::npos)
-    return End{{}, 1, "the server took no more keys"};
-  if (session.is_closed()) return End{{}, 1, "the server hung up: " + session.error()};
+    return End{{}, 1, "the server accepted no more authentication attempts"};
+  if (session.is_closed())
+    return End{{}, 1, "the server closed the connection: " + session.error()};
   const std::string methods = session.accepted_methods();
   return End{{}, 1, "no key was accepted" + (methods.empty() ? "" : " (" + methods + ")")};
 }
@@ -282,26 +283,28 @@ SshLink::End SshLink::agent_failure() {
 SshLink::End SshLink::penalty() {
   LinkDown down;
   down.failure = LinkFailure::kRefused;
-  down.message = where() +
-                 " says: Not allowed at this time (its sshd shuts this address out for a "
-                 "while after failed logins: PerSourcePenalties)";
+  down.message =
+      where() +
+      " rejected the connection: Not allowed at this time (its sshd blocks this address for a "
+      "while after failed logins: PerSourcePenalties)";
   down.fix =
-      "wait a minute, and end what fails to log in there; or have PerSourcePenaltyExemptList "
-      "in its sshd_config name this address";
+      "wait a minute, and stop whatever fails to log in there; or add this address to "
+      "PerSourcePenaltyExemptList in its sshd_config";
   return End{down, kMaxRefusedTries, "", kPenaltyPause};
 }
 
 SshLink::End SshLink::command_failure() {
   const std::string error = wire_.session().error();
-  return End{LinkDown{LinkFailure::kBootstrap, where() + " did not start our command: " + error,
-                      ssh_command()},
+  return End{LinkDown{LinkFailure::kBootstrap,
+                      where() + " did not start ivyrun's command: " + error, ssh_command()},
              1, ""};
 }
 
 SshLink::End SshLink::silence() {
-  return End{LinkDown{LinkFailure::kUnreachable,
-                      where() + " answers, but its sshd says nothing more", ssh_command()},
-             1, ""};
+  return End{
+      LinkDown{LinkFailure::kUnreachable,
+               where() + " accepts connections, but its sshd no longer responds", ssh_command()},
+      1, ""};
 }
 
 SshLink::End SshLink::host_key_end(const SshHostKey& key) {
@@ -314,11 +317,13 @@ SshLink::End SshLink::shell_silence() {
   const std::string said = relay_->last_words();
   LinkDown down;
   down.failure = LinkFailure::kBootstrap;
-  down.message = where() + " logged us in, but its login shell did not start our command in 60 s" +
-                 (said.empty() ? "" : "; it said: " + said);
+  down.message =
+      where() +
+      " accepted the login, but its login shell did not start ivyrun's command within 60 s" +
+      (said.empty() ? "" : "; it said: " + said);
   down.fix =
       "a start-up file of that account (.bashrc, .zshenv, .cshrc, config.fish) must not start "
-      "another program, nor wait, in a shell without a terminal; this has to print 'started': " +
+      "another program, nor wait, in a shell without a terminal; this must print 'started': " +
       ssh_run(host_, host_.port, ssh().config_path(), target_.client_options,
               "echo started < /dev/null");
   return End{down, 1, ""};
@@ -334,11 +339,11 @@ SshLink::End SshLink::connection_end() {
   if (why.empty()) why = last_line(wire_.session().error());
   LinkDown down;
   down.failure = was_up ? LinkFailure::kBroken : LinkFailure::kBootstrap;
-  down.message = was_up ? "the ssh connection to " + where() + " ended"
-                        : where() + " logged us in, but did not run ivy-node";
+  down.message = was_up ? "the ssh connection to " + where() + " closed"
+                        : where() + " accepted the login, but did not run ivy-node";
   if (was_up && !relay_->has_spoken()) {
-    down.message = "ivy-node on " + where() + " ended before it said anything";
-    down.fix = "if it stays so, remove ~/.cache/ivyrun there";
+    down.message = "ivy-node on " + where() + " exited without any output";
+    down.fix = "if this persists, remove ~/.cache/ivyrun there";
   }
   if (!why.empty()) down.message += ": " + why;
   if (const int status = wire_.session().exit_status(); status > 0) {

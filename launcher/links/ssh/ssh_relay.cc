@@ -37,7 +37,7 @@ Awaitable<std::optional<LinkDown>> SshRelay::carry() {
     if (!has_greeted_ && monotonic_ns() > slow_at_ns) {
       slow_at_ns = std::numeric_limits<std::int64_t>::max();
       reports_.progress(
-          "ssh: logged in, but the login shell there has not started our command yet");
+          "ssh: logged in, but the login shell there has not started ivyrun's command yet");
       co_await sequence_.checkpoint();
     }
     if (!entry_.needed_bundle().empty()) {

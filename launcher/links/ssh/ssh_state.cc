@@ -76,7 +76,7 @@ Result<void> can_read(const std::string& path) {
   if (error == 0) return {};
   Error unreadable = errno_error(Code::kInvalidArgument,
                                  "IVY_SSH_CONFIG names " + path + ", which cannot be read", error);
-  unreadable.fix = "unset IVY_SSH_CONFIG, or let it name an ssh configuration";
+  unreadable.fix = "unset IVY_SSH_CONFIG, or set it to the path of an ssh configuration";
   return unreadable;
 }
 
@@ -200,7 +200,7 @@ Awaitable<SshTarget> SshState::make_target(Sequence& sequence, Host host) {
   if (const std::string file = checked.ok() ? *checked : ""; !file.empty()) {
     target.client_because = "@ lines in " + file;
     context_.note("known hosts",
-                  "note: ssh is the OpenSSH client, because of the @cert-authority "
+                  "note: using the OpenSSH client because of the @cert-authority "
                   "or @revoked lines in " +
                       file);
   }
