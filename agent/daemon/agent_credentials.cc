@@ -297,7 +297,7 @@ Result<void> AgentCredentials::take_over(Loaded loaded) {
   }
   const std::lock_guard lock(mutex_);
   anchor_ = std::make_shared<const TrustAnchor>(std::move(loaded.anchor));
-  let_in_.reset();
+  accepted_.reset();
   own_ = std::move(loaded.own);
   return {};
 }
@@ -414,15 +414,17 @@ Result<CertificateIdentity> AgentCredentials::judge(std::string_view pem) const 
   {
     const std::lock_guard lock(mutex_);
     anchor = anchor_;
-    const bool is_fresh = let_in_ && now >= let_in_->at_unix_s && now <= let_in_->at_unix_s + 1;
-    if (is_fresh && let_in_->pem == pem && now <= let_in_->identity.not_after)
-      return let_in_->identity;
+    const bool is_fresh =
+        accepted_ && now >= accepted_->at_unix_s && now <= accepted_->at_unix_s + 1;
+    if (is_fresh && accepted_->pem == pem && now <= accepted_->identity.not_after)
+      return accepted_->identity;
   }
   Result<CertificateIdentity> identity = judge_client(pem, *anchor, user_, now);
   if (!identity.ok()) return identity;
-  const auto let_in = std::make_shared<const LetIn>(LetIn{std::string(pem), *identity, now});
+  const auto accepted = std::make_shared<const AcceptedCertificate>(
+      AcceptedCertificate{std::string(pem), *identity, now});
   const std::lock_guard lock(mutex_);
-  if (anchor == anchor_) let_in_ = let_in;
+  if (anchor == anchor_) accepted_ = accepted;
   return identity;
 }
 

@@ -98,7 +98,7 @@ class AgentCredentials {
   std::string user_;
   HandshakeLimiter& handshakes_;
   // The last certificate that was accepted.
-  struct LetIn {
+  struct AcceptedCertificate {
     std::string pem;
     CertificateIdentity identity;
     std::int64_t at_unix_s = 0;
@@ -108,7 +108,7 @@ class AgentCredentials {
   std::shared_ptr<const TrustAnchor> anchor_;
   CertificateIdentity own_;
   // Peers accepted under anchor_; dropped with it.
-  mutable std::shared_ptr<const LetIn> let_in_;
+  mutable std::shared_ptr<const AcceptedCertificate> accepted_;
   // A file in memory with key and certificate, for gRPC's provider, which knows only paths. Its
   // descriptor number stays; the file behind it is exchanged as a whole.
   Descriptor published_;

@@ -68,60 +68,61 @@ std::string key_of(const BootstrapOptions& options, const std::string& name, std
 }
 
 // Progress that ranks have stored: one query to the store for all ranks, as long as it answers.
-class Said {
+class StoredProgress {
  public:
-  explicit Said(const BootstrapOptions& options) : options_(options) {}
+  explicit StoredProgress(const BootstrapOptions& options) : options_(options) {}
   bool has(const std::string& name, std::int32_t rank) {
-    if (!said_.contains(name)) ask(name);
-    return said_[name].contains(key_of(options_, name, rank));
+    if (!keys_.contains(name)) ask(name);
+    return keys_[name].contains(key_of(options_, name, rank));
   }
   bool is_silent() const { return is_silent_; }
 
  private:
   void ask(const std::string& name) {
-    std::set<std::string>& said = said_[name];
+    std::set<std::string>& stored = keys_[name];
     if (is_silent_) return;
     const Result<std::vector<std::string>> keys =
         options_.store->list(options_.key + "/" + name + "/", kStorePatience);
     is_silent_ = !keys.ok();
-    if (keys.ok()) said.insert(keys->begin(), keys->end());
+    if (keys.ok()) stored.insert(keys->begin(), keys->end());
   }
 
   const BootstrapOptions& options_;
-  std::map<std::string, std::set<std::string>> said_;
+  std::map<std::string, std::set<std::string>> keys_;
   bool is_silent_ = false;
 };
 
 // Tells how far a rank is that has not come to `missing`.
-std::string progress(Said& said, std::string_view missing, std::int32_t rank) {
+std::string progress(StoredProgress& stored, std::string_view missing, std::int32_t rank) {
   if (missing == "facts") {
-    return said.has("begun", rank) ? " (it loads the driver and NCCL)" : " (it has not started)";
+    return stored.has("begun", rank) ? " (it loads the driver and NCCL)" : " (it has not started)";
   }
   if (missing == "done") {
-    return said.has("init", rank) ? " (it is in NCCL's init)" : " (it has not started NCCL's init)";
+    return stored.has("init", rank) ? " (it is in NCCL's init)"
+                                    : " (it has not started NCCL's init)";
   }
   return "";
 }
 
-// "rank 3 (node2, pid 77) (it has not begun), ... and 2 more"; `first`: the first one's world rank.
-// If the store does not answer: kSilentStore, and no rank is to blame.
+// "rank 3 (node2, pid 77) (it has not started), ... and 2 more"; `first`: the first one's world
+// rank. If the store does not answer: kSilentStore, and no rank is to blame.
 std::string names_without(const BootstrapOptions& options, const std::string& name,
                           std::int32_t& first) {
   constexpr std::size_t kLong = 160;  // A failure's text has 512 bytes.
   std::string names;
   int more = 0;
-  Said said(options);
+  StoredProgress stored(options);
   for (std::int32_t rank = 0; rank < static_cast<std::int32_t>(options.rank_names.size()); ++rank) {
     const auto index = static_cast<std::size_t>(rank);
-    if (rank == options.rank || said.has(name, rank)) continue;
+    if (rank == options.rank || stored.has(name, rank)) continue;
     if (first < 0) first = options.world_ranks[index];
     if (names.size() > kLong) {
       ++more;
       continue;
     }
-    names += (names.empty() ? "" : ", ") + options.rank_names[index] + progress(said, name, rank);
+    names += (names.empty() ? "" : ", ") + options.rank_names[index] + progress(stored, name, rank);
   }
-  if (said.is_silent()) {
+  if (stored.is_silent()) {
     first = -1;
     return std::string(kSilentStore);
   }

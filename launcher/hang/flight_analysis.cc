@@ -15,13 +15,13 @@ constexpr std::size_t kMaxLines = 16;
 constexpr std::int64_t kSecond = 1'000'000'000;
 
 // One rank in one group.
-struct Standing {
+struct RankProgress {
   const FlightEntry* last = nullptr;     // Newest that it has entered.
   std::int64_t reached = 0;              // Its number, or that of a newer one that is not recorded.
   const FlightEntry* waiting = nullptr;  // Oldest that is not over.
   std::map<std::int64_t, const FlightEntry*> entries;
 };
-using FlightGroup = std::map<std::uint32_t, Standing>;
+using FlightGroup = std::map<std::uint32_t, RankProgress>;
 
 std::string quoted(const FlightEntry& entry) {
   const bool has_text = !entry.group_text.empty() && entry.group_text != "undefined";
@@ -67,9 +67,9 @@ std::string meaning(const FlightEntry& entry) {
 std::string mismatch_line(const FlightGroup& group, std::int64_t sequence) {
   std::vector<std::pair<std::string, std::vector<std::uint32_t>>> sides;
   std::vector<const FlightEntry*> firsts;
-  for (const auto& [rank, standing] : group) {
-    const auto at = standing.entries.find(sequence);
-    if (at == standing.entries.end()) continue;
+  for (const auto& [rank, progress] : group) {
+    const auto at = progress.entries.find(sequence);
+    if (at == progress.entries.end()) continue;
     const std::string means = meaning(*at->second);
     auto side = std::find_if(sides.begin(), sides.end(),
                              [&means](const auto& other) { return other.first == means; });
@@ -90,28 +90,28 @@ std::string mismatch_line(const FlightGroup& group, std::int64_t sequence) {
   return text;
 }
 
-struct Stuck {
+struct StuckCollective {
   const FlightEntry* entry = nullptr;  // The oldest that a rank waits in.
   std::vector<std::uint32_t> waiting;
   std::vector<std::uint32_t> absent;
   std::int64_t since_ns = 0;
 };
 
-std::optional<Stuck> find_stuck(const FlightGroup& group) {
-  Stuck stuck;
-  for (const auto& [rank, standing] : group) {
-    if (standing.waiting == nullptr) continue;
-    if (stuck.entry == nullptr || standing.waiting->sequence < stuck.entry->sequence)
-      stuck.entry = standing.waiting;
+std::optional<StuckCollective> find_stuck_collective(const FlightGroup& group) {
+  StuckCollective stuck;
+  for (const auto& [rank, progress] : group) {
+    if (progress.waiting == nullptr) continue;
+    if (stuck.entry == nullptr || progress.waiting->sequence < stuck.entry->sequence)
+      stuck.entry = progress.waiting;
   }
   if (stuck.entry == nullptr) return std::nullopt;
-  for (const auto& [rank, standing] : group) {
-    if (standing.reached < stuck.entry->sequence) {
+  for (const auto& [rank, progress] : group) {
+    if (progress.reached < stuck.entry->sequence) {
       stuck.absent.push_back(rank);
-    } else if (standing.waiting != nullptr && standing.waiting->sequence == stuck.entry->sequence) {
+    } else if (progress.waiting != nullptr && progress.waiting->sequence == stuck.entry->sequence) {
       stuck.waiting.push_back(rank);
       // The last that came: until then it was not the others' fault.
-      stuck.since_ns = std::max(stuck.since_ns, standing.waiting->created_unix_ns);
+      stuck.since_ns = std::max(stuck.since_ns, progress.waiting->created_unix_ns);
     }
   }
   return stuck;
@@ -120,13 +120,13 @@ std::optional<Stuck> find_stuck(const FlightGroup& group) {
 // The last operation of the missing ranks, where it is the same.
 std::string last_of_absent(const FlightGroup& group, const std::vector<std::uint32_t>& absent,
                            std::int64_t now_ns) {
-  const Standing& first = group.at(absent.front());
+  const RankProgress& first = group.at(absent.front());
   bool has_entry = true;
   for (const std::uint32_t rank : absent) {
-    const Standing& standing = group.at(rank);
-    if (standing.reached != first.reached) return "";
-    has_entry &= standing.last != nullptr && standing.last->sequence == standing.reached &&
-                 first.last != nullptr && standing.last->operation == first.last->operation;
+    const RankProgress& progress = group.at(rank);
+    if (progress.reached != first.reached) return "";
+    has_entry &= progress.last != nullptr && progress.last->sequence == progress.reached &&
+                 first.last != nullptr && progress.last->operation == first.last->operation;
   }
   if (first.reached == 0) return "";
   if (!has_entry) return " (last entered #" + std::to_string(first.reached) + ")";
@@ -141,7 +141,7 @@ struct When {
   bool all_are_known = true;  // No rank's record is missing.
 };
 
-std::string stuck_line(const FlightGroup& group, const Stuck& stuck, const When& when) {
+std::string stuck_line(const FlightGroup& group, const StuckCollective& stuck, const When& when) {
   const FlightEntry& entry = *stuck.entry;
   const std::string what = named(entry) + " of " + quoted(entry);
   const bool is_one = stuck.waiting.size() == 1;
@@ -169,12 +169,12 @@ void add_point_to_point(const RankFlight& flight, std::int64_t now_ns,
 // Groups of the same name are different ones where their backends are: "cpu:gloo,cuda:nccl".
 using GroupKey = std::pair<std::string, std::string>;
 
-void add_entry(const FlightEntry& entry, Standing& standing) {
-  standing.entries[entry.sequence] = &entry;
-  if (standing.last == nullptr || entry.sequence >= standing.last->sequence) standing.last = &entry;
-  standing.reached = std::max(standing.reached, entry.sequence);
-  const bool is_older = standing.waiting == nullptr || entry.sequence < standing.waiting->sequence;
-  if (!entry.is_over && is_older) standing.waiting = &entry;
+void add_entry(const FlightEntry& entry, RankProgress& progress) {
+  progress.entries[entry.sequence] = &entry;
+  if (progress.last == nullptr || entry.sequence >= progress.last->sequence) progress.last = &entry;
+  progress.reached = std::max(progress.reached, entry.sequence);
+  const bool is_older = progress.waiting == nullptr || entry.sequence < progress.waiting->sequence;
+  if (!entry.is_over && is_older) progress.waiting = &entry;
 }
 
 // Ranks that have entered nothing in a group and are in it nevertheless: in the default group all,
@@ -188,10 +188,10 @@ void add_members(const std::vector<RankFlight>& flights, const GroupKey& key, bo
       members.insert(named->second.begin(), named->second.end());
   for (const RankFlight& flight : flights) {
     if (!is_default_group && !members.contains(flight.rank)) continue;
-    Standing& standing = group[flight.rank];
+    RankProgress& progress = group[flight.rank];
     const auto last = flight.record.last_of_default.find(key.first);
     if (is_default_group && last != flight.record.last_of_default.end())
-      standing.reached = std::max(standing.reached, last->second);
+      progress.reached = std::max(progress.reached, last->second);
   }
 }
 
@@ -219,7 +219,7 @@ std::vector<std::string> flight_lines(const std::vector<RankFlight>& flights, st
   for (const RankFlight& flight : flights) missing.erase(flight.rank);
   for (const auto& [name, group] : groups_of(flights)) {
     if (lines.size() >= kMaxLines) break;
-    const std::optional<Stuck> stuck = find_stuck(group);
+    const std::optional<StuckCollective> stuck = find_stuck_collective(group);
     if (!stuck) continue;
     const std::string mismatch = mismatch_line(group, stuck->entry->sequence);
     lines.push_back(mismatch.empty() ? stuck_line(group, *stuck, {now_unix_ns, missing.empty()})
@@ -238,7 +238,7 @@ std::vector<std::string> absent_lines(const std::vector<RankFlight>& flights,
                                       std::int64_t now_unix_ns) {
   std::vector<std::string> lines;
   for (const auto& [name, group] : groups_of(flights)) {
-    const std::optional<Stuck> stuck = find_stuck(group);
+    const std::optional<StuckCollective> stuck = find_stuck_collective(group);
     if (stuck && !stuck->absent.empty() && lines.size() < kMaxLines)
       lines.push_back(stuck_line(group, *stuck, {.now_ns = now_unix_ns}));
   }

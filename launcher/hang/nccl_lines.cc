@@ -102,7 +102,7 @@ class Members {
 };
 
 // How the members stand to the oldest operation in which one of them waits.
-struct Standings {
+struct CollectiveProgress {
   std::uint64_t sequence = 0;
   Places waiting;
   Places absent;
@@ -110,8 +110,8 @@ struct Standings {
 };
 
 // By operations that are not over: with the events of kernels, or inside NCCL.
-Standings standings_of(const Places& places) {
-  Standings found;
+CollectiveProgress progress_by_waits(const Places& places) {
+  CollectiveProgress found;
   for (const NcclPlace* place : places) {
     const std::uint64_t sequence = place->operation().sequence();
     if (is_waiting(*place) && (found.sequence == 0 || sequence < found.sequence))
@@ -131,8 +131,8 @@ Standings standings_of(const Places& places) {
 }
 
 // By the counts of what was entered alone.
-Standings counts_of(const Places& places) {
-  Standings found;
+CollectiveProgress progress_by_counts(const Places& places) {
+  CollectiveProgress found;
   std::uint64_t least = ~std::uint64_t{0};
   for (const NcclPlace* place : places) {
     least = std::min(least, place->operation().sequence());
@@ -147,7 +147,7 @@ Standings counts_of(const Places& places) {
     if (is_ahead) found.age_ms = std::min(found.age_ms, place->operation().age_ms());
   }
   found.sequence = least + 1;
-  return found.age_ms >= kAheadMs ? found : Standings();
+  return found.age_ms >= kAheadMs ? found : CollectiveProgress();
 }
 
 // The last operation of the missing members, where it is the same.
@@ -206,7 +206,7 @@ std::string unheard_note(const Members& members) {
   return "; nothing is known about " + std::to_string(members.unheard()) + " of its members";
 }
 
-std::string standing_line(const Members& members, const Standings& found) {
+std::string progress_line(const Members& members, const CollectiveProgress& found) {
   const OperationState& state = found.waiting.front()->operation();
   const bool is_one = found.waiting.size() == 1;
   const std::string who = members.named(found.waiting);
@@ -242,11 +242,11 @@ void add_messages(const Members& members, std::vector<std::string>& lines) {
 }
 
 void add_collectives(const Members& members, std::vector<std::string>& lines) {
-  Standings found = standings_of(members.places());
-  if (found.sequence == 0) found = counts_of(members.places());
+  CollectiveProgress found = progress_by_waits(members.places());
+  if (found.sequence == 0) found = progress_by_counts(members.places());
   if (found.sequence == 0) return;
   const std::string differing = differing_line(members, found.sequence);
-  lines.push_back((differing.empty() ? standing_line(members, found) : differing) +
+  lines.push_back((differing.empty() ? progress_line(members, found) : differing) +
                   unheard_note(members));
 }
 

@@ -60,7 +60,7 @@ Environment without_secret(const Environment& caller) {
 
 // State that must outlast a connection: how far both sides have received each other's messages,
 // from Begin on.
-struct Talk {
+struct MessageState {
   CtlDecoder decoder;  // Every connection has its own.
   bool is_up = false;
   std::string job_id;
@@ -95,7 +95,7 @@ class Joiner {
   void wait_for_signal();
   void interrupted(int signal);
   void send(const join::NodeSays& message) {
-    if (talk_.is_up) stream_->write(encode_join(message));
+    if (messages_.is_up) stream_->write(encode_join(message));
   }
   bool hear(const join::HeadSays& message);
   void tell_shown();
@@ -116,7 +116,7 @@ class Joiner {
   boost::asio::thread_pool resolvers_{1};
   std::unique_ptr<Sequence> dialling_;
   std::shared_ptr<DialBackStream> stream_;
-  Talk talk_;
+  MessageState messages_;
   boost::asio::signal_set signals_;
   int interrupts_ = 0;
   bool has_said_trouble_ = false;
@@ -218,7 +218,7 @@ Awaitable<Result<void>> Joiner::introduce(int fd, bool is_v6) {
   error_code ignored;
   socket.assign(is_v6 ? boost::asio::ip::tcp::v6() : boost::asio::ip::tcp::v4(), fd, ignored);
   stream_ = std::make_shared<DialBackStream>(std::move(socket), *tls_);
-  talk_.decoder = CtlDecoder();
+  messages_.decoder = CtlDecoder();
   const auto begin = [this](const Arrival<Result<void>>& arrive) {
     DialGreeting greeting;
     greeting.kind = DialGreeting::Kind::kJoin;
@@ -260,13 +260,13 @@ bool Joiner::may_go_on(const std::string& why, std::int64_t began_ns) {
 void Joiner::serve() {
   DialBackStream::Handlers handlers;
   handlers.bytes = [this](std::string_view bytes) {
-    const std::uint64_t heard = talk_.heard_messages;
+    const std::uint64_t heard = messages_.heard_messages;
     const bool goes_on = take_messages<join::HeadSays>(
-        talk_.decoder, bytes, [this](const join::HeadSays& message) { return hear(message); });
+        messages_.decoder, bytes, [this](const join::HeadSays& message) { return hear(message); });
     if (!goes_on) return stream_ended();
-    if (talk_.heard_messages == heard || exit_code_) return;
+    if (messages_.heard_messages == heard || exit_code_) return;
     join::NodeSays message;
-    message.mutable_heard()->set_messages(talk_.heard_messages);
+    message.mutable_heard()->set_messages(messages_.heard_messages);
     send(message);
   };
   handlers.ended = [this](const std::string&) { stream_ended(); };
@@ -302,8 +302,8 @@ void Joiner::await_begin() {
 
 bool Joiner::hear(const join::HeadSays& message) {
   // Each connection begins with Welcome, which is not kept for another.
-  if (message.has_begin() || (talk_.heard_messages > 0 && !message.has_welcome()))
-    ++talk_.heard_messages;
+  if (message.has_begin() || (messages_.heard_messages > 0 && !message.has_welcome()))
+    ++messages_.heard_messages;
   if (!is_opening_) return take(message);
   held_.push_back(message);
   if (!message.has_end()) return true;
@@ -353,40 +353,41 @@ void Joiner::join(const join::Welcome& welcome) {
   if (options_.verbose > 0) say("ivyrun: connected to node 0 at " + head() + "\n");
   join::NodeSays message;
   *message.mutable_join() = encode_node(self_);
-  message.mutable_join()->set_job_id(talk_.job_id);
-  message.mutable_join()->set_heard(talk_.heard_messages);
-  talk_.is_up = true;
+  message.mutable_join()->set_job_id(messages_.job_id);
+  message.mutable_join()->set_heard(messages_.heard_messages);
+  messages_.is_up = true;
   send(message);
   // Repeat messages that the last connection may have lost.
-  if (talk_.shown_bytes > 0) tell_shown();
-  for (std::size_t number = 1; number <= talk_.passed_signals.size(); ++number) tell_signal(number);
+  if (messages_.shown_bytes > 0) tell_shown();
+  for (std::size_t number = 1; number <= messages_.passed_signals.size(); ++number)
+    tell_signal(number);
 }
 
 void Joiner::tell_shown() {
   join::NodeSays message;
-  message.mutable_consumed()->set_total(talk_.shown_bytes);
+  message.mutable_consumed()->set_total(messages_.shown_bytes);
   send(message);
 }
 
 void Joiner::tell_signal(std::size_t number) {
   join::NodeSays message;
-  message.mutable_interrupt()->set_signal(talk_.passed_signals[number - 1]);
+  message.mutable_interrupt()->set_signal(messages_.passed_signals[number - 1]);
   message.mutable_interrupt()->set_number(static_cast<std::uint32_t>(number));
   send(message);
 }
 
 void Joiner::pass_on(int signal) {
-  talk_.passed_signals.push_back(signal);
-  tell_signal(talk_.passed_signals.size());
+  messages_.passed_signals.push_back(signal);
+  tell_signal(messages_.passed_signals.size());
 }
 
 void Joiner::begin(const join::Begin& begin) {
   begin_timer_.cancel();
   host_ = static_cast<int>(begin.host());
-  talk_.job_id = begin.job_id();
+  messages_.job_id = begin.job_id();
   Output::Handlers handlers;
   handlers.consumed = [this](int, std::uint64_t bytes) {
-    talk_.shown_bytes += bytes;
+    messages_.shown_bytes += bytes;
     if (!exit_code_) tell_shown();
   };
   handlers.closed = [this] {
@@ -527,7 +528,7 @@ void Joiner::check_over() {
 // Without a word of its end: node 0's ivyrun, or the way to it, is gone.
 void Joiner::stream_ended() {
   stream_->stop();
-  talk_.is_up = false;
+  messages_.is_up = false;
   begin_timer_.cancel();
   if (exit_code_) return;
   if (node_ && node_->has_ended()) return give_up();

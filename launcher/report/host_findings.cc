@@ -150,14 +150,14 @@ void check_cgroup(const ExaminedHost& host, Findings& findings) {
 }
 
 // A property that should be the same on all hosts.
-struct Likeness {
+struct SharedProperty {
   const char* check;
   const char* noun;
   std::function<std::string(const ExaminedHost&)> value;
   const char* fix;
 };
 
-std::vector<Likeness> likenesses() {
+std::vector<SharedProperty> shared_properties() {
   return {
       {"architecture", "architecture",
        [](const ExaminedHost& host) { return host.facts.architecture(); },
@@ -179,22 +179,22 @@ std::vector<Likeness> likenesses() {
 }
 
 // The most frequent value is taken to be what is meant.
-void check_likeness(const Likeness& like, const std::vector<ExaminedHost>& hosts,
+void check_property(const SharedProperty& property, const std::vector<ExaminedHost>& hosts,
                     Findings& findings) {
   std::map<std::string, std::size_t> counts;
   for (const ExaminedHost& host : hosts)
-    if (host.is_up && !like.value(host).empty()) ++counts[like.value(host)];
+    if (host.is_up && !property.value(host).empty()) ++counts[property.value(host)];
   if (counts.size() < 2) return;
   const auto usual = std::max_element(
       counts.begin(), counts.end(),
       [](const auto& one, const auto& other) { return one.second < other.second; });
   for (const ExaminedHost& host : hosts) {
-    const std::string value = host.is_up ? like.value(host) : "";
+    const std::string value = host.is_up ? property.value(host) : "";
     if (value.empty() || value == usual->first) continue;
-    findings.warn(host, like.check,
-                  std::string(like.noun) + " " + RemoteText(value).line() + ", but " +
+    findings.warn(host, property.check,
+                  std::string(property.noun) + " " + RemoteText(value).line() + ", but " +
                       RemoteText(usual->first).line() + " on most others",
-                  like.fix);
+                  property.fix);
   }
 }
 
@@ -241,7 +241,8 @@ std::vector<Finding> find_troubles(const Examination& examined) {
     check_devices(host, findings);
     check_cgroup(host, findings);
   }
-  for (const Likeness& like : likenesses()) check_likeness(like, examined.hosts, findings);
+  for (const SharedProperty& property : shared_properties())
+    check_property(property, examined.hosts, findings);
   for (const Diagnostic& refusal : examined.refusals) {
     ExaminedHost where;
     where.name = refusal.where;

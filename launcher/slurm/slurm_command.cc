@@ -15,11 +15,11 @@ namespace {
 constexpr std::size_t kMaxBytes = 64u << 10;
 
 // The output of a command; its timer kills the command if it takes too long.
-struct Said {
-  explicit Said(boost::asio::io_context& loop) : timer(loop) {}
+struct CommandOutput {
+  explicit CommandOutput(boost::asio::io_context& loop) : timer(loop) {}
 
   boost::asio::steady_timer timer;
-  std::string output, complaint;
+  std::string output, errors;
 };
 
 void add_line(std::string& text, const std::string& line) {
@@ -34,22 +34,22 @@ void run_slurm_command(boost::asio::io_context& loop, const std::vector<std::str
                        std::function<void(Result<std::string>)> done) {
   std::string name = arguments.front();
   if (arguments.size() > 1 && arguments[1].front() != '-') name += " " + arguments[1];
-  const auto said = std::make_shared<Said>(loop);
+  const auto printed = std::make_shared<CommandOutput>(loop);
   LineChild::Handlers handlers;
-  handlers.output_line = [said](const std::string& line) { add_line(said->output, line); };
-  handlers.error_line = [said](const std::string& line) { add_line(said->complaint, line); };
-  handlers.ended = [said, name, done](const ExitStatus& status) {
-    said->timer.cancel();
-    if (status.success()) return done(said->output);
+  handlers.output_line = [printed](const std::string& line) { add_line(printed->output, line); };
+  handlers.error_line = [printed](const std::string& line) { add_line(printed->errors, line); };
+  handlers.ended = [printed, name, done](const ExitStatus& status) {
+    printed->timer.cancel();
+    if (status.success()) return done(printed->output);
     done(Error{Code::kFailedPrecondition,
-               name + ": " + (said->complaint.empty() ? describe(status) : said->complaint)});
+               name + ": " + (printed->errors.empty() ? describe(status) : printed->errors)});
   };
   const auto child = LineChild::start(loop, arguments, tool_environment(), std::move(handlers));
   if (!child.ok()) return done(child.error().context(name));
   (*child)->end_input();
-  said->timer.expires_after(deadline);
-  said->timer.async_wait([command = *child, name, deadline,
-                          done](const boost::system::error_code& error) {
+  printed->timer.expires_after(deadline);
+  printed->timer.async_wait([command = *child, name, deadline,
+                             done](const boost::system::error_code& error) {
     if (error || command->has_ended()) return;
     command->forget();
     command->signal(SIGKILL);

@@ -21,14 +21,14 @@ std::string seconds(std::uint64_t from_ns, std::uint64_t to_ns) {
 
 // A client's name for people: its rank, or, if that is unknown, its pid and address. One rank may
 // have several connections.
-struct Person {
+struct ClientName {
   std::string name;
-  bool operator<(const Person& other) const {
+  bool operator<(const ClientName& other) const {
     return name.size() != other.name.size() ? name.size() < other.name.size() : name < other.name;
   }
 };
 
-Person person(const ClientInfo& info) {
+ClientName client_name(const ClientInfo& info) {
   if (info.rank) return {"rank " + std::to_string(*info.rank)};
   if (info.pid != 0) {
     // Leave out the port: a process may have several connections.
@@ -39,21 +39,21 @@ Person person(const ClientInfo& info) {
 }
 
 struct Wanted {
-  std::map<Person, std::uint64_t> waiting;  // Each with the time since when.
-  std::vector<std::uint32_t> absent;        // Members absent from a barrier, the first few.
+  std::map<ClientName, std::uint64_t> waiting;  // Each with the time since when.
+  std::vector<std::uint32_t> absent;            // Members absent from a barrier, the first few.
   std::size_t absent_count = 0;
 };
 
 // The last request of each, of one dialect only or of all.
-using People = std::map<Person, const LastRequest*>;
-People people_of(const WaitGraph& graph, std::optional<Space> only) {
-  People people;
+using LastRequests = std::map<ClientName, const LastRequest*>;
+LastRequests last_requests_of(const WaitGraph& graph, std::optional<Space> only) {
+  LastRequests requests;
   for (const LastRequest& last : graph.clients) {
     if (only && last.client.space != *only) continue;
-    const LastRequest*& known = people[person(last.client)];
+    const LastRequest*& known = requests[client_name(last.client)];
     if (known == nullptr || known->last_ns < last.last_ns) known = &last;
   }
-  return people;
+  return requests;
 }
 
 std::string absent_members(const Wanted& wanted) {
@@ -65,9 +65,9 @@ std::string absent_members(const Wanted& wanted) {
 }
 
 // Names the clients that are connected and do not wait for this, and how long each has been silent.
-std::string others(const Wanted& wanted, const People& people, std::uint64_t now_ns) {
+std::string others(const Wanted& wanted, const LastRequests& requests, std::uint64_t now_ns) {
   std::vector<std::string> names;
-  for (const auto& [name, seen] : people) {
+  for (const auto& [name, seen] : requests) {
     if (wanted.waiting.contains(name)) continue;
     names.push_back(name.name + " (silent for " + seconds(seen->last_ns, now_ns) +
                     ", last: " + shown_key(seen->last_what) + ")");
@@ -76,7 +76,7 @@ std::string others(const Wanted& wanted, const People& people, std::uint64_t now
   return "not waiting for it: " + shown_list(names, names.size(), kNamedPerLine);
 }
 
-std::string line_of(const std::string& what, const Wanted& wanted, const People& people,
+std::string line_of(const std::string& what, const Wanted& wanted, const LastRequests& requests,
                     std::uint64_t now_ns) {
   std::vector<std::string> names;
   std::uint64_t oldest = now_ns;
@@ -87,29 +87,29 @@ std::string line_of(const std::string& what, const Wanted& wanted, const People&
   const bool one = names.size() == 1;
   return what + ": " + shown_list(names, names.size(), kNamedPerLine) +
          (one ? " has waited for " : " have waited, the longest for ") + seconds(oldest, now_ns) +
-         "; " + (wanted.absent.empty() ? others(wanted, people, now_ns) : absent_members(wanted));
+         "; " + (wanted.absent.empty() ? others(wanted, requests, now_ns) : absent_members(wanted));
 }
 
 }  // namespace
 
 std::string explain_absence(const WaitGraph& graph, const Waiting& overdue, std::uint64_t now_ns) {
-  const People people = people_of(graph, overdue.client.space);
+  const LastRequests requests = last_requests_of(graph, overdue.client.space);
   const auto is_wanted = [&](const std::string& key) {
     return std::find(overdue.missing.begin(), overdue.missing.end(), key) != overdue.missing.end();
   };
   Wanted wanted;
-  wanted.waiting.emplace(person(overdue.client), overdue.since_ns);
+  wanted.waiting.emplace(client_name(overdue.client), overdue.since_ns);
   for (const Waiting& waiting : graph.waiting) {
     const bool is_same = overdue.missing.empty() ? waiting.what == overdue.what
                                                  : std::any_of(waiting.missing.begin(),
                                                                waiting.missing.end(), is_wanted);
-    if (is_same) wanted.waiting.emplace(person(waiting.client), waiting.since_ns);
+    if (is_same) wanted.waiting.emplace(client_name(waiting.client), waiting.since_ns);
   }
-  return others(wanted, people, now_ns);
+  return others(wanted, requests, now_ns);
 }
 
 std::string explain(const WaitGraph& graph, std::uint64_t now_ns) {
-  const People people = people_of(graph, std::nullopt);
+  const LastRequests requests = last_requests_of(graph, std::nullopt);
   std::map<std::string, Wanted> by_what;
   for (const Waiting& waiting : graph.waiting) {
     std::vector<std::string> whats;
@@ -118,7 +118,8 @@ std::string explain(const WaitGraph& graph, std::uint64_t now_ns) {
     if (whats.empty()) whats.push_back(waiting.what);
     for (const std::string& what : whats) {
       Wanted& wanted = by_what[what];
-      const auto [entry, fresh] = wanted.waiting.emplace(person(waiting.client), waiting.since_ns);
+      const auto [entry, fresh] =
+          wanted.waiting.emplace(client_name(waiting.client), waiting.since_ns);
       if (!fresh) entry->second = std::min(entry->second, waiting.since_ns);
       wanted.absent = waiting.absent;
       wanted.absent_count = waiting.missing_count;
@@ -134,7 +135,7 @@ std::string explain(const WaitGraph& graph, std::uint64_t now_ns) {
     if (lines == kMaxLines) {
       return text + "and " + std::to_string(by_what.size() - kMaxLines + 1) + " more";
     }
-    text += line_of(what, wanted, people, now_ns);
+    text += line_of(what, wanted, requests, now_ns);
   }
   return text;
 }

@@ -151,7 +151,7 @@ class AgentTunnelTest : public testing::Test {
     const Result<int> end = tunnel->start("127.0.0.1", port);
     ASSERT_TRUE(end.ok());
     end_ = *end;
-    story_ = tunnel->story();
+    shared_state_ = tunnel->shared_state();
     tunnel_ = tunnel;
   }
   // What has come to gRPC's end by now; marks its end.
@@ -167,9 +167,10 @@ class AgentTunnelTest : public testing::Test {
     }
   }
   void expect_failure(const std::string& text) {
-    ASSERT_TRUE(run_until(loop_, [&] { return !story_->look().failure.empty(); }));
-    EXPECT_NE(story_->look().failure.find(text), std::string::npos) << story_->look().failure;
-    EXPECT_FALSE(story_->look().is_connected);
+    ASSERT_TRUE(run_until(loop_, [&] { return !shared_state_->look().failure.empty(); }));
+    EXPECT_NE(shared_state_->look().failure.find(text), std::string::npos)
+        << shared_state_->look().failure;
+    EXPECT_FALSE(shared_state_->look().is_connected);
     take();
     EXPECT_TRUE(has_ended_) << "gRPC would wait for ever";
   }
@@ -177,7 +178,7 @@ class AgentTunnelTest : public testing::Test {
   boost::asio::io_context loop_{1};
   std::shared_ptr<AgentTls> tls_;
   std::weak_ptr<AgentTunnel> tunnel_;
-  std::shared_ptr<const AgentTunnel::Story> story_;
+  std::shared_ptr<const AgentTunnel::SharedState> shared_state_;
   int end_ = -1;
   bool has_ended_ = false;
 };
@@ -200,7 +201,7 @@ TEST_F(AgentTunnelTest, MegabytesPassThroughFullBuffersAndTheEndComesBehindTheir
     if (count > 0) sent += static_cast<std::size_t>(count);
     return sent == down.size();
   }));
-  EXPECT_TRUE(story_->look().verdict.believes);
+  EXPECT_TRUE(shared_state_->look().verdict.believes);
   close(std::exchange(end_, -1));
   ASSERT_TRUE(run_until(loop_, [&] { return tunnel_.expired(); })) << "it outlives its end";
   ASSERT_TRUE(run_until(loop_, [&] { return has_heard.load(); }));
@@ -213,7 +214,7 @@ TEST_F(AgentTunnelTest, AReaderThatPausesGetsEverythingAndThenTheEnd) {
     SSL_write(connection, up.data(), static_cast<int>(up.size()));
   });
   dial(server.port());
-  ASSERT_TRUE(run_until(loop_, [&] { return story_->look().is_connected; }));
+  ASSERT_TRUE(run_until(loop_, [&] { return shared_state_->look().is_connected; }));
   for (int i = 0; i < 50; ++i) loop_.poll();
   std::string got;
   ASSERT_TRUE(run_until(loop_, [&] {
@@ -231,10 +232,10 @@ TEST_F(AgentTunnelTest, NothingIsReadFromGrpcBeforeTheAgentIsBelieved) {
     ASSERT_EQ(send(end_, "secret", 6, MSG_NOSIGNAL), 6);
     expect_failure("Handshake failed");
   }
-  ASSERT_TRUE(story_->look().verdict.refusal.has_value());
-  EXPECT_NE(story_->look().verdict.refusal->message.find("node2"), std::string::npos)
-      << story_->look().verdict.refusal->message;
-  EXPECT_FALSE(story_->look().verdict.believes);
+  ASSERT_TRUE(shared_state_->look().verdict.refusal.has_value());
+  EXPECT_NE(shared_state_->look().verdict.refusal->message.find("node2"), std::string::npos)
+      << shared_state_->look().verdict.refusal->message;
+  EXPECT_FALSE(shared_state_->look().verdict.believes);
   EXPECT_EQ(heard.find("secret"), std::string::npos);
 }
 
@@ -246,7 +247,7 @@ TEST_F(AgentTunnelTest, OtherAuthoritiesUsersAndExpiredHostsAreRefused) {
     const TlsServer server(stranger, [](SSL* connection) { read_all(connection); });
     dial(server.port());
     expect_failure("Handshake failed");
-    EXPECT_TRUE(story_->look().verdict.refusal.has_value());
+    EXPECT_TRUE(shared_state_->look().verdict.refusal.has_value());
     close(std::exchange(end_, -1));
     has_ended_ = false;
   }
@@ -276,7 +277,7 @@ TEST_F(AgentTunnelTest, IsNotConnectedIfThePeerClosesWithoutSending) {
   const TlsServer server(good_host(), [](SSL*) {});
   dial(server.port());
   expect_failure("Socket closed");
-  EXPECT_TRUE(story_->look().verdict.believes) << "it did not like our certificate";
+  EXPECT_TRUE(shared_state_->look().verdict.believes) << "it did not like our certificate";
 }
 
 TEST_F(AgentTunnelTest, GivenUpWhileItConnectsItIsGone) {

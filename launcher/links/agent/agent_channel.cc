@@ -96,19 +96,21 @@ std::shared_ptr<AgentChannel> AgentChannel::over_unix(const std::string& path) {
 }
 
 bool AgentChannel::is_connected() const {
-  return dialled_ ? dialled_->story->look().is_connected
+  return dialled_ ? dialled_->shared_state->look().is_connected
                   : channel_->GetState(false) == GRPC_CHANNEL_READY;
 }
 
 std::optional<Error> AgentChannel::refusal() const {
-  return dialled_ ? dialled_->story->look().verdict.refusal : std::nullopt;
+  return dialled_ ? dialled_->shared_state->look().verdict.refusal : std::nullopt;
 }
 
-bool AgentChannel::believes() const { return dialled_ && dialled_->story->look().verdict.believes; }
+bool AgentChannel::believes() const {
+  return dialled_ && dialled_->shared_state->look().verdict.believes;
+}
 
 AgentStatus AgentChannel::explain(AgentStatus status) const {
   if (!dialled_ || status.code == 0) return status;
-  const AgentTunnel::State state = dialled_->story->look();
+  const AgentTunnel::State state = dialled_->shared_state->look();
   if (state.is_connected || state.failure.empty()) return status;
   status.code = static_cast<int>(Code::kUnavailable);
   status.message = state.failure;

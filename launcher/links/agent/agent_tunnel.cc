@@ -92,7 +92,7 @@ void AgentTunnel::when(Socket& socket, typename Socket::wait_type what, Step ste
 void AgentTunnel::shake_hands() {
   ERR_clear_error();
   const int result = SSL_do_handshake(connection_.get());
-  story_->tell(state_);  // The result of the handshake so far.
+  shared_state_->tell(state_);  // The result of the handshake so far.
   if (result == 1) {
     if (!has_http2(connection_.get())) return fail("Handshake failed: it does not speak HTTP/2");
     // The agent has the next word only after ours.
@@ -156,7 +156,7 @@ void AgentTunnel::pump_up() {
       if (count > 0) size += static_cast<std::size_t>(count);
     }
     if (size > 0) {
-      if (!std::exchange(state_.is_connected, true)) story_->tell(state_);
+      if (!std::exchange(state_.is_connected, true)) shared_state_->tell(state_);
       up_.assign(batch.data(), size);
       continue;  // Why it was no more is asked again behind it.
     }
@@ -205,7 +205,7 @@ void AgentTunnel::outer_ended(int result) {
 void AgentTunnel::fail(const std::string& why) {
   if (!state_.is_connected && state_.failure.empty()) {
     state_.failure = why;
-    story_->tell(state_);
+    shared_state_->tell(state_);
   }
   end();
 }
@@ -254,7 +254,7 @@ Result<AgentTunnels::Dialled> AgentTunnels::dial(const std::string& asked,
   dialled.loop = &next_loop();
   const auto tunnel = std::make_shared<AgentTunnel>(*dialled.loop, tls_, asked);
   dialled.tunnel = tunnel;
-  dialled.story = tunnel->story();
+  dialled.shared_state = tunnel->shared_state();
   dialled.socket = IVY_TRY(tunnel->start(address, port));
   return dialled;
 }

@@ -10,7 +10,7 @@
 //
 // Thread: that of its own loop, of which a launcher has a few: a hundred handshakes would otherwise
 // keep the launcher's loop from everything else. Lifetime: keeps itself by its pending operations
-// until it is over or its loop is gone; what others ask of it stands in a Story.
+// until it is over or its loop is gone; other threads read its state from a SharedState.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -34,7 +34,7 @@ class AgentTunnel : public std::enable_shared_from_this<AgentTunnel> {
     std::string failure;
   };
   // Reports state before gRPC does. Thread: any.
-  class Story {
+  class SharedState {
    public:
     State look() const {
       const std::lock_guard lock(mutex_);
@@ -56,7 +56,7 @@ class AgentTunnel : public std::enable_shared_from_this<AgentTunnel> {
 
   // Begins to connect. Returns gRPC's end; the receiver owns it. Thread: any.
   Result<int> start(const std::string& address, std::uint16_t port);
-  std::shared_ptr<const Story> story() const { return story_; }
+  std::shared_ptr<const SharedState> shared_state() const { return shared_state_; }
   // Ends the tunnel if it is not connected yet: its caller waits no longer.
   void give_up() {
     if (!state_.is_connected) end();
@@ -79,7 +79,7 @@ class AgentTunnel : public std::enable_shared_from_this<AgentTunnel> {
   const std::shared_ptr<AgentTls> tls_;
   const std::string asked_;
   State state_;
-  const std::shared_ptr<Story> story_ = std::make_shared<Story>();
+  const std::shared_ptr<SharedState> shared_state_ = std::make_shared<SharedState>();
   boost::asio::ip::tcp::socket outer_;
   boost::asio::posix::stream_descriptor inner_;
   AgentTls::Connection connection_;  // TLS over outer_, destroyed before it.
@@ -96,7 +96,7 @@ class AgentTunnels {
   struct Dialled {
     int socket = -1;  // gRPC's end; the receiver owns it.
     std::weak_ptr<AgentTunnel> tunnel;
-    std::shared_ptr<const AgentTunnel::Story> story;
+    std::shared_ptr<const AgentTunnel::SharedState> shared_state;
     boost::asio::io_context* loop = nullptr;
   };
 
