@@ -114,7 +114,7 @@ def test_a_long_path_is_not_recited(local):
     (("--map-by", "ppr:2:node"), "--nproc-per-node N"),
     (("--gres=gpu:1",), "--gpus-per-proc K"),
     (("--export=ALL,FOO=1",), "--export NAME=VALUE"),
-    (("--config_file", "cfg.yaml"), "num_processes is -n"),
+    (("--config_file", "cfg.yaml"), "instead of num_processes"),
     (("--config", "cfg.yaml"), "--config FILE needs a TOML file of flags"),
     (("--page", "job.html"), "ivyctl top"),
     (("-c", "print(1)"), "python3 -c CODE"),
