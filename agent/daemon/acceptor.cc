@@ -78,10 +78,10 @@ class Acceptor::Listener : public std::enable_shared_from_this<Acceptor::Listene
  public:
   enum class Kind { kTls, kPlaintext, kUnix };
 
-  Listener(io_context& loop, Kind kind, HandshakeLimiter* half_open, AcceptorLimits limits,
+  Listener(io_context& loop, Kind kind, HandshakeLimiter* handshakes, AcceptorLimits limits,
            Deliver deliver)
       : kind_(kind),
-        handshakes_(half_open),
+        handshakes_(handshakes),
         limits_(limits),
         deliver_(std::move(deliver)),
         socket_(loop),
@@ -466,9 +466,9 @@ std::uint16_t Acceptor::port() const { return listener_->place().port; }
 
 Result<std::unique_ptr<Acceptor>> Acceptor::listen_tls(io_context& loop, const std::string& address,
                                                        std::uint16_t port,
-                                                       HandshakeLimiter& half_open,
+                                                       HandshakeLimiter& handshakes,
                                                        AcceptorLimits limits, Deliver deliver) {
-  auto listener = std::make_shared<Listener>(loop, Listener::Kind::kTls, &half_open, limits,
+  auto listener = std::make_shared<Listener>(loop, Listener::Kind::kTls, &handshakes, limits,
                                              std::move(deliver));
   IVY_CHECK(listener->open_tcp(address, port));
   return std::unique_ptr<Acceptor>(new Acceptor(std::move(listener)));

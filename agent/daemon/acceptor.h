@@ -48,7 +48,7 @@ class Acceptor {
   static Result<std::unique_ptr<Acceptor>> listen_tls(boost::asio::io_context& loop,
                                                       const std::string& address,
                                                       std::uint16_t port,
-                                                      HandshakeLimiter& half_open,
+                                                      HandshakeLimiter& handshakes,
                                                       AcceptorLimits limits, Deliver deliver);
   // InvalidArgument unless the address is a loopback's.
   static Result<std::unique_ptr<Acceptor>> listen_plaintext(boost::asio::io_context& loop,

@@ -282,8 +282,8 @@ class AgentCredentials::ClientVerifier final
 };
 
 AgentCredentials::AgentCredentials(CertificateFiles files, std::string user,
-                                   HandshakeLimiter& half_open)
-    : files_(std::move(files)), user_(std::move(user)), handshakes_(half_open) {}
+                                   HandshakeLimiter& handshakes)
+    : files_(std::move(files)), user_(std::move(user)), handshakes_(handshakes) {}
 
 AgentCredentials::~AgentCredentials() { server_credentials_.reset(); }
 
@@ -304,8 +304,8 @@ Result<void> AgentCredentials::take_over(Loaded loaded) {
 
 Result<std::unique_ptr<AgentCredentials>> AgentCredentials::load(const CertificateFiles& files,
                                                                  const std::string& user,
-                                                                 HandshakeLimiter& half_open) {
-  std::unique_ptr<AgentCredentials> made(new AgentCredentials(files, user, half_open));
+                                                                 HandshakeLimiter& handshakes) {
+  std::unique_ptr<AgentCredentials> made(new AgentCredentials(files, user, handshakes));
   made->stamps_ = stamps_of(files);
   Loaded loaded = IVY_TRY(read_all(files, user, {}));
   if (loaded.lacks_revoked)

@@ -53,7 +53,7 @@ class AgentCredentials {
   // fit its key, and serve this user. FailedPrecondition names the file at fault.
   static Result<std::unique_ptr<AgentCredentials>> load(const CertificateFiles& files,
                                                         const std::string& user,
-                                                        HandshakeLimiter& half_open);
+                                                        HandshakeLimiter& handshakes);
   ~AgentCredentials();
 
   // For the acceptors; client certificates are demanded and judged.
@@ -84,7 +84,7 @@ class AgentCredentials {
   class ClientVerifier;
   struct Loaded;
   struct Stamp;
-  AgentCredentials(CertificateFiles files, std::string user, HandshakeLimiter& half_open);
+  AgentCredentials(CertificateFiles files, std::string user, HandshakeLimiter& handshakes);
   // last_revoked: used if the revocation list does not exist (any longer).
   static Result<Loaded> read_all(const CertificateFiles& files, const std::string& user,
                                  const std::string& last_revoked);
@@ -127,7 +127,7 @@ class AgentCredentials {
 struct PeerPolicy {
   std::string user;
   const AgentCredentials* credentials = nullptr;  // Null: TLS is not served.
-  HandshakeLimiter* half_open = nullptr;
+  HandshakeLimiter* handshakes = nullptr;
   bool plaintext_loopback = false;
 };
 // Set before the server starts, cleared (with null) after it has ended.

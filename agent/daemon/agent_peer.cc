@@ -97,7 +97,7 @@ Result<AgentPeer> peer_of(const grpc::CallbackServerContext& context) {
   if (!pem.empty() && policy->credentials != nullptr) {
     auto identity = policy->credentials->judge(pem);
     if (!identity.ok()) return refused(peer.address, identity.error());
-    if (policy->half_open != nullptr) policy->half_open->prove(peer.address);
+    if (policy->handshakes != nullptr) policy->handshakes->prove(peer.address);
     peer.identity = std::move(*identity);
     return peer;
   }

@@ -71,7 +71,7 @@ Acceptor::Deliver deliver_to(grpc::experimental::ExternalConnectionAcceptor& int
 Result<std::unique_ptr<AgentServer>> AgentServer::start(boost::asio::io_context& loop,
                                                         grpc::Service& service,
                                                         const AgentCredentials* credentials,
-                                                        HandshakeLimiter& half_open,
+                                                        HandshakeLimiter& handshakes,
                                                         const AgentServerOptions& options) {
   IVY_ASSERT(credentials != nullptr || options.listen.empty());
   using From = grpc::ServerBuilder::experimental_type::ExternalConnectionType;
@@ -90,7 +90,7 @@ Result<std::unique_ptr<AgentServer>> AgentServer::start(boost::asio::io_context&
   made->server_ = builder.BuildAndStart();
   if (made->server_ == nullptr)
     return Error{Code::kInternal, "gRPC did not start; its log lines above show why", {}};
-  const Result<void> opened = made->open_doors(loop, half_open, options);
+  const Result<void> opened = made->open_doors(loop, handshakes, options);
   if (!opened.ok()) {
     made->shut_down(std::chrono::milliseconds(0));
     return opened.error();
@@ -98,13 +98,13 @@ Result<std::unique_ptr<AgentServer>> AgentServer::start(boost::asio::io_context&
   return made;
 }
 
-Result<void> AgentServer::open_doors(boost::asio::io_context& loop, HandshakeLimiter& half_open,
+Result<void> AgentServer::open_doors(boost::asio::io_context& loop, HandshakeLimiter& handshakes,
                                      const AgentServerOptions& options) {
   auto local = IVY_TRY(
       Acceptor::listen_unix(loop, options.socket_path, options.limits, deliver_to(*plain_intake_)));
   acceptors_.push_back(std::move(local));
   const auto open_tls = [&](const std::string& address, std::uint16_t port) {
-    return Acceptor::listen_tls(loop, address, port, half_open, options.limits,
+    return Acceptor::listen_tls(loop, address, port, handshakes, options.limits,
                                 deliver_to(*tls_intake_));
   };
   const auto open_plain = [&](const std::string& address, std::uint16_t port) {

@@ -40,7 +40,7 @@ class AgentServer {
   static Result<std::unique_ptr<AgentServer>> start(boost::asio::io_context& loop,
                                                     grpc::Service& service,
                                                     const AgentCredentials* credentials,
-                                                    HandshakeLimiter& half_open,
+                                                    HandshakeLimiter& handshakes,
                                                     const AgentServerOptions& options);
   ~AgentServer();
 
@@ -56,7 +56,7 @@ class AgentServer {
  private:
   using Intake = grpc::experimental::ExternalConnectionAcceptor;
   AgentServer() = default;
-  Result<void> open_doors(boost::asio::io_context& loop, HandshakeLimiter& half_open,
+  Result<void> open_doors(boost::asio::io_context& loop, HandshakeLimiter& handshakes,
                           const AgentServerOptions& options);
   Result<void> open_everywhere(
       const std::vector<std::string>& addresses, std::uint16_t port,

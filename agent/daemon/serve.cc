@@ -179,7 +179,7 @@ Result<void> Serving::start(const ServeCommand& command, const Environment& envi
   auto policy = std::make_shared<PeerPolicy>();
   policy->user = user_;
   policy->credentials = credentials_.get();
-  policy->half_open = &handshakes_;
+  policy->handshakes = &handshakes_;
   policy->plaintext_loopback = command.insecure_loopback.has_value();
   set_peer_policy(policy);
   agent_log::name_suspects([this] { return handshakes_.suspects(); });

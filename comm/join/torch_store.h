@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A client of torch's TCPStore for one value: what torchrun's agents keep for their workers
-// (MASTER_ADDR, MASTER_PORT with TORCHELASTIC_USE_AGENT_STORE=True). Speaks the two dialects that
-// there are, torch up to 2.1 and torch from 2.2 (docs/store.md, "Protocols").
+// (MASTER_ADDR, MASTER_PORT with TORCHELASTIC_USE_AGENT_STORE=True). Speaks both dialects, that of
+// torch up to 2.0 and that of torch from 2.2 (docs/internals/store-protocols.md).
 //
 // The old one is asked for first unless the caller knows better: an old server takes the new
 // greeting for a key of some gigabytes, a new one only hangs up on the old greeting or is silent.

@@ -15,24 +15,22 @@ namespace ivy {
 struct CtlOptions {
   std::string
       job;  // The beginning of a job's id, or its name; empty: the only job. explain: a message.
-  // Flags of `ps`, some of others too.
+  // Flags of `ps`.
   bool json = false;       // Also for why, stack, status and config.
-  bool all = false;        // Also jobs that have ended.
-  std::string hosts;       // -H, of stop too: ask their agents; empty: this host's launchers only.
+  bool all = false;        // Also finished jobs.
+  std::string hosts;       // -H, also for stop: query their agents; empty: only this host's jobs.
   bool all_hosts = false;  // Every host of this host's jobs.
-  // Flags of `logs` and `attach`.
+  // Flags of `logs` and `attach`; `ranks` also for top and stack.
   bool follow = false;
   ShowRanks ranks;
   std::string label = "auto";
   ColorChoice color = ColorChoice::kAuto;
   int tail_lines = 10;
-  // Flags of `top` and `doctor`.
-  bool once = false;
+  bool once = false;               // top.
   std::vector<std::string> words;  // doctor: all arguments after the verb.
-  // Flags of `stack` and `config`.
-  bool native = false;
-  bool origin = false;
-  std::string config_file;
+  bool native = false;             // stack.
+  bool origin = false;             // config.
+  std::string config_file;         // config.
   // Flags of `signal` and `stop`.
   int signal = 0;
   bool now = false;

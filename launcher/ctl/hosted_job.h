@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds what runs of any launcher's jobs on this host, by the directories of supervisors
-// (JOBID-HOST, "Job directory" in agent/node/README.md). For ivyctl, when a job has no launcher
-// here. Blocking, for milliseconds. Thread: any, one at a time.
+// Finds the supervisors and processes on this host of jobs from any launcher, through the
+// directories of supervisors (JOBID-HOST, "Job directory" in agent/node/README.md). For ivyctl, if
+// a job has no launcher here. Blocks for milliseconds. Thread: any, one at a time.
 #pragma once
 
 #include <sys/types.h>

@@ -58,7 +58,7 @@ void HostLosses::lost(std::size_t index, HostLoss loss, const RemoteText& messag
   end.diagnostic = loss_text(host.name(), loss, message, ranks);
   end.at_ns = host.session->last_heard_ns();
   if (lose_member(index, end, end.diagnostic.what + ": " + message.line())) return;
-  if (goes_on_without(index, ranks, end, message)) {
+  if (continues_without_host(index, ranks, end, message)) {
     ranks_.lost(index, ranks, loss);
     return job_.phase.check_end();
   }
@@ -68,8 +68,8 @@ void HostLosses::lost(std::size_t index, HostLoss loss, const RemoteText& messag
   job_.phase.check_end();
 }
 
-bool HostLosses::goes_on_without(std::size_t index, const std::vector<std::uint32_t>& ranks,
-                                 const LauncherEnd& end, const RemoteText& message) {
+bool HostLosses::continues_without_host(std::size_t index, const std::vector<std::uint32_t>& ranks,
+                                        const LauncherEnd& end, const RemoteText& message) {
   // The first host keeps the store.
   if (job_.plan.hosts.empty() || job_.plan.hosts.front().host_index == index) return false;
   if (job_.phase.state() != JobState::kRunning || job_.has_reason()) return false;

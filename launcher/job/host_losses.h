@@ -39,8 +39,8 @@ class HostLosses {
  private:
   // False: the job cannot do without this host.
   bool lose_member(std::size_t index, const LauncherEnd& end, const std::string& cause);
-  bool goes_on_without(std::size_t index, const std::vector<std::uint32_t>& ranks,
-                       const LauncherEnd& end, const RemoteText& message);
+  bool continues_without_host(std::size_t index, const std::vector<std::uint32_t>& ranks,
+                              const LauncherEnd& end, const RemoteText& message);
   void end_job(std::size_t index, LauncherEnd end, const RemoteText& message);
 
   JobContext& job_;

@@ -5,7 +5,7 @@
 //   a rank fails (rank_events.cc: ended), a host is lost (host_losses.cc: lost), Ctrl-C or
 //   --timeout (job.cc): the part applies an event, and keeps the reason in
 //   JobContext::end_because() if it is not a rank's
-//     collect_evidence()  a rank failed: what do the others do? Only after a watchdog's kill
+//     collect_evidence()  after a watchdog's kill: collects the stacks of the other ranks
 //     stop(grace)         TERM to every worker, KILL after the grace
 //     confirm()           instead of stop(): all workers have exited by themselves
 //     take_report()       a host proves that none of its processes is left

@@ -37,10 +37,10 @@ enum class JobEvent {
   kEvidenceReady,  // All awaited evidence is there, or has timed out.
   kAllEnded,       // Every worker of the group has ended.
   kHostLost,       // A host, or its supervisor, is lost, and the job cannot do without it.
-  kMemberLost,     // The same, and those that are left are enough (launcher/job/membership.h).
+  kMemberLost,     // A host is lost, but enough hosts are left (launcher/job/membership.h).
   kGraceChanged,   // While workers are being stopped: a new grace was requested.
   kInterrupted,    // The user sent Ctrl-C, TERM, HUP or QUIT.
-  kTimeUp,         // --timeout, or the reader of our output went away.
+  kTimeUp,         // --timeout expired, or the reader of ivyrun's output exited.
   kAllReported,    // Every host that is not lost has reported that nothing is left; all output is
                    // here.
   kGroupGone,      // The same, and the group will run again.

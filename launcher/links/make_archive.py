@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""make_archive.py OUT FILE...: the Python package, in the working directory, as one archive from which Python imports.
+"""make_archive.py OUT FILE...: packs the Python package, in the working directory, into one archive for imports.
 
-Beside each module that `import ivycomm` wants stands what this Python has compiled of it. A Python of this version
-would else compile them at every start, which takes 60 ms; others do. Nothing in the archive depends on when and where
-it was made. It is not compressed, since the bundle is.
+For each module that `import ivycomm` needs, the archive also has the bytecode of this Python version, which would
+otherwise compile them at every start (60 ms); other versions compile them. The archive does not depend on the time and
+place of its creation. It is not compressed, because the bundle is.
 """
 
 import importlib.util

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The variables that tell a worker which accelerators are its own, and its rank in Slurm's words,
-// so that what believes Slurm's variables (JAX, Lightning, MPI libraries) hears of this job and not
-// of the batch script or of the step that carries us. Pure; thread: any.
+// The variables that select a worker's accelerators, and the SLURM_* variables of its rank:
+// libraries that read those (JAX, Lightning, MPI libraries) must see this job and not the batch
+// script or ivyrun's own step. The other variables are in worker_environment.h. Pure; thread: any.
 #pragma once
 
 #include <string_view>

@@ -33,7 +33,7 @@ void link_latest(const std::string& directory, const std::string& job_id);
 std::string log_file_name(int rank, int stream);
 
 // Makes the opener of a log file for a FileWriter. The folder may be shared with other users, so a
-// link planted at the file's place is not followed. size: of what was in it. -errno on failure.
+// link in place of the file is not followed. size: receives the former size. -errno on failure.
 FileWriter::Opener log_opener(const std::string& path, bool appends,
                               std::shared_ptr<std::uint64_t> size = nullptr);
 

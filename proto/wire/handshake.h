@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Mutual authentication of a client and the store (later: of two ranks): each proves that it knows
+// Mutual authentication of a client and the store, or of two ranks: each side proves that it knows
 // the job's token without revealing it. Nothing else is parsed before.
 //
 // clang-format off

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // torch's TCPStore protocol on the engine: bytes of one connection in, engine calls and bytes out.
 // Dialect C (torch 2.2 and later, opcodes 0-18) and A (up to 2.0) are told apart by the first
-// bytes; others are refused in one line. Facts and quirks: the protocol table in
-// docs/store.md.
+// bytes; other versions are rejected with one line. Facts and quirks:
+// docs/internals/store-protocols.md.
 //
 // A connection's requests are answered in order; only CANCEL_WAIT overtakes a wait. Requests may
 // arrive in any cut and pipelined; each is applied once, when its last byte is there. Lengths are

@@ -127,7 +127,7 @@ class AgentFront : public ::testing::Test {
     auto policy = std::make_shared<PeerPolicy>();
     policy->user = "alice";
     policy->credentials = credentials_.get();
-    policy->half_open = &half_open_;
+    policy->handshakes = &half_open_;
     policy->plaintext_loopback = options_.insecure_loopback.has_value();
     set_peer_policy(policy);
     agent_log::name_suspects([this] { return half_open_.suspects(); });

@@ -28,7 +28,7 @@ struct SshTarget {
   bool names_identities = false;  // IdentityFile is set: try its keys before the agent's.
   std::string identity_agent;     // Socket path; empty: SSH_AUTH_SOCK; "none": no agent.
   std::string control_path;       // ControlPath, as written; empty: none.
-  std::string known_hosts;        // It is an absolute path.
+  std::string known_hosts;        // An absolute path.
   bool may_ask = true;            // True if StrictHostKeyChecking is "ask".
   bool pubkey = true;
   // Options by which the OpenSSH client runs our command in spite of the configuration:
