@@ -11,8 +11,10 @@
 namespace ivy {
 namespace {
 
-// A name is a part of a key of the store, which has a bound.
+// A name is part of a key of the store, whose length is limited.
 constexpr std::size_t kLongestName = 200;
+// Separates a group's number from the first contribution.
+constexpr char kAfterContext = ' ';
 
 std::string name_of(const std::vector<std::uint32_t>& ranks) {
   std::string name = folded_numbers(ranks);
@@ -34,8 +36,8 @@ Result<FenceGroup> fence_group(const JobLayout& layout, std::vector<std::uint32_
     if (layout.ranks_on(host) > 0) group.hosts.push_back(host);
   if (ranks.empty()) return group;
   group.hosts = layout.hosts_of(ranks);
-  // A list of all ranks is a group of its own too: PMIx tells the two apart, and a host may come to
-  // them in another order than another host.
+  // A list of all ranks is a separate group: PMIx distinguishes it from the whole job, and two
+  // hosts may enter the two fences in different orders.
   group.name = name_of(ranks);
   return group;
 }
@@ -45,6 +47,20 @@ Result<FenceGroup> named_group(const JobLayout& layout, std::vector<std::uint32_
   FenceGroup group = IVY_TRY(fence_group(layout, std::move(ranks)));
   group.name = "group-" + std::to_string(name_hash(id)) + "-" + group.name;
   return group;
+}
+
+std::string with_context(std::uint32_t context, std::string_view data) {
+  std::string text = std::to_string(context) + kAfterContext;
+  text += data;
+  return text;
+}
+
+Result<GroupResult> group_result(std::string_view all) {
+  const std::size_t end = all.find(kAfterContext);
+  if (end != std::string_view::npos)
+    if (const auto context = to_number<std::uint32_t>(all.substr(0, end)))
+      return GroupResult{*context, std::string(all.substr(end + 1))};
+  return Error{Code::kInternal, "the first host of a group of ranks has chosen no number for it"};
 }
 
 }  // namespace ivy

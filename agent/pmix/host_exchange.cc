@@ -7,8 +7,8 @@
 namespace ivy {
 namespace {
 
-// Each has a thread while it meets.
-constexpr std::size_t kMostLines = 256;
+// Each has a thread while a fence of its group is in progress.
+constexpr std::size_t kMaxQueues = 256;
 // No group's name has a slash.
 constexpr const char* kPublishing = "/publish";
 constexpr const char* kFetching = "/fetch";
@@ -32,41 +32,41 @@ HostExchange::~HostExchange() {
     if (client_ != nullptr) client_->cancel();
   }
   std::unique_lock lock(mutex_);
-  line_ended_.wait(lock, [this] { return lines_.empty(); });
+  queue_ended_.wait(lock, [this] { return queues_.empty(); });
   join_ended();
 }
 
 void HostExchange::warm_up() {
   const std::lock_guard lock(mutex_);
   if (!options_ || hosts_ == 1 || first_connect_.joinable()) return;
-  // An error is said to the first fence, which tries again.
+  // An error is reported by the first fence, which tries again.
   first_connect_ = std::thread([this] { static_cast<void>(connected().ok()); });
 }
 
 bool HostExchange::enqueue(const std::string& name, Task task) {
   const std::lock_guard lock(mutex_);
   join_ended();
-  const bool is_new = !lines_.contains(name);
-  if (is_new && lines_.size() >= kMostLines) return false;
-  Line& line = lines_[name];
-  line.tasks.push_back(std::move(task));
-  if (is_new) line.thread = std::thread([this, name] { work(name); });
+  const bool is_new = !queues_.contains(name);
+  if (is_new && queues_.size() >= kMaxQueues) return false;
+  Queue& queue = queues_[name];
+  queue.tasks.push_back(std::move(task));
+  if (is_new) queue.thread = std::thread([this, name] { work(name); });
   return true;
 }
 
 void HostExchange::work(const std::string& name) {
   std::unique_lock lock(mutex_);
-  const auto line = lines_.find(name);
-  while (!is_over_ && !line->second.tasks.empty()) {
-    const Task task = std::move(line->second.tasks.front());
-    line->second.tasks.pop_front();
+  const auto queue = queues_.find(name);
+  while (!is_over_ && !queue->second.tasks.empty()) {
+    const Task task = std::move(queue->second.tasks.front());
+    queue->second.tasks.pop_front();
     lock.unlock();
     task();
     lock.lock();
   }
-  ended_.push_back(std::move(line->second.thread));
-  lines_.erase(line);
-  line_ended_.notify_all();
+  ended_.push_back(std::move(queue->second.thread));
+  queues_.erase(queue);
+  queue_ended_.notify_all();
 }
 
 void HostExchange::join_ended() {
@@ -77,14 +77,14 @@ void HostExchange::join_ended() {
 void HostExchange::fence(FenceGroup group, std::string own, BlobAnswer answer) {
   const std::string name = group.name;
   const Task task = [this, group = std::move(group), own = std::move(own), answer] {
-    answer(meet(group, own));
+    answer(synchronize(group, own));
   };
   if (!enqueue(name, task))
     answer(Error{Code::kResourceExhausted,
-                 "ranks meet in more than " + std::to_string(kMostLines) + " groups at once"});
+                 "ranks meet in more than " + std::to_string(kMaxQueues) + " groups at once"});
 }
 
-Result<std::string> HostExchange::meet(const FenceGroup& group, const std::string& own) {
+Result<std::string> HostExchange::synchronize(const FenceGroup& group, const std::string& own) {
   const std::vector<std::uint32_t>& hosts = group.hosts;
   if (hosts.size() == 1 && hosts.front() == host_) return own;
   IVY_CHECK(connected());
@@ -100,7 +100,7 @@ Result<std::string> HostExchange::meet(const FenceGroup& group, const std::strin
 
 void HostExchange::publish(std::uint32_t rank, std::string blob) {
   enqueue(kPublishing, [this, rank, blob = std::move(blob)] {
-    // An error is the store's end, of which the next fence hears.
+    // An error means that the store is lost, which the next fence reports.
     const Result<store::Client*> store = connected();
     if (store.ok()) static_cast<void>((*store)->set_once(key_of(rank), blob).ok());
   });
@@ -116,9 +116,10 @@ void HostExchange::fetch(std::uint32_t rank, BlobAnswer answer) {
 
 Result<store::Client*> HostExchange::connected() {
   if (!options_)
-    return Error{Code::kFailedPrecondition,
-                 "ranks of several hosts meet through the job's store, which this job has not",
-                 "leave out --no-store"};
+    return Error{
+        Code::kFailedPrecondition,
+        "ranks of several hosts meet through the job's store, which this job does not have",
+        "leave out --no-store"};
   const std::lock_guard lock(store_mutex_);
   if (client_ == nullptr) {
     client_ = IVY_TRY(store::Client::connect(*options_));

@@ -29,32 +29,32 @@ namespace ivy {
 
 class HostExchange {
  public:
-  // Without a store ranks of several hosts cannot meet.
+  // Without a store, fences across hosts fail.
   HostExchange(std::uint32_t host, std::uint32_t hosts, std::optional<store::ClientOptions> store);
   ~HostExchange();
 
-  // Gives `own`, and answers with what all hosts of the group have given.
+  // Contributes `own`, and answers with the contributions of all hosts of the group.
   void fence(FenceGroup group, std::string own, BlobAnswer answer);
   // Publishes the data of a rank of this host, for other hosts to fetch, once for each rank.
   void publish(std::uint32_t rank, std::string blob);
-  // Waits until another host has published the rank's.
+  // Waits until another host has published the rank's data.
   void fetch(std::uint32_t rank, BlobAnswer answer);
-  // Connects to the store now, not when the first ranks wait.
+  // Connects to the store now rather than when the first ranks wait.
   void warm_up();
 
  private:
   using Task = std::function<void()>;
-  // Tasks that are done one after the other.
-  struct Line {
+  // Tasks that run one after the other, on a thread of the queue.
+  struct Queue {
     std::deque<Task> tasks;
     std::thread thread;
   };
 
-  // False: there are too many lines already.
-  bool enqueue(const std::string& line, Task task);
-  void work(const std::string& line);
+  // Returns false if too many queues exist already.
+  bool enqueue(const std::string& queue, Task task);
+  void work(const std::string& queue);
   void join_ended();
-  Result<std::string> meet(const FenceGroup& group, const std::string& own);
+  Result<std::string> synchronize(const FenceGroup& group, const std::string& own);
   Result<store::Client*> connected();
 
   const std::uint32_t host_;
@@ -63,12 +63,12 @@ class HostExchange {
 
   std::mutex mutex_;
   bool is_over_ = false;
-  std::map<std::string, Line> lines_;
-  std::vector<std::thread> ended_;  // Threads that only have to return.
-  std::condition_variable line_ended_;
+  std::map<std::string, Queue> queues_;
+  std::vector<std::thread> ended_;  // Threads that return next, to be joined.
+  std::condition_variable queue_ended_;
   std::thread first_connect_;
 
-  std::mutex store_mutex_;  // Held while it is connected to.
+  std::mutex store_mutex_;  // Also held while connecting.
   std::unique_ptr<store::Client> client_;
   std::unique_ptr<store::HostFence> fence_;
 };

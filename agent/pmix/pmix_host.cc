@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "agent/pmix/event_line.h"
-#include "agent/pmix/loopback_relay.h"
 #include "agent/pmix/pmix_library.h"
 #include "agent/pmix/worker_variables.h"
 #include "proto/os/files.h"
@@ -39,10 +38,7 @@ PmixHost::PmixHost(MpiServerOptions options, const std::string& secret,
       layout_(options_.ranks_on_hosts, options_.host_names),
       name_(pmix_namespace(options_.job_id, options_.generation, secret)),
       exchange_(options_.host, layout_.hosts(), store_of(options_, secret)),
-      direct_({[this] { publish_all(); },
-               [this](std::uint32_t rank, BlobAnswer answer) {
-                 exchange_.fetch(rank, std::move(answer));
-               }}),
+      direct_(*this),
       contexts_(options_.host, layout_.hosts()) {}
 
 Result<void> PmixHost::serve(const Places& places, const std::vector<int>& until) {
@@ -60,12 +56,12 @@ Result<void> PmixHost::start(const RankProcess& rank) {
   const char* const chosen = getenv("IVY_PMIX_LIB");
   const PmixLibrary pmix =
       IVY_TRY(open_pmix_library(pmix_library_places(chosen == nullptr ? "" : chosen, rank)));
-  server_ = IVY_TRY(PmixServer::start(pmix, setup(), handlers()));
+  server_ = IVY_TRY(PmixServer::start(pmix, setup(), *this));
   exchange_.warm_up();
   return {};
 }
 
-Result<void> PmixHost::ensure(const RankProcess& rank) {
+Result<void> PmixHost::ensure_started(const RankProcess& rank) {
   if (server_ == nullptr && !no_server_) {
     const Result<void> started = start(rank);
     if (!started.ok()) no_server_ = started.error();
@@ -74,11 +70,11 @@ Result<void> PmixHost::ensure(const RankProcess& rank) {
   return {};
 }
 
-// The rank that it is says so to libpmix alone, so all are made known. Refused, it would go on in a
-// world of one: that ends the job.
+// The process tells only libpmix which rank it is, so all ranks are registered. If it is rejected,
+// it would continue in a world of one: an error ends the job.
 Result<std::uint16_t> PmixHost::port(pid_t process) {
   const std::lock_guard lock(mutex_);
-  const Result<void> ready = ensure(read_rank_process(process));
+  const Result<void> ready = ensure_started(read_rank_process(process));
   if (!ready.ok()) {
     const Error& why = ready.error();
     say_(error_line(why.fix.empty() ? why.message : why.message + "; " + why.fix));
@@ -116,28 +112,16 @@ bool PmixHost::is_oversubscribed() const {
   return ranks > static_cast<std::uint32_t>(CPU_COUNT(&processors));
 }
 
-PmixHandlers PmixHost::handlers() {
-  PmixHandlers handlers;
-  handlers.joined = [this](std::uint32_t rank) { say_(joined_line(rank)); };
-  handlers.left = [this](std::uint32_t rank) { say_(left_line(rank)); };
-  handlers.vanished = [this](std::uint32_t rank) { say_(vanished_line(rank)); };
-  handlers.spawns = [](std::uint32_t rank) {
-    write_all(STDERR_FILENO, spawn_refused(rank) + "\n");
-  };
-  handlers.aborted = [this](std::uint32_t rank, int code, std::string_view text) {
-    say_(abort_line(rank, code, text));
-  };
-  handlers.fence = [this](std::vector<std::uint32_t> ranks, std::string own,
-                          const BlobAnswer& answer) {
-    fence(std::move(ranks), std::move(own), answer);
-  };
-  handlers.group = [this](GroupRequest request, const GroupAnswer& answer) {
-    group(std::move(request), answer);
-  };
-  handlers.ask = [this](std::uint32_t rank, BlobAnswer answer) {
-    direct_.ask(rank, std::move(answer));
-  };
-  return handlers;
+void PmixHost::on_joined(std::uint32_t rank) { say_(joined_line(rank)); }
+void PmixHost::on_left(std::uint32_t rank) { say_(left_line(rank)); }
+void PmixHost::on_vanished(std::uint32_t rank) { say_(vanished_line(rank)); }
+
+void PmixHost::on_aborted(std::uint32_t rank, int code, std::string_view text) {
+  say_(abort_line(rank, code, text));
+}
+
+void PmixHost::on_spawn_rejected(std::uint32_t rank) {
+  write_all(STDERR_FILENO, spawn_refused(rank) + "\n");
 }
 
 Result<std::vector<std::string>> PmixHost::variables(std::uint32_t rank,
@@ -147,7 +131,7 @@ Result<std::vector<std::string>> PmixHost::variables(std::uint32_t rank,
                                              layout_.local_peers(options_.host)};
   const RankProcess process = read_rank_process(peer.process);
   const std::lock_guard lock(mutex_);
-  IVY_CHECK(ensure(process));
+  IVY_CHECK(ensure_started(process));
   std::vector<std::string> from_libpmix = IVY_TRY(server_->variables(rank, peer.group));
   const WorkerSettings settings = {.job_id = options_.job_id,
                                    .is_oversubscribed = is_oversubscribed(),
@@ -155,17 +139,17 @@ Result<std::vector<std::string>> PmixHost::variables(std::uint32_t rank,
   return worker_variables(std::move(from_libpmix), settings, process);
 }
 
-void PmixHost::fence(std::vector<std::uint32_t> ranks, std::string own, const BlobAnswer& answer) {
+void PmixHost::on_fence(std::vector<std::uint32_t> ranks, std::string own, BlobAnswer answer) {
   const Result<FenceGroup> group = fence_group(layout_, std::move(ranks));
   if (!group.ok()) return answer(group.error());
   if (group->name.empty()) direct_.on_fence(!own.empty());
   exchange_.fence(*group, std::move(own), [this, answer](const Result<std::string>& all) {
-    if (!all.ok()) say_unmet(all.error());
+    if (!all.ok()) report_failed_fence(all.error());
     answer(all);
   });
 }
 
-void PmixHost::group(GroupRequest request, const GroupAnswer& answer) {
+void PmixHost::on_group(GroupRequest request, GroupAnswer answer) {
   Result<FenceGroup> group = named_group(layout_, std::move(request.ranks), request.id);
   if (!group.ok()) return answer(group.error());
   group->is_last = request.is_end;
@@ -173,24 +157,32 @@ void PmixHost::group(GroupRequest request, const GroupAnswer& answer) {
   if (group->hosts.front() == options_.host) own = with_context(contexts_.next(), own);
   exchange_.fence(*group, std::move(own), [this, answer](const Result<std::string>& all) {
     if (all.ok()) return answer(group_result(*all));
-    say_unmet(all.error());
+    report_failed_fence(all.error());
     answer(all.error());
   });
 }
 
-// The ranks would only say that something failed; a cancelled fence is the job's end.
-void PmixHost::say_unmet(const Error& why) {
+// The ranks' own message would not name the reason. A fence is cancelled only at the job's end.
+void PmixHost::report_failed_fence(const Error& why) {
   if (why.code == Code::kCancelled) return;
   say_(error_line("MPI's ranks on host " + layout_.name(options_.host) +
                   " cannot meet the others: " + why.message));
 }
 
-void PmixHost::publish_all() {
+void PmixHost::on_data_request(std::uint32_t rank, BlobAnswer answer) {
+  direct_.request(rank, std::move(answer));
+}
+
+void PmixHost::publish_local_data() {
   const std::uint32_t first = layout_.first_rank(options_.host);
   for (std::uint32_t rank = first; rank < first + layout_.ranks_on(options_.host); ++rank)
     server_->read(rank, [this, rank](Result<std::string> blob) {
       exchange_.publish(rank, blob.ok() ? std::move(blob).value() : std::string());
     });
+}
+
+void PmixHost::fetch_data(std::uint32_t rank, BlobAnswer answer) {
+  exchange_.fetch(rank, std::move(answer));
 }
 
 }  // namespace ivy

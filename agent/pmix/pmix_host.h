@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// One host's part of a job as PMIx sees it: libpmix's server, the socket at which ranks ask, and
-// the exchange with the other hosts.
+// One host's part of a job in PMIx: libpmix's server, the sockets of the ranks, and the exchange
+// with the other hosts.
 //
-// Thread: serve() keeps the caller's. Lifetime: libpmix's own thread may call into it until the
-// process ends, so it is never taken apart.
+// Thread: serve() runs on the caller's. Lifetime: libpmix's own thread may call into it until the
+// process exits, so it is never destroyed.
 #pragma once
 
 #include <functional>
@@ -11,10 +11,11 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "agent/pmix/direct_modex.h"
-#include "agent/pmix/group_context.h"
+#include "agent/pmix/fence_group.h"
 #include "agent/pmix/host_exchange.h"
 #include "agent/pmix/job_layout.h"
 #include "agent/pmix/pmix_server.h"
@@ -25,7 +26,7 @@
 
 namespace ivy {
 
-class PmixHost {
+class PmixHost final : private PmixServerEvents, private DirectModexActions {
  public:
   // `secret`: the job's token where it has one. `say` takes event_line.h's lines, from any thread.
   PmixHost(MpiServerOptions options, const std::string& secret,
@@ -42,18 +43,27 @@ class PmixHost {
   Result<void> serve(const Places& places, const std::vector<int>& until);
 
  private:
+  // PmixServerEvents
+  void on_joined(std::uint32_t rank) override;
+  void on_left(std::uint32_t rank) override;
+  void on_aborted(std::uint32_t rank, int code, std::string_view text) override;
+  void on_vanished(std::uint32_t rank) override;
+  void on_spawn_rejected(std::uint32_t rank) override;
+  void on_fence(std::vector<std::uint32_t> ranks, std::string own, BlobAnswer answer) override;
+  void on_group(GroupRequest request, GroupAnswer answer) override;
+  void on_data_request(std::uint32_t rank, BlobAnswer answer) override;
+  // DirectModexActions
+  void publish_local_data() override;
+  void fetch_data(std::uint32_t rank, BlobAnswer answer) override;
+
   PmixSetup setup() const;
-  PmixHandlers handlers();
   bool is_oversubscribed() const;
   Result<std::vector<std::string>> variables(std::uint32_t rank, const RankSocket::Peer& peer);
   Result<std::uint16_t> port(pid_t process);
   Result<void> start(const RankProcess& rank);
-  // Starts libpmix's server, once. Its error stays.
-  Result<void> ensure(const RankProcess& rank);
-  void fence(std::vector<std::uint32_t> ranks, std::string own, const BlobAnswer& answer);
-  void group(GroupRequest request, const GroupAnswer& answer);
-  void say_unmet(const Error& why);
-  void publish_all();
+  // Starts libpmix's server once, for the first rank; later calls return the same result.
+  Result<void> ensure_started(const RankProcess& rank);
+  void report_failed_fence(const Error& why);
 
   const MpiServerOptions options_;
   const std::function<void(const std::string& line)> say_;
@@ -62,8 +72,8 @@ class PmixHost {
   Places places_;
   HostExchange exchange_;
   DirectModex direct_;
-  GroupContexts contexts_;  // libpmix's thread alone looks at it.
-  std::mutex mutex_;  // Guards the next two: ranks query on one thread and connect on another.
+  GroupContexts contexts_;  // Used by libpmix's thread only.
+  std::mutex mutex_;        // Guards the next two: ranks query on one thread, connect on another.
   std::unique_ptr<PmixServer> server_;
   std::optional<Error> no_server_;  // Why libpmix could not be started.
 };

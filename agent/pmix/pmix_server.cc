@@ -7,27 +7,46 @@
 #include <cstring>
 #include <future>
 #include <span>
+#include <tuple>
 #include <utility>
 
 #include "agent/pmix/info_array.h"
-#include "agent/pmix/upcall.h"
 #include "proto/contract/text.h"
 
 namespace ivy {
 namespace {
 
-// libpmix hands its module's functions nothing of ours.
-struct Callbacks {
+// Adapts a function to the signature with which libpmix calls it: passes the many arguments as one
+// tuple.
+//
+//   pmix_status_t on_abort(const Upcall<pmix_server_abort_fn_t>::Arguments& call) {
+//     const auto& [rank, object, status, text, ranks, count, done, context] = call;
+//   module.abort = Upcall<pmix_server_abort_fn_t>::call<on_abort>;
+template <class Function>
+struct Upcall;
+
+template <class Answer, class... Parts>
+struct Upcall<Answer (*)(Parts...)> {
+  using Arguments = std::tuple<Parts...>;
+
+  template <Answer (*handler)(const Arguments&)>
+  static Answer call(Parts... parts) {
+    return handler(Arguments(parts...));
+  }
+};
+
+// The state of the module's functions, to which libpmix passes no pointer of ours.
+struct ModuleState {
   PmixLibrary pmix;
-  PmixHandlers handlers;
+  PmixServerEvents& events;
   std::string name;
-  // Ranks between MPI_Init and MPI_Finalize. Only libpmix's thread looks at it.
+  // Ranks between MPI_Init and MPI_Finalize. Used by libpmix's thread only.
   std::set<pmix_rank_t> present;
 };
-Callbacks* callbacks = nullptr;
+ModuleState* module_state = nullptr;
 
-// Releases the rank that waits. Newer libraries ask for the answer in the one way, older ones in
-// the other.
+// Releases the waiting rank. Newer libraries expect the answer as the return value, older ones as a
+// call.
 pmix_status_t release(pmix_op_cbfunc_t done, void* context) {
   if (done == nullptr) return PMIX_OPERATION_SUCCEEDED;
   done(PMIX_SUCCESS, context);
@@ -45,20 +64,20 @@ using Happened = Upcall<pmix_notification_fn_t>;
 
 pmix_status_t on_connected(const Connected::Arguments& call) {
   const auto& [rank, object, infos, info_count, done, context] = call;
-  callbacks->present.insert(rank->rank);
-  callbacks->handlers.joined(rank->rank);
+  module_state->present.insert(rank->rank);
+  module_state->events.on_joined(rank->rank);
   return release(done, context);
 }
 
 pmix_status_t on_finalized(const Finalized::Arguments& call) {
   const auto& [rank, object, done, context] = call;
-  if (callbacks->present.erase(rank->rank) == 1) callbacks->handlers.left(rank->rank);
+  if (module_state->present.erase(rank->rank) == 1) module_state->events.on_left(rank->rank);
   return release(done, context);
 }
 
 pmix_status_t on_abort(const Aborted::Arguments& call) {
   const auto& [rank, object, status, text, victims, victim_count, done, context] = call;
-  callbacks->handlers.aborted(rank->rank, status, text == nullptr ? "" : text);
+  module_state->events.on_aborted(rank->rank, status, text == nullptr ? "" : text);
   return release(done, context);
 }
 
@@ -81,14 +100,14 @@ BlobAnswer answer_to(pmix_modex_cbfunc_t done, void* context) {
   };
 }
 
-// Another job's ranks among them cannot meet here.
+// True if all processes are ranks of this job: another job's ranks cannot take part here.
 bool are_ours(std::span<const pmix_proc_t> some) {
   for (const pmix_proc_t& one : some)
-    if (callbacks->name != one.nspace) return false;
+    if (module_state->name != one.nspace) return false;
   return true;
 }
 
-// None, where they stand for the whole job.
+// Returns an empty list if they stand for the whole job.
 std::vector<std::uint32_t> ranks_of(std::span<const pmix_proc_t> some) {
   std::vector<std::uint32_t> ranks;
   for (const pmix_proc_t& one : some) {
@@ -102,18 +121,18 @@ pmix_status_t on_fence(const Fence::Arguments& call) {
   const auto& [some, count, infos, info_count, data, size, done, context] = call;
   std::string own;
   if (data != nullptr) own.assign(data, size);
-  std::free(data);  // It is the host's from now on.
+  std::free(data);  // Owned by this function.
   const std::span<const pmix_proc_t> ranks(some, count);
   if (!are_ours(ranks)) return PMIX_ERR_NOT_SUPPORTED;
-  callbacks->handlers.fence(ranks_of(ranks), std::move(own), answer_to(done, context));
+  module_state->events.on_fence(ranks_of(ranks), std::move(own), answer_to(done, context));
   return PMIX_SUCCESS;
 }
 
 // Requests of a group's members besides its id.
 struct GroupDirectives {
-  bool is_here_alone = false;  // All members are on this host, and want no number.
+  bool is_local = false;  // All members are on this host, and need no number.
   bool wants_context = false;
-  bool wants_others = false;  // Ranks that have not called are to be taken in.
+  bool adds_members = false;  // Ranks that have not called are to be added.
   std::string own;
 };
 
@@ -125,9 +144,9 @@ GroupDirectives directives_of(std::span<const pmix_info_t> infos) {
   GroupDirectives all;
   for (const auto& [key, flags, value] : infos) {
     const std::string_view name = key;
-    if (name == PMIX_GROUP_LOCAL_ONLY) all.is_here_alone = is_true(value);
+    if (name == PMIX_GROUP_LOCAL_ONLY) all.is_local = is_true(value);
     if (name == PMIX_GROUP_ASSIGN_CONTEXT_ID) all.wants_context |= is_true(value);
-    if (name == PMIX_GROUP_ADD_MEMBERS) all.wants_others = true;
+    if (name == PMIX_GROUP_ADD_MEMBERS) all.adds_members = true;
     if (name == PMIX_GROUP_ENDPT_DATA && value.type == PMIX_BYTE_OBJECT)
       all.own.assign(value.data.bo.bytes, value.data.bo.size);
   }
@@ -152,7 +171,7 @@ GroupAnswer answer_to_group(const Group::Arguments& call, bool wants_context) {
     const auto fail = [&](pmix_status_t why) { done(why, nullptr, 0, context, nullptr, nullptr); };
     if (!group.ok()) return fail(status_of(group.error()));
     if (members.empty()) return fail(PMIX_SUCCESS);
-    auto told = std::make_unique<InfoArray>(callbacks->pmix);
+    auto told = std::make_unique<InfoArray>(module_state->pmix);
     if (!load_group(*told, *group, wants_context, members).ok()) return fail(PMIX_ERR_NOMEM);
     const pmix_release_cbfunc_t forget = [](void* given) { delete static_cast<InfoArray*>(given); };
     InfoArray* const given = told.release();
@@ -165,10 +184,10 @@ pmix_status_t on_group(const Group::Arguments& call) {
   const std::span<const pmix_proc_t> members(some, count);
   if (id == nullptr || !are_ours(members)) return PMIX_ERR_NOT_SUPPORTED;
   GroupDirectives wanted = directives_of({infos, info_count});
-  if (wanted.wants_others) return PMIX_ERR_NOT_SUPPORTED;
+  if (wanted.adds_members) return PMIX_ERR_NOT_SUPPORTED;
   // Not by `done`: for the end of a group libpmix 5.0 would then ask a second time, in vain.
-  if (wanted.is_here_alone) return PMIX_OPERATION_SUCCEEDED;
-  callbacks->handlers.group(
+  if (wanted.is_local) return PMIX_OPERATION_SUCCEEDED;
+  module_state->events.on_group(
       {operation == PMIX_GROUP_DESTRUCT, id, ranks_of(members), std::move(wanted.own)},
       answer_to_group(call, wanted.wants_context));
   return PMIX_SUCCESS;
@@ -176,34 +195,34 @@ pmix_status_t on_group(const Group::Arguments& call) {
 
 pmix_status_t on_direct_modex(const Modex::Arguments& call) {
   const auto& [rank, infos, info_count, done, context] = call;
-  if (callbacks->name != rank->nspace) return PMIX_ERR_NOT_FOUND;
-  callbacks->handlers.ask(rank->rank, answer_to(done, context));
+  if (module_state->name != rank->nspace) return PMIX_ERR_NOT_FOUND;
+  module_state->events.on_data_request(rank->rank, answer_to(done, context));
   return PMIX_SUCCESS;
 }
 
-// Without this libpmix refuses too, but nobody is told why.
+// Without this libpmix rejects the call too, but the user does not learn why.
 pmix_status_t on_spawn(const Spawn::Arguments& call) {
   const auto& [parent, infos, info_count, programs, program_count, done, context] = call;
-  callbacks->handlers.spawns(parent->rank);
+  module_state->events.on_spawn_rejected(parent->rank);
   return PMIX_ERR_NOT_SUPPORTED;
 }
 
 void on_event(const Happened::Arguments& call) {
   const auto& [id, status, source, infos, info_count, results, result_count, done, context] = call;
-  if (status == PMIX_ERR_LOST_CONNECTION && callbacks->name == source->nspace &&
-      callbacks->present.erase(source->rank) == 1)
-    callbacks->handlers.vanished(source->rank);
+  if (status == PMIX_ERR_LOST_CONNECTION && module_state->name == source->nspace &&
+      module_state->present.erase(source->rank) == 1)
+    module_state->events.on_vanished(source->rank);
   if (done != nullptr) done(PMIX_EVENT_ACTION_COMPLETE, nullptr, 0, nullptr, nullptr, context);
 }
 
-// A newer library's module has more members than the one that we are built with.
-struct RoomyModule {
+// A module with room for the members that newer libraries have added.
+struct ExtensibleModule {
   pmix_server_module_t known = {};
   void* unknown[32] = {};
 };
 
-RoomyModule* server_module(bool has_groups) {
-  static RoomyModule all;
+ExtensibleModule* server_module(bool has_groups) {
+  static ExtensibleModule all;
   // Without job_control libpmix does not keep the lists of files that ranks register for removal.
   // It would remove Open MPI 4.1's segments as soon as a rank has finalized, when the rank itself
   // is about to do so, which then complains.
@@ -217,13 +236,13 @@ RoomyModule* server_module(bool has_groups) {
   return &all;
 }
 
-// An operation that libpmix may do at once or on its own thread.
+// An operation that libpmix may carry out immediately or on its own thread.
 class Operation {
  public:
   static void done(pmix_status_t status, void* operation) {
     static_cast<Operation*>(operation)->status_.set_value(status);
   }
-  // `started`: what the call returned that was given done() and this.
+  // `started`: the result of the call that got done() and this object.
   pmix_status_t result(pmix_status_t started) {
     if (started == PMIX_OPERATION_SUCCEEDED) return PMIX_SUCCESS;
     return started == PMIX_SUCCESS ? status_.get_future().get() : started;
@@ -237,9 +256,9 @@ class Operation {
 
 Result<std::unique_ptr<PmixServer>> PmixServer::start(const PmixLibrary& pmix,
                                                       const PmixSetup& setup,
-                                                      PmixHandlers handlers) {
-  IVY_ASSERT(callbacks == nullptr);
-  callbacks = new Callbacks{pmix, std::move(handlers), setup.name, {}};
+                                                      PmixServerEvents& events) {
+  IVY_ASSERT(module_state == nullptr);
+  module_state = new ModuleState{pmix, events, setup.name, {}};
   std::unique_ptr<PmixServer> server(new PmixServer(pmix, setup.name));
   IVY_CHECK(server->initialize(setup));
   IVY_CHECK(server->watch_losses());
@@ -256,13 +275,13 @@ Result<void> PmixServer::initialize(const PmixSetup& setup) const {
       // Workers are told of it before it runs (node/workers/mpi_place.h).
       {PMIX_SERVER_NSPACE, std::string("ivyrun-pmix")},
       {PMIX_SERVER_RANK, setup.host},
-      // Each rank would look for the processors by itself, which takes it 100 ms.
+      // Without it each rank detects the processors itself, which takes 100 ms.
       {PMIX_SERVER_SHARE_TOPOLOGY, true},
       {PMIX_USERID, std::uint32_t{getuid()}},
       {PMIX_GRPID, std::uint32_t{getgid()}},
   };
   for (const Fact& fact : facts) IVY_CHECK(infos.add(fact));
-  RoomyModule* const module = server_module(serves_groups(pmix_.get_version()));
+  ExtensibleModule* const module = server_module(serves_groups(pmix_.get_version()));
   const pmix_status_t status = pmix_.server_init(&module->known, infos.data(), infos.size());
   if (status == PMIX_SUCCESS) return {};
   return Error{Code::kUnavailable,
@@ -293,7 +312,7 @@ Result<void> PmixServer::add_namespace(const PmixSetup& setup) const {
       pmix_.register_nspace(process(0).nspace, static_cast<int>(setup.ranks_here), infos.data(),
                             infos.size(), Operation::done, &operation));
   if (status == PMIX_SUCCESS) return {};
-  return Error{Code::kInternal, "libpmix does not take the job: " + pmix_.text_of(status)};
+  return Error{Code::kInternal, "libpmix rejects the job: " + pmix_.text_of(status)};
 }
 
 pmix_proc_t PmixServer::process(std::uint32_t rank) const {
@@ -310,7 +329,7 @@ Result<std::vector<std::string>> PmixServer::variables(std::uint32_t rank, gid_t
     const pmix_status_t status = operation.result(
         pmix_.register_client(&one, getuid(), group, nullptr, Operation::done, &operation));
     if (status != PMIX_SUCCESS)
-      return Error{Code::kInternal, "libpmix does not take the rank: " + pmix_.text_of(status)};
+      return Error{Code::kInternal, "libpmix rejects the rank: " + pmix_.text_of(status)};
     registered_.insert(rank);
   }
   char** block = nullptr;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// libpmix's server as one object: it knows the job, gives ranks their variables, and says what
-// ranks do. libpmix has one server per process, and so there is one of these.
+// libpmix's server as one object: registers the job, gives ranks their variables, and reports the
+// ranks' calls. libpmix has one server per process, so only one of these may exist.
 //
-// Thread: setup() and the calls after it belong to one thread. The handlers are called by libpmix's
-// own thread and must return soon; the answers that they are given may be called by any thread.
+// Thread: start() and the other calls belong to one thread. PmixServerEvents is called on libpmix's
+// own thread and must return soon; its answers may be called on any thread. Lifetime: outlived by
+// the events' owner; never destroyed before the process exits.
 #pragma once
 
 #include <sys/types.h>
@@ -16,43 +17,46 @@
 #include <string_view>
 #include <vector>
 
+#include "agent/pmix/fence_group.h"
 #include "agent/pmix/job_facts.h"
 #include "agent/pmix/pmix_library.h"
 #include "proto/contract/status.h"
 
 namespace ivy {
 
-// Called once: the bytes that the ranks wait for, or why there are none.
+// Called once, with the bytes for which the ranks wait or an error.
 using BlobAnswer = std::function<void(Result<std::string>)>;
 
-// Ranks make a group that has an id of theirs, or end it: PMIx_Group_construct and _destruct, of
-// which Open MPI makes the communicators of MPI's sessions.
+// PMIx_Group_construct or _destruct, with which Open MPI creates the communicators of MPI's
+// sessions.
 struct GroupRequest {
   bool is_end = false;
-  std::string id;
+  std::string id;                    // Chosen by the ranks.
   std::vector<std::uint32_t> ranks;  // None means the whole job.
   std::string own;                   // The local members' contribution for the others.
 };
-struct GroupResult {
-  std::uint32_t context = 0;  // A number that no other group of the job gets.
-  std::string data;           // The contributions of all hosts, concatenated.
-};
 using GroupAnswer = std::function<void(Result<GroupResult>)>;
 
-struct PmixHandlers {
-  std::function<void(std::uint32_t rank)> joined;
-  std::function<void(std::uint32_t rank)> left;
-  std::function<void(std::uint32_t rank, int code, std::string_view text)> aborted;
-  std::function<void(std::uint32_t rank)> vanished;
-  // The rank calls MPI_Comm_spawn, which is rejected.
-  std::function<void(std::uint32_t rank)> spawns;
-  // All ranks of this host that take part have come. `ranks` is empty when the whole job does. The
-  // answer is what all hosts have given, one behind the other.
-  std::function<void(std::vector<std::uint32_t> ranks, std::string own, BlobAnswer)> fence;
+// Implemented by the owner of a PmixServer.
+class PmixServerEvents {
+ public:
+  virtual void on_joined(std::uint32_t rank) = 0;  // MPI_Init
+  virtual void on_left(std::uint32_t rank) = 0;    // MPI_Finalize
+  virtual void on_aborted(std::uint32_t rank, int code, std::string_view text) = 0;
+  // The rank's connection has ended between MPI_Init and MPI_Finalize.
+  virtual void on_vanished(std::uint32_t rank) = 0;
+  // The rank has called MPI_Comm_spawn, which is rejected.
+  virtual void on_spawn_rejected(std::uint32_t rank) = 0;
+  // All participating ranks of this host have arrived. `ranks` is empty for the whole job. Answer
+  // with the contributions of all hosts, concatenated.
+  virtual void on_fence(std::vector<std::uint32_t> ranks, std::string own, BlobAnswer answer) = 0;
   // All members on this host have arrived.
-  std::function<void(GroupRequest, GroupAnswer)> group;
-  // A rank of this host requests the data that a rank of another host has put.
-  std::function<void(std::uint32_t rank, BlobAnswer)> ask;
+  virtual void on_group(GroupRequest request, GroupAnswer answer) = 0;
+  // A rank of this host requests the data of a rank on another host.
+  virtual void on_data_request(std::uint32_t rank, BlobAnswer answer) = 0;
+
+ protected:
+  ~PmixServerEvents() = default;
 };
 
 struct PmixSetup {
@@ -68,14 +72,14 @@ class PmixServer {
  public:
   // Starts libpmix's thread and its socket on loopback. The error names libpmix's reason.
   static Result<std::unique_ptr<PmixServer>> start(const PmixLibrary& pmix, const PmixSetup& setup,
-                                                   PmixHandlers handlers);
+                                                   PmixServerEvents& events);
 
-  // The variables with which a rank of this host finds the server: NAME=VALUE. `group` is the one
-  // under which it runs.
+  // Returns the variables with which a rank of this host connects to the server: NAME=VALUE.
+  // `group` is the group under which the rank runs.
   Result<std::vector<std::string>> variables(std::uint32_t rank, gid_t group);
-  // The port on loopback at which libpmix serves them.
+  // Returns the port on loopback at which libpmix serves the rank.
   Result<std::uint16_t> port(std::uint32_t rank, gid_t group);
-  // Asks for what a rank of this host has put or will put. Any thread.
+  // Requests the data that a rank of this host has put or will put. Thread: any.
   void read(std::uint32_t rank, BlobAnswer answer) const;
 
  private:

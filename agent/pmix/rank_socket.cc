@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/pmix/rank_socket.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -8,23 +9,28 @@
 #include <array>
 #include <cerrno>
 #include <cstddef>
+#include <thread>
 #include <utility>
 
 #include "agent/pmix/event_line.h"
+#include "agent/pmix/rank_process.h"
 #include "proto/os/clock.h"
 #include "proto/os/files.h"
+#include "proto/os/peer_owner.h"
+#include "proto/os/socket_address.h"
+#include "proto/os/socket_options.h"
 
 namespace ivy {
 namespace {
 
 // "rank 4294967295\n" and some room.
 constexpr std::size_t kLongestLine = 64;
-// A rank writes its line at once.
+// A rank writes its line immediately.
 constexpr std::int64_t kPatience_ns = 10'000'000'000;
 // The others wait in the listener's queue.
 constexpr std::size_t kMostAskers = 256;
-// How often peers are looked at that say nothing.
-constexpr int kLookAgainMs = 1000;
+// How often the deadlines of silent peers are checked.
+constexpr int kCheckDeadlinesMs = 1000;
 
 std::vector<pollfd> poll_set(const std::vector<int>& until) {
   std::vector<pollfd> set;
@@ -32,11 +38,66 @@ std::vector<pollfd> poll_set(const std::vector<int>& until) {
   return set;
 }
 
-// The supervisor writes nothing: whatever is to be read is the end.
+// The supervisor writes nothing, so a readable descriptor has ended.
 bool has_ended(const std::vector<pollfd>& set, std::size_t count) {
   bool ended = false;
   for (std::size_t i = 0; i < count; ++i) ended |= set[i].revents != 0;
   return ended;
+}
+
+constexpr std::size_t kBlockBytes = 64u << 10;
+
+Descriptor connect_to(std::uint16_t port) {
+  SocketAddress address = parse_address("127.0.0.1", port);
+  Descriptor fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (!fd || connect(fd.get(), address.get(), address.size) != 0) return Descriptor();
+  send_at_once(fd.get());
+  return fd;
+}
+
+// Returns false at end of file.
+bool pass_on(int from, int to) {
+  std::array<char, kBlockBytes> bytes;
+  const ssize_t count = recv(from, bytes.data(), bytes.size(), 0);
+  if (count < 0 && errno == EINTR) return true;
+  if (count > 0 && write_all(to, std::string_view(bytes.data(), static_cast<std::size_t>(count))))
+    return true;
+  shutdown(to, SHUT_WR);
+  return false;
+}
+
+// libpmix reads on both sides while it writes, so waiting for one side blocks nothing.
+void relay(const Descriptor& rank, const Descriptor& server) {
+  std::array<pollfd, 2> ends = {pollfd{rank.get(), POLLIN, 0}, pollfd{server.get(), POLLIN, 0}};
+  while (ends[0].fd >= 0 || ends[1].fd >= 0) {
+    if (poll(ends.data(), ends.size(), -1) < 0 && errno != EINTR) return;
+    if (ends[0].revents != 0 && !pass_on(rank.get(), server.get())) ends[0].fd = -1;
+    if (ends[1].revents != 0 && !pass_on(server.get(), rank.get())) ends[1].fd = -1;
+    ends[0].revents = ends[1].revents = 0;
+  }
+}
+
+void serve_rank(Descriptor rank, const PortFor& port_for, PeerOwners& owners) {
+  const PeerOwners::Owner owner = owners.of(rank.get());
+  if (owner.where != PeerOwners::Where::kHere || owner.user != geteuid()) return;
+  const Result<std::uint16_t> port = port_for(process_with_socket(owner.inode));
+  Descriptor server = port.ok() ? connect_to(*port) : Descriptor();
+  if (!server) return;
+  send_at_once(rank.get());
+  std::thread([rank = std::move(rank), server = std::move(server)] {
+    relay(rank, server);
+  }).detach();
+}
+
+void accept_all(const Descriptor& listening, const PortFor& port_for) {
+  PeerOwners owners;
+  for (;;) {
+    Descriptor rank(accept4(listening.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    if (rank)
+      serve_rank(std::move(rank), port_for, owners);
+    else if (errno != EINTR && errno != ECONNABORTED)
+      return;
+  }
 }
 
 }  // namespace
@@ -47,13 +108,14 @@ Result<void> RankSocket::serve(const std::vector<int>& until) {
     const bool has_room = askers_.size() < kMostAskers;
     set.push_back({has_room ? listening_.get() : -1, POLLIN, 0});
     for (const Asker& asker : askers_) set.push_back({asker.socket.get(), POLLIN, 0});
-    if (poll(set.data(), set.size(), askers_.empty() ? -1 : kLookAgainMs) < 0 && errno != EINTR)
+    if (poll(set.data(), set.size(), askers_.empty() ? -1 : kCheckDeadlinesMs) < 0 &&
+        errno != EINTR)
       return errno_error(Code::kInternal, "wait for ranks", errno);
     if (has_ended(set, until.size())) return {};
     std::size_t place = until.size() + 1;
     for (auto asker = askers_.begin(); asker != askers_.end();) {
       const bool is_ready = set[place++].revents != 0;
-      const bool stays = is_ready ? hear(*asker) : monotonic_ns() < asker->deadline_ns;
+      const bool stays = is_ready ? receive(*asker) : monotonic_ns() < asker->deadline_ns;
       asker = stays ? std::next(asker) : askers_.erase(asker);
     }
     if (set[until.size()].revents != 0) accept_one();
@@ -71,7 +133,7 @@ void RankSocket::accept_one() {
     askers_.push_back({std::move(socket), {peer.pid, peer.gid}, {}, monotonic_ns() + kPatience_ns});
 }
 
-bool RankSocket::hear(Asker& asker) const {
+bool RankSocket::receive(Asker& asker) const {
   std::array<char, kLongestLine> bytes{};
   const ssize_t count = recv(asker.socket.get(), bytes.data(), bytes.size(), 0);
   if (count < 0) return errno == EAGAIN || errno == EINTR;
@@ -95,6 +157,13 @@ std::vector<std::string> RankSocket::answer_for(std::string_view line, const Pee
   if (variables.ok()) return std::move(variables).value();
   const Error& why = variables.error();
   return {"error: " + (why.fix.empty() ? why.message : why.message + "; " + why.fix)};
+}
+
+void relay_loopback(Descriptor listening, PortFor port_for) {
+  fcntl(listening.get(), F_SETFL, 0);  // Its thread waits in accept().
+  std::thread([listening = std::move(listening), port_for = std::move(port_for)] {
+    accept_all(listening, port_for);
+  }).detach();
 }
 
 }  // namespace ivy

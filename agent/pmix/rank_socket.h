@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The socket at which this host's ranks ask for their variables: a rank connects, writes "rank
-// 3\n", and reads NAME=VALUE texts with a NUL behind each, up to the end of file. A failure is one
-// text that begins with "error: ".
-//
-// Thread: one, which serve() keeps. Peers of other users are refused; a peer that is slow or sends
-// something else costs only itself. The process ignores SIGPIPE.
+// The two sockets of this host's ranks. Peers of other users are rejected. The process ignores
+// SIGPIPE.
 #pragma once
 
 #include <sys/types.h>
@@ -21,6 +17,10 @@
 
 namespace ivy {
 
+// The Unix socket at which ranks request their variables: a rank connects, writes "rank 3\n", and
+// reads NAME=VALUE texts, each followed by a NUL, up to the end of file. A failure is one text that
+// begins with "error: ". A slow or invalid peer does not affect the others. Thread: the caller of
+// serve().
 class RankSocket {
  public:
   struct Peer {
@@ -47,7 +47,7 @@ class RankSocket {
 
   void accept_one();
   // Returns true while more data is expected from it.
-  bool hear(Asker& asker) const;
+  bool receive(Asker& asker) const;
   void reply(const Asker& asker, std::string_view line) const;
   std::vector<std::string> answer_for(std::string_view line, const Peer& peer) const;
 
@@ -55,5 +55,15 @@ class RankSocket {
   const Answer answer_;
   std::list<Asker> askers_;
 };
+
+// Returns libpmix's port for this process of a rank; on an error the process is rejected. Called on
+// the accepting thread.
+using PortFor = std::function<Result<std::uint16_t>(pid_t process)>;
+
+// Serves the port at which any MPI library of this host's ranks finds the PMIx server, in any
+// process of a worker: the supervisor has opened it before the server started. Each connection is
+// passed on to libpmix's own port, which is known once libpmix runs. One thread accepts, and each
+// connection has one, until the process exits. `listening` is a TCP socket on loopback.
+void relay_loopback(Descriptor listening, PortFor port_for);
 
 }  // namespace ivy

@@ -21,14 +21,12 @@
 #include "agent/pmix/direct_modex.h"
 #include "agent/pmix/event_line.h"
 #include "agent/pmix/fence_group.h"
-#include "agent/pmix/group_context.h"
 #include "agent/pmix/job_facts.h"
 #include "agent/pmix/job_layout.h"
 #include "agent/pmix/pmix_library.h"
 #include "agent/pmix/rank_process.h"
 #include "agent/pmix/rank_socket.h"
-#include "agent/pmix/segment_directory.h"
-#include "agent/pmix/session_files.h"
+#include "agent/pmix/server_directories.h"
 #include "agent/pmix/worker_variables.h"
 #include "proto/contract/text.h"
 #include "proto/os/descriptor.h"
@@ -257,29 +255,38 @@ struct Asked {
   }
 };
 
-TEST(DirectModexTest, AsksWaitForTheFirstFence) {
-  Asked asked;
+struct FakeModexActions final : DirectModexActions {
+  void publish_local_data() override { ++published; }
+  void fetch_data(std::uint32_t, BlobAnswer answer) override {
+    ++fetched;
+    answer(std::string("blob"));
+  }
   int published = 0;
-  DirectModex direct(
-      {[&] { ++published; },
-       [](std::uint32_t, const BlobAnswer& answer) { answer(std::string("blob")); }});
-  direct.ask(3, asked.as("early"));
+  int fetched = 0;
+};
+
+TEST(DirectModexTest, RequestsWaitForTheFirstFence) {
+  Asked asked;
+  FakeModexActions actions;
+  DirectModex direct(actions);
+  direct.request(3, asked.as("early"));
   EXPECT_TRUE(asked.done.empty());
   direct.on_fence(false);
   direct.on_fence(true);
-  direct.ask(3, asked.as("late"));
-  EXPECT_EQ(published, 1);
+  direct.request(3, asked.as("late"));
+  EXPECT_EQ(actions.published, 1);
   EXPECT_EQ(asked.done, (std::vector<std::string>{"early blob", "late blob"}));
 }
 
-TEST(DirectModexTest, NothingIsLeftToAskForWhereFencesCollect) {
+TEST(DirectModexTest, FindsNothingAfterAFenceThatCollectsData) {
   Asked asked;
-  DirectModex direct(
-      {[] { ADD_FAILURE(); }, [](std::uint32_t, const BlobAnswer&) { ADD_FAILURE(); }});
+  FakeModexActions actions;
+  DirectModex direct(actions);
   direct.on_fence(true);
   direct.on_fence(false);
-  direct.ask(3, asked.as("late"));
+  direct.request(3, asked.as("late"));
   EXPECT_EQ(asked.done, std::vector<std::string>{"late rank 3 has not put it"});
+  EXPECT_EQ(actions.published + actions.fetched, 0);
 }
 
 TEST(PmixLibraryTest, IsLookedForWhereItMayBe) {

@@ -298,7 +298,7 @@ def test_a_job_without_a_store_fails_with_one_line(tmp_path, built):
         assert time.monotonic() < deadline, host.events
         time.sleep(0.01)
     assert ("error MPI's ranks on host fake0 cannot meet the others: ranks of several hosts meet through the job's "
-            "store, which this job has not") in host.events, host.events
+            "store, which this job does not have") in host.events, host.events
     host.end()
 
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/pmix/segment_directory.h"
+#include "agent/pmix/server_directories.h"
 
 #include <sys/stat.h>
 #include <unistd.h>
@@ -15,7 +15,7 @@
 namespace ivy {
 namespace {
 
-// Another server may sweep a directory between its making and its locking.
+// Another server may remove a directory between its creation and its locking.
 constexpr int kTries = 10;
 
 void remove_tree(const std::string& path) {
@@ -24,6 +24,23 @@ void remove_tree(const std::string& path) {
 }
 
 }  // namespace
+
+Result<SessionFiles> SessionFiles::make(const std::string& job_directory,
+                                        std::uint32_t generation) {
+  IVY_CHECK(make_own_directory(job_directory + "/pmix"));
+  SessionFiles files(job_directory + "/pmix/" + std::to_string(generation));
+  remove_tree(files.path_);
+  IVY_CHECK(make_own_directory(files.path_));
+  IVY_CHECK(make_own_directory(files.server()));
+  IVY_CHECK(make_own_directory(files.session()));
+  return files;
+}
+
+SessionFiles::SessionFiles(SessionFiles&& other) noexcept : path_(std::exchange(other.path_, {})) {}
+
+SessionFiles::~SessionFiles() {
+  if (!path_.empty()) remove_tree(path_);
+}
 
 SegmentDirectory::SegmentDirectory(const std::string& place, const std::string& name,
                                    std::string otherwise)
