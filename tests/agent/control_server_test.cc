@@ -44,19 +44,20 @@ struct Child {
   std::string line() const { return read_text(output->reader(), ReadUntil::kLine); }
 };
 
-class ControlServerTest : public testing::Test {
+// Drops the events of a server.
+class NoEvents final : public EventSink {
+ public:
+  void send(const Event&) override {}
+};
+
+class ControlServerTest : public testing::Test, private EventSink {
  protected:
   ControlServerTest() {
     std::string pattern = "/tmp/ivy-control-XXXXXX";
     directory_ = mkdtemp(pattern.data());
     path_ = directory_ + "/control.sock";
-    ControlServer::Handlers handlers;
-    handlers.send = [this](const Event& event) {
-      if (event.has_news()) told_.push_back(event.news());
-      if (event.has_operations()) operations_ = event.operations();
-    };
-    handlers.worker = [this](std::uint32_t rank) { return workers_[rank]; };
-    server_ = std::make_unique<ControlServer>(loop_, handlers);
+    EventSink& events = *this;
+    server_ = std::make_unique<ControlServer>(loop_, events);
     EXPECT_TRUE(server_->listen(path_).ok());
     server_->begin(layout());
   }
@@ -67,6 +68,11 @@ class ControlServerTest : public testing::Test {
     }
     server_.reset();
     std::filesystem::remove_all(directory_);
+  }
+
+  void send(const Event& event) override {
+    if (event.has_news()) told_.push_back(event.news());
+    if (event.has_operations()) operations_ = event.operations();
   }
 
   bool pump(const std::function<bool()>& condition, milliseconds deadline = seconds(10)) {
@@ -107,7 +113,7 @@ class ControlServerTest : public testing::Test {
     EXPECT_TRUE(spawned.ok());
     child.process = spawned.process;
     child.output->close_end(1);
-    workers_[rank] = child.process.pid;
+    server_->worker_started(rank, child.process.pid);
     EXPECT_TRUE(pump([&] { return server_->is_informed(rank); }));
     return child;
   }
@@ -151,7 +157,6 @@ class ControlServerTest : public testing::Test {
   std::string path_;
   std::vector<News> told_;
   Operations operations_;
-  std::map<std::uint32_t, pid_t> workers_;
   std::map<std::uint32_t, Child> children_;
   boost::asio::io_context loop_{1};
   std::unique_ptr<ControlServer> server_;
@@ -208,7 +213,7 @@ TEST_F(ControlServerTest, SeesTheEndOfAProcessBelowAShell) {
 TEST_F(ControlServerTest, AShellThatPassesTheEndOnSaysHowItWas) {
   server_->begin(layout());
   ControlClient client = attached(1);
-  workers_[1] = 1234;  // Not the process that is attached.
+  server_->worker_started(1, 1234);  // Not the process that is attached.
   // As on a kernel that does not say how a process of others ended.
   RankStatus died;
   died.state = RankState::kDied;
@@ -493,7 +498,8 @@ TEST_F(ControlServerTest, AProcessOfAnUnseenNamespaceIsOneProcessToo) {
     if (inner == 0) {
       prctl(PR_SET_PDEATHSIG, SIGKILL);
       boost::asio::io_context loop;
-      ControlServer server(loop, {[](const Event&) {}, [](std::uint32_t) { return pid_t{0}; }});
+      NoEvents no_events;
+      ControlServer server(loop, no_events);
       if (!server.listen(path_).ok()) _exit(1);
       server.begin(layout());
       if (write(ready.writer(), "up\n", 3) != 3) _exit(1);
@@ -611,7 +617,7 @@ TEST_F(ControlServerTest, OperationsCanBeReadAfterTheWorkersDeath) {
   for (int i = 0; i < 3; ++i) worker.line();
   kill(worker.process.pid, SIGKILL);
   reap(1);
-  server_->tell_operations(5);
+  server_->send_operations(5);
   const Operations& operations = operations_;
   EXPECT_EQ(operations.number(), 5u);
   ASSERT_EQ(operations.ranks_size(), 1);

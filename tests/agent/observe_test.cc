@@ -17,7 +17,7 @@
 namespace ivy {
 namespace {
 
-class ObserveTest : public testing::Test {
+class ObserveTest : public testing::Test, private EventSink {
  protected:
   ObserveTest() {
     std::string pattern = "/tmp/ivy-observe-XXXXXX";
@@ -29,6 +29,8 @@ class ObserveTest : public testing::Test {
     unlink(server_.path().c_str());
     rmdir(directory_.c_str());
   }
+
+  void send(const Event&) override { ++events_; }
 
   pid_t start(const char* rank, const char* generation) {
     const pid_t child = fork();
@@ -67,8 +69,7 @@ class ObserveTest : public testing::Test {
   std::string directory_;
   boost::asio::io_context loop_;
   std::size_t events_ = 0;
-  ControlServer server_{
-      loop_, {[this](const Event&) { ++events_; }, [](std::uint32_t) { return pid_t{0}; }}};
+  ControlServer server_{loop_, *this};
 };
 
 TEST_F(ObserveTest, AProcessShowsWhereItIsAlsoAfterItsDeath) {

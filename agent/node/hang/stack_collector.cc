@@ -385,11 +385,11 @@ class StackCollector::Question {
   }
 
   // True: the whole answer has been sent.
-  bool advance(const Handlers& handlers) {
-    if (!is_answered_) look_on(handlers);
+  bool advance(StackCollectorOwner& owner) {
+    if (!is_answered_) look_on(owner);
     if (!is_answered_) return false;
     while (sent_ < answer_.size() || !last_was_sent_) {
-      if (handlers.waiting_bytes() > kMaxWaitingBytes) return false;
+      if (owner.waiting_bytes() > kMaxWaitingBytes) return false;
       Event event;
       EvidencePart& part = *event.mutable_evidence_part();
       part.set_number(number_);
@@ -397,13 +397,13 @@ class StackCollector::Question {
       sent_ += part.bytes().size();
       last_was_sent_ = sent_ == answer_.size();
       part.set_last(last_was_sent_);
-      handlers.send(event);
+      owner.send_stacks(event);
     }
     return true;
   }
 
  private:
-  void look_on(const Handlers& handlers) {
+  void look_on(StackCollectorOwner& owner) {
     const std::uint64_t now_ns = monotonic_ns();
     bool all_over = true;
     for (const std::unique_ptr<Look>& look : looks_) all_over &= look->advance(now_ns);
@@ -414,7 +414,7 @@ class StackCollector::Question {
       // A missing tool costs nothing, and the next candidate may be a tool as well.
       while (tools_->has_value() && look->wants_tool() && tools < kMaxTools) {
         const pid_t pid = look->start_tool(**tools_, now_ns);
-        if (pid > 0) handlers.spare(pid);
+        if (pid > 0) owner.debugger_started(pid);
         if (pid > 0) ++tools;
       }
     }
@@ -424,7 +424,7 @@ class StackCollector::Question {
     evidence.set_generation(group_.generation);
     for (const std::unique_ptr<Look>& look : looks_)
       *evidence.add_ranks() = look->take(flight_room_);
-    if (wants_records_) handlers.add_nccl_places(evidence);
+    if (wants_records_) owner.add_nccl_places(evidence);
     if (health_) evidence.set_nccl_health(health_->answer());
     health_.reset();
     looks_.clear();
@@ -448,8 +448,8 @@ class StackCollector::Question {
 };
 
 StackCollector::StackCollector(boost::asio::io_context& loop, BlockingPool& blocking,
-                               Handlers handlers)
-    : blocking_(blocking), handlers_(std::move(handlers)), timer_(loop) {}
+                               StackCollectorOwner& owner)
+    : blocking_(blocking), owner_(owner), timer_(loop) {}
 
 StackCollector::~StackCollector() = default;
 
@@ -471,7 +471,7 @@ void StackCollector::collect(const CollectStacks& request,
 
 void StackCollector::tick() {
   std::erase_if(questions_, [this](const std::unique_ptr<Question>& question) {
-    return question->advance(handlers_);
+    return question->advance(owner_);
   });
   if (!questions_.empty() && !is_ticking_) wait_tick();
 }

@@ -12,7 +12,6 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <vector>
 
@@ -24,20 +23,26 @@
 
 namespace ivy {
 
+// Implemented by the owner of a StackCollector.
+class StackCollectorOwner {
+ public:
+  virtual void send_stacks(const Event& event) = 0;
+  // Returns the bytes that wait for the launcher's acknowledgement.
+  virtual std::uint64_t waiting_bytes() = 0;
+  // A child was started that is a debugger, not a worker.
+  virtual void debugger_started(pid_t pid) = 0;
+  // Adds the workers' positions in NCCL's communicators.
+  virtual void add_nccl_places(HostEvidence& evidence) = 0;
+
+ protected:
+  ~StackCollectorOwner() = default;
+};
+
 class StackCollector {
  public:
   static constexpr std::size_t kMaxQuestions = 4;
   static constexpr std::size_t kMaxTools = 4;
 
-  struct Handlers {
-    std::function<void(const Event&)> send;
-    // Bytes that wait for the launcher's acknowledgement.
-    std::function<std::uint64_t()> waiting_bytes;
-    // Called with a child that is a debugger, not a worker.
-    std::function<void(pid_t)> spare;
-    // Adds the workers' positions in NCCL's communicators.
-    std::function<void(HostEvidence&)> add_nccl_places = [](HostEvidence&) {};
-  };
   struct Subject {
     std::uint32_t rank = 0;
     pid_t pid = -1;
@@ -51,7 +56,7 @@ class StackCollector {
   };
 
   // `blocking` searches PATH for debuggers.
-  StackCollector(boost::asio::io_context& loop, BlockingPool& blocking, Handlers handlers);
+  StackCollector(boost::asio::io_context& loop, BlockingPool& blocking, StackCollectorOwner& owner);
   ~StackCollector();
   StackCollector(const StackCollector&) = delete;
   StackCollector& operator=(const StackCollector&) = delete;
@@ -65,7 +70,7 @@ class StackCollector {
   void tick();
 
   BlockingPool& blocking_;
-  Handlers handlers_;
+  StackCollectorOwner& owner_;
   boost::asio::steady_timer timer_;
   bool is_ticking_ = false;
   std::vector<std::unique_ptr<Question>> questions_;

@@ -26,7 +26,7 @@
 #include "agent/node/roles/old_bundles.h"
 #include "agent/node/spawn/choose_containment.h"
 #include "agent/node/spawn/process_tree.h"
-#include "agent/node/supervisor/job_outcome.h"
+#include "agent/node/supervisor/supervisor_start.h"
 #include "proto/os/descriptor.h"
 #include "proto/os/files.h"
 #include "proto/os/old_kernels.h"

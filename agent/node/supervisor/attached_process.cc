@@ -23,8 +23,8 @@ using comm_status::RankState;
 using comm_status::RankStatus;
 using std::chrono::milliseconds;
 
-// The kernel knows how a process ended once its parent, a shell, has reaped it. The kernel is asked
-// again after these delays; at the fourth try the other ranks learn that the process died.
+// The kernel knows the exit status of a process once its parent, a shell, has reaped it. The status
+// is queried again after these delays; at the fourth try the other ranks are told of the exit.
 constexpr milliseconds kStatusDelays[] = {milliseconds(1), milliseconds(3), milliseconds(10),
                                           milliseconds(50), milliseconds(200)};
 constexpr std::size_t kReportedAtAttempt = 3;
@@ -40,8 +40,9 @@ static_assert(sizeof(PidfdInfo) == 64);
 constexpr unsigned long kPidfdGetInfo = _IOWR(0xFF, 11, PidfdInfo);
 constexpr std::uint64_t kPidfdInfoExit = 1u << 3;
 
-// How the process behind a readable pidfd ended, when it is no child of ours: the kernel tells it
-// from Linux 6.15 on, once the parent has reaped the process. Nothing: unknown, or not known yet.
+// Returns the exit status of a process that is not our child and whose pidfd is readable. The
+// kernel provides it since Linux 6.15, once the parent has reaped the process. Nothing: unknown, or
+// not known yet.
 std::optional<ExitStatus> exit_status_by_pidfd(int pidfd) {
   PidfdInfo info{};
   info.mask = kPidfdInfoExit;
@@ -65,9 +66,11 @@ RankStatus ended_status(const std::optional<ExitStatus>& exit, pid_t pid) {
   return status;
 }
 
-AttachedProcess::AttachedProcess(boost::asio::io_context& loop, std::uint32_t rank,
-                                 bool is_our_child, const ControlConnections::Pointer& connection)
-    : rank_(rank),
+AttachedProcess::AttachedProcess(boost::asio::io_context& loop, AttachedProcessEvents& owner,
+                                 std::uint32_t rank, bool is_our_child,
+                                 const ControlConnections::Pointer& connection)
+    : owner_(owner),
+      rank_(rank),
       pid_(connection->pid),
       is_our_child_(is_our_child),
       connection_(connection),
@@ -79,28 +82,27 @@ bool AttachedProcess::is_informed(std::uint64_t now_ns) const {
   return !has_left() || now_ns - left_at_ns_ < Ending::kWarningNs;
 }
 
-void AttachedProcess::watch(Descriptor pidfd, Handlers handlers) {
+void AttachedProcess::watch(Descriptor pidfd) {
   if (!pidfd) return;
-  handlers_ = std::move(handlers);
   pidfd_.assign(pidfd.release());
   pidfd_.async_wait(stream_descriptor::wait_read,
                     [weak = weak_from_this()](const error_code& error) {
                       const auto self = weak.lock();
-                      if (!error && self) self->look_for_exit(0);
+                      if (!error && self) self->check_exit(0);
                     });
 }
 
-void AttachedProcess::look_for_exit(std::size_t attempt) {
-  handlers_.read_rest();
+void AttachedProcess::check_exit(std::size_t attempt) {
+  owner_.read_rest_of(rank_);
   if (has_left()) return;
   const std::optional<ExitStatus> exit =
       exit_ ? exit_ : exit_status_by_pidfd(pidfd_.native_handle());
-  if (exit || attempt == kReportedAtAttempt) handlers_.ended(ended_status(exit, pid_));
+  if (exit || attempt == kReportedAtAttempt) owner_.process_ended(*this, ended_status(exit, pid_));
   if (exit || attempt >= std::size(kStatusDelays)) return;
   timer_.expires_after(kStatusDelays[attempt]);
   timer_.async_wait([weak = weak_from_this(), attempt](const error_code& error) {
     const auto self = weak.lock();
-    if (!error && self) self->look_for_exit(attempt + 1);
+    if (!error && self) self->check_exit(attempt + 1);
   });
 }
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The process that stands for a rank on the control socket, and how it ended. It is the worker, our
-// child, or a process below it, whose end we learn from its pidfd and later, perhaps, how it came.
-// Thread: the loop's. Lifetime: a shared pointer's; pending waits do not keep it.
+// The process that has attached to the control socket as a rank, and how it exited. It is the
+// worker, our child, or a process below it: the pidfd of such a process shows that it has exited,
+// and its status may become known later. Thread: the loop's. Lifetime: a shared pointer's, which
+// pending waits do not extend; outlived by its owner.
 #pragma once
 
 #include <sys/types.h>
@@ -11,7 +12,6 @@
 #include <boost/asio/steady_timer.hpp>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 
@@ -22,50 +22,59 @@
 
 namespace ivy {
 
-// The status of a rank whose process has ended so, or, without an exit, nobody knows how.
+// Returns the status of a rank whose process has exited; without `exit`, its exit status is
+// unknown.
 comm_status::RankStatus ended_status(const std::optional<ExitStatus>& exit, pid_t pid);
+
+class AttachedProcess;
+
+// Implemented by the owner of attached processes.
+class AttachedProcessEvents {
+ public:
+  // Reads the packets that the rank's process has sent and that are still unread: a Leave may be
+  // among them.
+  virtual void read_rest_of(std::uint32_t rank) = 0;
+  // The process has exited without leaving; called again when its exit status becomes known.
+  virtual void process_ended(AttachedProcess& attached, const comm_status::RankStatus& status) = 0;
+
+ protected:
+  ~AttachedProcessEvents() = default;
+};
 
 class AttachedProcess : public std::enable_shared_from_this<AttachedProcess> {
  public:
-  struct Handlers {
-    // Reads what the process has sent and is still unread: a Leave may be among it.
-    std::function<void()> read_rest;
-    // The process has ended without leaving; called again when it becomes known how.
-    std::function<void(const comm_status::RankStatus&)> ended;
-  };
-
-  AttachedProcess(boost::asio::io_context& loop, std::uint32_t rank, bool is_our_child,
-                  const ControlConnections::Pointer& connection);
+  AttachedProcess(boost::asio::io_context& loop, AttachedProcessEvents& owner, std::uint32_t rank,
+                  bool is_our_child, const ControlConnections::Pointer& connection);
 
   std::uint32_t rank() const { return rank_; }
   pid_t pid() const { return pid_; }
-  // Its end is reported by its parent's reaping, which is ours.
+  // True if the supervisor itself reaps it, and so reports its exit.
   bool is_our_child() const { return is_our_child_; }
   bool has_left() const { return left_at_ns_ != 0; }
   bool has_ended() const { return has_ended_; }
   bool is_watched() const { return is_our_child_ || pidfd_.is_open(); }
-  // True if a failure that has just happened has reached it: it is attached, or was a moment ago
-  // (the call that fails may be ivy_init, which detaches with its error).
+  // True if a failure that has just happened is known to it: it is attached, or was within the last
+  // second (the call that fails may be ivy_init, which detaches on an error).
   bool is_informed(std::uint64_t now_ns) const;
   ControlConnections::Pointer connection() const { return connection_.lock(); }
 
-  // For a process that is not our child; does nothing without a descriptor.
-  void watch(Descriptor pidfd, Handlers handlers);
+  // Watches a process that is not our child; does nothing without a descriptor.
+  void watch(Descriptor pidfd);
   void leave(std::uint64_t now_ns);
   void set_ended() { has_ended_ = true; }
-  // It was reaped by us, as an orphan.
+  // Sets the status of an orphan that the supervisor has reaped.
   void set_exit(const ExitStatus& exit) { exit_ = exit; }
   // Returns its status if its exit is visible but was not reported yet.
   std::optional<comm_status::RankStatus> unreported_end();
 
  private:
-  void look_for_exit(std::size_t attempt);
+  void check_exit(std::size_t attempt);
 
+  AttachedProcessEvents& owner_;
   const std::uint32_t rank_;
   const pid_t pid_;
   const bool is_our_child_;
   const std::weak_ptr<ControlConnection> connection_;
-  Handlers handlers_;
   std::uint64_t left_at_ns_ = 0;
   bool has_ended_ = false;
   boost::asio::posix::stream_descriptor pidfd_;

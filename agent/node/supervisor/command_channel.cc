@@ -30,7 +30,7 @@ bool is_ours(int fd) {
   return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 && peer.uid == geteuid();
 }
 
-// A peer that only ends its direction leaves our direction open; one that closes hangs up.
+// Distinguishes a peer that only shut down its sending side from one that closed the socket.
 TransportLoss loss_of(int fd) {
   pollfd poller{fd, POLLIN | POLLRDHUP, 0};
   if (poll(&poller, 1, 0) < 0) return TransportLoss::kHungUp;
@@ -57,26 +57,26 @@ struct CommandChannel::Transport {
   bool is_first = false;  // The transport for which this supervisor was started.
   bool is_refused = false;
   std::uint64_t attach_by_ns = 0;
-  // For a transport that has not attached: the bytes so far, and their decoder, which leaves the
-  // session alone.
+  // For a transport that has not attached: the bytes so far, and a separate decoder, so that they
+  // do not reach the session.
   std::string received;
   link::FrameDecoder decoder;
   // After the Attach: bytes to write. With write_mutex_ held.
   std::string out;
   std::size_t out_written = 0;
-  bool has_spoken = false;  // The preamble and the answer to Attach have been put into `out`.
+  bool has_answered = false;  // The preamble and the answer to Attach have been put into `out`.
   bool is_waiting_writable = false;
-  bool is_write_broken = false;  // The peer takes nothing; what it sent may still be unread.
+  bool is_write_broken = false;  // Writing failed; bytes of the peer may still be unread.
   bool is_closed = false;
 };
 
 CommandChannel::CommandChannel(boost::asio::io_context& loop, const SupervisorStart& start,
-                               Lease& lease, Handlers handlers)
+                               Lease& lease, CommandChannelEvents& owner)
     : loop_(loop),
       listener_(loop, start.listening_fd),
       job_id_(start.job_id),
       lease_(lease),
-      handlers_(std::move(handlers)),
+      owner_(owner),
       session_(kInputWindowBytes),
       buffer_(std::make_unique_for_overwrite<char[]>(kReadBytes)) {
   if (start.transport_fd >= 0) {
@@ -210,7 +210,7 @@ void CommandChannel::attach(const TransportPointer& transport, const link::Frame
   lease_.transport_attached(transport->kind);
   if (takeover != std::exchange(takeover_, takeover)) {
     delays_ = {};  // Another launcher has another clock.
-    handlers_.taken_over(session_.take_over());
+    owner_.on_taken_over(session_.take_over());
   }
   session_.transport_up();
   session_.send_handshake(link::FrameType::kAttached, {});
@@ -229,11 +229,11 @@ void CommandChannel::refuse(const TransportPointer& transport, const std::string
   header.type = link::FrameType::kAttached;
   header.sent_at_ns = monotonic_ns();
   const std::string bytes = std::string(link::kPreamble) + link::encode_header(header) + text;
-  // A fresh socket takes these few bytes at once; if it does not, the close tells enough.
+  // A new socket accepts these few bytes immediately; if it does not, the close tells enough.
   [[maybe_unused]] const ssize_t written =
       ::write(transport->socket.native_handle(), bytes.data(), bytes.size());
   transport->is_refused = true;
-  // This counts as an orderly end: nothing of ours was cut off.
+  // This counts as an orderly end: none of our data was cut off.
   lose(transport, TransportLoss::kHalfClosed);
 }
 
@@ -245,22 +245,22 @@ void CommandChannel::deliver(const TransportPointer& transport, std::string_view
   if (session_.last_stamp_ns() != 0)
     delays_.add(now_ns - static_cast<std::int64_t>(session_.last_stamp_ns()), now_ns);
   for (link::Frame& frame : *frames) {
-    if (frame.header.type == link::FrameType::kAlive) continue;  // The launcher's loop hangs.
+    // A heartbeat of the launcher's second thread, while its loop is busy.
+    if (frame.header.type == link::FrameType::kAlive) continue;
     const bool expected = frame.header.type == link::FrameType::kCommand ||
                           frame.header.type == link::FrameType::kInput;
-    if (!expected || !handlers_.frame(frame).ok()) return lose(transport, TransportLoss::kHungUp);
+    if (!expected || !owner_.on_frame(frame).ok()) return lose(transport, TransportLoss::kHungUp);
     if (transport->is_closed) return;
   }
-  handlers_.received();
+  owner_.on_batch_end();
   flush();
 }
 
 void CommandChannel::lose(const TransportPointer& transport, TransportLoss loss) {
   if (transport->is_closed) return;
   const bool was_attached = transport == attached_;
-  // The launcher on this host may die before it has attached; no other can stand in for it. The
-  // same holds for a remote launcher that was refused. Any other may have reached us in another
-  // way.
+  // A launcher on this host may exit before it has attached, and a remote one may be refused:
+  // neither can connect again. Any other launcher may use another transport.
   const bool is_hopeless = transport->kind == TransportKind::kLocal || transport->is_refused;
   const bool was_awaited = transport->is_first && is_hopeless && token_.empty();
   if (was_awaited) lease_.transport_attached(transport->kind);
@@ -268,7 +268,7 @@ void CommandChannel::lose(const TransportPointer& transport, TransportLoss loss)
   if (!was_attached && !was_awaited) return;
   if (was_attached) session_.transport_down();
   lease_.transport_lost(loss);
-  handlers_.lost();
+  owner_.on_transport_lost();
 }
 
 void CommandChannel::close(const TransportPointer& transport) {
@@ -301,7 +301,7 @@ bool CommandChannel::refill(Transport& transport) {
   if (!session_.has_bytes()) return false;
   transport.out = session_.take_bytes(monotonic_ns(), kWriteBytes);
   transport.out_written = 0;
-  transport.has_spoken = true;
+  transport.has_answered = true;
   return true;
 }
 
@@ -344,10 +344,9 @@ void CommandChannel::send_heartbeat() {
 
 bool CommandChannel::send_alive(const link::Alive& alive) {
   const std::lock_guard<std::mutex> lock(write_mutex_);
-  if (!attached_ || !attached_->has_spoken || attached_->is_write_broken) return false;
+  if (!attached_ || !attached_->has_answered || attached_->is_write_broken) return false;
   Transport& transport = *attached_;
-  // Frames must not mix: first the rest of what the loop has begun to write, which serves as a
-  // heartbeat too.
+  // Frames must not mix: first write the rest of the loop's data, which serves as a heartbeat too.
   if (transport.out_written < transport.out.size()) write_out(transport);
   if (transport.out_written < transport.out.size()) return false;
   transport.out = link::alive_frame(alive, static_cast<std::uint64_t>(monotonic_ns()));

@@ -3,16 +3,15 @@
 // attaches one that authenticates with Attach, and moves frames over the newest. See "Transports"
 // in agent/node/README.md.
 //
-//   accepted --preamble, Attach within 5 s--> attached --newer one, or its end--> closed
+//   accepted --preamble, Attach within 5 s--> attached --newer transport, or end of file--> closed
 //
-// Bytes that are not ours close that transport and touch nothing else.
-// Thread: the loop's, but for send_alive(). Lifetime: outlives every handler; lease outlives it.
+// A transport that sends invalid bytes is closed; the others are not affected.
+// Thread: the loop's, except for send_alive(). Lifetime: outlived by owner and lease.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -30,43 +29,48 @@ namespace ivy {
 // True if the texts are equal; takes a time that depends on the lengths only.
 bool equal_secrets(std::string_view a, std::string_view b);
 
+// Implemented by the owner of a CommandChannel.
+class CommandChannelEvents {
+ public:
+  // Receives each Command or Input once and in order. An error closes its transport.
+  virtual Result<void> on_frame(link::Frame& frame) = 0;
+  // A batch was received: credit, acknowledgements or the lease may have changed.
+  virtual void on_batch_end() = 0;
+  virtual void on_transport_lost() = 0;
+  // Another launcher has taken the job over. `waiting` is the output that the session still holds
+  // and sends to it.
+  virtual void on_taken_over(const std::vector<link::OutputChunk>& waiting) = 0;
+
+ protected:
+  ~CommandChannelEvents() = default;
+};
+
 class CommandChannel {
  public:
   // How much standard input may be in transit to us.
   static constexpr std::uint64_t kInputWindowBytes = 64u << 10;
   static constexpr std::size_t kMaxUnattached = 8;
 
-  struct Handlers {
-    // Receives each Command or Input, new and in order. An error closes its transport.
-    std::function<Result<void>(link::Frame&)> frame;
-    // A batch was received: credit, acknowledgements or the lease may have changed.
-    std::function<void()> received;
-    // The attached transport was lost.
-    std::function<void()> lost;
-    // Another launcher has taken the job over and knows nothing yet; this output goes to it.
-    std::function<void(const std::vector<link::OutputChunk>& waiting)> taken_over;
-  };
-
   CommandChannel(boost::asio::io_context& loop, const SupervisorStart& start, Lease& lease,
-                 Handlers handlers);
+                 CommandChannelEvents& owner);
   ~CommandChannel();
 
   link::Session& session() { return session_; }
   // The token of the first Attach; empty before.
   const std::string& token() const { return token_; }
-  // From now on a launcher may take the job over from a dead one.
+  // Allows another launcher to take the job over from now on.
   void allow_takeover() { allows_takeover_ = true; }
-  // Takes connections at this listening socket, in place of the one so far. Owns it.
+  // Accepts connections at this listening socket instead of the previous one. Owns it.
   void listen_on(int fd);
-  // Writes what is due, at the end of this turn of the loop. Any number of calls is one write.
+  // Writes pending data at the end of this turn of the loop. Any number of calls causes one write.
   void flush();
   // Writes pending data as far as the transport accepts it immediately: the last write before an
   // exit. Returns false if data is left.
   bool flush_now();
-  // The loop's heartbeat, with the smallest delay of the launcher's frames.
+  // Sends the loop's heartbeat, with the smallest delay of the launcher's frames.
   void send_heartbeat();
-  // The other thread's: sends it to an attached launcher, between two frames of the loop. False if
-  // the transport does not take it now. Thread: any.
+  // Sends the heartbeat of another thread to an attached launcher, between two frames of the loop.
+  // Returns false if the transport does not accept it now. Thread: any.
   bool send_alive(const link::Alive& alive);
   // Closes the attached transport after writing pending data.
   void hang_up();
@@ -99,7 +103,7 @@ class CommandChannel {
   boost::asio::posix::stream_descriptor listener_;
   const std::string job_id_;
   Lease& lease_;
-  Handlers handlers_;
+  CommandChannelEvents& owner_;
   link::Session session_;
   std::string token_;
   RecentMinimum delays_;        // Of the launcher's frames, by its own time stamps.
@@ -112,7 +116,7 @@ class CommandChannel {
   TransportPointer attached_;
   std::unique_ptr<char[]> buffer_;
   bool flush_posted_ = false;
-  bool accept_paused_ = false;  // There was no descriptor left; tried again at the next tick.
+  bool accept_paused_ = false;  // No descriptor was left; tried again at the next tick.
 };
 
 }  // namespace ivy

@@ -22,10 +22,10 @@ namespace {
 using boost::asio::posix::stream_descriptor;
 using boost::system::error_code;
 
-constexpr int kBacklog = 4096;  // All workers of a host at once.
+constexpr int kBacklog = 4096;  // Enough for all workers of a host at the same time.
 // Packets read from one connection before the others get their turn.
 constexpr int kPacketsPerTurn = 16;
-// Turns that suffice to drain the full socket of a process that has ended.
+// Turns that suffice to drain the full socket of a process that has exited.
 constexpr int kLastTurns = 64;
 // Pause until descriptors may be free again.
 constexpr std::chrono::milliseconds kAcceptPause{100};
@@ -55,8 +55,9 @@ bool is_readable(int fd) {
 
 }  // namespace
 
-ControlConnections::ControlConnections(boost::asio::io_context& loop, Handlers handlers)
-    : loop_(loop), handlers_(std::move(handlers)), listener_(loop), accept_timer_(loop) {}
+ControlConnections::ControlConnections(boost::asio::io_context& loop,
+                                       ControlConnectionEvents& owner)
+    : loop_(loop), owner_(owner), listener_(loop), accept_timer_(loop) {}
 
 Result<void> ControlConnections::listen(const std::string& path) {
   if (!path_.empty() && !is_missing(path_)) return {};
@@ -119,18 +120,18 @@ void ControlConnections::read(const Pointer& connection) {
                                 });
 }
 
-// False: the connection has ended, or must be closed.
+// Returns false if the connection has ended or must be closed.
 bool ControlConnections::take_packets(const Pointer& connection) {
   std::array<char, control::kMaxPacketBytes + 1> buffer;
   for (int i = 0; i < kPacketsPerTurn; ++i) {
-    // Descriptors that a worker sends are discarded by the kernel: there is no room for them here.
+    // The kernel discards descriptors that a worker sends, because this call offers no room.
     const ssize_t count =
         recv(connection->socket.native_handle(), buffer.data(), buffer.size(), MSG_DONTWAIT);
     if (count < 0 && errno == EINTR) continue;
     if (count < 0 && errno == EAGAIN) break;
     if (count <= 0 || count > static_cast<ssize_t>(control::kMaxPacketBytes)) return false;
     const std::string_view packet(buffer.data(), static_cast<std::size_t>(count));
-    if (!handlers_.packet(connection, packet).ok() || connection->is_closed) return false;
+    if (!owner_.on_packet(connection, packet).ok() || connection->is_closed) return false;
   }
   return true;
 }
@@ -164,8 +165,8 @@ void ControlConnections::send(ControlConnection& connection, const control::Repl
   do {
     count = sendmsg(connection.socket.native_handle(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
   } while (count < 0 && errno == EINTR);
-  // A worker that keeps asking and never reads an answer is cut off: shutdown ends its read as
-  // well.
+  // Disconnects a worker that sends requests and never reads the answers: shutdown() ends its read
+  // as well.
   if (count < 0) shutdown(connection.socket.native_handle(), SHUT_RDWR);
 }
 
@@ -176,7 +177,7 @@ void ControlConnections::close(const Pointer& connection) {
   // The caller's reference may be the one in the list.
   const Pointer closed = connection;
   std::erase(connections_, closed);
-  handlers_.closed(*closed);
+  owner_.on_closed(*closed);
 }
 
 void ControlConnections::close_all() {

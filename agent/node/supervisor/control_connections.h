@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The connections of the control socket (proto/wire/control_wire.h): accepts them, reads whole
-// packets, answers. Only our own user is heard; a peer that sends garbage, nothing, or too much
-// loses its connection and harms nobody else. Thread: the loop's. Lifetime: destroy it outside its
-// handlers.
+// packets, and sends answers. Accepts only our own user. A peer that sends garbage, nothing, or too
+// much loses its connection; other peers are not affected. Thread: the loop's. Lifetime: outlived
+// by its owner; destroy it outside its owner's functions.
 #pragma once
 
 #include <sys/types.h>
@@ -12,7 +12,6 @@
 #include <boost/asio/steady_timer.hpp>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -30,45 +29,52 @@ struct ControlConnection {
 
   boost::asio::posix::stream_descriptor socket;
   pid_t pid = 0;  // The peer's, in this pid namespace; 0: it is in a namespace that is not visible.
-  Descriptor pidfd;                   // None: not available; the socket's end must do.
-  std::optional<std::uint32_t> slot;  // The rank's place, once it has attached.
+  Descriptor pidfd;                   // None if not available: then end of file counts as its exit.
+  std::optional<std::uint32_t> slot;  // The rank's slot, once it has attached.
   bool is_closed = false;
+};
+
+// Implemented by the owner of ControlConnections.
+class ControlConnectionEvents {
+ public:
+  // Receives each packet; an error closes the connection.
+  virtual Result<void> on_packet(const std::shared_ptr<ControlConnection>& connection,
+                                 std::string_view packet) = 0;
+  virtual void on_closed(const ControlConnection& connection) = 0;
+
+ protected:
+  ~ControlConnectionEvents() = default;
 };
 
 class ControlConnections {
  public:
-  // When there is one more unattached peer, the oldest of them is closed.
+  // If more peers are unattached, the oldest of them is closed.
   static constexpr std::size_t kMaxUnattached = 64;
 
   using Pointer = std::shared_ptr<ControlConnection>;
-  struct Handlers {
-    // Receives each packet; an error closes the connection.
-    std::function<Result<void>(const Pointer&, std::string_view)> packet;
-    std::function<void(ControlConnection&)> closed;
-  };
 
-  ControlConnections(boost::asio::io_context& loop, Handlers handlers);
+  ControlConnections(boost::asio::io_context& loop, ControlConnectionEvents& owner);
 
   // Binds and listens on `path`, if it does not listen already.
   Result<void> listen(const std::string& path);
   const std::string& path() const { return path_; }  // Empty: it does not listen.
-  // Reads the peer's bytes that are still unread.
+  // Reads the peer's unread bytes.
   void read_rest(const Pointer& connection);
-  // `fd`, if there is one, goes along and stays the caller's.
+  // Sends `fd`, unless it is -1, with the reply. The caller keeps it.
   static void send(ControlConnection& connection, const control::Reply& reply, int fd = -1);
   void close(const Pointer& connection);
-  // Closes all of them as unattached ones.
+  // Closes all connections, without reporting them as connections of a rank.
   void close_all();
 
  private:
   void accept();
-  bool accept_one();  // False: no descriptor is left.
+  bool accept_one();  // Returns false if no descriptor is left.
   void close_oldest_unattached();
   void read(const Pointer& connection);
   bool take_packets(const Pointer& connection);
 
   boost::asio::io_context& loop_;
-  const Handlers handlers_;
+  ControlConnectionEvents& owner_;
   boost::asio::posix::stream_descriptor listener_;
   std::string path_;
   boost::asio::steady_timer accept_timer_;

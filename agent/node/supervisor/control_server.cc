@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <boost/system/error_code.hpp>
+#include <chrono>
 #include <utility>
 
 #include "proto/os/clock.h"
@@ -15,11 +16,14 @@ using comm_status::PageReport;
 using comm_status::RankState;
 using comm_status::RankStatus;
 
+// Pause between two batches of reports that had to wait.
+constexpr std::chrono::milliseconds kReportsPause{10};
+
 Error protocol_error(const std::string& what) { return {Code::kFailedPrecondition, what}; }
 
 // Common checks of Attach and Observe.
 template <class Request>
-Result<void> check_who_asks(const Request& request, const JobStatus& status) {
+Result<void> check_sender(const Request& request, const JobStatus& status) {
   if (request.version != control::kWireVersion) {
     return protocol_error("libivycomm speaks version " + std::to_string(request.version) +
                           " of the control socket, this ivyrun version " +
@@ -37,7 +41,7 @@ Result<void> check_who_asks(const Request& request, const JobStatus& status) {
 
 Result<void> send_observed(ControlConnection& connection, const control::Observe& observe,
                            JobStatus& status) {
-  IVY_CHECK(check_who_asks(observe, status));
+  IVY_CHECK(check_sender(observe, status));
   const SharedPage* const shared =
       IVY_TRY(status.observed().page_of(observe.rank, connection.pid, observe.generation));
   ControlConnections::send(connection, control::Observed{shared->bytes()}, shared->descriptor());
@@ -46,23 +50,43 @@ Result<void> send_observed(ControlConnection& connection, const control::Observe
 
 }  // namespace
 
-ControlServer::ControlServer(boost::asio::io_context& loop, Handlers handlers)
+void ReportQueue::push(PageReport report) {
+  const bool is_known = std::any_of(waiting_.begin(), waiting_.end(), [&](const auto& other) {
+    return other.communicator == report.communicator;
+  });
+  if (!is_known && waiting_.size() < kWaitingMax) waiting_.push_back(std::move(report));
+}
+
+std::vector<PageReport> ReportQueue::take_due(std::uint64_t now_ns) {
+  const std::uint64_t earned = (now_ns - earned_at_ns_) / kNanosPerReport;
+  left_ = std::min<std::uint64_t>(kBurst, left_ + earned);
+  // Time that has not yet earned a whole report is kept for the next call.
+  earned_at_ns_ += earned * kNanosPerReport;
+  std::vector<PageReport> due;
+  for (; left_ > 0 && !waiting_.empty(); --left_) {
+    due.push_back(std::move(waiting_.front()));
+    waiting_.pop_front();
+  }
+  return due;
+}
+
+ControlServer::ControlServer(boost::asio::io_context& loop, EventSink& events)
     : loop_(loop),
-      handlers_(std::move(handlers)),
-      connections_(loop, {[this](const ConnectionPointer& connection, std::string_view packet) {
-                            return on_packet(connection, packet);
-                          },
-                          [this](const ControlConnection& connection) { on_closed(connection); }}),
+      events_(events),
+      connections_(loop, *this),
       segments_(loop),
-      reports_(loop, [this](const ReportQueues::Reports& due) { send_reports(due); }) {}
+      reports_timer_(loop) {}
 
 void ControlServer::begin(RankLayout layout) {
   // The ends of the last generation's processes no longer matter.
   attached_.clear();
   connections_.close_all();
   segments_.clear();
+  workers_.assign(layout.local.size(), 0);
   attached_.resize(layout.local.size());
-  reports_.begin(layout.local.size());
+  reports_.assign(layout.local.size(), ReportQueue());
+  reports_timer_.cancel();
+  are_reports_waiting_ = false;
   is_listening_to_news_ = false;
   status_.begin(std::move(layout));
 }
@@ -71,6 +95,10 @@ void ControlServer::read_rest_of(std::uint32_t rank) {
   const AttachedPointer attached = attached_of(rank);
   const ConnectionPointer connection = attached ? attached->connection() : nullptr;
   if (connection) connections_.read_rest(connection);
+}
+
+void ControlServer::worker_started(std::uint32_t rank, pid_t pid) {
+  if (const std::optional<std::uint32_t> slot = status_.slot_of(rank)) workers_[*slot] = pid;
 }
 
 void ControlServer::worker_ends(std::uint32_t rank) {
@@ -108,7 +136,7 @@ Result<void> ControlServer::on_packet(const ConnectionPointer& connection,
 Result<void> ControlServer::check_attach(const ControlConnection& connection,
                                          const control::Attach& attach) const {
   if (connection.slot) return protocol_error("this connection is attached already");
-  IVY_CHECK(check_who_asks(attach, status_));
+  IVY_CHECK(check_sender(attach, status_));
   const std::string rank = "rank " + std::to_string(attach.rank);
   const RankState state = status_.status(attach.rank).state;
   if (state != RankState::kAlive && state != RankState::kLeft)
@@ -135,16 +163,16 @@ Result<void> ControlServer::on_attach(const ConnectionPointer& connection,
   // The connection that the same process had before it executed a new program, or one that has
   // left.
   const ConnectionPointer old = attached_[slot] ? attached_[slot]->connection() : nullptr;
-  const bool is_our_child =
-      connection->pid != 0 && handlers_.worker(attach.rank) == connection->pid;
+  const bool is_our_child = connection->pid != 0 && workers_[slot] == connection->pid;
+  AttachedProcessEvents& owner = *this;
   const auto attached =
-      std::make_shared<AttachedProcess>(loop_, attach.rank, is_our_child, connection);
+      std::make_shared<AttachedProcess>(loop_, owner, attach.rank, is_our_child, connection);
   attached_[slot] = attached;
   connection->slot = slot;
   if (old) connections_.close(old);  // Only now: its end is not the rank's death.
   const bool had_left = status_.status(attach.rank).state == RankState::kLeft;
   if (had_left) status_.revive(attach.rank, connection->pid);
-  if (!is_our_child) watch(*attached, std::move(connection->pidfd));
+  if (!is_our_child) attached->watch(std::move(connection->pidfd));
   connections_.send(*connection,
                     control::Attached{control::kWireVersion, slot, status_.page_bytes()}, page);
   status_.publish();
@@ -157,7 +185,7 @@ Result<void> ControlServer::on_attach(const ConnectionPointer& connection,
     rank.set_rank(attach.rank);
     rank.set_pid(connection->pid);
   }
-  if (news.listening() || news.ranks_size() > 0) tell(news);
+  if (news.listening() || news.ranks_size() > 0) send_news(news);
   return {};
 }
 
@@ -184,23 +212,33 @@ void ControlServer::on_report(std::uint32_t slot, const control::Report& report)
   found.sequence = report.sequence;
   found.communicator = report.communicator;
   found.text = report.text;
-  reports_.push(slot, std::move(found));
+  reports_[slot].push(std::move(found));
+  if (!are_reports_waiting_) send_due_reports();
 }
 
-void ControlServer::send_reports(const ReportQueues::Reports& due) {
+void ControlServer::send_due_reports() {
   News news;
-  for (const PageReport& found : due) {
-    if (!status_.add(found)) continue;
-    RankReport& report = *news.add_reports();
-    report.set_kind(found.kind);
-    report.set_blamed(found.blamed);
-    report.set_reporter(found.reporter);
-    report.set_sequence(found.sequence);
-    report.set_communicator(found.communicator);
-    report.set_text(found.text);
+  are_reports_waiting_ = false;
+  for (ReportQueue& queue : reports_) {
+    for (const PageReport& due : queue.take_due(monotonic_ns())) {
+      if (!status_.add(due)) continue;
+      RankReport& report = *news.add_reports();
+      report.set_kind(due.kind);
+      report.set_blamed(due.blamed);
+      report.set_reporter(due.reporter);
+      report.set_sequence(due.sequence);
+      report.set_communicator(due.communicator);
+      report.set_text(due.text);
+    }
+    are_reports_waiting_ |= !queue.is_empty();
   }
   status_.publish();
-  if (news.reports_size() > 0) tell(news);
+  if (news.reports_size() > 0) send_news(news);
+  if (!are_reports_waiting_) return;
+  reports_timer_.expires_after(kReportsPause);
+  reports_timer_.async_wait([this](const boost::system::error_code& error) {
+    if (!error) send_due_reports();
+  });
 }
 
 void ControlServer::on_leave(const ConnectionPointer& connection) {
@@ -213,7 +251,7 @@ void ControlServer::on_leave(const ConnectionPointer& connection) {
     attached.leave(left.when_ns);
     status_.set(attached.rank(), left);
     status_.publish();
-    tell_rank(attached.rank());
+    send_rank(attached.rank());
   }
   connections_.send(*connection, control::Left{});
 }
@@ -228,25 +266,17 @@ void ControlServer::on_closed(const ControlConnection& connection) {
     process_ended(attached, ended_status({}, attached.pid()));
 }
 
-void ControlServer::watch(AttachedProcess& attached, Descriptor pidfd) {
-  const std::uint32_t rank = attached.rank();
-  attached.watch(std::move(pidfd), {[this, rank] { read_rest_of(rank); },
-                                    [this, &attached](const RankStatus& status) {
-                                      process_ended(attached, status);
-                                    }});
-}
-
 void ControlServer::process_ended(AttachedProcess& attached, const RankStatus& status) {
   attached.set_ended();
   if (!status_.set(attached.rank(), status)) return;
   status_.publish();
-  tell_rank(attached.rank());
+  send_rank(attached.rank());
 }
 
-void ControlServer::tell_rank(std::uint32_t rank) {
+void ControlServer::send_rank(std::uint32_t rank) {
   News news;
   status_.add_rank(rank, news);
-  tell(news);
+  send_news(news);
 }
 
 bool ControlServer::known(News& news) const {
@@ -294,6 +324,7 @@ void ControlServer::worker_ended(std::uint32_t rank, pid_t pid, const ExitStatus
 void ControlServer::worker_starts_again(std::uint32_t rank, std::uint32_t rejoins) {
   const std::optional<std::uint32_t> slot = status_.slot_of(rank);
   if (!slot) return;
+  workers_[*slot] = 0;
   const AttachedPointer attached = std::exchange(attached_[*slot], nullptr);
   if (attached && attached->connection()) connections_.close(attached->connection());
   status_.revive(rank, 0, rejoins);
@@ -328,29 +359,29 @@ bool ControlServer::has_informed() const {
   });
 }
 
-void ControlServer::tell(const News& news) {
+void ControlServer::send_news(const News& news) {
   Event event;
   *event.mutable_news() = news;
   event.mutable_news()->set_generation(status_.layout().generation);
-  handlers_.send(event);
+  events_.send(event);
 }
 
-void ControlServer::tell_operations(std::uint32_t number, Operations answer) {
+void ControlServer::send_operations(std::uint32_t number, Operations answer) {
   Event event;
   *event.mutable_operations() = std::move(answer);
   event.mutable_operations()->MergeFrom(status_.operations(monotonic_ns()));
   event.mutable_operations()->set_number(number);
-  handlers_.send(event);
+  events_.send(event);
 }
 
-void ControlServer::tell_stall(std::uint64_t limit_ns) {
+void ControlServer::send_stall(std::uint64_t limit_ns) {
   if (limit_ns == 0) return;
   const std::optional<std::uint32_t> rank = status_.find_stall(monotonic_ns(), limit_ns);
   if (!rank) return;
   Event event;
   event.mutable_stalled()->set_generation(status_.layout().generation);
   event.mutable_stalled()->set_rank(*rank);
-  handlers_.send(event);
+  events_.send(event);
 }
 
 }  // namespace ivy

@@ -24,11 +24,11 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Later than a program that cannot even begin fails, and before a framework has opened a device:
-// such a failure is looked into by nobody, and the driver is not asked twice at once.
+// Long enough that a program that fails immediately needs no probe, and short enough that no
+// framework has opened a device yet, so that two processes do not initialize the driver at once.
 constexpr milliseconds kProbeDelay{500};
 constexpr milliseconds kAnswerLimit{2'000};
-// The same where NVML is still being loaded: a report does not wait for that, a start does.
+// The same while NVML is still being loaded: a report does not wait for that, a start does.
 constexpr milliseconds kEarlyReportLimit{500};
 constexpr milliseconds kEarlyStartLimit{5'000};
 constexpr milliseconds kMemoryPause{500};
@@ -53,12 +53,12 @@ std::string held_text(const HeldMemory& held) {
   return text;
 }
 
-// True if it is one of these; no list: any is.
+// True if `devices` contains the UUID or is empty.
 bool is_wanted(const std::vector<std::string>& devices, const std::string& uuid) {
   return devices.empty() || std::find(devices.begin(), devices.end(), uuid) != devices.end();
 }
 
-// The memory in use on a device that no living process of the job holds.
+// Returns the memory in use on a device that no running process of the job holds.
 std::uint64_t bytes_of_others(const HeldMemory& held, const std::vector<pid_t>& living) {
   std::uint64_t bytes = held.bytes;
   for (const DeviceHolder& holder : held.holders) {
@@ -68,7 +68,7 @@ std::uint64_t bytes_of_others(const HeldMemory& held, const std::vector<pid_t>& 
   return bytes;
 }
 
-// Only tests are in such a hurry: it can make the wait shorter, never longer.
+// Tests shorten the wait by a variable, which cannot make it longer.
 milliseconds memory_wait() {
   const char* const text = std::getenv("IVY_TEST_DEVICE_MEMORY_WAIT_MS");
   const auto wanted = text == nullptr ? std::nullopt : to_number<int>(text);
@@ -78,14 +78,8 @@ milliseconds memory_wait() {
 
 }  // namespace
 
-DeviceWatch::DeviceWatch(boost::asio::io_context& loop, std::string probe_program, bool in_step,
-                         Handlers handlers)
-    : program_(std::move(probe_program)),
-      in_step_(in_step),
-      handlers_(std::move(handlers)),
-      timer_(loop),
-      output_(loop),
-      buffer_(kPieceBytes, '\0') {}
+DeviceWatch::DeviceWatch(SupervisorContext& context)
+    : context_(context), timer_(context.loop), output_(context.loop), buffer_(kPieceBytes, '\0') {}
 
 void DeviceWatch::learn(const HostFacts& devices) {
   has_devices_ = devices.accelerator_source() == "nvidia";
@@ -96,16 +90,16 @@ void DeviceWatch::learn(const HostFacts& devices) {
 
 void DeviceWatch::begin(std::uint32_t generation) {
   generation_ = generation;
-  must_look_ = was_lost_ = false;
+  must_check_ = was_lost_ = false;
   if (is_running()) {
-    handlers_.spare(pid_);
-    write_all(words_.get(), "begin\n");
+    context_.containment->spare(pid_);
+    write_all(requests_.get(), "begin\n");
     return;
   }
   if (!has_devices_ && !has_ports(device_root())) return;
   timer_.expires_after(kProbeDelay);
   timer_.async_wait([this](const boost::system::error_code& error) {
-    if (!error && !must_look_) launch();
+    if (!error && !must_check_) launch();
   });
 }
 
@@ -114,15 +108,15 @@ void DeviceWatch::launch() {
   DescriptorPair questions = make_pipe();
   if (!answers || !questions) return;
   ServerChild child;
-  child.program = program_;
-  child.arguments = {program_, "watch"};
+  child.program = context_.start.program_directory + "/ivy-probe";
+  child.arguments = {child.program, "watch"};
   child.descriptors = {{questions.ours.get(), STDIN_FILENO}, {answers.theirs.get(), STDOUT_FILENO}};
-  child.in_step = in_step_;
+  child.in_step = context_.is_in_step();
   const pid_t pid = start_server(std::move(child));
   if (pid <= 0) return;
   pid_ = pid;
-  handlers_.spare(pid_);
-  words_ = std::move(questions.theirs);
+  context_.containment->spare(pid_);
+  requests_ = std::move(questions.theirs);
   output_.assign(answers.ours.release());
   read_more();
 }
@@ -154,7 +148,7 @@ void DeviceWatch::ask(Question question) {
   const bool is_ready = answer_.is_ready;
   answer_ = {};
   answer_.is_ready = is_ready;
-  write_all(words_.get(), question == Question::kHealth ? "look\n" : "memory\n");
+  write_all(requests_.get(), question == Question::kHealth ? "look\n" : "memory\n");
   timer_.expires_after(is_ready                        ? kAnswerLimit
                        : question == Question::kHealth ? kEarlyReportLimit
                                                        : kEarlyStartLimit);
@@ -166,8 +160,8 @@ void DeviceWatch::ask(Question question) {
 void DeviceWatch::answered(bool in_time) {
   timer_.cancel();
   const Question question = std::exchange(question_, Question::kNone);
-  if (question == Question::kHealth) tell_findings(in_time);
-  // Its later answer would be taken for that to another question.
+  if (question == Question::kHealth) send_findings(in_time);
+  // A late answer would be taken for the answer to the next question.
   if (!in_time) return lost();
   if (question == Question::kMemory) {
     held_ = answer_.held;
@@ -177,13 +171,13 @@ void DeviceWatch::answered(bool in_time) {
 }
 
 void DeviceWatch::settle(std::function<void()> then) {
-  if (!must_look_ || !is_running() || question_ == Question::kHealth) return then();
+  if (!must_check_ || !is_running() || question_ == Question::kHealth) return then();
   settled_ = std::move(then);
   if (question_ == Question::kMemory) return;  // First the answer to that.
   ask(Question::kHealth);
 }
 
-void DeviceWatch::tell_findings(bool in_time) {
+void DeviceWatch::send_findings(bool in_time) {
   if (!in_time && answer_.is_ready)
     answer_.findings.push_back(
         {"NVML", "", 0, "has not answered for " + std::to_string(kAnswerLimit.count()) + " ms"});
@@ -196,22 +190,22 @@ void DeviceWatch::tell_findings(bool in_time) {
     told.set_at_ns(finding.at_ns);
     told.set_text(finding.text);
   }
-  if (!answer_.findings.empty()) handlers_.send(event);
+  if (!answer_.findings.empty()) context_.events.send(event);
   if (const auto then = std::exchange(settled_, nullptr)) then();
 }
 
 void DeviceWatch::sample() {
-  // Not before it is ready, lest a slow driver is taken for one that hangs.
+  // Not before the probe is ready: a slow driver would be taken for a hung one.
   if (is_running() && answer_.is_ready && question_ == Question::kNone && waiting_.empty())
     ask(Question::kMemory);
 }
 
 void DeviceWatch::await_memory(Start next) {
   if (used_before_.empty() || question_ == Question::kHealth) return next.start();
-  // The workers have failed before it was time.
+  // The workers have failed before the probe was due to start.
   if (!is_running() && !was_lost_) launch();
   if (!is_running()) return next.start();
-  handlers_.spare(pid_);
+  context_.containment->spare(pid_);
   waiting_.push_back({std::move(next)});
   // Otherwise the next answer serves this one too.
   if (waiting_.size() == 1 && question_ == Question::kNone) ask(Question::kMemory);
@@ -232,7 +226,8 @@ void DeviceWatch::give_up() {
 }
 
 void DeviceWatch::check_memory() {
-  const std::vector<pid_t> living = handlers_.living();
+  std::vector<pid_t> living;
+  for (const JobProcess& process : context_.containment->members()) living.push_back(process.pid);
   std::vector<HeldMemory> held;
   for (HeldMemory& one : answer_.held) {
     const auto before = used_before_.find(one.uuid);
@@ -260,8 +255,8 @@ bool DeviceWatch::must_wait(Waiting& waiting, const std::vector<HeldMemory>& hel
   const bool is_first = waiting.since_ns == 0;
   if (most == nullptr) {
     if (!is_first)
-      say("the memory of the devices is free after " + tenths_text(now_ns - waiting.since_ns),
-          false);
+      send_note("the memory of the devices is free after " + tenths_text(now_ns - waiting.since_ns),
+                false);
     return false;
   }
   const std::string what =
@@ -270,16 +265,17 @@ bool DeviceWatch::must_wait(Waiting& waiting, const std::vector<HeldMemory>& hel
   if (is_first) waiting.since_ns = now_ns;
   const std::chrono::nanoseconds waited(now_ns - waiting.since_ns);
   if (waited >= memory_wait()) {
-    say(waiting.next.who + " starts although " + what + ", after a wait of " +
-            tenths_text(waited.count()),
-        true);
+    send_note(waiting.next.who + " starts although " + what + ", after a wait of " +
+                  tenths_text(waited.count()),
+              true);
     return false;
   }
-  if (is_first) say(waiting.next.who + " waits for the memory of the devices: " + what, false);
+  if (is_first)
+    send_note(waiting.next.who + " waits for the memory of the devices: " + what, false);
   return true;
 }
 
-// After a pause, or when the first of those that wait has waited long enough.
+// Queries the memory after a pause, or when the first waiting start has waited long enough.
 void DeviceWatch::ask_again() {
   std::chrono::nanoseconds pause = kMemoryPause;
   for (const Waiting& waiting : waiting_) {
@@ -293,11 +289,11 @@ void DeviceWatch::ask_again() {
   });
 }
 
-void DeviceWatch::say(const std::string& text, bool is_warning) {
+void DeviceWatch::send_note(const std::string& text, bool is_warning) {
   Event event;
   event.mutable_note()->set_text(text);
   event.mutable_note()->set_warning(is_warning);
-  handlers_.send(event);
+  context_.events.send(event);
 }
 
 void DeviceWatch::reaped(pid_t pid) {
@@ -306,12 +302,12 @@ void DeviceWatch::reaped(pid_t pid) {
   lost();
 }
 
-// The callers that wait for an answer get what is known so far.
+// Callers that wait for an answer get the findings so far.
 void DeviceWatch::lost() {
   was_lost_ = true;
   const Question question = std::exchange(question_, Question::kNone);
   close();
-  if (question == Question::kHealth || settled_) tell_findings(true);
+  if (question == Question::kHealth || settled_) send_findings(true);
   if (!waiting_.empty()) start_all();
 }
 
@@ -326,7 +322,7 @@ void DeviceWatch::close() {
   timer_.cancel();
   boost::system::error_code ignored;
   if (output_.is_open()) output_.close(ignored);
-  words_.reset();
+  requests_.reset();
   text_.clear();
   held_.clear();
   answer_.is_ready = false;

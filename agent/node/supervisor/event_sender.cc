@@ -1,14 +1,59 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/node/supervisor/event_sender.h"
 
+#include <map>
 #include <optional>
-#include <vector>
+#include <utility>
+
+#include "agent/node/supervisor/supervisor_start.h"
 
 namespace ivy {
 
+void JobOutcome::note(const Event& event) {
+  const Exited& exited = event.exited();
+  if (event.has_exited() && exited.after_stop()) worker_was_stopped_ = true;
+  if (event.has_exited() && !exited.after_stop())
+    worker_failed_ |= exited.code() != 0 || exited.signal() != 0;
+  if (event.has_start_failed()) worker_failed_ = true;
+  has_leftovers_ |= event.has_report() && !event.report().clean();
+}
+
+int JobOutcome::exit_code(bool has_workers, bool launcher_lost) const {
+  if (worker_failed_) return kSupervisorWorkerFailed;
+  if (worker_was_stopped_) return launcher_lost ? kSupervisorLauncherLost : kSupervisorStopped;
+  return has_workers ? kSupervisorWell : kSupervisorNothingRan;
+}
+
+TakenOver streams_taken_over(const std::vector<OutputPump::Progress>& progress,
+                             const std::vector<link::OutputChunk>& waiting,
+                             std::uint32_t generation) {
+  struct Rest {
+    std::uint64_t bytes = 0;
+    bool has_end = false;
+  };
+  std::map<std::pair<std::uint32_t, std::uint8_t>, Rest> rests;
+  for (const link::OutputChunk& chunk : waiting) {
+    Rest& rest = rests[{chunk.rank, chunk.stream}];
+    rest.bytes += chunk.bytes.size();
+    rest.has_end |= chunk.end;
+  }
+  TakenOver taken;
+  taken.set_generation(generation);
+  for (const OutputPump::Progress& stream : progress) {
+    if (stream.name.generation != generation) continue;
+    const Rest rest = rests[{stream.name.rank, stream.name.stream}];
+    StreamPosition& position = *taken.add_streams();
+    position.set_rank(stream.name.rank);
+    position.set_stream(stream.name.stream);
+    position.set_bytes(stream.bytes - rest.bytes);
+    position.set_ended(stream.ended && !rest.has_end);
+  }
+  return taken;
+}
+
 void EventSender::send(const Event& event) {
   outcome_.note(event);
-  // Whether an exit is a death follows only from the rank's earlier events: send held ones first.
+  // Only the rank's earlier events show whether an exit is a death: send held ones first.
   News news;
   if (event.has_exited() && budget_.holds_news() && control_.known(event.exited().rank(), news)) {
     Event before;
@@ -23,11 +68,7 @@ void EventSender::send(const Event& event) {
 void EventSender::pass_on(const Event& event, const std::string& bytes) {
   const bool is_sent = channel_.session().send(link::FrameType::kEvent, bytes).ok();
   if (is_sent) channel_.flush();
-  if (!is_sent && EventBudget::is_essential(event)) lose();
-}
-
-void EventSender::lose() {
-  if (!std::exchange(were_lost_, true)) lost_();
+  if (!is_sent && EventBudget::is_essential(event)) were_lost_ = true;
 }
 
 void EventSender::send_held_news() {
@@ -47,8 +88,11 @@ void EventSender::send_again(TakenOver taken) {
   *first.mutable_taken_over() = std::move(taken);
   events.insert(events.begin(), first.SerializeAsString());
   // The queue was just emptied, so it has room for all that it held before.
-  for (std::string& bytes : events)
-    if (!channel_.session().send(link::FrameType::kEvent, std::move(bytes)).ok()) return lose();
+  for (std::string& bytes : events) {
+    if (channel_.session().send(link::FrameType::kEvent, std::move(bytes)).ok()) continue;
+    were_lost_ = true;
+    return;
+  }
 }
 
 void EventSender::forget_generation() {

@@ -1,48 +1,69 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sends this host's events to the launcher, within the bounds of what may wait for its
-// acknowledgement (event_budget.h), and again to another launcher that takes the job over. Thread:
-// the loop's. Lifetime: outlived by channel and control server.
+// Sends this host's events to the launcher, limited by the number of unacknowledged bytes
+// (event_budget.h), and sends them again to a launcher that takes the job over. Derives the
+// supervisor's exit code from them. Thread: the loop's. Lifetime: outlived by channel and control
+// server.
 #pragma once
 
-#include <functional>
 #include <string>
-#include <utility>
+#include <vector>
 
 #include "agent/node/supervisor/command_channel.h"
 #include "agent/node/supervisor/control_server.h"
-#include "agent/node/supervisor/job_outcome.h"
+#include "agent/node/supervisor/event_sink.h"
 #include "agent/node/workers/event_budget.h"
+#include "agent/node/workers/output_pump.h"
 #include "proto/wire/job.pb.h"
+#include "proto/wire/link.h"
 
 namespace ivy {
 
-class EventSender {
+// The outcome of this generation's workers, derived from their events. Pure.
+class JobOutcome {
  public:
-  // `lost` is called once, when an event is lost without which the right verdict cannot be reached
-  // any more. That happens only for a launcher that sends many requests and never acknowledges an
-  // answer.
-  EventSender(CommandChannel& channel, const ControlServer& control, std::function<void()> lost)
-      : channel_(channel), control_(control), lost_(std::move(lost)) {}
+  void note(const Event& event);
+  void forget() { *this = JobOutcome(); }
+  // True if processes survived SIGKILL: nothing may be started on this host.
+  bool has_leftovers() const { return has_leftovers_; }
+  // Returns the exit code for a host without leftovers: one of the codes in supervisor_start.h.
+  int exit_code(bool has_workers, bool launcher_lost) const;
 
-  void send(const Event& event);
+ private:
+  bool has_leftovers_ = false;
+  bool worker_failed_ = false;       // It failed before any stop.
+  bool worker_was_stopped_ = false;  // It exited after a stop was ordered.
+};
+
+// Returns how far each output stream of `generation` was sent to the last launcher. `waiting` are
+// the chunks that the session still holds: they are sent to the new launcher. Pure.
+TakenOver streams_taken_over(const std::vector<OutputPump::Progress>& progress,
+                             const std::vector<link::OutputChunk>& waiting,
+                             std::uint32_t generation);
+
+class EventSender final : public EventSink {
+ public:
+  EventSender(CommandChannel& channel, const ControlServer& control)
+      : channel_(channel), control_(control) {}
+
+  void send(const Event& event) override;
   // Sends the news that had to wait, if there is room now.
   void send_held_news();
-  // From now on another launcher may take the job over.
+  // Keeps events from now on, because another launcher may take the job over.
   void keep_for_takeover() { budget_.keep_for_takeover(); }
-  // It has done so, and gets all that it must know.
+  // Sends `taken` and all kept events to a launcher that has taken the job over.
   void send_again(TakenOver taken);
   void forget_generation();
 
+  // True if an event was dropped without which the launcher cannot determine the job's exit code.
+  // This happens only if a launcher sends many requests and never acknowledges an answer.
   bool were_lost() const { return were_lost_; }
   const JobOutcome& outcome() const { return outcome_; }
 
  private:
   void pass_on(const Event& event, const std::string& bytes);
-  void lose();
 
   CommandChannel& channel_;
   const ControlServer& control_;
-  const std::function<void()> lost_;
   EventBudget budget_;
   JobOutcome outcome_;
   bool were_lost_ = false;

@@ -50,7 +50,7 @@ void add_program(const Hello& hello, TransportKind transport, const BlockingPool
   facts.set_search_path(program.search_path);
 }
 
-// False when no port could be kept; `facts` then says why.
+// Returns false if no port could be reserved; `facts` then contains the reason.
 bool keep_port(std::uint32_t low, std::uint32_t high, std::optional<ReservedPort>& port,
                HostFacts& facts) {
   if (port) return true;
@@ -76,7 +76,7 @@ void add_ports(const Hello& hello, JobPorts& ports, HostFacts& facts) {
   facts.set_store_port(ports.store->port());
 }
 
-// More than any host has cores; a descriptor is kept open for each.
+// More than any host has cores; each costs a descriptor.
 constexpr std::size_t kMaxWorkerPorts = 2048;
 
 void add_worker_ports(const Hello& hello, JobPorts& ports, HostFacts& facts) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The supervisor's answer to Hello: what this host is, whether the program is here, which port is
-// kept.
+// The supervisor's answer to Hello: facts about this host and the user's program, and reserved
+// ports.
 #pragma once
 
 #include <optional>
@@ -20,8 +20,8 @@ namespace ivy {
 // Writes the token's bytes to a new 0400 file. A file that exists already is left as it is.
 Result<void> write_token_file(const std::string& path, const std::string& token);
 
-// Ports that host 0 keeps until the job ends. `master` is MASTER_PORT: the store's torch dialect,
-// or rank 0's own store. `coordinator` is opened in rank 0 by frameworks other than torch.
+// Ports that host 0 reserves until the job ends. `master` is MASTER_PORT: the store's torch
+// dialect, or rank 0's own store. `coordinator` is opened in rank 0 by frameworks other than torch.
 struct JobPorts {
   std::optional<ReservedPort> master;
   std::optional<ReservedPort> coordinator;
@@ -29,8 +29,8 @@ struct JobPorts {
   std::vector<ReservedPort> workers;  // On every host, for frameworks whose ranks all listen.
 };
 
-// Reads files of the user and of the host, whose file systems may not answer: for a pool thread.
-// Takes well under a millisecond plus the time to hash the script. On hosts other than the
+// Reads files of the user and of the host, whose file systems may not answer: call it on a pool
+// thread. Takes well under a millisecond plus the time to hash the script. On hosts other than the
 // launcher's it waits some seconds for a script that a network file system does not show yet.
 HostFacts look_at_host(const Hello& hello, TransportKind transport,
                        const BlockingPool::Label& label);
@@ -39,7 +39,8 @@ HostFacts look_at_host(const Hello& hello, TransportKind transport,
 // ports in `ports`; ports that it already holds are returned again. Thread: the loop's.
 HelloOk begin_answer(const Hello& hello, const Containment& containment,
                      const JobDirectory& directory, JobPorts& ports);
-// Adds the facts, and ports for as many workers as there are cores. Thread: the loop's.
+// Adds the facts, and reserves ports for as many workers as the host has cores or accelerators.
+// Thread: the loop's.
 void add_facts(const Hello& hello, HostFacts found, JobPorts& ports, HelloOk& answer);
 
 }  // namespace ivy

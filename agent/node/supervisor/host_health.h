@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Additional checks of a host for `ivyrun --doctor`. They take as long as a start of Python, at
-// most 4 s: for hosts on which no job runs. Thread: any.
+// Additional checks of a host for `ivyrun --doctor`. They start Python, which takes up to 4 s, so
+// they run only on hosts without workers. Thread: any.
 #pragma once
 
 #include <string>
@@ -9,11 +9,11 @@
 
 namespace ivy {
 
-// "glibc 2.36" of the text of a C library's file; empty: it names no version. Pure.
+// Returns "glibc 2.36" for the bytes of a C library's file; empty if they name no version. Pure.
 std::string c_library_version(const std::string& file);
 
-// Fills in `health`, and the interpreter's version as it says it itself. `facts` has the
-// interpreter and the working directory's state.
+// Fills in `health`, and the version that the interpreter reports. `facts` contains the interpreter
+// and the state of the working directory.
 void examine_host(const Hello& hello, HostFacts& facts);
 
 }  // namespace ivy

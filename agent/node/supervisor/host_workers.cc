@@ -27,7 +27,7 @@ namespace {
 
 // The kernel reports a kill before the process is gone; a busy machine reaps it later.
 constexpr std::uint64_t kKillSampleNs = kNanosPerSecond;
-// How long workers that have ended wait for a file system that takes nothing of their log files.
+// How long workers that have exited wait for a file system that accepts no more of their log files.
 // While workers run there is no limit.
 constexpr std::uint64_t kLogPatienceNs = 60 * kNanosPerSecond;
 constexpr std::uint64_t kLogPatienceAfterStopNs = 5 * kNanosPerSecond;
@@ -98,28 +98,27 @@ HostWorkers::OwnFiles HostWorkers::find_own_files(const std::string& program_dir
           access((program_directory + "/ivy-pmix").c_str(), X_OK) == 0};
 }
 
-HostWorkers::HostWorkers(boost::asio::io_context& loop, const SupervisorStart& start,
-                         const Parts& parts, Handlers handlers)
-    : loop_(loop),
-      start_(start),
-      parts_(parts),
-      handlers_(std::move(handlers)),
+HostWorkers::HostWorkers(SupervisorContext& context, CommandChannel& channel,
+                         ControlServer& control, const Ending& ending, HostWorkersEvents& owner)
+    : supervisor_(context),
+      channel_(channel),
+      control_(control),
+      ending_(ending),
+      owner_(owner),
       output_(make_output()),
-      input_(loop, parts.channel.session(), [this] { parts_.channel.flush(); }) {}
+      input_(context.loop, channel.session(), [this] { channel_.flush(); }) {}
 
 std::unique_ptr<OutputPump> HostWorkers::make_output() {
-  return std::make_unique<OutputPump>(
-      loop_, parts_.channel.session(),
-      OutputPump::Handlers{[this] { parts_.channel.flush(); },
-                           [this](const std::string& text) { warn_of_log(text); }});
+  OutputPumpEvents& owner = *this;
+  return std::make_unique<OutputPump>(supervisor_.loop, channel_.session(), owner);
 }
 
-void HostWorkers::warn_of_log(const std::string& text) {
+void HostWorkers::log_failed(const std::string& text) {
   if (std::exchange(log_warned_, true)) return;
   Event event;
   event.mutable_note()->set_warning(true);
   event.mutable_note()->set_text(text + "; this host's log files are incomplete from here on");
-  handlers_.send(event);
+  send(event);
 }
 
 WorkerGroup HostWorkers::group_of(const ProcessorShare& share) const {
@@ -133,27 +132,28 @@ WorkerGroup HostWorkers::group_of(const ProcessorShare& share) const {
   for (const Variable& variable : plan_.environment())
     set_variable(environment, variable.name(), variable.value());
   append_package(environment, own_files_.package);
-  add_evidence_variables(environment, start_.directory, plan_.generation());
+  add_evidence_variables(environment, supervisor_.start.directory, plan_.generation());
   add_nccl_profiler(environment, own_files_.nccl_profiler);
   if (plan_.mpi().pmi() || plan_.mpi().pmix())
-    group.mpi_exec = mpi_exec_words(plan_.mpi(), start_.program_directory, start_.directory.path);
-  group.node_program = start_.program_directory + "/ivy-node";
+    group.mpi_exec = mpi_exec_words(plan_.mpi(), supervisor_.start.program_directory,
+                                    supervisor_.start.directory.path);
+  group.node_program = supervisor_.start.program_directory + "/ivy-node";
   group.own_sessions = share.own_sessions;
   group.limits = limits_of(plan_);
-  group.python_hook =
-      plan_.python_hook() && add_python_hook(environment, own_files_.hook, start_.directory);
+  group.python_hook = plan_.python_hook() &&
+                      add_python_hook(environment, own_files_.hook, supervisor_.start.directory);
   group.environment = std::make_shared<SharedEnvironment>(std::move(environment));
   return group;
 }
 
-void HostWorkers::start(const HostPlan& plan, const Containment& containment) {
+void HostWorkers::start(const HostPlan& plan) {
   plan_ = plan;
-  parts_.control.begin(layout_of(plan_));
-  count_out_of_memory_kills(containment);
-  context_.emplace(WorkerContext{loop_, containment, start_.directory, start_.job_id, start_.host,
-                                 *output_, input_, parts_.control.path(), handlers_.send,
-                                 handlers_.changed});
-  write_plan_files(plan_, start_.directory);
+  control_.begin(layout_of(plan_));
+  count_out_of_memory_kills();
+  context_.emplace(WorkerContext{supervisor_.loop, *supervisor_.containment,
+                                 supervisor_.start.directory, supervisor_.start.job_id,
+                                 supervisor_.start.host, *output_, input_, control_.path(), *this});
+  write_plan_files(plan_, supervisor_.start.directory);
   std::vector<std::uint32_t> readers;
   for (const WorkerSpec& spec : plan_.workers())
     if (spec.standard_input()) readers.push_back(spec.rank());
@@ -170,7 +170,7 @@ void HostWorkers::begin_all() {
   if (const std::string note = stack_note(group_.limits); !note.empty()) {
     Event event;
     event.mutable_note()->set_text(note);
-    handlers_.send(event);
+    send(event);
   }
   auto start = std::make_shared<Start>();
   for (const WorkerSpec& spec : plan_.workers()) {
@@ -180,14 +180,14 @@ void HostWorkers::begin_all() {
   }
   carry_out(std::move(start));
   // Read for messages only, long after the start.
-  if (group_.python_hook) write_rank_hosts(plan_, start_.directory);
+  if (group_.python_hook) write_rank_hosts(plan_, supervisor_.start.directory);
 }
 
 // No deadline: a slow file system is reported, and a stop calls the start off. Ending it here would
 // end the healthy ranks with it.
 void HostWorkers::carry_out(std::shared_ptr<Start> start) {
   starts_.push_back(start);
-  start->task = parts_.blocking.run(
+  start->task = supervisor_.blocking.run(
       "the file system of " + group_.working_directory, BlockingPool::kNoDeadline,
       [start](const BlockingPool::Label& label) -> Result<void> {
         start->run(label);
@@ -205,19 +205,20 @@ void HostWorkers::conclude(const std::shared_ptr<Start>& start) {
   std::erase(starts_, start);
   for (std::size_t i = 0; i < start->indexes.size(); ++i)
     watch(start->indexes[i], *start->launches[i]);
-  handlers_.changed();
+  owner_.workers_changed();
 }
 
 // Takes the process over, and waits for its end.
 void HostWorkers::watch(std::uint32_t index, WorkerLaunch& launch) {
   Worker& started = *workers_[index];
-  started.finish_start(group_, launch, [this](Worker& worker) { collect(worker); });
-  if (is_alive(started.state())) return exits_->watch(started.pidfd(), index);
-  could_not_start(index);
+  started.finish_start(group_, launch);
+  if (!is_alive(started.state())) return could_not_start(index);
+  control_.worker_started(started.rank(), started.pid());
+  exits_->watch(started.pidfd(), index);
 }
 
 void HostWorkers::could_not_start(std::uint32_t index) {
-  JobStatus& status = parts_.control.status();
+  JobStatus& status = control_.status();
   if (status.set(workers_[index]->rank(), ended_status({}, 0))) status.publish();
 }
 
@@ -228,7 +229,7 @@ void HostWorkers::call_off_starts() {
       start->is_called_off = true;
       if (start->has_begun) continue;  // Its processes are ended like all others.
     }
-    parts_.blocking.forget(start->task);
+    supervisor_.blocking.forget(start->task);
     std::erase(starts_, start);
     for (const std::uint32_t index : start->indexes) {
       workers_[index]->call_off();
@@ -252,7 +253,7 @@ void HostWorkers::start_again(std::uint32_t rank, std::uint32_t rejoins) {
     WorkerSpec spec = plan_.workers(static_cast<int>(index));
     // The input that the last process has read does not come again: half an input misleads.
     spec.set_standard_input(false);
-    parts_.control.worker_starts_again(rank, rejoins);
+    control_.worker_starts_again(rank, rejoins);
     replaced_.push_back(
         std::exchange(workers_[index], std::make_unique<Worker>(*context_, rank, rejoins)));
     auto start = std::make_shared<Start>();
@@ -265,7 +266,7 @@ void HostWorkers::start_again(std::uint32_t rank, std::uint32_t rejoins) {
 void HostWorkers::forget() {
   call_off_starts();
   // Destroy them in a later turn: their cancelled handlers are still queued.
-  boost::asio::post(loop_,
+  boost::asio::post(supervisor_.loop,
                     [workers = std::exchange(workers_, {}), replaced = std::exchange(replaced_, {}),
                      output = std::exchange(output_, make_output())] {});
   exits_ = std::make_unique<ExitOrder>();
@@ -275,11 +276,15 @@ void HostWorkers::forget() {
   newer_kills_.reset();
 }
 
-void HostWorkers::count_out_of_memory_kills(const Containment& containment) {
+void HostWorkers::count_out_of_memory_kills() {
   if (older_kills_) return;
-  older_kills_ =
-      KillSample{static_cast<std::uint64_t>(monotonic_ns()), containment.out_of_memory_kills()};
+  older_kills_ = KillSample{static_cast<std::uint64_t>(monotonic_ns()),
+                            supervisor_.containment->out_of_memory_kills()};
   newer_kills_ = older_kills_;
+}
+
+bool HostWorkers::has_unattributed_memory_kill() {
+  return context_->containment.out_of_memory_kills() > older_kills_->kills;
 }
 
 void HostWorkers::collect(Worker& worker) {
@@ -301,26 +306,18 @@ void HostWorkers::collect_in_order() {
 void HostWorkers::collect_one(Worker& worker) {
   if (!is_alive(worker.state())) return;
   ExitCircumstances circumstances;
-  circumstances.stopping = parts_.ending.stopping();
-  circumstances.killed_by_us = parts_.ending.has_killed();
+  circumstances.stopping = ending_.stopping();
+  circumstances.killed_by_us = ending_.has_killed();
   circumstances.ends_alone = !circumstances.stopping && plan_.on_failure() != FAILURE_ENDS_ALL;
-  circumstances.out_of_memory_rose = [this] {
-    return context_->containment.out_of_memory_kills() > older_kills_->kills;
-  };
-  // The behaviour of a rank after the stop has started does not count as its failure.
-  if (!circumstances.stopping && handlers_.judge_mpi)
-    circumstances.judge_mpi = [this, rank = worker.rank()](const ExitStatus& status) {
-      return handlers_.judge_mpi(rank, status);
-    };
-  if (worker.has_ended()) parts_.control.worker_ends(worker.rank());
+  if (worker.has_ended()) control_.worker_ends(worker.rank());
   if (!worker.collect(circumstances)) return;
   if (worker.ended_out_of_memory()) {
     ++older_kills_->kills;
     newer_kills_->kills = std::max(newer_kills_->kills, older_kills_->kills);
   }
-  parts_.control.worker_ended(worker.rank(), worker.pid(), worker.exit_status(),
-                              worker.ended_out_of_memory());
-  if (handlers_.ended) handlers_.ended(worker);
+  control_.worker_ended(worker.rank(), worker.pid(), worker.exit_status(),
+                        worker.ended_out_of_memory());
+  owner_.worker_exited(worker);
 }
 
 void HostWorkers::collect_all() {
@@ -382,7 +379,7 @@ void HostWorkers::tick(std::uint64_t now_ns, std::uint64_t elapsed_ns) {
     older_kills_ = newer_kills_;
     newer_kills_ = KillSample{now_ns, context_->containment.out_of_memory_kills()};
   }
-  output_->tick(elapsed_ns, parts_.ending.stopping() ? kLogPatienceAfterStopNs : kLogPatienceNs);
+  output_->tick(elapsed_ns, ending_.stopping() ? kLogPatienceAfterStopNs : kLogPatienceNs);
 }
 
 pid_t HostWorkers::process_of(std::uint32_t rank) const {

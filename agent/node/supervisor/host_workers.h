@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The workers of this host: starts those of a generation, copies their output, and takes their
-// exits in the order in which they ended. Starts are carried out on the pool, because the file
-// systems of the working directory and of the program may not answer. Thread: the loop's. Lifetime:
-// outlived by what its constructor gets.
+// The workers of this host: starts those of a generation, passes their output on, and collects
+// their exits in the order in which the processes exited. Starts are carried out on the pool,
+// because the file systems of the working directory and of the program may not answer. Thread: the
+// loop's. Lifetime: outlived by the arguments of the constructor.
 #pragma once
 
 #include <sys/types.h>
 
-#include <boost/asio/io_context.hpp>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -20,7 +18,7 @@
 #include "agent/node/spawn/processor_share.h"
 #include "agent/node/supervisor/command_channel.h"
 #include "agent/node/supervisor/control_server.h"
-#include "agent/node/supervisor/supervisor_start.h"
+#include "agent/node/supervisor/supervisor_context.h"
 #include "agent/node/workers/ending.h"
 #include "agent/node/workers/exit_order.h"
 #include "agent/node/workers/input_pipe.h"
@@ -31,15 +29,22 @@
 
 namespace ivy {
 
-class HostWorkers {
+// Implemented by the owner of HostWorkers.
+class HostWorkersEvents {
  public:
-  struct Handlers {
-    std::function<void(const Event&)> send;
-    std::function<void()> changed;  // A worker's process has ended, or its output has.
-    std::function<MpiEnd(std::uint32_t rank, const ExitStatus&)> judge_mpi;
-    std::function<void(const Worker&)> ended;  // Its process; the launcher has been told.
-  };
+  // A worker's process has exited, or its output has ended.
+  virtual void workers_changed() = 0;
+  // Returns how the exit of this rank counts in its MPI world.
+  virtual MpiEnd judge_mpi_exit(std::uint32_t rank, const ExitStatus& status) = 0;
+  // A worker's process has exited, and Exited was sent.
+  virtual void worker_exited(const Worker& worker) = 0;
 
+ protected:
+  ~HostWorkersEvents() = default;
+};
+
+class HostWorkers final : private WorkerEvents, private OutputPumpEvents {
+ public:
   // Files of this build next to the programs (facts/own_package.h), which may be in a home
   // directory.
   struct OwnFiles {
@@ -48,37 +53,30 @@ class HostWorkers {
     std::string nccl_profiler;
     bool has_pmix = false;  // ivy-pmix.
   };
-  // Reads the file system, and the running program whole, so that no later step waits for a page of
-  // it: for a pool thread.
+  // Reads the file system, and the whole running program, so that no later step waits for one of
+  // its pages. Call it on a pool thread.
   static OwnFiles find_own_files(const std::string& program_directory);
 
-  // The parts of the supervisor that workers deal with.
-  struct Parts {
-    BlockingPool& blocking;
-    CommandChannel& channel;
-    ControlServer& control;
-    const Ending& ending;
-  };
-
-  HostWorkers(boost::asio::io_context& loop, const SupervisorStart& start, const Parts& parts,
-              Handlers handlers);
+  HostWorkers(SupervisorContext& context, CommandChannel& channel, ControlServer& control,
+              const Ending& ending, HostWorkersEvents& owner);
 
   void take_own_files(OwnFiles files) { own_files_ = std::move(files); }
   // Starts the plan's workers. The workers of the last generation must have been forgotten.
-  void start(const HostPlan& plan, const Containment& containment);
-  // Starts one rank again, alone. Its last process and output are over.
+  void start(const HostPlan& plan);
+  // Restarts only this rank. Its last process has exited and its output has ended.
   void start_again(std::uint32_t rank, std::uint32_t rejoins);
-  // A stop begins: starts that have created no process yet fail with ECANCELED. The others are
-  // concluded, and their processes stopped like all others.
+  // Call when a stop begins: starts that have created no process yet fail with ECANCELED. The other
+  // starts are concluded, and their processes stopped like all others.
   void call_off_starts();
   // True for a process whose start has not been concluded, so that it must not be reaped yet.
   bool is_starting(pid_t pid) const;
-  // Nothing of them is left. The plan and the generation stay.
+  // Drops the workers of the last generation, of which no process is left. Keeps the plan.
   void forget();
-  // Out-of-memory kills until now are not blamed on a worker; counts only once per generation.
-  void count_out_of_memory_kills(const Containment& containment);
+  // Excludes earlier out-of-memory kills from those attributed to workers. Only the first call of a
+  // generation counts.
+  void count_out_of_memory_kills();
 
-  // Handles the exits of processes that have ended.
+  // Handles exits in the order in which the processes exited.
   void collect_in_order();
   void collect_all();
   // The worker whose own process this is, if it has not been collected; else null.
@@ -86,7 +84,7 @@ class HostWorkers {
   void collect(Worker& worker);
 
   const std::vector<std::unique_ptr<Worker>>& all() const { return workers_; }
-  bool have_ended() const;  // No worker's own process lives or is being started.
+  bool have_ended() const;  // No worker's own process runs or is being started.
   bool are_over() const;    // Their output has ended, too.
   bool is_finished(std::uint32_t rank) const;
   // The accelerators of this rank that no other rank of the host has, by UUID.
@@ -104,7 +102,7 @@ class HostWorkers {
   const HostPlan& plan() const { return plan_; }  // The plan that was started last.
   // Returns the group for the stack collector.
   StackCollector::Group group() const {
-    return {start_.directory, generation(), group_.environment->variables};
+    return {supervisor_.start.directory, generation(), group_.environment->variables};
   }
   OutputPump& output() { return *output_; }
   InputPipe& input() { return input_; }
@@ -113,8 +111,19 @@ class HostWorkers {
   // A start of workers, shared with the pool thread that carries it out.
   struct Start;
 
+  // WorkerEvents
+  void send(const Event& event) override { supervisor_.events.send(event); }
+  void on_exit(Worker& worker) override { collect(worker); }
+  void on_change() override { owner_.workers_changed(); }
+  bool has_unattributed_memory_kill() override;
+  MpiEnd judge_mpi(std::uint32_t rank, const ExitStatus& status) override {
+    return owner_.judge_mpi_exit(rank, status);
+  }
+  // OutputPumpEvents
+  void output_queued() override { channel_.flush(); }
+  void log_failed(const std::string& text) override;
+
   std::unique_ptr<OutputPump> make_output();
-  void warn_of_log(const std::string& text);
   WorkerGroup group_of(const ProcessorShare& share) const;
   void begin_all();
   void carry_out(std::shared_ptr<Start> start);
@@ -123,10 +132,11 @@ class HostWorkers {
   void could_not_start(std::uint32_t index);
   void collect_one(Worker& worker);
 
-  boost::asio::io_context& loop_;
-  const SupervisorStart& start_;
-  const Parts parts_;
-  const Handlers handlers_;
+  SupervisorContext& supervisor_;
+  CommandChannel& channel_;
+  ControlServer& control_;
+  const Ending& ending_;
+  HostWorkersEvents& owner_;
   std::unique_ptr<OutputPump> output_;
   InputPipe input_;
   HostPlan plan_;

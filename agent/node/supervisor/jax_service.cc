@@ -24,7 +24,7 @@ constexpr std::string_view kJaxServiceScript =
 #include "agent/node/supervisor/jax_service.py.inc"
     ;
 
-// Why a process has ended stands in the last line that it has written.
+// Returns the last line that a process has written: the reason for its exit.
 std::string last_line(const std::string& path) {
   constexpr std::size_t kMostBytes = 400;
   const std::optional<std::string> text = read_file(path, 64u << 10);
@@ -45,23 +45,25 @@ std::vector<std::string> texts_of(const Environment& environment) {
 
 }  // namespace
 
-std::string JaxService::words_path() const { return start_.directory.path + "/jax-service.log"; }
+std::string JaxService::log_path() const {
+  return context_.start.directory.path + "/jax-service.log";
+}
 
 void JaxService::begin(const HostPlan& plan, const Environment& environment) {
   end();
   if (!plan.has_jax_service()) return;
-  const Descriptor words(
-      open(words_path().c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0600));
-  if (!words) return fail(errno_error(Code::kUnavailable, "write " + words_path(), errno).message);
+  const Descriptor log(
+      open(log_path().c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0600));
+  if (!log) return fail(errno_error(Code::kUnavailable, "write " + log_path(), errno).message);
   ServerChild child;
   child.program = plan.jax_service().interpreter();
   child.arguments = {child.program, "-c", std::string(kJaxServiceScript),
                      plan.jax_service().address(), std::to_string(plan.world_size())};
   child.environment = texts_of(environment);
-  child.descriptors = {{words.get(), STDERR_FILENO}};
-  child.in_step = start_.step_task != 0;
+  child.descriptors = {{log.get(), STDERR_FILENO}};
+  child.in_step = context_.is_in_step();
   pid_ = start_server(std::move(child));
-  if (pid_ > 0) return handlers_.spare(pid_);
+  if (pid_ > 0) return context_.containment->spare(pid_);
   pid_ = 0;
   fail(errno_error(Code::kUnavailable, "start " + std::string(kName), errno).message);
 }
@@ -69,7 +71,7 @@ void JaxService::begin(const HostPlan& plan, const Environment& environment) {
 void JaxService::reaped(pid_t pid, int wait_status) {
   if (pid_ == 0 || pid != pid_) return;
   pid_ = 0;
-  const std::string line = last_line(words_path());
+  const std::string line = last_line(log_path());
   fail(server_end(std::string(kName), wait_status) + (line.empty() ? "" : ": " + line));
 }
 
@@ -80,7 +82,7 @@ void JaxService::end() {
 void JaxService::fail(const std::string& why) {
   Event event;
   event.mutable_jax_service_lost()->set_why(why);
-  handlers_.send(event);
+  context_.events.send(event);
 }
 
 }  // namespace ivy

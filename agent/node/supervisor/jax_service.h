@@ -1,18 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// JAX's coordination service beside the workers of the first host (--app jax-service): a child of
-// the supervisor, started with the workers' interpreter because it needs their jaxlib. Rank 0 may
-// die and come back, which it could not if it served by itself. A generation has a service of its
-// own.
+// JAX's coordination service on the job's first host (--app jax-service): a child of the
+// supervisor, started with the workers' interpreter because it needs their jaxlib. If rank 0 served
+// instead, it could not be restarted alone. Each generation has its own service.
 //
-// Thread: the supervisor's loop. Lifetime: ends the process.
+// Thread: the supervisor's loop. Lifetime: outlived by the context; kills the process.
 #pragma once
 
 #include <sys/types.h>
 
-#include <functional>
 #include <string>
 
-#include "agent/node/supervisor/supervisor_start.h"
+#include "agent/node/supervisor/supervisor_context.h"
 #include "proto/contract/env.h"
 #include "proto/wire/job.pb.h"
 
@@ -20,30 +18,23 @@ namespace ivy {
 
 class JaxService {
  public:
-  struct Handlers {
-    std::function<void(const Event&)> send;
-    std::function<void(pid_t)> spare;  // A process that is not a worker.
-  };
-
-  JaxService(const SupervisorStart& start, Handlers handlers)
-      : start_(start), handlers_(std::move(handlers)) {}
+  explicit JaxService(SupervisorContext& context) : context_(context) {}
   ~JaxService() { end(); }
   JaxService(const JaxService&) = delete;
   JaxService& operator=(const JaxService&) = delete;
 
-  // Starts it if the plan requires it. `environment`: the workers'. Workers that dial before it
-  // listens retry.
+  // Starts the service if the plan requires it, with the workers' environment. Workers that connect
+  // before it listens retry.
   void begin(const HostPlan& plan, const Environment& environment);
-  // The supervisor has reaped this child; others than the service are ignored.
+  // The supervisor has reaped a child; does nothing unless it is the service.
   void reaped(pid_t pid, int wait_status);
   void end();
 
  private:
-  std::string words_path() const;  // The file with its standard error.
+  std::string log_path() const;  // The file with its standard error.
   void fail(const std::string& why);
 
-  const SupervisorStart& start_;
-  const Handlers handlers_;
+  SupervisorContext& context_;
   pid_t pid_ = 0;
 };
 

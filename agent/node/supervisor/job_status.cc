@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "agent/node/segments/shared_memory.h"
-#include "agent/node/supervisor/operation_state.h"
 #include "proto/os/clock.h"
 
 namespace ivy {

@@ -43,23 +43,23 @@ class JobStatus {
   // Forgets the last generation; the next page is a new one.
   void begin(RankLayout layout);
 
-  // Descriptor of the page, made at the first call; it stays ours.
+  // Returns the descriptor of the page, which the first call creates. It remains ours.
   Result<int> page_descriptor();
   std::uint64_t page_bytes() const { return shared_ ? shared_->bytes() : 0; }
   // The pages of processes that have not attached.
   ObservedPages& observed() { return observed_; }
 
-  // True if this changed anything. A rank that has died stays dead; how it died may become known
-  // later.
+  // Returns true if this changed anything. A dead rank stays dead, but its exit status may become
+  // known later.
   bool set(std::uint32_t rank, comm_status::RankStatus status);
-  // A process of this rank has attached in place of one that has left, or the rank was started
-  // again alone: then `rejoins` is more than before.
+  // A process of this rank has attached in place of one that has left, or only this rank was
+  // restarted: then `rejoins` is greater than before.
   void revive(std::uint32_t rank, std::int32_t pid, std::uint32_t rejoins = 0);
   comm_status::RankStatus status(std::uint32_t rank) const;
-  // False if it was known before that this communicator is broken.
+  // Returns false if this communicator was already known to be broken.
   bool add(const comm_status::PageReport& report);
   bool is_reported(const std::string& communicator) const;
-  // Takes over what the launcher has heard of other hosts' ranks and from them, and publishes it.
+  // Applies and publishes the launcher's news of ranks on other hosts, and their reports.
   void take(const News& news);
   // Adds the known state of this rank.
   void add_rank(std::uint32_t rank, News& news) const;
@@ -69,7 +69,7 @@ class JobStatus {
   const RankLayout& layout() const { return layout_; }
   std::optional<std::uint32_t> slot_of(std::uint32_t rank) const;
 
-  // The operations of every local rank that has a slot in use, the dead included.
+  // Returns the operations of every local rank with a slot in use, including dead ranks.
   Operations operations(std::uint64_t now_ns) const;
   // Returns a rank whose operation has run for longer than the limit, once per operation.
   std::optional<std::uint32_t> find_stall(std::uint64_t now_ns, std::uint64_t limit_ns);
@@ -80,7 +80,7 @@ class JobStatus {
 
   RankLayout layout_;
   std::map<std::uint32_t, comm_status::RankStatus>
-      statuses_;                                 // The ranks that are not plainly alive.
+      statuses_;                                 // Ranks that have left, died or were restarted.
   std::deque<comm_status::PageReport> reports_;  // As many as the page holds.
   std::set<std::pair<std::uint32_t, std::uint64_t>>
       stalls_;  // Slot, row and sequence of the operation.

@@ -15,8 +15,8 @@ std::vector<std::string> MpiLibraries::of_worker(pid_t worker) {
   if (worker <= 0) return {};
   std::vector<std::string> texts = of_process(worker);
   if (!texts.empty()) return texts;
-  // Below a shell, make or Python: parents come before their children where numbers have not begun
-  // anew, and what is missed then is not compared.
+  // Below a shell, make or Python. Parents precede their children unless start times are equal and
+  // pids have wrapped around; a process that is missed then is not compared.
   std::set<pid_t> below = {worker};
   std::vector<ProcessStat> all = read_all_processes();
   std::sort(all.begin(), all.end(), [](const ProcessStat& a, const ProcessStat& b) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The MPI libraries of this host's workers, by what their files say, since all ranks of a world
-// must have the same. Thread: the supervisor's loop.
+// The MPI libraries that this host's workers have loaded, identified by the contents of their
+// files. All ranks of a world must have the same. Thread: any, one at a time; reads users' files.
 #pragma once
 
 #include <sys/types.h>
@@ -13,9 +13,9 @@ namespace ivy {
 
 class MpiLibraries {
  public:
-  // "Open MPI 5.0.11": the library of a worker that has just called MPI_Init, in its own process or
-  // in one below it. Two, where that process has loaded two; none, where its program is static or
-  // its files are not to be read.
+  // Returns "Open MPI 5.0.11" for a worker that has just called MPI_Init in its own process or in
+  // one below it: two libraries if that process has loaded two; none if its program is static or
+  // its files cannot be read.
   std::vector<std::string> of_worker(pid_t worker);
 
  private:

@@ -2,29 +2,38 @@
 #include "agent/node/supervisor/mpi_servers.h"
 
 #include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <cerrno>
 #include <chrono>
+#include <csignal>
 #include <cstdlib>
 #include <string_view>
 #include <utility>
 
 #include "agent/node/facts/own_package.h"
 #include "agent/node/spawn/processor_share.h"
+#include "agent/node/spawn/server_child.h"
+#include "agent/node/supervisor/server_lines.h"
 #include "proto/contract/env.h"
 #include "proto/contract/host_ranges.h"
 #include "proto/os/clock.h"
+#include "proto/os/descriptor.h"
 #include "proto/os/files.h"
+#include "proto/os/listening_socket.h"
 #include "proto/os/own_program.h"
 #include "proto/wire/mpi_names.h"
 
 namespace ivy {
 namespace {
 
-// Longer, and the comparison of MPI libraries is left out.
+// If reading takes longer, the comparison of MPI libraries is skipped.
 constexpr std::chrono::seconds kLibraryPatience{30};
 
-// This host's place among those of the job, which are numbered without the hosts that are gone.
+// Returns this host's index among the job's hosts, counted without the lost ones.
 std::uint32_t place_of(const HostPlan& plan) {
   std::uint32_t first = 0;
   std::uint32_t place = 0;
@@ -36,7 +45,7 @@ std::uint32_t place_of(const HostPlan& plan) {
   return place;
 }
 
-// The lists of all hosts.
+// Returns the lists of all hosts, as arguments.
 std::vector<std::string> host_lists(const HostPlan& plan) {
   std::string ranks;
   std::string names;
@@ -47,27 +56,15 @@ std::vector<std::string> host_lists(const HostPlan& plan) {
   return {"--ranks-on-hosts", ranks, "--host-names", names};
 }
 
-// The arguments that both servers have.
-std::vector<std::string> job_words(const HostPlan& plan, const SupervisorStart& start) {
-  std::vector<std::string> words = {"--job",        start.job_id,
-                                    "--generation", std::to_string(plan.generation()),
-                                    "--host",       std::to_string(place_of(plan)),
-                                    "--hosts",      std::to_string(plan.hosts_size()),
-                                    "--directory",  start.directory.path};
-  words.insert(words.end(), {"--token-file", start.directory.token_file()});
-  if (!plan.mpi().store().empty()) words.insert(words.end(), {"--store", plan.mpi().store()});
-  return words;
-}
-
-MpiServerStart start_of(std::string name, std::vector<std::string> role, const HostPlan& plan,
-                        const SupervisorStart& start) {
-  MpiServerStart result;
-  result.name = std::move(name);
-  result.arguments = std::move(role);
-  for (std::string& word : job_words(plan, start)) result.arguments.push_back(std::move(word));
-  result.long_arguments = host_lists(plan);
-  result.in_step = start.step_task != 0;
-  return result;
+// Returns the arguments of `role` that both servers have.
+std::vector<std::string> arguments_for(std::vector<std::string> role, const HostPlan& plan,
+                                       const SupervisorStart& start) {
+  role.insert(role.end(),
+              {"--job", start.job_id, "--generation", std::to_string(plan.generation()), "--host",
+               std::to_string(place_of(plan)), "--hosts", std::to_string(plan.hosts_size()),
+               "--directory", start.directory.path, "--token-file", start.directory.token_file()});
+  if (!plan.mpi().store().empty()) role.insert(role.end(), {"--store", plan.mpi().store()});
+  return role;
 }
 
 std::string pmix_name(const HostPlan& plan, const SupervisorStart& start) {
@@ -92,7 +89,8 @@ void set_variable(google::protobuf::RepeatedPtrField<Variable>& variables, EnvVa
   variable.set_value(std::move(wanted.value));
 }
 
-// By -x or, where workers have it, by the supervisor's own environment.
+// True if the user has set the variable with -x, or in the supervisor's own environment if workers
+// inherit it.
 bool is_set_by_user(const HostPlan& plan, const std::string& name) {
   for (const Variable& variable : plan.environment())
     if (variable.name() == name) return !is_old_mpi_setting(variable.value());
@@ -104,25 +102,163 @@ bool is_set_by_user(const HostPlan& plan, const std::string& name) {
 
 }  // namespace
 
+class MpiServers::Server : public std::enable_shared_from_this<Server> {
+ public:
+  Server(SupervisorContext& context, MpiServers& owner, MpiProtocol protocol)
+      : context_(context),
+        owner_(owner),
+        protocol_(protocol),
+        listener_(context.loop),
+        loopback_(context.loop),
+        events_(context.loop, [this](const std::string& line) { owner_.take(line, protocol_); }),
+        notes_(context.loop, [this](const std::string& line) { owner_.note(line); }) {}
+  ~Server();
+
+  Result<void> listen(const HostPlan& plan, bool has_pmix);
+  pid_t pid() const { return pid_; }  // 0: not started, or exited.
+  std::uint16_t port() const { return port_; }
+  // Handles the events that have arrived already.
+  void drain() { events_.read_some(); }
+  void ended(int wait_status);
+
+ private:
+  using Listener = boost::asio::posix::stream_descriptor;
+
+  std::string name() const {
+    return protocol_ == MPI_PMIX ? "the PMIx server of this host" : "the PMI server of this host";
+  }
+  void wait_for_client(Listener& listener);
+  void stop_listening();
+  ServerChild child_of(int in, int out, int err);
+  void spawn();
+  void fail(const std::string& why);
+
+  SupervisorContext& context_;
+  MpiServers& owner_;
+  const MpiProtocol protocol_;
+  std::vector<std::string> arguments_;
+  std::vector<std::string> long_arguments_;
+  std::string socket_;  // Its path; empty: the server has only the port.
+  Listener listener_;
+  Listener loopback_;
+  std::uint16_t port_ = 0;
+  ServerLines events_;
+  ServerLines notes_;  // Lines for the user.
+  Descriptor exec_error_;
+  Descriptor stdin_;  // The process exits when this is closed.
+  pid_t pid_ = 0;
+  bool has_failed_ = false;
+};
+
+MpiServers::Server::~Server() {
+  stop_listening();
+  stdin_.reset();
+  // ivy-pmix cleans up after its standard input was closed, and then exits.
+  if (pid_ != 0 && protocol_ != MPI_PMIX) kill(pid_, SIGKILL);
+  unlink(socket_.c_str());
+}
+
+Result<void> MpiServers::Server::listen(const HostPlan& plan, bool has_pmix) {
+  const SupervisorStart& start = context_.start;
+  long_arguments_ = host_lists(plan);
+  if (protocol_ == MPI_PMIX) {
+    arguments_ = arguments_for({"ivy-pmix"}, plan, start);
+    // If it is missing, clients of the socket report that they cannot find it; clients of the port,
+    // which would each run alone, end the job.
+    if (has_pmix) socket_ = start.directory.pmix_socket();
+  } else {
+    arguments_ = arguments_for({"ivy-node", "pmi"}, plan, start);
+    socket_ = start.directory.pmi_socket();
+  }
+  if (!socket_.empty()) {
+    // The job's directory is private: a socket of this name is the last generation's.
+    unlink(socket_.c_str());
+    listener_.assign(IVY_TRY(listen_unix(socket_, SOCK_STREAM, SOMAXCONN)));
+    wait_for_client(listener_);
+  }
+  loopback_.assign(IVY_TRY(listen_tcp("127.0.0.1", 0)));
+  wait_for_client(loopback_);
+  port_ = bound_port(loopback_.native_handle());
+  return {};
+}
+
+void MpiServers::Server::wait_for_client(Listener& listener) {
+  listener.async_wait(Listener::wait_read,
+                      [weak = weak_from_this()](const boost::system::error_code& error) {
+                        const std::shared_ptr<Server> self = weak.lock();
+                        if (self && !error && !self->has_failed_ && self->pid_ == 0) self->spawn();
+                      });
+}
+
+void MpiServers::Server::stop_listening() {
+  boost::system::error_code ignored;
+  for (Listener* listener : {&listener_, &loopback_})
+    if (listener->is_open()) listener->close(ignored);
+}
+
+void MpiServers::Server::spawn() {
+  DescriptorPair out = make_pipe();
+  DescriptorPair err = make_pipe();
+  DescriptorPair in = make_pipe();
+  pid_t child = -1;
+  if (out && err && in)
+    child = start_server(child_of(in.ours.get(), out.theirs.get(), err.theirs.get()), &exec_error_);
+  if (child < 0) return fail(errno_error(Code::kUnavailable, "start " + name(), errno).message);
+  pid_ = child;
+  stdin_ = std::move(in.theirs);
+  context_.containment->spare(child);
+  events_.open(std::move(out.ours), weak_from_this());
+  notes_.open(std::move(err.ours), weak_from_this());
+  // Our copies would keep clients waiting after its exit.
+  stop_listening();
+}
+
+ServerChild MpiServers::Server::child_of(int in, int out, int err) {
+  // The sockets' numbers in the process.
+  constexpr int kListenFd = 3;
+  constexpr int kLoopbackFd = 4;
+  const std::string program =
+      protocol_ == MPI_PMIX ? context_.start.program_directory + "/ivy-pmix" : node_program();
+  ServerChild child{program, arguments_, {}, context_.is_in_step()};
+  child.long_arguments = long_arguments_;
+  child.descriptors = {{in, STDIN_FILENO}, {out, STDOUT_FILENO}, {err, STDERR_FILENO}};
+  const auto give = [&](const char* flag, Listener& listener, int number) {
+    if (!listener.is_open()) return;
+    child.arguments.insert(child.arguments.end(), {flag, std::to_string(number)});
+    child.descriptors.emplace_back(listener.native_handle(), number);
+  };
+  give("--listen-fd", listener_, kListenFd);
+  give("--loopback-fd", loopback_, kLoopbackFd);
+  return child;
+}
+
+void MpiServers::Server::ended(int wait_status) {
+  pid_ = 0;
+  drain();
+  notes_.read_some();
+  if (!has_failed_) fail(server_end(name(), wait_status, exec_error_));
+}
+
+void MpiServers::Server::fail(const std::string& why) {
+  has_failed_ = true;
+  owner_.fail(why);
+}
+
+MpiServers::MpiServers(SupervisorContext& context, HostWorkers& workers)
+    : context_(context), workers_(workers) {}
+
+MpiServers::~MpiServers() = default;
+
 void MpiServers::begin(HostPlan& plan) {
   servers_.clear();
   generation_ = plan.generation();
   has_failed_ = false;
   ranks_.begin(plan.mpi().required());
   if (!plan.has_mpi() || plan.workers_size() == 0) return;
-  segments_ = mpich_segments(pmi_name(start_.job_id, generation_), place_of(plan));
-  MpiServerStart pmi = start_of("the PMI server of this host", {"ivy-node", "pmi"}, plan, start_);
-  pmi.program = node_program();
-  pmi.socket = start_.directory.pmi_socket();
-  MpiServerStart pmix = start_of("the PMIx server of this host", {"ivy-pmix"}, plan, start_);
-  pmix.program = start_.program_directory + "/ivy-pmix";
-  pmix.tidies_up = true;
-  // If it is missing, clients of the socket report that they cannot find it; clients of the port,
-  // which would each run alone, end the job.
-  if (has_pmix_) pmix.socket = start_.directory.pmix_socket();
+  segments_ = mpich_segments(pmi_name(context_.start.job_id, generation_), place_of(plan));
   MpiPlace place;
-  place.pmi_port = listen(std::move(pmi), MPI_PMI1);
-  place.pmix_port = listen(std::move(pmix), MPI_PMIX);
+  place.pmi_port = listen(plan, MPI_PMI1);
+  place.pmix_port = listen(plan, MPI_PMIX);
   if (place.pmi_port != 0 && place.pmix_port != 0) add_variables(plan, std::move(place));
 }
 
@@ -137,39 +273,34 @@ void MpiServers::add_variables(HostPlan& plan, MpiPlace place) const {
   place.local_size = static_cast<std::uint32_t>(plan.workers_size());
   place.host = place_of(plan);
   place.host_name = plan.hosts(static_cast<int>(place.host)).name();
-  place.pmix_namespace = pmix_name(plan, start_);
-  place.directory = start_.directory.pmix_directory(plan.generation());
+  place.pmix_namespace = pmix_name(plan, context_.start);
+  place.directory = context_.start.directory.pmix_directory(plan.generation());
   for (WorkerSpec& worker : *plan.mutable_workers()) {
     place.rank = worker.rank();
     place.local_rank = worker.local_rank();
     for (EnvVariable& variable : mpi_place_variables(place))
       set_variable(*worker.mutable_environment(), std::move(variable));
   }
-  const MpiSettings settings{.job_id = start_.job_id,
-                             .segment_directory = pmix_segments_parent("/dev/shm", geteuid()) +
-                                                  "/" + std::string(kPmixSegments) + start_.job_id +
-                                                  "-" + std::to_string(place.host) + "-" +
-                                                  std::to_string(plan.generation()),
-                             .is_oversubscribed = is_oversubscribed(plan)};
+  const MpiSettings settings{
+      .job_id = context_.start.job_id,
+      .segment_directory = pmix_segments_parent("/dev/shm", geteuid()) + "/" +
+                           std::string(kPmixSegments) + context_.start.job_id + "-" +
+                           std::to_string(place.host) + "-" + std::to_string(plan.generation()),
+      .is_oversubscribed = is_oversubscribed(plan)};
   for (EnvVariable& variable : mpi_settings(settings))
     if (!is_set_by_user(plan, variable.name))
       set_variable(*plan.mutable_environment(), std::move(variable));
 }
 
-std::uint16_t MpiServers::listen(MpiServerStart start, MpiProtocol protocol) {
-  MpiServer::Handlers handlers;
-  handlers.born = handlers_.spare;
-  handlers.event = [this, protocol](const std::string& line) { take(line, protocol); };
-  handlers.note = [this](const std::string& line) { note(line); };
-  handlers.lost = [this](const std::string& why) { fail(why); };
-  Result<std::shared_ptr<MpiServer>> server =
-      MpiServer::listen(loop_, std::move(start), std::move(handlers));
-  if (!server.ok()) {
-    note("MPI: " + server.error().message);
+std::uint16_t MpiServers::listen(const HostPlan& plan, MpiProtocol protocol) {
+  const auto server = std::make_shared<Server>(context_, *this, protocol);
+  const Result<void> listening = server->listen(plan, has_pmix_);
+  if (!listening.ok()) {
+    note("MPI: " + listening.error().message);
     return 0;
   }
-  servers_.push_back(std::move(*server));
-  return servers_.back()->port();
+  servers_.push_back(server);
+  return server->port();
 }
 
 void MpiServers::take(const std::string& line, MpiProtocol protocol) {
@@ -181,20 +312,20 @@ void MpiServers::take(const std::string& line, MpiProtocol protocol) {
     event.mutable_mpi_joined()->set_generation(generation_);
     event.mutable_mpi_joined()->set_rank(rank);
     event.mutable_mpi_joined()->set_protocol(protocol);
-    handlers_.send(event);
+    context_.events.send(event);
     unread_.push_back(event.mpi_joined());
   }
   read_libraries();
   tick(monotonic_ns());
 }
 
-// The launcher compares the libraries of all ranks, so each rank is reported again with its own. A
-// file system that never answers leaves the comparison out.
+// The launcher compares the libraries of all ranks, so each rank is reported again with its
+// library. If a file system never answers, the comparison is skipped.
 void MpiServers::read_libraries() {
   if (unread_.empty() || std::exchange(is_reading_, true)) return;
   std::vector<pid_t> workers;
-  for (const MpiJoined& joined : unread_) workers.push_back(handlers_.process_of(joined.rank()));
-  blocking_.run(
+  for (const MpiJoined& joined : unread_) workers.push_back(workers_.process_of(joined.rank()));
+  context_.blocking.run(
       "the file system of the MPI library", kLibraryPatience,
       [libraries = libraries_, workers,
        ranks = std::exchange(unread_, {})]() mutable -> Result<std::vector<MpiJoined>> {
@@ -211,7 +342,7 @@ void MpiServers::read_libraries() {
           if (joined.libraries_size() == 0) continue;
           Event event;
           *event.mutable_mpi_joined() = joined;
-          handlers_.send(event);
+          context_.events.send(event);
         }
         read_libraries();
       });
@@ -222,30 +353,30 @@ void MpiServers::fail(const std::string& why) {
   if (std::exchange(has_failed_, true)) return;
   Event event;
   event.mutable_mpi_lost()->set_why(why);
-  handlers_.send(event);
+  context_.events.send(event);
 }
 
 void MpiServers::note(const std::string& text) {
   Event event;
   event.mutable_note()->set_text(text);
   event.mutable_note()->set_warning(true);
-  handlers_.send(event);
+  context_.events.send(event);
 }
 
-// A server writes what a rank does before it answers the rank, so all that counts has been written
-// when the rank has ended.
+// A server writes a rank's event before it answers the rank, so all relevant events have been
+// written by the time the rank exits.
 MpiEnd MpiServers::judge(std::uint32_t rank, const ExitStatus& status) {
   if (servers_.empty()) return {};
-  for (const std::shared_ptr<MpiServer>& server : servers_) server->drain();
+  for (const std::shared_ptr<Server>& server : servers_) server->drain();
   return ranks_.judge(rank, status);
 }
 
 void MpiServers::tick(std::uint64_t now_ns) {
-  for (const std::uint32_t rank : ranks_.overdue(now_ns)) handlers_.kill(rank);
+  for (const std::uint32_t rank : ranks_.overdue(now_ns)) workers_.kill(rank);
 }
 
 void MpiServers::reaped(pid_t pid, int wait_status) {
-  for (const std::shared_ptr<MpiServer>& server : servers_)
+  for (const std::shared_ptr<Server>& server : servers_)
     if (server->pid() == pid) return server->ended(wait_status);
 }
 

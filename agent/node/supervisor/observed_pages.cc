@@ -11,7 +11,6 @@
 #include <utility>
 
 #include "agent/node/segments/shared_memory.h"
-#include "agent/node/supervisor/operation_state.h"
 
 namespace ivy {
 namespace {
@@ -24,8 +23,8 @@ using comm_status::Phase;
 using comm_status::SlotView;
 using comm_status::StatusPage;
 
-// Takes the number in front of the text, and the blank behind it. The process has written it: it
-// may be anything.
+// Removes and returns the number at the start of the text, and the blank after it. The process has
+// written the text, so it may be anything.
 std::uint32_t take_number(std::string_view& text) {
   std::uint32_t number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
@@ -61,6 +60,24 @@ void describe_place(const SlotView& slot, std::uint32_t row, std::uint64_t now_n
 }
 
 }  // namespace
+
+void describe_operation(const OperationRecord& record, const SlotView& slot, std::uint64_t now_ns,
+                        OperationState& out) {
+  const std::string name = slot.communicator_name(record.communicator);
+  // The row may have got another owner since.
+  const bool is_its = comm_status::communicator_hash(name) == record.communicator_hash;
+  out.set_communicator(is_its ? name : "");
+  out.set_sequence(record.sequence);
+  out.set_operation(static_cast<std::uint32_t>(record.operation));
+  out.set_dtype(static_cast<std::uint32_t>(record.dtype));
+  out.set_reduction(static_cast<std::uint32_t>(record.reduction));
+  out.set_count(record.count);
+  out.set_peer(record.peer);
+  out.set_failed(record.outcome == Outcome::kFailed);
+  const std::uint64_t since =
+      record.outcome == Outcome::kRunning ? record.entered_ns : record.ended_ns;
+  out.set_age_ms(now_ns > since ? (now_ns - since) / 1'000'000 : 0);
+}
 
 Result<std::unique_ptr<SharedPage>> SharedPage::make(const PageShape& shape) {
   const std::size_t bytes = IVY_TRY(StatusPage::bytes_of(shape));
@@ -98,7 +115,7 @@ void ObservedPages::add_places(std::uint64_t now_ns, HostEvidence& evidence) con
     const SlotView slot = process.shared->page().slot(0);
     for (std::uint32_t row = 0; row < kCommunicators; ++row) {
       if (slot.communicator_name(row).empty()) continue;
-      // A message that is over says nothing about others.
+      // A finished message shows nothing about other ranks.
       const std::optional<OperationRecord> current = slot.current(row);
       if (current && is_message(*current) && current->outcome != Outcome::kRunning) continue;
       NcclPlace& place = *evidence.add_nccl_places();
@@ -118,8 +135,8 @@ std::optional<std::uint32_t> ObservedPages::find_stall(std::uint64_t now_ns,
       const bool is_stalled = current && current->outcome == Outcome::kRunning &&
                               slot.phase(row) == Phase::kOnDevice && now_ns > current->entered_ns &&
                               now_ns - current->entered_ns >= limit_ns;
-      if (!is_stalled || current->entered_ns <= process.told_stall) continue;
-      process.told_stall = current->entered_ns;
+      if (!is_stalled || current->entered_ns <= process.last_stall_ns) continue;
+      process.last_stall_ns = current->entered_ns;
       return process.rank;
     }
   }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The status pages of processes that show what they do without being attached: those that use NCCL
-// through its profiler plug-in (comm/nccl_profiler). Every process has a page of its own, with one
-// slot, which stays readable after its death. A rank may have several such processes; of too many
-// the oldest page is forgotten. Thread: the loop's.
+// The status pages of processes that publish their operations without being attached: users of NCCL
+// with our profiler plug-in (comm/nccl_profiler). Every process has its own page with one slot,
+// which stays readable after the process exits. A rank may have several such processes; beyond a
+// limit the oldest page is dropped. Thread: the loop's.
 #pragma once
 
 #include <sys/types.h>
@@ -43,16 +43,22 @@ class SharedPage {
   comm_status::StatusPage page_;
 };
 
+// Converts an operation of a status page to its form in job.proto. `slot`: the record's slot, which
+// has the name of its communicator. Pure.
+void describe_operation(const comm_status::OperationRecord& record,
+                        const comm_status::SlotView& slot, std::uint64_t now_ns,
+                        OperationState& out);
+
 class ObservedPages {
  public:
   static constexpr std::size_t kMaxPerRank = 16;
 
-  // The page of this process, made at its first call; it stays ours. pid 0: not known, and every
-  // call gets a new one.
+  // Returns the page of this process, which its first call creates. It remains ours. With pid 0
+  // (unknown) every call creates a page.
   Result<const SharedPage*> page_of(std::uint32_t rank, pid_t pid, std::uint32_t generation);
   void clear() { processes_.clear(); }
 
-  // Adds where every process is in every communicator of NCCL.
+  // Adds the position of every process in every communicator of NCCL.
   void add_places(std::uint64_t now_ns, HostEvidence& evidence) const;
   // Returns a rank whose device has worked on one operation for longer than the limit, once per
   // operation.
@@ -63,7 +69,7 @@ class ObservedPages {
     std::uint32_t rank = 0;
     pid_t pid = 0;
     std::unique_ptr<SharedPage> shared;
-    std::uint64_t told_stall = 0;  // When the operation that was reported last began.
+    std::uint64_t last_stall_ns = 0;  // The start of the operation that was reported last.
   };
 
   std::deque<Process> processes_;  // In the order of their first calls.

@@ -32,7 +32,7 @@ class ServerLines {
     wait(std::move(owner));
   }
 
-  // Takes the lines that are there already. False when the process has closed its end.
+  // Handles the lines that have arrived already. Returns false if the process has closed its end.
   bool read_some() {
     if (!from_.is_open()) return false;
     std::array<char, 4096> bytes{};
@@ -51,7 +51,7 @@ class ServerLines {
   int fd() { return from_.native_handle(); }
 
  private:
-  // Longer lines do not occur in the protocol.
+  // The protocol has no longer lines.
   static constexpr std::size_t kMaxLine = 64u << 10;
 
   void wait(std::weak_ptr<void> owner) {

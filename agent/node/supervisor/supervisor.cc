@@ -3,130 +3,56 @@
 
 #include <fcntl.h>
 #include <malloc.h>
-#include <poll.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <atomic>
-#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/post.hpp>
-#include <cerrno>
+#include <boost/asio/signal_set.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/system/error_code.hpp>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <exception>
-#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include "agent/devices/discovery.h"
 #include "agent/node/facts/address_check.h"
-#include "agent/node/facts/own_package.h"
 #include "agent/node/hang/stack_collector.h"
-#include "agent/node/spawn/cgroup.h"
-#include "agent/node/spawn/choose_containment.h"
 #include "agent/node/supervisor/command_channel.h"
 #include "agent/node/supervisor/control_server.h"
 #include "agent/node/supervisor/device_watch.h"
 #include "agent/node/supervisor/event_sender.h"
+#include "agent/node/supervisor/generation.h"
 #include "agent/node/supervisor/hello.h"
-#include "agent/node/supervisor/host_stores.h"
-#include "agent/node/supervisor/host_workers.h"
-#include "agent/node/supervisor/jax_service.h"
-#include "agent/node/supervisor/job_outcome.h"
-#include "agent/node/supervisor/mpi_servers.h"
-#include "agent/node/supervisor/rank_exits.h"
-#include "agent/node/supervisor/stop_order.h"
-#include "agent/node/supervisor/stop_progress.h"
-#include "agent/node/supervisor/supervisor_signals.h"
-#include "agent/node/workers/ending.h"
+#include "agent/node/supervisor/job_store.h"
+#include "agent/node/supervisor/supervisor_context.h"
 #include "agent/node/workers/lease.h"
-#include "proto/contract/exit_code.h"
 #include "proto/contract/limits.h"
-#include "proto/os/blocking.h"
 #include "proto/os/clock.h"
-#include "proto/os/descriptor.h"
 #include "proto/os/heartbeat.h"
 #include "proto/os/process.h"
 #include "proto/os/short_slice.h"
 #include "proto/os/user_places.h"
-#include "proto/wire/job.pb.h"
 
 namespace ivy {
 namespace {
 
 // At each heartbeat the supervisor also checks the progress of workers' operations.
 constexpr int kTicksPerHeartbeat = kHeartbeat / kSupervisorTick;
-// More workers than any host has use for; each costs five descriptors here. The launcher's plan
-// refuses them with a message (launcher/plan/plan.cc).
-constexpr int kMaxWorkers = 4096;
-// More addresses than a launcher has reason to ask for at once.
+// More addresses than a launcher needs to check at the same time.
 constexpr int kMaxAddressChecks = 64;
-
-// The report names at most this many of the processes that outlived the workers.
-constexpr std::size_t kNamedProcesses = 8;
-
-// The cgroup that the warden has tried; empty where there is none, or where it does not say so
-// soon.
-std::string hear_of_cgroup(int pipe) {
-  constexpr int kPatienceMs = 100;
-  pollfd waited{pipe, POLLIN, 0};
-  if (pipe < 0 || poll(&waited, 1, kPatienceMs) != 1) return {};
-  std::array<char, PIPE_BUF> text{};
-  const ssize_t length = read(pipe, text.data(), text.size());
-  return described_cgroup({text.data(), static_cast<std::size_t>(std::max<ssize_t>(length, 0))});
-}
-
-// False where a descendant is left, which the warden then ends.
-bool say_farewell(int pipe) {
-  siginfo_t info{};
-  if (pipe < 0 || waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 || errno != ECHILD)
-    return false;
-  return write(pipe, "f", 1) == 1;
-}
-
-// Sockets hold the directory that they were bound in, also a removed one, and the last to let go
-// waits until its blocks are free (some disks are told of them at once). That is to be the warden,
-// which ends meanwhile and has less to take to pieces.
-void let_go_of_directory() {
-  constexpr unsigned kFirst = 3;
-  syscall(SYS_close_range, kFirst, ~0u, 0u);  // Before Linux 5.9 the exit does it.
-}
-
-// Makes the descriptor table large enough for 140 workers. Once a process has threads, the kernel
-// makes the table larger only after an RCU grace period: each doubling would stop a start of many
-// workers for 3 to 5 ms. The table keeps its size when the descriptor is closed.
-void reserve_descriptors() {
-  constexpr int kReserved = 1024;
-  const Descriptor last(fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, kReserved - 1));
-}
-
-ContainmentRequest containment_request(const SupervisorStart& start) {
-  return {.job_id = start.job_id,
-          .host = start.host,
-          .supervisor = getpid(),
-          .warden = start.warden_pid,
-          .proved_cgroup = hear_of_cgroup(start.containment_fd),
-          .in_step = start.step_task != 0};
-}
 
 Error out_of_turn(const char* what) { return Error{Code::kFailedPrecondition, what}; }
 
-// The last event of a generation that this host does not start.
-Event refusal_report(std::uint32_t generation, bool is_clean) {
-  Event event;
-  event.mutable_report()->set_generation(generation);
-  event.mutable_report()->set_clean(is_clean);
-  return event;
-}
-
-// Scripts that listen at a port of their own may do so without SO_REUSEADDR (LightGBM's and
-// XGBoost's do), which a port that is still kept does not allow.
+// True if workers of the plan listen at ports that ivyrun has reserved. Some scripts do so without
+// SO_REUSEADDR (those of LightGBM and XGBoost), which fails while the port is reserved.
 bool has_listening_scripts(const HostPlan& plan) {
   return std::any_of(plan.workers().begin(), plan.workers().end(), [](const WorkerSpec& spec) {
     if (spec.app().every_rank_is_client()) return true;
@@ -136,321 +62,211 @@ bool has_listening_scripts(const HostPlan& plan) {
   });
 }
 
-std::vector<pid_t> processes_of(const Containment& containment) {
-  std::vector<pid_t> processes;
-  for (const JobProcess& process : containment.members()) processes.push_back(process.pid);
-  return processes;
-}
-
-// The job's terms, as set by a launcher's commands.
-struct JobTerms {
-  std::uint64_t grace_ns = nanoseconds_of(kGraceAfterFailure);
-  bool outlives_launcher = false;
-  std::uint32_t max_restarts = 0;
-  std::uint32_t last_generation = 0;
-};
-
-// When the supervisor finishes by itself, without a Finish.
-struct FinishWhen {
-  bool reported = false;    // The launcher has sent Finish, and workers still ran.
-  bool clean = false;       // No launcher can redial: what has been written need not be sent again.
-  bool unattached = false;  // It was asked to end by SIGTERM, whose sender waits for the exit.
-};
-
-// The answer to Hello, and the parts that it still lacks.
-struct Greeting {
+// A Hello that is not answered yet, and what the answer still lacks.
+struct PendingHello {
   Hello hello;
   HelloOk answer;
-  bool awaits_host = true;     // A look at the host's and the user's files.
-  bool awaits_devices = true;  // Discovery.
+  bool awaits_host = true;     // Facts from the host's and the user's files.
+  bool awaits_devices = true;  // Accelerators.
 };
 
-// Servers on this host for the workers' frameworks.
-struct FrameworkServers {
-  MpiServers mpi;
-  JaxService jax;
-};
-
-// The accelerators of this host, and their health.
-struct HostDevices {
-  Discovery discovery;
-  DeviceWatch watch;
-};
-
-class Supervisor {
+class Supervisor final : private CommandChannelEvents, private StackCollectorOwner {
  public:
   explicit Supervisor(const SupervisorStart& start);
   int run();
 
  private:
-  Result<void> on_frame(link::Frame& frame);
-  Result<void> on_command(const Command& command);
-  void on_order(const Command& command);
-  Result<void> on_hello(const Hello& hello);
-  Result<void> on_check_address(const CheckAddress& request);
-  Result<void> on_start(const HostPlan& plan);
-  Result<void> on_start_again(const StartAgain& request);
-  Result<void> on_open_store(const OpenStore& request);
-  void on_stop(const Stop& stop);
-  void on_finish();
-  void on_taken_over(const std::vector<link::OutputChunk>& waiting);
-  void on_signal(int signal);
-  void on_events_lost();
-  void on_tick(std::uint64_t now_ns, std::uint64_t elapsed_ns);
+  // CommandChannelEvents
+  Result<void> on_frame(link::Frame& frame) override;
+  void on_batch_end() override { generation_.workers().output().pump(); }
+  void on_transport_lost() override { check_launcher(); }
+  void on_taken_over(const std::vector<link::OutputChunk>& waiting) override;
+  // StackCollectorOwner
+  void send_stacks(const Event& event) override { events_.send(event); }
+  std::uint64_t waiting_bytes() override { return channel_.session().waiting_control_bytes(); }
+  void debugger_started(pid_t pid) override { context_.containment->spare(pid); }
+  void add_nccl_places(HostEvidence& evidence) override {
+    control_.status().observed().add_places(monotonic_ns(), evidence);
+  }
 
-  void start_group(const HostPlan& plan);
-  void write_own_grace() const {
-    write_stop_grace(start_.directory.path,
-                     std::chrono::milliseconds(terms_.grace_ns / kNanosPerMilli));
-  }
-  void open_control() {
-    // A job without a control socket runs as before; libivycomm reports what it lacks.
-    (void)control_.listen(start_.directory.control_socket());
-  }
-  void restore_directory();
-  void forget_generation();
-  void refuse_start(const HostPlan& plan, std::uint32_t generation);
-  void refuse_rank(std::uint32_t rank, std::uint32_t generation);
-  void reap_children();
-  bool is_looking_at_host() const { return greeting_ && greeting_->awaits_host; }
+  Result<void> carry_out(const Command& command);
+  Result<void> on_hello(const Hello& hello);
+  void collect_facts();
   void prepare_answer();
-  void answer_if_complete();
+  void answer_hello_if_complete();
+  Result<void> on_check_address(const CheckAddress& request);
+  Result<void> on_open_store(const OpenStore& request);
+  Result<void> on_start(const Start& request);
+  Result<void> on_start_again(const StartAgain& request);
+  void on_read_operations(const ReadOperations& request);
+
+  bool is_examining_host() const { return pending_hello_ && pending_hello_->awaits_host; }
+  void prepare_start(const HostPlan& plan);
+  void restore_directory();
+  void write_own_grace() const;
+  void open_control_socket();
+
+  void watch_warden();
+  void watch_step_task();
+  void wait_signal();
+  void on_signal(int signal);
+  void wait_tick();
+  void on_tick(std::uint64_t now_ns, std::uint64_t elapsed_ns);
+  void check_launcher();
   // Called on the heartbeat's thread.
   void beat(std::chrono::nanoseconds loop_silent);
-  void order_stop(std::uint64_t grace_ns, const std::string& reason, bool after_failure = false);
-  bool may_finish_when_clean(bool is_last) const {
-    return is_last && start_.transport == TransportKind::kLocal && !terms_.outlives_launcher;
-  }
-  void check_lease();
-  void perform(EndingAction action);
-  void report(EndingAction action);
-  void finish();
-  void send(const Event& event) { events_.send(event); }
-  void spare(pid_t pid) { containment_->spare(pid); }
 
-  boost::asio::io_context loop_{1};
-  const SupervisorStart start_;
-  BlockingPool blocking_{
-      [this](std::function<void()> function) { boost::asio::post(loop_, std::move(function)); }};
+  SupervisorContext context_;
   Lease lease_{LeaseLimits{}};
   CommandChannel channel_;
   ControlServer control_;
-  EventSender events_{channel_, control_, [this] { on_events_lost(); }};
-  StopProgress stop_;
-  HostWorkers workers_;
-  RankExits rank_exits_;
-  Ticker ticker_{loop_, [this](std::uint64_t now_ns, std::uint64_t elapsed_ns) {
-                   on_tick(now_ns, elapsed_ns);
-                 }};
-  SupervisorSignals supervisor_signals_{loop_, [this](int signal) { on_signal(signal); }};
+  EventSender events_;
+  JobStore store_;
+  Discovery discovery_;
+  DeviceWatch devices_;
+  Generation generation_;
+  StackCollector stacks_;
 
-  std::unique_ptr<Containment> containment_;  // There is one from Hello on.
+  std::optional<PendingHello> pending_hello_;
   JobPorts ports_;
-  HostDevices devices_{
-      {loop_, start_.program_directory + "/ivy-probe"},
-      {loop_,
-       start_.program_directory + "/ivy-probe",
-       start_.step_task != 0,
-       {[this](const Event& event) { send(event); }, [this](pid_t pid) { spare(pid); },
-        [this] { return processes_of(*containment_); }}}};
-  HostStores stores_{loop_, [this](const Event& event) { send(event); },
-                     [this](pid_t pid) { spare(pid); }, start_.step_task != 0};
-  FrameworkServers servers_{
-      {loop_,
-       blocking_,
-       start_,
-       {[this](const Event& event) { send(event); }, [this](pid_t pid) { spare(pid); },
-        [this](std::uint32_t rank) { workers_.kill(rank); },
-        [this](std::uint32_t rank) { return workers_.process_of(rank); }}},
-      {start_, {[this](const Event& event) { send(event); }, [this](pid_t pid) { spare(pid); }}}};
-  StackCollector stacks_{loop_,
-                         blocking_,
-                         {[this](const Event& event) { send(event); },
-                          [this] { return channel_.session().waiting_control_bytes(); },
-                          [this](pid_t pid) { spare(pid); },
-                          [this](HostEvidence& evidence) {
-                            control_.status().observed().add_places(monotonic_ns(), evidence);
-                          }}};
-  JobTerms terms_;
-  FinishWhen finish_when_;
   int address_checks_ = 0;
-  std::vector<JobProcess> left_behind_;  // Outlived the last worker, and got TERM.
-  std::optional<Greeting> greeting_;     // Until Hello is answered.
-  bool must_reap_ = false;               // A sweep stopped at a process that is being started.
-  Descriptor restored_lock_;             // Of the job's directory, if it was made again.
+
+  boost::asio::signal_set signals_;
+  boost::asio::posix::stream_descriptor warden_;
+  boost::asio::posix::stream_descriptor step_task_;
+  boost::asio::steady_timer tick_timer_;
+  const std::uint64_t started_ns_ = monotonic_ns();
+  std::uint64_t last_tick_ns_ = started_ns_;
+  int ticks_ = 0;
+
   std::atomic<bool> is_launcher_paused_{false};
   bool has_reported_delay_ = false;  // Used by the heartbeat's thread only.
   Heartbeat heartbeat_{kHeartbeat, [this](std::chrono::nanoseconds silent) { beat(silent); }};
 };
 
 Supervisor::Supervisor(const SupervisorStart& start)
-    : start_(start),
-      channel_(loop_, start, lease_,
-               {[this](link::Frame& frame) { return on_frame(frame); },
-                [this] { workers_.output().pump(); }, [this] { check_lease(); },
-                [this](const std::vector<link::OutputChunk>& waiting) { on_taken_over(waiting); }}),
-      control_(loop_, {[this](const Event& event) { send(event); },
-                       [this](std::uint32_t rank) { return workers_.process_of(rank); }}),
-      stop_(loop_,
-            {[this] {
-               return EndingFacts{workers_.have_ended() && !rank_exits_.awaits(), false,
-                                  workers_.are_over()};
-             },
-             // The tree is proved empty by two passes in a row: a first "no" is asked again.
-             [this] { return !containment_ || containment_->empty() || containment_->empty(); },
-             [this](EndingAction action) { perform(action); }}),
-      workers_(loop_, start_, {blocking_, channel_, control_, stop_.ending()},
-               {[this](const Event& event) { send(event); },
-                [this] {
-                  stop_.check_soon();
-                  rank_exits_.check_soon();
-                },
-                [this](std::uint32_t rank, const ExitStatus& status) {
-                  return servers_.mpi.judge(rank, status);
-                },
-                [this](const Worker& worker) {
-                  if (!worker.exit_status().success()) devices_.watch.something_failed();
-                  if (!stop_.ending().stopping())
-                    rank_exits_.ended(worker.rank(), worker.rejoins(), worker.exit_status());
-                }}),
-      rank_exits_(
-          loop_, devices_.watch,
-          {[this](std::uint32_t rank, std::uint32_t rejoins) { stores_.rank_gone(rank, rejoins); },
-           [this](std::uint32_t rank) { return workers_.is_finished(rank); },
-           [this](std::uint32_t rank) { return workers_.own_devices(rank); },
-           [this](std::uint32_t rank, std::uint32_t rejoins) {
-             workers_.start_again(rank, rejoins);
-           },
-           [this](std::uint32_t rank) { refuse_rank(rank, workers_.generation()); },
-           [this] { stop_.check_soon(); }}) {}
+    : context_(start, events_),
+      channel_(context_.loop, start, lease_, *this),
+      control_(context_.loop, events_),
+      events_(channel_, control_),
+      store_(context_),
+      discovery_(context_.loop, start.program_directory + "/ivy-probe"),
+      devices_(context_),
+      generation_(context_, lease_, channel_, control_, events_, store_, devices_),
+      stacks_(context_.loop, context_.blocking, *this),
+      signals_(context_.loop, SIGCHLD, SIGTERM, SIGUSR1),
+      warden_(context_.loop),
+      step_task_(context_.loop),
+      tick_timer_(context_.loop) {}
 
 int Supervisor::run() {
-  ticker_.begin();
-  supervisor_signals_.watch(start_.warden_pidfd, [this] { order_stop(0, "warden lost"); });
-  if (start_.step_task != 0) {
-    const auto lost = [this] {
-      order_stop(terms_.grace_ns,
-                 "the task of the Slurm step, or the ivyrun of this node, was killed");
-    };
-    const int task = open_pidfd(start_.step_task);
-    if (task >= 0)
-      supervisor_signals_.watch(task, lost);
-    else
-      boost::asio::post(loop_, lost);
-  }
-  // A child that ended before the signal was watched raises no signal any more.
-  reap_children();
-  loop_.run();
-  if (events_.outcome().has_leftovers()) return kSupervisorLeftovers;
-  if (!start_.tells_outcome) return kSupervisorWell;
-  return events_.outcome().exit_code(!workers_.all().empty(),
-                                     lease_.ended() || events_.were_lost());
+  wait_signal();
+  wait_tick();
+  watch_warden();
+  if (context_.is_in_step()) watch_step_task();
+  // A child that exited before signals were handled raises no further signal.
+  generation_.reap_children();
+  context_.loop.run();
+  const JobOutcome& outcome = events_.outcome();
+  if (outcome.has_leftovers()) return kSupervisorLeftovers;
+  if (!context_.start.tells_outcome) return kSupervisorWell;
+  return outcome.exit_code(!generation_.workers().all().empty(),
+                           lease_.ended() || events_.were_lost());
 }
+
+// -- The launcher's commands
 
 Result<void> Supervisor::on_frame(link::Frame& frame) {
   if (frame.header.type == link::FrameType::kInput) {
-    workers_.input().push(std::move(frame.payload));
+    generation_.workers().input().push(std::move(frame.payload));
     return {};
   }
   Command command;
   if (!command.ParseFromString(frame.payload))
     return Error{Code::kDataLoss, "a command cannot be read"};
-  return on_command(command);
+  return carry_out(command);
 }
 
-Result<void> Supervisor::on_command(const Command& command) {
+// The only dispatch of commands. An error closes the transport: the launcher has broken the
+// protocol. Commands without a result have no effect if they come too late.
+Result<void> Supervisor::carry_out(const Command& command) {
+  HostWorkers& workers = generation_.workers();
   switch (command.kind_case()) {
     case Command::kHello:
       return on_hello(command.hello());
     case Command::kCheckAddress:
       return on_check_address(command.check_address());
-    case Command::kStart:
-      finish_when_.clean = may_finish_when_clean(command.start().is_last());
-      terms_.max_restarts = command.start().max_restarts();
-      terms_.last_generation = command.start().last_generation();
-      return on_start(command.start().plan());
     case Command::kOpenStore:
       return on_open_store(command.open_store());
+    case Command::kStart:
+      return on_start(command.start());
     case Command::kStartAgain:
       return on_start_again(command.start_again());
-    case Command::kSignalWorkers:
-    case Command::kStop:
-    case Command::kPause:
-    case Command::kFinish:
-    case Command::kReplaceWorker:
-    case Command::kRankGone:
     case Command::kBeginGeneration:
-    case Command::kNews:
-    case Command::kReadOperations:
-    case Command::kCollectStacks:
-      on_order(command);
-      return {};
-    case Command::KIND_NOT_SET:
+      store_.begin_generation(command.begin_generation().generation());
       break;
-  }
-  return Error{Code::kDataLoss, "an empty command"};
-}
-
-// Carries out a command that cannot fail: it has no effect where there is nothing to do (any more).
-void Supervisor::on_order(const Command& command) {
-  switch (command.kind_case()) {
-    case Command::kSignalWorkers:
-      return workers_.send_signal(command.signal_workers().signal());
-    case Command::kStop:
-      return on_stop(command.stop());
-    case Command::kPause:
-      return lease_.paused();
-    case Command::kFinish:
-      return on_finish();
     case Command::kReplaceWorker:
-      return rank_exits_.order(command.replace_worker());
+      generation_.replace_worker(command.replace_worker());
+      break;
     case Command::kRankGone:
-      if (command.rank_gone().generation() == workers_.generation())
-        stores_.rank_gone(command.rank_gone().rank(), command.rank_gone().rejoins());
-      return;
-    case Command::kBeginGeneration:
-      return stores_.begin_generation(command.begin_generation().generation());
+      if (command.rank_gone().generation() == workers.generation())
+        store_.rank_gone(command.rank_gone().rank(), command.rank_gone().rejoins());
+      break;
     case Command::kNews:
-      return control_.status().take(command.news());
+      control_.status().take(command.news());
+      break;
+    case Command::kSignalWorkers:
+      workers.send_signal(command.signal_workers().signal());
+      break;
     case Command::kReadOperations:
-      if (!command.read_operations().usage())
-        return control_.tell_operations(command.read_operations().number(), Operations());
-      // New device readings are for the next answer: nothing waits for a driver here.
-      devices_.watch.sample();
-      return control_.tell_operations(command.read_operations().number(),
-                                      workers_.usage(devices_.watch.held()));
+      on_read_operations(command.read_operations());
+      break;
     case Command::kCollectStacks:
-      return stacks_.collect(command.collect_stacks(), workers_.all(), workers_.group());
-    case Command::kHello:
-    case Command::kCheckAddress:
-    case Command::kStart:
-    case Command::kOpenStore:
-    case Command::kStartAgain:
+      stacks_.collect(command.collect_stacks(), workers.all(), workers.group());
+      break;
+    case Command::kPause:
+      lease_.paused();
+      break;
+    case Command::kStop:
+      generation_.stop(command.stop());
+      break;
+    case Command::kFinish:
+      generation_.finish_after_report();
+      break;
     case Command::KIND_NOT_SET:
-      return;  // on_command() carries these out itself.
+      return Error{Code::kDataLoss, "an empty command"};
   }
+  return {};
 }
 
 Result<void> Supervisor::on_hello(const Hello& hello) {
   if (hello.lease_ms() > 0) lease_.set_silence(hello.lease_ms() * kNanosPerMilli);
-  terms_.grace_ns = hello.grace_ms() * kNanosPerMilli;
+  generation_.set_grace(hello.grace_ms() * kNanosPerMilli);
   if (hello.outlives_launcher()) {
-    terms_.outlives_launcher = true;
+    generation_.set_outlives_launcher();
     events_.keep_for_takeover();
     lease_.set_outlives_launcher(true);
     channel_.allow_takeover();
   }
-  if (is_looking_at_host()) return out_of_turn("Hello twice");
-  if (!containment_) containment_ = make_containment(containment_request(start_));
-  greeting_ = Greeting{.hello = hello, .answer = {}};
+  if (is_examining_host()) return out_of_turn("Hello twice");
+  if (!context_.containment) context_.containment = make_containment_for(context_.start);
+  pending_hello_ = PendingHello{.hello = hello, .answer = {}};
+  collect_facts();
+  prepare_answer();
+  return {};
+}
+
+// Examines the host on a pool thread.
+void Supervisor::collect_facts() {
   struct Found {
     HostFacts facts;
     HostWorkers::OwnFiles own_files;
   };
-  blocking_.run(
+  const Hello& hello = pending_hello_->hello;
+  context_.blocking.run(
       "the file system of " + hello.working_directory(), BlockingPool::kNoDeadline,
-      [hello, transport = start_.transport,
-       programs = start_.program_directory](const BlockingPool::Label& label) -> Result<Found> {
+      [hello, transport = context_.start.transport, programs = context_.start.program_directory](
+          const BlockingPool::Label& label) -> Result<Found> {
         Found found{look_at_host(hello, transport, label), {}};
         label.set("the file system of " + programs);
         found.own_files = HostWorkers::find_own_files(programs);
@@ -460,395 +276,264 @@ Result<void> Supervisor::on_hello(const Hello& hello) {
         HostFacts facts;
         if (found.ok()) {
           facts = std::move(found->facts);
-          servers_.mpi.set_has_pmix(found->own_files.has_pmix);
-          workers_.take_own_files(std::move(found->own_files));
+          generation_.take_own_files(std::move(found->own_files));
         } else {
           facts.set_job_directory_error(found.error().message);
         }
-        add_facts(greeting_->hello, std::move(facts), ports_, greeting_->answer);
-        greeting_->awaits_host = false;
-        answer_if_complete();
+        add_facts(pending_hello_->hello, std::move(facts), ports_, pending_hello_->answer);
+        pending_hello_->awaits_host = false;
+        answer_hello_if_complete();
       });
-  prepare_answer();
-  return {};
 }
 
 // Runs the steps that need no pool thread while one examines the host.
 void Supervisor::prepare_answer() {
-  const Hello& hello = greeting_->hello;
-  const Result<void> token = write_token_file(start_.directory.token_file(), channel_.token());
-  greeting_->answer = begin_answer(hello, *containment_, start_.directory, ports_);
-  // Workers could not authenticate: not to start is better than to fail later and elsewhere.
+  const Hello& hello = pending_hello_->hello;
+  const JobDirectory& directory = context_.start.directory;
+  const Result<void> token = write_token_file(directory.token_file(), channel_.token());
+  pending_hello_->answer = begin_answer(hello, *context_.containment, directory, ports_);
+  // Workers could not authenticate: failing now is better than failing later and elsewhere.
   if (!token.ok())
-    greeting_->answer.mutable_facts()->set_job_directory_error(token.error().message);
-  // With accelerators this takes up to two seconds, during which all else goes on.
-  devices_.discovery.describe(hello, [this](const HostFacts& devices) {
-    greeting_->answer.mutable_facts()->MergeFrom(devices);
-    devices_.watch.learn(devices);
-    greeting_->awaits_devices = false;
-    answer_if_complete();
+    pending_hello_->answer.mutable_facts()->set_job_directory_error(token.error().message);
+  // With accelerators this takes up to two seconds, during which the loop runs.
+  discovery_.describe(hello, [this](const HostFacts& found) {
+    pending_hello_->answer.mutable_facts()->MergeFrom(found);
+    devices_.learn(found);
+    pending_hello_->awaits_devices = false;
+    answer_hello_if_complete();
   });
 }
 
-void Supervisor::answer_if_complete() {
-  if (greeting_->awaits_host || greeting_->awaits_devices) return;
+void Supervisor::answer_hello_if_complete() {
+  if (pending_hello_->awaits_host || pending_hello_->awaits_devices) return;
   Event event;
-  *event.mutable_hello_ok() = std::move(greeting_->answer);
-  greeting_.reset();
-  send(event);
-  // Done after the answer is sent, while the launcher makes its plan.
-  boost::asio::post(loop_, [this] {
-    open_control();
+  *event.mutable_hello_ok() = std::move(pending_hello_->answer);
+  pending_hello_.reset();
+  events_.send(event);
+  // Done after the answer was sent, while the launcher makes its plan.
+  boost::asio::post(context_.loop, [this] {
+    open_control_socket();
     write_own_grace();
-    workers_.count_out_of_memory_kills(*containment_);
-    containment_->settle();
+    generation_.workers().count_out_of_memory_kills();
+    context_.containment->settle();
   });
 }
 
 Result<void> Supervisor::on_check_address(const CheckAddress& request) {
   if (address_checks_ >= kMaxAddressChecks) return out_of_turn("too many address checks at once");
   ++address_checks_;
-  check_address(loop_, request, [this, request](const AddressChecked& answer) {
+  check_address(context_.loop, request, [this, request](const AddressChecked& answer) {
     --address_checks_;
     Event event;
     *event.mutable_address_checked() = answer;
     event.mutable_address_checked()->set_address(request.address());
     event.mutable_address_checked()->set_port(request.port());
-    send(event);
+    events_.send(event);
   });
   return {};
 }
 
 Result<void> Supervisor::on_open_store(const OpenStore& request) {
-  if (!containment_ || !ports_.master || !ports_.store || stores_.has_store())
+  if (!context_.containment || !ports_.master || !ports_.store || store_.is_open())
     return out_of_turn("OpenStore before Hello, without ports, or twice");
-  stores_.open_store(request, start_.job_id, start_.directory, ports_.store->port(),
-                     ports_.master->port());
+  store_.open(request, ports_.store->port(), ports_.master->port());
   return {};
 }
 
-Result<void> Supervisor::on_start(const HostPlan& plan) {
-  if (!containment_ || is_looking_at_host()) return out_of_turn("Start before Hello");
-  // Answered, not cut off: a frame that was received is never sent again.
-  if (plan.arguments().empty() || plan.workers_size() > kMaxWorkers) {
-    refuse_start(plan, plan.generation());
-    return {};
-  }
-  const bool has_workers = !workers_.all().empty();
-  if (has_workers && plan.generation() == workers_.generation()) return {};
-  if (has_workers || stop_.ending().stopping() || stop_.ending().reported()) {
-    refuse_start(plan, plan.generation());
-    return {};
-  }
-  start_group(plan);
+Result<void> Supervisor::on_start(const Start& request) {
+  if (!context_.containment || is_examining_host()) return out_of_turn("Start before Hello");
+  prepare_start(request.plan());
+  generation_.start(request);
   return {};
 }
 
 Result<void> Supervisor::on_start_again(const StartAgain& request) {
-  if (!containment_) return out_of_turn("StartAgain before Hello");
-  const bool has_workers = !workers_.all().empty();
-  if (has_workers && request.generation() == workers_.generation()) return {};
-  HostPlan plan = request.has_plan() ? request.plan() : workers_.plan();
-  // Nothing may start beside processes that could not be ended, or after this host had a reason to
-  // stop.
-  const bool has_leftovers = events_.outcome().has_leftovers();
-  const bool is_proved_gone = stop_.ending().reported() && !has_leftovers && stop_.reason().empty();
-  const bool is_too_large = request.plan().workers_size() > kMaxWorkers;
-  if (!has_workers || request.generation() < workers_.generation() || !is_proved_gone ||
-      is_too_large) {
-    refuse_start(plan, request.generation());
-    send(refusal_report(request.generation(), !has_leftovers));
-    return {};
-  }
-  forget_generation();
-  finish_when_.clean = may_finish_when_clean(request.is_last());
-  plan.set_generation(request.generation());
-  for (const Variable& changed : request.environment()) {
-    auto& variables = *plan.mutable_environment();
-    const auto known = std::find_if(variables.begin(), variables.end(), [&](const Variable& other) {
-      return other.name() == changed.name();
-    });
-    *(known != variables.end() ? &*known : variables.Add()) = changed;
-  }
-  // The input that the last generation has read does not come again: half an input misleads.
-  for (WorkerSpec& spec : *plan.mutable_workers()) spec.set_standard_input(false);
-  devices_.watch.await_memory({"the next attempt",
-                               {},
-                               [this, plan] { start_group(plan); },
-                               [this, plan] {
-                                 refuse_start(plan, plan.generation());
-                                 send(refusal_report(plan.generation(), true));
-                               }});
+  if (!context_.containment) return out_of_turn("StartAgain before Hello");
+  prepare_start(request.has_plan() ? request.plan() : generation_.workers().plan());
+  generation_.start_again(request);
   return {};
 }
 
-// Makes again what a cleaner of /tmp has removed: without it no worker starts, no connection comes
-// back, and ivyctl finds no job.
+void Supervisor::on_read_operations(const ReadOperations& request) {
+  if (!request.usage()) return control_.send_operations(request.number());
+  // The new device readings are for the next answer, so that no driver delays this one.
+  devices_.sample();
+  control_.send_operations(request.number(), generation_.workers().usage(devices_.held()));
+}
+
+// Another launcher has taken the job over: sends it everything that it needs to know.
+void Supervisor::on_taken_over(const std::vector<link::OutputChunk>& waiting) {
+  HostWorkers& workers = generation_.workers();
+  TakenOver taken = streams_taken_over(workers.output().progress(), waiting, workers.generation());
+  taken.set_max_restarts(generation_.max_restarts());
+  events_.send_again(std::move(taken));
+  workers.input().close();
+}
+
+// -- The job's directory
+
+void Supervisor::prepare_start(const HostPlan& plan) {
+  restore_directory();
+  if (has_listening_scripts(plan)) ports_.workers.clear();
+}
+
+// Creates files again that a cleaner of /tmp has removed: without them no worker starts, no
+// transport reconnects, and ivyctl does not find the job.
 void Supervisor::restore_directory() {
-  if (!containment_ || is_looking_at_host()) return;
-  const JobDirectory& directory = start_.directory;
-  if (restore_job_directory(directory, restored_lock_)) write_own_grace();
+  if (!context_.containment || is_examining_host()) return;
+  const JobDirectory& directory = context_.start.directory;
+  if (restore_job_directory(directory, context_.directory_lock)) write_own_grace();
   (void)write_token_file(directory.token_file(), channel_.token());
   if (is_missing(directory.command_socket()))
     if (const Result<int> fd = listen_on_command_socket(directory); fd.ok())
       channel_.listen_on(*fd);
-  open_control();
+  open_control_socket();
 }
 
-void Supervisor::start_group(const HostPlan& plan) {
-  restore_directory();
-  if (has_listening_scripts(plan)) ports_.workers.clear();
-  HostPlan with_places = plan;
-  servers_.mpi.begin(with_places);
-  rank_exits_.begin(with_places);
-  workers_.start(with_places, *containment_);
-  servers_.jax.begin(with_places, workers_.group().environment);
-  stop_.workers_started();
-  devices_.watch.begin(plan.generation());
+void Supervisor::write_own_grace() const {
+  write_stop_grace(context_.start.directory.path,
+                   std::chrono::milliseconds(generation_.grace_ns() / kNanosPerMilli));
 }
 
-// Called when its Report has been sent: no process, open pipe or byte of it is left here.
-void Supervisor::forget_generation() {
-  // A cgroup that was ended by cgroup.kill is not used again: Linux 6.18 at once kills processes
-  // that are later started into it from outside.
-  containment_->remove();
-  containment_ = make_containment(containment_request(start_));
-  stores_.spare_from([this](pid_t pid) { spare(pid); });
-  workers_.forget();
-  boost::asio::post(loop_, [this] { containment_->settle(); });
-  stop_.begin_again();
-  events_.forget_generation();
+void Supervisor::open_control_socket() {
+  // A job without a control socket runs as before; libivycomm reports what it lacks.
+  (void)control_.listen(context_.start.directory.control_socket());
 }
 
-void Supervisor::refuse_start(const HostPlan& plan, std::uint32_t generation) {
-  for (const WorkerSpec& spec : plan.workers()) refuse_rank(spec.rank(), generation);
+// -- Signals, the clock, and a lost launcher
+
+// Kills the workers if the warden exits: it would not clean up after this process any more.
+void Supervisor::watch_warden() {
+  if (context_.start.warden_pidfd < 0) return;
+  warden_.assign(context_.start.warden_pidfd);
+  warden_.async_wait(boost::asio::posix::stream_descriptor::wait_read,
+                     [this](const boost::system::error_code& error) {
+                       if (!error) generation_.order_stop(0, "warden lost");
+                     });
 }
 
-void Supervisor::refuse_rank(std::uint32_t rank, std::uint32_t generation) {
-  Event event;
-  StartFailed* failed = event.mutable_start_failed();
-  failed->set_generation(generation);
-  failed->set_rank(rank);
-  failed->set_error(ECANCELED);
-  failed->set_step("start");
-  failed->set_at_ns(monotonic_ns());
-  send(event);
+// Stops the workers if the task of the Slurm step exits.
+void Supervisor::watch_step_task() {
+  const auto stop = [this] {
+    generation_.order_stop(generation_.grace_ns(),
+                           "the task of the Slurm step, or the ivyrun of this node, was killed");
+  };
+  const int pidfd = open_pidfd(context_.start.step_task);
+  if (pidfd < 0) return boost::asio::post(context_.loop, stop);
+  step_task_.assign(pidfd);
+  step_task_.async_wait(boost::asio::posix::stream_descriptor::wait_read,
+                        [stop](const boost::system::error_code& error) {
+                          if (!error) stop();
+                        });
 }
 
-void Supervisor::on_finish() {
-  const bool nothing_runs =
-      stop_.ending().phase() == EndingPhase::kIdle || stop_.ending().reported();
-  if (nothing_runs) return finish();
-  finish_when_.reported = true;
-  order_stop(terms_.grace_ns, {});
-}
-
-// A lost host, which every launcher understands, is better than an exit that is never reported.
-void Supervisor::on_events_lost() {
-  boost::asio::post(loop_, [this] {
-    if (stop_.ending().phase() == EndingPhase::kIdle || stop_.ending().reported()) return finish();
-    order_stop(terms_.grace_ns, "the launcher has not acknowledged " +
-                                    std::to_string(link::kMaxUnacknowledgedBytes >> 20) +
-                                    " MiB of what this host had to say");
+void Supervisor::wait_signal() {
+  signals_.async_wait([this](const boost::system::error_code& error, int signal) {
+    if (error) return;
+    on_signal(signal);
+    wait_signal();
   });
 }
 
-void Supervisor::on_taken_over(const std::vector<link::OutputChunk>& waiting) {
-  TakenOver taken =
-      streams_taken_over(workers_.output().progress(), waiting, workers_.generation());
-  taken.set_max_restarts(terms_.max_restarts);
-  events_.send_again(std::move(taken));
-  workers_.input().close();
-}
-
-// As a subreaper this process inherits every orphan of the job. The same sweep must not take a
-// worker's status, so each child is identified before it is reaped.
-void Supervisor::reap_children() {
-  workers_.collect_in_order();
-  for (;;) {
-    siginfo_t info{};
-    if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0) break;
-    Worker* worker = workers_.find(info.si_pid);
-    if (worker == nullptr && workers_.is_starting(info.si_pid)) {
-      must_reap_ = true;
-      break;
-    }
-    if (worker == nullptr) {
-      int status = 0;
-      const pid_t reaped = waitpid(info.si_pid, &status, WNOHANG);
-      if (reaped > 0)
-        control_.child_reaped(reaped, exit_status_from_wait(info.si_code, info.si_status));
-      if (reaped > 0) stores_.reaped(reaped, status);
-      if (reaped > 0) servers_.mpi.reaped(reaped, status);
-      if (reaped > 0) servers_.jax.reaped(reaped, status);
-      if (reaped > 0) devices_.watch.reaped(reaped);
-      continue;
-    }
-    workers_.collect(*worker);
-    if (is_alive(worker->state())) break;
+void Supervisor::on_signal(int signal) {
+  if (signal == SIGCHLD) return generation_.reap_children();
+  // No launcher has attached yet that could receive the reason or acknowledge it.
+  const bool has_begun = context_.containment || lease_.state() != LeaseState::kWaiting;
+  if (signal == SIGTERM && !has_begun) return generation_.finish();
+  // An attached launcher decides what a signal to the step means.
+  if (context_.is_in_step() && lease_.state() == LeaseState::kAttached) {
+    Event event;  // Sent before any exit that follows from it.
+    event.mutable_signalled()->set_signal(signal);
+    return events_.send(event);
   }
-  if (stop_.ending().phase() != EndingPhase::kIdle) stop_.check_soon();
-}
-
-void Supervisor::on_stop(const Stop& stop) {
-  const std::uint64_t grace_ns = stop.grace_ms() * kNanosPerMilli;
-  if (!stop.interrupt() || stop_.ending().phase() != EndingPhase::kRunning)
-    return order_stop(grace_ns, {}, stop.after_failure());
-  devices_.watch.something_failed();
-  devices_.watch.give_up();
-  workers_.call_off_starts();
-  workers_.collect_all();
-  rank_exits_.give_up();
-  stop_.order_interrupt(grace_ns);
-}
-
-void Supervisor::order_stop(std::uint64_t grace_ns, const std::string& reason, bool after_failure) {
-  devices_.watch.something_failed();
-  devices_.watch.give_up();
-  workers_.call_off_starts();
-  // Reap first: a worker that has already exited is no victim of the stop.
-  if (!stop_.ending().stopping()) workers_.collect_all();
-  rank_exits_.give_up();
-  stop_.give_reason(reason);
-  // Between two generations nothing runs that a second Report could describe.
-  const bool another_may_follow = workers_.generation() < terms_.last_generation;
-  if (stop_.ending().reported() && another_may_follow && !stop_.reason().empty()) return finish();
-  const bool is_informed = after_failure && control_.has_informed();
-  stop_.order_stop(grace_ns, is_informed ? Ending::kWarningNs : 0);
-}
-
-void Supervisor::check_lease() {
-  if (!lease_.ended()) return;
-  if (stop_.ending().reported()) return finish();
-  workers_.output().discard();
-  workers_.input().close();
-  order_stop(terms_.grace_ns, lease_.reason());
-}
-
-void Supervisor::perform(EndingAction action) {
-  switch (action) {
-    case EndingAction::kTerminate:
-      if (containment_) containment_->signal_all(SIGTERM);
-      return;
-    case EndingAction::kTerminateLeftBehind:
-      if (!containment_) return;
-      left_behind_ = containment_->members();
-      return containment_->signal_all(SIGTERM);
-    case EndingAction::kInterrupt:
-      return interrupt_groups(workers_.all());
-    case EndingAction::kTerminateUninformed:
-      if (containment_) terminate_uninformed(*containment_, workers_.all(), control_);
-      return;
-    case EndingAction::kKill:
-      if (containment_) containment_->kill_all();
-      return;
-    case EndingAction::kReportClean:
-    case EndingAction::kReportLeftovers:
-      return devices_.watch.settle([this, action] { report(action); });
-    case EndingAction::kNothing:
-      return;
-  }
-}
-
-void Supervisor::report(EndingAction action) {
-  // Their ranks are gone, and the store must not meet them in the next generation.
-  servers_.mpi.end();
-  servers_.jax.end();
-  Event event;
-  Report* report = event.mutable_report();
-  report->set_generation(workers_.generation());
-  report->set_clean(action == EndingAction::kReportClean);
-  report->set_reason(stop_.reason());
-  const std::vector<JobProcess> left_behind = std::exchange(left_behind_, {});
-  report->set_left_behind_count(static_cast<std::uint32_t>(left_behind.size()));
-  for (std::size_t i = 0; i < std::min(left_behind.size(), kNamedProcesses); ++i)
-    report->add_left_behind(left_behind[i].name);
-  if (action == EndingAction::kReportLeftovers && containment_) {
-    for (const JobProcess& process : containment_->members()) {
-      Leftover* leftover = report->add_leftovers();
-      leftover->set_pid(process.pid);
-      leftover->set_name(process.name);
-      leftover->set_state(std::string(1, process.state));
-      leftover->set_waiting_in(process.waiting_in);
-    }
-  }
-  send(event);
-  const bool is_delivered = finish_when_.clean && report->clean() && channel_.flush_now();
-  // A launcher that is suspended or gone does not fetch the report.
-  const bool is_alone = finish_when_.unattached && lease_.state() != LeaseState::kAttached;
-  if (is_delivered || finish_when_.reported || is_alone || lease_.ended() || events_.were_lost())
-    finish();
-}
-
-void Supervisor::finish() {
-  channel_.flush_now();
-  stores_.end();
-  servers_.mpi.end();
-  servers_.jax.end();
-  devices_.watch.end();
-  const bool is_empty = !containment_ || containment_->empty();
-  if (containment_ && is_empty) containment_->remove();
-  // The warden would not remove a directory that it has not made.
-  if (restored_lock_) remove_job_directory({start_.directory.path, restored_lock_.get()});
-  // If a job has started, the peers need not wait while the kernel tears down this process.
-  if (containment_ && is_empty && say_farewell(start_.farewell_fd))
-    channel_.hang_up();
+  if (signal != SIGTERM) return;
+  const auto written = read_stop_grace(context_.start.directory.path);
+  const std::uint64_t grace_ns = written ? nanoseconds_of(*written) : generation_.grace_ns();
+  constexpr const char* kReason = "the supervisor was asked to end (SIGTERM)";
+  if (context_.is_in_step())
+    generation_.order_stop(grace_ns, kReason);
   else
-    remove_job_directory(start_.directory);
-  loop_.stop();
+    generation_.order_exit(grace_ns, kReason);
 }
 
-// The loop sends heartbeats too; these come if it hangs, and name the oldest overdue task.
-void Supervisor::beat(std::chrono::nanoseconds loop_silent) {
-  if (is_launcher_paused_.load(std::memory_order_relaxed)) return;
-  link::Alive alive;
-  if (loop_silent > 2 * kHeartbeat)
-    alive.loop_silent_ns = static_cast<std::uint64_t>(loop_silent.count());
-  if (const auto overdue = blocking_.overdue()) {
-    alive.overdue = overdue->name;
-    alive.overdue_ns = static_cast<std::uint64_t>(overdue->age.count());
-  }
-  const bool is_late = alive.loop_silent_ns != 0 || alive.overdue_ns != 0;
-  // Once more when nothing is late any longer.
-  if (is_late || has_reported_delay_) has_reported_delay_ = !channel_.send_alive(alive) || is_late;
+void Supervisor::wait_tick() {
+  tick_timer_.expires_after(kSupervisorTick);
+  tick_timer_.async_wait([this](const boost::system::error_code& error) {
+    if (error) return;
+    ++ticks_;
+    const std::uint64_t now_ns = monotonic_ns();
+    on_tick(now_ns, now_ns - std::exchange(last_tick_ns_, now_ns));
+    wait_tick();
+  });
 }
 
 void Supervisor::on_tick(std::uint64_t now_ns, std::uint64_t elapsed_ns) {
   heartbeat_.turned();
   is_launcher_paused_.store(lease_.state() == LeaseState::kPaused, std::memory_order_relaxed);
-  if (std::exchange(must_reap_, false)) reap_children();
   lease_.advance(elapsed_ns);
   channel_.tick(now_ns);
-  workers_.tick(now_ns, elapsed_ns);
-  servers_.mpi.tick(now_ns);
-  if (ticker_.count() % kTicksPerHeartbeat == 0) {
+  generation_.tick(now_ns, elapsed_ns);
+  if (ticks_ % kTicksPerHeartbeat == 0) {
     // A suspended launcher does not read: needless heartbeats would fill its connection.
     if (lease_.state() != LeaseState::kPaused) channel_.send_heartbeat();
     channel_.flush();
     restore_directory();
-    control_.tell_stall(workers_.plan().stall_seconds() * kNanosPerSecond);
+    control_.send_stall(generation_.workers().plan().stall_seconds() * kNanosPerSecond);
   }
   events_.send_held_news();
-  if (!containment_ && ticker_.age_ns(now_ns) >= nanoseconds_of(kHelloTimeout)) return finish();
-  check_lease();
+  if (!context_.containment && now_ns - started_ns_ >= nanoseconds_of(kHelloTimeout))
+    return generation_.finish();
+  check_launcher();
 }
 
-void Supervisor::on_signal(int signal) {
-  if (signal == SIGCHLD) return reap_children();
-  // There is no launcher yet that could get the reason or acknowledge it.
-  const bool has_begun = containment_ || lease_.state() != LeaseState::kWaiting;
-  if (signal == SIGTERM && !has_begun) return finish();
-  // The launcher, where there is one, decides what a step's signal means.
-  if (start_.step_task != 0 && lease_.state() == LeaseState::kAttached) {
-    Event event;  // Sent before any exit that follows from it.
-    event.mutable_signalled()->set_signal(signal);
-    return send(event);
+// Stops the workers once no launcher will come back, or one that never acknowledges anything has
+// missed an event.
+void Supervisor::check_launcher() {
+  if (lease_.ended()) {
+    if (generation_.is_reported()) return generation_.finish();
+    HostWorkers& workers = generation_.workers();
+    workers.output().discard();
+    workers.input().close();
+    return generation_.order_stop(generation_.grace_ns(), lease_.reason());
   }
-  if (signal != SIGTERM) return;
-  finish_when_.unattached = start_.step_task == 0;
-  const auto grace = read_stop_grace(start_.directory.path);
-  order_stop(grace ? nanoseconds_of(*grace) : terms_.grace_ns,
-             "the supervisor was asked to end (SIGTERM)");
+  if (!events_.were_lost()) return;
+  if (generation_.is_idle()) return generation_.finish();
+  generation_.order_stop(generation_.grace_ns(),
+                         "the launcher has not acknowledged " +
+                             std::to_string(link::kMaxUnacknowledgedBytes >> 20) +
+                             " MiB of events from this host");
+}
+
+// The loop sends heartbeats too; these are sent while it is busy, and name the oldest overdue task.
+void Supervisor::beat(std::chrono::nanoseconds loop_silent) {
+  if (is_launcher_paused_.load(std::memory_order_relaxed)) return;
+  link::Alive alive;
+  if (loop_silent > 2 * kHeartbeat)
+    alive.loop_silent_ns = static_cast<std::uint64_t>(loop_silent.count());
+  if (const auto overdue = context_.blocking.overdue()) {
+    alive.overdue = overdue->name;
+    alive.overdue_ns = static_cast<std::uint64_t>(overdue->age.count());
+  }
+  const bool is_late = alive.loop_silent_ns != 0 || alive.overdue_ns != 0;
+  // Sent once more when nothing is late any longer.
+  if (is_late || has_reported_delay_) has_reported_delay_ = !channel_.send_alive(alive) || is_late;
+}
+
+// Makes the descriptor table large enough for 140 workers. Once a process has threads, the kernel
+// enlarges the table only after an RCU grace period: each doubling would stop a start of many
+// workers for 3 to 5 ms. The table keeps its size when the descriptor is closed.
+void reserve_descriptors() {
+  constexpr int kReserved = 1024;
+  const Descriptor last(fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, kReserved - 1));
+}
+
+// Closes all descriptors before the exit. Sockets hold the directory in which they were bound, even
+// a removed one, and the last process that closes one waits until the directory's blocks are freed
+// (some disks are notified immediately). That should be the warden, which exits at the same time
+// and has less memory to free.
+void close_descriptors() {
+  constexpr unsigned kFirst = 3;
+  syscall(SYS_close_range, kFirst, ~0u, 0u);  // Before Linux 5.9 the exit does it.
 }
 
 }  // namespace
@@ -865,16 +550,15 @@ int run_supervisor(const SupervisorStart& start) {
   // by page, each with an mprotect() that interrupts the workers before their exec.
   mallopt(M_ARENA_MAX, 1);
   try {
-    // Never destroyed: the process exits next, and the kernel takes everything back at once.
+    // Never destroyed: the process exits next, and the kernel frees everything at once.
     auto* const supervisor = new Supervisor(start);
-    // Agents and ivyctl send the signal to the process of this name, so it must be handled by
-    // now.
+    // Agents and ivyctl send SIGTERM to the process of this name, so it must be handled by now.
     prctl(PR_SET_NAME, "ivy-supervisor");
     const int exit_code = supervisor->run();
-    let_go_of_directory();
+    close_descriptors();
     return exit_code;
   } catch (const std::exception& error) {
-    // Out of memory or of descriptors for the loop itself. The warden ends the workers.
+    // Out of memory or of descriptors for the loop itself. The warden kills the workers.
     std::fprintf(stderr, "ivy-node: supervisor: %s\n", error.what());
     return 1;
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The arguments of a supervisor.
+// The arguments and the exit codes of a supervisor.
 #pragma once
 
 #include <sys/types.h>
@@ -12,6 +12,14 @@
 
 namespace ivy {
 
+// Exit codes if SupervisorStart.tells_outcome is set; otherwise all but the second become 0.
+inline constexpr int kSupervisorWell = 0;       // Every worker exited with 0.
+inline constexpr int kSupervisorLeftovers = 1;  // Some processes could not be killed.
+inline constexpr int kSupervisorWorkerFailed = 10;
+inline constexpr int kSupervisorStopped = 11;       // Stopped before all workers had exited.
+inline constexpr int kSupervisorLauncherLost = 12;  // The lease expired without a launcher.
+inline constexpr int kSupervisorNothingRan = 13;    // No worker was ever started.
+
 // Handed over by the warden. All descriptors belong to the supervisor and are close-on-exec.
 struct SupervisorStart {
   std::string job_id;
@@ -21,18 +29,20 @@ struct SupervisorStart {
   int listening_fd = -1;          // The command socket: listening, non-blocking.
   int transport_fd = -1;          // The first transport: a connected stream socket, blocking mode.
   TransportKind transport = TransportKind::kLocal;
-  int warden_pidfd = -1;  // Readable when the warden has died: end everything, then exit.
+  int warden_pidfd = -1;  // Readable when the warden has exited: stop everything, then exit.
   pid_t warden_pid = 0;
   // The task of the scheduler's step that holds us; 0: none. The scheduler's signals reach us only
-  // where they reach every process below it, and it tells the launcher of them (dial.h), so they
-  // are ignored here. When the task dies, the scheduler may have lost sight of us: end the job.
+  // if they reach every process below the task, and the task reports them to the launcher (dial.h),
+  // so they are ignored here. If the task is killed, the scheduler may no longer see this process:
+  // the job ends.
   pid_t step_task = 0;
-  bool tells_outcome = false;  // The exit code is recorded: it says how the job ended.
-  // A pipe on which the warden says how it holds the job together (Containment::describe), which it
-  // finds out while we start.
+  bool tells_outcome = false;  // The exit code is recorded: it tells how the job ended.
+  // A pipe on which the warden describes the job's containment (Containment::describe), which it
+  // probes while the supervisor starts.
   int containment_fd = -1;
-  // A pipe to the warden, for one byte once all went well and nothing of the job is left but us:
-  // the warden then removes the directory and ends, beside us. -1: it waits for our end.
+  // A pipe to the warden. One byte means that the supervisor has succeeded and is the last process
+  // of the job: the warden then removes the directory and exits at the same time. -1: the warden
+  // waits for the supervisor's exit.
   int farewell_fd = -1;
 };
 

@@ -39,10 +39,11 @@ struct OutputPump::Stream {
   bool breaks_line = false;  // The rank's last process has left such a line.
 };
 
-OutputPump::OutputPump(boost::asio::io_context& loop, link::Session& session, Handlers handlers)
+OutputPump::OutputPump(boost::asio::io_context& loop, link::Session& session,
+                       OutputPumpEvents& owner)
     : loop_(loop),
       session_(session),
-      handlers_(std::move(handlers)),
+      owner_(owner),
       buffer_(std::make_unique_for_overwrite<char[]>(kChunkBytes)) {}
 
 OutputPump::~OutputPump() = default;
@@ -135,7 +136,7 @@ void OutputPump::forward(Stream& stream, std::string_view bytes) {
                                 bytes};
   stream.queued_bytes += bytes.size();
   session_.send_flow(link::FrameType::kOutput, link::encode_output(chunk));
-  handlers_.queued();
+  owner_.output_queued();
 }
 
 void OutputPump::end(Stream& stream) {
@@ -145,7 +146,7 @@ void OutputPump::end(Stream& stream) {
   const link::OutputChunk chunk{
       stream.name.generation, stream.name.rank, stream.name.stream, true, {}};
   session_.send_flow(link::FrameType::kOutput, link::encode_output(chunk));
-  handlers_.queued();
+  owner_.output_queued();
   if (stream.log)
     stream.log->close();
   else
@@ -172,7 +173,7 @@ void OutputPump::logs_moved() {
     if (found == logs_.end()) continue;  // The stream was given up while its file was written.
     Stream& stream = *found->second;
     if (done.errno_value != 0 && !std::exchange(stream.log_failed, true))
-      handlers_.log_failed(
+      owner_.log_failed(
           errno_error(Code::kUnavailable, "log file " + stream.log->path(), done.errno_value)
               .message);
     if (done.step != FileWriter::Step::kClose) continue;
@@ -199,9 +200,9 @@ void OutputPump::tick(std::uint64_t elapsed_ns, std::uint64_t patience_ns) {
 
 void OutputPump::give_up_log(Stream& stream, std::uint64_t patience_ns) {
   if (!std::exchange(stream.log_failed, true))
-    handlers_.log_failed("log file " + stream.log->path() +
-                         ": the file system has taken nothing for " +
-                         std::to_string(patience_ns / kNanosPerSecond) + " s");
+    owner_.log_failed("log file " + stream.log->path() +
+                      ": the file system has taken nothing for " +
+                      std::to_string(patience_ns / kNanosPerSecond) + " s");
   logs_.erase(stream.log->file());
   if (!stream.is_over) stream.log->close();
   stream.log.reset();

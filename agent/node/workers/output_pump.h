@@ -23,6 +23,18 @@
 
 namespace ivy {
 
+// Implemented by the owner of an OutputPump.
+class OutputPumpEvents {
+ public:
+  // The session has new frames.
+  virtual void output_queued() = 0;
+  // A rank's log file has been given up.
+  virtual void log_failed(const std::string& text) = 0;
+
+ protected:
+  ~OutputPumpEvents() = default;
+};
+
 class OutputPump {
  public:
   // Largest piece read in one call: a whole pipe of Linux's default size.
@@ -31,11 +43,6 @@ class OutputPump {
   static constexpr std::size_t kLeastRoomBytes = 4096;
   // Bytes that may wait for the file system, for all log files together.
   static constexpr std::size_t kLogRoomBytes = 4u << 20;
-
-  struct Handlers {
-    std::function<void()> queued;                        // The session has new frames.
-    std::function<void(const std::string&)> log_failed;  // A rank's log file has been given up.
-  };
 
   struct StreamName {
     std::uint32_t generation = 0;
@@ -53,7 +60,7 @@ class OutputPump {
 
   using StreamId = std::size_t;
 
-  OutputPump(boost::asio::io_context& loop, link::Session& session, Handlers handlers);
+  OutputPump(boost::asio::io_context& loop, link::Session& session, OutputPumpEvents& owner);
   ~OutputPump();
 
   // Takes over a non-blocking descriptor. `ended` is called once, when the end of the stream has
@@ -86,7 +93,7 @@ class OutputPump {
 
   boost::asio::io_context& loop_;
   link::Session& session_;
-  Handlers handlers_;
+  OutputPumpEvents& owner_;
   std::unique_ptr<FileWriter> writer_;  // Since the first log file.
   std::vector<std::unique_ptr<Stream>> streams_;
   std::deque<Stream*> ready_;                 // Each stream at most once, here or in held_.

@@ -195,8 +195,7 @@ std::unique_ptr<WorkerLaunch> Worker::prepare(const WorkerGroup& group, const Wo
   return launch;
 }
 
-void Worker::finish_start(const WorkerGroup& group, WorkerLaunch& launch,
-                          std::function<void(Worker&)> ended) {
+void Worker::finish_start(const WorkerGroup& group, WorkerLaunch& launch) {
   const SpawnResult result = finish_spawn(std::exchange(launch.pending_, {}));
   if (!result.ok()) return fail(result.failure.step, result.failure.path, result.failure.error);
   pid_ = result.process.pid;
@@ -208,12 +207,12 @@ void Worker::finish_start(const WorkerGroup& group, WorkerLaunch& launch,
   event.mutable_started()->set_pid(pid_);
   event.mutable_started()->set_rejoins(rejoins_);
   event.mutable_started()->set_at_ns(monotonic_ns());
-  context_.send(event);
+  context_.owner.send(event);
   if (has_input_) context_.input.open(rank_, std::move(launch.pipes_.stdin_writer));
   add_streams(group, launch.pipes_);
   pidfd_.async_wait(boost::asio::posix::stream_descriptor::wait_read,
-                    [this, ended = std::move(ended)](const boost::system::error_code& error) {
-                      if (!error) ended(*this);
+                    [this](const boost::system::error_code& error) {
+                      if (!error) context_.owner.on_exit(*this);
                     });
 }
 
@@ -228,7 +227,7 @@ void Worker::fail(const std::string& step, const std::string& path, int error) {
   failed->set_step(step);
   failed->set_path(path);
   failed->set_at_ns(monotonic_ns());
-  context_.send(event);
+  context_.owner.send(event);
 }
 
 void Worker::add_streams(const WorkerGroup& group, WorkerLaunch::Pipes& pipes) {
@@ -254,7 +253,7 @@ void Worker::enter(WorkerEvent event) {
 void Worker::output_ended() {
   if (--open_streams_ > 0) return;
   enter(WorkerEvent::kOutputEnded);
-  context_.changed();
+  context_.owner.on_change();
 }
 
 bool Worker::has_ended() {
@@ -289,7 +288,7 @@ bool Worker::collect(const ExitCircumstances& circumstances) {
   if (has_input_) context_.input.close(rank_);
   enter(WorkerEvent::kExited);
   report_exit(info, circumstances, input_taken);
-  context_.changed();
+  context_.owner.on_change();
   return true;
 }
 
@@ -297,11 +296,12 @@ void Worker::report_exit(const siginfo_t& info, const ExitCircumstances& circums
                          std::uint64_t input_taken) {
   ExitStatus status = exit_status_from_wait(info.si_code, info.si_status);
   MpiEnd mpi;
-  if (circumstances.judge_mpi) mpi = circumstances.judge_mpi(status);
+  // The behaviour of a rank after the stop has started does not count as its failure.
+  if (!circumstances.stopping) mpi = context_.owner.judge_mpi(rank_, status);
   if (mpi.code) status = ExitStatus{.code = *mpi.code};
   exit_status_ = status;
   ended_out_of_memory_ = status.signal == SIGKILL && !circumstances.killed_by_us &&
-                         !was_killed_by_us_ && circumstances.out_of_memory_rose();
+                         !was_killed_by_us_ && context_.owner.has_unattributed_memory_kill();
   Event event;
   Exited* exited = event.mutable_exited();
   exited->set_generation(generation_);
@@ -317,7 +317,7 @@ void Worker::report_exit(const siginfo_t& info, const ExitCircumstances& circums
   exited->set_at_ns(ended_at_ns_);
   exited->set_out_of_memory(ended_out_of_memory_);
   exited->set_error_file(read_error_file());
-  context_.send(event);
+  context_.owner.send(event);
 }
 
 std::string Worker::read_error_file() const {

@@ -11,7 +11,6 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -38,6 +37,27 @@ namespace ivy {
 Environment inherited_environment(char* const* environment_block,
                                   const std::vector<std::string>& unset);
 
+class Worker;
+
+// Implemented by the owner of workers.
+class WorkerEvents {
+ public:
+  // Passes an event to the launcher.
+  virtual void send(const Event& event) = 0;
+  // The worker's process has exited: the owner now calls collect().
+  virtual void on_exit(Worker& worker) = 0;
+  // A worker was collected, or its output has ended.
+  virtual void on_change() = 0;
+  // True if the kernel killed a process that is not yet attributed. Called only if it matters: the
+  // answer costs several file reads.
+  virtual bool has_unattributed_memory_kill() = 0;
+  // Returns more facts about the exit of an MPI process.
+  virtual MpiEnd judge_mpi(std::uint32_t rank, const ExitStatus& status) = 0;
+
+ protected:
+  ~WorkerEvents() = default;
+};
+
 // Shared by all workers of a host.
 struct WorkerContext {
   boost::asio::io_context& loop;
@@ -48,8 +68,7 @@ struct WorkerContext {
   OutputPump& output;
   InputPipe& input;
   std::string control_socket;  // Empty if the job has none.
-  std::function<void(const Event&)> send;
-  std::function<void()> changed;  // A worker's process has ended, or its output has.
+  WorkerEvents& owner;
 };
 
 // Shared by all workers of one Start.
@@ -72,14 +91,9 @@ struct WorkerGroup {
 struct ExitCircumstances {
   bool stopping = false;      // It exited after the stop had started.
   bool killed_by_us = false;  // A SIGKILL may be ours.
-  // True if the kernel killed something that is not yet attributed. Called only where it matters:
-  // the answer costs several file reads.
-  std::function<bool()> out_of_memory_rose;
   // The job continues without this worker: if it has failed, the processes in its process group are
   // killed with it.
   bool ends_alone = false;
-  // Returns more facts about the exit of an MPI process.
-  std::function<MpiEnd(const ExitStatus&)> judge_mpi;
 };
 
 // StartFailed.step of a worker whose process was not created because a stop came first. The
@@ -136,10 +150,8 @@ class Worker {
 
   // Prepares the start. The owner carries it out and then calls finish_start().
   std::unique_ptr<WorkerLaunch> prepare(const WorkerGroup& group, const WorkerSpec& spec);
-  // Takes the process over and sends Started or StartFailed. `ended` is called when the process has
-  // ended: the owner then calls collect().
-  void finish_start(const WorkerGroup& group, WorkerLaunch& launch,
-                    std::function<void(Worker&)> ended);
+  // Takes the process over, sends Started or StartFailed, and waits for the exit.
+  void finish_start(const WorkerGroup& group, WorkerLaunch& launch);
   // Sends StartFailed for a start that a stop has called off.
   void call_off() { fail(kStopStep, "", ECANCELED); }
   // True if its process has ended; it may not have been collected yet.

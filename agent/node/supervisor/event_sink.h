@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// Accepts events for the launcher from the parts of a supervisor.
+#pragma once
+
+#include "proto/wire/job.pb.h"
+
+namespace ivy {
+
+class EventSink {
+ public:
+  virtual void send(const Event& event) = 0;
+
+ protected:
+  ~EventSink() = default;
+};
+
+}  // namespace ivy

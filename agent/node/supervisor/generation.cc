@@ -1,0 +1,502 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/node/supervisor/generation.h"
+
+#include <poll.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <boost/asio/post.hpp>
+#include <boost/system/error_code.hpp>
+#include <cerrno>
+#include <chrono>
+#include <climits>
+#include <csignal>
+#include <map>
+#include <utility>
+
+#include "agent/node/spawn/cgroup.h"
+#include "agent/node/spawn/choose_containment.h"
+#include "agent/node/spawn/job_directory.h"
+#include "agent/node/spawn/process_tree.h"
+#include "proto/os/clock.h"
+
+namespace ivy {
+namespace {
+
+// More workers than any host can use; each costs five descriptors here. The launcher's plan rejects
+// them with a message (launcher/plan/plan.cc).
+constexpr int kMaxWorkers = 4096;
+// The report names at most this many of the processes that outlived the workers.
+constexpr std::size_t kNamedProcesses = 8;
+
+// Returns the cgroup that the warden verified, or an empty string on failure or after 100 ms.
+std::string read_verified_cgroup(int pipe) {
+  constexpr int kPatienceMs = 100;
+  pollfd waited{pipe, POLLIN, 0};
+  if (pipe < 0 || poll(&waited, 1, kPatienceMs) != 1) return {};
+  std::array<char, PIPE_BUF> text{};
+  const ssize_t length = read(pipe, text.data(), text.size());
+  return described_cgroup({text.data(), static_cast<std::size_t>(std::max<ssize_t>(length, 0))});
+}
+
+// Replaces the values of these variables in the plan, or adds them.
+void change_environment(HostPlan& plan,
+                        const google::protobuf::RepeatedPtrField<Variable>& changes) {
+  auto& variables = *plan.mutable_environment();
+  for (const Variable& changed : changes) {
+    const auto known = std::find_if(variables.begin(), variables.end(), [&](const Variable& other) {
+      return other.name() == changed.name();
+    });
+    *(known != variables.end() ? &*known : variables.Add()) = changed;
+  }
+}
+
+// Returns the last event of a generation that this host does not start.
+Event empty_report(std::uint32_t generation, bool is_clean) {
+  Event event;
+  event.mutable_report()->set_generation(generation);
+  event.mutable_report()->set_clean(is_clean);
+  return event;
+}
+
+using Parents = std::map<pid_t, pid_t>;
+
+// True if the process is one of `leaders`, below one, or, if its parents have exited, still in a
+// leader's process group.
+bool belongs_to(const std::set<pid_t>& leaders, const Parents& parents, pid_t pid) {
+  if (leaders.contains(getpgid(pid))) return true;
+  std::set<pid_t> seen;  // Guards against cycles: the table is not an atomic snapshot.
+  for (auto at = parents.find(pid); at != parents.end() && seen.insert(at->first).second;
+       at = parents.find(at->second)) {
+    if (leaders.contains(at->first)) return true;
+  }
+  return false;
+}
+
+// Tells the warden that the supervisor is the last process of the job. Returns false if another
+// descendant is left, which the warden then kills.
+bool tell_warden_last(int pipe) {
+  siginfo_t info{};
+  if (pipe < 0 || waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 || errno != ECHILD)
+    return false;
+  return write(pipe, "f", 1) == 1;
+}
+
+}  // namespace
+
+std::unique_ptr<Containment> make_containment_for(const SupervisorStart& start) {
+  return make_containment({.job_id = start.job_id,
+                           .host = start.host,
+                           .supervisor = getpid(),
+                           .warden = start.warden_pid,
+                           .proved_cgroup = read_verified_cgroup(start.containment_fd),
+                           .in_step = start.step_task != 0});
+}
+
+Generation::Generation(SupervisorContext& context, const Lease& lease, CommandChannel& channel,
+                       ControlServer& control, EventSender& events, JobStore& store,
+                       DeviceWatch& devices)
+    : context_(context),
+      lease_(lease),
+      channel_(channel),
+      control_(control),
+      events_(events),
+      store_(store),
+      devices_(devices),
+      workers_(context, channel, control, ending_, *this),
+      mpi_(context, workers_),
+      jax_(context),
+      replacement_timer_(context.loop),
+      ending_timer_(context.loop) {}
+
+void Generation::take_own_files(HostWorkers::OwnFiles files) {
+  mpi_.set_has_pmix(files.has_pmix);
+  workers_.take_own_files(std::move(files));
+}
+
+bool Generation::is_idle() const {
+  return ending_.phase() == EndingPhase::kIdle || ending_.reported();
+}
+
+// -- Start
+
+void Generation::start(const Start& request) {
+  const HostPlan& plan = request.plan();
+  finishes_when_clean_ = request.is_last();
+  max_restarts_ = request.max_restarts();
+  last_generation_ = request.last_generation();
+  const bool has_workers = !workers_.all().empty();
+  const bool is_invalid = plan.arguments().empty() || plan.workers_size() > kMaxWorkers;
+  if (has_workers && !is_invalid && plan.generation() == workers_.generation()) return;
+  // Answered rather than disconnected: the launcher never sends a received frame again.
+  if (is_invalid || has_workers || ending_.stopping()) return refuse_start(plan, plan.generation());
+  start_group(plan);
+}
+
+void Generation::start_again(const StartAgain& request) {
+  const bool has_workers = !workers_.all().empty();
+  if (has_workers && request.generation() == workers_.generation()) return;
+  HostPlan plan = request.has_plan() ? request.plan() : workers_.plan();
+  // Nothing may start next to processes that could not be killed, or after this host had a reason
+  // to stop.
+  const bool has_leftovers = events_.outcome().has_leftovers();
+  const bool is_proved_gone = ending_.reported() && !has_leftovers && stop_reason_.empty();
+  const bool is_too_large = request.plan().workers_size() > kMaxWorkers;
+  if (!has_workers || request.generation() < workers_.generation() || !is_proved_gone ||
+      is_too_large) {
+    refuse_start(plan, request.generation());
+    return events_.send(empty_report(request.generation(), !has_leftovers));
+  }
+  forget_generation();
+  finishes_when_clean_ = request.is_last();
+  plan.set_generation(request.generation());
+  change_environment(plan, request.environment());
+  // The last generation has read some of the input, and a part of the input would mislead.
+  for (WorkerSpec& spec : *plan.mutable_workers()) spec.set_standard_input(false);
+  devices_.await_memory({"the next attempt",
+                         {},
+                         [this, plan] { start_group(plan); },
+                         [this, plan] {
+                           refuse_start(plan, plan.generation());
+                           events_.send(empty_report(plan.generation(), true));
+                         }});
+}
+
+void Generation::start_group(const HostPlan& plan) {
+  HostPlan with_places = plan;
+  mpi_.begin(with_places);
+  replacement_timer_.cancel();
+  continues_without_rank_ = plan.on_failure() != FAILURE_ENDS_ALL;
+  replacements_.begin(plan.on_failure() == FAILURE_IS_REPLACED);
+  awaiting_devices_.clear();
+  workers_.start(with_places);
+  jax_.begin(with_places, workers_.group().environment);
+  ending_.workers_started();
+  check_soon();
+  devices_.begin(plan.generation());
+}
+
+// Called after its Report was sent: no process, open pipe or byte of it is left here.
+void Generation::forget_generation() {
+  // A cgroup is not used again after cgroup.kill: Linux 6.18 immediately kills processes that are
+  // later started into it from outside.
+  context_.containment->remove();
+  context_.containment = make_containment_for(context_.start);
+  store_.spare_again();
+  workers_.forget();
+  boost::asio::post(context_.loop, [this] { context_.containment->settle(); });
+  ending_.begin_again();
+  ending_timer_.cancel();
+  is_proved_empty_ = false;
+  events_.forget_generation();
+}
+
+void Generation::refuse_start(const HostPlan& plan, std::uint32_t generation) {
+  for (const WorkerSpec& spec : plan.workers()) refuse_rank(spec.rank(), generation);
+}
+
+void Generation::refuse_rank(std::uint32_t rank, std::uint32_t generation) {
+  Event event;
+  StartFailed* failed = event.mutable_start_failed();
+  failed->set_generation(generation);
+  failed->set_rank(rank);
+  failed->set_error(ECANCELED);
+  failed->set_step("start");
+  failed->set_at_ns(monotonic_ns());
+  events_.send(event);
+}
+
+// -- Exits
+
+// As a subreaper this process inherits every orphan of the job. Reaping must not take a worker's
+// status, so each child is identified first.
+void Generation::reap_children() {
+  workers_.collect_in_order();
+  for (;;) {
+    siginfo_t info{};
+    if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0) break;
+    if (Worker* const worker = workers_.find(info.si_pid); worker != nullptr) {
+      workers_.collect(*worker);
+      if (is_alive(worker->state())) break;
+      continue;
+    }
+    if (workers_.is_starting(info.si_pid)) {
+      must_reap_ = true;
+      break;
+    }
+    int status = 0;
+    const pid_t reaped = waitpid(info.si_pid, &status, WNOHANG);
+    if (reaped <= 0) continue;
+    control_.child_reaped(reaped, exit_status_from_wait(info.si_code, info.si_status));
+    store_.reaped(reaped, status);
+    mpi_.reaped(reaped, status);
+    jax_.reaped(reaped, status);
+    devices_.reaped(reaped);
+  }
+  if (ending_.phase() != EndingPhase::kIdle) check_soon();
+}
+
+void Generation::tick(std::uint64_t now_ns, std::uint64_t elapsed_ns) {
+  if (std::exchange(must_reap_, false)) reap_children();
+  workers_.tick(now_ns, elapsed_ns);
+  mpi_.tick(now_ns);
+}
+
+void Generation::worker_exited(const Worker& worker) {
+  const bool has_failed = !worker.exit_status().success();
+  if (has_failed) devices_.something_failed();
+  if (ending_.stopping() || !continues_without_rank_) return;
+  store_.rank_gone(worker.rank(), worker.rejoins());
+  if (has_failed) replacements_.failed(worker.rank());
+}
+
+// -- A single rank starts again
+
+void Generation::replace_worker(const ReplaceWorker& request) {
+  if (request.generation() != workers_.generation()) return;
+  if (request.forgo()) {
+    replacements_.forgo(request.rank());
+    return check_soon();
+  }
+  const std::uint64_t due_ns = monotonic_ns() + request.pause_ms() * kNanosPerMilli;
+  if (!replacements_.order({request.rank(), request.rejoins(), due_ns}))
+    return refuse_rank(request.rank(), workers_.generation());
+  check_soon();
+}
+
+// Starts the replacements that are due, once the output of their last processes has ended.
+void Generation::start_replacements() {
+  if (!replacements_.awaits()) return;
+  const std::uint64_t now_ns = monotonic_ns();
+  const auto is_finished = [this](std::uint32_t rank) { return workers_.is_finished(rank); };
+  for (const Replacements::Ordered& due : replacements_.take_due(now_ns, is_finished))
+    await_devices(due);
+  const auto next_ns = replacements_.next_due_ns();
+  // A replacement whose time has come waits for output, whose end causes another check.
+  if (!next_ns || *next_ns <= now_ns) return;
+  replacement_timer_.expires_after(std::chrono::nanoseconds(*next_ns - now_ns));
+  replacement_timer_.async_wait([this](const boost::system::error_code& error) {
+    if (!error) check_soon();
+  });
+}
+
+void Generation::await_devices(const Replacements::Ordered& due) {
+  std::vector<std::string> devices = workers_.own_devices(due.rank);
+  if (devices.empty()) return workers_.start_again(due.rank, due.rejoins);
+  awaiting_devices_.insert(due.rank);
+  devices_.await_memory({"rank " + std::to_string(due.rank), std::move(devices),
+                         [this, due] {
+                           awaiting_devices_.erase(due.rank);
+                           workers_.start_again(due.rank, due.rejoins);
+                           check_soon();
+                         },
+                         [this, due] {
+                           awaiting_devices_.erase(due.rank);
+                           refuse_rank(due.rank, workers_.generation());
+                         }});
+}
+
+// -- Stop
+
+void Generation::stop(const Stop& request) {
+  const std::uint64_t grace_ns = request.grace_ms() * kNanosPerMilli;
+  if (!request.interrupt() || ending_.phase() != EndingPhase::kRunning)
+    return order_stop(grace_ns, {}, request.after_failure());
+  start_nothing_more();
+  ending_.order_interrupt(grace_ns, monotonic_ns());
+  check_soon();
+}
+
+void Generation::order_stop(std::uint64_t grace_ns, const std::string& reason, bool after_failure) {
+  start_nothing_more();
+  if (stop_reason_.empty()) stop_reason_ = reason;
+  // Between two generations nothing runs that a second Report could describe.
+  const bool another_may_follow = workers_.generation() < last_generation_;
+  if (ending_.reported() && another_may_follow && !stop_reason_.empty()) return finish();
+  const bool is_informed = after_failure && control_.has_informed();
+  ending_.order_stop(grace_ns, monotonic_ns(), is_informed ? Ending::kWarningNs : 0);
+  check_soon();
+}
+
+void Generation::order_exit(std::uint64_t grace_ns, const std::string& reason) {
+  exit_requested_ = true;
+  order_stop(grace_ns, reason);
+}
+
+void Generation::finish_after_report() {
+  if (is_idle()) return finish();
+  finish_requested_ = true;
+  order_stop(grace_ns_, {});
+}
+
+void Generation::start_nothing_more() {
+  devices_.something_failed();
+  devices_.give_up();
+  workers_.call_off_starts();
+  // Reap first: a worker that has already exited was not stopped by us.
+  if (!ending_.stopping()) workers_.collect_all();
+  replacement_timer_.cancel();
+  for (const std::uint32_t rank : replacements_.give_up()) refuse_rank(rank, workers_.generation());
+}
+
+// -- The next step, whenever a fact has changed or its time has come
+
+// Checks in a later turn, because the check may end workers' streams, which requests a check again.
+void Generation::check_soon() {
+  if (std::exchange(is_check_posted_, true)) return;
+  boost::asio::post(context_.loop, [this] {
+    is_check_posted_ = false;
+    start_replacements();
+    check();
+  });
+}
+
+void Generation::check() {
+  for (;;) {
+    const EndingStep step = ending_.advance(facts(), monotonic_ns());
+    if (step.action != EndingAction::kNothing) {
+      perform(step.action);
+      continue;
+    }
+    if (!step.again_ns) return;
+    ending_timer_.expires_after(std::chrono::nanoseconds(*step.again_ns));
+    ending_timer_.async_wait([this](const boost::system::error_code& error) {
+      if (!error) check_soon();
+    });
+    return;
+  }
+}
+
+EndingFacts Generation::facts() {
+  EndingFacts facts;
+  facts.workers_ended = workers_.have_ended() && !awaits_replacement();
+  facts.output_queued = workers_.are_over();
+  if (facts.workers_ended && !is_proved_empty_ && ending_.phase() != EndingPhase::kIdle)
+    // The process tree is proved empty by two passes in a row, so a first "no" is checked again.
+    is_proved_empty_ =
+        !context_.containment || context_.containment->empty() || context_.containment->empty();
+  facts.empty = is_proved_empty_;
+  return facts;
+}
+
+void Generation::perform(EndingAction action) {
+  switch (action) {
+    case EndingAction::kTerminate:
+      if (context_.containment) context_.containment->signal_all(SIGTERM);
+      return;
+    case EndingAction::kTerminateLeftBehind:
+      if (!context_.containment) return;
+      left_behind_ = context_.containment->members();
+      return context_.containment->signal_all(SIGTERM);
+    case EndingAction::kInterrupt:
+      return interrupt_workers();
+    case EndingAction::kTerminateUninformed:
+      return terminate_uninformed();
+    case EndingAction::kKill:
+      if (context_.containment) context_.containment->kill_all();
+      return;
+    case EndingAction::kReportClean:
+      return devices_.settle([this] { report(true); });
+    case EndingAction::kReportLeftovers:
+      return devices_.settle([this] { report(false); });
+    case EndingAction::kNothing:
+      return;
+  }
+}
+
+// Sends CONT and INT to every worker's process group, as Ctrl-C on a terminal would. A process that
+// has left the group gets only the TERM that follows.
+void Generation::interrupt_workers() {
+  for (const std::unique_ptr<Worker>& worker : workers_.all()) {
+    // A worker that has not been reaped keeps its pid, and is the leader of its group.
+    if (!is_alive(worker->state()) || worker->pid() <= 1) continue;
+    kill(-worker->pid(), SIGCONT);
+    kill(-worker->pid(), SIGINT);
+  }
+}
+
+// After a failure, workers on the control socket were told there and get a second to report what
+// they know. Sends CONT and TERM to the others, and to all processes below them or in their process
+// groups.
+void Generation::terminate_uninformed() {
+  if (!context_.containment) return;
+  std::set<pid_t> leaders;
+  for (const std::unique_ptr<Worker>& worker : workers_.all())
+    if (is_alive(worker->state()) && !control_.is_informed(worker->rank()))
+      leaders.insert(worker->pid());
+  if (leaders.empty()) return;
+  std::vector<ProcessStat> processes;
+  Parents parents;
+  for (const JobProcess& member : context_.containment->members()) {
+    ProcessStat process;
+    if (!read_process_stat(member.pid, process)) continue;
+    parents[process.pid] = process.parent;
+    processes.push_back(process);
+  }
+  for (const ProcessStat& process : processes) {
+    if (!belongs_to(leaders, parents, process.pid)) continue;
+    signal_process(process.pid, process.start_time, SIGCONT);
+    signal_process(process.pid, process.start_time, SIGTERM);
+  }
+}
+
+// -- The end
+
+void Generation::report(bool is_clean) {
+  // Their ranks have exited, and the store must not meet them in the next generation.
+  mpi_.end();
+  jax_.end();
+  Event event;
+  Report* report = event.mutable_report();
+  report->set_generation(workers_.generation());
+  report->set_clean(is_clean);
+  report->set_reason(stop_reason_);
+  const std::vector<JobProcess> left_behind = std::exchange(left_behind_, {});
+  report->set_left_behind_count(static_cast<std::uint32_t>(left_behind.size()));
+  for (std::size_t i = 0; i < std::min(left_behind.size(), kNamedProcesses); ++i)
+    report->add_left_behind(left_behind[i].name);
+  if (!is_clean && context_.containment) {
+    for (const JobProcess& process : context_.containment->members()) {
+      Leftover* leftover = report->add_leftovers();
+      leftover->set_pid(process.pid);
+      leftover->set_name(process.name);
+      leftover->set_state(std::string(1, process.state));
+      leftover->set_waiting_in(process.waiting_in);
+    }
+  }
+  events_.send(event);
+  // On the launcher's host a transport that was lost cannot be replaced, so that data that was
+  // written need not be sent again.
+  const bool is_local = context_.start.transport == TransportKind::kLocal;
+  const bool is_last_word = finishes_when_clean_ && is_local && !outlives_launcher_ && is_clean;
+  const bool is_delivered = is_last_word && channel_.flush_now();
+  // A launcher that is suspended or gone does not fetch the report.
+  const bool nobody_listens = exit_requested_ && lease_.state() != LeaseState::kAttached;
+  if (is_delivered || finish_requested_ || nobody_listens || lease_.ended() || events_.were_lost())
+    finish();
+}
+
+void Generation::finish() {
+  channel_.flush_now();
+  store_.close();
+  mpi_.end();
+  jax_.end();
+  devices_.end();
+  Containment* const containment = context_.containment.get();
+  const bool is_empty = containment == nullptr || containment->empty();
+  if (containment != nullptr && is_empty) containment->remove();
+  const SupervisorStart& start = context_.start;
+  // The warden would not remove a directory that it has not created.
+  if (context_.directory_lock)
+    remove_job_directory({start.directory.path, context_.directory_lock.get()});
+  // If a job has started, the peers need not wait while the kernel frees this process's memory.
+  if (containment != nullptr && is_empty && tell_warden_last(start.farewell_fd))
+    channel_.hang_up();
+  else
+    remove_job_directory(start.directory);
+  context_.loop.stop();
+}
+
+}  // namespace ivy

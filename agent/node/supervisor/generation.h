@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+// One generation of this host's workers after another, each from its start to its report, and the
+// exit of the supervisor after the last one. generation.cc reads from top to bottom:
+//
+//   Start, StartAgain ─▶ workers run ─▶ exits ─┬─▶ a single rank is restarted (ReplaceWorker)
+//                           │                  │
+//                       stop ordered      all have exited
+//                           ▼                  ▼
+//                       TERM, KILL ──▶ proof that no process is left ─▶ Report ─▶ StartAgain or
+//                       exit
+//
+// Ending (pure) decides what happens next and when; perform() does it. Thread: the loop's.
+// Lifetime: outlived by the arguments of the constructor.
+#pragma once
+
+#include <sys/types.h>
+
+#include <boost/asio/steady_timer.hpp>
+#include <cstdint>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "agent/node/spawn/containment.h"
+#include "agent/node/supervisor/command_channel.h"
+#include "agent/node/supervisor/control_server.h"
+#include "agent/node/supervisor/device_watch.h"
+#include "agent/node/supervisor/event_sender.h"
+#include "agent/node/supervisor/host_workers.h"
+#include "agent/node/supervisor/jax_service.h"
+#include "agent/node/supervisor/job_store.h"
+#include "agent/node/supervisor/mpi_servers.h"
+#include "agent/node/supervisor/supervisor_context.h"
+#include "agent/node/workers/ending.h"
+#include "agent/node/workers/lease.h"
+#include "agent/node/workers/replacements.h"
+#include "proto/contract/exit_code.h"
+#include "proto/wire/job.pb.h"
+
+namespace ivy {
+
+// Returns the containment of the next generation. May use the cgroup that the warden has verified.
+std::unique_ptr<Containment> make_containment_for(const SupervisorStart& start);
+
+class Generation final : private HostWorkersEvents {
+ public:
+  Generation(SupervisorContext& context, const Lease& lease, CommandChannel& channel,
+             ControlServer& control, EventSender& events, JobStore& store, DeviceWatch& devices);
+
+  // From Hello: the time from TERM to KILL unless a stop specifies another, and whether the job
+  // continues without its launcher.
+  void set_grace(std::uint64_t grace_ns) { grace_ns_ = grace_ns; }
+  std::uint64_t grace_ns() const { return grace_ns_; }
+  void set_outlives_launcher() { outlives_launcher_ = true; }
+  void take_own_files(HostWorkers::OwnFiles files);
+
+  // Commands of the launcher. start() and start_again() answer with StartFailed for each rank if
+  // the group cannot start.
+  void start(const Start& request);
+  void start_again(const StartAgain& request);
+  void replace_worker(const ReplaceWorker& request);
+  void stop(const Stop& request);
+  void finish_after_report();  // Finish
+
+  // Orders a stop. A reason is reported to the launcher; the first one counts. 0 ns: KILL
+  // immediately.
+  void order_stop(std::uint64_t grace_ns, const std::string& reason, bool after_failure = false);
+  // The same for SIGTERM, whose sender waits for the exit of the supervisor.
+  void order_exit(std::uint64_t grace_ns, const std::string& reason);
+  // Exits without a report.
+  void finish();
+
+  // SIGCHLD.
+  void reap_children();
+  // Call it every kSupervisorTick.
+  void tick(std::uint64_t now_ns, std::uint64_t elapsed_ns);
+
+  HostWorkers& workers() { return workers_; }
+  // True if no worker was started yet, or this generation's report was sent.
+  bool is_idle() const;
+  bool is_reported() const { return ending_.reported(); }
+  std::uint32_t max_restarts() const { return max_restarts_; }
+
+ private:
+  // HostWorkersEvents
+  void workers_changed() override { check_soon(); }
+  MpiEnd judge_mpi_exit(std::uint32_t rank, const ExitStatus& status) override {
+    return mpi_.judge(rank, status);
+  }
+  void worker_exited(const Worker& worker) override;
+
+  void start_group(const HostPlan& plan);
+  void forget_generation();
+  void refuse_start(const HostPlan& plan, std::uint32_t generation);
+  void refuse_rank(std::uint32_t rank, std::uint32_t generation);
+  void start_replacements();
+  void await_devices(const Replacements::Ordered& due);
+  bool awaits_replacement() const { return replacements_.awaits() || !awaiting_devices_.empty(); }
+  void start_nothing_more();
+  void check_soon();
+  void check();
+  EndingFacts facts();
+  void perform(EndingAction action);
+  void interrupt_workers();
+  void terminate_uninformed();
+  void report(bool is_clean);
+
+  SupervisorContext& context_;
+  const Lease& lease_;
+  CommandChannel& channel_;
+  ControlServer& control_;
+  EventSender& events_;
+  JobStore& store_;
+  DeviceWatch& devices_;
+
+  // Set by the launcher's commands.
+  std::uint64_t grace_ns_ = nanoseconds_of(kGraceAfterFailure);
+  bool outlives_launcher_ = false;
+  std::uint32_t max_restarts_ = 0;
+  std::uint32_t last_generation_ = 0;
+
+  Ending ending_;
+  HostWorkers workers_;
+  MpiServers mpi_;
+  JaxService jax_;
+  bool must_reap_ = false;  // Reaping stopped at a process that is still being started.
+
+  // Ranks that are restarted one by one (--on-failure shrink, replace).
+  bool continues_without_rank_ = false;
+  Replacements replacements_;
+  std::set<std::uint32_t> awaiting_devices_;  // Due, but their devices' memory is not free.
+  boost::asio::steady_timer replacement_timer_;
+
+  boost::asio::steady_timer ending_timer_;
+  bool is_check_posted_ = false;
+  bool is_proved_empty_ = false;
+  std::string stop_reason_;
+  std::vector<JobProcess> left_behind_;  // Outlived the last worker, and got TERM.
+
+  // When the supervisor exits after the report without Finish.
+  bool finish_requested_ = false;     // Finish has arrived while workers still ran.
+  bool finishes_when_clean_ = false;  // No launcher can redial: nothing needs to be sent again.
+  bool exit_requested_ = false;       // SIGTERM.
+};
+
+}  // namespace ivy

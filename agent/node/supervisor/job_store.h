@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// The job's store on its first host. Its sockets listen from before the workers start, and its
+// process is started by the first client: a job that does not use the store pays nothing for it.
+//
+//   listening --a client--> serving --its process exits--> lost
+//
+// A lost store ends the attempt: its contents exist nowhere else. The next attempt has a new store.
+//
+// The process is `ivy-node rendezvous`, a child of the supervisor outside the workers' containment,
+// so that the last worker can still use it during a stop. It exits with the supervisor.
+//
+// Thread: the supervisor's loop. Lifetime: outlived by the context; kills the process.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <memory>
+
+#include "agent/node/supervisor/supervisor_context.h"
+#include "proto/wire/job.pb.h"
+
+namespace ivy {
+
+class JobStore {
+ public:
+  explicit JobStore(SupervisorContext& context) : context_(context) {}
+  ~JobStore();
+
+  // False before open(), and once the store is lost: then another may be opened.
+  bool is_open() const;
+  // Listens at `port` with the store's own protocol and at `torch_port` with torch's. Sends
+  // StoreOpened.
+  void open(const OpenStore& request, std::uint16_t port, std::uint16_t torch_port);
+  // Deletes the values and closes the connections of the last generation, those not yet accepted
+  // too, and then sends GenerationBegun.
+  void begin_generation(std::uint32_t generation);
+  // Writes ivy/gone/RANK to the store, because this process of the rank has exited. Does nothing if
+  // the store is not on this host.
+  void rank_gone(std::uint32_t rank, std::uint32_t rejoins);
+  // The supervisor has reaped a child; does nothing unless it is the store's process.
+  void reaped(pid_t pid, int wait_status);
+  // A new containment was made: excludes the store's process from it.
+  void spare_again() const;
+  void close();
+
+ private:
+  class Process;
+
+  SupervisorContext& context_;
+  std::shared_ptr<Process> process_;  // Set by open().
+};
+
+}  // namespace ivy
