@@ -162,7 +162,7 @@ class ControlServerTest : public testing::Test, private EventSink {
   std::unique_ptr<ControlServer> server_;
 };
 
-TEST_F(ControlServerTest, TellsTheOthersWhoWasKilledAndTheLauncher) {
+TEST_F(ControlServerTest, ReportsAKilledRankToOtherRanksAndTheLauncher) {
   Child& survivor = start_worker(0, {"wait-dead:1"});
   EXPECT_TRUE(survivor.line().starts_with("attached slot=0"));
   ASSERT_EQ(told_.size(), 1u);
@@ -183,7 +183,7 @@ TEST_F(ControlServerTest, TellsTheOthersWhoWasKilledAndTheLauncher) {
   EXPECT_TRUE(server_->is_informed(0));
 }
 
-TEST_F(ControlServerTest, SeesTheEndOfAProcessBelowAShell) {
+TEST_F(ControlServerTest, DetectsTheExitOfAProcessBelowAShell) {
   Child& survivor = start_worker(0, {"wait-dead:1"});
   survivor.line();
   SpawnRequest request;
@@ -210,7 +210,7 @@ TEST_F(ControlServerTest, SeesTheEndOfAProcessBelowAShell) {
   EXPECT_EQ(status(1).pid, pid);
 }
 
-TEST_F(ControlServerTest, AShellThatPassesTheEndOnSaysHowItWas) {
+TEST_F(ControlServerTest, TakesTheSignalFromTheExitCodeOfAShell) {
   server_->begin(layout());
   ControlClient client = attached(1);
   server_->worker_started(1, 1234);  // Not the process that is attached.
@@ -223,7 +223,7 @@ TEST_F(ControlServerTest, AShellThatPassesTheEndOnSaysHowItWas) {
   EXPECT_EQ(status(1).code, 11);
 }
 
-TEST_F(ControlServerTest, LeavingAndThenEndingIsNoDeath) {
+TEST_F(ControlServerTest, DoesNotReportAnExitAfterLeave) {
   Child& survivor = start_worker(0, {"wait-left:1", "sleep:60000"});
   survivor.line();
   Child& leaver = start_worker(1, {"leave", "exit:3"});
@@ -237,7 +237,7 @@ TEST_F(ControlServerTest, LeavingAndThenEndingIsNoDeath) {
   EXPECT_EQ(told(1, RankState::kExited), nullptr);
 }
 
-TEST_F(ControlServerTest, WhoLeftAMomentAgoHasBeenTold) {
+TEST_F(ControlServerTest, CountsARankThatLeftAMomentAgoAsInformed) {
   EXPECT_FALSE(server_->has_informed());
   ControlClient client = attached(1);
   EXPECT_TRUE(server_->is_informed(1));
@@ -247,7 +247,7 @@ TEST_F(ControlServerTest, WhoLeftAMomentAgoHasBeenTold) {
   EXPECT_TRUE(pump([&] { return !server_->has_informed(); })) << "a rank that has long left is not";
 }
 
-TEST_F(ControlServerTest, ALauncherThatTakesOverHearsWhoseExitIsNoDeath) {
+TEST_F(ControlServerTest, TellsANewLauncherWhichRanksHaveLeft) {
   News nothing;
   EXPECT_FALSE(server_->known(nothing)) << "nobody listens";
   start_worker(0, {"sleep:60000"});
@@ -262,7 +262,7 @@ TEST_F(ControlServerTest, ALauncherThatTakesOverHearsWhoseExitIsNoDeath) {
   EXPECT_EQ(news.ranks(0).state(), static_cast<std::uint32_t>(RankState::kLeft));
 }
 
-TEST_F(ControlServerTest, EndingWithoutLeavingIsADeathAlsoWithZero) {
+TEST_F(ControlServerTest, ReportsAnExitWithoutLeaveEvenWithCodeZero) {
   Child& survivor = start_worker(0, {"wait-dead:1"});
   survivor.line();
   start_worker(3, {"exit:0"});
@@ -270,7 +270,7 @@ TEST_F(ControlServerTest, EndingWithoutLeavingIsADeathAlsoWithZero) {
   EXPECT_TRUE(survivor.line().starts_with("dead rank=3 state=exited code=0"));
 }
 
-TEST_F(ControlServerTest, AWorkerThatNeverAttachedIsWrittenToo) {
+TEST_F(ControlServerTest, RecordsTheExitOfAWorkerThatNeverAttached) {
   server_->worker_ended(2, 77, ExitStatus{.code = 1}, false);
   EXPECT_TRUE(server_->status().set(3, ended_status({}, 0)));
   server_->status().publish();
@@ -284,7 +284,7 @@ TEST_F(ControlServerTest, AWorkerThatNeverAttachedIsWrittenToo) {
   EXPECT_EQ(client.page().host_name(client.page().rank(5).host), "there");
 }
 
-TEST_F(ControlServerTest, ARankThatStartsAgainMayAttachAndItsDeathStaysKnown) {
+TEST_F(ControlServerTest, LetsARestartedRankAttachAndKeepsItsLastExit) {
   ControlClient client = attached(0);
   start_worker(3, {"exit:7"});
   reap(3);
@@ -302,14 +302,14 @@ TEST_F(ControlServerTest, ARankThatStartsAgainMayAttachAndItsDeathStaysKnown) {
   EXPECT_EQ(again.code, 8);
 }
 
-TEST_F(ControlServerTest, AnOrphanOfAShellThatWeReapIsKnownExactly) {
+TEST_F(ControlServerTest, KnowsTheExitStatusOfAReapedOrphan) {
   ControlClient client = attached(1);
   server_->child_reaped(getpid(), ExitStatus{.signal = SIGSEGV});
   EXPECT_EQ(status(1).state, RankState::kSignalled);
   EXPECT_EQ(status(1).code, SIGSEGV);
 }
 
-TEST_F(ControlServerTest, NewsOfOtherHostsStandInThePageAndOursAreOurs) {
+TEST_F(ControlServerTest, AppliesNewsOfRemoteRanksOnly) {
   ControlClient client = attached(0);
   News news;
   for (const std::uint32_t rank : {1u, 5u, 9999u}) {
@@ -337,7 +337,7 @@ TEST_F(ControlServerTest, NewsOfOtherHostsStandInThePageAndOursAreOurs) {
   EXPECT_EQ(client.page().rank(4).state, RankState::kAlive) << "another generation's";
 }
 
-TEST_F(ControlServerTest, AReportIsToldOnceToEverybody) {
+TEST_F(ControlServerTest, PassesAReportOnOnce) {
   ControlClient client = attached(0);
   ControlClient other = attached(1);
   control::Report report;
@@ -359,7 +359,7 @@ TEST_F(ControlServerTest, AReportIsToldOnceToEverybody) {
   EXPECT_EQ(reported(), std::set<std::string>{"world"});
 }
 
-TEST_F(ControlServerTest, WhatWasReportedAtOnceIsAllTold) {
+TEST_F(ControlServerTest, PassesABurstOfReportsOn) {
   ControlClient client = attached(0);
   ControlClient other = attached(1);
   std::set<std::string> names;
@@ -376,7 +376,7 @@ TEST_F(ControlServerTest, WhatWasReportedAtOnceIsAllTold) {
   EXPECT_EQ(other.page().reports_after(0).size(), names.size());
 }
 
-TEST_F(ControlServerTest, LastWordsAreReadWhateverIsBeforeThem) {
+TEST_F(ControlServerTest, ReadsTheLastPacketsOfAnExitedProcess) {
   ControlClient client = attached(0);
   control::Report report;
   report.kind = control::ReportKind::kAborted;
@@ -395,7 +395,7 @@ comm_status::PageReport report_of(const std::string& communicator) {
   return report;
 }
 
-TEST(ReportQueueTest, TellsSomeAtOnceAndThenSoManyASecond) {
+TEST(ReportQueueTest, ReleasesABurstAndThenAFixedRate) {
   constexpr std::uint64_t kStart = 1'000'000'000'000;
   ReportQueue queue;
   EXPECT_TRUE(queue.take_due(kStart).empty());
@@ -420,7 +420,7 @@ TEST(ReportQueueTest, TellsSomeAtOnceAndThenSoManyASecond) {
   EXPECT_EQ(told + 2 * ReportQueue::kBurst, ReportQueue::kWaitingMax);
 }
 
-TEST_F(ControlServerTest, AllMembersGetTheSameSegmentAndItsNameIsForgotten) {
+TEST_F(ControlServerTest, GivesAllMembersTheSameSegmentAndForgetsItsName) {
   ControlClient first = attached(0);
   ControlClient second = attached(1);
   const control::Segment segment{"world", 40u << 20, 2, true};
@@ -441,7 +441,7 @@ TEST_F(ControlServerTest, AllMembersGetTheSameSegmentAndItsNameIsForgotten) {
   EXPECT_NE(inode(first), one) << "another communicator of that name, later";
 }
 
-TEST_F(ControlServerTest, ASegmentThatCannotBeIsRefusedWithTheReason) {
+TEST_F(ControlServerTest, RejectsAnImpossibleSegmentWithTheReason) {
   ControlClient client = attached(0);
   const auto refusal = [&](const control::Segment& segment) {
     const Result<int> fd = beside([&] { return client.segment(segment); });
@@ -458,7 +458,7 @@ TEST_F(ControlServerTest, ASegmentThatCannotBeIsRefusedWithTheReason) {
   EXPECT_NE(contradiction.error().message.find("by another rank with 4096"), std::string::npos);
 }
 
-TEST_F(ControlServerTest, OneProcessStandsForARank) {
+TEST_F(ControlServerTest, LetsOnlyOneProcessAttachAsARank) {
   start_worker(0, {"sleep:60000"});
   ControlClient client = connect();
   const auto refusal = [&](std::uint32_t rank, std::uint32_t generation) {
@@ -475,7 +475,7 @@ TEST_F(ControlServerTest, OneProcessStandsForARank) {
   EXPECT_NE(refusal(1, 0).message.find("an earlier process of rank 1"), std::string::npos);
 }
 
-TEST_F(ControlServerTest, TheSameProcessMayAttachAgainAndAnotherAfterALeave) {
+TEST_F(ControlServerTest, LetsTheSameProcessAttachAgainAndAnotherAfterLeave) {
   ControlClient first = attached(1);
   ControlClient again = attached(1);
   EXPECT_TRUE(beside([&] { return first.wait_for_end(); }));
@@ -487,7 +487,7 @@ TEST_F(ControlServerTest, TheSameProcessMayAttachAgainAndAnotherAfterALeave) {
 }
 
 // A container's supervisor has workers outside of it: it sees no pid of theirs, nor their ends.
-TEST_F(ControlServerTest, AProcessOfAnUnseenNamespaceIsOneProcessToo) {
+TEST_F(ControlServerTest, AttachesAProcessOfAnInvisibleNamespace) {
   if (geteuid() != 0) GTEST_SKIP() << "only root may make a pid namespace";
   path_ = directory_ + "/unseen.sock";
   Pipe ready;
@@ -523,7 +523,7 @@ TEST_F(ControlServerTest, AProcessOfAnUnseenNamespaceIsOneProcessToo) {
   waitpid(outer, nullptr, 0);
 }
 
-TEST_F(ControlServerTest, EndOfFileAloneIsNoDeath) {
+TEST_F(ControlServerTest, DoesNotTakeEndOfFileForAnExit) {
   Child& worker = start_worker(1, {"sleep:60000"});
   { ControlClient client = attached(0); }
   kill(worker.process.pid, SIGSTOP);
@@ -532,7 +532,7 @@ TEST_F(ControlServerTest, EndOfFileAloneIsNoDeath) {
   EXPECT_EQ(status(1).state, RankState::kAlive) << "stopped is not dead";
 }
 
-TEST_F(ControlServerTest, GarbageAndSilenceCostOnlyThemselves) {
+TEST_F(ControlServerTest, ClosesOnlyTheConnectionsOfInvalidPeers) {
   ControlClient worker = attached(0);
   for (const std::string& packet :
        {std::string("x"), std::string(1024, '\xff'), std::string(5000, '\1'),
@@ -553,7 +553,7 @@ TEST_F(ControlServerTest, GarbageAndSilenceCostOnlyThemselves) {
 }
 
 // No descriptor is left: the server waits, it does not spin, and goes on when there is one.
-TEST_F(ControlServerTest, WithoutDescriptorsItWaits) {
+TEST_F(ControlServerTest, AcceptsAgainOnceDescriptorsAreFree) {
   Result<ControlClient> first = ControlClient::connect(path_);
   ASSERT_TRUE(first.ok());
   rlimit before{};
@@ -573,7 +573,7 @@ TEST_F(ControlServerTest, WithoutDescriptorsItWaits) {
   EXPECT_TRUE(attached.ok());
 }
 
-TEST_F(ControlServerTest, AWorkerThatNeverTakesItsAnswersIsCutOff) {
+TEST_F(ControlServerTest, DisconnectsAWorkerThatNeverReadsItsAnswers) {
   ControlClient client = attached(0);
   const control::Segment segment{"w", 4096, 2, true};
   const std::string packet = control::encode(control::Request(segment));
@@ -587,7 +587,7 @@ TEST_F(ControlServerTest, AWorkerThatNeverTakesItsAnswersIsCutOff) {
   EXPECT_TRUE(beside([&] { return other.leave(); }).ok());
 }
 
-TEST_F(ControlServerTest, ANewGenerationHasAPageOfItsOwn) {
+TEST_F(ControlServerTest, CreatesANewPageForEachGeneration) {
   ControlClient old = attached(0);
   const Result<int> fd = beside([&] { return old.segment({"w", 4096, 2, true}); });
   ASSERT_TRUE(fd.ok());
@@ -612,7 +612,7 @@ TEST_F(ControlServerTest, ANewGenerationHasAPageOfItsOwn) {
             2);
 }
 
-TEST_F(ControlServerTest, OperationsCanBeReadAfterTheWorkersDeath) {
+TEST_F(ControlServerTest, ReadsOperationsAfterTheWorkersExit) {
   Child& worker = start_worker(1, {"finish:world,811", "enter:world,812", "sleep:60000"});
   for (int i = 0; i < 3; ++i) worker.line();
   kill(worker.process.pid, SIGKILL);
@@ -631,7 +631,7 @@ TEST_F(ControlServerTest, OperationsCanBeReadAfterTheWorkersDeath) {
   EXPECT_EQ(rank.last().sequence(), 811u);
 }
 
-TEST_F(ControlServerTest, AStallIsNamedOncePerOperation) {
+TEST_F(ControlServerTest, ReportsAStallOncePerOperation) {
   Child& worker = start_worker(1, {"enter:world,5", "sleep:60000"});
   for (int i = 0; i < 2; ++i) worker.line();
   JobStatus& status = server_->status();
@@ -641,7 +641,7 @@ TEST_F(ControlServerTest, AStallIsNamedOncePerOperation) {
   EXPECT_EQ(status.find_stall(far_ns, 1'000'000'000), std::nullopt);
 }
 
-TEST_F(ControlServerTest, AThousandWorkersComeAndGoWithoutALeak) {
+TEST_F(ControlServerTest, LeaksNothingOverAThousandWorkers) {
   const int before = LeakGuard::count_descriptors();
   for (int i = 0; i < 1000; ++i) {
     ControlClient client = attached(static_cast<std::uint32_t>(i % 4));

@@ -72,7 +72,7 @@ class ObserveTest : public testing::Test, private EventSink {
   ControlServer server_{loop_, *this};
 };
 
-TEST_F(ObserveTest, AProcessShowsWhereItIsAlsoAfterItsDeath) {
+TEST_F(ObserveTest, ReadsThePositionOfAProcessAfterItsExit) {
   const pid_t child = start("3", "2");
   EXPECT_TRUE(serves_until(5));
   end(child);
@@ -90,7 +90,7 @@ TEST_F(ObserveTest, AProcessShowsWhereItIsAlsoAfterItsDeath) {
   EXPECT_EQ(events_, 0u) << "its death is nobody's news";
 }
 
-TEST_F(ObserveTest, AProcessOfAnotherGenerationOrRankGetsNoPage) {
+TEST_F(ObserveTest, GivesNoPageToAnotherGenerationOrRank) {
   const pid_t late = start("3", "1");
   const pid_t stranger = start("5", "2");
   const pid_t good = start("0", "2");

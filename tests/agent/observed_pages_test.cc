@@ -32,7 +32,7 @@ OperationRecord enter(SlotView slot, std::uint32_t row, std::uint64_t sequence) 
   return record;
 }
 
-TEST(ObservedPages, TellWhereEveryProcessIs) {
+TEST(ObservedPages, ContainThePositionOfEveryProcess) {
   ObservedPages pages;
   SlotView slot = slot_of(**pages.page_of(3, 4711, 0));
   EXPECT_EQ(*pages.page_of(3, 4711, 0), *pages.page_of(3, 4711, 0));
@@ -63,7 +63,7 @@ TEST(ObservedPages, TellWhereEveryProcessIs) {
   EXPECT_EQ(none.nccl_places_size(), 0);
 }
 
-TEST(ObservedPages, StallWhereTheDeviceDoesNotEnd) {
+TEST(ObservedPages, ReportAnOperationThatADeviceDoesNotFinish) {
   ObservedPages pages;
   SlotView slot = slot_of(**pages.page_of(3, 4711, 0));
   slot.name_communicator(0, "0 2 0xabc");
@@ -82,7 +82,7 @@ TEST(ObservedPages, StallWhereTheDeviceDoesNotEnd) {
   EXPECT_EQ(pages.find_stall(60'000'000'000, kLimit), 3u);
 }
 
-TEST(ObservedPages, ForgetTheOldestOfTooManyProcesses) {
+TEST(ObservedPages, DropTheOldestOfTooManyProcesses) {
   ObservedPages pages;
   const SharedPage* const other = *pages.page_of(1, 9, 0);
   for (int pid = 1; pid <= 100; ++pid)
@@ -95,7 +95,7 @@ TEST(ObservedPages, ForgetTheOldestOfTooManyProcesses) {
 }
 
 // A process may write anything.
-TEST(ObservedPages, ReadGarbageAsWhatItIs) {
+TEST(ObservedPages, TolerateGarbage) {
   ObservedPages pages;
   SlotView slot = slot_of(**pages.page_of(0, 1, 0));
   slot.name_communicator(0, "99999999999999999999 -1 \xff\n");

