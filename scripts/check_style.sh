@@ -29,4 +29,13 @@ if command -v clang-format >/dev/null; then
 else
   echo "check_style: formatting SKIPPED, clang-format is not installed (scripts/setup test)" >&2
 fi
+
+# scripts/setup lint installs both.
+lint=build/lint/bin
+if [ -x $lint/ruff ]; then
+  $lint/ruff check --quiet --output-format concise agent comm launcher scripts || code=1
+  $lint/python3 -m mypy --config-file comm/python/pyproject.toml --cache-dir build/lint/cache --no-error-summary || code=1
+else
+  echo "check_style: Python SKIPPED, ruff and mypy are not installed (scripts/setup lint)" >&2
+fi
 exit $code

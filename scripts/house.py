@@ -364,7 +364,8 @@ def profile(files):
         "lines of a header, p50 / p90 / longest": spread(length[path] for path in headers),
         "lines of a source, p50 / p90 / longest": spread(length[path] for path in files if path not in headers),
         "lines of a function, p50 / p90 / longest": spread(function_lengths(tags)),
-        "modules with a header; with one user": f"{len(shared)}; {percent(sum(len(users[module]) == 1 for module in shared), len(shared))}",
+        "modules with a header; with one user":
+            f"{len(shared)}; {percent(sum(len(users[module]) == 1 for module in shared), len(shared))}",
         "own includes of a file, p50 / p90 / most": spread(len(set(target for _, target in own_includes(path, known)))
                                                            for path in files),
         "std::function per 1,000 header lines": f"{1000 * callbacks / max(1, sum(length[path] for path in headers)):.1f}",

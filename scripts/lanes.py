@@ -179,7 +179,8 @@ def disagreements(table, files, targets, cmake_text):
     found += [f"{test} does not exist" for test in sorted(tests) if "tests/" + test not in files]
     found += [f"folder {folder} does not exist" for folder in rows
               if not any(path.startswith(folder + "/") for path in files)]
-    found += [f"{folder}/ belongs to no row" for folder in sorted({os.path.dirname(path) for path in files if path.endswith((".h", ".cc", ".c", ".py"))})
+    folders = {os.path.dirname(path) for path in files if path.endswith((".h", ".cc", ".c", ".py"))}
+    found += [f"{folder}/ belongs to no row" for folder in sorted(folders)
               if folder.split("/")[0] in PRODUCT and not folder_of(folder + "/", rows)]
     found += [f"{target} is not a target" for target in table["programs"] + table["helpers"]
               if not re.search(rf"\badd_(executable|library|custom_target)\(\s*{re.escape(target)}\b", cmake_text)]
@@ -218,7 +219,8 @@ def left_out(table, chosen, targets, extent):
     if extent != "all":
         units = len(targets) - len(chosen.units)
         files = {test for test in all_tests(table["folders"]) if not test.startswith("scripts/")} - set(chosen.tests(extent))
-        lines.append(f"{units} of {len(targets)} unit test programs, and end-to-end tests in {len(files)} files: scripts/test --all")
+        lines.append(f"{units} of {len(targets)} unit test programs, and end-to-end tests in {len(files)} files: "
+                     "scripts/test --all")
     return lines + ["long tests, sanitizers, fuzzing, the kernels for aarch64: scripts/test --long"]
 
 

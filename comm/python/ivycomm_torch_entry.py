@@ -22,7 +22,7 @@ def autoload():
     try:
         if torch.distributed.is_available():
             register()
-    except Exception as error:  # noqa: B902: the program may not need the backend.
+    except Exception as error:  # noqa: BLE001 - the program may not need the backend.
         import warnings
 
         warnings.warn(f"torch's backend ivy could not be registered: {error}", stacklevel=2)

@@ -11,11 +11,11 @@ import os
 
 os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=1"
 
-import ivycomm as ic  # noqa: E402
-import jax  # noqa: E402
-import numpy as np  # noqa: E402
-from jax.experimental import multihost_utils  # noqa: E402
-from jax.sharding import Mesh, NamedSharding, PartitionSpec  # noqa: E402
+import ivycomm as ic
+import jax
+import numpy as np
+from jax.experimental import multihost_utils
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 
 def start():
@@ -61,8 +61,8 @@ def main():
     assert gathered[:, 0].tolist() == list(range(ic.world_size())) and not rows.is_fully_addressable
     multihost_utils.sync_global_devices("the end")
     if ic.rank() == 0:
-        print(f"{ic.world_size()} processes share an array of {array.shape} in pencils of {pencils.addressable_shards[0].data.shape}"
-              f" and {array.addressable_shards[0].data.shape}")
+        print(f"{ic.world_size()} processes share an array of {array.shape} in pencils of "
+              f"{pencils.addressable_shards[0].data.shape} and {array.addressable_shards[0].data.shape}")
 
 
 if __name__ == "__main__":

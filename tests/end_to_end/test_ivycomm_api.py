@@ -448,9 +448,8 @@ WRONG = ['ict.all_reduce(x, grad="mean")', "icj.all_gather(x, axis=None)",
 
 
 def mypy():
-    """The interpreter that has mypy; scripts/setup frameworks installs it."""
-    folder = os.environ.get("IVY_FRAMEWORKS") or os.path.join(os.path.dirname(BIN), "frameworks")
-    for python in (os.path.join(folder, "mypy/bin/python"), sys.executable):
+    """The interpreter that has mypy; scripts/setup lint installs it."""
+    for python in (os.path.join(REPOSITORY, "build/lint/bin/python3"), sys.executable):
         if os.path.exists(python) and not subprocess.run([python, "-c", "import mypy, numpy"],
                                                          capture_output=True).returncode:
             return python
@@ -461,7 +460,7 @@ def mypy():
 def test_mypy_finds_what_is_wrong_and_nothing_else(tmp_path):
     python = mypy()
     if python is None:
-        pytest.skip("mypy is not there: scripts/setup frameworks")
+        pytest.skip("mypy is not there: scripts/setup lint")
     # As in a wheel.
     shutil.copytree(os.path.join(PACKAGE, "ivycomm"), tmp_path / "package/ivycomm")
     subprocess.run([sys.executable, os.path.join(PACKAGE, "make_stub.py"), tmp_path / "package/ivycomm"], check=True)

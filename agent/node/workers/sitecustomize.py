@@ -649,7 +649,10 @@ def _change_jax_start(module):
         except Exception:  # Without the store, or with wrong arguments, JAX speaks for itself.
             pass
         result = run(*bound.args, **bound.kwargs) if bound else run(*values, **named)
-        agree = lambda: _agree(check, "JAX", module.global_state.process_id, module.global_state.num_processes)
+
+        def agree():
+            _agree(check, "JAX", module.global_state.process_id, module.global_state.num_processes)
+
         for make in _use_gloo, _forget_topology, agree:
             try:
                 make()

@@ -6,18 +6,21 @@ To support another framework, add a class with the same methods to `KINDS` in st
 framework that the caller has not imported, except NumPy for scalars and lists.
 """
 
+from __future__ import annotations
+
 import sys
+from typing import Any
 
 from .dense_arrays import CudaArrays, Memory, NumpyArrays, TorchArrays, current_stream, find_stream, let_borrowed_end
 from .element_types import DTYPES
 
-__all__ = ["CudaArrays", "Memory", "NumpyArrays", "TorchArrays", "adopt", "adopt_output", "current_stream", "find_stream", "is_buffer",
-           "kind_by_name", "kind_of", "let_borrowed_end", "refuse_parts"]
+__all__ = ["CudaArrays", "Memory", "NumpyArrays", "TorchArrays", "adopt", "adopt_output", "current_stream", "find_stream",
+           "is_buffer", "kind_by_name", "kind_of", "let_borrowed_end", "refuse_parts"]
 
-_kind_of_type = {}  # What NumPy's and torch's classes are, which is asked at every call.
+_kind_of_type: dict[type, Any] = {}  # What NumPy's and torch's classes are, which is asked at every call.
 
 
-def kind_by_name(name):
+def kind_by_name(name: str) -> Any:
     """Returns the class for a rank without an array of its own, which gets one like another rank's: NumPy's if that
     framework is not installed here."""
     from .staged_arrays import KINDS
@@ -28,14 +31,14 @@ def kind_by_name(name):
     return kind
 
 
-def _is_installed(module):
+def _is_installed(module: Any) -> bool:
     if module in sys.modules:
         return True
     import importlib.util
     return importlib.util.find_spec(module) is not None
 
 
-def kind_of(x):
+def kind_of(x: Any) -> Any:
     """Returns (kind, array) of an array, or None for anything else."""
     kind = _kind_of_type.get(type(x))
     if kind is not None:
@@ -57,7 +60,7 @@ def kind_of(x):
 NO_ARRAYS = {int, float, complex, bool, str, bytes, list, tuple, dict, type(None)}
 
 
-def refuse_parts(x):
+def refuse_parts(x: Any) -> None:
     """Raises TypeError for an object that holds an array as several parts; the message says how to join them."""
     name, module = type(x).__name__, type(x).__module__
     for method, attributes in (("toarray", ("toarray", "nnz")), ("todense", ("todense",))):
@@ -71,7 +74,7 @@ _TENSORFLOW_PARTS = {"SparseTensor": "tf.sparse.to_dense(x)", "RaggedTensor": "x
                      "IndexedSlices": "tf.convert_to_tensor(x)"}
 
 
-def adopt(x):
+def adopt(x: Any) -> Any:
     """Returns (kind, array). Scalars, lists and other objects that NumPy can convert become NumPy arrays."""
     found = kind_of(x)
     if found is not None:
@@ -89,7 +92,7 @@ def adopt(x):
     return NumpyArrays, made
 
 
-def adopt_output(x, what):
+def adopt_output(x: Any, what: str) -> Any:
     """Returns (kind, array) to write into, sharing x's memory. TypeError: x cannot be written; the text has the
     reason."""
     found = kind_of(x)
@@ -103,7 +106,7 @@ def adopt_output(x, what):
                     "the trailing underscore and without out=")
 
 
-def is_buffer(x):
+def is_buffer(x: Any) -> bool:
     """Returns whether x is memory but not an array: a bytearray, an array.array, a memoryview, an mmap."""
     if type(x) in NO_ARRAYS:
         return False

@@ -4,8 +4,12 @@
 One class per framework. Nothing here imports a framework that the caller has not imported.
 """
 
+from __future__ import annotations
+
 import ctypes
 import sys
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar
 
 from .element_types import dtype_number
 
@@ -20,21 +24,21 @@ class Memory:
     __slots__ = ("owner", "pointer", "count", "dtype", "item_bytes", "stream", "is_borrowed")
     any_on_device = any_borrowed = False  # Has this process ever sent such memory?
 
-    def __init__(self, owner, pointer, count, dtype, item_bytes, stream=None):
+    def __init__(self, owner: Any, pointer: int, count: int, dtype: int, item_bytes: Any, stream: int | None = None) -> None:
         self.owner, self.pointer, self.count, self.dtype = owner, pointer, count, dtype
         self.item_bytes, self.stream, self.is_borrowed = item_bytes, stream, False
         if stream is not None:
             Memory.any_on_device = True
 
     @property
-    def bytes(self):
+    def bytes(self) -> Any:
         return self.count * self.item_bytes
 
-    def overlaps(self, other):
+    def overlaps(self, other: Any) -> Any:
         return (self.pointer < other.pointer + other.bytes and other.pointer < self.pointer + self.bytes)
 
 
-def _on_device(kept):
+def _on_device(kept: Any) -> Any:
     """Returns the first device memory among an operation's memories, a borrowed one only if there is no other; or
     None."""
     if not Memory.any_on_device:
@@ -52,7 +56,7 @@ def _on_device(kept):
     return borrowed
 
 
-def _borrowed(kept):
+def _borrowed(kept: Any) -> Iterator[Any]:
     """Returns all borrowed memories among an operation's memories."""
     if not Memory.any_borrowed:
         return
@@ -66,7 +70,7 @@ def _borrowed(kept):
                 yield from _borrowed(part)
 
 
-def let_borrowed_end(kept, stream):
+def let_borrowed_end(kept: Any, stream: int | None) -> Any:
     """Makes the stream wait for the frameworks' work on borrowed memories. Returns whether there are any."""
     if not Memory.any_borrowed:
         return False
@@ -76,13 +80,13 @@ def let_borrowed_end(kept, stream):
     return bool(found)
 
 
-def find_stream(kept):
+def find_stream(kept: Any) -> Any:
     """Returns the stream of the first device memory among an operation's memories; None: host memory."""
     memory = _on_device(kept)
     return None if memory is None else memory.stream
 
 
-def current_stream(kept):
+def current_stream(kept: Any) -> Any:
     """Returns the framework's current stream, which may differ. None also if it is unknown."""
     memory = _on_device(kept)
     if memory is None or any(_borrowed(kept)):
@@ -92,7 +96,7 @@ def current_stream(kept):
     return memory.stream
 
 
-def raw_stream(device):
+def raw_stream(device: Any) -> Any:
     """Returns the number of torch's current stream on a CUDA device; the stream object would cost some microseconds."""
     torch = sys.modules["torch"]
     number_of = getattr(torch._C, "_cuda_getCurrentRawStream", None)
@@ -105,29 +109,29 @@ class NumpyArrays:
     name = "numpy"
 
     @staticmethod
-    def module():
+    def module() -> Any:
         return sys.modules.get("numpy")
 
     @classmethod
-    def owns(cls, x):
+    def owns(cls, x: Any) -> Any:
         numpy = cls.module()
         return numpy is not None and isinstance(x, (numpy.ndarray, numpy.generic))
 
     @staticmethod
-    def adopted(x):
+    def adopted(x: Any) -> Any:
         """Returns x in the form that the other functions of its class take."""
         return x
 
     @staticmethod
-    def refuse_axis(x):
+    def refuse_axis(x: Any) -> None:
         """Called if x is to be joined along an axis other than 0. ValueError: that is not possible."""
 
     @staticmethod
-    def dtype_name(x):
+    def dtype_name(x: Any) -> Any:
         return "bool" if x.dtype.kind == "b" else x.dtype.name
 
     @classmethod
-    def input(cls, x):
+    def input(cls, x: Any) -> Any:
         """Returns `x` as dense memory; a copy if it is not dense."""
         numpy = cls.module()
         if isinstance(x, numpy.ma.MaskedArray):
@@ -142,12 +146,12 @@ class NumpyArrays:
         return Memory(x, x.__array_interface__["data"][0], x.size, number, x.itemsize)
 
     @classmethod
-    def for_output(cls, x, what):
+    def for_output(cls, x: Any, what: str) -> Any:
         """Returns (kind, array) to write into, sharing x's memory. TypeError: x can never be written."""
         return cls, x
 
     @classmethod
-    def output(cls, x, what):
+    def output(cls, x: Any, what: str) -> Any:
         """Returns the memory of `x` itself, to write into. ValueError has the reason if that is not possible."""
         numpy = cls.module()
         if not isinstance(x, numpy.ndarray):
@@ -162,50 +166,50 @@ class NumpyArrays:
         return cls.input(x)
 
     @classmethod
-    def empty(cls, shape, like):
+    def empty(cls, shape: Sequence[int], like: Any) -> Any:
         numpy = cls.module()
         dtype = like.dtype if like.dtype.isnative else like.dtype.newbyteorder("=")
         return numpy.empty(shape, dtype)
 
     @classmethod
-    def place(cls, x):
+    def place(cls, x: Any) -> str:
         """Returns the array's device, for by_name on another rank."""
         return "cpu"
 
     @classmethod
-    def copy(cls, to, from_):
+    def copy(cls, to: Any, from_: Any) -> None:
         """Copies the contents of one Memory to another of the same size."""
         ctypes.memmove(to.pointer, from_.pointer, from_.bytes)
 
     @classmethod
-    def by_name(cls, name, shape, place):
+    def by_name(cls, name: str, shape: Sequence[int], place: Any) -> Any:
         """Makes a new array from the type's name, for a rank that has no array itself."""
         import numpy
         from .dlpack import type_named
         return numpy.empty(shape, type_named(name))
 
     @classmethod
-    def concatenate(cls, parts, axis):
+    def concatenate(cls, parts: Any, axis: int) -> Any:
         return cls.module().concatenate(parts, axis)
 
     @classmethod
-    def move_axis_first(cls, x, axis):
+    def move_axis_first(cls, x: Any, axis: int) -> Any:
         return cls.module().moveaxis(x, axis, 0)
 
     @classmethod
-    def move_axis_back(cls, x, axis):
+    def move_axis_back(cls, x: Any, axis: int) -> Any:
         return cls.module().moveaxis(x, 0, axis)
 
     @staticmethod
-    def changed(x):
+    def changed(x: Any) -> None:
         """Called after `x` was written without the framework's knowledge."""
 
     @staticmethod
-    def refuse_gradient(x):
+    def refuse_gradient(x: Any) -> None:
         """Called for an input whose result autograd will not record. RuntimeError: x requires a gradient."""
 
     @staticmethod
-    def in_form_of(result, x):
+    def in_form_of(result: Any, x: Any) -> Any:
         """Returns the user's form of `result`, which `empty` has made; x: the input, or None if this rank has none."""
         return result
 
@@ -213,23 +217,23 @@ class NumpyArrays:
 class TorchArrays:
     name = "torch"
     adopted, refuse_axis = NumpyArrays.adopted, NumpyArrays.refuse_axis
-    _numbers = {}  # By the tensors' types.
+    _numbers: ClassVar[dict[Any, int]] = {}  # By the tensors' types.
 
     @staticmethod
-    def module():
+    def module() -> Any:
         return sys.modules.get("torch")
 
     @classmethod
-    def owns(cls, x):
+    def owns(cls, x: Any) -> Any:
         torch = cls.module()
         return torch is not None and isinstance(x, getattr(torch, "Tensor", ()))
 
     @staticmethod
-    def dtype_name(x):
+    def dtype_name(x: Any) -> Any:
         return str(x.dtype).split(".")[-1]
 
     @classmethod
-    def _dense(cls, x):
+    def _dense(cls, x: Any) -> Any:
         torch = cls.module()
         if x.device.type not in ("cpu", "cuda"):
             raise TypeError(f"the tensor is on {x.device}; only tensors on the CPU and on GPUs can be sent: x.cpu()")
@@ -243,7 +247,7 @@ class TorchArrays:
         return x.detach()
 
     @classmethod
-    def _memory(cls, x):
+    def _memory(cls, x: Any) -> Any:
         stream = raw_stream(x.device) if x.is_cuda else None
         number = cls._numbers.get(x.dtype)
         if number is None:
@@ -257,13 +261,15 @@ class TorchArrays:
         return Memory(x, pointer, x.numel(), number, x.element_size(), stream)
 
     @classmethod
-    def input(cls, x):
+    def input(cls, x: Any) -> Any:
         return cls._memory(cls._dense(x).resolve_conj().resolve_neg().contiguous())
 
-    for_output = classmethod(NumpyArrays.for_output.__func__)
+    @classmethod
+    def for_output(cls, x: Any, what: str) -> Any:
+        return cls, x
 
     @classmethod
-    def output(cls, x, what):
+    def output(cls, x: Any, what: str) -> Any:
         if not cls.owns(x):
             raise TypeError(f"{what} must be a tensor, not a {type(x).__name__}")
         if cls.is_recorded(x):
@@ -281,15 +287,15 @@ class TorchArrays:
         return cls._memory(dense)
 
     @classmethod
-    def empty(cls, shape, like):
+    def empty(cls, shape: Sequence[int], like: Any) -> Any:
         return cls.module().empty(shape, dtype=like.dtype, device=like.device)
 
     @classmethod
-    def place(cls, x):
+    def place(cls, x: Any) -> Any:
         return x.device.type
 
     @classmethod
-    def copy(cls, to, from_):
+    def copy(cls, to: Any, from_: Any) -> None:
         if to.stream is None:
             NumpyArrays.copy(to, from_)  # Either may be another framework's.
         elif to.is_borrowed:
@@ -298,46 +304,46 @@ class TorchArrays:
             to.owner.view(-1).copy_(from_.owner.view(-1))
 
     @classmethod
-    def by_name(cls, name, shape, place):
+    def by_name(cls, name: str, shape: Sequence[int], place: Any) -> Any:
         import torch
         return torch.empty(shape, dtype=getattr(torch, name), device=place)
 
     @classmethod
-    def concatenate(cls, parts, axis):
+    def concatenate(cls, parts: Any, axis: int) -> Any:
         return cls.module().cat(list(parts), axis)
 
     @classmethod
-    def move_axis_first(cls, x, axis):
+    def move_axis_first(cls, x: Any, axis: int) -> Any:
         return x.movedim(axis, 0)
 
     @classmethod
-    def move_axis_back(cls, x, axis):
+    def move_axis_back(cls, x: Any, axis: int) -> Any:
         return x.movedim(0, axis)
 
     @staticmethod
-    def changed(x):
+    def changed(x: Any) -> None:
         # Makes autograd notice the change. Inference tensors have no version.
         if x.is_inference():
             return
-        graph = sys.modules.get("torch.autograd.graph")
+        graph: Any = sys.modules.get("torch.autograd.graph")
         if hasattr(graph, "increment_version"):
             graph.increment_version(x)
         else:  # Before torch 2.2: an empty write.
             x.detach().reshape(-1)[:0].zero_()
 
     @classmethod
-    def is_recorded(cls, x):
+    def is_recorded(cls, x: Any) -> Any:
         """Returns whether autograd records operations on x."""
         return cls.owns(x) and x.requires_grad and cls.module().is_grad_enabled()
 
     @classmethod
-    def refuse_gradient(cls, x):
+    def refuse_gradient(cls, x: Any) -> None:
         if cls.is_recorded(x):
             raise RuntimeError("the tensor requires grad, and this operation has no derivative: x.detach() or "
                                "torch.no_grad() says that it is data only")
 
     @classmethod
-    def in_form_of(cls, result, x):
+    def in_form_of(cls, result: Any, x: Any) -> Any:
         """Returns the result with x's shape and memory format: channels_last is kept."""
         if x is not None and result.shape == x.shape and not x.is_contiguous():
             for form in (cls.module().channels_last, cls.module().channels_last_3d):
@@ -357,24 +363,24 @@ class CudaArrays:
                               for sign, word in (("i", "s"), ("u", "u")) for bytes_ in (1, 2, 4, 8)}}
 
     @classmethod
-    def owns(cls, x):
+    def owns(cls, x: Any) -> bool:
         try:  # JAX's arrays have it too, and raise where they are no GPU's.
             return x.__cuda_array_interface__ is not None
-        except Exception:  # noqa: B902: whatever a framework raises there.
+        except Exception:  # noqa: BLE001 - whatever a framework raises there.
             return False
 
     @classmethod
-    def dtype_name(cls, x):
+    def dtype_name(cls, x: Any) -> Any:
         text = x.__cuda_array_interface__["typestr"]
         if text[0] == ">" or text[1:] not in cls.TYPES:
             raise TypeError(f"arrays of type {text} cannot be sent")
         return cls.TYPES[text[1:]]
 
     @classmethod
-    def input(cls, x):
+    def input(cls, x: Any) -> Any:
         shown = x.__cuda_array_interface__
         count, item_bytes = 1, int(shown["typestr"][2:])
-        dense = []
+        dense: list[int] = []
         for length in reversed(shown["shape"]):
             dense.insert(0, count * item_bytes)
             count *= length
@@ -386,17 +392,19 @@ class CudaArrays:
         return Memory(x, shown["data"][0], count, dtype_number(cls.dtype_name(x)), item_bytes, stream)
 
     @classmethod
-    def output(cls, x, what):
+    def output(cls, x: Any, what: str) -> Any:
         if not cls.owns(x):
             raise TypeError(f"{what} must be an array on a device, not a {type(x).__name__}")
         if x.__cuda_array_interface__["data"][1]:
             raise ValueError(f"{what} is read-only")
         return cls.input(x)
 
-    for_output = classmethod(NumpyArrays.for_output.__func__)
+    @classmethod
+    def for_output(cls, x: Any, what: str) -> Any:
+        return cls, x
 
     @staticmethod
-    def _maker(x):
+    def _maker(x: Any) -> Any:
         """Returns the module that makes other arrays of x's kind."""
         name = type(x).__module__.partition(".")[0]
         if name != "cupy":
@@ -405,38 +413,38 @@ class CudaArrays:
         return sys.modules[name]
 
     @classmethod
-    def empty(cls, shape, like):
+    def empty(cls, shape: Sequence[int], like: Any) -> Any:
         cupy = cls._maker(like)
         with like.device:
             return cupy.empty(shape, like.dtype)
 
     @classmethod
-    def place(cls, x):
+    def place(cls, x: Any) -> str:
         return "cuda"
 
     @classmethod
-    def by_name(cls, name, shape, place):
+    def by_name(cls, name: str, shape: Sequence[int], place: Any) -> None:
         raise TypeError("this rank has no array to show on which device the result should be: give out=")
 
     @classmethod
-    def copy(cls, to, from_):
+    def copy(cls, to: Any, from_: Any) -> None:
         to.owner[...] = from_.owner
 
     @classmethod
-    def concatenate(cls, parts, axis):
+    def concatenate(cls, parts: Any, axis: int) -> Any:
         parts = list(parts)
         return cls._maker(parts[0]).concatenate(parts, axis)
 
     @classmethod
-    def move_axis_first(cls, x, axis):
+    def move_axis_first(cls, x: Any, axis: int) -> Any:
         return cls._maker(x).moveaxis(x, axis, 0)
 
     @classmethod
-    def move_axis_back(cls, x, axis):
+    def move_axis_back(cls, x: Any, axis: int) -> Any:
         return cls._maker(x).moveaxis(x, 0, axis)
 
     @staticmethod
-    def changed(x):
+    def changed(x: Any) -> None:
         """These arrays keep no count of changes."""
 
     refuse_gradient, in_form_of = NumpyArrays.refuse_gradient, NumpyArrays.in_form_of

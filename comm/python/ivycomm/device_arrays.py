@@ -5,11 +5,15 @@ The stream of a framework that is only known through DLPack is unknown. Its work
 stream, and an operation on its arrays returns only when the result is complete.
 """
 
+from __future__ import annotations
+
 import contextlib
 import math
 import sys
 import weakref
 from ctypes import byref, c_void_p
+from collections.abc import Sequence
+from typing import Any
 
 from . import device_driver, dlpack
 from .dense_arrays import CudaArrays, Memory, NumpyArrays, find_stream, let_borrowed_end
@@ -28,57 +32,59 @@ class DeviceMemory:
 
     WORDS = {name: ("|" if word[1:] == "1" else "<") + word for word, name in CudaArrays.TYPES.items()}
 
-    def __init__(self, pointer, shape, dtype, owner, device=None):
+    def __init__(self, pointer: int, shape: Sequence[int], dtype: str, owner: Any,
+                 device: tuple[int, int] | None = None) -> None:
         """device: (DLPack's type, number); None: the pointer's device."""
         self.shape, self.dtype, self.pointer = tuple(shape), dtype, pointer
         self._owner, self._device = owner, device
 
     @classmethod
-    def new(cls, shape, dtype, number, device=None):
+    def new(cls, shape: Sequence[int], dtype: str, number: int, device: tuple[int, int] | None = None) -> DeviceMemory:
         """Allocates memory with NCCL if it has an allocator; not zeroed. number: the GPU, -1 for the current one."""
         pointer, size = c_void_p(), math.prod(shape) * DTYPES[dtype][1]
         check(load().ivy_mem_alloc_device(world_handle(), number, size, byref(pointer)))
-        return cls(pointer.value, shape, dtype, _Region(pointer.value), device)
+        address = int(pointer.value or 0)
+        return cls(address, shape, dtype, _Region(address), device)
 
     @property
-    def __cuda_array_interface__(self):
+    def __cuda_array_interface__(self) -> Any:
         if self.dtype not in self.WORDS:
             raise AttributeError(f"__cuda_array_interface__ has no word for {self.dtype}: use from_dlpack")
         # Version 3; there is no stream to wait for.
         return {"version": 3, "shape": self.shape, "typestr": self.WORDS[self.dtype], "strides": None, "stream": None,
                 "data": (self.pointer if math.prod(self.shape) else 0, False)}
 
-    def __dlpack_device__(self):
+    def __dlpack_device__(self) -> Any:
         if self._device is None:
             self._device = device_driver.device_of(self.pointer)
         return self._device
 
-    def __dlpack__(self, *, stream=None, **_asked):
+    def __dlpack__(self, *, stream: int | None = None, **_asked: Any) -> Any:
         device = self.__dlpack_device__()
         if stream is not None and stream not in (-1, dlpack.stream_for(device[0], 0)):
             device_driver.let_wait(stream, device[1])
         return dlpack.lend(self.pointer, self.shape, self.dtype, device, self)
 
-    def __getitem__(self, key):
+    def __getitem__(self, key: Any) -> Any:
         begin, shape = part_of(self.shape, key)
         each = math.prod(self.shape[1:]) * DTYPES[self.dtype][1]
         return DeviceMemory(self.pointer + begin * each, shape, self.dtype, self, self._device)
 
-    def __len__(self):
+    def __len__(self) -> int:
         return self.shape[0]
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"DeviceMemory(shape={self.shape}, dtype={self.dtype})"
 
 
 class _Region:
     """Memory from ivy_mem_alloc_device, freed with the last array that uses it."""
 
-    def __init__(self, pointer):
+    def __init__(self, pointer: int) -> None:
         weakref.finalize(self, load().ivy_mem_free, pointer).atexit = False
 
 
-def part_of(shape, key):
+def part_of(shape: Sequence[int], key: Any) -> Any:
     """Returns (first row, shape) of x[key] for an array x. IndexError: it is not one block."""
     if isinstance(key, tuple) and len(key) == 2 and key[1] is Ellipsis:
         key = key[0]
@@ -95,11 +101,12 @@ class Borrowed:
     """An array on a GPU that its framework exports by DLPack. It is requested on first use, and returned when this
     object is destroyed: an operation keeps it until it is done."""
 
-    def __init__(self, source):
-        self.source, self._tensor = source, None
+    def __init__(self, source: Any) -> None:
+        self.source = source
+        self._tensor: dlpack.DeviceTensor | None = None
 
     @property
-    def tensor(self):
+    def tensor(self) -> dlpack.DeviceTensor:
         if self._tensor is None:
             try:
                 tensor = dlpack.DeviceTensor(self.source)
@@ -112,26 +119,26 @@ class Borrowed:
         return self._tensor
 
     @property
-    def shape(self):
+    def shape(self) -> Any:
         return self.tensor.shape
 
     @property
-    def dtype(self):
+    def dtype(self) -> Any:
         return self.tensor.dtype
 
-    def let_end_before(self, stream):
+    def let_end_before(self, stream: int) -> None:
         """Makes that stream wait for the framework's work on it."""
         if stream != 0:
             dlpack.DeviceTensor(self.source, stream).give_back()
 
     @staticmethod
-    def copy(to, from_):
+    def copy(to: Any, from_: Any) -> None:
         """Copies the contents of one Memory to another of the same size, one of them borrowed."""
         stream = find_stream((to, from_))
         let_borrowed_end((to, from_), stream)
         device_driver.copy(to.pointer, from_.pointer, from_.bytes, stream)
 
-    def __getitem__(self, key):
+    def __getitem__(self, key: Any) -> Any:
         whole = DeviceMemory(self.tensor.pointer, self.shape, self.dtype, self, self.tensor.device)
         return DeviceExportedArrays.in_form_of(whole[key], self)
 
@@ -144,21 +151,21 @@ class DeviceExportedArrays:
     name = "dlpack_device"
 
     @staticmethod
-    def owns(x):
+    def owns(x: Any) -> Any:
         if isinstance(x, (Borrowed, DeviceMemory)):
             return True
         return dlpack.is_exporter(x) and dlpack.is_on_gpu(x) and not CudaArrays.owns(x)
 
     @staticmethod
-    def adopted(x):
+    def adopted(x: Any) -> Any:
         return x if isinstance(x, (Borrowed, DeviceMemory)) else Borrowed(x)
 
     @classmethod
-    def dtype_name(cls, x):
+    def dtype_name(cls, x: Any) -> Any:
         return cls.adopted(x).dtype
 
     @classmethod
-    def input(cls, x):
+    def input(cls, x: Any) -> Any:
         x = cls.adopted(x)
         number, item_bytes = dtype_number(x.dtype), DTYPES[x.dtype][1]
         if isinstance(x, DeviceMemory):
@@ -168,11 +175,11 @@ class DeviceExportedArrays:
         return memory
 
     @classmethod
-    def for_output(cls, x, what):
+    def for_output(cls, x: Any, what: str) -> Any:
         return cls, cls.adopted(x)
 
     @classmethod
-    def output(cls, x, what):
+    def output(cls, x: Any, what: str) -> Any:
         if not isinstance(x, (Borrowed, DeviceMemory)):
             raise TypeError(f"{what} must be an array on a GPU, not a {type(x).__name__}")
         if isinstance(x, Borrowed) and not x.tensor.is_writable:
@@ -182,30 +189,30 @@ class DeviceExportedArrays:
         return cls.input(x)
 
     @classmethod
-    def empty(cls, shape, like):
+    def empty(cls, shape: Sequence[int], like: Any) -> Any:
         like = cls.adopted(like)
         device = like.__dlpack_device__() if isinstance(like, DeviceMemory) else like.tensor.device
         return DeviceMemory.new((shape,) if isinstance(shape, int) else shape, like.dtype, device[1], device)
 
     @staticmethod
-    def place(x):
+    def place(x: Any) -> str:
         return "cuda"
 
     @staticmethod
-    def by_name(name, shape, place):
+    def by_name(name: str, shape: Sequence[int], place: Any) -> Any:
         return DeviceMemory.new((shape,) if isinstance(shape, int) else shape, name, -1)  # This thread's GPU.
 
     copy = staticmethod(Borrowed.copy)
 
     @staticmethod
-    def refuse_axis(x):
+    def refuse_axis(x: Any) -> None:
         raise ValueError("an array on a GPU that is known by DLPack alone has parts along axis 0 only: give axis=0")
 
     move_axis_first = move_axis_back = concatenate = None  # Of other axes, which are refused.
     changed, refuse_gradient = NumpyArrays.changed, NumpyArrays.refuse_gradient
 
     @staticmethod
-    def in_form_of(result, x):
+    def in_form_of(result: Any, x: Any) -> Any:
         """Returns an array of x's framework over the memory of `result`, or `result` itself."""
         if x is None or isinstance(x, DeviceMemory):
             return result
@@ -218,7 +225,7 @@ class DeviceExportedArrays:
         return result
 
 
-def places_of(like):
+def places_of(like: Any) -> Any:
     """Returns the places where a framework may have functions that make arrays: its namespace, the class, its
     modules."""
     names = [type(like).__module__, type(like).__module__.partition(".")[0]]

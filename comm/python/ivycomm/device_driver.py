@@ -4,10 +4,14 @@
 Callers have GPU memory, so the driver is initialized. A stream is a number: 0 is the default stream.
 """
 
+from __future__ import annotations
+
 import contextlib
 import ctypes
 import os
 from ctypes import byref, c_int, c_size_t, c_uint, c_void_p
+from collections.abc import Iterator
+from typing import Any
 
 from . import dlpack
 
@@ -18,15 +22,15 @@ _NAMES = {"get_current": ("cuCtxGetCurrent", "hipCtxGetCurrent"), "set_current":
           "make_event": ("cuEventCreate", "hipEventCreateWithFlags"), "free_event": ("cuEventDestroy_v2", "hipEventDestroy"),
           "record": ("cuEventRecord", "hipEventRecord"), "wait": ("cuStreamWaitEvent", "hipStreamWaitEvent")}
 _NO_TIMING, _DEVICE_ORDINAL = 2, 9
-_primary = {}  # Contexts of GPUs by their numbers, kept until the process ends.
-_opened = []
+_primary: dict[int, c_void_p] = {}  # Contexts of GPUs by their numbers, kept until the process ends.
+_opened: list[tuple[ctypes.CDLL, int]] = []
 
 
 class CudaError(RuntimeError):
     """A call of the GPU's driver failed, or there is no driver."""
 
 
-def opened():
+def opened() -> Any:
     """Returns (library, the names that it provides)."""
     if not _opened:
         named, reasons = os.environ.get("IVY_CUDA_LIB"), []
@@ -43,7 +47,7 @@ def opened():
     return _opened[0]
 
 
-def _call(what, *arguments):
+def _call(what: str, *arguments: Any) -> None:
     library, column = opened()
     name = _NAMES[what][column]
     code = getattr(library, name)(*arguments)
@@ -51,7 +55,7 @@ def _call(what, *arguments):
         raise CudaError(f"the GPU's driver: {name} failed ({code})")
 
 
-def device_of(pointer):
+def device_of(pointer: int) -> Any:
     """Returns (DLPack's type, number) of the GPU that owns this memory."""
     number = c_int()
     _call("attributes", c_uint(1), byref(c_int(_DEVICE_ORDINAL)), byref(ctypes.cast(byref(number), c_void_p)), c_void_p(pointer))
@@ -59,7 +63,7 @@ def device_of(pointer):
 
 
 @contextlib.contextmanager
-def _current(number):
+def _current(number: int) -> Iterator[Any]:
     """Makes the GPU this thread's current one inside the block."""
     before = c_void_p()
     if number not in _primary:
@@ -74,13 +78,13 @@ def _current(number):
         _call("set_current", before)
 
 
-def copy(to, from_, size, stream):
+def copy(to: Any, from_: Any, size: int, stream: int | None) -> None:
     """Copies on the stream between two memories of one GPU."""
     with _current(device_of(to)[1]):
         _call("copy", c_void_p(to), c_void_p(from_), c_size_t(size), c_void_p(stream))
 
 
-def let_wait(stream, number):
+def let_wait(stream: int | None, number: int) -> None:
     """Makes the stream wait for the work on the GPU's default stream."""
     event = c_void_p()
     with _current(number):

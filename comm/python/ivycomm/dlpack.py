@@ -5,11 +5,15 @@ DLPack's DLManagedTensor and DLManagedTensorVersioned are read through ctypes in
 supports neither bfloat16 nor the 8-bit types, nor, before 2.1, read-only arrays.
 """
 
+from __future__ import annotations
+
 import ctypes
 import itertools
 import math
 import weakref
 from ctypes import POINTER, Structure, c_char, c_int32, c_int64, c_uint8, c_uint16, c_uint32, c_uint64, c_void_p
+from collections.abc import Sequence
+from typing import Any
 
 MAX_VERSION = (1, 1)
 CPU, CUDA, ROCM, CUDA_MANAGED = 1, 2, 10, 13
@@ -59,7 +63,7 @@ _set_name = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)((
 _Deleter = ctypes.CFUNCTYPE(None, c_void_p)  # Without the GIL, as the protocol has it.
 
 
-def type_named(name):
+def type_named(name: str) -> Any:
     """Returns NumPy's type of that name, or ml_dtypes' if NumPy lacks it. TypeError: unknown type."""
     import numpy
     try:
@@ -73,19 +77,19 @@ def type_named(name):
                             "types: pip install ml_dtypes") from None
 
 
-def is_exporter(x):
+def is_exporter(x: Any) -> Any:
     kind = type(x)
     return hasattr(kind, "__dlpack__") and hasattr(kind, "__dlpack_device__")
 
 
-def is_on_gpu(x):
+def is_on_gpu(x: Any) -> bool:
     try:
         return int(x.__dlpack_device__()[0]) in GPUS
-    except Exception:  # noqa: B902: whatever a framework raises for what it does not lend.
+    except Exception:  # noqa: BLE001 - whatever a framework raises for what it does not lend.
         return False
 
 
-def view(x):
+def view(x: Any) -> Any:
     """Returns (NumPy array over the memory of x, whether it may be written). x lends it until the last view is gone.
 
     TypeError: x is on a device, or has a type that NumPy and ml_dtypes lack. Before version 1 the protocol does not say
@@ -115,7 +119,7 @@ class DeviceTensor:
     it.
     """
 
-    def __init__(self, x, stream=0):
+    def __init__(self, x: Any, stream: int = 0) -> None:
         """stream: the driver's number of the stream that uses the memory next; it waits for the framework's work."""
         managed, self.give_back = _asked(x, stream=stream_for(x.__dlpack_device__()[0], stream))
         try:
@@ -133,22 +137,22 @@ class DeviceTensor:
             raise
         weakref.finalize(self, self.give_back).atexit = False
 
-    def is_dense(self):
+    def is_dense(self) -> Any:
         return not math.prod(self.shape) or all(
             length == 1 or stride == compact
             for length, stride, compact in zip(self.shape, self.strides, _compact(self.shape, 1)))
 
 
-def stream_for(device_type, number):
+def stream_for(device_type: Any, number: int) -> Any:
     """Converts a driver's stream to the protocol's number: CUDA's default stream is 1, ROCm's is 0."""
     return 1 if number == 0 and device_type != ROCM else number
 
 
-def _is_writable(managed):
+def _is_writable(managed: Any) -> Any:
     return isinstance(managed, ManagedVersioned) and not managed.flags & (_READ_ONLY | _IS_COPY)
 
 
-def _asked(x, **options):
+def _asked(x: Any, **options: Any) -> Any:
     """Returns (the exported object, the function that returns it)."""
     try:
         capsule = x.__dlpack__(max_version=MAX_VERSION, **options)
@@ -158,7 +162,7 @@ def _asked(x, **options):
     return managed, _giver_back(managed, address)
 
 
-def _consume(capsule):
+def _consume(capsule: Any) -> Any:
     for name, (used, form) in _FORMS.items():
         if _is_valid(capsule, name):
             address = _pointer_of(capsule, name)
@@ -167,23 +171,23 @@ def _consume(capsule):
     raise TypeError(f"__dlpack__ gave {capsule!r} and no fresh capsule of DLPack")
 
 
-def _giver_back(managed, address):
+def _giver_back(managed: Any, address: Any) -> Any:
     """Returns a function that calls the producer's deleter, once, however often it is called."""
     deleters = [_Deleter(managed.deleter)] if managed.deleter else []
 
-    def give_back():
+    def give_back() -> None:
         if deleters:
             deleters.pop()(address)
     return give_back
 
 
-def _check_version(managed):
+def _check_version(managed: Any) -> None:
     if isinstance(managed, ManagedVersioned) and managed.major != MAX_VERSION[0]:
         raise TypeError(f"this is version {managed.major}.{managed.minor} of DLPack; "
                         f"version {MAX_VERSION[0]} is understood")
 
 
-def _type_name(tensor):
+def _type_name(tensor: Any) -> Any:
     code = (tensor.dtype.code, tensor.dtype.bits)
     if code not in _TYPES or tensor.dtype.lanes != 1:
         raise TypeError(f"arrays of DLPack's type code {code[0]} with {code[1]} bits in {tensor.dtype.lanes} lanes "
@@ -191,7 +195,7 @@ def _type_name(tensor):
     return _TYPES[code]
 
 
-def _extent(tensor):
+def _extent(tensor: Any) -> Any:
     """Returns (type, lowest address, size in bytes, offset of element 0, shape, strides in bytes)."""
     dtype = type_named(_type_name(tensor))
     shape = tuple(tensor.shape[:tensor.ndim]) if tensor.ndim else ()
@@ -207,17 +211,17 @@ def _extent(tensor):
     return (dtype, tensor.data + tensor.byte_offset - below, below + above + dtype.itemsize, below, shape, strides)
 
 
-def _compact(shape, item_bytes):
+def _compact(shape: Sequence[int], item_bytes: Any) -> Any:
     products = itertools.accumulate(reversed(shape), lambda a, b: a * b, initial=1)
     return tuple(item_bytes * product for product in list(products)[:len(shape)])[::-1]
 
 
-def _over(low, size, begin, dtype, shape, strides, give_back):
+def _over(low: Any, size: int, begin: Any, dtype: Any, shape: Sequence[int], strides: Any, give_back: Any) -> Any:
     import numpy
     if not size:
         give_back()
         return numpy.empty(shape, dtype)
-    memory = (c_char * size).from_address(low)
+    memory: Any = (c_char * size).from_address(low)
     # Every view keeps the memory alive through its base. Nothing is returned while the interpreter exits.
     weakref.finalize(memory, give_back).atexit = False
     return numpy.ndarray(shape, dtype, memory, begin, strides)
@@ -226,13 +230,13 @@ def _over(low, size, begin, dtype, shape, strides, give_back):
 class Lent:
     """A NumPy array of any type for other frameworks' from_dlpack, including bfloat16 and the 8-bit types."""
 
-    def __init__(self, array):
+    def __init__(self, array: Any) -> None:
         self._array = array
 
-    def __dlpack_device__(self):
+    def __dlpack_device__(self) -> Any:
         return (CPU, 0)
 
-    def __dlpack__(self, **_asked):
+    def __dlpack__(self, **_asked: Any) -> Any:
         """Returns a capsule of the protocol before version 1, which every version permits."""
         dtype = self._array.dtype
         if dtype.isbuiltin == 1 and dtype.kind != "b":  # Before 1.25 NumPy did not lend bools.
@@ -243,15 +247,15 @@ class Lent:
         return capsule
 
 
-def _lent_tensor(capsule):
+def _lent_tensor(capsule: Any) -> Any:
     return Managed.from_address(_pointer_of(capsule, b"dltensor")).tensor
 
 
-def _set_type(tensor, name):
+def _set_type(tensor: Any, name: str) -> None:
     tensor.dtype.code, tensor.dtype.bits = _CODES[name]
 
 
-def lend(pointer, shape, name, device, owner):
+def lend(pointer: int, shape: Sequence[int], name: str, device: tuple[int, int], owner: Any) -> Any:
     """Returns a capsule of dense GPU memory of the type `name`; its holder keeps `owner` alive.
 
     It is NumPy's capsule of an unused array, for the sake of its deleter, which may be called at any time, on any
@@ -263,7 +267,7 @@ def lend(pointer, shape, name, device, owner):
         raise BufferError("arrays on a GPU are lent by DLPack where NumPy is installed") from None
     integers = {1: "u1", 2: "u2", 4: "u4", 8: "u8", 16: "c16"}[_CODES[name][1] // 8]
     size = math.prod(shape) * _CODES[name][1] // 8
-    memory = (c_char * max(1, size)).from_address(pointer)
+    memory: Any = (c_char * max(1, size)).from_address(pointer)
     memory.owner = owner
     capsule = numpy.ndarray(shape, integers, memory).__dlpack__()
     tensor = _lent_tensor(capsule)

@@ -1,6 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Text that all docstrings of calls share, appended to each so that help() of one call is complete."""
 
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
 _WORLD = "group: None for the world; on a rank that is not a member the call does nothing and returns None."
 _TIMES = "timeout: seconds; None: the world's (600 unless init said otherwise), math.inf: no limit."
 _ERRORS = ("Raises TypeError and ValueError before anything is sent, NotInitialized if there is no world; Mismatch,\n"
@@ -8,7 +13,7 @@ _ERRORS = ("Raises TypeError and ValueError before anything is sent, NotInitiali
 _MORE = "More about arrays, types and errors: help(ivycomm.collectives)."
 
 
-def complete(functions):
+def complete(functions: Iterable[Any]) -> None:
     """Appends to each function's docstring the sentences about its arguments."""
     for function in functions:
         if function.__doc__ is None:  # python -OO

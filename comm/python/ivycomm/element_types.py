@@ -4,6 +4,8 @@
 They are those of proto/wire/operations.def, and test_ivycomm.py compares both.
 """
 
+from __future__ import annotations
+
 import enum
 
 
@@ -27,12 +29,12 @@ _OPS.update({"add": ReduceOp.SUM, "mean": ReduceOp.AVG, "average": ReduceOp.AVG,
              "xor": ReduceOp.BXOR})
 
 
-def reductions():
+def reductions() -> dict[str | ReduceOp, int]:
     """Returns the numbers of the reductions by name and by member."""
     return {**{name: int(op) for name, op in _OPS.items()}, **{op: int(op) for op in ReduceOp}}
 
 
-def op_number(op):
+def op_number(op: str | ReduceOp) -> int:
     """Returns the number of a reduction given by name or as ReduceOp."""
     if isinstance(op, ReduceOp):
         return int(op)
@@ -52,7 +54,7 @@ DTYPES = {
 U8, I64 = DTYPES["uint8"][0], DTYPES["int64"][0]
 
 
-def dtype_number(name):
+def dtype_number(name: str) -> int:
     """Returns the number of a type. TypeError: the type cannot be sent."""
     try:
         return DTYPES[name][0]

@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Failures as exceptions. `check` converts a code of the C interface to one."""
 
+from __future__ import annotations
+
 import ctypes
 import os
+from collections.abc import Iterable
+from typing import Any
 
 from .library import Failure, load
 
@@ -17,8 +21,9 @@ class IvyError(Exception):
 
     code = "Internal"
 
-    def __init__(self, text, code=None, rank=None, host=None, pid=None, signal=None, exit_code=None,
-                 sequence=None, operation=None):
+    def __init__(self, text: str, code: str | None = None, rank: int | None = None, host: str | None = None,
+                 pid: int | None = None, signal: int | None = None, exit_code: int | None = None,
+                 sequence: int | None = None, operation: str | None = None) -> None:
         super().__init__(text)
         if code is not None:
             self.code = code
@@ -26,11 +31,11 @@ class IvyError(Exception):
         self.signal, self.exit_code = signal, exit_code
         self.sequence, self.operation = sequence, operation
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[Any, ...]:
         return (_restored, (type(self), str(self), dict(self.__dict__)))
 
 
-def _restored(kind, text, attributes):
+def _restored(kind: type[IvyError], text: str, attributes: dict[str, Any]) -> IvyError:
     error = kind(text)
     error.__dict__.update(attributes)
     return error
@@ -67,7 +72,7 @@ class StillRunning(Timeout):
 class MissingRanks(Timeout):
     """Some ranks did not reach monitored_barrier in time. `missing`: their ranks in the group."""
 
-    def __init__(self, text, missing=(), **what):
+    def __init__(self, text: str, missing: Iterable[int] = (), **what: Any) -> None:
         super().__init__(text, **what)
         self.missing = tuple(missing)
 
@@ -119,13 +124,14 @@ class Unauthenticated(IvyError):
 
 
 OK, DEADLINE_EXCEEDED = 0, 4
-world_pid = None  # Whose the world is: a forked child has none.
-_BY_KIND = {1: RankDied, 2: HostLost, 3: Mismatch, 4: Timeout, 5: Aborted, 6: TransportError}
-_BY_CODE = {1: Aborted, 3: InvalidArgument, 4: Timeout, 5: NotFound, 8: ResourceExhausted, 9: FailedPrecondition,
-            10: Mismatch, 14: TransportError, 16: Unauthenticated}
+world_pid: int | None = None  # Whose the world is: a forked child has none.
+_BY_KIND: dict[int, type[IvyError]] = {1: RankDied, 2: HostLost, 3: Mismatch, 4: Timeout, 5: Aborted, 6: TransportError}
+_BY_CODE: dict[int, type[IvyError]] = {
+    1: Aborted, 3: InvalidArgument, 4: Timeout, 5: NotFound, 8: ResourceExhausted, 9: FailedPrecondition, 10: Mismatch,
+    14: TransportError, 16: Unauthenticated}
 
 
-def last_error(code):
+def last_error(code: int) -> IvyError:
     """Returns the exception for this thread's last failed call."""
     library = load()
     text = (library.ivy_last_error() or b"").decode(errors="replace")
@@ -134,7 +140,7 @@ def last_error(code):
     return of_failure(code, text, failure)
 
 
-def of_failure(code, text, failure):
+def of_failure(code: int, text: str, failure: Failure) -> IvyError:
     """Returns the exception for a code, its text and the library's Failure."""
     kind = _BY_KIND.get(failure.kind) or _BY_CODE.get(code, IvyError)
     if kind is FailedPrecondition and world_pid not in (None, os.getpid()):
@@ -150,7 +156,7 @@ def of_failure(code, text, failure):
                 operation=failure.operation.decode(errors="replace") or None)
 
 
-def check(code):
+def check(code: int) -> None:
     """Raises the exception for a code other than OK."""
     if code != OK:
         raise last_error(code)

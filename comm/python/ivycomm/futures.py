@@ -5,17 +5,29 @@ The library writes a Work's number to a pipe when the Work is done. One thread o
 callback, reads it and calls the callbacks. No thread of the library ever runs Python.
 """
 
+from __future__ import annotations
+
 import fcntl
+import functools
 import itertools
 import os
 import struct
 import sys
 import threading
 import time
+from collections.abc import Callable, Generator, Iterable
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from .errors import StillRunning, check
 from .library import load
 from .waiting import Bell
+
+if TYPE_CHECKING:
+    import asyncio
+    import concurrent.futures
+    from ctypes import c_void_p
+
+T = TypeVar("T")
 
 _F_GETPIPE_SZ = 1032  # fcntl has the name from Python 3.10 on.
 
@@ -23,25 +35,26 @@ _F_GETPIPE_SZ = 1032  # fcntl has the name from Python 3.10 on.
 class _Watcher:
     """The pipe and its thread. A forked child, which can use neither, creates new ones."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.pid = os.getpid()
         self._reader, self._writer = os.pipe()
         os.set_blocking(self._writer, False)  # The thread that carries out operations must not wait here.
         # 64 KiB, or less if this user has many pipes. After a read of this size, numbers may be missing.
         self._room = fcntl.fcntl(self._reader, _F_GETPIPE_SZ)
         self._numbers, self._lock = itertools.count(1), threading.Lock()
-        self._waiting = {}  # By the number in the pipe: (work, [what is called]). The work lives as long.
-        self._number_of = {}  # By id(work).
+        # By the number in the pipe: (work, the functions to call). The work lives as long.
+        self._waiting: dict[int, tuple[Future[Any], list[Callable[[], object]]]] = {}
+        self._number_of: dict[int, int] = {}  # By id(work).
         threading.Thread(target=self._run, name="ivycomm-done", daemon=True).start()
 
-    def watch(self, work, handle, told):
+    def watch(self, work: Future[Any], handle: c_void_p, told: Callable[[], object]) -> Callable[[], None]:
         """Calls told() on the thread when the operation of that handle is done; returns a function that cancels
         this."""
         with self._lock:
-            number = self._number_of.get(id(work))
-            if number is not None:
-                self._waiting[number][1].append(told)
-                return lambda: self._forget(number, told)
+            known = self._number_of.get(id(work))
+            if known is not None:
+                self._waiting[known][1].append(told)
+                return lambda: self._forget(known, told)
             number = next(self._numbers)
             self._number_of[id(work)] = number
             self._waiting[number] = (work, [told])
@@ -52,19 +65,19 @@ class _Watcher:
             raise
         return lambda: self._forget(number, told)
 
-    def _forget(self, number, told):
+    def _forget(self, number: int, told: Callable[[], object]) -> None:
         with self._lock:
-            _, all_told = self._waiting.get(number, (None, ()))
+            _, all_told = self._waiting.get(number, (None, []))
             if told in all_told:
                 all_told.remove(told)
 
-    def _take(self, number):
+    def _take(self, number: int) -> Iterable[Callable[[], object]]:
         with self._lock:
-            work, all_told = self._waiting.pop(number, (None, ()))
+            work, all_told = self._waiting.pop(number, (None, []))
             self._number_of.pop(id(work), None)
             return all_told
 
-    def _run(self):
+    def _run(self) -> None:
         while True:
             try:
                 data = os.read(self._reader, self._room)
@@ -73,7 +86,7 @@ class _Watcher:
             self._tell(data)
 
     # A separate function, so that the thread holds no work while it reads.
-    def _tell(self, data):
+    def _tell(self, data: bytes) -> None:
         ended = [number for number, in struct.iter_unpack("=Q", data)]
         if len(data) >= self._room:
             with self._lock:
@@ -84,23 +97,24 @@ class _Watcher:
                 _call(told)
 
 
-def _call(function, *arguments):
+def _call(function: Callable[..., object], *arguments: object) -> None:
     """Calls the function and prints any exception, because no caller waits for it.
 
     This includes SystemExit and CancelledError, which would end the only thread that runs callbacks.
     """
     try:
         function(*arguments)
-    except BaseException:  # noqa: B902: as above.
+    except BaseException:  # noqa: BLE001 - as above.
         import traceback  # Slow to import, and rarely needed.
 
         print(f"ivycomm: a callback of a Work raised:\n{traceback.format_exc()}", file=sys.stderr, end="", flush=True)
 
 
-_watcher, _making = None, threading.Lock()
+_watcher: _Watcher | None = None
+_making = threading.Lock()
 
 
-def _the_watcher():
+def _the_watcher() -> _Watcher:
     global _watcher
     if _watcher is None or _watcher.pid != os.getpid():
         with _making:
@@ -109,12 +123,18 @@ def _the_watcher():
     return _watcher
 
 
-class Future:
+class Future(Generic[T]):
     """The part of Work that reports its end."""
 
     __slots__ = ()
 
-    def add_done_callback(self, function):
+    if TYPE_CHECKING:
+        _operation: Any
+
+        def test(self) -> bool: ...
+        def wait(self, timeout: float | None = None) -> T: ...
+
+    def add_done_callback(self, function: Callable[[Any], object]) -> None:
         """Calls function(work) once when the operation is done, whether or not it failed.
 
         If it is already done, calls it immediately, in this thread; otherwise on a thread of ivycomm, where it should
@@ -126,23 +146,23 @@ class Future:
         else:
             self._tell_end(lambda: _call(function, self))
 
-    def future(self):
+    def future(self) -> concurrent.futures.Future[T]:
         """Returns a concurrent.futures.Future with this Work's result or exception. It cannot be cancelled."""
         from concurrent.futures import Future as Made  # Slow to import, and rarely needed.
 
-        future = Made()
+        future: concurrent.futures.Future[T] = Made()
         future.set_running_or_notify_cancel()
 
-        def settle(work):
+        def settle(work: Future[T]) -> None:
             try:
                 future.set_result(work.wait())
-            except Exception as error:  # noqa: B902: the future's.
+            except Exception as error:  # noqa: BLE001 - the future's.
                 future.set_exception(error)
 
         self.add_done_callback(settle)
         return future
 
-    def __await__(self):
+    def __await__(self) -> Generator[asyncio.Future[None], None, T]:
         """`await work` in an asyncio coroutine returns the result, as wait() does, without blocking the loop.
 
         A cancelled task stops waiting; the operation continues, because other ranks take part in it.
@@ -151,13 +171,13 @@ class Future:
 
         if not self.test():
             loop = asyncio.get_running_loop()
-            ended = loop.create_future()
+            ended: asyncio.Future[None] = loop.create_future()
 
-            def wake():
+            def wake() -> None:
                 if not ended.done():
                     ended.set_result(None)
 
-            def tell(_work):
+            def tell(_work: Future[T]) -> None:
                 try:
                     loop.call_soon_threadsafe(wake)
                 except RuntimeError:  # The loop is closed: nobody waits any more.
@@ -169,14 +189,14 @@ class Future:
 
     # told() is called once when the operation is done, on the watcher's thread or immediately. Returns a function that
     # cancels this.
-    def _tell_end(self, told):
+    def _tell_end(self, told: Callable[[], object]) -> Callable[[], None]:
         if self._operation is None:  # It had nothing to do.
             told()
             return lambda: None
         return _the_watcher().watch(self, self._operation.handle, told)
 
 
-def wait_any(works, timeout=None):
+def wait_any(works: Iterable[Future[Any]], timeout: float | None = None) -> int:
     """Waits for the first Work that is done, whether or not it failed, and returns its index. works: a sequence, not
     empty.
 
@@ -186,14 +206,20 @@ def wait_any(works, timeout=None):
     works = list(works)
     if not works:
         raise ValueError("wait_any of no works: none can be the first that is done")
-    ended, has_ended = [], Bell()
+    ended: list[int] = []
+    has_ended = Bell()
     for index, work in enumerate(works):
         if work.test():
             return index
-    undo = []
+    undo: list[Callable[[], None]] = []
+
+    def tell(index: int) -> None:
+        ended.append(index)
+        has_ended.ring()
+
     try:
         for index, work in enumerate(works):
-            undo.append(work._tell_end(lambda index=index: (ended.append(index), has_ended.ring())))
+            undo.append(work._tell_end(functools.partial(tell, index)))
         if not has_ended.wait(timeout):
             raise StillRunning(f"none of {len(works)} operations is done after {timeout:g} s; wait again, or abort")
     finally:
@@ -202,20 +228,21 @@ def wait_any(works, timeout=None):
     return ended[0]
 
 
-def wait_all(works, timeout=None):
+def wait_all(works: Iterable[Future[T]], timeout: float | None = None) -> list[T]:
     """Waits for all works and returns their results, in order.
 
     timeout: seconds for all together, None: no limit. Raises StillRunning if one is not done by then. If one fails,
     waits for the others too, so that no array remains in use, and raises the failure that comes first in order.
     """
     deadline = None if timeout is None else time.monotonic() + timeout
-    results, failure = [], None
+    results: list[T] = []
+    failure: Exception | None = None
     for work in list(works):
         try:
             results.append(work.wait(None if deadline is None else max(0.0, deadline - time.monotonic())))
         except StillRunning:
             raise
-        except Exception as error:  # noqa: B902: raised below.
+        except Exception as error:  # noqa: BLE001 - raised below.
             failure = failure or error
     if failure is not None:
         raise failure

@@ -1,10 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Averages gradients that are trees of arrays over the ranks."""
 
+from __future__ import annotations
+
+from typing import TypeVar, cast
+
 from . import collectives, trees
+from .groups import Group
+
+T = TypeVar("T")
 
 
-def average_gradients(gradients, samples=None, *, group=None):
+def average_gradients(gradients: T, samples: float | None = None, *, group: Group | None = None) -> T:
     """Returns the mean over all ranks of a tree of arrays; the tree must have the same structure on all ranks.
 
     samples: number of samples over which this rank's gradients are averaged, used as the rank's weight. None: all ranks
@@ -17,4 +24,4 @@ def average_gradients(gradients, samples=None, *, group=None):
     if total <= 0:
         raise ValueError("the ranks have no samples at all")
     weighted = trees.rebuilt(gradients, iter([leaf * (samples / total) for leaf in trees.leaves_of(gradients)]))
-    return collectives.all_reduce(weighted, "sum", group=group)
+    return cast(T, collectives.all_reduce(weighted, "sum", group=group))

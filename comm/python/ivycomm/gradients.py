@@ -4,29 +4,40 @@
 Functions with a derivative there call `is_recorded`. All others reject such a tensor. Trees are checked leaf by leaf.
 """
 
+from __future__ import annotations
+
 import sys
+from collections.abc import Callable, Sequence
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 from .dense_arrays import TorchArrays
 
+if TYPE_CHECKING:
+    from .groups import Group
 
-def is_recorded(x):
+
+def is_recorded(x: Any) -> bool:
     """Returns whether x is a torch tensor whose changes autograd records."""
     return "torch" in sys.modules and getattr(x, "requires_grad", False) is True and TorchArrays.is_recorded(x)
 
 
-def import_derivatives_by(function):
+_import: Callable[[], ModuleType]
+
+
+def import_derivatives_by(function: Callable[[], ModuleType]) -> None:
     """Sets the function that imports and returns ivycomm.torch.operations. That module imports collectives.py and
     messages.py, which import this one, so the package's __init__.py knows it, and not this module."""
-    global derivatives
-    derivatives = function
+    global _import
+    _import = function
 
 
-def derivatives():
+def derivatives() -> ModuleType:
     """Returns ivycomm.torch.operations: functions of the same names as ivycomm's, with derivatives."""
-    raise AssertionError("ivycomm/__init__.py calls import_derivatives_by()")
+    return _import()
 
 
-def refuse_at_one_rank(x, name):
+def refuse_at_one_rank(x: Any, name: str) -> None:
     """Raises RuntimeError for an operation after which the other ranks have nothing to call backward() on."""
     if is_recorded(x):
         raise RuntimeError(f"the tensor requires grad, and {name} gives the other ranks nothing that could be "
@@ -34,7 +45,7 @@ def refuse_at_one_rank(x, name):
                            "torch.no_grad() says that it is data only")
 
 
-def of_scatter(result, x, src, rows, group):
+def of_scatter(result: Any, x: Any, src: int, rows: Sequence[int], group: Group) -> Any:
     """Returns this rank's part of a tensor that requires grad on rank src, registered with autograd on every rank."""
     if not TorchArrays.owns(result):
         raise RuntimeError("rank src's tensor requires grad, and this rank's part, a "

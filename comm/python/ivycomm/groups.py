@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Lifetime of the world, groups of ranks, and their properties."""
 
+from __future__ import annotations
+
 import atexit
 import ctypes
 import operator
@@ -12,7 +14,10 @@ import traceback
 import warnings
 import weakref
 from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from ctypes import byref, c_int32, c_void_p
+from types import TracebackType
+from typing import Any, SupportsIndex, cast
 
 from . import calls, errors
 from .errors import IvyError, NotInitialized, check
@@ -20,14 +25,17 @@ from .library import Call, Members, Options, find_world_by, load, places, whole_
 from .waiting import call_in_slices, calling, count_inside
 from .work import milliseconds, sweep
 
-_world = None
-_seats = {}  # Weak references to the seats in the world's groups, in the order of their making; values mean nothing.
-_dropped = deque()  # (address, _worlds_ended) of seats that nobody holds any more. Only added to by destructors.
+_world: Group | None = None
+# Weak references to the seats in the world's groups, in the order of their making.
+_seats: dict[weakref.ReferenceType[_Seat], None] = {}
+# (address, _worlds_ended) of seats that no object holds any longer. Only destructors add to it.
+_dropped: deque[tuple[int | None, int]] = deque()
 _freeing = threading.RLock()  # Held while what is in _dropped is freed or aborted.
-_named = weakref.WeakValueDictionary()  # Groups of which this process is a member.
+_named: weakref.WeakValueDictionary[str, Group] = weakref.WeakValueDictionary()  # Groups of which this process is a member.
 _LEAVE_SECONDS = 5.0  # An abort wakes every wait within 10 ms; this is for a machine that hardly moves.
-before_end = []  # Functions that let what runs outside the interpreter end, while there is a world.
-on_free, on_new_world = [], []  # Functions that are told of a group that is freed, and of a world that begins.
+before_end: list[Callable[[], object]] = []  # Functions that let what runs outside the interpreter end, while there is a world.
+on_free: list[Callable[[Group], object]] = []  # Called with a group that is about to be freed.
+on_new_world: list[Callable[[], object]] = []  # Called when a world begins.
 _worlds_ended = 0  # In this process; a group knows by it whether its world is among them.
 
 
@@ -35,7 +43,7 @@ class _Handle(c_void_p):
     """The address of a communicator, with the extension's seat of it, which counts the calls in progress."""
 
     __hash__ = object.__hash__  # Weak references to it are keys; ctypes' own classes have no hash.
-    _seat = None
+    _seat: Any = None
     is_freed = False
 
 
@@ -44,17 +52,17 @@ class _Seat(_Handle):
 
     _worlds_ended = -1  # A signal handler may raise before it is set: no world's.
 
-    def __init__(self, address):
+    def __init__(self, address: int | None) -> None:
         super().__init__(address)
         self._worlds_ended = _worlds_ended
 
-    def __del__(self):
+    def __del__(self) -> None:
         # A destructor may run in any thread: call the library later. None: the interpreter is shutting down.
         if not self.is_freed and _dropped is not None:
             _dropped.append((self.value, self._worlds_ended))
 
 
-def _free_dropped():
+def _free_dropped() -> None:
     """Frees the seats of Groups that were garbage-collected and have no operation in progress."""
     with _freeing:
         while _dropped:
@@ -76,7 +84,14 @@ class Group:
     on such a group return None there and send nothing. ranks: world ranks.
     """
 
-    def __init__(self, handle, ranks=()):
+    rank: int | None
+    ranks: tuple[int, ...]
+    local_rank: int
+    local_size: int
+    node_rank: int
+    node_count: int
+
+    def __init__(self, handle: _Handle | None, ranks: Sequence[int] = ()) -> None:
         self._handle, self._worlds_ended = handle, _worlds_ended
         if handle is None:
             self.rank, self.size, self._seat = None, len(ranks), None
@@ -85,10 +100,10 @@ class Group:
             return
         library = load()
         self.rank = library.ivy_comm_rank(handle)
-        self.size = library.ivy_comm_size(handle)
+        self.size = int(library.ivy_comm_size(handle))
         self._seat = handle._seat = calls.seat(handle.value, self.rank, self.size)
         self.ranks = tuple(library.ivy_comm_world_rank(handle, rank) for rank in range(self.size))
-        self.name = library.ivy_comm_name(handle).decode()
+        self.name = str(library.ivy_comm_name(handle).decode())
         _named[self.name] = self
         self.local_rank = library.ivy_comm_local_rank(handle)
         self.local_size = library.ivy_comm_local_size(handle)
@@ -96,35 +111,35 @@ class Group:
         self.node_count = library.ivy_comm_node_count(handle)
 
     @property
-    def is_member(self):
+    def is_member(self) -> bool:
         """Whether this process is one of the group's ranks."""
         return self.rank is not None
 
     @property
-    def handle(self):
+    def handle(self) -> c_void_p:
         """The C interface's communicator. Raises NotInitialized after the group has ended."""
         if not self._is_open():
             raise NotInitialized(f"group {self.name!r} is freed, or its world is finalized or repaired")
-        return self._handle
+        return cast(_Handle, self._handle)
 
-    def _is_open(self):
+    def _is_open(self) -> bool:
         return self._handle is not None and self._worlds_ended == _worlds_ended
 
-    def world_rank(self, rank):
+    def world_rank(self, rank: int) -> int:
         """Returns the world rank of a rank of this group."""
         return self.ranks[rank]
 
-    def group_rank(self, world_rank):
+    def group_rank(self, world_rank: int) -> int | None:
         """Returns the rank in this group of a world rank, or None."""
         return self.ranks.index(world_rank) if world_rank in self.ranks else None
 
-    def abort(self, reason=""):
+    def abort(self, reason: str = "") -> None:
         """Breaks the group on every rank; every call that waits on it raises Aborted."""
         if self.is_member:
             with calling(self.handle):
                 check(load().ivy_comm_abort(self.handle, reason.encode()))
 
-    def free(self):
+    def free(self) -> None:
         """Frees the group on this rank; waits for no other rank. finalize() ends the world and its groups.
 
         If another thread is inside a call on the group, the group is aborted, so that the call returns.
@@ -140,39 +155,41 @@ class Group:
             return  # Another thread frees it.
         handle.is_freed, self._handle = True, None
 
-        def under_way():
-            return calls.inside(self._seat) + count_inside(handle)
+        def under_way() -> int:
+            return int(calls.inside(self._seat)) + count_inside(handle)
 
         if under_way():
             load().ivy_comm_abort(handle, b"another thread has freed the group")
             _wait_until_none(under_way, "are inside this group, which stays until finalize()")
         check(load().ivy_comm_free(handle))
 
-    def __enter__(self):
+    def __enter__(self) -> Group:
         return self
 
-    def __exit__(self, kind, error, _trace):
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 _trace: TracebackType | None) -> None:
         try:
             # Other ranks may wait for operations that this rank no longer performs.
             if error is not None and self._is_open() and self is not _world:
-                self.abort(f"its block ended by {kind.__name__}: {error}")
+                self.abort(f"its block ended by {type(error).__name__}: {error}")
         finally:
             self.free()
 
-    def __len__(self):
+    def __len__(self) -> int:
         return self.size
 
-    def __getitem__(self, rank):
+    def __getitem__(self, rank: int) -> int:
         return self.ranks[rank]
 
-    def __contains__(self, world_rank):
+    def __contains__(self, world_rank: object) -> bool:
         return world_rank in self.ranks
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"<ivycomm.Group {self.name}: rank {self.rank} of {self.size}>"
 
 
-def init(init_method=None, *, rank=None, world_size=None, timeout=None):
+def init(init_method: str | None = None, *, rank: int | None = None, world_size: int | None = None,
+         timeout: float | None = None) -> Group:
     """Joins the job and returns the world's Group; waits until every rank has joined.
 
     Under ivyrun, torchrun, mpirun, mpiexec and srun no arguments are needed; without a launcher the world has one rank.
@@ -195,18 +212,19 @@ def init(init_method=None, *, rank=None, world_size=None, timeout=None):
     calls.connect(library, places(), check)
     handle = c_void_p()
 
-    def join():
+    def join() -> None:
         check(library.ivy_init(byref(options), byref(handle)))
 
     call_in_slices(join, on_interrupt=None)
-    _begin(Group(_Handle(handle.value)))
-    return _world
+    made = Group(_Handle(handle.value))
+    _begin(made)
+    return made
 
 
 _RANK_VARIABLES = ("IVY_RANK", "RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
 
 
-def _check_environment():
+def _check_environment() -> None:
     """Rejects a worker that has lost its launcher's variables: it would be a world of one, while other ranks wait
     for it."""
     if any(name in os.environ for name in _RANK_VARIABLES):
@@ -223,7 +241,7 @@ def _check_environment():
             "variables where they are until ivycomm.init() has run, or say init(\"self://\") for a world of one")
 
 
-def _begin(world):
+def _begin(world: Group) -> None:
     global _world
     _world, errors.world_pid = world, os.getpid()
     calls.begin_world(world._seat)
@@ -232,7 +250,7 @@ def _begin(world):
         tell()
 
 
-def shrink(timeout=None):
+def shrink(timeout: float | None = None) -> Group:
     """Continues after a rank has died, with the survivors as a smaller world in the same processes. Returns its Group.
 
     Every survivor calls it, whatever it was doing: the first call makes the operations of the others, and pending
@@ -246,7 +264,7 @@ def shrink(timeout=None):
     return _repair(load().ivy_comm_shrink, timeout)
 
 
-def grow(timeout=None):
+def grow(timeout: float | None = None) -> Group:
     """Continues after a rank has died, with restarted processes in place of the lost ones.
 
     Every survivor calls it; a process that `ivyrun --on-failure replace` has restarted calls init(), which waits for
@@ -256,22 +274,23 @@ def grow(timeout=None):
     return _repair(load().ivy_comm_grow, timeout)
 
 
-def restart_count():
+def restart_count() -> int:
     """Returns how many times this process's rank was restarted before it; 0 in the first one."""
-    return load().ivy_restart_count()
+    return int(load().ivy_restart_count())
 
 
-def _repair(function, timeout):
+def _repair(function: Callable[..., int], timeout: float | None) -> Group:
     global _world, _worlds_ended
-    handle = _Handle(world().handle.value)
+    broken = world()
+    handle = _Handle(broken.handle.value)
     _end_calls()
     _seats.clear()
     _worlds_ended += 1
     # After a failed repair it can be called again, or finalize().
-    _world._worlds_ended = _worlds_ended
+    broken._worlds_ended = _worlds_ended
     call = Call(struct_bytes=ctypes.sizeof(Call), timeout_ms=milliseconds(timeout))
 
-    def repair():
+    def repair() -> None:
         with calling():
             check(function(handle, byref(call)))
 
@@ -279,22 +298,22 @@ def _repair(function, timeout):
         call_in_slices(repair, on_interrupt=lambda: load().ivy_comm_abort(handle, b"interrupted"))
     except BaseException:
         # Calls get the library's error, which says that the world is not repaired.
-        _world._handle._seat = calls.seat(handle.value, _world.rank, _world.size)
+        cast(_Handle, broken._handle)._seat = calls.seat(handle.value, broken.rank, broken.size)
         raise
     finally:
         sweep()
-    broken, _world = _world, Group(handle)
+    repaired = _world = Group(handle)
     broken._handle = None
-    calls.begin_world(_world._seat)
+    calls.begin_world(repaired._seat)
     for tell in on_new_world:
         tell()
-    return _world
+    return repaired
 
 
-def _end_calls():
+def _end_calls() -> None:
     """Interrupts other threads inside a call on the world or its groups, waits until they have left, and blocks
     further calls."""
-    def under_way():
+    def under_way() -> int:
         return count_inside() or calls.end_world()
 
     if not under_way():
@@ -303,7 +322,7 @@ def _end_calls():
     _wait_until_none(under_way, "are under way; join them first")
 
 
-def _wait_until_none(count, what):
+def _wait_until_none(count: Callable[[], int], what: str) -> None:
     """Waits until the aborted calls have returned. FailedPrecondition: they have not."""
     end = time.monotonic() + _LEAVE_SECONDS
     while (left := count()):
@@ -312,7 +331,7 @@ def _wait_until_none(count, what):
         time.sleep(0.001)
 
 
-def prepare_device(device=None, *, group=None, timeout=None):
+def prepare_device(device: int | None = None, *, group: Group | None = None, timeout: float | None = None) -> None:
     """Sets up NCCL for the group ahead of the first collective on GPU memory, which would otherwise do it.
 
     device: the GPU's number; None: the current one. Every rank of the group calls it. If NCCL cannot be used on some
@@ -330,7 +349,7 @@ def prepare_device(device=None, *, group=None, timeout=None):
                        lambda: group.abort("interrupted"))
 
 
-def prepare_device_or_leave(timeout=None):
+def prepare_device_or_leave(timeout: float | None = None) -> None:
     """prepare_device for a program that joins only to use its GPU: if it fails, which all ranks learn, the world is
     ended."""
     try:
@@ -340,7 +359,7 @@ def prepare_device_or_leave(timeout=None):
         raise
 
 
-def finalize():
+def finalize() -> None:
     """Ends the world and every group. Called automatically when the interpreter exits.
 
     Waits for operations on devices' streams, and for the receivers of unfinished isends as long as they make progress
@@ -365,11 +384,11 @@ def finalize():
         sweep(wait=True)  # Finalizing ended them all.
 
 
-_uncaught = None  # The exception that ends this program, as text.
-_former_hook = None
+_uncaught: str | None = None  # The exception that ends this program, as text.
+_former_hook: Callable[[type[BaseException], BaseException, TracebackType | None], object] | None = None
 
 
-def _watch_for_uncaught():
+def _watch_for_uncaught() -> None:
     """Installs the hook once: a hook that was installed later already calls this one, and must not be called by it."""
     global _former_hook, _uncaught
     _uncaught = None  # A program that begins another world has gone on.
@@ -377,29 +396,30 @@ def _watch_for_uncaught():
         _former_hook, sys.excepthook = sys.excepthook, _note_uncaught
 
 
-def _note_uncaught(kind, value, trace):
+def _note_uncaught(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:
     global _uncaught
     try:
         # At an interactive prompt the program continues.
         if not (hasattr(sys, "ps1") or sys.flags.interactive):
             _uncaught = "".join(traceback.format_exception_only(kind, value)).strip()
     finally:
-        _former_hook(kind, value, trace)
+        if _former_hook is not None:
+            _former_hook(kind, value, trace)
 
 
-def _abort_all(reason):
-    reason = reason.encode(errors="replace")
-    for handle in [_world.handle, *filter(None, [each() for each in _seats.copy()])]:
+def _abort_all(reason: str) -> None:
+    text = reason.encode(errors="replace")
+    for handle in [cast(_Handle, world().handle), *filter(None, [each() for each in _seats.copy()])]:
         with calling(handle):
             if not handle.is_freed:
-                load().ivy_comm_abort(handle, reason)
+                load().ivy_comm_abort(handle, text)
     with _freeing:
         for address, worlds_ended in list(_dropped):
             if worlds_ended == _worlds_ended:
-                load().ivy_comm_abort(address, reason)
+                load().ivy_comm_abort(address, text)
 
 
-def _finalize_at_exit():
+def _finalize_at_exit() -> None:
     if _uncaught is not None and is_initialized():
         # Ranks that wait for this rank see the reason, instead of a message that it has finalized.
         _abort_all(f"it ends by an uncaught {_uncaught}")
@@ -411,18 +431,18 @@ def _finalize_at_exit():
 atexit.register(_finalize_at_exit)
 
 
-def worlds_ended():
+def worlds_ended() -> int:
     """Returns the number of worlds that this process has finalized, to distinguish objects of one world from those
     of the next."""
     return _worlds_ended
 
 
-def is_initialized():
+def is_initialized() -> bool:
     """Returns whether this process has a world. A forked child has none."""
     return _world is not None and errors.world_pid == os.getpid()
 
 
-def world():
+def world() -> Group:
     """Returns the Group of all ranks. Raises NotInitialized before init()."""
     if _world is None:
         raise NotInitialized("there is no world here: call ivycomm.init() first")
@@ -432,7 +452,7 @@ def world():
 find_world_by(lambda: world().handle)
 
 
-def resolve(group):
+def resolve(group: Group | None) -> Group:
     """Returns the Group that a call uses; None is the world."""
     if group is None:
         return world()
@@ -444,7 +464,7 @@ def resolve(group):
     raise TypeError(f"group must be a Group, not a {type(group).__name__}")
 
 
-def group_named(name):
+def group_named(name: str) -> Group:
     """Returns the Group of that name, of which this process is a member. NotInitialized: it has ended."""
     try:
         return _named[name]
@@ -452,7 +472,7 @@ def group_named(name):
         raise NotInitialized(f"there is no group {name!r} here any more") from None
 
 
-def checked_rank(group, rank):
+def checked_rank(group: Group, rank: SupportsIndex) -> int:
     """Returns a rank of the group, given as any integer type (NumPy's and torch's included), as an int. ValueError: it is
     not in the group."""
     try:
@@ -464,54 +484,54 @@ def checked_rank(group, rank):
     return number
 
 
-def rank():
+def rank() -> int:
     """Returns this process's rank, 0 to world_size() - 1."""
-    return world().rank
+    return cast(int, world().rank)
 
 
-def world_size():
+def world_size() -> int:
     """Returns the number of ranks of the world."""
     return world().size
 
 
-def local_rank():
+def local_rank() -> int:
     """Returns the rank among the processes of this host."""
     return world().local_rank
 
 
-def local_world_size():
+def local_world_size() -> int:
     """Returns the number of ranks on this host."""
     return world().local_size
 
 
-def node_rank():
+def node_rank() -> int:
     """Returns the index of this host."""
     return world().node_rank
 
 
-def num_nodes():
+def num_nodes() -> int:
     """Returns the number of hosts of the world."""
     return world().node_count
 
 
-def source():
+def source() -> str:
     """Returns the source that assigned this rank: "ivyrun (IVY_RANK=1, IVY_WORLD_SIZE=4)", "torchrun (RANK=...)"."""
-    return load().ivy_comm_source(world().handle).decode()
+    return str(load().ivy_comm_source(world().handle).decode())
 
 
-def device():
+def device() -> int | None:
     """Returns the number to pass to set_device for the accelerator that ivyrun chose (the first of several), or
     None."""
     numbers = os.environ.get("IVY_DEVICE_ORDINAL")
     return int(numbers.split(",")[0]) if numbers else None
 
 
-def is_main_process():
+def is_main_process() -> bool:
     """Returns whether this is rank 0."""
     return world().rank == 0
 
 
-def new_group(ranks, *, group=None):
+def new_group(ranks: Iterable[int], *, group: Group | None = None) -> Group:
     """Makes a Group of these ranks of `group` (None: the world), in this order.
 
     Every rank of `group` calls it, in the same order among its other operations.
@@ -525,7 +545,8 @@ def new_group(ranks, *, group=None):
     return Group(handle, [parent.ranks[rank] for rank in ranks])
 
 
-def group_of_members(name, ranks, *, group=None, timeout=None):
+def group_of_members(name: str, ranks: Iterable[int], *, group: Group | None = None,
+                     timeout: float | None = None) -> Group:
     """Makes a Group of these ranks of `group` (None: the world), in this order; only the members call it.
 
     `group` may be broken: the members use the job's store. name: at most 40 bytes, the same on all members, and never
@@ -541,7 +562,7 @@ def group_of_members(name, ranks, *, group=None, timeout=None):
     return Group(handle)
 
 
-def split(color, key=0, *, group=None):
+def split(color: int | None, key: int = 0, *, group: Group | None = None) -> Group:
     """Makes one Group per color, ordered by key, then by rank; with color None this rank joins none."""
     parent = resolve(group)
     if not parent.is_member:
@@ -550,15 +571,16 @@ def split(color, key=0, *, group=None):
     return Group(_make(parent, lambda made: load().ivy_comm_split(parent.handle, number, key, byref(made))))
 
 
-def _forget_seat(reference):
+def _forget_seat(reference: weakref.ReferenceType[_Seat]) -> None:
     _seats.pop(reference, None)
 
 
-def _make(parent, call, may_abort=True):
+def _make(parent: Group, call: Callable[[c_void_p], int], may_abort: bool = True) -> _Seat | None:
     _free_dropped()
-    made, seat, given_up = c_void_p(), None, []
+    made, given_up = c_void_p(), False
+    seat: _Seat | None = None
 
-    def make():
+    def make() -> None:
         with calling(parent.handle):
             check(call(made))
         if given_up:
@@ -572,7 +594,7 @@ def _make(parent, call, may_abort=True):
         _seats[weakref.ref(seat, _forget_seat)] = None
         return seat
     except BaseException:
-        given_up.append(True)
+        given_up = True
         if made.value:  # The others have the group, and would wait in it.
             load().ivy_comm_abort(made, b"interrupted while the group was made")
             if seat is None:
@@ -580,7 +602,7 @@ def _make(parent, call, may_abort=True):
         raise
 
 
-def abort(reason=""):
+def abort(reason: str = "") -> None:
     """Breaks the world and every group of this rank, on every rank; every call that waits on them raises Aborted."""
     world().abort(reason)
     _abort_all(reason)

@@ -4,12 +4,16 @@
 Thread: any. The library is loaded once, on first use; ctypes releases the interpreter's lock during every call.
 """
 
+from __future__ import annotations
+
 import ctypes
 import operator
 import os
 import sys
 import threading
+from collections.abc import Callable, Mapping
 from ctypes import POINTER, c_char, c_char_p, c_double, c_int, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
+from typing import Any, SupportsIndex
 
 ABI_VERSION = 1
 IN_PLACE = 1  # IVY_IN_PLACE
@@ -29,7 +33,7 @@ class Options(ctypes.Structure):
                 ("world_size", c_int32), ("timeout_ms", c_int64)]
 
 
-def whole_number(value, what, bits=32):
+def whole_number(value: SupportsIndex, what: str, bits: int = 32) -> int:
     """Converts a value to a number of the C interface with that many bits; ctypes would silently truncate it.
 
     TypeError: it is not an integer. ValueError: it does not fit.
@@ -62,9 +66,10 @@ class Bytes(ctypes.Structure):
     """A value of the store. `given` converts Python's bytes, and keeps them alive."""
 
     _fields_ = [("data", c_void_p), ("bytes", c_size_t)]
+    kept: bytes
 
     @classmethod
-    def given(cls, value):
+    def given(cls, value: bytes) -> Bytes:
         made = cls(ctypes.cast(c_char_p(value), c_void_p), len(value))
         made.kept = value
         return made
@@ -87,7 +92,7 @@ _call, _message = POINTER(Call), POINTER(MessageHeader)
 
 # Functions that one module calls are declared there (declare()), and operations nowhere, because the extension calls
 # them.
-_PROTOTYPES = {
+_PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "ivy_last_error": (c_char_p, []),
     "ivy_last_failure": (c_int, [POINTER(Failure)]),
     "ivy_code_name": (c_char_p, [c_int]),
@@ -135,7 +140,7 @@ _PROTOTYPES = {
 FILE_NAME = "libivycomm.so.1"
 
 
-def places():
+def places() -> list[str]:
     """Returns the directories that may hold the library, best first."""
     here = os.path.dirname(os.path.abspath(__file__))  # .../ivycomm; inside a zip: .../x.zip/ivycomm
     above = os.path.dirname(here)
@@ -147,12 +152,12 @@ def places():
     )]
 
 
-def candidates():
+def candidates() -> list[str]:
     """Returns the paths of possible libraries, best first. The last is left to the loader's search."""
     return [os.path.join(place, FILE_NAME) for place in places()] + [FILE_NAME]
 
 
-def _open():
+def _open() -> ctypes.CDLL:
     named = os.environ.get("IVY_LIBRARY")
     if named:
         try:
@@ -178,34 +183,34 @@ def _open():
                       "); start the script with ivyrun, or set IVY_LIBRARY to the library's path")
 
 
-def _missing(name):
-    def refuse(*_):
-        raise NotImplementedError(f"this libivycomm ({_library.ivy_version().decode()}) has no {name}; "
+def _missing(name: str) -> Any:
+    def refuse(*_: object) -> None:
+        raise NotImplementedError(f"this libivycomm ({load().ivy_version().decode()}) has no {name}; "
                                   "install a newer one")
     return refuse
 
 
-_library = None
+_library: ctypes.CDLL | None = None
 _lock = threading.Lock()
-_find_world = None
+_find_world: Callable[[], c_void_p]
 
 
-def find_world_by(function):
+def find_world_by(function: Callable[[], c_void_p]) -> None:
     """Sets the function that finds the world's communicator, for modules that may not import groups.py."""
     global _find_world
     _find_world = function
 
 
-def world_handle():
+def world_handle() -> c_void_p:
     return _find_world()
 
 
-def has(name):
+def has(name: str) -> bool:
     """Returns whether the library has this function. Older ones lack some."""
     return not getattr(getattr(load(), name), "is_missing", False)
 
 
-def _declare_in(library, prototypes):
+def _declare_in(library: ctypes.CDLL, prototypes: Mapping[str, tuple[Any, list[Any]]]) -> None:
     for name, (result, arguments) in prototypes.items():
         try:
             function = getattr(library, name)
@@ -217,7 +222,7 @@ def _declare_in(library, prototypes):
         function.restype, function.argtypes = result, arguments
 
 
-def declare(prototypes):
+def declare(prototypes: Mapping[str, tuple[Any, list[Any]]]) -> None:
     """Declares functions of the library: {name: (type of the result, types of the arguments)}."""
     with _lock:
         _PROTOTYPES.update(prototypes)
@@ -225,7 +230,7 @@ def declare(prototypes):
             _declare_in(_library, prototypes)
 
 
-def load():
+def load() -> ctypes.CDLL:
     """Returns the library with its functions declared. ImportError lists the searched paths."""
     global _library
     if _library is not None:

@@ -6,8 +6,12 @@ sums of squares would cancel where the mean is large beside the deviation, and m
 different counts.
 """
 
+from __future__ import annotations
 
-def merged(counts, means, sums, is_checked=True):
+from typing import Any
+
+
+def merged(counts: Any, means: Any, sums: Any, is_checked: bool = True) -> tuple[Any, Any, Any]:
     """Returns (count, mean, sum of squared deviations) of the union of the rows' values. Any array type with sum and
     `*`.
 

@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ranks in a grid: for each axis, a rank's group holds the ranks that differ from it along that axis only."""
 
+from __future__ import annotations
+
 import math
+from collections.abc import Hashable, Sequence
 
-from .groups import resolve, split
+from .groups import Group, resolve, split
 
 
-def mesh(shape, names=None, *, group=None):
+def mesh(shape: Sequence[int], names: Sequence[Hashable] | None = None, *, group: Group | None = None) -> Mesh:
     """Makes a Mesh of the ranks of `group`; the last axis varies fastest.
 
     shape: lengths of the axes, whose product must be the group's size. names: of the axes; None: their indices.
@@ -17,24 +20,26 @@ def mesh(shape, names=None, *, group=None):
 class Mesh:
     """shape, names: of the axes. coord: this rank's position, one index per axis; None if it is not a member."""
 
-    def __init__(self, shape, names=None, group=None):
+    def __init__(self, shape: Sequence[int], names: Sequence[Hashable] | None = None,
+                 group: Group | None = None) -> None:
         self.parent = resolve(group)
         self.shape = tuple(int(length) for length in shape)
-        self.names = tuple(range(len(self.shape))) if names is None else tuple(names)
+        self.names: tuple[Hashable, ...] = tuple(range(len(self.shape))) if names is None else tuple(names)
         if len(self.names) != len(self.shape) or len(set(self.names)) != len(self.names):
             raise ValueError(f"names={self.names} are not {len(self.shape)} different ones")
         if min(self.shape, default=1) < 1 or math.prod(self.shape) != self.parent.size:
             raise ValueError(f"a mesh of {self.shape} has {math.prod(self.shape)} places for {self.parent.size} ranks")
-        self._groups = {}
-        self.coord = None
-        if self.parent.is_member:
-            rest, coord = self.parent.rank, []
+        self._groups: dict[int, Group] = {}
+        self.coord: tuple[int, ...] | None = None
+        if self.parent.rank is not None:
+            rest = self.parent.rank
+            coord: list[int] = []
             for length in reversed(self.shape):
                 rest, index = divmod(rest, length)
                 coord.insert(0, index)
             self.coord = tuple(coord)
 
-    def group(self, axis):
+    def group(self, axis: Hashable) -> Group:
         """Returns the Group along an axis, by name or index; its ranks are the indices along the axis.
 
         It is made on first use: every rank of the mesh must request an axis for the first time at the same point of its
@@ -51,6 +56,6 @@ class Mesh:
             self._groups[index] = split(color, self.coord[index] if self.coord else 0, group=self.parent)
         return self._groups[index]
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         axes = ", ".join(f"{name}={length}" for name, length in zip(self.names, self.shape))
         return f"<ivycomm.Mesh {axes}>"

@@ -1,7 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Looks up frameworks that the program has imported, from any thread."""
 
+from __future__ import annotations
+
 import sys
+from collections.abc import Iterable
+from types import ModuleType
 
 
 # Names of mpi4py, Horovod and torch.distributed that are called differently here, without resembling it.
@@ -11,13 +15,13 @@ _ELSEWHERE = {"size": "world_size", "Get_size": "world_size", "Get_rank": "rank"
               "broadcast_object_list": "broadcast_object", "Abort": "abort"}
 
 
-def imported(name):
+def imported(name: str) -> ModuleType | None:
     """Returns the module after its import has completed; None before, or while another thread still imports it."""
     module = sys.modules.get(name)
     return None if getattr(getattr(module, "__spec__", None), "_initializing", False) else module
 
 
-def nearest(name, known):
+def nearest(name: object, known: Iterable[str]) -> str:
     """For messages about unknown names: returns the nearest known name, or else all of them."""
     import difflib  # Slow to import, and rarely needed.
 
@@ -27,7 +31,7 @@ def nearest(name, known):
     return "there are " + (", ".join(sorted(known)) or "none")
 
 
-def no_such_name(module, name, known):
+def no_such_name(module: str, name: str, known: Iterable[str]) -> AttributeError:
     """Returns the AttributeError for a module's __getattr__."""
     import difflib
 

@@ -1,13 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Mean and variance over the values of all ranks."""
 
+from __future__ import annotations
+
 import sys
+from collections.abc import Sequence
+from typing import Any
 
 from . import collectives, groups
 from .merging import merged
 
 
-def sync_moments(x, axes=0, *, group=None):
+def sync_moments(x: Any, axes: int | Sequence[int] = 0, *,
+                 group: groups.Group | None = None) -> tuple[Any, Any, int]:
     """(mean, variance, count) over `axes` of x of all ranks, as if their arrays were one; the variance is divided by count.
 
     x: a NumPy array, or a torch tensor or a JAX array, through which gradients go (then every rank runs the backward pass
@@ -17,11 +22,13 @@ def sync_moments(x, axes=0, *, group=None):
     """
     torch, jax = sys.modules.get("torch"), sys.modules.get("jax")
     if jax is not None and isinstance(x, jax.Array):
-        from .jax.moments import moments
-        return moments(x, axes, group)
+        from .jax import moments as of_jax
+        result: tuple[Any, Any, int] = of_jax.moments(x, axes, group)
+        return result
     if torch is not None and isinstance(x, torch.Tensor):
-        from .torch.moments import moments
-        return moments(x, axes, group)
+        from .torch import moments as of_torch
+        result = of_torch.moments(x, axes, group)
+        return result
     import numpy
     x = numpy.asarray(x)
     axes = (axes,) if isinstance(axes, int) else tuple(axes)

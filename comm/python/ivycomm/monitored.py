@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """A barrier that names the missing ranks."""
 
+from __future__ import annotations
+
 from .collectives import barrier
 from .errors import MissingRanks, Timeout
-from .groups import resolve, worlds_ended
+from .groups import Group, resolve, worlds_ended
 from .job_store import store
 
-_rounds = {}  # By the group's name and world: how many this process has made.
+_rounds: dict[tuple[str, int], int] = {}  # By the group's name and world: how many this process has made.
 
 
-def monitored_barrier(*, group=None, timeout=None):
+def monitored_barrier(*, group: Group | None = None, timeout: float | None = None) -> None:
     """As barrier(), but after the timeout every rank that arrived gets MissingRanks, whose `missing` lists the others.
 
     timeout: seconds, None for the world's. As after every failure, the group is then broken. It calls the job's store
@@ -17,7 +19,7 @@ def monitored_barrier(*, group=None, timeout=None):
     barrier(). On a rank that is not a member the call does nothing.
     """
     group = resolve(group)
-    if not group.is_member:
+    if group.rank is None:
         return
     life = (group.name, worlds_ended())
     round_ = _rounds[life] = _rounds.get(life, 0) + 1

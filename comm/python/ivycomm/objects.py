@@ -5,16 +5,22 @@ Unpickling runs code that the sender chooses; all senders are ranks of this job,
 cannot be pickled, its rank raises pickle's exception, and the others a TypeError that names the rank.
 """
 
+from __future__ import annotations
+
 import ctypes
 import itertools
 import pickle
+from collections.abc import Sequence
+from typing import Any, TypeVar, cast
 
 from . import docstrings
 from .counts import counts_of, number_of_each
 from .element_types import I64, U8
 from .library import load
 from .work import start
-from .groups import checked_rank, resolve
+from .groups import Group, checked_rank, resolve
+
+T = TypeVar("T")
 
 _PROTOCOL = 5
 
@@ -22,16 +28,16 @@ _PROTOCOL = 5
 _REFUSED = -1  # In the place of a length: there is nothing to send.
 
 
-def _bytes_of(obj):
+def _bytes_of(obj: object) -> tuple[bytes, ctypes.c_char_p, int, Exception | None]:
     """Returns (pickle, its address, its length, None), or the exception in place of these."""
     try:
         data = pickle.dumps(obj, protocol=_PROTOCOL)
-    except Exception as error:  # noqa: B902: whatever a class of the user's raises. The others have to hear of it.
+    except Exception as error:  # noqa: BLE001 - whatever a class of the user's raises. The others have to hear of it.
         return b"", ctypes.c_char_p(b""), _REFUSED, error
     return data, ctypes.c_char_p(data), len(data), None
 
 
-def _raise_refusals(sizes, error):
+def _raise_refusals(sizes: dict[int, int], error: Exception | None) -> None:
     """Raises this rank's exception, or one that names the first rank whose object cannot be pickled."""
     if error is not None:
         raise error
@@ -40,23 +46,23 @@ def _raise_refusals(sizes, error):
             raise TypeError(f"rank {rank} of the group has given what cannot be sent; its own exception says why")
 
 
-def _address(buffer):
+def _address(buffer: Any) -> int | None:
     return ctypes.cast(buffer, ctypes.c_void_p).value
 
 
-def _room(size):
+def _room(size: int) -> ctypes.Array[ctypes.c_char]:
     return ctypes.create_string_buffer(max(1, size))
 
 
-def _object(buffer, begin, size):
+def _object(buffer: Any, begin: int, size: int) -> Any:
     return pickle.loads(memoryview(buffer)[begin:begin + size])
 
 
-def broadcast_object(obj=None, src=0, *, group=None, timeout=None):
+def broadcast_object(obj: T | None = None, src: int = 0, *, group: Group | None = None, timeout: float | None = None) -> T:
     """Returns rank src's object on every rank."""
     group = resolve(group)
     if not group.is_member:
-        return None
+        return cast(T, None)
     src = checked_rank(group, src)
     at_root = group.rank == src
     data, pointer, size, error = _bytes_of(obj) if at_root else (None, None, 0, None)
@@ -67,20 +73,20 @@ def broadcast_object(obj=None, src=0, *, group=None, timeout=None):
     room = pointer if at_root else _room(length.value)
     start(load().ivy_broadcast, (group.handle, _address(room), length.value, U8, src), (room, data),
           timeout=timeout)
-    return obj if at_root else _object(room, 0, length.value)
+    return cast(T, obj if at_root else _object(room, 0, length.value))
 
 
-def all_gather_object(obj, *, group=None, timeout=None):
+def all_gather_object(obj: T, *, group: Group | None = None, timeout: float | None = None) -> list[T]:
     """Returns [object of rank 0, object of rank 1, ...] on every rank."""
-    return _gathered(obj, None, group, timeout)
+    return cast("list[T]", _gathered(obj, None, group, timeout))
 
 
-def gather_object(obj, dst=0, *, group=None, timeout=None):
+def gather_object(obj: T, dst: int = 0, *, group: Group | None = None, timeout: float | None = None) -> list[T] | None:
     """Returns [object of rank 0, object of rank 1, ...] on rank dst, None on the others."""
     return _gathered(obj, dst, group, timeout)
 
 
-def _gathered(obj, dst, group, timeout):
+def _gathered(obj: T, dst: int | None, group: Group | None, timeout: float | None) -> list[T] | None:
     """dst None: on every rank."""
     group = resolve(group)
     if not group.is_member:
@@ -99,24 +105,26 @@ def _gathered(obj, dst, group, timeout):
     return [_object(room, end - size, size) for end, size in zip(itertools.accumulate(sizes), sizes)]
 
 
-def _pickles_of(objects, count):
+def _pickles_of(objects: Sequence[object] | None, count: int) -> tuple[list[bytes], Exception | None]:
     """(pickles, None), or ([], exception)."""
     try:
         if objects is None or len(objects) != count:
             raise ValueError(f"scatter_object needs {count} objects, one for each rank")
         return [pickle.dumps(obj, protocol=_PROTOCOL) for obj in objects], None
-    except Exception as error:  # noqa: B902: whatever a class of the user's raises. The others have to hear of it.
+    except Exception as error:  # noqa: BLE001 - whatever a class of the user's raises. The others have to hear of it.
         return [], error
 
 
-def scatter_object(objects=None, src=0, *, group=None, timeout=None):
+def scatter_object(objects: Sequence[T] | None = None, src: int = 0, *, group: Group | None = None,
+                   timeout: float | None = None) -> T:
     """Returns objects[r] of rank src on rank r; only rank src must pass objects."""
     group = resolve(group)
     if not group.is_member:
-        return None
+        return cast(T, None)
     src = checked_rank(group, src)
     at_root = group.rank == src
-    sizes, joined, error = None, b"", None
+    sizes: Any = None
+    joined, error = b"", None
     if at_root:
         pickles, error = _pickles_of(objects, group.size)
         lengths = [_REFUSED] * group.size if error else map(len, pickles)
@@ -131,7 +139,7 @@ def scatter_object(objects=None, src=0, *, group=None, timeout=None):
     start(load().ivy_scatter_v, (group.handle, _address(pointer) if at_root else None, counts, None,
                                  _address(room), length.value, U8, src),
           (pointer, joined, counts, room), timeout=timeout)
-    return _object(room, 0, length.value)
+    return cast(T, _object(room, 0, length.value))
 
 
 docstrings.complete((all_gather_object, broadcast_object, gather_object, scatter_object))

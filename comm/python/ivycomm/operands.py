@@ -1,25 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
 """Arrays of a call as memory: its input and output, the rows of each rank, and the end of a call in place."""
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
 from . import arrays
 from .counts import counts_of
+from .groups import Group
 from .library import IN_PLACE
 from .work import Work
 
 
-def nothing(async_op):
+def nothing(async_op: bool) -> Any:
     """Returns what an operation returns on a rank that is not in the group: None, or a Work that is done."""
     return Work.done() if async_op else None
 
 
-def shape_of(x):
+def shape_of(x: Any) -> Any:
     return tuple(x.shape)
 
 
 class Operands:
     """Input and output of one call: the memory that is sent and the memory that is written."""
 
-    def __init__(self, x, out, shape_of_result, what="out", is_form=False):
+    def __init__(self, x: Any, out: Any, shape_of_result: Any, what: str = "out", is_form: bool = False) -> None:
         """is_form: only the shape and type of x are used."""
         self.kind, self.array = arrays.adopt(x)
         if not is_form:
@@ -42,18 +48,18 @@ class Operands:
         self.is_given, self.given = out is not None, out
 
     @property
-    def send(self):
+    def send(self) -> Any:
         return self.input.pointer
 
     @property
-    def recv(self):
+    def recv(self) -> Any:
         return self.output.pointer
 
     @property
-    def keep(self):
+    def keep(self) -> Any:
         return (self.array, self.input, self.result, self.output)
 
-    def separate(self):
+    def separate(self) -> Any:
         """Makes a copy if input and output share memory."""
         if self.is_given and self.input.overlaps(self.output):
             copy = self.kind.input(self.kind.empty(shape_of(self.array), self.array))
@@ -61,15 +67,15 @@ class Operands:
             self.input = copy
         return self
 
-    def joined(self):
+    def joined(self) -> Any:
         """As separate(), but input and output may be the same memory: the operation then works in place."""
         if self.input.pointer == self.output.pointer and self.input.count == self.output.count:
             self.input.pointer = IN_PLACE
             return self
         return self.separate()
 
-    def finish(self, result=None):
-        def finish(_work):
+    def finish(self, result: Any = None) -> Any:
+        def finish(_work: Any) -> Any:
             if self.is_given:
                 self.result_kind.changed(self.result)
                 return self.given
@@ -80,21 +86,21 @@ class Operands:
         return finish
 
 
-def in_place(x):
+def in_place(x: Any) -> Any:
     """Returns (kind, array, Memory) of an array that an operation changes. TypeError, ValueError: it cannot be changed."""
     kind, array = arrays.adopt_output(x, "x")
     return kind, array, kind.output(array, "x")
 
 
-def written(kind, array, x, rows=None):
+def written(kind: Any, array: Any, x: Any, rows: Any = None) -> Any:
     """Returns the function that ends an operation in place and returns x; rows: the array's first rows instead."""
-    def finish(_work):
+    def finish(_work: Any) -> Any:
         kind.changed(array)
         return x if rows is None else array[:rows]
     return finish
 
 
-def row_elements(shape):
+def row_elements(shape: Sequence[int]) -> Any:
     """Returns the number of elements of one row of axis 0."""
     each = 1
     for length in shape[1:]:
@@ -102,7 +108,7 @@ def row_elements(shape):
     return each
 
 
-def rows_of_ranks(shape, split, group, name):
+def rows_of_ranks(shape: Sequence[int], split: Any, group: Group, name: str) -> Any:
     """Returns the number of rows of axis 0 for each rank."""
     if not shape:
         raise ValueError(f"{name} divides the first axis, and a 0-d array has none")
@@ -117,14 +123,14 @@ def rows_of_ranks(shape, split, group, name):
     return rows
 
 
-def row_counts(shape, split, group, name):
+def row_counts(shape: Sequence[int], split: Any, group: Group, name: str) -> Any:
     """Returns (rows of each rank, elements of one rank if all are equal, else their array for the C interface)."""
     rows = rows_of_ranks(shape, split, group, name)
     each = row_elements(shape)
     return rows, rows[0] * each if split is None else counts_of([n * each for n in rows])
 
 
-def normal_axis(axis, dimensions):
+def normal_axis(axis: int, dimensions: Any) -> Any:
     """Returns a non-negative axis. ValueError: the array has no such axis."""
     if not -dimensions <= axis < dimensions:
         raise ValueError(f"axis {axis} of an array with {dimensions} axes")

@@ -2,20 +2,24 @@
 """Arrays in memory that the ranks of this host, or NCCL on a GPU, can use in place, so that large collectives copy
 less."""
 
+from __future__ import annotations
+
 import ctypes
 import math
 import weakref
 from ctypes import byref, c_void_p
+from collections.abc import Sequence
+from typing import Any
 
 from .element_types import dtype_number
 from .errors import check
-from .groups import resolve, world
+from .groups import Group, resolve, world
 from .library import Call, load
 from .waiting import call_in_slices, calling
 from .work import milliseconds
 
 
-def _device_number(device):
+def _device_number(device: Any) -> int:
     """Returns the number of a GPU given as 1, "cuda", "cuda:1" or a torch.device; -1 is the current one."""
     if isinstance(device, int) and not isinstance(device, bool) and device >= 0:
         return device
@@ -25,7 +29,7 @@ def _device_number(device):
     raise ValueError(f"device={device!r} is no GPU: give its number, \"cuda\" or \"cuda:1\"; None is the host's memory")
 
 
-def _on_device(shape, dtype, device, window):
+def _on_device(shape: Sequence[int], dtype: Any, device: Any, window: Group | None) -> Any:
     # A name, numpy.float32, numpy.dtype("float32") or torch.float32.
     name = getattr(dtype, "__name__", None) or getattr(dtype, "name", None) or str(dtype).removeprefix("torch.")
     dtype_number(name)  # TypeError for what cannot travel.
@@ -42,7 +46,8 @@ def _on_device(shape, dtype, device, window):
     return memory
 
 
-def empty_registered(shape, dtype="float32", device=None, window=None):
+def empty_registered(shape: int | Sequence[int], dtype: Any = "float32", device: Any = None,
+                     window: Group | None = None) -> Any:
     """Returns a NumPy array of zeros in registered memory (torch.from_numpy converts it to a tensor).
 
     all_reduce, reduce_scatter, all_gather, all_to_all and broadcast use it directly if all arrays of the call are

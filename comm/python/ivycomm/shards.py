@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Selects this rank's rows of a data set. Pure."""
 
+from __future__ import annotations
+
 import random
 
 from . import groups
 
 
-def shard_indices(length, *, epoch=0, seed=0, shuffle=True, drop_last=False, pad=None, group=None, rank=None,
-                  world_size=None):
+def shard_indices(length: int, *, epoch: int = 0, seed: int = 0, shuffle: bool = True, drop_last: bool = False,
+                  pad: bool | None = None, group: groups.Group | None = None, rank: int | None = None,
+                  world_size: int | None = None) -> list[int]:
     """Returns the indices of this rank's part of a data set of `length` rows, as a list; the order differs per epoch.
 
     All ranks must pass the same arguments; no message is sent. The parts are disjoint and equally long: if `length` is
@@ -32,7 +35,7 @@ def shard_indices(length, *, epoch=0, seed=0, shuffle=True, drop_last=False, pad
     return order[rank::size]
 
 
-def _place(group, rank, world_size):
+def _place(group: groups.Group | None, rank: int | None, world_size: int | None) -> tuple[int, int]:
     if (rank is None) != (world_size is None):
         raise ValueError("rank and world_size are given together, or not at all")
     if rank is None and (group is not None or groups.is_initialized()):
@@ -40,7 +43,7 @@ def _place(group, rank, world_size):
         rank, world_size = members.rank, members.size
         if rank is None:
             raise ValueError("this rank is no member of the group")
-    rank, world_size = (0, 1) if rank is None else (int(rank), int(world_size))
+    rank, world_size = (0, 1) if rank is None or world_size is None else (int(rank), int(world_size))
     if not 0 <= rank < world_size:
         raise ValueError(f"rank {rank} is not in 0..{world_size - 1}")
     return rank, world_size

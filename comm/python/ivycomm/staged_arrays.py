@@ -5,8 +5,12 @@ They are read in place (or copied from a device); a result is received into NumP
 when it is complete. Immutable arrays are never written.
 """
 
+from __future__ import annotations
+
 import contextlib
 import sys
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from . import dlpack
 from .dense_arrays import CudaArrays, NumpyArrays, TorchArrays
@@ -16,7 +20,7 @@ from .element_types import dtype_number
 _ALIGNMENT = 64  # Frameworks take memory over without a copy when it begins at such an address.
 
 
-def _is_staged(x):
+def _is_staged(x: Any) -> Any:
     return NumpyArrays.owns(x)
 
 
@@ -24,65 +28,65 @@ class StagedArrays(NumpyArrays):
     """Common base of the frameworks here. Each defines how an array is read (`view`) and made (`made`)."""
 
     @classmethod
-    def view(cls, x):
+    def view(cls, x: Any) -> Any:
         """Returns a NumPy array over the memory of x, or a copy of an array on a device."""
         raise NotImplementedError
 
     @classmethod
-    def made(cls, array, like):
+    def made(cls, array: Any, like: Any) -> None:
         """Makes the framework's array from a NumPy array that has no other owner; on the device of `like`, which may
         be None."""
         raise NotImplementedError
 
     @classmethod
-    def dtype_name(cls, x):
+    def dtype_name(cls, x: Any) -> Any:
         return NumpyArrays.dtype_name(x if _is_staged(x) else cls.view(x))
 
     @classmethod
-    def input(cls, x):
+    def input(cls, x: Any) -> Any:
         return NumpyArrays.input(x if _is_staged(x) else cls.view(x))
 
     @classmethod
-    def for_output(cls, x, what):
+    def for_output(cls, x: Any, what: str) -> None:
         raise TypeError(f"{what}, a {_full_name(x)}, may not be changed: use the function without the "
                         "trailing underscore, which returns a new one, and no out=")
 
     @classmethod
-    def empty(cls, shape, like):
+    def empty(cls, shape: Sequence[int], like: Any) -> Any:
         return _aligned(shape, dlpack.type_named(cls.dtype_name(like)))
 
     @classmethod
-    def by_name(cls, name, shape, place):
+    def by_name(cls, name: str, shape: Sequence[int], place: Any) -> Any:
         return _aligned(shape, dlpack.type_named(name))
 
     @classmethod
-    def concatenate(cls, parts, axis):
+    def concatenate(cls, parts: Any, axis: int) -> Any:
         import numpy
         parts = list(parts)
         whole = numpy.concatenate([part if _is_staged(part) else cls.view(part) for part in parts], axis)
         return whole if _is_staged(parts[0]) else cls.made(whole, parts[0])
 
     @classmethod
-    def move_axis_first(cls, x, axis):
+    def move_axis_first(cls, x: Any, axis: int) -> Any:
         return cls._moved(x, axis, 0)
 
     @classmethod
-    def move_axis_back(cls, x, axis):
+    def move_axis_back(cls, x: Any, axis: int) -> Any:
         return cls._moved(x, 0, axis)
 
     @classmethod
-    def _moved(cls, x, from_, to):
+    def _moved(cls, x: Any, from_: Any, to: Any) -> Any:
         import numpy
         if _is_staged(x):
             return numpy.moveaxis(x, from_, to)
         return cls.made(numpy.array(numpy.moveaxis(cls.view(x), from_, to), order="C"), x)
 
     @classmethod
-    def in_form_of(cls, result, x):
+    def in_form_of(cls, result: Any, x: Any) -> Any:
         return cls.made(result, x)
 
 
-def _aligned(shape, dtype):
+def _aligned(shape: Sequence[int], dtype: Any) -> Any:
     import numpy
     size = dtype.itemsize
     for length in (shape,) if isinstance(shape, int) else shape:
@@ -92,11 +96,11 @@ def _aligned(shape, dtype):
     return memory[begin:begin + size].view(dtype).reshape(shape)
 
 
-def _full_name(x):
+def _full_name(x: Any) -> str:
     return f"{type(x).__module__}.{type(x).__qualname__}"
 
 
-def _is_aligned(array):
+def _is_aligned(array: Any) -> bool:
     return not array.__array_interface__["data"][0] % _ALIGNMENT
 
 
@@ -104,16 +108,16 @@ class JaxArrays(StagedArrays):
     name = "jax"
 
     @staticmethod
-    def owns(x):
+    def owns(x: Any) -> Any:
         jax = sys.modules.get("jax")
         return jax is not None and isinstance(x, getattr(jax, "Array", ()))
 
     @staticmethod
-    def dtype_name(x):
+    def dtype_name(x: Any) -> Any:
         return NumpyArrays.dtype_name(x)
 
     @staticmethod
-    def view(x):
+    def view(x: Any) -> Any:
         import numpy
         jax = sys.modules["jax"]
         if isinstance(x, jax.core.Tracer):
@@ -130,19 +134,17 @@ class JaxArrays(StagedArrays):
         return numpy.asarray(x)
 
     @classmethod
-    def place(cls, x):
+    def place(cls, x: Any) -> str:
         return "cpu"  # A device's memory is copied to the host and back.
 
     @classmethod
-    def for_output(cls, x, what):
+    def for_output(cls, x: Any, what: str) -> None:
         raise TypeError(f"{what} is a JAX array, which may not be changed: x = ivycomm.all_reduce(x), without the "
                         "trailing underscore, returns a new one")
 
     @classmethod
-    def made(cls, array, like):
-        jax = sys.modules.get("jax")
-        if jax is None:
-            import jax
+    def made(cls, array: Any, like: Any) -> Any:
+        import jax
         device = None if like is None else next(iter(like.sharding.device_set))
         made = None
         if array.size and (device is None or device == jax.local_devices(backend="cpu")[0]):
@@ -155,7 +157,7 @@ class JaxArrays(StagedArrays):
         return made
 
 
-def _tensorflow_errors():
+def _tensorflow_errors() -> Any:
     """Returns the exceptions that TensorFlow raises for types that it does not exchange by DLPack."""
     errors = sys.modules["tensorflow"].errors
     return errors.InvalidArgumentError, errors.UnimplementedError
@@ -167,17 +169,17 @@ class TensorFlowArrays(StagedArrays):
     name = "tensorflow"
 
     @staticmethod
-    def owns(x):
+    def owns(x: Any) -> Any:
         tensorflow = sys.modules.get("tensorflow")
         return tensorflow is not None and isinstance(x, (getattr(tensorflow, "Tensor", ()),
                                                          getattr(tensorflow, "Variable", ())))
 
     @staticmethod
-    def dtype_name(x):
+    def dtype_name(x: Any) -> Any:
         return NumpyArrays.dtype_name(x) if _is_staged(x) else x.dtype.name
 
     @classmethod
-    def view(cls, x):
+    def view(cls, x: Any) -> Any:
         import numpy
         dtype_number(cls.dtype_name(x))
         if isinstance(x, sys.modules["tensorflow"].Variable):
@@ -191,17 +193,15 @@ class TensorFlowArrays(StagedArrays):
         return numpy.asarray(x)  # A copy.
 
     @classmethod
-    def for_output(cls, x, what):
+    def for_output(cls, x: Any, what: str) -> Any:
         if isinstance(x, sys.modules["tensorflow"].Variable):
             return AssignedVariables, Assigned(x)
         raise TypeError(f"{what} is a tensor of TensorFlow, which may not be changed: use a tf.Variable, or the function "
                         "without the trailing underscore, which returns a new one")
 
     @classmethod
-    def made(cls, array, like):
-        tensorflow = sys.modules.get("tensorflow")
-        if tensorflow is None:
-            import tensorflow
+    def made(cls, array: Any, like: Any) -> Any:
+        import tensorflow
         on_cpu = like is None or "CPU" in like.device
         # Unaligned memory crashes the process in some of TensorFlow's kernels.
         if on_cpu and array.size and array.dtype.kind != "b" and _is_aligned(array):
@@ -214,13 +214,13 @@ class TensorFlowArrays(StagedArrays):
 class Assigned:
     """A variable that is written: its value is copied to NumPy memory, and assigned to the variable at the end."""
 
-    def __init__(self, variable):
+    def __init__(self, variable: Any) -> None:
         self.variable, self.shape = variable, tuple(variable.shape)
         self.dtype = variable.dtype
         self.staged = _aligned(self.shape, dlpack.type_named(TensorFlowArrays.dtype_name(variable)))
         self.staged[...] = TensorFlowArrays.view(variable)
 
-    def __getitem__(self, rows):
+    def __getitem__(self, rows: Any) -> Any:
         return self.variable[rows]
 
 
@@ -228,19 +228,19 @@ class AssignedVariables(StagedArrays):
     name = "tensorflow variables"
 
     @staticmethod
-    def dtype_name(x):
+    def dtype_name(x: Any) -> Any:
         return TensorFlowArrays.dtype_name(x.variable)
 
     @staticmethod
-    def output(x, what):
+    def output(x: Any, what: str) -> Any:
         return NumpyArrays.output(x.staged, what)
 
     @staticmethod
-    def changed(x):
+    def changed(x: Any) -> None:
         x.variable.assign(x.staged)
 
 
-def native_of(x):
+def native_of(x: Any) -> Any:
     """Returns the framework's array inside an ivy.Array; None for anything else.
 
     Other objects with `data` are more than that attribute: a sparse matrix, or values with labels.
@@ -256,11 +256,11 @@ class IvyArrays(StagedArrays):
     name = "ivy"
 
     @staticmethod
-    def owns(x):
+    def owns(x: Any) -> bool:
         return native_of(x) is not None
 
     @staticmethod
-    def _inner(x):
+    def _inner(x: Any) -> Any:
         """Returns (kind, array) of the array inside an ivy.Array, or of an array that is not wrapped yet."""
         native = native_of(x)
         native = x if native is None else native
@@ -269,9 +269,10 @@ class IvyArrays(StagedArrays):
                 return kind, native
         raise TypeError(f"a {type(x).__name__} of a {type(native).__name__} cannot be sent")
 
-    def _of_inner(name):  # noqa: N805: it makes methods.
+    @staticmethod
+    def _of_inner(name: str) -> Any:
         """Returns the function of that name, applied to the array inside the ivy.Array."""
-        def call(cls, x, *others):
+        def call(cls: Any, x: Any, *others: Any) -> Any:
             kind, native = cls._inner(x)
             return getattr(kind, name)(native, *others)
 
@@ -282,48 +283,48 @@ class IvyArrays(StagedArrays):
     refuse_gradient, refuse_axis = _of_inner("refuse_gradient"), _of_inner("refuse_axis")
 
     @classmethod
-    def empty(cls, shape, like):
+    def empty(cls, shape: Sequence[int], like: Any) -> Any:
         kind, native = cls._inner(like)
         return kind.empty(shape, native)
 
     @classmethod
-    def copy(cls, to, from_):
+    def copy(cls, to: Any, from_: Any) -> None:
         kind, _ = cls._inner(to.owner)
         kind.copy(to, from_)
 
     @classmethod
-    def concatenate(cls, parts, axis):
+    def concatenate(cls, parts: Any, axis: int) -> Any:
         wrapper = parts[0] if hasattr(parts, "__getitem__") else None
         natives = [cls._inner(part) for part in parts]
         whole = natives[0][0].concatenate([native for _, native in natives], axis)
         return cls._wrapped(whole, wrapper) if native_of(wrapper) is not None else whole
 
     @classmethod
-    def _moved(cls, x, from_, to):
+    def _moved(cls, x: Any, from_: Any, to: Any) -> Any:
         kind, native = cls._inner(x)
         moved = kind.move_axis_first(native, from_) if to == 0 else kind.move_axis_back(native, to)
         return moved if native is x else cls._wrapped(moved, x)
 
     @classmethod
-    def in_form_of(cls, result, x):
+    def in_form_of(cls, result: Any, x: Any) -> Any:
         if x is None:
             return cls.made(result, None)
         kind, native = cls._inner(x)
         return cls._wrapped(kind.in_form_of(result, native), x)
 
     @classmethod
-    def made(cls, array, like):
+    def made(cls, array: Any, like: Any) -> Any:
         return sys.modules["ivy"].array(array) if "ivy" in sys.modules else array
 
     @staticmethod
-    def _wrapped(native, like):
+    def _wrapped(native: Any, like: Any) -> Any:
         return type(like)(native)
 
 
 class Exported:
     """An array in host memory that is only known through DLPack."""
 
-    def __init__(self, source):
+    def __init__(self, source: Any) -> None:
         self.source, self.array = source, _lent(source)[0]
         self.shape, self.dtype = self.array.shape, self.array.dtype
 
@@ -334,19 +335,19 @@ class ExportedArrays(StagedArrays):
     name = "dlpack"
 
     @staticmethod
-    def owns(x):
+    def owns(x: Any) -> Any:
         return isinstance(x, Exported) or dlpack.is_exporter(x)
 
     @staticmethod
-    def adopted(x):
+    def adopted(x: Any) -> Any:
         return x if hasattr(x, "shape") and hasattr(x, "dtype") else Exported(x)
 
     @staticmethod
-    def view(x):
+    def view(x: Any) -> Any:
         return x.array if isinstance(x, Exported) else _lent(x)[0]
 
     @classmethod
-    def for_output(cls, x, what):
+    def for_output(cls, x: Any, what: str) -> Any:
         """Written in place, if its framework permits it."""
         x = x.source if isinstance(x, Exported) else x
         array, writable = _lent(x)
@@ -355,7 +356,7 @@ class ExportedArrays(StagedArrays):
         return NumpyArrays, array
 
     @classmethod
-    def made(cls, array, like):
+    def made(cls, array: Any, like: Any) -> Any:
         """Makes an array of the framework of `like`; NumPy's if the framework offers no way."""
         like = like.source if isinstance(like, Exported) else like
         for maker in _makers(like):
@@ -368,7 +369,7 @@ class ExportedArrays(StagedArrays):
         return array
 
 
-def _lent(x):
+def _lent(x: Any) -> Any:
     """As dlpack.view. TypeError also for arrays that the framework does not export."""
     try:
         return dlpack.view(x)
@@ -379,7 +380,7 @@ def _lent(x):
         raise TypeError(f"a {type(x).__name__} does not lend its memory: {error}") from None
 
 
-def _makers(like):
+def _makers(like: Any) -> Iterator[Any]:
     """Returns the ways in which a framework may import an array, the best first."""
     if like is None:
         return

@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Shared by the calls of the job's store: waiting, and converting results."""
 
+from __future__ import annotations
+
 import ctypes
 import re
 import time
+from collections.abc import Callable
+from typing import Any
 
 from .errors import DEADLINE_EXCEEDED, Timeout, last_error
-from .library import load
+from .library import Bytes, load
 from .waiting import calling, must_slice
 
 _SLICE_SECONDS = 0.2
@@ -15,7 +19,7 @@ _FOREVER = float("inf")
 _MOST_SECONDS = 86400.0  # One call of the library; it is made again.
 
 
-def seconds(timeout):
+def seconds(timeout: float | None) -> float:
     if timeout is None:
         return DEFAULT_SECONDS
     if timeout < 0:
@@ -23,7 +27,7 @@ def seconds(timeout):
     return timeout
 
 
-def taken(value):
+def taken(value: Bytes) -> bytes:
     """Returns the bytes that the library allocated, and frees them."""
     try:
         return ctypes.string_at(value.data, value.bytes)
@@ -31,7 +35,7 @@ def taken(value):
         load().ivy_bytes_free(value.data)
 
 
-def wait_in_slices(function, behind, timeout, what):
+def wait_in_slices(function: Callable[..., int], behind: tuple[Any, ...], timeout: float | None, what: str) -> None:
     """Calls function(milliseconds, *behind) until it has an answer, handling signals in between; None: no limit."""
     limit = _FOREVER if timeout is None else timeout
     deadline = time.monotonic() + limit

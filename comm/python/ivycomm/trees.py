@@ -8,21 +8,26 @@ not give the same order on all ranks (objects, arrays, modules) are rejected. No
 if jax.tree_util or torch.utils._pytree knows them and the program has imported that framework.
 """
 
+from __future__ import annotations
+
 import array
 import copy
 import itertools
 import re
 import sys
 import time
+from collections.abc import Callable
+from typing import Any
 
 from . import arrays
 from .element_types import ReduceOp, dtype_number
+from .groups import Group
 from .work import Timing, Work
 
 CONTAINERS = (dict, list, tuple)
 
 
-def is_tree(x):
+def is_tree(x: Any) -> Any:
     if isinstance(x, dict):
         return True
     if isinstance(x, (list, tuple)):
@@ -30,14 +35,14 @@ def is_tree(x):
     return arrays.kind_of(x) is None and _registered(x) is not None
 
 
-def _is_array(x):
+def _is_array(x: Any) -> Any:
     numpy = arrays.NumpyArrays.module()
     if numpy is not None and isinstance(x, numpy.generic):
         return False  # A list of NumPy's numbers is as one of Python's.
     return isinstance(x, (bytearray, memoryview, array.array)) or arrays.kind_of(x) is not None
 
 
-def _ordered_keys(tree):
+def _ordered_keys(tree: Any) -> Any:
     """Returns the keys of a dict, in an order that is the same on all ranks."""
     texts = {key: _text_of(key) for key in tree}
     keys = sorted(tree, key=texts.__getitem__)
@@ -50,7 +55,7 @@ def _ordered_keys(tree):
 _KEYS = "the ranks may order them differently; use keys such as str or int, or a list instead of a dict"
 
 
-def _text_of(key):
+def _text_of(key: Any) -> Any:
     if isinstance(key, (str, bytes, int, float)) or key is None:
         return repr(key)
     if isinstance(key, tuple):
@@ -65,13 +70,13 @@ def _text_of(key):
     return text
 
 
-def _children(tree):
+def _children(tree: Any) -> Any:
     if isinstance(tree, dict):
         return [tree[key] for key in _ordered_keys(tree)]
     return tree if isinstance(tree, CONTAINERS) else _registered(tree)[0]
 
 
-def _registered(x):
+def _registered(x: Any) -> Any:
     """Returns (children, function that rebuilds x from new children) if a framework knows the class of x, else None."""
     if type(x) in arrays.NO_ARRAYS:
         return None
@@ -88,7 +93,7 @@ def _registered(x):
     return None
 
 
-def leaves_of(tree):
+def leaves_of(tree: Any) -> Any:
     if tree is None:
         return []
     if not is_tree(tree):
@@ -96,7 +101,7 @@ def leaves_of(tree):
     return [leaf for child in _children(tree) for leaf in leaves_of(child)]
 
 
-def rebuilt(tree, leaves):
+def rebuilt(tree: Any, leaves: Any) -> Any:
     """Returns `tree` with its leaves replaced by those of an iterator."""
     if tree is None:
         return None
@@ -113,7 +118,7 @@ def rebuilt(tree, leaves):
     return type(tree)(*children) if hasattr(tree, "_fields") else type(tree)(children)
 
 
-def _check(leaves, in_place):
+def _check(leaves: Any, in_place: Any) -> None:
     """Raises for an invalid leaf before the first one is sent."""
     for leaf in leaves:
         if in_place:
@@ -124,15 +129,15 @@ def _check(leaves, in_place):
             dtype_number(kind.dtype_name(array_))
 
 
-class Joined(Work):
+class Joined(Work[Any]):
     """Several operations, or one, as one Work with its own result."""
 
-    def __init__(self, works, result):
+    def __init__(self, works: Any, result: Any) -> None:
         super().__init__(None, None)
         self._works, self._make_result = works, result
         self._is_done = False
 
-    def wait(self, timeout=None):
+    def wait(self, timeout: float | None = None) -> Any:
         deadline = None if timeout is None else time.monotonic() + timeout
         for work in self._works:
             work.wait(None if deadline is None else max(0.0, deadline - time.monotonic()))
@@ -143,44 +148,50 @@ class Joined(Work):
 
     result = wait
 
-    def _tell_end(self, told):
+    def _tell_end(self, told: Callable[[], object]) -> Callable[[], None]:
         left = itertools.count(len(self._works) - 1, -1)
         undo = [work._tell_end(lambda: None if next(left) else told()) for work in self._works]
-        return lambda: [each() for each in undo]
 
-    def test(self):
+        def forget() -> None:
+            for each in undo:
+                each()
+
+        return forget
+
+    def test(self) -> bool:
         return all([work.test() for work in self._works])
 
     is_completed = test
 
-    def exception(self):
+    def exception(self) -> BaseException | None:
         return next(filter(None, [work.exception() for work in self._works]), None)
 
-    def abort(self):
+    def abort(self) -> None:
         for work in self._works:
             work.abort()
 
-    def timing(self):
+    def timing(self) -> Timing:
         times = [work.timing() for work in self._works] or [Timing(0.0, 0.0)]
         return Timing(times[0].queued, sum(each.ran for each in times))
 
 
-def _all_done(works, result, async_op):
+def _all_done(works: Any, result: Any, async_op: bool) -> Any:
     return Joined(works, result) if async_op else result()
 
 
-def all_reduce(reduce, tree, op, group, async_op, timeout, factor, in_place):
+def all_reduce(reduce: Callable[..., Any], tree: Any, op: int, group: Group, async_op: bool, timeout: float | None,
+               factor: float, in_place: bool) -> Any:
     """Calls `reduce`, an all_reduce_coalesced, once for each type of element in the tree."""
     leaves = leaves_of(tree)
     _check(leaves, in_place)
-    by_type = {}
+    by_type: dict[tuple[str, str], list[int]] = {}
     for index, leaf in enumerate(leaves):
         kind, array = arrays.adopt(leaf)
         by_type.setdefault((kind.dtype_name(array), kind.place(array)), []).append(index)
     parts = [reduce([leaves[i] for i in indices], ReduceOp(op), group=group, async_op=async_op, timeout=timeout,
                     factor=factor) for indices in by_type.values()]
 
-    def result():
+    def result() -> Any:
         if in_place:
             return tree
         made = [None] * len(leaves)
@@ -192,13 +203,14 @@ def all_reduce(reduce, tree, op, group, async_op, timeout, factor, in_place):
     return _all_done(parts, result, async_op)
 
 
-def broadcast(move, tree, src, group, async_op, timeout, in_place):
+def broadcast(move: Callable[..., Any], tree: Any, src: int, group: Group, async_op: bool, timeout: float | None,
+              in_place: bool) -> Any:
     """Calls `move`, a broadcast, once for each array in the tree."""
     leaves = leaves_of(tree)
     _check(leaves, in_place)
     parts = [move(leaf, src, group=group, async_op=async_op, timeout=timeout) for leaf in leaves]
 
-    def result():
+    def result() -> Any:
         if in_place:
             return tree
         return rebuilt(tree, iter([part.wait() for part in parts] if async_op else parts))

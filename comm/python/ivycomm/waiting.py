@@ -5,21 +5,27 @@ The interpreter runs signal handlers in the main thread, between two bytecodes. 
 step for it, so the main thread waits in slices.
 """
 
+from __future__ import annotations
+
 import _thread
 import contextlib
 import signal
 import threading
 import weakref
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 SLICE_MS = 50
 _ABORT_SECONDS = 5.0  # An abort wakes every wait within 10 ms; this is for a machine that hardly moves.
 
 
 # Weak references to the locks of calling(), with the handle of the group of each.
-_inside = {}
+_inside: dict[weakref.ReferenceType[_thread.LockType], object] = {}
 
 
-def calling(handle=None):
+def calling(handle: object = None) -> _thread.LockType:
     """`with calling(handle):` around a ctypes call on a group's communicator keeps the communicator alive during the
     call. None: the world. Obtain the group's handle inside the block: it is not freed from then on.
 
@@ -31,11 +37,11 @@ def calling(handle=None):
     return lock
 
 
-def _forget(reference):
+def _forget(reference: weakref.ReferenceType[_thread.LockType]) -> None:
     _inside.pop(reference, None)
 
 
-def count_inside(handle=None):
+def count_inside(handle: object = None) -> int:
     """Returns the number of threads inside calling(handle); None: on any communicator."""
     count = 0
     for reference, of in _inside.copy().items():
@@ -44,7 +50,7 @@ def count_inside(handle=None):
     return count
 
 
-def must_slice():
+def must_slice() -> bool:
     """Returns whether a Python signal handler could run in this thread."""
     if threading.current_thread() is not threading.main_thread():
         return False
@@ -57,23 +63,23 @@ class Bell:
     """An event that is set once, by any thread, with one waiter. The wait() of threading.Event may raise "release
     unlocked lock" instead of the exception of a signal handler; so may Thread.start()."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._is_rung, self._lock = False, _thread.allocate_lock()
         self._lock.acquire()
 
-    def ring(self):
+    def ring(self) -> None:
         self._is_rung = True
         with contextlib.suppress(RuntimeError):  # It has been rung before.
             self._lock.release()
 
-    def wait(self, seconds=None):
+    def wait(self, seconds: float | None = None) -> bool:
         """Waits at most `seconds`; returns whether it was set."""
         if not self._is_rung:
             self._lock.acquire(timeout=-1 if seconds is None else min(seconds, threading.TIMEOUT_MAX))
         return self._is_rung
 
 
-def call_in_slices(function, on_interrupt):
+def call_in_slices(function: Callable[[], T], on_interrupt: Callable[[], object] | None) -> T:
     """Runs function() on a separate thread, while this one handles signals.
 
     If a handler raises, on_interrupt() is called, which must make the function return soon; after that has happened,
@@ -81,14 +87,14 @@ def call_in_slices(function, on_interrupt):
     """
     if not must_slice():
         return function()
-    outcome = {}
+    outcome: dict[str, Any] = {}
     # Not Thread.join: when interrupted, it believes that a running thread has ended.
     has_ended = Bell()
 
-    def body():
+    def body() -> None:
         try:
             outcome["value"] = function()
-        except BaseException as error:  # noqa: B902: handed to the caller.
+        except BaseException as error:  # noqa: BLE001 - handed to the caller.
             outcome["error"] = error
         finally:
             has_ended.ring()
@@ -104,4 +110,5 @@ def call_in_slices(function, on_interrupt):
         raise
     if "error" in outcome:
         raise outcome["error"]
-    return outcome["value"]
+    result: T = outcome["value"]
+    return result

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Work: an asynchronous operation, and the function that starts all operations."""
 
+from __future__ import annotations
+
 import ctypes
 import threading
 import time
-from collections import namedtuple
+from collections.abc import Callable
 from ctypes import byref, c_double, c_int, c_void_p
+from typing import Any, NamedTuple, TypeVar, cast
 
 from . import calls
 from .arrays import current_stream, find_stream, let_borrowed_end
@@ -14,10 +17,22 @@ from .futures import Future
 from .library import FOREVER, MessageHeader, load
 from .waiting import SLICE_MS, must_slice
 
-Timing = namedtuple("Timing", "queued ran")
-Timing.__doc__ = "Seconds from the call to its start, and from its start to its end."
-Message = namedtuple("Message", "source tag bytes")
-Message.__doc__ = "Who sent a message (rank in the group), with which tag, and how many bytes."
+T = TypeVar("T")
+
+
+class Timing(NamedTuple):
+    """Seconds from the call to its start, and from its start to its end."""
+
+    queued: float
+    ran: float
+
+
+class Message(NamedTuple):
+    """Who sent a message (rank in the group), with which tag, and how many bytes."""
+
+    source: int
+    tag: int
+    bytes: int
 
 
 class _Operation:
@@ -30,37 +45,40 @@ class _Operation:
 
     __slots__ = ("handle", "keep", "is_done", "claim")
 
-    def __init__(self, keep):
+    def __init__(self, keep: Any) -> None:
         self.handle, self.keep, self.is_done = c_void_p(), keep, False
-        self.claim = [None]  # Who pops that frees it.
+        self.claim: list[None] = [None]  # Who pops that frees it.
 
 
-_operations = set()  # All that are not freed.
-_abandoned = set()  # Those whose works nobody holds any more. Only added to by destructors.
+_operations: set[_Operation] = set()  # All that are not freed.
+_abandoned: set[_Operation] = set()  # Those whose works nobody holds any more. Only added to by destructors.
 
 
-class Work(Future):
+class Work(Future[T]):
     """An operation that was called with async_op=True.
 
     Its arrays belong to the library until it is done; the Work keeps them alive, even if the Work itself is
     garbage-collected. Methods may be called from any thread.
     """
 
-    def __init__(self, operation, finish):
+    def __init__(self, operation: _Operation | None, finish: Callable[[Any], T] | None) -> None:
         self._operation, self._finish = operation, finish
-        self._result = self._error = self._message = self._timing = None
+        self._result: T | None = None
+        self._error: Exception | None = None
+        self._message: Message | None = None
+        self._timing: Timing | None = None
         self._is_held = False  # The result was given before the operation was known to be done.
         self._is_done = operation is None
         self._lock = threading.Lock()
 
     @classmethod
-    def done(cls, result=None):
+    def done(cls, result: T | None = None) -> Work[T]:
         """Returns a Work of an operation that had nothing to do."""
         work = cls(None, None)
         work._result, work._timing = result, Timing(0.0, 0.0)
         return work
 
-    def wait(self, timeout=None):
+    def wait(self, timeout: float | None = None) -> T:
         """Waits until the operation is done and returns its result. timeout: seconds, None: no limit.
 
         For GPU memory without a timeout it returns immediately and makes the current stream wait, so that work put on
@@ -68,7 +86,7 @@ class Work(Future):
         as it is known; StillRunning if the timeout expires (the operation continues).
         """
         if timeout is None and self._hold_back():
-            return self._result
+            return cast(T, self._result)
         deadline = None if timeout is None else time.monotonic() + timeout
         while not self._is_done:
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
@@ -77,16 +95,16 @@ class Work(Future):
                 raise StillRunning(f"the operation still runs after {timeout:g} s; wait again, or abort")
         if self._error is not None:
             raise self._error
-        return self._result
+        return cast(T, self._result)
 
     result = wait
 
-    def synchronize(self):
+    def synchronize(self) -> T:
         """Blocks this thread until the operation is done, also on a GPU. Returns the result, or raises."""
         return self.wait(float(2**31))
 
     # True: the operation is on a device, and the current stream waits for it.
-    def _hold_back(self):
+    def _hold_back(self) -> bool:
         if self._is_done or self._operation is None:
             return False
         stream = current_stream(self._operation.keep)
@@ -101,7 +119,7 @@ class Work(Future):
                 self._is_held = True
         return True
 
-    def test(self):
+    def test(self) -> bool:
         """Returns whether it is done. Never waits, never raises."""
         if not self._is_done:
             with self._lock:
@@ -114,33 +132,33 @@ class Work(Future):
 
     is_completed = test
 
-    def exception(self):
+    def exception(self) -> BaseException | None:
         """Returns its exception; None while it runs and if it succeeded."""
         self.test()
         return self._error
 
-    def abort(self):
+    def abort(self) -> None:
         """Breaks the operation's communicator on every rank, unless the operation is done."""
         with self._lock:
             if not self._is_done:
                 check(load().ivy_work_abort(self._operation.handle))
 
-    def timing(self):
+    def timing(self) -> Timing:
         """Returns Timing(queued, ran) in seconds; waits for the end."""
         if not self._is_done:
             self._wait_done()
-        return self._timing
+        return cast(Timing, self._timing)
 
-    def message(self):
+    def message(self) -> Message:
         """Returns Message(source, tag, bytes) of a receive that is done."""
         self.wait()
-        return self._message
+        return cast(Message, self._message)
 
-    def _wait_done(self):
+    def _wait_done(self) -> None:
         while not self._is_done:
             self._wait_slice(None)
 
-    def _wait_slice(self, seconds):
+    def _wait_slice(self, seconds: float | None) -> None:
         # A wait must not hold the lock, so _settle keeps the handle until the Work itself is destroyed. The handle is
         # freed under the lock, only by the thread that saw the operation's end.
         at_most = SLICE_MS if must_slice() else 1000
@@ -154,7 +172,7 @@ class Work(Future):
                 self._settle(code)
 
     # Called once, with the lock held, right after the call that returned `code`.
-    def _settle(self, code):
+    def _settle(self, code: int) -> None:
         if code != OK:
             self._error = last_error(code)
         library = load()
@@ -164,19 +182,19 @@ class Work(Future):
         if code == OK and not self._is_held:
             try:
                 self._result = self._finish(self) if self._finish else None
-            except Exception as error:  # noqa: B902: told by wait.
+            except Exception as error:  # noqa: BLE001 - told by wait.
                 self._error = error
         self._operation.is_done = True
         self._operation.keep = self._finish = None
         self._is_done = True
 
-    def _read_message(self):
+    def _read_message(self) -> Message:
         header = MessageHeader(struct_bytes=ctypes.sizeof(MessageHeader))
         check(load().ivy_work_message(self._operation.handle, byref(header)))
         self._message = Message(header.source, header.tag, header.bytes)
         return self._message
 
-    def give_up(self):
+    def give_up(self) -> None:
         """Ends it, by breaking its communicator unless it is done, so that the caller can reuse its memory."""
         operation = self._operation
         if not self._is_done and operation.handle:
@@ -184,17 +202,17 @@ class Work(Future):
             load().ivy_work_wait(operation.handle, FOREVER)  # Woken within 10 ms.
             operation.is_done = self._is_done = True
 
-    def __del__(self):
+    def __del__(self) -> None:
         operation = getattr(self, "_operation", None)
         if operation is not None and _abandoned is not None:  # None: the interpreter ends.
             # A destructor may run in any thread: call the library later, and never wait for it.
             _abandoned.add(operation)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"<ivycomm.Work {'done' if self._is_done else 'running'}>"
 
 
-def sweep(wait=False):
+def sweep(wait: bool = False) -> None:
     """Frees abandoned works that are done; with `wait` also those that are not."""
     if not _abandoned:
         return
@@ -214,7 +232,7 @@ def sweep(wait=False):
         _abandoned.discard(operation)
 
 
-def _has_ended(operation, wait):
+def _has_ended(operation: _Operation, wait: bool) -> bool:
     if wait:
         load().ivy_work_wait(operation.handle, FOREVER)
         return True
@@ -223,7 +241,7 @@ def _has_ended(operation, wait):
     return bool(done.value)
 
 
-def milliseconds(timeout):
+def milliseconds(timeout: float | None) -> int:
     """Converts a timeout in seconds to the C interface's: None is the communicator's, inf is no limit."""
     if timeout is None:
         return 0
@@ -233,8 +251,8 @@ def milliseconds(timeout):
     return FOREVER if timeout >= 2**53 else max(1, round(timeout * 1000))
 
 
-def start(function, arguments, keep, finish=None, async_op=False, timeout=None, factor=0.0,
-          has_message=False):
+def start(function: Any, arguments: tuple[Any, ...], keep: Any, finish: Callable[[Any], Any] | None = None,
+          async_op: bool = False, timeout: float | None = None, factor: float = 0.0, has_message: bool = False) -> Any:
     """Starts the operation `function`(*arguments) and returns finish(work), or a Work if it is asynchronous.
 
     keep: all objects whose memory the operation uses. A signal handler that raises during a blocking call aborts the
@@ -249,7 +267,7 @@ def start(function, arguments, keep, finish=None, async_op=False, timeout=None, 
         return finish(None) if finish else None
     operation = _Operation((keep, arguments[0]))  # The communicator's handle: a dropped group ends after it.
     _operations.add(operation)
-    work = Work(operation, finish)
+    work: Work[Any] = Work(operation, finish)
     try:
         calls.call(function.__name__, arguments, limit, factor, stream, ctypes.addressof(operation.handle))
         return work if async_op else work.wait()

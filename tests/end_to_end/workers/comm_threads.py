@@ -37,7 +37,7 @@ class Threads:
         try:
             while not self.is_over.is_set():
                 function()
-        except BaseException as error:  # noqa: B902: raised by __exit__.
+        except BaseException as error:  # noqa: BLE001 - raised by __exit__.
             self.errors.append(error)
 
     def __enter__(self):
@@ -62,7 +62,7 @@ def together(*functions):
         start.wait()
         try:
             function()
-        except BaseException as error:  # noqa: B902: raised below.
+        except BaseException as error:  # noqa: BLE001 - raised below.
             errors.append(error)
 
     threads = [threading.Thread(target=run, args=(function,)) for function in functions]

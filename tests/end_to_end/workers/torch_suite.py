@@ -61,7 +61,7 @@ def outcome_of(name):
         return "skipped"
     except SystemExit as end:
         return "skipped" if end.code in SKIPS else f"failed SystemExit {end.code}"
-    except BaseException as error:  # noqa: B902: each is an outcome.
+    except BaseException as error:  # noqa: BLE001 - each is an outcome.
         return f"failed {type(error).__name__}: {' '.join(str(error).split())[:600]}"
     finally:
         wait_for_others(folder)
@@ -85,7 +85,7 @@ def run(name):
     if child == 0:
         try:
             said = outcome_of(name)
-        except BaseException as error:  # noqa: B902: as above.
+        except BaseException as error:  # noqa: BLE001 - as above.
             said = f"failed {type(error).__name__}: {' '.join(str(error).split())[:600]}"
         print(name, said, flush=True)
         # As at the end of a program: ivycomm leaves the job.

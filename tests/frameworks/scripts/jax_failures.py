@@ -20,7 +20,7 @@ def seen(what, run):
     try:
         run()
         print(f"{what}: nothing", flush=True)
-    except BaseException as error:  # noqa: B902: KeyboardInterrupt among them.
+    except BaseException as error:  # noqa: BLE001 - KeyboardInterrupt among them.
         print(f"{what}: {type(error).__module__}.{type(error).__name__} {error}".splitlines()[0], flush=True)
 
 

@@ -49,7 +49,7 @@ class World:
         def body(rank):
             try:
                 results[rank] = function(Comm(meeting, rank), *args, **kwargs)
-            except BaseException as error:  # noqa: B902: raised by run().
+            except BaseException as error:  # noqa: BLE001 - raised by run().
                 failures[rank] = error
             finally:
                 meeting.leave(rank)

@@ -127,13 +127,13 @@ def run_rank():
             args, kwargs = pickle.loads(data)
         outcome = ("returned", function(*args, **kwargs))
         written = pickle.dumps(outcome)
-    except BaseException as error:  # noqa: B902: told to who spawned.
+    except BaseException as error:  # noqa: BLE001 - told to who spawned.
         failure = error
         text = "".join(traceback.format_exception(type(error), error, error.__traceback__)).rstrip()
         try:
             pickle.loads(pickle.dumps(error))
             told = error
-        except Exception:  # noqa: B902: not every exception can be pickled.
+        except Exception:  # noqa: BLE001 - not every exception can be pickled.
             told = None
         written = pickle.dumps(("raised", told, f"rank {rank}:\n{text}", time.time()))
     whole = os.path.join(folder, f"rank-{rank}")

@@ -256,7 +256,7 @@ class RpcFuture:
         try:
             if self._is_done or self._take(timeout):
                 return
-        except BaseException:  # noqa: B902: a signal handler's.
+        except BaseException:
             self._service.leave_to_others(self)
             raise
         finally:
@@ -276,7 +276,7 @@ class RpcFuture:
             value = None if kind == frames.CANCELLED else frames.load(parts)
             if kind == frames.RAISED:
                 value = _raised(value, self._name, self._to)
-        except Exception as error:  # noqa: B902: told by result().
+        except Exception as error:  # noqa: BLE001 - told by result().
             kind, value = frames.RAISED, error
         self._end(kind, value)
         return True
@@ -467,7 +467,7 @@ class _Service:
                 kind, reply = frames.CANCELLED, []
             else:
                 kind, reply = frames.REPLY, frames.dump(self._run(*frames.load(parts)))
-        except BaseException as error:  # noqa: B902: raised by the call. What ends a program ends no thread that serves.
+        except BaseException as error:  # noqa: BLE001 - raised by the call. What ends a program ends no thread that serves.
             kind, reply = frames.RAISED, _as_reply(error)
         self._send(source, _reply_tag(call), _reply_tag(call), kind, call, reply)
 
@@ -527,7 +527,7 @@ def _as_reply(error):
         parts = frames.dump((error, kind, text))
         frames.load([bytes(part) for part in parts])  # Some exceptions can be pickled, but not read again.
         return parts
-    except Exception:  # noqa: B902: whatever a class of the user's raises there.
+    except Exception:  # noqa: BLE001 - whatever a class of the user's raises there.
         return frames.dump((None, kind, text))
 
 

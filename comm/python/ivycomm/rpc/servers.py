@@ -70,7 +70,7 @@ class Servers:
         while True:
             try:
                 request = self._next_request(server.room)
-            except Exception:  # noqa: B902: the group is broken; callers are told by their own calls.
+            except Exception:  # noqa: BLE001 - the group is broken; callers are told by their own calls.
                 request = None
             if request is None:
                 self._turn.release()
@@ -81,7 +81,7 @@ class Servers:
                 self._has_requests.set()
             try:
                 self._serve(*request)
-            except Exception:  # noqa: B902: the caller is gone, or the group broken: then the next receive says so.
+            except Exception:  # noqa: BLE001 - the caller is gone, or the group broken: then the next receive says so.
                 pass
             with self._lock:
                 if self._running is not server:
@@ -145,7 +145,7 @@ class Servers:
                 self._pass_on(running, running.requests)
             try:
                 stop_one()
-            except Exception:  # noqa: B902: a broken group ends the threads by itself.
+            except Exception:  # noqa: BLE001 - a broken group ends the threads by itself.
                 pass
             for _ in range(round(_STOP_SECONDS / 0.005)):
                 if self._threads < before:

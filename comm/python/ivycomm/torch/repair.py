@@ -37,6 +37,7 @@ Members.__doc__ = "What torch's _reconfigure() wants: a fresh number, and one ha
 _LOOK_SECONDS = 0.02
 _WAIT_SECONDS = 30.0
 _TIMEOUT_SECONDS = 600.0
+_ATTEMPTS = 5
 
 
 # ---- pure: who takes part -----------------------------------------------------------------------
@@ -281,7 +282,7 @@ def reconfigure(*, group=None, form_timeout=60.0, **options):
 
     import torch.distributed as dist
 
-    for attempt in range(5):
+    for _ in range(_ATTEMPTS):
         members = rendezvous_reconfigure(group=group, **options)
         try:
             dist.distributed_c10d._reconfigure(uuid=members.uuid, handles=list(members.handles), group=group,
@@ -289,4 +290,4 @@ def reconfigure(*, group=None, form_timeout=60.0, **options):
             return members
         except RuntimeError as error:
             last = error
-    raise FailedPrecondition(f"the group could not be formed anew in {attempt + 1} attempts: {last}") from last
+    raise FailedPrecondition(f"the group could not be formed anew in {_ATTEMPTS} attempts: {last}") from last

@@ -162,7 +162,7 @@ def _vectorized(fn, arguments, axes, part, vectorize):
              for argument, axis in zip(arguments, axes)]
     try:
         return vmap(fn, tuple(axes))(*taken)
-    except Exception:  # noqa: B902: what vmap cannot do, or an error of fn's own, which the calls one by one show.
+    except Exception:
         if vectorize:
             raise
         return None

@@ -151,7 +151,7 @@ class Calls:
     def _done_in_turn(self, carry_out, work):
         try:
             self._channel.turns.perform(carry_out)
-        except BaseException as error:  # noqa: B902: wait() tells it.
+        except BaseException as error:  # noqa: BLE001 - wait() tells it.
             work.error = error
         return work
 
@@ -447,7 +447,7 @@ class Calls:
                     inner = start(function, (channel.handle, dense.pointer, dense.count, dense.number, *place),
                                   (dense.keep, dense.tensor), finish, True, channel.seconds_of(None),
                                   has_message=is_receive)
-                except Exception as error:
+                except Exception as error:  # noqa: BLE001 - raised again, as torch's.
                     raise torch_error(error) from error.__cause__
                 return MessageWork(inner, [tensor], channel.followers)
 

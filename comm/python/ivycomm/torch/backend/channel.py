@@ -6,7 +6,6 @@ import threading
 
 import torch
 
-from ... import groups
 from ...errors import Aborted, HostLost, IvyError, Mismatch, NotInitialized, RankDied, Timeout, TransportError
 from .errors import torch_error
 from .turns import Turns

@@ -136,7 +136,7 @@ class IvyProcessGroup(Calls, c10d.ProcessGroup):
 def _close_quietly(channel):
     try:
         channel.close()
-    except Exception:  # noqa: B902: a finalizer has no caller to report to.
+    except Exception:  # noqa: BLE001 - a finalizer has no caller to report to.
         pass
 
 

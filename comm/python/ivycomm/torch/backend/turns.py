@@ -46,7 +46,7 @@ class Task:
             try:
                 self._body()
                 self._raised = None
-            except BaseException as error:  # noqa: B902: whoever waits is told.
+            except BaseException as error:  # noqa: BLE001 - whoever waits is told.
                 self._raised = error
         if isinstance(self._raised, Interrupted) and self._on_lost is not None:
             self._on_lost()
