@@ -30,11 +30,9 @@ from .counts import counts_of, exchanged, number_of_each
 from .element_types import ReduceOp, op_number
 from .library import IN_PLACE, load
 from .work import Work, start
-from .groups import checked_rank as _root, resolve
+from .groups import checked_rank, resolve
 from .objects import broadcast_object
-from .operands import (Operands as _Operands, in_place as _in_place, normal_axis as _normal_axis, nothing as _nothing,
-                       row_counts as _row_counts, row_elements as _row_elements, rows_of_ranks as _rows, shape_of as _shape,
-                       written as _written)
+from .operands import (Operands, in_place, normal_axis, nothing, row_counts, row_elements, rows_of_ranks, shape_of, written)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -74,12 +72,12 @@ def all_reduce(x: ArrayT, op: Op = "sum", group: Group | None = None, out: Array
         return done
     group, op = resolve(group), op_number(op)
     if not group.is_member:
-        return _nothing(async_op)
+        return nothing(async_op)
     if gradients.is_recorded(x):
         return gradients.derivatives().all_reduce(x, ReduceOp(op), group, out, async_op, timeout=timeout, factor=factor)
     if _is_tree(x, out):
         return trees.all_reduce(all_reduce_coalesced, x, op, group, async_op, timeout, factor, in_place=False)
-    with_ = _Operands(x, out, lambda shape: shape).joined()
+    with_ = Operands(x, out, lambda shape: shape).joined()
     return start(load().ivy_all_reduce, (group.handle, with_.send, with_.recv, with_.output.count,
                                          with_.output.dtype, op),
                  with_.keep, with_.finish(), async_op, timeout, factor)
@@ -93,13 +91,13 @@ def all_reduce_(x: ArrayT, op: Op = "sum", *, group: Group | None = None, async_
         return done
     group, op = resolve(group), op_number(op)
     if not group.is_member:
-        return _nothing(async_op)
+        return nothing(async_op)
     if _is_tree(x):
         return trees.all_reduce(all_reduce_coalesced_, x, op, group, async_op, timeout, factor, in_place=True)
-    kind, array, memory = _in_place(x)
+    kind, array, memory = in_place(x)
     return start(load().ivy_all_reduce, (group.handle, IN_PLACE, memory.pointer, memory.count,
                                          memory.dtype, op),
-                 (x, memory), _written(kind, array, x), async_op, timeout, factor)
+                 (x, memory), written(kind, array, x), async_op, timeout, factor)
 
 
 def all_reduce_coalesced(xs: Iterable[ArrayT], op: Op = "sum", *, group: Group | None = None, async_op: bool = False,
@@ -110,12 +108,12 @@ def all_reduce_coalesced(xs: Iterable[ArrayT], op: Op = "sum", *, group: Group |
         return done
     group, op = resolve(group), op_number(op)
     if not group.is_member:
-        return _nothing(async_op)
+        return nothing(async_op)
     xs = list(xs)
     if any(map(gradients.is_recorded, xs)):
         return gradients.derivatives().all_reduce_coalesced(xs, ReduceOp(op), group=group, async_op=async_op,
                                                             timeout=timeout, factor=factor)
-    parts = [_Operands(x, None, lambda shape: shape) for x in xs]
+    parts = [Operands(x, None, lambda shape: shape) for x in xs]
     return _reduce_parts([part.send for part in parts], [part.output for part in parts], parts, op, group,
                          lambda: [part.kind.in_form_of(part.result, part.array) for part in parts],
                          async_op, timeout, factor)
@@ -129,9 +127,9 @@ def all_reduce_coalesced_(xs: Iterable[ArrayT], op: Op = "sum", *, group: Group 
         return done
     group, op = resolve(group), op_number(op)
     if not group.is_member:
-        return _nothing(async_op)
+        return nothing(async_op)
     xs = list(xs)
-    parts = [_in_place(x) for x in xs]
+    parts = [in_place(x) for x in xs]
 
     def finish():
         for kind, array, _ in parts:
@@ -164,11 +162,11 @@ def reduce(x: ArrayT, dst: int = 0, op: Op = "sum", *, group: Group | None = Non
         return done
     group, op = resolve(group), op_number(op)
     if not group.is_member:
-        return _nothing(async_op)
+        return nothing(async_op)
     gradients.refuse_at_one_rank(x, "reduce")
-    dst = _root(group, dst)
+    dst = checked_rank(group, dst)
     if group.rank == dst:
-        with_ = _Operands(x, out, lambda shape: shape).joined()
+        with_ = Operands(x, out, lambda shape: shape).joined()
         send, recv, count, dtype = with_.send, with_.recv, with_.output.count, with_.output.dtype
         keep, finish = with_.keep, with_.finish()
     else:
@@ -188,24 +186,24 @@ def reduce_(x: ArrayT, dst: int = 0, op: Op = "sum", *, group: Group | None = No
         return done
     group, op = resolve(group), op_number(op)
     if not group.is_member:
-        return _nothing(async_op)
-    kind, array, memory = _in_place(x)
-    dst = _root(group, dst)
+        return nothing(async_op)
+    kind, array, memory = in_place(x)
+    dst = checked_rank(group, dst)
     at_root = group.rank == dst
     send, recv = (IN_PLACE, memory.pointer) if at_root else (memory.pointer, None)
     return start(load().ivy_reduce, (group.handle, send, recv, memory.count, memory.dtype, op, dst),
-                 (x, memory), _written(kind, array, x) if at_root else lambda _work: x,
+                 (x, memory), written(kind, array, x) if at_root else lambda _work: x,
                  async_op, timeout, factor)
 
 
 def _running(name, x, op, group, out, async_op, timeout, factor):
     group, op = resolve(group), op_number(op)
     if not group.is_member:
-        return _nothing(async_op)
+        return nothing(async_op)
     if gradients.is_recorded(x):
         return getattr(gradients.derivatives(), name)(x, ReduceOp(op), group=group, out=out, async_op=async_op,
                                                       timeout=timeout, factor=factor)
-    with_ = _Operands(x, out, lambda shape: shape).joined()
+    with_ = Operands(x, out, lambda shape: shape).joined()
     return start(getattr(load(), f"ivy_{name}"),
                  (group.handle, with_.send, with_.recv, with_.output.count, with_.output.dtype, op),
                  with_.keep, with_.finish(), async_op, timeout, factor)
@@ -214,10 +212,10 @@ def _running(name, x, op, group, out, async_op, timeout, factor):
 def _running_in_place(name, x, op, group, async_op, timeout, factor):
     group, op = resolve(group), op_number(op)
     if not group.is_member:
-        return _nothing(async_op)
-    kind, array, memory = _in_place(x)
+        return nothing(async_op)
+    kind, array, memory = in_place(x)
     return start(getattr(load(), name), (group.handle, IN_PLACE, memory.pointer, memory.count, memory.dtype, op),
-                 (x, memory), _written(kind, array, x), async_op, timeout, factor)
+                 (x, memory), written(kind, array, x), async_op, timeout, factor)
 
 
 def scan(x: ArrayT, op: Op = "sum", *, group: Group | None = None, out: ArrayT | None = None, async_op: bool = False,
@@ -273,18 +271,18 @@ def reduce_scatter(x: ArrayT, op: Op = "sum", *, split: Sequence[int] | None = N
         return done
     group, op = resolve(group), op_number(op)
     if not group.is_member:
-        return _nothing(async_op)
+        return nothing(async_op)
     if gradients.is_recorded(x):
         return gradients.derivatives().reduce_scatter(x, ReduceOp(op), split=split, group=group, out=out,
                                                       async_op=async_op, timeout=timeout, factor=factor)
     rows = []
 
     def shape_of_result(shape):
-        rows.extend(_rows(shape, split, group, "reduce_scatter"))
+        rows.extend(rows_of_ranks(shape, split, group, "reduce_scatter"))
         return (rows[group.rank], *shape[1:])
 
-    with_ = _Operands(x, out, shape_of_result).separate()
-    each = _row_elements(_shape(with_.array))
+    with_ = Operands(x, out, shape_of_result).separate()
+    each = row_elements(shape_of(with_.array))
     if split is None:
         return start(load().ivy_reduce_scatter,
                      (group.handle, with_.send, with_.recv, with_.output.count, with_.input.dtype, op),
@@ -303,12 +301,12 @@ def reduce_scatter_(x: ArrayT, op: Op = "sum", *, split: Sequence[int] | None = 
     """
     group, op = resolve(group), op_number(op)
     if not group.is_member:
-        return _nothing(async_op)
-    kind, array, memory = _in_place(x)
-    rows, counts = _row_counts(_shape(array), split, group, "reduce_scatter_")
+        return nothing(async_op)
+    kind, array, memory = in_place(x)
+    rows, counts = row_counts(shape_of(array), split, group, "reduce_scatter_")
     function = load().ivy_reduce_scatter if split is None else load().ivy_reduce_scatter_v
     return start(function, (group.handle, IN_PLACE, memory.pointer, counts, memory.dtype, op),
-                 (x, memory, counts), _written(kind, array, x, rows[group.rank]), async_op, timeout, factor)
+                 (x, memory, counts), written(kind, array, x, rows[group.rank]), async_op, timeout, factor)
 
 
 def broadcast(x: ArrayT, src: int = 0, *, group: Group | None = None, out: ArrayT | None = None, async_op: bool = False,
@@ -319,13 +317,13 @@ def broadcast(x: ArrayT, src: int = 0, *, group: Group | None = None, out: Array
         return done
     group = resolve(group)
     if not group.is_member:
-        return _nothing(async_op)
+        return nothing(async_op)
     if gradients.is_recorded(x):
         return gradients.derivatives().broadcast(x, src, group=group, out=out, async_op=async_op, timeout=timeout)
-    src = _root(group, src)
+    src = checked_rank(group, src)
     if _is_tree(x, out):
         return trees.broadcast(broadcast, x, src, group, async_op, timeout, in_place=False)
-    with_ = _Operands(x, out, lambda shape: shape)
+    with_ = Operands(x, out, lambda shape: shape)
     if group.rank == src and with_.input.pointer != with_.output.pointer:
         with_.kind.copy(with_.output, with_.input)
     return start(load().ivy_broadcast, (group.handle, with_.recv, with_.output.count, with_.output.dtype, src),
@@ -340,17 +338,17 @@ def broadcast_(x: ArrayT, src: int = 0, *, group: Group | None = None, async_op:
         return done
     group = resolve(group)
     if not group.is_member:
-        return _nothing(async_op)
-    src = _root(group, src)
+        return nothing(async_op)
+    src = checked_rank(group, src)
     if _is_tree(x):
         return trees.broadcast(broadcast_, x, src, group, async_op, timeout, in_place=True)
-    kind, array, memory = _in_place(x)
+    kind, array, memory = in_place(x)
     return start(load().ivy_broadcast, (group.handle, memory.pointer, memory.count, memory.dtype, src),
-                 (x, memory), _written(kind, array, x), async_op, timeout)
+                 (x, memory), written(kind, array, x), async_op, timeout)
 
 
 def _joined_axis(kind, array, axis, out):
-    axis = _normal_axis(axis, max(1, len(_shape(array))))
+    axis = normal_axis(axis, max(1, len(shape_of(array))))
     if axis and out is not None:
         raise ValueError("out is filled along axis 0 only")
     if axis:
@@ -370,7 +368,7 @@ def all_gather(x: ArrayT, axis: int = 0, *, uneven: bool = False, group: Group |
         return done
     group = resolve(group)
     if not group.is_member:
-        return _nothing(async_op)
+        return nothing(async_op)
     if gradients.is_recorded(x):
         return gradients.derivatives().all_gather(x, axis, uneven=uneven, group=group, out=out,
                                                   async_op=async_op, timeout=timeout)
@@ -381,8 +379,8 @@ def _gathered(x, axis, uneven, dst, group, out, async_op, timeout):
     """Returns x of all ranks on rank dst; None: on every rank."""
     kind, array = arrays.adopt(x)
     axis = _joined_axis(kind, array, axis, out)
-    root = () if dst is None else (_root(group, dst),)
-    lengths = number_of_each(group, _shape(array)[axis], timeout) if uneven and _shape(array) else None
+    root = () if dst is None else (checked_rank(group, dst),)
+    lengths = number_of_each(group, shape_of(array)[axis], timeout) if uneven and shape_of(array) else None
     if lengths is not None and axis:
         array = kind.move_axis_first(array, axis)
     if root and group.rank != root[0]:
@@ -397,14 +395,14 @@ def _gathered(x, axis, uneven, dst, group, out, async_op, timeout):
             return (sum(lengths), *shape[1:])
         return (group.size * shape[0], *shape[1:]) if shape and not axis else (group.size, *shape)
 
-    with_ = _Operands(array, out, shape_of_result).separate()
+    with_ = Operands(array, out, shape_of_result).separate()
     if lengths is None:
         function, counts = load().ivy_gather if root else load().ivy_all_gather, None
         arguments = (with_.send, with_.recv, with_.input.count)
         finish = with_.finish(lambda: kind.concatenate(with_.result, axis)) if axis else with_.finish()
     else:
         function = load().ivy_gather_v if root else load().ivy_all_gather_v
-        counts = counts_of([length * _row_elements(_shape(array)) for length in lengths])
+        counts = counts_of([length * row_elements(shape_of(array)) for length in lengths])
         arguments = (with_.send, *([with_.input.count] if root else []), with_.recv, counts, None)
         finish = with_.finish(lambda: kind.input(kind.move_axis_back(with_.result, axis)).owner) if axis else with_.finish()
     return start(function, (group.handle, *arguments, with_.input.dtype, *root), (with_.keep, counts), finish, async_op,
@@ -422,12 +420,12 @@ def all_gather_(x: ArrayT, *, split: Sequence[int] | None = None, group: Group |
         return done
     group = resolve(group)
     if not group.is_member:
-        return _nothing(async_op)
-    kind, array, memory = _in_place(x)
-    _, counts = _row_counts(_shape(array), split, group, "all_gather_")
+        return nothing(async_op)
+    kind, array, memory = in_place(x)
+    _, counts = row_counts(shape_of(array), split, group, "all_gather_")
     function, counts_ = (load().ivy_all_gather, (counts,)) if split is None else (load().ivy_all_gather_v, (counts, None))
     return start(function, (group.handle, IN_PLACE, memory.pointer, *counts_, memory.dtype),
-                 (x, memory, counts), _written(kind, array, x), async_op, timeout)
+                 (x, memory, counts), written(kind, array, x), async_op, timeout)
 
 
 def all_gather_list(x: ArrayT, *, group: Group | None = None, async_op: bool = False,
@@ -435,10 +433,10 @@ def all_gather_list(x: ArrayT, *, group: Group | None = None, async_op: bool = F
     """Returns [x of rank 0, x of rank 1, ...], all of one shape. The arrays are views of one block."""
     group = resolve(group)
     if not group.is_member:
-        return _nothing(async_op)
+        return nothing(async_op)
     if gradients.is_recorded(x):
         return gradients.derivatives().all_gather_list(x, group=group, async_op=async_op, timeout=timeout)
-    with_ = _Operands(x, None, lambda shape: (group.size, *shape))
+    with_ = Operands(x, None, lambda shape: (group.size, *shape))
     return start(load().ivy_all_gather, (group.handle, with_.send, with_.recv, with_.input.count,
                                          with_.input.dtype),
                  with_.keep, with_.finish(lambda: _views(with_.result, group.size)), async_op, timeout)
@@ -456,7 +454,7 @@ def gather(x: ArrayT, dst: int = 0, axis: int = 0, *, uneven: bool = False, grou
         return done
     group = resolve(group)
     if not group.is_member:
-        return _nothing(async_op)
+        return nothing(async_op)
     gradients.refuse_at_one_rank(x, "gather")
     return _gathered(x, axis, uneven, dst, group, out, async_op, timeout)
 
@@ -469,13 +467,13 @@ def gather_(x: ArrayT, dst: int = 0, *, split: Sequence[int] | None = None, grou
     """
     group = resolve(group)
     if not group.is_member:
-        return _nothing(async_op)
-    dst = _root(group, dst)
+        return nothing(async_op)
+    dst = checked_rank(group, dst)
     at_root = group.rank == dst
     if at_root:
-        kind, array, memory = _in_place(x)
-        _, counts = _row_counts(_shape(array), split, group, "gather_")
-        finish = _written(kind, array, x)
+        kind, array, memory = in_place(x)
+        _, counts = row_counts(shape_of(array), split, group, "gather_")
+        finish = written(kind, array, x)
     else:
         kind, array = arrays.adopt(x)
         memory, counts = kind.input(array), None
@@ -498,9 +496,9 @@ def _scatter_header(x, src, split, group, timeout):
         if group.rank == src:
             if x is None:
                 raise ValueError("rank src has to give x")
-            rows = _rows(_shape(array), split, group, "scatter")
+            rows = rows_of_ranks(shape_of(array), split, group, "scatter")
             input_ = kind.input(array)
-            header = (kind.name, kind.dtype_name(array), _shape(array), rows, kind.place(array), gradients.is_recorded(x))
+            header = (kind.name, kind.dtype_name(array), shape_of(array), rows, kind.place(array), gradients.is_recorded(x))
     except (TypeError, ValueError) as error:
         if group.rank == src:
             broadcast_object((type(error).__name__, str(error)), src, group=group, timeout=timeout)
@@ -522,8 +520,8 @@ def scatter(x: ArrayT | None = None, src: int = 0, *, split: Sequence[int] | Non
     """
     group = resolve(group)
     if not group.is_member:
-        return _nothing(async_op)
-    src = _root(group, src)
+        return nothing(async_op)
+    src = checked_rank(group, src)
     at_root = group.rank == src
     kind, array, input_, header = _scatter_header(x, src, split, group, timeout)
     kind_name, dtype_name, shape, rows, place, is_recorded = header
@@ -533,13 +531,13 @@ def scatter(x: ArrayT | None = None, src: int = 0, *, split: Sequence[int] | Non
         result = kind.empty(shape, array) if at_root else kind.by_name(dtype_name, shape, place)
     else:
         kind, result = arrays.adopt_output(out, "out")
-        if _shape(result) != shape or kind.dtype_name(result) != dtype_name:
-            raise ValueError(f"out is {kind.dtype_name(result)} of shape {_shape(result)}, "
+        if shape_of(result) != shape or kind.dtype_name(result) != dtype_name:
+            raise ValueError(f"out is {kind.dtype_name(result)} of shape {shape_of(result)}, "
                              f"the result is {dtype_name} of shape {shape}")
     output = kind.output(result, "out")
     if at_root and out is not None and input_.overlaps(output):
         raise ValueError("out lies inside x")
-    each = _row_elements(shape)
+    each = row_elements(shape)
     counts = counts_of([n * each for n in rows]) if at_root else None
 
     def finish(_work):
@@ -561,17 +559,17 @@ def scatter_(x: ArrayT, src: int = 0, *, split: Sequence[int] | None = None, gro
     """
     group = resolve(group)
     if not group.is_member:
-        return _nothing(async_op)
-    src = _root(group, src)
+        return nothing(async_op)
+    src = checked_rank(group, src)
     if group.rank != src:
-        kind, array, memory = _in_place(x)
+        kind, array, memory = in_place(x)
         return start(load().ivy_scatter_v,
                      (group.handle, None, None, None, memory.pointer, memory.count, memory.dtype, src),
-                     (x, memory), _written(kind, array, x), async_op, timeout)
+                     (x, memory), written(kind, array, x), async_op, timeout)
     kind, array = arrays.adopt(x)
     memory = kind.input(array)
-    rows = _rows(_shape(array), split, group, "scatter_")
-    counts = counts_of([n * _row_elements(_shape(array)) for n in rows])
+    rows = rows_of_ranks(shape_of(array), split, group, "scatter_")
+    counts = counts_of([n * row_elements(shape_of(array)) for n in rows])
     begin = sum(rows[:src])
     return start(load().ivy_scatter_v, (group.handle, memory.pointer, counts, None, IN_PLACE, 0, memory.dtype, src),
                  (array, memory, counts), lambda _work: array[begin:begin + rows[src]], async_op, timeout)
@@ -590,22 +588,22 @@ def all_to_all(x: ArrayT, split: Sequence[int] | None = None, *, output_split: S
         return done
     group = resolve(group)
     if not group.is_member:
-        return _nothing(async_op)
+        return nothing(async_op)
     if gradients.is_recorded(x):
         return gradients.derivatives().all_to_all(x, split, output_split=output_split, group=group, out=out,
                                                   async_op=async_op, timeout=timeout)
     kind, array = arrays.adopt(x)
-    rows = _rows(_shape(array), split, group, "all_to_all")
+    rows = rows_of_ranks(shape_of(array), split, group, "all_to_all")
     if split is None and output_split is None:
-        with_ = _Operands(array, out, lambda shape: shape).separate()
+        with_ = Operands(array, out, lambda shape: shape).separate()
         return start(load().ivy_all_to_all, (group.handle, with_.send, with_.recv,
                                              with_.input.count // group.size, with_.input.dtype),
                      with_.keep, with_.finish(), async_op, timeout)
     came = exchanged(group, rows, timeout) if output_split is None else [int(n) for n in output_split]
     if len(came) != group.size or min(came) < 0:
         raise ValueError(f"output_split={came} is not {group.size} numbers")
-    each = _row_elements(_shape(array))
-    with_ = _Operands(array, out, lambda shape: (sum(came), *shape[1:])).separate()
+    each = row_elements(shape_of(array))
+    with_ = Operands(array, out, lambda shape: (sum(came), *shape[1:])).separate()
     send_counts, recv_counts = counts_of([n * each for n in rows]), counts_of([n * each for n in came])
     return start(load().ivy_all_to_all_v, (group.handle, with_.send, send_counts, None, with_.recv,
                                            recv_counts, None, with_.input.dtype),
@@ -620,12 +618,12 @@ def all_to_all_(x: ArrayT, *, group: Group | None = None, async_op: bool = False
         return done
     group = resolve(group)
     if not group.is_member:
-        return _nothing(async_op)
-    kind, array, memory = _in_place(x)
-    _rows(_shape(array), None, group, "all_to_all")
+        return nothing(async_op)
+    kind, array, memory = in_place(x)
+    rows_of_ranks(shape_of(array), None, group, "all_to_all")
     return start(load().ivy_all_to_all, (group.handle, IN_PLACE, memory.pointer, memory.count // group.size,
                                          memory.dtype),
-                 (x, memory), _written(kind, array, x), async_op, timeout)
+                 (x, memory), written(kind, array, x), async_op, timeout)
 
 
 def barrier(*, group: Group | None = None, async_op: bool = False, timeout: float | None = None) -> None:
@@ -635,7 +633,7 @@ def barrier(*, group: Group | None = None, async_op: bool = False, timeout: floa
         return done
     group = resolve(group)
     if not group.is_member:
-        return _nothing(async_op)
+        return nothing(async_op)
     return start(load().ivy_barrier, (group.handle,), (), None, async_op, timeout)
 
 

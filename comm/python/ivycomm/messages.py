@@ -18,15 +18,15 @@ from .arrays import Memory
 from .errors import check
 from .library import ANY, load, whole_number
 from .work import start
-from .groups import checked_rank as _root, resolve
-from .operands import Operands as _Operands, in_place as _in_place, nothing as _nothing, written as _written
+from .groups import checked_rank, resolve
+from .operands import Operands, in_place, nothing, written
 
 
 TAG_MAX = 2**30
 
 
 def _peer(group, rank):
-    return ANY if rank is None else _root(group, rank)
+    return ANY if rank is None else checked_rank(group, rank)
 
 
 def _tag(tag):
@@ -52,10 +52,10 @@ def isend(x, dst, tag=0, *, group=None, timeout=None):
 def _send(x, dst, tag, group, async_op, timeout):
     group = resolve(group)
     if not group.is_member:
-        return _nothing(async_op)
+        return nothing(async_op)
     kind, array = arrays.adopt(x)
     memory = kind.input(array)
-    return start(load().ivy_send, (group.handle, memory.pointer, memory.count, memory.dtype, _root(group, dst),
+    return start(load().ivy_send, (group.handle, memory.pointer, memory.count, memory.dtype, checked_rank(group, dst),
                                    _tag(tag)),
                  (array, memory), None, async_op, timeout)
 
@@ -71,7 +71,7 @@ def recv(like, src=None, tag=None, *, group=None, out=None, timeout=None, with_m
     group = resolve(group)
     if not group.is_member:
         return None
-    with_ = _Operands(like, out, lambda shape: shape, is_form=True)
+    with_ = Operands(like, out, lambda shape: shape, is_form=True)
     return _recv(group, with_.output, src, tag, with_.keep, with_.finish(), False, timeout, with_message)
 
 
@@ -91,9 +91,9 @@ def irecv(x, src=None, tag=None, *, group=None, timeout=None):
 def _recv_into(x, src, tag, group, async_op, timeout, with_message):
     group = resolve(group)
     if not group.is_member:
-        return _nothing(async_op)
-    kind, array, memory = _in_place(x)
-    return _recv(group, memory, src, tag, (x, memory), _written(kind, array, x), async_op, timeout, with_message)
+        return nothing(async_op)
+    kind, array, memory = in_place(x)
+    return _recv(group, memory, src, tag, (x, memory), written(kind, array, x), async_op, timeout, with_message)
 
 
 def _recv(group, memory, src, tag, keep, finish, async_op, timeout, with_message):
@@ -164,12 +164,12 @@ def _check_message(op, x, peer, tag, group):
     if not group.is_member:
         return
     if op is irecv:
-        _in_place(x)
+        in_place(x)
         _peer(group, peer)
     else:
         kind, array = arrays.adopt(x)
         kind.input(array)
-        _root(group, peer)
+        checked_rank(group, peer)
     if tag is not None or op is not irecv:
         _tag(tag)
 
@@ -185,8 +185,8 @@ def sendrecv(x, dst, like=None, src=None, *, send_tag=0, recv_tag=None, group=No
                                                 out=out, timeout=timeout)
     kind, array = arrays.adopt(x)
     memory = kind.input(array)
-    dst, send_tag = _root(group, dst), _tag(send_tag)  # Before the receive is under way.
-    with_ = _Operands(x if like is None else like, out, lambda shape: shape, is_form=True)
+    dst, send_tag = checked_rank(group, dst), _tag(send_tag)  # Before the receive is under way.
+    with_ = Operands(x if like is None else like, out, lambda shape: shape, is_form=True)
     if with_.output.overlaps(memory):
         raise ValueError("out must not share memory with x")
     under_way = []
