@@ -94,7 +94,7 @@ def _after(owner, name, then):
 
 # The descriptor goes above 100, since programs like to find the low ones free. A process that a worker starts must not
 # register as well: only the worker's own is asked.
-def _register():
+def _register_stack_dumps():
     global _WORKER
     import os
     path = os.environ.pop("IVY_STACK_FILE", None)
@@ -245,7 +245,7 @@ class _Semaphores(_AfterImport):
             os.environ[name] for name in ("IVY_JOB_ID", "IVY_HOST_INDEX"))
 
 
-def _arm():
+def _hook_store_and_semaphores():
     import os
     import sys
     if "IVY_JOB_ID" in os.environ:
@@ -374,7 +374,7 @@ class _JoinCheck:
         watch = self.watch_coordinator if self.rank != 0 else self.watch_ranks
         threading.Thread(target=watch, daemon=True, name="ivyrun").start()
 
-    # Here rank 0 is waited for as JAX's client would do, but with a word when it does not come.
+    # Waits for rank 0 as JAX's client would, and reports it if it does not arrive.
     def compare_with_rank_0(self, version):
         try:
             with self.store(self.limit) as store:
@@ -602,8 +602,8 @@ def _forget_topology():
             pass
 
 
-# At its exit a process waits for all others, up to five minutes: of one that fails nobody would hear
-# until then. JAX tells them itself once its connections are closed.
+# On exit, JAX waits up to five minutes for all other processes, which would not learn of a failure until then. A process
+# that fails closes its connections instead, and JAX notifies the others.
 def _hurry_when_failing(module):
     import functools
     import sys
@@ -697,7 +697,7 @@ def _answer_without_service(module):
     module.reached_preemption_sync_point = reached_preemption_sync_point
 
 
-def _arm_jax():
+def _hook_jax():
     import os
     import sys
     if "IVY_RANK" in os.environ and "JAX_COORDINATOR_ADDRESS" in os.environ:
@@ -838,7 +838,7 @@ def _tell_xgboost(module, _):
     module.init = init
 
 
-def _arm_worlds():
+def _hook_frameworks():
     import os
     import sys
     changes = {}
@@ -886,7 +886,7 @@ def _has_other_launcher():
 
 
 # Processes that a worker starts are watched, too. Costs one look-up in a table per import.
-def _watch():
+def _refuse_worlds_of_one():
     import os
     import sys
     if os.environ.get("IVY_WORLD_SIZE", "1") == "1" or "IVY_ALLOW_SINGLETONS" in os.environ:
@@ -1071,7 +1071,7 @@ def _mpi_check(module, wrong, is_ours):
              "".join("  cause: %s\n" % text for text in wrong)))
 
 
-def _mpi():
+def _hook_mpi4py():
     import os
     import sys
     if os.environ.get("IVY_WORLD_SIZE", "1") == "1" or "IVY_ALLOW_SINGLETONS" in os.environ:
@@ -1124,7 +1124,7 @@ def _mpi():
 # -- ivy and neurenix, the sitecustomize that this one hides, and the start
 
 # ivy.distributed and neurenix are served where they are not installed: the last of all finders.
-def _originals():
+def _serve_originals():
     import sys
 
     class _Originals:
@@ -1141,7 +1141,7 @@ def _originals():
     sys.meta_path.append(_Originals)
 
 
-def _next():
+def _run_hidden_sitecustomize():
     import os
     import sys
     from importlib.machinery import PathFinder
@@ -1157,7 +1157,7 @@ def _next():
 
 # Old Pythons, such as the system's own tools, inherit PYTHONPATH: they have other finders, and only their own
 # sitecustomize matters to them. Nothing in this file may be a syntax error there.
-def _next_of_old():
+def _run_hidden_of_old_python():
     import imp
     import os
     import sys
@@ -1172,13 +1172,14 @@ def _next_of_old():
 def _run():
     import sys
     if sys.version_info < (3, 6):
-        return _next_of_old()
-    for step in (_register, _arm, _arm_jax, _arm_worlds, _watch, _mpi, _originals):
+        return _run_hidden_of_old_python()
+    for step in (_register_stack_dumps, _hook_store_and_semaphores, _hook_jax, _hook_frameworks, _refuse_worlds_of_one,
+                 _hook_mpi4py, _serve_originals):
         try:
             step()
         except Exception:
             pass
-    _next()
+    _run_hidden_sitecustomize()
 
 
 _run()
