@@ -42,7 +42,7 @@ Result<std::string> find_agent_socket(const Environment& environment) {
     looked += (looked.empty() ? "" : ", ") + place;
   }
   return Error{Code::kNotFound,
-               "no agent of yours runs on this host: there is no socket at " + looked,
+               "your agent does not run on this host: there is no socket at " + looked,
                "start one: systemctl start ivy-agent@" + user + ", or: ivy-agent serve"};
 }
 

@@ -162,7 +162,7 @@ def test_max_slots_is_the_most(local):
     refused(local.run("--hostfile", path, *HELLO), 2, f"{path}:1:1", "max_slots=1")
     local.file("hosts", "localhost max_slots=2\n")
     refused(local.run("--hostfile", path, "--nproc_per_node", "3", *HELLO), 2, "requested 3 processes",
-            "takes 2", f"{path}:1")
+            "allows only 2", f"{path}:1")
     assert local.run("--hostfile", path, "-n", "2", *HELLO).out.count(b"started") == 2
 
 
@@ -199,7 +199,7 @@ def test_the_python_that_has_the_module_is_named(local):
     path = ":".join(os.path.join(local.directory, place, "bin") for place in ("lacks", "has"))
     done = local.run("-n", "1", "train.py", env={"PATH": path})
     assert done.code == 1, done
-    assert re.search(rf"fix:   --python {local.directory}/has/bin/python3 \(it has planetarium\)", done.own_text()), done
+    assert re.search(rf"fix:   use --python {local.directory}/has/bin/python3 \(it has planetarium\)", done.own_text()), done
 
 
 @pytest.mark.parametrize("module, fix", [
@@ -240,5 +240,5 @@ def test_a_module_of_the_projects_own_environment(local):
     script = local.file("train.py", "import onlyhere\n")
     done = local.run("-n", "1", "--python", "/usr/bin/python3", script, env={"VIRTUAL_ENV": "/gone/venv"})
     assert done.code == 1, done
-    assert f"fix:   --python {local.directory}/.venv/bin/python (it has onlyhere)" in done.own_text(), done
-    assert "VIRTUAL_ENV names /gone/venv, which has no bin/python" in done.own_text(), done
+    assert f"fix:   use --python {local.directory}/.venv/bin/python (it has onlyhere)" in done.own_text(), done
+    assert "VIRTUAL_ENV is set to /gone/venv, which has no bin/python" in done.own_text(), done
