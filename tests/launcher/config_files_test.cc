@@ -94,7 +94,7 @@ TEST_F(ConfigFiles, SayWhereAMistakeIs) {
       {"num-proc = true\n", ":1: num-proc is not a switch: it takes N", ""},
       {"num-proc = [1, 2]\n", ":1: num-proc is not a list: it takes one value", ""},
       {"num-proc = \"\"\n", ":1: num-proc is empty", ""},
-      {"[output]\nlabel = \"host\"\n", ":1:2: a table \"output\"", ""},
+      {"[output]\nlabel = \"host\"\n", ":1:2: unexpected table \"output\"", ""},
       {"timeout = 1979-05-27\n", ":1:11: timeout has a value of a type that no flag takes", ""},
       {"num-proc 4\n", ":1:10: ", ""},
   };

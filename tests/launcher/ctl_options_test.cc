@@ -58,8 +58,8 @@ TEST(CtlOptions, MistakesNameWhatWasMeant) {
       {{"stop", "--now", "--grace", "3"}, "--now and --grace cannot be used together", ""},
       {{"signal"}, "which signal?", "ivyctl signal JOB USR1"},
       {{"signal", "3f", "WHAT"}, "\"WHAT\" is not a signal", ""},
-      {{"ps", "3f"}, "what is \"3f\"?", ""},
-      {{"logs", "3f", "4a"}, "what is \"4a\"?", ""},
+      {{"ps", "3f"}, "unexpected argument \"3f\"", ""},
+      {{"logs", "3f", "4a"}, "unexpected argument \"4a\"", ""},
       {{"logs", "--color", "pink"}, "--color: \"pink\" is not one of auto, always, never", ""},
   };
   for (const Wrong& wrong : table) {

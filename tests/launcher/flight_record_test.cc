@@ -245,7 +245,7 @@ TEST(FlightLines, MakesNoClaimAboutRanksWithoutARecord) {
   EXPECT_EQ(
       flight_lines(flights, 3, 5'000'000'000),
       (std::vector<std::string>{
-          "ranks 0-1 are in all_reduce #8 of \"default_pg\" ([[8]]) for 4 s, and everyone with "
+          "ranks 0-1 are in all_reduce #8 of \"default_pg\" ([[8]]) for 4 s, and all ranks with "
           "a flight record have entered it",
           "no flight record of rank 2"}));
 }

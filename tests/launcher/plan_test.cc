@@ -390,7 +390,7 @@ TEST(PlanTest, TheFixOfAMissingProgramGuessesWhatWasMeant) {
       {"A=1", "pass variables with -x, one flag for each: -x A=1"},
       {"launch", "ivyrun [flags] program"},
       {"tool", "install it there"},
-      {"pkg.mod", "-m pkg.mod if it is a Python module"},
+      {"pkg.mod", "use -m pkg.mod if it is a Python module"},
       {"train.py --lr 3",
        "this is a single word with spaces; remove the quotes: ivyrun [flags] train.py --lr 3"},
       {"a | b", "run it in a shell: ivyrun [flags] sh -c 'a | b'"},
@@ -784,7 +784,7 @@ TEST(PlanMasterTest, RefusesAnAddressThatAnotherHostHasToo) {
   add_address(paper.answers[1].facts, "docker0", "172.17.0.1");
   paper.named("172.17.0.1");
   EXPECT_EQ(paper.refusal().id, "IVY-P023");
-  EXPECT_NE(paper.refusal().what.find("172.17.0.1, which b has itself"), std::string::npos)
+  EXPECT_NE(paper.refusal().what.find("172.17.0.1, which b also has"), std::string::npos)
       << paper.refusal().what;
   paper.options.master_addr.clear();
   paper.options.interface = "docker0";
