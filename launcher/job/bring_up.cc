@@ -450,13 +450,14 @@ void BringUp::start_workers() {
   if (!lines.ok()) return job_.refuse_input(lines.error());
   // Shared: the callback is copied several times, and a plan holds all variables of each rank.
   const auto made = std::make_shared<const std::vector<HostPlan>>(std::move(plans).value());
-  job_.screen.begin(job_.generation, job_.plan, job_.max_attempts(),
-                    [this, lines = *lines, made](const std::optional<Diagnostic>& refusal) {
-                      if (job_.phase.state() != JobState::kRunning || job_.was_started()) return;
-                      if (refusal) return job_.refuse({*refusal}, LauncherReason::kRefused);
-                      for (const std::string& line : lines) job_.say(line);
-                      start_with(*made);
-                    });
+  job_.screen.open_generation(
+      job_.generation, job_.plan, job_.max_attempts(),
+      [this, lines = *lines, made](const std::optional<Diagnostic>& refusal) {
+        if (job_.phase.state() != JobState::kRunning || job_.was_started()) return;
+        if (refusal) return job_.refuse({*refusal}, LauncherReason::kRefused);
+        for (const std::string& line : lines) job_.say(line);
+        start_with(*made);
+      });
 }
 
 void BringUp::print_dry_run() {

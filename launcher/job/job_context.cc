@@ -103,7 +103,7 @@ std::vector<WorkerEnd> JobContext::worker_ends() const {
   for (const WorkerRecord& worker : workers) {
     if (!worker.ended) continue;
     ends.push_back(worker.end);
-    screen.add_tail(ends.back());
+    screen.attach_output_tail(ends.back());
   }
   return ends;
 }

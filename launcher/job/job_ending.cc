@@ -77,7 +77,7 @@ void JobEnding::collect_evidence() {
 void JobEnding::stop(milliseconds grace) {
   bring_up_.stop_waiting();
   stdin_feed_.stop();
-  job_.screen.stop_waiting();
+  job_.screen.cancel_opening();
   const LauncherReason why = job_.launcher_end.reason;
   Command command;
   Stop& stop = *command.mutable_stop();
@@ -181,8 +181,8 @@ void JobEnding::take_report(std::size_t index, const Report& report) {
 void JobEnding::check_end() {
   const JobState state = job_.phase.state();
   if (state == JobState::kDone || !job_.hosts.all_reported()) return;
-  if (!job_.screen.has_given_up() && !job_.has_all_output()) {
-    if (job_.was_started()) job_.screen.await_reader();
+  if (!job_.screen.is_discarding() && !job_.has_all_output()) {
+    if (job_.was_started()) job_.screen.start_reader_note();
     return;
   }
   const bool is_over = state == JobState::kStopping || state == JobState::kConfirming;
@@ -201,7 +201,7 @@ bool JobEnding::awaits_only_output() const {
 }
 
 void JobEnding::give_up_output() {
-  job_.screen.give_up();
+  job_.screen.discard_unread();
   // The hosts can then send the rest, which is dropped here, and their report.
   job_.hosts.grant_window();
   job_.phase.check_end();
@@ -214,11 +214,11 @@ void JobEnding::finish() {
   restarts_.cancel();
   // The time limit of the stop applies to the rest of the output, too; and a file system that has
   // not opened the files of the next attempt is not waited for.
-  if (drain_timer_.cancel() > 0 || job_.screen.is_beginning())
+  if (drain_timer_.cancel() > 0 || job_.screen.is_opening())
     job_.screen.output().limit_finish(JobScreen::kDrainAfterKill);
   stop_timer_.cancel();
   report_timer_.cancel();
-  job_.screen.stop_waiting();
+  job_.screen.cancel_opening();
   Command command;
   command.mutable_finish();
   auto open = std::make_shared<std::size_t>(1);
@@ -241,10 +241,10 @@ void JobEnding::finish() {
 void JobEnding::conclude() {
   if (std::exchange(job_.concluded, true)) return;
   finish_timer_.cancel();
-  if (job_.was_started()) job_.screen.await_reader();
+  if (job_.was_started()) job_.screen.start_reader_note();
   job_.screen.output().finish([this] {
     summary_follows_ = false;
-    job_.screen.stop_awaiting_reader();
+    job_.screen.cancel_reader_note();
     requeue(say_summary());
   });
   summary_follows_ = true;

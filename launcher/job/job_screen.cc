@@ -47,9 +47,9 @@ void JobScreen::note(const std::string& text) {
   if (!options_.quiet) say("ivyrun: " + text + "\n");
 }
 
-void JobScreen::begin(std::uint32_t generation, const JobPlan& plan, int max_attempts,
-                      Begun begun) {
-  begins_ = true;
+void JobScreen::open_generation(std::uint32_t generation, const JobPlan& plan, int max_attempts,
+                                Opened opened) {
+  is_opening_ = true;
   const std::string called =
       "the file system of " +
       (options_.log_dir.empty() ? "--output " + options_.output : "--log-dir " + options_.log_dir);
@@ -58,53 +58,54 @@ void JobScreen::begin(std::uint32_t generation, const JobPlan& plan, int max_att
     if (!error) note("waiting for " + called);
   });
   limit_timer_.expires_after(options_.start_timeout);
-  limit_timer_.async_wait([called, begun](const boost::system::error_code& error) {
+  limit_timer_.async_wait([called, opened](const boost::system::error_code& error) {
     if (!error)
-      begun(log_dir_refusal(called + " did not respond within --start-timeout",
-                            "choose a directory on another file system, or allow more time: "
-                            "--start-timeout"));
+      opened(log_dir_refusal(called + " did not respond within --start-timeout",
+                             "choose a directory on another file system, or allow more time: "
+                             "--start-timeout"));
   });
-  const auto done = [this, begun = std::move(begun), serial = serial_](const Result<void>& opened) {
+  const auto done = [this, opened = std::move(opened),
+                     serial = serial_](const Result<void>& result) {
     if (serial != serial_) return;
-    begins_ = false;
-    stop_waiting();
-    if (opened.ok()) return begun(std::nullopt);
-    begun(log_dir_refusal(opened.error().message, opened.error().fix));
+    is_opening_ = false;
+    cancel_opening();
+    if (result.ok()) return opened(std::nullopt);
+    opened(log_dir_refusal(result.error().message, result.error().fix));
   };
   output_->begin(generation, rank_places(plan), max_attempts, done);
 }
 
-void JobScreen::stop_waiting() {
+void JobScreen::cancel_opening() {
   patience_timer_.cancel();
   limit_timer_.cancel();
 }
 
 void JobScreen::forget_generation() {
   ++serial_;
-  begins_ = false;
-  awaits_reader_ = false;
+  is_opening_ = false;
+  is_reader_note_due_ = false;
   reader_timer_.cancel();
 }
 
-void JobScreen::await_reader() {
-  if (awaits_reader_ || gives_up_) return;
-  awaits_reader_ = true;
+void JobScreen::start_reader_note() {
+  if (is_reader_note_due_ || is_discarding_) return;
+  is_reader_note_due_ = true;
   const bool has_files =
       !options_.output.empty() || (!options_.log_dir.empty() && options_.log_to != LogPlace::kNode);
   reader_timer_.expires_after(kScreenPatience);
   reader_timer_.async_wait([this, has_files](const boost::system::error_code& error) {
-    if (error || gives_up_) return;
+    if (error || is_discarding_) return;
     note("all ranks have exited; waiting for the reader of the output" +
          std::string(has_files ? " and its files" : "") + " (Ctrl-C discards the rest)");
   });
 }
 
-void JobScreen::give_up() {
-  gives_up_ = true;
+void JobScreen::discard_unread() {
+  is_discarding_ = true;
   output_->limit_finish(kDrainAfterKill);
 }
 
-void JobScreen::add_tail(WorkerEnd& end) const {
+void JobScreen::attach_output_tail(WorkerEnd& end) const {
   end.stderr_tail = output_->stderr_tail(end.rank);
   end.is_just_shown = output_->is_just_shown(end.rank);
 }

@@ -21,14 +21,14 @@ namespace ivy {
 
 class JobScreen {
  public:
-  // After a kill the console has this long to take what is still queued.
+  // Time for the console to take the queued output after a kill...
   static constexpr std::chrono::milliseconds kDrainAfterKill{2'000};
-  // The same for the output after Ctrl-C while nothing else is awaited, and in other hurried ends.
+  // ...and after Ctrl-C if only output remains, or in another hurried end.
   static constexpr std::chrono::milliseconds kInterruptedDrain{100};
 
   // The request outlives the screen.
   JobScreen(boost::asio::io_context& loop, const JobRequest& request);
-  // Before anything else. closed is not called for a detached job.
+  // Call before anything else. A detached job's console never reports that its reader is gone.
   void open(Output::Handlers handlers);
 
   Output& output() { return *output_; }
@@ -39,26 +39,28 @@ class JobScreen {
   void status_line(const std::string& text) { output_->status_line(text); }
   void follow(Output::Listener listener) { output_->listen(std::move(listener)); }
 
-  // Opens the output of a generation, and calls begun, with the reason if it cannot be opened.
-  // The file system of --log-dir may be slow: heartbeats continue meanwhile, its user is told after
-  // 2 s, and begun gets a refusal after --start-timeout.
-  using Begun = std::function<void(const std::optional<Diagnostic>& refusal)>;
-  void begin(std::uint32_t generation, const JobPlan& plan, int max_attempts, Begun begun);
-  bool is_beginning() const { return begins_; }
-  // No generation will begin now: the callback of one that is being opened is not called.
-  void stop_waiting();
-  // Between two generations: what was awaited belongs to the last one.
+  // Opens the files of a generation, then calls `opened`, with a refusal if they cannot be opened
+  // or are not open after --start-timeout. The file system of --log-dir may be slow: heartbeats
+  // continue, and the user is told after 2 s.
+  using Opened = std::function<void(const std::optional<Diagnostic>& refusal)>;
+  void open_generation(std::uint32_t generation, const JobPlan& plan, int max_attempts,
+                       Opened opened);
+  bool is_opening() const { return is_opening_; }
+  // Call when no generation will start. Cancels the note and the refusal of an opening; `opened` is
+  // still called if its files open.
+  void cancel_opening();
+  // Call between two generations: an opening under way no longer calls back.
   void forget_generation();
 
-  // The end waits for nothing but workers' output: prints that after 2 s.
-  void await_reader();
-  void stop_awaiting_reader() { reader_timer_.cancel(); }
+  // Call when all ranks have exited and only unread output remains: the user is told after 2 s.
+  void start_reader_note();
+  void cancel_reader_note() { reader_timer_.cancel(); }
   // From now on output that its reader does not take is dropped.
-  void give_up();
-  bool has_given_up() const { return gives_up_; }
+  void discard_unread();
+  bool is_discarding() const { return is_discarding_; }
 
-  // The end of each worker that has ended, with what the verdict wants to know of its output.
-  void add_tail(WorkerEnd& end) const;
+  // Adds to an exit record what its rank printed last, for the verdict.
+  void attach_output_tail(WorkerEnd& end) const;
   // Directory of this generation's files on this machine and on the hosts; empty: none.
   std::string head_logs(std::uint32_t generation) const;
   std::string node_logs(std::uint32_t generation) const;
@@ -68,14 +70,14 @@ class JobScreen {
   const JobRequest& request_;
   const Options& options_;
   std::unique_ptr<Output> output_;
-  std::uint32_t serial_ = 0;  // Number of the newest begin()...
-  bool begins_ = false;       // ...and whether it is still under way.
-  bool awaits_reader_ = false;
-  bool gives_up_ = false;
+  std::uint32_t serial_ = 0;  // Grows with each generation, so that a late opening is recognized.
+  bool is_opening_ = false;
+  bool is_reader_note_due_ = false;
+  bool is_discarding_ = false;
   boost::asio::steady_timer patience_timer_, limit_timer_, reader_timer_;
 };
 
-// Every rank's place, for its label.
+// Returns the rank, local rank and host of every worker, for the labels of its lines.
 std::vector<RankPlace> rank_places(const JobPlan& plan);
 
 }  // namespace ivy

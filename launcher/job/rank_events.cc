@@ -120,7 +120,7 @@ void RankEvents::output(std::size_t index, const link::OutputChunk& chunk) {
     evidence_.output_came();
     if (!chunk.bytes.empty()) found->last_output_ns = monotonic_ns();
   }
-  if (found == nullptr || job_.screen.has_given_up()) {
+  if (found == nullptr || job_.screen.is_discarding()) {
     job_.hosts[index].session->grant(chunk.bytes.size());
   } else {
     if (!chunk.bytes.empty()) job_.events.output(static_cast<int>(chunk.rank), chunk.stream);
@@ -313,7 +313,7 @@ WatchdogAbort RankEvents::watchdog_abort() {
   for (const WorkerRecord& worker : job_.workers) {
     if (!worker.has_failed()) continue;
     WorkerEnd end = worker.end;
-    job_.screen.add_tail(end);
+    job_.screen.attach_output_tail(end);
     if (was_aborted_by_watchdog(end)) return WatchdogAbort::kYes;
     if (was_abort(end.status) && worker.open_streams > 0) answer = WatchdogAbort::kNotKnownYet;
   }

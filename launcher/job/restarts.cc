@@ -216,7 +216,7 @@ std::vector<std::string> Restarts::waits() const {
     if (host.opens_store) awaited.push_back(bring_up_.awaited_store(host));
     if (!host.checked) awaited.push_back(bring_up_.awaited_check(host));
   }
-  if (job_.screen.is_beginning())
+  if (job_.screen.is_opening())
     awaited.push_back("the directory of --log-dir or --output does not respond");
   return awaited;
 }
@@ -236,17 +236,18 @@ void Restarts::is_late() {
 
 void Restarts::check() {
   if (job_.phase.state() != JobState::kRestarting || !pause_is_over_ || store_.is_beginning() ||
-      job_.screen.is_beginning())
+      job_.screen.is_opening())
     return;
   if (!std::all_of(job_.hosts.begin(), job_.hosts.end(),
                    [](const HostRecord& host) { return !host.is_planned() || host.is_ready(); }))
     return;
-  job_.screen.begin(job_.generation + 1, job_.plan, job_.max_attempts(),
-                    [this](const std::optional<Diagnostic>& refusal) {
-                      if (job_.phase.state() != JobState::kRestarting) return;
-                      if (refusal) return job_.refuse({*refusal}, LauncherReason::kRefused);
-                      job_.phase.apply(JobEvent::kRestartDue);
-                    });
+  job_.screen.open_generation(job_.generation + 1, job_.plan, job_.max_attempts(),
+                              [this](const std::optional<Diagnostic>& refusal) {
+                                if (job_.phase.state() != JobState::kRestarting) return;
+                                if (refusal)
+                                  return job_.refuse({*refusal}, LauncherReason::kRefused);
+                                job_.phase.apply(JobEvent::kRestartDue);
+                              });
 }
 
 void Restarts::restart() {

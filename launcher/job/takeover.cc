@@ -49,12 +49,12 @@ void Takeover::begin() {
     return leave();
   }
   if (!listening.ok()) return give_up(listening.error().message);
-  job_.screen.begin(job_.generation, job_.plan, job_.max_attempts(),
-                    [this](const std::optional<Diagnostic>& refusal) {
-                      if (job_.concluded) return;
-                      if (refusal) return give_up(refusal->what);
-                      dial();
-                    });
+  job_.screen.open_generation(job_.generation, job_.plan, job_.max_attempts(),
+                              [this](const std::optional<Diagnostic>& refusal) {
+                                if (job_.concluded) return;
+                                if (refusal) return give_up(refusal->what);
+                                dial();
+                              });
 }
 
 void Takeover::restore_plan() {
@@ -185,7 +185,7 @@ void Takeover::leave() {
   patience_timer_.cancel();
   limit_timer_.cancel();
   job_.hosts.close_sessions();
-  job_.screen.stop_waiting();
+  job_.screen.cancel_opening();
   if (service_.socket() != nullptr) service_.socket()->keep_place();
   boost::asio::post(job_.loop, [this, &output] {
     output.finish([this] { job_.actions.exit(kExitHostsNotUp, 0); });

@@ -242,7 +242,7 @@ bool NodeZero::take_back(NodePlace node, const join::Join& message) {
   old->move_to(*node);
   boost::asio::post(loop_, [kept = old->stream] {});
   nodes_.erase(old);
-  hosts_->trust(node->name);
+  hosts_->mark_heard(node->name);
   if (options_.verbose > 0) say_(node->name + " is connected again");
   return true;
 }
@@ -253,7 +253,7 @@ void NodeZero::await_return(NodePlace node, milliseconds patience) {
   node->absence = std::make_unique<boost::asio::steady_timer>(loop_, patience);
   node->absence->async_wait([this, node](const error_code& error) {
     if (error) return;
-    hosts_->lose(node->name);
+    hosts_->mark_gone(node->name);
     forget(node);
     check_all_told();
   });
@@ -342,7 +342,7 @@ void NodeZero::leave(NodePlace node) {
     await_return(node, kAbsenceLease);
     // The cause that ended its ivyrun has also ended its ivy-node, which the host's link will
     // notice.
-    return hosts_->doubt(node->name);
+    return hosts_->mark_silent(node->name);
   }
   forget(node);
   check_all_told();

@@ -12,12 +12,12 @@ void JoinedHosts::wait_for(const OpenRequest& request, const std::string& host,
   boost::asio::post(loop_, [weak = weak_from_this(), number = request.host, host] {
     const auto self = weak.lock();
     if (!self) return;
-    if (self->gone_.contains(host) || self->doubted_.contains(host)) self->lose(host);
+    if (self->gone_.contains(host) || self->silent_.contains(host)) self->mark_gone(host);
     self->hosts_.serve(number);
   });
 }
 
-void JoinedHosts::lose(const std::string& host) {
+void JoinedHosts::mark_gone(const std::string& host) {
   gone_.insert(host);
   StepHost* const known = hosts_.find(host);
   if (known == nullptr) return;
@@ -25,10 +25,10 @@ void JoinedHosts::lose(const std::string& host) {
                                "what " + host + " has printed may say why"});
 }
 
-void JoinedHosts::doubt(const std::string& host) {
-  doubted_.insert(host);
+void JoinedHosts::mark_silent(const std::string& host) {
+  silent_.insert(host);
   const StepHost* const known = hosts_.find(host);
-  if (known != nullptr && known->waiting != nullptr) lose(host);
+  if (known != nullptr && known->waiting != nullptr) mark_gone(host);
 }
 
 }  // namespace ivy

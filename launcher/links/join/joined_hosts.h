@@ -26,17 +26,17 @@ class JoinedHosts : public DialBackHosts, public std::enable_shared_from_this<Jo
   void deliver(std::uint32_t host, std::shared_ptr<DialBackStream> stream) {
     hosts_.deliver(host, std::move(stream));
   }
-  // The ivyrun of that node has gone away; whatever it had started ends with it.
-  void lose(const std::string& host);
-  // Its ivyrun is not heard, and may come back: it is lost if its ivy-node is not heard either.
-  void doubt(const std::string& host);
-  void trust(const std::string& host) { doubted_.erase(host); }
+  // The node's ivyrun has exited, and everything that it started exits with it.
+  void mark_gone(const std::string& host);
+  // The node's ivyrun is silent but may return. The host is gone if its ivy-node is silent as well.
+  void mark_silent(const std::string& host);
+  void mark_heard(const std::string& host) { silent_.erase(host); }
 
  private:
   boost::asio::io_context& loop_;
   StepHosts hosts_;
-  std::set<std::string> gone_;  // Perhaps before a link waited for them.
-  std::set<std::string> doubted_;
+  std::set<std::string> gone_;  // A host may be gone before a link waits for it.
+  std::set<std::string> silent_;
   const std::string command_text_ = "ivyrun --node-rank, on that node";
   std::string listening_text_;
 };
