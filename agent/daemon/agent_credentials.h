@@ -2,8 +2,8 @@
 // The agent's certificates: found, checked, handed to gRPC, and read again when their files change.
 //
 // gRPC asks clients for a certificate but leaves judging it to us: its own check of a chain names
-// neither the certificate nor the reason. A connection passes verify_certificate() twice: when its
-// handshake ends (here) and at each call (peer_of).
+// neither the certificate nor the reason. A certificate is checked when its connection's
+// handshake ends (here) and again at every call (peer_of).
 //
 // Thread: load, reread and destruction on the loop's; the rest any. Lifetime: outlives the gRPC
 // server.
@@ -72,9 +72,8 @@ class AgentCredentials {
   // agent.
   void say_whom_it_serves() const;
 
-  // judge_client() for our user, by the files that were read last. A connection asks twice, at the
-  // end of its handshake and at its first call: a certificate accepted a second ago is not checked
-  // again, unless the files have changed meanwhile.
+  // judge_client() for our user, by the files that were read last. An answer is reused for a
+  // second, unless the files change: the end of a handshake and the first call come together.
   Result<CertificateIdentity> judge(std::string_view pem) const;
   // "host/node1 serial 4f02 until 2026-11-24": for the log.
   std::string description() const;

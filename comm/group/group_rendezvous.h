@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the members of a new group meet through the job's store, where the ranks that are in no part
-// of it take no part: they agree on its ranks and come to share memory on each host.
+// Brings the members of a new group together through the job's store: they agree on the group's
+// ranks and share memory on each host. Ranks that are not members need not call anything.
 //
 // Thread: any.
 #pragma once

@@ -2,8 +2,8 @@
 // The session with one host's supervisor, over whichever link is up: opens the first link, redials
 // a broken one, replays the frames that the peer did not get, and reports when the host is lost.
 //
-// Thread: the loop's, but for send_alive(). Lifetime: outlives nothing; destroy it outside its
-// events.
+// Thread: the loop's, but for send_alive(). Lifetime: it may be destroyed inside an event
+// of its own.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -154,7 +154,7 @@ class HostSession final : private HostTransportEvents {
   boost::asio::steady_timer redial_timer_;
   HostClock clock_;
   std::int64_t attach_sent_ns_ = 0;
-  std::shared_ptr<void> alive_ = std::make_shared<int>(0);  // Our owner may destroy us in an event.
+  std::shared_ptr<void> alive_ = std::make_shared<int>(0);  // Expires if an event destroys us.
 };
 
 }  // namespace ivy

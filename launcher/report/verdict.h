@@ -23,7 +23,7 @@ struct WorkerEnd {
   bool tolerated = false;           // The job continued without it (--on-failure shrink).
   bool lost_with_host = false;      // It is tolerated, and how it has ended is not known.
   bool after_stop = false;          // The supervisor had already been told to stop it: a victim.
-  std::int64_t at_ns = 0;           // Launcher's CLOCK_MONOTONIC, related by the frames' stamps.
+  std::int64_t at_ns = 0;           // On the launcher's CLOCK_MONOTONIC (host_clock.h).
   std::int64_t clock_error_ns = 0;  // To other hosts' ends; ends of one host are in their order.
   std::string error_file;           // Content of TORCHELASTIC_ERROR_FILE.
   std::string stderr_tail;          // The last bytes of its standard error, at most 64 KiB.
@@ -66,11 +66,12 @@ struct Outcome {
   std::vector<std::size_t> lost;  // The job continued without them and did not fail.
 };
 
-// Ends on one host are ordered by that host. Between hosts a signal or an out-of-memory kill beats
-// an exit code within the clocks' error. An exit after the stop order is a victim's; a collective
-// library's watchdog abort (SIGABRT, also as a shell's 134, with its text in the tail) is a symptom
-// and loses to any other cause. A tolerated end counts only where another failure has ended the
-// job.
+// Ends on one host are ordered by that host. Between hosts the earlier one is the cause. If two are
+// closer than the sum of their clock errors, the heavier is: an out-of-memory kill, then a signal,
+// then an exit code; at equal weight the earlier estimate. An exit after the stop order is a
+// victim's; a collective library's watchdog abort (SIGABRT, also as a shell's 134, with its text in
+// the tail) is a symptom and loses to any other cause. A tolerated end counts only where another
+// failure has ended the job.
 Outcome judge(const std::vector<WorkerEnd>& ends, const LauncherEnd& launcher_end);
 
 // A collective library's watchdog ended it, by its words: a symptom of what another rank did or

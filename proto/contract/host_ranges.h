@@ -26,7 +26,7 @@ struct TextPiece {
   }
 };
 
-// Splits at commas. Commas inside brackets split too unless `outside_brackets` is true.
+// Splits at every comma, or, with `outside_brackets`, only at commas outside brackets.
 std::vector<TextPiece> cut_at_commas(const TextPiece& list, bool outside_brackets);
 
 struct RangeFault {

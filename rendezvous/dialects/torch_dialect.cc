@@ -252,8 +252,8 @@ std::vector<std::pair<std::string, std::string>> TorchDialect::entries() {
   return pairs;
 }
 
-// A get has no timeout: clients wait for a key before they get it, and one that was deleted since
-// is answered as torch's own server does, with an empty value (encode_error).
+// A get does not wait: torch's client sends WAIT before it. A key that was deleted in between gives
+// an empty value, as from torch's own server (encode_error).
 Request TorchDialect::request_of(TorchOp op) {
   switch (op) {
     case TorchOp::kSet:
@@ -333,7 +333,7 @@ Result<void> TorchDialect::serve(std::uint64_t now_ns, Replies& out) {
 
 void TorchDialect::give_up(std::uint64_t now_ns, Replies& out) {
   given_up_.insert(waiting_);
-  // Sent as VALIDATE, whose reply the client does not get.
+  // Applied as VALIDATE, because the reply to that operation is not sent.
   apply(TorchOp::kValidate, Cancel{std::exchange(waiting_, 0), {}}, now_ns, out);
 }
 

@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+// The sitecustomize of Python workers (sitecustomize.py beside this file): stacks on a signal,
+// torch's store and flight record, JAX's start, mpi4py, and frameworks that would be alone in a
+// world of one.
+//
 // A Python process that is stuck in C code cannot be asked anything, unless it has registered a
 // signal handler beforehand. So that stacks can be had where no debugger is installed, Python
 // workers find our `sitecustomize` at the end of PYTHONPATH, which registers the interpreter's own

@@ -69,7 +69,7 @@ class _AfterImports:
                 run(module)
                 try:
                     change(module)
-                except Exception:  # A JAX that looks different is left as it is.
+                except Exception:  # A framework that looks different is left as it is.
                     pass
             spec.loader.exec_module = exec_module
         return spec

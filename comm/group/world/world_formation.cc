@@ -72,7 +72,7 @@ struct WorldFormation::MemberText {
   std::string host_name;
   std::string quotas;
   std::string caches;
-  // The addresses that its connections may come from, if no supervisor vouches for it.
+  // The addresses that its connections may come from; used without ivyrun only.
   std::string places;
   std::string job_rank;
   std::string incarnation;

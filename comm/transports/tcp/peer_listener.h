@@ -2,11 +2,12 @@
 // Connections between ranks of different hosts: one listening socket per process, on the address by
 // which the others reach this host, and connections that are made when they are first needed.
 //
-// Every connection begins with the handshake of proto/handshake (purpose "peer"): both ends prove
-// that they know the job's token before anything else is read. Then the dialler says for which
-// communicator and channel it is, which of the channel's streams, and of how many. A thread accepts
+// Every connection begins with the handshake of proto/wire/handshake.h (purpose "peer"): both ends
+// prove that they know the job's token before anything else is read. The token admits a process to
+// the job; the rank that it names is believed. Then the dialler says for which communicator and
+// channel the connection is, which of the channel's streams, and of how many. A thread accepts
 // and greets; a peer that shows no proof within kGreetingTime is closed, and so is a silent one
-// when kGreetingsMax are under way. Sockets are made and closed by proto/not_inherited.
+// when kGreetingsMax are under way. Sockets are made and closed by proto/os/not_inherited.h.
 //
 // Thread: any. Lifetime: outlives every mesh.
 #pragma once
@@ -78,7 +79,8 @@ class PeerListener {
   PeerListener(const PeerListener&) = delete;
   PeerListener& operator=(const PeerListener&) = delete;
 
-  // From now on ranks are greeted only from those addresses.
+  // Greets ranks only from these addresses from now on. Used without ivyrun, where no supervisor
+  // has started the ranks.
   void expect(PlacesOfRanks places);
 
   // "10.0.0.1:4123", "[fd00::1]:4123"; of a link-local one without its scope: a peer has its own.
