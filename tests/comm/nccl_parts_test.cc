@@ -455,7 +455,7 @@ TEST(SubnetsTest, AreCommonWhereEveryHostHasAnAddress) {
   EXPECT_TRUE(common_subnets(ranks).empty());
   EXPECT_EQ(unreachable_finding(ranks, ranks[2], "cannot reach 10.99.2.1 (eth1)").fix,
             "the hosts have no network in common: add routes between their networks, or set "
-            "NCCL_SOCKET_IFNAME to an interface that the others reach (eth0)");
+            "NCCL_SOCKET_IFNAME to an interface that the others can reach (eth0)");
   EXPECT_TRUE(common_subnets({}).empty());
 }
 
