@@ -91,7 +91,7 @@ INSTANTIATE_TEST_SUITE_P(
         Stranger{"revoked", [](TestAuthority& ours) { return ours.user("alice"); }, "revoked"},
         Stranger{"host", [](TestAuthority& ours) { return ours.host("node2"); }, "cannot launch"},
         Stranger{"other_user", [](TestAuthority& ours) { return ours.user("bob"); },
-                 "this agent serves alice only"}),
+                 "this agent serves only alice"}),
     [](const auto& tested) { return tested.param.name; });
 
 TEST_F(AgentServerTest, JudgesOpenConnectionsAgainAtEachCall) {
@@ -318,7 +318,7 @@ TEST_F(AgentServerTest, RefusesACertificateThatCannotServe) {
   write_certificates(authority_.user("alice"));
   EXPECT_FALSE(load().ok());
   write_certificates(authority_.host("node1", 9, "bob"));
-  EXPECT_NE(load().error().message.find("serves user bob only"), std::string::npos);
+  EXPECT_NE(load().error().message.find("serves only user bob"), std::string::npos);
   write_certificates(authority_.host("node1", 9, "alice"));
   EXPECT_TRUE(load().ok());
   std::filesystem::remove(certificates_ / "host.key");

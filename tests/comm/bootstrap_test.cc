@@ -299,8 +299,9 @@ TEST(MeetTest, AnotherWorldSizeIsAnError) {
   const Result<Bootstrapped> second =
       bootstrap(identity_for(method, 1, 3).value(), 0, stretched(seconds(20)));
   ASSERT_FALSE(second.ok());
-  EXPECT_NE(second.error().message.find("world of 2"), std::string::npos);
-  EXPECT_NE(second.error().message.find("one of 3"), std::string::npos) << second.error().message;
+  EXPECT_NE(second.error().message.find("rank 0 has a world size of 2"), std::string::npos);
+  EXPECT_NE(second.error().message.find("rank 1 has 3"), std::string::npos)
+      << second.error().message;
 }
 
 // Of 12,000 ports that are derived from jobs' names two may be the same.

@@ -446,9 +446,10 @@ TEST(SubnetsTest, AreCommonWhereEveryHostHasAnAddress) {
   EXPECT_EQ(common[0].names, (std::vector<std::string>{"eth0", "ens1"}));
   EXPECT_EQ(common[1].subnet, "fd00::/121");
   EXPECT_EQ(common[1].names, (std::vector<std::string>{"ib0", "ib1"}));
-  EXPECT_EQ(unreachable_finding(ranks, ranks[1], "cannot reach 10.99.2.1 (eth1)").fix,
-            "set NCCL_SOCKET_IFNAME=eth0,ens1 (10.77.0.0/22) or =ib0,ib1 (fd00::/121), where all "
-            "hosts have an address, or open the firewall between them");
+  EXPECT_EQ(
+      unreachable_finding(ranks, ranks[1], "cannot reach 10.99.2.1 (eth1)").fix,
+      "set NCCL_SOCKET_IFNAME=eth0,ens1 (10.77.0.0/22) or =ib0,ib1 (fd00::/121), in which all "
+      "hosts have an address, or open the firewall between them");
 
   // A host with an address in none of them.
   ranks[2].interfaces = {{"docker0", "172.17.0.1", 16}, {"eth0", "10.78.0.4", 22}};
@@ -496,9 +497,10 @@ TEST(InterfaceProbeTest, SilenceEndsAtTheDeadlineForAllPeersTogether) {
   const auto began = std::chrono::steady_clock::now();
   const std::string found = try_peers(healthy(0), peers, milliseconds(300));
   EXPECT_LT(std::chrono::steady_clock::now() - began, milliseconds(550));
-  EXPECT_EQ(found,
-            "cannot reach 127.0.0.1 (eth1), where NCCL of rank 2 (node2, pid 102) will listen: no "
-            "answer in 300 ms");
+  EXPECT_EQ(
+      found,
+      "cannot reach 127.0.0.1 (eth1), on which NCCL of rank 2 (node2, pid 102) will listen: no "
+      "answer within 300 ms");
   // Who is in the same network is not asked.
   EXPECT_EQ(try_peers(healthy(3), peers, milliseconds(300)), "");
   for (const int fd : waiting) close(fd);

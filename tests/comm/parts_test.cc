@@ -149,7 +149,7 @@ TEST(IdentityTest, TwoSourcesThatDisagreeAreBothNamed) {
   const Result<Identity> identity = identify_in(ivyrun_variables(), request);
   ASSERT_FALSE(identity.ok());
   EXPECT_NE(identity.error().message.find("rank 1"), std::string::npos);
-  EXPECT_NE(identity.error().message.find("ivyrun says 3"), std::string::npos);
+  EXPECT_NE(identity.error().message.find("ivyrun set 3"), std::string::npos);
   request.rank = 3;
   request.world_size = 4;
   EXPECT_TRUE(identify_in(ivyrun_variables(), request).ok());

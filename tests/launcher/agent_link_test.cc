@@ -390,7 +390,7 @@ TEST_F(AgentLinkTest, AListenerThatSaysNothingIsGivenUp) {
   configure(listener.port());
   const auto before = std::chrono::steady_clock::now();
   open(AgentLink::Way::kDirect, false, milliseconds(300));
-  expect_down(LinkFailure::kUnreachable, "no answer");
+  expect_down(LinkFailure::kUnreachable, "no response");
   EXPECT_LT(std::chrono::steady_clock::now() - before, std::chrono::seconds(5));
 }
 
