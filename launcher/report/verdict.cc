@@ -18,7 +18,7 @@ constexpr std::int64_t kSameSignalWindow = 2 * kSecond;
 // peers may see broken connections a heartbeat earlier.
 constexpr std::int64_t kLossWindow = 2 * kSecond;
 
-// How much an end says about the cause, within the clocks' error.
+// The tie-breaker for ends that the clocks cannot order: which is more likely the cause.
 enum class Weight { kSymptom, kExitCode, kSignal, kOutOfMemory };
 
 // Texts that a collective library's watchdog prints before it aborts the process.

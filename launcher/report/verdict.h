@@ -24,7 +24,7 @@ struct WorkerEnd {
   bool lost_with_host = false;      // It is tolerated, and how it has ended is not known.
   bool after_stop = false;          // The supervisor had already been told to stop it: a victim.
   std::int64_t at_ns = 0;           // On the launcher's CLOCK_MONOTONIC (host_clock.h).
-  std::int64_t clock_error_ns = 0;  // To other hosts' ends; ends of one host are in their order.
+  std::int64_t clock_error_ns = 0;  // To other hosts' ends; one host orders its own.
   std::string error_file;           // Content of TORCHELASTIC_ERROR_FILE.
   std::string stderr_tail;          // The last bytes of its standard error, at most 64 KiB.
   bool is_just_shown = false;  // The end of stderr_tail is among the last lines on the console.

@@ -3,11 +3,12 @@
 // which the others reach this host, and connections that are made when they are first needed.
 //
 // Every connection begins with the handshake of proto/wire/handshake.h (purpose "peer"): both ends
-// prove that they know the job's token before anything else is read. The token admits a process to
-// the job; the rank that it names is believed. Then the dialler says for which communicator and
-// channel the connection is, which of the channel's streams, and of how many. A thread accepts
-// and greets; a peer that shows no proof within kGreetingTime is closed, and so is a silent one
-// when kGreetingsMax are under way. Sockets are made and closed by proto/os/not_inherited.h.
+// prove that they know the job's token before anything else is read. The token proves that a
+// process belongs to the job; the rank that it claims is not verified. Then the dialler says for
+// which communicator and channel the connection is, which of the channel's streams, and of how
+// many. A thread accepts and greets; a peer that shows no proof within kGreetingTime is closed, and
+// so is a silent one when kGreetingsMax are under way. Sockets are made and closed by
+// proto/os/not_inherited.h.
 //
 // Thread: any. Lifetime: outlives every mesh.
 #pragma once
