@@ -159,7 +159,7 @@ void RankEvents::start_failed(std::size_t index, const StartFailed& failed) {
 
 void RankEvents::ended(WorkerRecord& worker) {
   log::debug("rank " + std::to_string(worker.end.rank) +
-             " exited: " + ivy::describe(worker.end.status));
+             " ended: " + ivy::describe(worker.end.status));
   job_.events.exited(worker.end);
   const bool is_no_failure = preemption_.explains(worker) || worker.end.after_stop;
   if (worker.has_failed() && !is_no_failure) job_.screen.output().show_failed(worker.end.rank);

@@ -311,7 +311,7 @@ def test_stop_reaches_a_job_without_a_launcher(agents):
     assert drained.code == 0 and "all jobs have exited" in drained.out.decode(), drained
     assert not agents.supervisors(4) and not agents.workers(4)
     gone = ctl(1, "stop", "-H", "node[2,4]", job)
-    assert gone.code == 1 and "you have no running jobs on these hosts" in gone.err_text, gone
+    assert gone.code == 1 and "you have no running jobs on the agents of these hosts" in gone.err_text, gone
     agents.wait_clean(GRACE)
 
 
@@ -360,7 +360,7 @@ def test_an_agent_that_cannot_watch_a_job_says_so_and_ends(agents):
     assert agent.process.wait(seconds(10)) == 1, agent.text()
     said = agent.text()
     assert re.search("unexpected error: .*No space left on device", said), said
-    assert "stops: this error; running jobs wait for the next agent" in said, said
+    assert "stopping: this error; running jobs wait for the next agent" in said, said
     agent.environment = {}
     agent.start()
     again = agents.run("-H", "node2", "true")

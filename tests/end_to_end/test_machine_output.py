@@ -70,12 +70,11 @@ def test_events_tell_a_job_that_fails_and_starts_again(local):
 
 def test_an_event_reports_a_lost_supervisor(local):
     with local.start("--events", "run.jsonl", "--fake-hosts", "2", "--nproc-per-node", "2", "sh", "-c",
-                     "echo up; [ $RANK = 2 ] && exit; sleep 600") as run:
+                     "echo up $RANK under $PPID; [ $RANK = 2 ] && exit; sleep 600") as run:
         run.wait_for("up", count=4)
         path = os.path.join(local.directory, "run.jsonl")
         wait_until(lambda: named(events_of(path), "exit"), 10, "rank 2 exited")
-        supervisors = sorted(process.pid for process in local.processes() if process.name.startswith(b"ivy-supervis"))
-        os.kill(supervisors[1], signal.SIGKILL)
+        os.kill(int(re.search(rb"up 3 under (\d+)", run.said())[1]), signal.SIGKILL)
         done = run.finish()
     assert done.code == 121, done
     events = events_of(path)
@@ -93,7 +92,7 @@ def test_an_event_reports_a_lost_host(hosts):
     assert done.code == 121, done
     lost, = named(events_of(hosts.outside(f"{hosts.directory}/run.jsonl")), "host_lost")
     assert (lost["host"], lost["reason"], lost["ranks"]) == ("node2", "host_lost", [1]), lost
-    assert lost["cause"].startswith("no answer for"), lost
+    assert lost["cause"].startswith("no response for"), lost
 
 
 def test_events_go_to_a_descriptor_that_workers_do_not_have(local):

@@ -217,7 +217,7 @@ def test_files_by_a_pattern_hold_all_attempts_or_one(local):
 
 @pytest.mark.parametrize("pattern, said", [
     ("%h.log", "ranks 0 and 1 would write to the same file"), ("%r.%q", '"%q" is not a placeholder of a file name'),
-    ("tag,timestamp", "see --label and --timestamps"), ("/proc/nowhere/%r", "make folder /proc/nowhere")])
+    ("tag,timestamp", "see --label and --timestamps"), ("/proc/nowhere/%r", "create directory /proc/nowhere")])
 def test_a_pattern_that_cannot_be(local, pattern, said):
     done = local.run("-n", "2", "--output", pattern, "sh", "-c", "echo ran")
     assert done.code != 0 and said in done.err_text and b"ran" not in done.out, done

@@ -283,7 +283,7 @@ def test_template_for_arrays(slurm):
 # ---- what cannot be ------------------------------------------------------------------------------
 
 BROKEN = [
-    ({"SLURM_JOB_ID": "7"}, "SLURM_JOB_ID=7 SLURM_JOB_NODELIST is not"),
+    ({"SLURM_JOB_ID": "7"}, "SLURM_JOB_ID=7 is set, but SLURM_JOB_NODELIST is not"),
     ({"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "node[1-"}, "has an unmatched bracket"),
     ({"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "bgl[000x133]"}, "is not a number or a range"),
     ({"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "a,a"}, "names a twice"),

@@ -43,15 +43,15 @@ def reaches(hosts, source, target):
 
 
 def test_cut_is_silent_and_unplug_is_not(hosts):
-    transport = ("cat", "/sys/class/net/eth0/transport")
+    carrier = ("cat", "/sys/class/net/eth0/carrier")
     assert reaches(hosts, 1, 3)
     hosts.bed.cut(3)
     assert not reaches(hosts, 1, 3)
-    assert hosts.run_on(3, *transport).out == b"1\n"
+    assert hosts.run_on(3, *carrier).out == b"1\n"
     hosts.bed.join(3)
     assert reaches(hosts, 1, 3)
     hosts.bed.unplug(3)
-    assert hosts.run_on(3, *transport).out == b"0\n"
+    assert hosts.run_on(3, *carrier).out == b"0\n"
     hosts.bed.join(3)
     assert reaches(hosts, 1, 3)
 

@@ -167,7 +167,7 @@ def test_a_secret_keeps_others_out(local, two):
     everybody(done, 0)
     assert not re.search("may join", done[0].own_text()), done[0]
     with two.start(0, script, env=secret) as first:
-        first.wait_for("waits for node 1")
+        first.wait_for("waiting for node 1")
         stranger = two.launcher.run(*two.flags, "--node-rank", "1", script)
         everybody([stranger], 122, "IVY-J004", "rejected this node", "--join-secret-file")
         first.wait_for("does not have the job's key")
@@ -180,7 +180,7 @@ def test_garbage_at_the_port(local, two):
     script = hello(local)
     port = int(two.flags[two.flags.index("--master-port") + 1])
     with two.start(0, script) as first:
-        first.wait_for("waits for node 1")
+        first.wait_for("waiting for node 1")
         for bytes_ in (b"GET / HTTP/1.1\r\n\r\n", os.urandom(4096), b"\x16\x03\x01\xff\xff" + b"x" * 100, b""):
             with socket.create_connection(("127.0.0.1", port)) as stranger, contextlib.suppress(OSError):
                 stranger.sendall(bytes_)
@@ -189,8 +189,8 @@ def test_garbage_at_the_port(local, two):
 
 
 @pytest.mark.parametrize("flags, said", [
-    (("--nproc_per_node", "1"), "another --nproc-per-node than node 0"),
-    (("--nnodes", "3"), "another --nnodes than node 0"),
+    (("--nproc_per_node", "1"), "a different --nproc-per-node than node 0"),
+    (("--nnodes", "3"), "a different --nnodes than node 0"),
 ])
 def test_nodes_that_differ(local, two, flags, said):
     script = hello(local)
@@ -201,7 +201,7 @@ def test_nodes_that_differ(local, two, flags, said):
 def test_another_program(local, two):
     script = hello(local)
     with two.start(0, script) as first, two.start(1, script, "more") as second:
-        everybody([first.finish(), second.finish()], 122, "IVY-J001", "another program", r"hello\.py more")
+        everybody([first.finish(), second.finish()], 122, "IVY-J001", "a different program", r"hello\.py more")
 
 
 def test_two_nodes_of_one_rank(local):
@@ -258,7 +258,7 @@ def test_a_node_names_the_file_system_that_it_waits_for(local, when):
         with nodes.start(0, *script), nodes.start(1, "--log-dir", logs.mount_point, *script) as second:
             second.wait_for(f"waiting for the file system of --log-dir {logs.mount_point}")
             done = second.finish()
-        everybody([done], 122, "IVY-O002", f"did not answer {when}")
+        everybody([done], 122, "IVY-O002", f"did not respond {when}")
 
 
 def test_node_0_is_started_again_while_others_wait(local):
