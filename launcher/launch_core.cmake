@@ -9,9 +9,9 @@ set(IVY_LAUNCH_CORE_SOURCES
   options/policy.cc options/tf_roles.cc options/toml_file.cc
   plan/allocation.cc plan/batch_hosts.cc plan/core_split.cc plan/device_checks.cc plan/device_plan.cc
   plan/app_plan.cc plan/explain_env.cc plan/framework_variables.cc plan/jax_variables.cc plan/master_address.cc plan/mpi_plan.cc plan/placement.cc plan/plan.cc
-  plan/plan_checks.cc plan/plan_text.cc plan/failure_policy.cc plan/restart_policy.cc plan/topology_order.cc plan/worker_environment.cc plan/worker_ports.cc plan/worker_variables.cc
+  plan/plan_checks.cc plan/plan_text.cc plan/failure_policy.cc plan/restart_policy.cc plan/topology_order.cc plan/worker_environment.cc plan/worker_ports.cc plan/device_and_slurm_variables.cc
   report/device_lines.cc report/diagnostic.cc report/host_findings.cc report/label.cc report/message_table.cc report/missing_module.cc report/placeholders.cc report/verdict.cc
-  slurm/allocation.cc slurm/allocation_end.cc slurm/nodelist.cc slurm/step.cc)
+  slurm/slurm_allocation.cc slurm/allocation_end.cc slurm/nodelist.cc slurm/step.cc)
 list(TRANSFORM IVY_LAUNCH_CORE_SOURCES PREPEND ${CMAKE_CURRENT_LIST_DIR}/)
 add_library(ivy_launch_core STATIC ${IVY_LAUNCH_CORE_SOURCES})
 target_link_libraries(ivy_launch_core PUBLIC ivy_contract ivy_proto ivy_options ivy_json)

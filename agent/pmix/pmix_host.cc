@@ -10,8 +10,8 @@
 #include <utility>
 
 #include "agent/pmix/event_line.h"
+#include "agent/pmix/mpi_variables.h"
 #include "agent/pmix/pmix_library.h"
-#include "agent/pmix/worker_variables.h"
 #include "proto/os/files.h"
 #include "proto/wire/mpi_names.h"
 
@@ -136,7 +136,7 @@ Result<std::vector<std::string>> PmixHost::variables(std::uint32_t rank,
   const WorkerSettings settings = {.job_id = options_.job_id,
                                    .is_oversubscribed = is_oversubscribed(),
                                    .segment_directory = places_.segments};
-  return worker_variables(std::move(from_libpmix), settings, process);
+  return mpi_variables(std::move(from_libpmix), settings, process);
 }
 
 void PmixHost::on_fence(std::vector<std::uint32_t> ranks, std::string own, BlobAnswer answer) {

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "launcher/slurm/allocation.h"
+#include "launcher/slurm/slurm_allocation.h"
 #include "proto/contract/env.h"
 #include "proto/contract/status.h"
 

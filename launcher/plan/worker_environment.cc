@@ -5,8 +5,9 @@
 //   the caller's variables for other hosts       (proto/env: kAllow; not on the launcher's host)
 //   defaults that the user may override          OMP_NUM_THREADS, interface names...
 //   --env-file, then -x
-//   the accelerators of its host, or its own     CUDA_VISIBLE_DEVICES... (worker_variables.h)
-//   the identity of the worker                   RANK, MASTER_ADDR... (proto/env: kSet)
+//   the accelerators of its host, or its own     CUDA_VISIBLE_DEVICES...
+//   (device_and_slurm_variables.h) the identity of the worker                   RANK,
+//   MASTER_ADDR... (proto/env: kSet)
 #include "launcher/plan/worker_environment.h"
 
 #include <algorithm>
@@ -14,10 +15,10 @@
 
 #include "launcher/options/exports.h"
 #include "launcher/plan/app_plan.h"
+#include "launcher/plan/device_and_slurm_variables.h"
 #include "launcher/plan/framework_variables.h"
 #include "launcher/plan/jax_variables.h"
 #include "launcher/plan/plan.h"
-#include "launcher/plan/worker_variables.h"
 #include "launcher/report/placeholders.h"
 #include "launcher/slurm/step.h"
 #include "proto/contract/device_vendor.h"

@@ -11,8 +11,8 @@
 #include <functional>
 #include <string>
 
-#include "launcher/slurm/allocation.h"
 #include "launcher/slurm/allocation_end.h"
+#include "launcher/slurm/slurm_allocation.h"
 
 namespace ivy {
 

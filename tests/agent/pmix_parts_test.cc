@@ -23,11 +23,11 @@
 #include "agent/pmix/fence_group.h"
 #include "agent/pmix/job_facts.h"
 #include "agent/pmix/job_layout.h"
+#include "agent/pmix/mpi_variables.h"
 #include "agent/pmix/pmix_library.h"
 #include "agent/pmix/rank_process.h"
 #include "agent/pmix/rank_socket.h"
 #include "agent/pmix/server_directories.h"
-#include "agent/pmix/worker_variables.h"
 #include "proto/contract/text.h"
 #include "proto/os/descriptor.h"
 #include "proto/os/files.h"
@@ -194,15 +194,15 @@ TEST(EventLineTest, ParsesARanksRequest) {
 
 TEST(WorkerVariablesTest, AddsVariablesForOpenMpi) {
   const std::vector<std::string> usual =
-      worker_variables({"PMIX_RANK=0"}, {.job_id = kJob, .segment_directory = "/s"}, {});
+      mpi_variables({"PMIX_RANK=0"}, {.job_id = kJob, .segment_directory = "/s"}, {});
   EXPECT_EQ(usual,
             (std::vector<std::string>{
                 "PMIX_RANK=0", "JSM_JSRUN_PORT=1",
                 "OMPI_MCA_orte_precondition_transports=0123456789abcdef-0123456789abcdef",
                 "OMPI_MCA_btl_vader_backing_directory=/s", "OMPI_MCA_osc_sm_backing_directory=/s",
                 "OMPI_MCA_osc_rdma_backing_directory=/s"}));
-  const std::vector<std::string> crowded = worker_variables(
-      {}, {.job_id = kJob, .is_oversubscribed = true, .segment_directory = "/s"}, {});
+  const std::vector<std::string> crowded =
+      mpi_variables({}, {.job_id = kJob, .is_oversubscribed = true, .segment_directory = "/s"}, {});
   EXPECT_EQ(crowded[2], "OMPI_MCA_mpi_oversubscribe=1");
 }
 
@@ -210,7 +210,7 @@ TEST(WorkerVariablesTest, KeepsTheUsersSettings) {
   const RankProcess rank = {{"OMPI_MCA_mpi_oversubscribe=0", "OMPI_MCA_osc_sm_backing_directory=/u",
                              "OMPI_MCA_btl_vader_backing_directory="},
                             {}};
-  const std::vector<std::string> variables = worker_variables(
+  const std::vector<std::string> variables = mpi_variables(
       {}, {.job_id = kJob, .is_oversubscribed = true, .segment_directory = "/s"}, rank);
   EXPECT_EQ(joined(variables, " "),
             "JSM_JSRUN_PORT=1 "

@@ -156,7 +156,7 @@ TEST_F(SupervisorEndingTest, ExitsByItselfAfterTheLastStartOnALocalTransport) {
 // Its report may have to be sent again.
 TEST_F(SupervisorEndingTest, WaitsForFinishAfterTheLastStartBehindARelay) {
   FakeLauncher::Options options;
-  options.transport = TransportKind::kRelay;
+  options.transport = TransportEnd::kRelay;
   FakeLauncher launcher(options);
   launcher.say_hello();
   start_last(launcher, "exit 3");

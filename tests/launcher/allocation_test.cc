@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "launcher/slurm/allocation.h"
-
 #include <gtest/gtest.h>
+
+#include "launcher/slurm/slurm_allocation.h"
 
 namespace ivy {
 namespace {

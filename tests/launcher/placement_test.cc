@@ -3,8 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "launcher/plan/device_and_slurm_variables.h"
 #include "launcher/plan/plan_context.h"
-#include "launcher/plan/worker_variables.h"
 
 namespace ivy {
 namespace {

@@ -22,7 +22,7 @@ struct WardenStart {
   std::string job_id;
   std::uint32_t host = 0;
   int transport_fd = 3;  // A connected stream socket; given to the supervisor.
-  TransportKind transport = TransportKind::kLocal;
+  TransportEnd transport = TransportEnd::kLocal;
   // The task of the scheduler's step that holds us: then we make no scope and no cgroup. 0: none.
   pid_t step_task = 0;
   std::string cgroup;  // Directory of a cgroup v2 to live in; empty: stay in ours.

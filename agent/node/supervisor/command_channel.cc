@@ -49,11 +49,11 @@ bool equal_secrets(std::string_view a, std::string_view b) {
 }
 
 struct CommandChannel::Transport {
-  Transport(boost::asio::io_context& loop, int fd, TransportKind transport_kind)
+  Transport(boost::asio::io_context& loop, int fd, TransportEnd transport_kind)
       : socket(loop, fd), kind(transport_kind) {}
 
   boost::asio::posix::stream_descriptor socket;
-  TransportKind kind;
+  TransportEnd kind;
   bool is_first = false;  // The transport for which this supervisor was started.
   bool is_refused = false;
   std::uint64_t attach_by_ns = 0;
@@ -115,11 +115,11 @@ void CommandChannel::accept_pending() {
     }
     if (!fd) return accept();
     if (is_ours(fd.get()) && unattached_.size() < kMaxUnattached)
-      add_transport(fd.release(), TransportKind::kRelay, nanoseconds_of(kAttachTimeout));
+      add_transport(fd.release(), TransportEnd::kRelay, nanoseconds_of(kAttachTimeout));
   }
 }
 
-void CommandChannel::add_transport(int fd, TransportKind kind, std::uint64_t attach_timeout_ns) {
+void CommandChannel::add_transport(int fd, TransportEnd kind, std::uint64_t attach_timeout_ns) {
   const int flags = fcntl(fd, F_GETFL);
   fcntl(fd, F_SETFL, flags | O_NONBLOCK);
   const auto transport = std::make_shared<Transport>(loop_, fd, kind);
@@ -261,7 +261,7 @@ void CommandChannel::lose(const TransportPointer& transport, TransportLoss loss)
   const bool was_attached = transport == attached_;
   // A launcher on this host may exit before it has attached, and a remote one may be refused:
   // neither can connect again. Any other launcher may use another transport.
-  const bool is_hopeless = transport->kind == TransportKind::kLocal || transport->is_refused;
+  const bool is_hopeless = transport->kind == TransportEnd::kLocal || transport->is_refused;
   const bool was_awaited = transport->is_first && is_hopeless && token_.empty();
   if (was_awaited) lease_.transport_attached(transport->kind);
   close(transport);

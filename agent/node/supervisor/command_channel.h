@@ -83,7 +83,7 @@ class CommandChannel {
 
   void accept();
   void accept_pending();
-  void add_transport(int fd, TransportKind kind, std::uint64_t attach_timeout_ns);
+  void add_transport(int fd, TransportEnd kind, std::uint64_t attach_timeout_ns);
   void wait_readable(const TransportPointer& transport);
   void read_some(const TransportPointer& transport);
   void take_unattached(const TransportPointer& transport, std::string_view bytes);

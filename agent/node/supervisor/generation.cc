@@ -469,7 +469,7 @@ void Generation::report(bool is_clean) {
   events_.send(event);
   // On the launcher's host a transport that was lost cannot be replaced, so that data that was
   // written need not be sent again.
-  const bool is_local = context_.start.transport == TransportKind::kLocal;
+  const bool is_local = context_.start.transport == TransportEnd::kLocal;
   const bool is_last_word = finishes_when_clean_ && is_local && !outlives_launcher_ && is_clean;
   const bool is_delivered = is_last_word && channel_.flush_now();
   // A launcher that is suspended or gone does not fetch the report.

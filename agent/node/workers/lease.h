@@ -15,7 +15,7 @@ inline constexpr std::uint64_t kNanosPerMilli = 1'000'000;
 inline constexpr std::uint64_t kNanosPerSecond = 1'000'000'000;
 
 // The meaning of a transport's end.
-enum class TransportKind {
+enum class TransportEnd {
   kLocal,  // The launcher holds the other end: end of file means that it has exited. Stop now.
   kRelay,  // A relay holds it. Half-close: the launcher's side ended. Hang-up: the relay ended.
 };
@@ -55,7 +55,7 @@ class Lease {
   // The job may outlive its launcher: however a transport ends, workers live on as long as silence
   // may last, and another launcher may come.
   void set_outlives_launcher(bool outlives) { outlives_launcher_ = outlives; }
-  void transport_attached(TransportKind kind);
+  void transport_attached(TransportEnd kind);
   // Call when bytes of the attached launcher have arrived.
   void heard();
   // The launcher announces that it will be silent; ends with heard(), or after pause_ns.
@@ -77,7 +77,7 @@ class Lease {
 
   LeaseLimits limits_;
   bool outlives_launcher_ = false;
-  TransportKind kind_ = TransportKind::kRelay;
+  TransportEnd kind_ = TransportEnd::kRelay;
   LeaseState state_ = LeaseState::kWaiting;
   std::uint64_t elapsed_ns_ = 0;  // Since the state was entered or something was heard.
   std::string reason_;

@@ -24,8 +24,8 @@ def _spec_behind(own, name, path, target):
     return None
 
 
-# Calls change() with the module of that name when it has been executed.
-class _AfterImport:
+# An import hook: calls change() with the module called `name` after it has been executed.
+class _ModulePatch:
     name = None
 
     def find_spec(self, name, path=None, target=None):
@@ -52,8 +52,8 @@ class _AfterImport:
             pass
 
 
-# Likewise for several modules: `changes` has a function for each name.
-class _AfterImports:
+# The same for several modules: `changes` maps a name to a function.
+class _ModulePatches:
     def __init__(self, changes):
         self.changes = changes
 
@@ -119,7 +119,7 @@ def _register_stack_dumps():
 # torch's own server of its flight record (2.11 and newer), on a Unix socket beside the file of the
 # stacks. It starts with the worker's first process group: only then is there anything to ask, and a
 # program that merely imports torch has no thread more. Its threads are C++ and need no GIL.
-class _FlightServer(_AfterImport):
+class _FlightServer(_ModulePatch):
     name = "torch.distributed.distributed_c10d"
 
     def __init__(self, path):
@@ -186,7 +186,7 @@ class _FlightServer(_AfterImport):
 # TORCHELASTIC_USE_AGENT_STORE=True makes every rank a client of the job's store. A script that sets
 # MASTER_PORT itself, or starts ranks of its own, means another one, which its rank 0 shall serve.
 # Under another launcher's block of variables (torchrun in a worker) the flag is that launcher's.
-class _Rendezvous(_AfterImport):
+class _Rendezvous(_ModulePatch):
     name = "torch.distributed.rendezvous"
 
     def change(self, module):
@@ -236,7 +236,7 @@ class _Rendezvous(_AfterImport):
 
 # Semaphores of Python's multiprocessing have names in /dev/shm. One that a killed process has left there can be
 # told to be this job's and host's by its name, and is removed with the job's directory.
-class _Semaphores(_AfterImport):
+class _Semaphores(_ModulePatch):
     name = "multiprocessing.process"
 
     def change(self, module):
@@ -704,7 +704,7 @@ def _hook_jax():
         # jaxlib loads an MPI with the wrapper, and UCX of Debian's MPICH fails there when it reads its variables.
         if "MPITRAMPOLINE_LIB" in os.environ:
             os.environ.setdefault("UCX_WARN_UNUSED_ENV_VARS", "n")
-        sys.meta_path.insert(0, _AfterImports({
+        sys.meta_path.insert(0, _ModulePatches({
             "jax._src.clusters": _add_jax_cluster,
             "jax._src.distributed": _change_jax_start,
             "jax._src.xla_bridge": _end_mpi_late,
@@ -777,7 +777,7 @@ def _watch_ray(module, check):
         check, "Ray", "--app ray starts one cluster for the job, and the script once"))
 
 
-# What the script tells torch, before torch waits for ranks that never come.
+# Checks the rank and world size that the script passes to torch, before torch waits for ranks that never come.
 def _is_torch_told_the_same(check, arguments):
     import os
     get = os.environ.get
@@ -857,7 +857,7 @@ def _hook_frameworks():
     if not changes or "IVY_RANK" not in os.environ:
         return
     check = _JoinCheck()
-    sys.meta_path.insert(0, _AfterImports({
+    sys.meta_path.insert(0, _ModulePatches({
         name: lambda module, change=change: change(module, check) for name, change in changes.items()}))
 
 

@@ -32,7 +32,7 @@ std::unique_ptr<EventSource> make_page_events(const comm_status::StatusPage& pag
 
 class EventNotifier {
  public:
-  // What the source refers to outlives the notifier.
+  // Everything that the source refers to must outlive the notifier.
   explicit EventNotifier(std::unique_ptr<EventSource> source);
   ~EventNotifier();
   EventNotifier(const EventNotifier&) = delete;

@@ -52,7 +52,8 @@ class StoreRecords {
   // rank stored. The failure names that rank by its number in the communicator. Nothing: no
   // difference, or nothing is stored.
   MaybeFailure compare(const std::string& communicator, const EnteredOperations& own);
-  // What the ranks of a communicator wait for. False or nothing: no answer, or no such record.
+  // Write and read a rank's record of its wait. They fail (false, nullopt) if the store does not
+  // answer; a record may also not exist.
   bool write_wait(const std::string& communicator, std::int32_t rank, const WaitRecord& record);
   std::optional<WaitRecord> read_wait(const std::string& communicator, std::int32_t rank);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "launcher/slurm/allocation.h"
+#include "launcher/slurm/slurm_allocation.h"
 
 #include <algorithm>
 #include <set>

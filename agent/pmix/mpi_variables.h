@@ -17,7 +17,7 @@ struct WorkerSettings {
 
 // `from_libpmix`: NAME=VALUE, as PMIx_server_setup_fork() makes them. Variables that the rank's
 // user has set for Open MPI are kept.
-std::vector<std::string> worker_variables(std::vector<std::string> from_libpmix,
-                                          const WorkerSettings& settings, const RankProcess& rank);
+std::vector<std::string> mpi_variables(std::vector<std::string> from_libpmix,
+                                       const WorkerSettings& settings, const RankProcess& rank);
 
 }  // namespace ivy

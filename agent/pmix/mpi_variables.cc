@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/pmix/worker_variables.h"
+#include "agent/pmix/mpi_variables.h"
 
 #include <cstddef>
 #include <utility>
@@ -16,8 +16,8 @@ std::string transport_key(const std::string& job_id) {
 
 }  // namespace
 
-std::vector<std::string> worker_variables(std::vector<std::string> from_libpmix,
-                                          const WorkerSettings& settings, const RankProcess& rank) {
+std::vector<std::string> mpi_variables(std::vector<std::string> from_libpmix,
+                                       const WorkerSettings& settings, const RankProcess& rank) {
   std::vector<std::string> variables = std::move(from_libpmix);
   const auto add = [&](const std::string& name, const std::string& value) {
     if (rank.variable(name).empty()) variables.push_back(name + "=" + value);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "launcher/plan/worker_variables.h"
+#include "launcher/plan/device_and_slurm_variables.h"
 
 #include <algorithm>
 #include <iterator>
