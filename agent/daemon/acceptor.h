@@ -3,9 +3,11 @@
 // lets a silent peer hold a connection; this one recovers, and passes on only connections that have
 // been checked.
 //
-//   TLS        a complete TLS 1.3 ClientHello within the deadline (client_hello_check.h,
-//   handshake_limiter.h) plaintext  loopback addresses only, and only with --insecure-loopback Unix
-//   our own user and root only, by SO_PEERCRED
+//   TLS        a complete TLS 1.3 ClientHello within the deadline (client_hello_check.h)
+//   plaintext  loopback addresses only, and only with --insecure-loopback
+//   Unix       our own user and root only, by SO_PEERCRED
+//
+// handshake_limiter.h limits how many handshakes are under way.
 //
 // Refused connections are closed, each with one line in the log. A connection whose descriptor
 // comes within the margin of RLIMIT_NOFILE is refused, so that running jobs keep room.

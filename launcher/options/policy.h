@@ -2,10 +2,10 @@
 // The administrator's policy for this host: /etc/ivyrun/policy.toml, owned by root. Thread: any;
 // reads a file.
 //
-//   transports = ["ssh", "agent"]      of ssh, agent, slurm, join; this host itself is always
-//   allowed interfaces = ["ib0"]             of --iface; the first one is its default ports =
-//   "20000-20100"            for everything of ours that listens; the default of
-//   --port-range forbid = ["ssh-command"]         flags that may not be used
+//   transports = ["ssh", "agent"]   any of ssh, agent, slurm, join; this host needs none
+//   interfaces = ["ib0"]            allowed for --iface; the first one is its default
+//   ports = "20000-20100"           for everything that listens; the default of --port-range
+//   forbid = ["ssh-command"]        flags that may not be used
 #pragma once
 
 #include <optional>

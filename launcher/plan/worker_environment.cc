@@ -6,8 +6,7 @@
 //   defaults that the user may override          OMP_NUM_THREADS, interface names...
 //   --env-file, then -x
 //   the accelerators of its host, or its own     CUDA_VISIBLE_DEVICES...
-//   (device_and_slurm_variables.h) the identity of the worker                   RANK,
-//   MASTER_ADDR... (proto/env: kSet)
+//   the identity of the worker                   RANK, MASTER_ADDR... (proto/env: kSet)
 #include "launcher/plan/worker_environment.h"
 
 #include <algorithm>

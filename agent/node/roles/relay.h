@@ -10,8 +10,8 @@
 // Failure is one line on standard output: kFailurePrefix (warden.h), a text, a newline.
 //
 // Which end went, as the supervisor sees it on its socket:
-//   end of standard input (also when standard output breaks with it)   half-close; the relay reads
-//   on for up to 5 s standard output breaks alone, or the relay dies                    hang-up
+//   end of standard input (standard output may break with it)   half-close; reads on up to 5 s
+//   standard output breaks alone, or the relay dies             hang-up
 // Thread: the process's only thread.
 #pragma once
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sends this host's events to the launcher, limited by the number of unacknowledged bytes
 // (event_budget.h), and sends them again to a launcher that takes the job over. Derives the
-// supervisor's exit code from them. Thread: the loop's. Lifetime: outlived by channel and control
-// server.
+// supervisor's exit code from them. Thread: the loop's. It calls channel and control server only
+// between their construction and destruction.
 #pragma once
 
 #include <string>

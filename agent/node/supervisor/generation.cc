@@ -84,6 +84,17 @@ bool tell_warden_last(int pipe) {
   return write(pipe, "f", 1) == 1;
 }
 
+// True if workers of the plan listen at ports that ivyrun has reserved. Some scripts do so without
+// SO_REUSEADDR (those of LightGBM and XGBoost), which fails while the port is reserved.
+bool has_listening_scripts(const HostPlan& plan) {
+  return std::any_of(plan.workers().begin(), plan.workers().end(), [](const WorkerSpec& spec) {
+    if (spec.app().every_rank_is_client()) return true;
+    return std::any_of(
+        spec.environment().begin(), spec.environment().end(),
+        [](const Variable& variable) { return variable.name() == "IVY_LISTEN_PORT"; });
+  });
+}
+
 }  // namespace
 
 std::unique_ptr<Containment> make_containment_for(const SupervisorStart& start) {
@@ -165,6 +176,8 @@ void Generation::start_again(const StartAgain& request) {
 }
 
 void Generation::start_group(const HostPlan& plan) {
+  // Not before the workers are about to start: another program could take a port that is released.
+  if (has_listening_scripts(plan)) context_.ports.workers.clear();
   HostPlan with_places = plan;
   mpi_.begin(with_places);
   replacement_timer_.cancel();

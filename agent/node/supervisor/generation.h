@@ -6,8 +6,9 @@
 //                           │                  │
 //                       stop ordered      all have exited
 //                           ▼                  ▼
-//                       TERM, KILL ──▶ proof that no process is left ─▶ Report ─▶ StartAgain or
-//                       exit
+//                       TERM, KILL ──▶ proof that no process is left ──▶ Report
+//                                                                          │
+//                                                                StartAgain, or exit
 //
 // Ending (pure) decides what happens next and when; perform() does it. Thread: the loop's.
 // Lifetime: outlived by the arguments of the constructor.

@@ -9,7 +9,7 @@
 
 #include "agent/node/spawn/containment.h"
 #include "agent/node/spawn/job_directory.h"
-#include "agent/node/spawn/reserved_port.h"
+#include "agent/node/supervisor/supervisor_context.h"
 #include "agent/node/workers/lease.h"
 #include "proto/contract/status.h"
 #include "proto/os/blocking.h"
@@ -19,15 +19,6 @@ namespace ivy {
 
 // Writes the token's bytes to a new 0400 file. A file that exists already is left as it is.
 Result<void> write_token_file(const std::string& path, const std::string& token);
-
-// Ports that host 0 reserves until the job ends. `master` is MASTER_PORT: the store's torch
-// dialect, or rank 0's own store. `coordinator` is opened in rank 0 by frameworks other than torch.
-struct JobPorts {
-  std::optional<ReservedPort> master;
-  std::optional<ReservedPort> coordinator;
-  std::optional<ReservedPort> store;
-  std::vector<ReservedPort> workers;  // On every host, for frameworks whose ranks all listen.
-};
 
 // Reads files of the user and of the host, whose file systems may not answer: call it on a pool
 // thread. Takes well under a millisecond plus the time to hash the script. On hosts other than the

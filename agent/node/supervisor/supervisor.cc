@@ -51,17 +51,6 @@ constexpr int kMaxAddressChecks = 64;
 
 Error out_of_turn(const char* what) { return Error{Code::kFailedPrecondition, what}; }
 
-// True if workers of the plan listen at ports that ivyrun has reserved. Some scripts do so without
-// SO_REUSEADDR (those of LightGBM and XGBoost), which fails while the port is reserved.
-bool has_listening_scripts(const HostPlan& plan) {
-  return std::any_of(plan.workers().begin(), plan.workers().end(), [](const WorkerSpec& spec) {
-    if (spec.app().every_rank_is_client()) return true;
-    return std::any_of(
-        spec.environment().begin(), spec.environment().end(),
-        [](const Variable& variable) { return variable.name() == "IVY_LISTEN_PORT"; });
-  });
-}
-
 // A Hello that is not answered yet, and what the answer still lacks.
 struct PendingHello {
   Hello hello;
@@ -101,7 +90,6 @@ class Supervisor final : private CommandChannelEvents, private StackCollectorOwn
   void on_read_operations(const ReadOperations& request);
 
   bool is_examining_host() const { return pending_hello_ && pending_hello_->awaits_host; }
-  void prepare_start(const HostPlan& plan);
   void restore_directory();
   void write_own_grace() const;
   void open_control_socket();
@@ -128,8 +116,8 @@ class Supervisor final : private CommandChannelEvents, private StackCollectorOwn
   StackCollector stacks_;
 
   std::optional<PendingHello> pending_hello_;
-  JobPorts ports_;
   int address_checks_ = 0;
+  bool has_acted_on_loss_ = false;  // Of an event: the workers were told to stop.
 
   boost::asio::signal_set signals_;
   boost::asio::posix::stream_descriptor warden_;
@@ -280,7 +268,7 @@ void Supervisor::collect_facts() {
         } else {
           facts.set_job_directory_error(found.error().message);
         }
-        add_facts(pending_hello_->hello, std::move(facts), ports_, pending_hello_->answer);
+        add_facts(pending_hello_->hello, std::move(facts), context_.ports, pending_hello_->answer);
         pending_hello_->awaits_host = false;
         answer_hello_if_complete();
       });
@@ -291,7 +279,7 @@ void Supervisor::prepare_answer() {
   const Hello& hello = pending_hello_->hello;
   const JobDirectory& directory = context_.start.directory;
   const Result<void> token = write_token_file(directory.token_file(), channel_.token());
-  pending_hello_->answer = begin_answer(hello, *context_.containment, directory, ports_);
+  pending_hello_->answer = begin_answer(hello, *context_.containment, directory, context_.ports);
   // Workers could not authenticate: failing now is better than failing later and elsewhere.
   if (!token.ok())
     pending_hello_->answer.mutable_facts()->set_job_directory_error(token.error().message);
@@ -334,22 +322,22 @@ Result<void> Supervisor::on_check_address(const CheckAddress& request) {
 }
 
 Result<void> Supervisor::on_open_store(const OpenStore& request) {
-  if (!context_.containment || !ports_.master || !ports_.store || store_.is_open())
+  if (!context_.containment || !context_.ports.master || !context_.ports.store || store_.is_open())
     return out_of_turn("OpenStore before Hello, without ports, or twice");
-  store_.open(request, ports_.store->port(), ports_.master->port());
+  store_.open(request, context_.ports.store->port(), context_.ports.master->port());
   return {};
 }
 
 Result<void> Supervisor::on_start(const Start& request) {
   if (!context_.containment || is_examining_host()) return out_of_turn("Start before Hello");
-  prepare_start(request.plan());
+  restore_directory();
   generation_.start(request);
   return {};
 }
 
 Result<void> Supervisor::on_start_again(const StartAgain& request) {
   if (!context_.containment) return out_of_turn("StartAgain before Hello");
-  prepare_start(request.has_plan() ? request.plan() : generation_.workers().plan());
+  restore_directory();
   generation_.start_again(request);
   return {};
 }
@@ -371,11 +359,6 @@ void Supervisor::on_taken_over(const std::vector<link::OutputChunk>& waiting) {
 }
 
 // -- The job's directory
-
-void Supervisor::prepare_start(const HostPlan& plan) {
-  restore_directory();
-  if (has_listening_scripts(plan)) ports_.workers.clear();
-}
 
 // Creates files again that a cleaner of /tmp has removed: without them no worker starts, no
 // transport reconnects, and ivyctl does not find the job.
@@ -496,7 +479,7 @@ void Supervisor::check_launcher() {
     workers.input().close();
     return generation_.order_stop(generation_.grace_ns(), lease_.reason());
   }
-  if (!events_.were_lost()) return;
+  if (!events_.were_lost() || std::exchange(has_acted_on_loss_, true)) return;
   if (generation_.is_idle()) return generation_.finish();
   generation_.order_stop(generation_.grace_ns(),
                          "the launcher has not acknowledged " +

@@ -6,15 +6,27 @@
 #include <boost/asio/post.hpp>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <utility>
+#include <vector>
 
 #include "agent/node/spawn/containment.h"
+#include "agent/node/spawn/reserved_port.h"
 #include "agent/node/supervisor/event_sink.h"
 #include "agent/node/supervisor/supervisor_start.h"
 #include "proto/os/blocking.h"
 #include "proto/os/descriptor.h"
 
 namespace ivy {
+
+// Ports that host 0 reserves until the job ends. `master` is MASTER_PORT: the store's torch
+// dialect, or rank 0's own store. `coordinator` is opened in rank 0 by frameworks other than torch.
+struct JobPorts {
+  std::optional<ReservedPort> master;
+  std::optional<ReservedPort> coordinator;
+  std::optional<ReservedPort> store;
+  std::vector<ReservedPort> workers;  // On every host, for frameworks whose ranks all listen.
+};
 
 struct SupervisorContext {
   SupervisorContext(const SupervisorStart& arguments, EventSink& sink)
@@ -33,6 +45,7 @@ struct SupervisorContext {
       [this](std::function<void()> function) { boost::asio::post(loop, std::move(function)); }};
   // Set by Hello; each generation has a new one. Servers are children outside of it (spare()).
   std::unique_ptr<Containment> containment;
+  JobPorts ports;
   // The lock of the job's directory, if the supervisor had to create the directory again.
   Descriptor directory_lock;
 };

@@ -133,7 +133,7 @@ class Question : public std::enable_shared_from_this<Question<Reply>> {
     place_.timed_out = true;
     if (place_.address.empty() && place_.socket.empty()) {
       return finish(Error{Code::kDeadlineExceeded,
-                          "the name server did not respond within " + host_.name + " in time",
+                          "the name server did not respond for " + host_.name + " in time",
                           "getent hosts " + host_.name});
     }
     finish(agent_error(place(), {}));

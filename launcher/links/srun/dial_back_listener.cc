@@ -81,7 +81,7 @@ void DialBackListener::enter(tcp::socket socket) {
     half_open_.erase(goes);
   }
   const std::uint64_t number = next_number_++;
-  HandshakeLimiter& entry = half_open_.emplace_back();
+  HalfOpen& entry = half_open_.emplace_back();
   entry.number = number;
   entry.since_ns = monotonic_ns();
   entry.stream = std::make_shared<DialBackStream>(std::move(socket), *tls_);
@@ -91,22 +91,20 @@ void DialBackListener::enter(tcp::socket socket) {
 }
 
 // Finds the connection to drop: a flooding peer loses its own, not those of the step's hosts.
-std::list<DialBackListener::HandshakeLimiter>::iterator
-DialBackListener::oldest_of_the_fullest_address() {
+std::list<DialBackListener::HalfOpen>::iterator DialBackListener::oldest_of_the_fullest_address() {
   std::map<std::string, std::size_t> counts;
-  for (const HandshakeLimiter& entry : half_open_) ++counts[entry.stream->peer_address()];
+  for (const HalfOpen& entry : half_open_) ++counts[entry.stream->peer_address()];
   const auto fullest =
       std::max_element(counts.begin(), counts.end(),
                        [](const auto& a, const auto& b) { return a.second < b.second; });
-  return std::find_if(half_open_.begin(), half_open_.end(), [&](const HandshakeLimiter& entry) {
+  return std::find_if(half_open_.begin(), half_open_.end(), [&](const HalfOpen& entry) {
     return entry.stream->peer_address() == fullest->first;
   });
 }
 
 void DialBackListener::greeted(std::uint64_t number, const Result<DialGreeting>& greeting) {
-  const auto entry =
-      std::find_if(half_open_.begin(), half_open_.end(),
-                   [&](const HandshakeLimiter& one) { return one.number == number; });
+  const auto entry = std::find_if(half_open_.begin(), half_open_.end(),
+                                  [&](const HalfOpen& one) { return one.number == number; });
   if (is_closed_ || entry == half_open_.end()) return;
   const std::shared_ptr<DialBackStream> stream = entry->stream;
   half_open_.erase(entry);
@@ -167,7 +165,7 @@ void DialBackListener::close() {
   if (std::exchange(is_closed_, true)) return;
   error_code ignored;
   for (tcp::acceptor& listener : listeners_) listener.close(ignored);
-  for (const HandshakeLimiter& entry : half_open_) entry.stream->stop();
+  for (const HalfOpen& entry : half_open_) entry.stream->stop();
   half_open_.clear();
   timer_.cancel();
 }

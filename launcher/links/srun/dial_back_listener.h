@@ -70,7 +70,7 @@ class DialBackListener : public std::enable_shared_from_this<DialBackListener> {
   void close();
 
  private:
-  struct HandshakeLimiter {
+  struct HalfOpen {
     std::uint64_t number = 0;
     std::shared_ptr<DialBackStream> stream;
     std::uint64_t since_ns = 0;
@@ -81,7 +81,7 @@ class DialBackListener : public std::enable_shared_from_this<DialBackListener> {
   Result<void> listen(const std::string& address, const DialBackListenerSettings& settings);
   void accept(std::size_t listener);
   void enter(boost::asio::ip::tcp::socket socket);
-  std::list<HandshakeLimiter>::iterator oldest_of_the_fullest_address();
+  std::list<HalfOpen>::iterator oldest_of_the_fullest_address();
   void greeted(std::uint64_t number, const Result<DialGreeting>& greeting);
   void drop_late();
   void report_rejected(const std::string& address, const std::string& why);
@@ -92,7 +92,7 @@ class DialBackListener : public std::enable_shared_from_this<DialBackListener> {
   std::unique_ptr<PskTls> tls_;
   std::vector<boost::asio::ip::tcp::acceptor> listeners_;
   std::vector<DialAddress> addresses_;
-  std::list<HandshakeLimiter> half_open_;  // The oldest comes first.
+  std::list<HalfOpen> half_open_;  // The oldest comes first.
   std::vector<std::string> reported_;
   boost::asio::steady_timer timer_;
   std::uint64_t next_number_ = 0;
