@@ -12,18 +12,18 @@ from .merging import merged
 
 
 def sync_moments(x: Any, axes: int | Sequence[int] = 0, *,
-                 group: groups.Group | None = None) -> tuple[Any, Any, int]:
+                 group: groups.Group | None = None) -> tuple[Any, Any, Any]:
     """(mean, variance, count) over `axes` of x of all ranks, as if their arrays were one; the variance is divided by count.
 
     x: a NumPy array, or a torch tensor or a JAX array, through which gradients go (then every rank runs the backward pass
     as well, and what is differentiated is the sum of the ranks' losses). axes: a number or several. Ranks may differ in
     the lengths of these axes, 0 included, and in no others. The results have x's type for torch and JAX, also inside
-    jax.jit, and float64 or longer for NumPy.
+    jax.jit, and float64 or longer for NumPy. count is an int for NumPy, and a 0-d array of x's type otherwise.
     """
     torch, jax = sys.modules.get("torch"), sys.modules.get("jax")
     if jax is not None and isinstance(x, jax.Array):
         from .jax import moments as of_jax
-        result: tuple[Any, Any, int] = of_jax.moments(x, axes, group)
+        result: tuple[Any, Any, Any] = of_jax.moments(x, axes, group)
         return result
     if torch is not None and isinstance(x, torch.Tensor):
         from .torch import moments as of_torch

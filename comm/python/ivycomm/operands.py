@@ -19,6 +19,7 @@ def nothing(async_op: bool) -> Any:
 
 
 def shape_of(x: Any) -> Any:
+    """Returns the lengths of x's axes as a tuple."""
     return tuple(x.shape)
 
 
@@ -75,6 +76,7 @@ class Operands:
         return self.separate()
 
     def finish(self, result: Any = None) -> Any:
+        """Returns the function that ends the call and returns its result in the form of x; result: makes it instead."""
         def finish(_work: Any) -> Any:
             if self.is_given:
                 self.result_kind.changed(self.result)

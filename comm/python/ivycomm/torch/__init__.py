@@ -29,8 +29,9 @@ order, and x must require grad on every rank or on none: otherwise a rank waits 
 Adjoints have the timeout of the world. Derivatives of derivatives work, by the same operations.
 
 RuntimeError: the reduction has no derivative ("product", "min", "max" and those of bits); `out=` with a tensor that
-requires grad. Inside torch.compile the operations are custom operators (`torch.ops.ivycomm`), so nothing breaks the
-graph; every rank compiles the same function, and `async_op`, `timeout`, `uneven` and `scatter` are for eager mode.
+requires grad. Inside torch.compile the operations are custom operators (`torch.ops.ivycomm`, which the first use of
+one of these functions, or `import ivycomm.torch.operations`, registers), so nothing breaks the graph; every rank
+compiles the same function, and `async_op`, `timeout`, `uneven` and `scatter` are for eager mode.
 """
 
 from ..modules import no_such_name

@@ -32,21 +32,25 @@ def _remade(kind, values, requires_grad):
 
 
 def tensor(data):
+    """Returns a Tensor of numbers, nested lists or an array."""
     return Tensor(data)
 
 
 def load(path):
-    """The values of a .npy file."""
+    """Returns the values of a .npy file."""
     return Tensor(numpy.load(path))
 
 
 def randn(*shape, **options):
+    """Returns normally distributed values; options as for torch.randn."""
     return torch.randn(*shape, **options).as_subclass(Tensor)
 
 
 def zeros(*shape, **options):
+    """Returns zeros; options as for torch.zeros."""
     return torch.zeros(*shape, **options).as_subclass(Tensor)
 
 
 def ones(*shape, **options):
+    """Returns ones; options as for torch.ones."""
     return torch.ones(*shape, **options).as_subclass(Tensor)
