@@ -18,6 +18,8 @@ def raises(kind, call):
 
 
 def main():
+    import ivycomm.i_dist.reductions  # The old path of what is compat.i_dist.reductions.
+    assert ivycomm.i_dist.reductions.IvyReduceOp is i_dist.IvyReduceOp
     if not os.path.exists("/dev/nvidiactl"):
         raises(ic.IvyError, lambda: i_dist.init_dist(backend="nccl"))
     raises(ValueError, lambda: i_dist.init_dist(backend="carrier pigeon"))
