@@ -173,6 +173,20 @@ Result<void> check_ranks(const ShowRanks& wanted, std::uint32_t world_size) {
                "--ranks takes numbers from 0 to " + std::to_string(world_size - 1)};
 }
 
+Result<void> add_ranks(const ShowRanks& wanted, const JobPlace& place,
+                       google::protobuf::RepeatedPtrField<ctl::RankRange>& ranges) {
+  if (wanted.all) return {};
+  IVY_CHECK(check_ranks(wanted, IVY_TRY(describe_job(place)).world_size()));
+  for (const int rank : wanted.ranks) {
+    const auto number = static_cast<std::uint32_t>(rank);
+    const bool continues = !ranges.empty() && ranges.rbegin()->last() + 1 == number;
+    ctl::RankRange& range = continues ? *ranges.rbegin() : *ranges.Add();
+    if (!continues) range.set_first(number);
+    range.set_last(number);
+  }
+  return {};
+}
+
 std::string ended_text(const EndedJob& ended) {
   EndedJob shown = ended;
   // "note[IVY-R003]: stopped by ivyctl": the words without what the launcher puts before them.

@@ -65,6 +65,9 @@ Result<ctl::JobDescription> describe_job(const JobPlace& place);
 
 // NotFound: this job, of this size, has none of the requested ranks.
 Result<void> check_ranks(const ShowRanks& wanted, std::uint32_t world_size);
+// Adds the requested ranks to a request, none if all are. NotFound: the job has none of them.
+Result<void> add_ranks(const ShowRanks& wanted, const JobPlace& place,
+                       google::protobuf::RepeatedPtrField<ctl::RankRange>& ranges);
 
 // "job 3f2a has ended: succeeded (exit code 0)"
 std::string ended_text(const EndedJob& ended);

@@ -38,9 +38,13 @@ void add_value(CLI::App& app, const std::string& spellings, CtlOptions& options)
 }
 
 // Hidden output is not kept for ivyctl, so "failed" is only for ivyrun.
-Result<ShowRanks> rank_list(const std::string& text) {
+Result<ShowRanks> shown_ranks(const std::string& text) {
   if (text != "failed") return parse_show_ranks(text);
   return usage_error("failed is for ivyrun --show-ranks", "list the ranks: --ranks 0,8-15");
+}
+Result<ShowRanks> numbered_ranks(const std::string& text) {
+  if (text != "first-per-host") return shown_ranks(text);
+  return usage_error("first-per-host is for logs and attach", "name the ranks: --ranks 0,8-15");
 }
 Result<std::string> any_text(const std::string& text) { return text; }
 Result<int> tail_number(const std::string& text) { return parse_number(text, 0, 100'000); }
@@ -48,7 +52,9 @@ Result<ColorChoice> color_choice(const std::string& text) { return parse_colour_
 
 constexpr CtlFlag kHosts = {"-H,--hosts", "LIST", "", add_value<&CtlOptions::hosts, any_text>};
 constexpr CtlFlag kRanks = {"--ranks,--rank", "LIST", "only these ranks: 0,8-15",
-                            add_value<&CtlOptions::ranks, rank_list>};
+                            add_value<&CtlOptions::ranks, numbered_ranks>};
+constexpr CtlFlag kShownRanks = {"--ranks,--rank", "LIST", "only these ranks: 0,8-15",
+                                 add_value<&CtlOptions::ranks, shown_ranks>};
 constexpr CtlFlag kLabel = {"--label", "KIND",
                             "auto, none, rank, host or a template, as for ivyrun",
                             add_value<&CtlOptions::label, parse_label>};
@@ -75,7 +81,7 @@ constexpr CtlFlag kPsFlags[] = {
     json_flag("print one JSON object per job")};
 constexpr CtlFlag kLogsFlags[] = {
     {"-f,--follow", "", "follow the output until the job ends", add_switch<&CtlOptions::follow>},
-    kRanks,
+    kShownRanks,
     kLabel,
     kColor};
 constexpr CtlFlag kStopFlags[] = {
@@ -85,7 +91,7 @@ constexpr CtlFlag kStopFlags[] = {
      add_value<&CtlOptions::grace, parse_duration>},
     {"--now", "", "send SIGKILL immediately", add_switch<&CtlOptions::now>}};
 constexpr CtlFlag kAttachFlags[] = {
-    kRanks,
+    kShownRanks,
     {"--tail", "N", "start with the last N lines of each rank's files (default 10)",
      add_value<&CtlOptions::tail_lines, tail_number>},
     kLabel,

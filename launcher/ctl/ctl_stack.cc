@@ -6,7 +6,6 @@
 #include "launcher/ctl/ctl_options.h"
 #include "launcher/ctl/ctl_verbs.h"
 #include "launcher/screen/json_text.h"
-#include "proto/contract/exit_code.h"
 #include "proto/contract/text.h"
 
 namespace ivy {
@@ -20,25 +19,11 @@ constexpr milliseconds kAnswerPatience{45'000};
 
 Result<std::string> ask_stacks(const CtlOptions& options) {
   const FoundJob job = IVY_TRY(choose_living_job(options.job));
-  if (!options.ranks.all) {
-    const ctl::JobDescription description = IVY_TRY(describe_job(job.place));
-    IVY_CHECK(check_ranks(options.ranks, description.world_size()));
-  }
   ctl::Request request;
   ctl::DescribeStacks& stacks = *request.mutable_describe_stacks();
   stacks.set_native(options.native);
   stacks.set_patience_ms(static_cast<std::uint32_t>(kHostsPatience.count()));
-  for (const int rank : options.ranks.ranks) {
-    const auto number = static_cast<std::uint32_t>(rank);
-    const int last = stacks.ranks_size() - 1;
-    if (last >= 0 && stacks.ranks(last).last() + 1 == number) {
-      stacks.mutable_ranks(last)->set_last(number);
-      continue;
-    }
-    ctl::RankRange& range = *stacks.add_ranks();
-    range.set_first(number);
-    range.set_last(number);
-  }
+  IVY_CHECK(add_ranks(options.ranks, job.place, *stacks.mutable_ranks()));
   const ctl::Reply reply = IVY_TRY(ask_once(job.place, request, kAnswerPatience));
   if (!reply.has_stacks() || reply.stacks().text().empty())
     return Error{Code::kFailedPrecondition, "no worker of this job runs now", "ivyctl ps"};
@@ -54,10 +39,6 @@ std::vector<std::string> lines_in(std::string_view text) {
 }  // namespace
 
 int ctl_stack(const CtlOptions& options) {
-  if (options.ranks.first_per_host)
-    return ctl_complain(
-        usage_error("--ranks first-per-host is for logs", "name the ranks: --ranks 0,8-15"),
-        kExitUsage);
   const Result<std::string> text = ask_stacks(options);
   if (options.json && text.ok())
     return ctl_print(json_line(

@@ -20,7 +20,6 @@
 #include "launcher/job/rank_rows.h"
 #include "launcher/options/option_values.h"
 #include "launcher/screen/terminal.h"
-#include "proto/contract/exit_code.h"
 #include "proto/contract/status.h"
 #include "proto/contract/text.h"
 #include "proto/os/clock.h"
@@ -298,9 +297,6 @@ int show_always(const FoundJob& job, const CtlOptions& options) {
 }  // namespace
 
 int ctl_top(const CtlOptions& options) {
-  if (options.ranks.first_per_host)
-    return ctl_complain(usage_error("--ranks first-per-host is for logs", "--ranks 0,8-15"),
-                        kExitUsage);
   const Result<FoundJob> job = choose_living_job(options.job);
   if (!job.ok()) return ctl_complain(job.error());
   const bool is_once = options.once || options.json || isatty(STDOUT_FILENO) == 0;

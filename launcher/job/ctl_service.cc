@@ -145,12 +145,14 @@ Result<ctl::StoreDescription> CtlService::describe_store() {
   return store;
 }
 
-Result<void> CtlService::signal(int signal) {
-  if (signal < 1 || signal >= NSIG)
-    return Error{Code::kInvalidArgument, "unknown signal " + std::to_string(signal)};
+Result<void> CtlService::signal(const ctl::SignalJob& signal) {
+  if (signal.signal() < 1 || signal.signal() >= NSIG)
+    return Error{Code::kInvalidArgument, "unknown signal " + std::to_string(signal.signal())};
   const JobState state = job_.phase.state();
   if (state != JobState::kRunning && state != JobState::kStopping) return no_workers(state);
-  job_.signal_workers(signal);
+  Command command;
+  command.mutable_signal_workers()->set_signal(signal.signal());
+  job_.hosts.send_to_planned(command);
   return {};
 }
 

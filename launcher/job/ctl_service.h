@@ -38,7 +38,7 @@ class CtlService final : private CtlRequests {
 
  private:
   ctl::JobDescription describe() override;
-  Result<void> signal(int signal) override;
+  Result<void> signal(const ctl::SignalJob& signal) override;
   Result<void> stop(const ctl::StopJob& stop) override;
   void describe_operations(Text done) override;
   void describe_stacks(const ctl::DescribeStacks& request, Text done) override;

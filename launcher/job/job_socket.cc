@@ -212,7 +212,7 @@ void JobSocket::answer(const ClientPointer& client, const ctl::Request& request)
     case ctl::Request::kFollow:
       return follow(client, request.follow());
     case ctl::Request::kSignal:
-      return say(client, reply_to(requests_.signal(request.signal().signal())));
+      return say(client, reply_to(requests_.signal(request.signal())));
     case ctl::Request::kDescribeStore: {
       Result<ctl::StoreDescription> store = requests_.describe_store();
       if (!store.ok()) return say(client, refused(store.error()));

@@ -24,7 +24,7 @@ namespace ivy {
 class CtlRequests {
  public:
   virtual ctl::JobDescription describe() = 0;
-  virtual Result<void> signal(int signal) = 0;
+  virtual Result<void> signal(const ctl::SignalJob& signal) = 0;
   virtual Result<void> stop(const ctl::StopJob& stop) = 0;
   virtual Result<ctl::StoreDescription> describe_store() = 0;
   // These call done with the answer, at once or later.

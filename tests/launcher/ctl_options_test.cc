@@ -56,6 +56,8 @@ TEST(CtlOptions, MistakesNameWhatWasMeant) {
       {{"logs", "--folow"}, "ivyctl logs has no flag --folow", "--follow"},
       {{"stop", "--grace", "soon"}, "--grace: ", ""},
       {{"stop", "--now", "--grace", "3"}, "--now and --grace cannot be used together", ""},
+      {{"stack", "--ranks", "first-per-host"}, "first-per-host is for logs and attach", ""},
+      {{"top", "--ranks", "first-per-host"}, "first-per-host is for logs and attach", ""},
       {{"signal"}, "which signal?", "ivyctl signal JOB USR1"},
       {{"signal", "3f", "WHAT"}, "\"WHAT\" is not a signal", ""},
       {{"ps", "3f"}, "unexpected argument \"3f\"", ""},

@@ -45,7 +45,7 @@ class NoDescriptorsLeft {
 class OnlyDescribes final : public CtlRequests {
  public:
   ctl::JobDescription describe() override { return {}; }
-  Result<void> signal(int) override { return {}; }
+  Result<void> signal(const ctl::SignalJob&) override { return {}; }
   Result<void> stop(const ctl::StopJob&) override { return {}; }
   Result<ctl::StoreDescription> describe_store() override { return ctl::StoreDescription(); }
   void describe_operations(Text) override {}

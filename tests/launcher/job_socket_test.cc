@@ -40,9 +40,9 @@ class JobSocketTest : public ::testing::Test, public CtlRequests {
     job.set_state("running");
     return job;
   }
-  Result<void> signal(int signal) override {
-    signalled_ = signal;
-    if (signal == 99) return Error{Code::kInvalidArgument, "no such signal", "another"};
+  Result<void> signal(const ctl::SignalJob& signal) override {
+    signalled_ = signal.signal();
+    if (signalled_ == 99) return Error{Code::kInvalidArgument, "no such signal", "another"};
     return {};
   }
   Result<void> stop(const ctl::StopJob& stop) override {

@@ -362,9 +362,9 @@ std::vector<std::string> HostWorkers::own_devices(std::uint32_t rank) const {
   return own;
 }
 
-void HostWorkers::send_signal(int signal) {
-  if (signal <= 0 || signal >= NSIG) return;
-  for (const std::unique_ptr<Worker>& worker : workers_) worker->send_signal(signal);
+void HostWorkers::send_signal(const SignalWorkers& order) {
+  if (order.signal() <= 0 || order.signal() >= NSIG) return;
+  for (const std::unique_ptr<Worker>& worker : workers_) worker->send_signal(order.signal());
 }
 
 void HostWorkers::kill(std::uint32_t rank) {

@@ -89,7 +89,7 @@ class HostWorkers final : private WorkerEvents, private OutputPumpEvents {
   bool is_finished(std::uint32_t rank) const;
   // The accelerators of this rank that no other rank of the host has, by UUID.
   std::vector<std::string> own_devices(std::uint32_t rank) const;
-  void send_signal(int signal);  // To each rank's own process, once.
+  void send_signal(const SignalWorkers& order);
   void tick(std::uint64_t now_ns, std::uint64_t elapsed_ns);
   void kill(std::uint32_t rank);
   // Returns the rank's own process; 0: no such rank on this host.

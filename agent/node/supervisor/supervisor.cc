@@ -204,7 +204,7 @@ Result<void> Supervisor::carry_out(const Command& command) {
       control_.status().take(command.news());
       break;
     case Command::kSignalWorkers:
-      workers.send_signal(command.signal_workers().signal());
+      workers.send_signal(command.signal_workers());
       break;
     case Command::kReadOperations:
       on_read_operations(command.read_operations());
