@@ -84,6 +84,7 @@ constexpr CtlFlag kLogsFlags[] = {
     kShownRanks,
     kLabel,
     kColor};
+constexpr CtlFlag kSignalFlags[] = {kRanks};
 constexpr CtlFlag kStopFlags[] = {
     with_text(kHosts,
               "stop the job on these hosts through their agents, if its launcher has exited"),
@@ -130,13 +131,9 @@ constexpr Verb kVerbs[] = {
      "show the output of the workers",
      "Reads the files of --log-dir. Without log files, only -f shows output.",
      "ivyctl logs 3f2a --ranks 0\nivyctl logs -f"},
-    {"signal",
-     ctl_signal,
-     {},
-     "signal [JOB] SIGNAL",
-     "send a signal to the process of each rank",
-     "",
-     "ivyctl signal 3f2a USR1\nivyctl signal 3f2a STOP"},
+    {"signal", ctl_signal, kSignalFlags, "signal [JOB] SIGNAL [--ranks LIST]",
+     "send a signal to the process of each rank", "",
+     "ivyctl signal 3f2a USR1\nivyctl signal 3f2a STOP --ranks 0,8-15"},
     {"stop", ctl_stop, kStopFlags, "stop [JOB] [-H HOSTS] [--now] [--grace TIME]",
      "stop a job gracefully and wait until it has exited",
      "A job without a launcher on this host is stopped only on this host.\n"

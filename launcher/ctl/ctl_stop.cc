@@ -86,7 +86,12 @@ Result<void> stop_job(const CtlOptions& options) {
 Result<ctl::Reply> send_signal(const CtlOptions& options) {
   const FoundJob job = IVY_TRY(choose_living_job(options.job));
   ctl::Request request;
-  request.mutable_signal()->set_signal(options.signal);
+  ctl::SignalJob& signal = *request.mutable_signal();
+  signal.set_signal(options.signal);
+  IVY_CHECK(add_ranks(options.ranks, job.place, *signal.mutable_ranks()));
+  if (!signal.ranks().empty() && !IVY_TRY(describe_job(job.place)).signals_ranks())
+    return Error{Code::kFailedPrecondition, "this job was started by an older ivyrun",
+                 "use the ivyctl beside that ivyrun, or signal all ranks"};
   return ask_once(job.place, request);
 }
 

@@ -105,6 +105,7 @@ ctl::JobDescription CtlService::describe() {
   job.set_max_attempts(static_cast<std::uint32_t>(job_.max_attempts()));
   for (const std::string& line : ranks_.losses().lines()) job.add_losses(line);
   job.set_name(options.name);
+  job.set_signals_ranks(true);
   job.set_detached(job_.request.detachment != nullptr);
   job.set_orphan(!job.detached() && getppid() != parent_);
   if (job_.outlives_launcher())
@@ -150,9 +151,18 @@ Result<void> CtlService::signal(const ctl::SignalJob& signal) {
     return Error{Code::kInvalidArgument, "unknown signal " + std::to_string(signal.signal())};
   const JobState state = job_.phase.state();
   if (state != JobState::kRunning && state != JobState::kStopping) return no_workers(state);
-  Command command;
-  command.mutable_signal_workers()->set_signal(signal.signal());
-  job_.hosts.send_to_planned(command);
+  for (const PlannedHost& host : job_.plan.hosts) {
+    Command command;
+    SignalWorkers& order = *command.mutable_signal_workers();
+    order.set_signal(signal.signal());
+    for (const PlannedWorker& worker : host.workers) {
+      const auto rank = static_cast<std::uint32_t>(worker.rank);
+      for (const ctl::RankRange& range : signal.ranks())
+        if (rank >= range.first() && rank <= range.last()) order.add_ranks(rank);
+    }
+    if (signal.ranks().empty() || !order.ranks().empty())
+      job_.hosts.send(host.host_index, command);
+  }
   return {};
 }
 

@@ -389,6 +389,22 @@ TEST_F(SupervisorTest, DeliversASignalOnceToEachWorker) {
   finish(launcher);
 }
 
+TEST_F(SupervisorTest, DeliversASignalToTheRanksThatItNames) {
+  FakeLauncher launcher;
+  launcher.say_hello();
+  launcher.start(launcher.shell_plan(2,
+                                     "trap 'exit 3' USR1; trap 'exit 4' USR2; echo ready; "
+                                     "while :; do sleep 0.02; done"));
+  ASSERT_TRUE(launcher.wait(
+      [&] { return launcher.output(0) == "ready\n" && launcher.output(1) == "ready\n"; }));
+  launcher.send_signal(SIGUSR1, {1});
+  launcher.send_signal(SIGUSR2, {0, 7});
+  ASSERT_TRUE(launcher.wait([&] { return launcher.report() != nullptr; }));
+  EXPECT_EQ(launcher.exited(0)->code(), 4);
+  EXPECT_EQ(launcher.exited(1)->code(), 3);
+  finish(launcher);
+}
+
 TEST_F(SupervisorTest, WritesRawLogFilesOnTheNode) {
   char directory[] = "/tmp/ivy-rank-log-XXXXXX";
   ASSERT_NE(mkdtemp(directory), nullptr);

@@ -161,6 +161,22 @@ def test_a_signal_reaches_each_rank_once(local, ctl):
     assert done.out.count(b"got it") == 2, done
 
 
+def test_a_signal_reaches_only_the_ranks_that_are_named(local, ctl):
+    """Of two hosts one rank each; the third host has none of them."""
+    script = "trap 'echo rank $RANK got it' USR1; echo ready; while :; do sleep 0.05; done"
+    with local.start("--fake-hosts", "3", "--nproc-per-node", "2", "sh", "-c", script) as run:
+        run.wait_for("ready", count=6)
+        job = ctl.job()["job"]
+        assert ctl.run("signal", job, "USR1", "--ranks", "1,3").code == 0
+        run.wait_for("got it", count=2)
+        none = ctl.run("signal", job, "USR1", "--ranks", "6-9")
+        assert none.code == 1 and "this job has none of these ranks" in none.err_text, none
+        assert ctl.run("signal", "USR1", "--ranks", "first-per-host").code == 2
+        run.signal(signal.SIGTERM)
+        done = run.finish()
+    assert sorted(re.findall(r"rank \d got it", done.out.decode())) == ["rank 1 got it", "rank 3 got it"], done
+
+
 def test_stop_waits_for_the_end_and_says_why(local, ctl):
     with local.start("-n", "2", "sh", "-c", "trap 'sleep 0.5; exit 0' TERM; echo ready; "
                      "while :; do sleep 0.05; done") as run:

@@ -35,7 +35,10 @@ TEST(CtlOptions, Verbs) {
   EXPECT_EQ(parsed({"signal", "USR1"}).signal, 10);
   EXPECT_EQ(parsed({"signal", "3f2a", "SIGTERM"}).signal, 15);
   EXPECT_EQ(parsed({"signal", "3f2a", "10"}).job, "3f2a");
-  for (const char* verb : {"logs", "attach", "stack"})
+  const CtlOptions signal = parsed({"signal", "USR1", "--ranks", "0,2-3"});
+  EXPECT_TRUE(signal.job.empty());
+  EXPECT_EQ(signal.ranks.ranks, (std::vector<int>{0, 2, 3}));
+  for (const char* verb : {"logs", "attach", "stack", "top"})
     for (const char* flag : {"--rank", "--ranks"})
       EXPECT_EQ(parsed({verb, flag, "1"}).ranks.ranks, std::vector<int>{1}) << verb << flag;
   EXPECT_EQ(parsed({"stop", "3f", "--grace", "2m"}).grace, std::chrono::minutes(2));

@@ -189,9 +189,10 @@ void FakeLauncher::stop(std::uint32_t grace_ms) {
   send(command);
 }
 
-void FakeLauncher::send_signal(int signal) {
+void FakeLauncher::send_signal(int signal, std::initializer_list<std::uint32_t> ranks) {
   Command command;
   command.mutable_signal_workers()->set_signal(signal);
+  for (const std::uint32_t rank : ranks) command.mutable_signal_workers()->add_ranks(rank);
   send(command);
 }
 

@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <map>
 #include <memory>
 #include <optional>
@@ -61,7 +62,7 @@ class FakeLauncher {
   HostPlan shell_plan(int count, const std::string& script) const;
   void start(const HostPlan& plan);
   void stop(std::uint32_t grace_ms);
-  void send_signal(int signal);
+  void send_signal(int signal, std::initializer_list<std::uint32_t> ranks = {});
   void send_input(std::string bytes);
   void finish();
 

@@ -364,7 +364,10 @@ std::vector<std::string> HostWorkers::own_devices(std::uint32_t rank) const {
 
 void HostWorkers::send_signal(const SignalWorkers& order) {
   if (order.signal() <= 0 || order.signal() >= NSIG) return;
-  for (const std::unique_ptr<Worker>& worker : workers_) worker->send_signal(order.signal());
+  const auto& ranks = order.ranks();
+  for (const std::unique_ptr<Worker>& worker : workers_)
+    if (ranks.empty() || std::find(ranks.begin(), ranks.end(), worker->rank()) != ranks.end())
+      worker->send_signal(order.signal());
 }
 
 void HostWorkers::kill(std::uint32_t rank) {
