@@ -239,7 +239,8 @@ def check_includes(path, text, findings):
         target = header.split("/")[0]
         # The C interface's headers are installed side by side.
         is_installed = (path, header) in (("comm/contract/ivycomm.h", "ivycomm_types.h"),
-                                          ("comm/contract/ivycomm_types.h", "ivycomm_operations.def"))
+                                          ("comm/contract/ivycomm_types.h", "ivycomm_operations.def"),
+                                          ("comm/contract/ivycomm_collectives.hpp", "ivycomm_operations.def"))
         if quote == '"' and "/" not in header and not is_installed:
             findings.add(path, number, f'"{header}": name our headers from the top folder')
         if target in FOLDERS and quote == '"':

@@ -275,28 +275,19 @@ int ivy_barrier(ivy_comm* comm, const ivy_call* call) {
   });
 }
 
-int ivy_all_reduce(ivy_comm* comm, const void* send, void* recv, size_t count, int dtype, int op,
-                   const ivy_call* call) {
-  constexpr Row kRow{.operation = Operation::kAllReduce};
-  return start_even<kRow>(comm, {send, recv, count, dtype, op, -1}, call);
-}
+// ivy_all_reduce, ivy_scan, ivy_exscan.
+#define IVY_COMBINING(function, number, enumerator, ...)                                        \
+  int ivy_##function(ivy_comm* comm, const void* send, void* recv, size_t count, int dtype,    \
+                     int op, const ivy_call* call) {                                           \
+    constexpr Row kRow{.operation = Operation::enumerator};                                     \
+    return start_even<kRow>(comm, {send, recv, count, dtype, op, -1}, call);                   \
+  }
+#include "proto/wire/operations.def"
 
 int ivy_reduce(ivy_comm* comm, const void* send, void* recv, size_t count, int dtype, int op,
                int root, const ivy_call* call) {
   constexpr Row kRow{.operation = Operation::kReduce, .is_recv_the_roots = true};
   return start_even<kRow>(comm, {send, recv, count, dtype, op, root}, call);
-}
-
-int ivy_scan(ivy_comm* comm, const void* send, void* recv, size_t count, int dtype, int op,
-             const ivy_call* call) {
-  constexpr Row kRow{.operation = Operation::kScan};
-  return start_even<kRow>(comm, {send, recv, count, dtype, op, -1}, call);
-}
-
-int ivy_exscan(ivy_comm* comm, const void* send, void* recv, size_t count, int dtype, int op,
-               const ivy_call* call) {
-  constexpr Row kRow{.operation = Operation::kExclusiveScan};
-  return start_even<kRow>(comm, {send, recv, count, dtype, op, -1}, call);
 }
 
 int ivy_all_gather(ivy_comm* comm, const void* send, void* recv, size_t count, int dtype,

@@ -11,23 +11,12 @@ constexpr std::uint64_t kHashMask = (std::uint64_t{1} << kHashBits) - 1;
 constexpr std::uint64_t kSumMax = (std::uint64_t{1} << (64 - kHashBits)) - 1;
 
 bool has_uneven_counts(const OperationShape& shape) {
-  switch (shape.operation) {
-    case Operation::kAllGatherV:
-    case Operation::kReduceScatterV:
-    case Operation::kGatherV:
-    case Operation::kScatterV:
-    case Operation::kAllToAllV:
-      return true;
-    default:
-      return shape.has_parts;
-  }
+  return shape.has_parts || has_trait(shape.operation, comm_status::traits::kUneven);
 }
 
 std::string root_text(const OperationShape& shape) {
   if (shape.root < 0) return "";
-  const bool from_root = shape.operation == Operation::kBroadcast ||
-                         shape.operation == Operation::kScatter ||
-                         shape.operation == Operation::kScatterV;
+  const bool from_root = has_trait(shape.operation, comm_status::traits::kFromRoot);
   return std::string(from_root ? " from" : " to") + " rank " + std::to_string(shape.root);
 }
 
@@ -43,20 +32,6 @@ std::string name_of(ReduceOp op) {
 }
 
 }  // namespace
-
-bool has_data(Operation operation) {
-  switch (operation) {
-    case Operation::kNone:
-    case Operation::kBarrier:
-    case Operation::kGroup:
-    case Operation::kSplit:
-    case Operation::kInit:
-    case Operation::kFinalize:
-      return false;
-    default:
-      return true;
-  }
-}
 
 std::uint64_t elements_of(const OperationShape& shape) {
   if (!has_data(shape.operation)) return 0;

@@ -60,19 +60,11 @@ constexpr comm_status::Reduction page_number(ReduceOp op) {
 }
 
 constexpr bool reduces(Operation operation) {
-  switch (operation) {
-    case Operation::kAllReduce:
-    case Operation::kReduce:
-    case Operation::kReduceScatter:
-    case Operation::kReduceScatterV:
-    case Operation::kScan:
-    case Operation::kExclusiveScan:
-      return true;
-    default:
-      return false;
-  }
+  return has_trait(operation, comm_status::traits::kReduces);
 }
-bool has_data(Operation operation);
+constexpr bool has_data(Operation operation) {
+  return !has_trait(operation, comm_status::traits::kNoData);
+}
 // Returns the number of elements as far as the shape has it: for *_v the sum over all ranks, or 0;
 // for operations with several parts the sum over all parts.
 std::uint64_t elements_of(const OperationShape& shape);

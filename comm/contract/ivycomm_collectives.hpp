@@ -129,12 +129,14 @@ class Collectives : public Calls<Result> {
   Result barrier() {
     return run([&](const ivy_call* how) { return ivy_barrier(comm_, how); });
   }
-  // In place.
-  template <Buffer B>
-  Result all_reduce(B&& buffer, ivy_op op = IVY_SUM) {
-    const auto data = memory(std::forward<B>(buffer));
-    return pass(ivy_all_reduce, data, data, data.size(), op);
+  // In place: all_reduce(buffer, op), scan(buffer, op) and exscan(buffer, op).
+#define IVY_COMBINING(function, ...)                          \
+  template <Buffer B>                                         \
+  Result function(B&& buffer, ivy_op op = IVY_SUM) {          \
+    const auto data = memory(std::forward<B>(buffer));        \
+    return pass(ivy_##function, data, data, data.size(), op); \
   }
+#include "ivycomm_operations.def"
   template <Buffer Send, Buffer Recv>
   Result all_reduce(Send&& send, Recv&& recv, ivy_op op = IVY_SUM) {
     const auto from = memory(std::forward<Send>(send));
@@ -176,18 +178,6 @@ class Collectives : public Calls<Result> {
     return run([&](const ivy_call* how) {
       return ivy_broadcast(comm_, data.data(), data.size(), type(data, data), root, how);
     });
-  }
-  // In place.
-  template <Buffer B>
-  Result scan(B&& buffer, ivy_op op = IVY_SUM) {
-    const auto data = memory(std::forward<B>(buffer));
-    return pass(ivy_scan, data, data, data.size(), op);
-  }
-  // In place; rank 0 gets the operation's identity.
-  template <Buffer B>
-  Result exscan(B&& buffer, ivy_op op = IVY_SUM) {
-    const auto data = memory(std::forward<B>(buffer));
-    return pass(ivy_exscan, data, data, data.size(), op);
   }
   // recv holds size() times as many elements as send.
   template <Buffer Send, Buffer Recv>

@@ -24,25 +24,6 @@ OperationShape plain(Operation operation, Place place = Place::kHost) {
   return shape;
 }
 
-// Returns true if a rank can return from the operation before it knows that every other rank has
-// called the same.
-bool can_be_left_early(Operation operation) {
-  switch (operation) {
-    case Operation::kBroadcast:
-    case Operation::kReduce:
-    case Operation::kGather:
-    case Operation::kGatherV:
-    case Operation::kScatter:
-    case Operation::kScatterV:
-    case Operation::kScan:
-    case Operation::kExclusiveScan:
-    case Operation::kAllToAllV:  // Its counts are known to two ranks each.
-      return true;
-    default:
-      return false;
-  }
-}
-
 // Returns the name of the communicator's child group `number`; `color` < 0: without a color.
 std::string child_name(const std::string& parent, std::uint64_t number, std::int32_t color) {
   std::string name = parent + "/" + std::to_string(number);
@@ -279,7 +260,7 @@ Outcome Communicator::perform(const OperationShape& shape, nanoseconds timeout,
   }
   display_.finish(is_well);
   device_->end_synchronized();
-  may_be_ahead_ = can_be_left_early(shape.operation);
+  may_be_ahead_ = has_trait(shape.operation, comm_status::traits::kLeftEarly);
   if (is_well) return {};
   return fail_operation(call, thrown);
 }

@@ -69,7 +69,7 @@ constexpr ReductionPlan kStaged;
 }  // namespace
 
 const ReductionPlan& plan_reduction(Operation operation, Dtype dtype, ReduceOp op) {
-  if (operation == Operation::kScan || operation == Operation::kExclusiveScan) return kStaged;
+  if (has_trait(operation, comm_status::traits::kNotByNccl)) return kStaged;
   return kPlans[static_cast<std::size_t>(dtype)][static_cast<std::size_t>(op)];
 }
 

@@ -8,10 +8,20 @@ namespace ivy::comm_status {
 namespace {
 
 constexpr std::string_view kOperations[] = {
-    "none",           "all_reduce",      "reduce", "broadcast", "all_gather", "all_gatherv",
-    "reduce_scatter", "reduce_scatterv", "gather", "gatherv",   "scatter",    "scatterv",
-    "all_to_all",     "all_to_allv",     "scan",   "barrier",   "send",       "recv",
-    "sendrecv",       "split",           "init",   "finalize",  "group",      "exscan"};
+#define IVY_OPERATION(number, enumerator, text, ...) text,
+#include "proto/wire/operations.def"
+};
+constexpr int kNumbers[] = {
+#define IVY_OPERATION(number, ...) number,
+#include "proto/wire/operations.def"
+};
+static_assert(
+    [] {
+      for (int row = 0; const int number : kNumbers)
+        if (number != row++) return false;
+      return true;
+    }(),
+    "operations.def: a row is not where its number says");
 constexpr std::string_view kDtypes[] = {
     "none",
 #define IVY_ELEMENT(name, number, enumerator, text, ...) text,
@@ -25,7 +35,6 @@ constexpr std::string_view kReductions[] = {
 constexpr std::string_view kPhases[] = {
     "at the start", "waiting for the others",      "moving on this host", "moving between hosts",
     "leaving",      "not begun by the device yet", "on the device",       "given to the stream"};
-static_assert(std::size(kOperations) == static_cast<std::size_t>(Operation::kExclusiveScan) + 1);
 static_assert(std::size(kPhases) == static_cast<std::size_t>(Phase::kIssued) + 1);
 
 // A worker has written the numbers in the page, so they may be anything.

@@ -3,37 +3,40 @@
 // written by libivycomm, read by the supervisor, even after the worker's death. Pure. Thread: any.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <string_view>
 
 namespace ivy::comm_status {
 
+// The rows of operations.def.
 enum class Operation : std::uint8_t {
-  kNone = 0,
-  kAllReduce = 1,
-  kReduce = 2,
-  kBroadcast = 3,
-  kAllGather = 4,
-  kAllGatherV = 5,
-  kReduceScatter = 6,
-  kReduceScatterV = 7,
-  kGather = 8,
-  kGatherV = 9,
-  kScatter = 10,
-  kScatterV = 11,
-  kAllToAll = 12,
-  kAllToAllV = 13,
-  kScan = 14,
-  kBarrier = 15,
-  kSend = 16,
-  kReceive = 17,
-  kSendReceive = 18,
-  kSplit = 19,
-  kInit = 20,
-  kFinalize = 21,
-  kGroup = 22,
-  kExclusiveScan = 23,
+#define IVY_OPERATION(number, enumerator, ...) enumerator = number,
+#include "proto/wire/operations.def"
 };
+
+namespace traits {
+inline constexpr std::uint8_t kPlain = 0;
+inline constexpr std::uint8_t kReduces = 1 << 0;    // Has a reduction.
+inline constexpr std::uint8_t kNoData = 1 << 1;     // Has no elements.
+inline constexpr std::uint8_t kUneven = 1 << 2;     // Has a count for each rank.
+inline constexpr std::uint8_t kFromRoot = 1 << 3;   // Its root sends; without it, a root receives.
+inline constexpr std::uint8_t kLeftEarly = 1 << 4;  // A rank may return before all ranks have called it.
+inline constexpr std::uint8_t kNotByNccl = 1 << 5;  // On device memory it goes through host memory.
+
+inline constexpr std::uint8_t kOfOperations[] = {
+#define IVY_OPERATION(number, enumerator, text, ...) __VA_ARGS__,
+#include "proto/wire/operations.def"
+};
+}  // namespace traits
+
+// False for numbers that are no operation, which other processes may send.
+constexpr bool has_trait(Operation operation, std::uint8_t trait) {
+  const auto number = static_cast<std::size_t>(operation);
+  return number < std::size(traits::kOfOperations) &&
+         (traits::kOfOperations[number] & trait) != 0;
+}
 
 // The page's numbers are those of operations.def plus one, since 0 is "none".
 enum class Dtype : std::uint8_t {

@@ -103,17 +103,17 @@ PyObject* barrier(PyObject*, PyObject* const* given, Py_ssize_t count) {
   return carry_out(call) ? new_reference(Py_None) : nullptr;
 }
 
-// Takes the library's functions by name, the numbers of the reductions by name and member, the type
+// Takes a function from the names of the library's functions to their addresses, the numbers of the reductions by name and member, the type
 // of those members, and what raises the exception for a code.
 PyObject* connect(PyObject*, PyObject* arguments) {
-  PyObject* addresses = nullptr;
+  PyObject* address_of = nullptr;
   PyObject* reductions = nullptr;
   PyObject* raise = nullptr;
   PyObject* type = nullptr;
-  if (PyArg_ParseTuple(arguments, "OOOO", &addresses, &reductions, &type, &raise) == 0) {
+  if (PyArg_ParseTuple(arguments, "OOOO", &address_of, &reductions, &type, &raise) == 0) {
     return nullptr;
   }
-  if (!library.take(addresses)) return nullptr;
+  if (!library.take(address_of)) return nullptr;
   reduction_numbers = new_reference(reductions);
   reduction_type = new_reference(type);
   raise_error = new_reference(raise);
@@ -122,7 +122,7 @@ PyObject* connect(PyObject*, PyObject* arguments) {
 }
 
 PyMethodDef methods[] = {
-    {"connect", connect, METH_VARARGS, "connect(addresses, reductions, ReduceOp, raise_error)"},
+    {"connect", connect, METH_VARARGS, "connect(address_of, reductions, ReduceOp, raise_error)"},
     {"teach", teach, METH_VARARGS, "teach(ndarray, empty, empty_like): NumPy is imported"},
     {"teach_torch", teach_torch, METH_VARARGS,
      "teach_torch(Tensor, strided, dtypes, empty_like, increment_version, current_stream): torch "
@@ -139,8 +139,10 @@ PyMethodDef methods[] = {
     {"call_library", fast(call_library), kMethodFastCall,
      "call_library(name, arguments, timeout_ms, factor, stream, work): any operation of the C "
      "interface"},
-    {"all_reduce", fast(combined<&Library::all_reduce>), kMethodFastCall, nullptr},
-    {"all_reduce_", fast(combined_in_place<&Library::all_reduce>), kMethodFastCall, nullptr},
+#define IVY_COMBINING(function, ...)                                        \
+  {#function, fast(combined<&Library::function>), kMethodFastCall, nullptr}, \
+      {#function "_", fast(combined_in_place<&Library::function>), kMethodFastCall, nullptr},
+#include "proto/wire/operations.def"
     {"all_reduce_coalesced", fast(all_reduce_coalesced), kMethodFastCall, nullptr},
     {"broadcast_", fast(broadcast_in_place), kMethodFastCall, nullptr},
     {"all_gather", fast(all_gather), kMethodFastCall, nullptr},
@@ -149,10 +151,6 @@ PyMethodDef methods[] = {
     {"broadcast", fast(broadcast), kMethodFastCall, nullptr},
     {"reduce", fast(reduce), kMethodFastCall, nullptr},
     {"reduce_", fast(reduce_in_place), kMethodFastCall, nullptr},
-    {"scan", fast(combined<&Library::scan>), kMethodFastCall, nullptr},
-    {"scan_", fast(combined_in_place<&Library::scan>), kMethodFastCall, nullptr},
-    {"exscan", fast(combined<&Library::exscan>), kMethodFastCall, nullptr},
-    {"exscan_", fast(combined_in_place<&Library::exscan>), kMethodFastCall, nullptr},
     {"gather", fast(gather), kMethodFastCall, nullptr},
     {"all_gather_", fast(all_gather_in_place), kMethodFastCall, nullptr},
     {"all_to_all", fast(all_to_all), kMethodFastCall, nullptr},
@@ -172,6 +170,22 @@ PyModuleDef definition = {PyModuleDef_HEAD_INIT,
                           nullptr,
                           nullptr};
 
+// Adds OPERATIONS, the names of the functions that take a call's arguments: all but those above,
+// which manage the extension.
+bool add_operations(PyObject* module) {
+  PyObject* const names = PyList_New(0);
+  bool is_made = names != nullptr;
+  for (const PyMethodDef* method = methods; is_made && method->ml_name != nullptr; ++method) {
+    if (method->ml_flags != kMethodFastCall) continue;
+    PyObject* const name = PyUnicode_FromString(method->ml_name);
+    is_made = name != nullptr && PyList_Append(names, name) == 0;
+    Py_XDECREF(name);
+  }
+  is_made = is_made && PyObject_SetAttrString(module, "OPERATIONS", names) == 0;
+  Py_XDECREF(names);
+  return is_made;
+}
+
 }  // namespace
 }  // namespace ivy::python
 
@@ -185,7 +199,8 @@ PyMODINIT_FUNC PyInit_ivycomm_calls() {
   PyUnstable_Module_SetGIL(module, Py_MOD_GIL_NOT_USED);
 #endif
   name_of_seat = PyUnicode_InternFromString("_seat");
-  if (name_of_seat == nullptr || PyModule_AddIntConstant(module, "INTERFACE", kInterface) != 0) {
+  if (name_of_seat == nullptr || !add_operations(module) ||
+      PyModule_AddIntConstant(module, "INTERFACE", kInterface) != 0) {
     Py_DECREF(module);
     return nullptr;
   }

@@ -11,31 +11,32 @@
 namespace ivy::python {
 
 // Raised if the Python package has a different number: both must be from one build.
-inline constexpr int kInterface = 7;
+inline constexpr int kInterface = 8;
 
-// Operations, whose last argument is an ivy_call.
-#define IVY_CALLED_FUNCTIONS(each)                                                                \
-  each(all_reduce) each(all_reduce_coalesced) each(broadcast) each(all_gather)                    \
-      each(reduce_scatter) each(barrier) each(reduce) each(scan) each(exscan) each(gather)        \
-          each(all_to_all) each(scatter) each(all_gather_v) each(reduce_scatter_v) each(gather_v) \
-              each(scatter_v) each(all_to_all_v) each(send) each(recv)
-
+// The operations whose last argument is an ivy_call: the rows of operations.def, and one more.
 struct Library {
-#define IVY_POINTER(name) decltype(&ivy_##name) name = nullptr;
-  IVY_CALLED_FUNCTIONS(IVY_POINTER)
-#undef IVY_POINTER
+  decltype(&ivy_all_reduce_coalesced) all_reduce_coalesced = nullptr;
+#define IVY_FUNCTION(function, ...) decltype(&ivy_##function) function = nullptr;
+#include "proto/wire/operations.def"
 
-  // False, and an exception set: an address is missing.
-  bool take(PyObject* addresses) {
-#define IVY_TAKEN(name) &&take(addresses, "ivy_" #name, name)
-    return true IVY_CALLED_FUNCTIONS(IVY_TAKEN);
-#undef IVY_TAKEN
+  // Calls visit("ivy_all_reduce", all_reduce) and so on, until one of the calls returns true.
+  template <class Visit>
+  bool find(Visit visit) {
+    return visit("ivy_all_reduce_coalesced", all_reduce_coalesced)
+#define IVY_FUNCTION(function, ...) || visit("ivy_" #function, function)
+#include "proto/wire/operations.def"
+        ;
+  }
+
+  // Gets the addresses by calling address_of(name). False, and an exception set: one is missing.
+  bool take(PyObject* address_of) {
+    return !find([&](const char* name, auto& function) { return !take(address_of, name, function); });
   }
 
  private:
   template <class Function>
-  static bool take(PyObject* addresses, const char* name, Function& function) {
-    PyObject* const address = PyMapping_GetItemString(addresses, name);
+  static bool take(PyObject* address_of, const char* name, Function& function) {
+    PyObject* const address = PyObject_CallFunction(address_of, "s", name);
     if (address == nullptr) return false;
     function = reinterpret_cast<Function>(PyLong_AsVoidPtr(address));
     Py_DECREF(address);

@@ -122,12 +122,14 @@ inline PyObject* call_library(PyObject*, PyObject* const* given, Py_ssize_t coun
   const Seat seat(PyTuple_GetItem(given[1], 0));
   if (!seat) return not_usual();
   const PlainArguments arguments(given[1]);
-#define IVY_CALLED(function)                    \
-  if (std::strcmp(name, "ivy_" #function) == 0) \
-    return call_plainly(library.function, arguments, with);
-  IVY_CALLED_FUNCTIONS(IVY_CALLED)
-#undef IVY_CALLED
-  return PyErr_Format(PyExc_ValueError, "the library has no operation %s", name);
+  PyObject* result = nullptr;
+  const bool is_known = library.find([&](const char* each, auto function) {
+    if (std::strcmp(name, each) != 0) return false;
+    result = call_plainly(function, arguments, with);
+    return true;
+  });
+  if (!is_known) PyErr_Format(PyExc_ValueError, "the library has no operation %s", name);
+  return result;
 }
 
 }  // namespace ivy::python

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Calls the operations through the extension ivycomm_calls (comm/python/extension).
 
-Each function of _FUNCTIONS takes all arguments of the Python function of the same name, by position, and returns
-NotImplemented if they are unusual. `call_library` takes any operation with the C interface's arguments.
+connect() puts the extension's operations here. Each takes all arguments of the Python function of its name, by position,
+and returns NotImplemented if they are unusual. `call_library` takes any operation with the C interface's arguments.
 """
 
 import os
@@ -13,7 +13,7 @@ from importlib.machinery import EXTENSION_SUFFIXES, ExtensionFileLoader, ModuleS
 from .element_types import DTYPES, ReduceOp, reductions
 from .errors import NotInitialized
 
-INTERFACE = 7  # Both must come from one build.
+INTERFACE = 8  # Both must come from one build.
 _IS_FREE_THREADED = "t" in getattr(sys, "abiflags", "")
 # Free-threaded builds have no limited API, so each of their versions needs its own file.
 FILE_NAME = "ivycomm_calls" + (EXTENSION_SUFFIXES[0] if _IS_FREE_THREADED else ".abi3.so")
@@ -23,19 +23,17 @@ _connecting = threading.Lock()
 _is_numpy_taught = _is_torch_taught = False
 
 
-def _not_usual(*_):
-    return NotImplemented  # Before init(): the Python function says that there is no world.
+def call_library(*_):
+    """The extension's, after connect(): calls an operation with the C interface's arguments."""
+    return NotImplemented
 
 
-all_reduce = all_reduce_ = all_reduce_coalesced = broadcast = broadcast_ = reduce = reduce_ = _not_usual
-all_gather = all_gather_ = gather = reduce_scatter = all_to_all = all_to_all_ = barrier = _not_usual
-scan = scan_ = exscan = exscan_ = send = recv = recv_ = call_library = _not_usual
-_FUNCTIONS = ("all_reduce", "all_reduce_", "all_reduce_coalesced", "broadcast", "broadcast_", "reduce", "reduce_", "all_gather",
-              "all_gather_", "gather", "reduce_scatter", "all_to_all", "all_to_all_", "barrier", "scan", "scan_", "exscan",
-              "exscan_", "send", "recv", "recv_", "call_library")
-_LIBRARY = ("all_reduce", "all_reduce_coalesced", "broadcast", "all_gather", "reduce_scatter", "barrier", "reduce", "scan",
-            "exscan", "gather", "all_to_all", "scatter", "all_gather_v", "reduce_scatter_v", "gather_v", "scatter_v",
-            "all_to_all_v", "send", "recv")
+def __getattr__(name):
+    """Stands for the extension's operations until connect() has put them here: nothing is usual then, and the Python
+    function says that there is no world."""
+    if _extension is None and not name.startswith("__"):
+        return call_library
+    raise AttributeError(f"ivycomm's extension has no operation {name}")
 
 
 def connect(library, places, raise_error):
@@ -52,9 +50,8 @@ def connect(library, places, raise_error):
                        for folder in (place, os.path.join(place, "ivyrun"))])
         from ctypes import c_void_p, cast
 
-        addresses = {f"ivy_{name}": cast(getattr(library, f"ivy_{name}"), c_void_p).value for name in _LIBRARY}
-        found.connect(addresses, reductions(), ReduceOp, raise_error)
-        for name in _FUNCTIONS:
+        found.connect(lambda name: cast(getattr(library, name), c_void_p).value, reductions(), ReduceOp, raise_error)
+        for name in found.OPERATIONS:
             globals()[name] = getattr(found, name)
         _extension = found
 
