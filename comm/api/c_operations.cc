@@ -276,11 +276,11 @@ int ivy_barrier(ivy_comm* comm, const ivy_call* call) {
 }
 
 // ivy_all_reduce, ivy_scan, ivy_exscan.
-#define IVY_COMBINING(function, number, enumerator, ...)                                        \
-  int ivy_##function(ivy_comm* comm, const void* send, void* recv, size_t count, int dtype,    \
-                     int op, const ivy_call* call) {                                           \
-    constexpr Row kRow{.operation = Operation::enumerator};                                     \
-    return start_even<kRow>(comm, {send, recv, count, dtype, op, -1}, call);                   \
+#define IVY_COMBINING(function, number, enumerator, ...)                                    \
+  int ivy_##function(ivy_comm* comm, const void* send, void* recv, size_t count, int dtype, \
+                     int op, const ivy_call* call) {                                        \
+    constexpr Row kRow{.operation = Operation::enumerator};                                 \
+    return start_even<kRow>(comm, {send, recv, count, dtype, op, -1}, call);                \
   }
 #include "proto/wire/operations.def"
 

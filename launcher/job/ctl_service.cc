@@ -160,8 +160,7 @@ Result<void> CtlService::signal(const ctl::SignalJob& signal) {
       for (const ctl::RankRange& range : signal.ranks())
         if (rank >= range.first() && rank <= range.last()) order.add_ranks(rank);
     }
-    if (signal.ranks().empty() || !order.ranks().empty())
-      job_.hosts.send(host.host_index, command);
+    if (signal.ranks().empty() || !order.ranks().empty()) job_.hosts.send(host.host_index, command);
   }
   return {};
 }

@@ -42,8 +42,8 @@ auto stored_in(T& place, Parse parse) {
 
 // A parser of one of these words.
 template <class T>
-auto one_of(std::initializer_list<std::pair<std::string, T>> choices) {
-  return [known = std::vector(choices)](const std::string& text) -> Result<T> {
+auto one_of(std::vector<std::pair<std::string, T>> choices) {
+  return [known = std::move(choices)](const std::string& text) -> Result<T> {
     std::string allowed;
     for (const auto& [word, meaning] : known) {
       if (word == text) return meaning;

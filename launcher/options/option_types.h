@@ -13,7 +13,6 @@ enum class ProgramKind { kAuto, kScript, kModule, kExecutable };
 enum class ColorChoice { kAuto, kAlways, kNever };
 enum class LogPlace { kHead, kNode, kBoth };
 enum class OverflowChoice { kBlock, kDrop };
-enum class TransportChoice { kAuto, kLocal, kAgent, kSsh, kSlurm };
 // --visible: which of its host's accelerators a worker sees. kAuto: as its profile is used to.
 enum class VisibleChoice { kAuto, kAll, kOwn };
 // --backend: the workers' framework.

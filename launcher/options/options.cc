@@ -91,9 +91,8 @@ class Binder {
   }
 
   template <class T>
-  void choice(const std::string& name, T& place,
-              std::initializer_list<std::pair<std::string, T>> choices) {
-    parsed(name, place, one_of<T>(choices));
+  void choice(const std::string& name, T& place, std::vector<std::pair<std::string, T>> choices) {
+    parsed(name, place, one_of<T>(std::move(choices)));
   }
 
   Result<void> run() {
@@ -327,12 +326,7 @@ void bind_network(Binder& binder, NetworkOptions& options) {
 }
 
 void bind_transports(Binder& binder, TransportOptions& options) {
-  binder.choice<TransportChoice>("transport", options.transport,
-                                 {{"auto", TransportChoice::kAuto},
-                                  {"local", TransportChoice::kLocal},
-                                  {"agent", TransportChoice::kAgent},
-                                  {"ssh", TransportChoice::kSsh},
-                                  {"slurm", TransportChoice::kSlurm}});
+  binder.choice("transport", options.transport, transport_choices());
   binder.parsed("ssh-port", options.ssh_port, port_number());
   const auto words = [](const std::string& text) -> Result<std::vector<std::string>> {
     const std::vector<std::string_view> parts = words_of(text);
@@ -942,13 +936,6 @@ Result<std::string> wanted_help(const Scanned& scanned) {
   return help_about("");
 }
 
-std::string transport_word(TransportChoice transport) {
-  return transport == TransportChoice::kSsh     ? "ssh"
-         : transport == TransportChoice::kAgent ? "agent"
-         : transport == TransportChoice::kSlurm ? "slurm"
-                                                : "";
-}
-
 Result<void> settle_transports(const Policy& policy, Options& options) {
   if (!policy.transports) return {};
   const std::string allowed =
@@ -957,7 +944,9 @@ Result<void> settle_transports(const Policy& policy, Options& options) {
   if (options.node_rank && !policy.allows("join"))
     return forbidden(policy, "forbids --node-rank", allowed);
   const std::string word = transport_word(options.transport);
-  if (!word.empty() && !policy.allows(word))
+  const bool is_named =
+      options.transport != TransportChoice::kAuto && options.transport != TransportChoice::kLocal;
+  if (is_named && !policy.allows(word))
     return forbidden(policy, "forbids --transport " + word, allowed);
   options.no_ssh = !policy.allows("ssh");
   options.no_agents = !policy.allows("agent");

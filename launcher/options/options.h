@@ -16,6 +16,7 @@
 #include "launcher/options/hosts.h"
 #include "launcher/options/option_types.h"
 #include "launcher/options/tf_roles.h"
+#include "launcher/options/transport_kind.h"
 #include "launcher/slurm/slurm_allocation.h"
 #include "proto/contract/env.h"
 #include "proto/contract/status.h"

@@ -9,6 +9,19 @@
 namespace ivy {
 namespace {
 
+struct ChoiceRow {
+  std::string_view word;
+  bool passes_allocation_over = false;
+};
+
+// In the order of the enumeration. option_table.cc has the words for users.
+constexpr ChoiceRow kChoices[] = {
+    {"auto"}, {"local", true}, {"agent", true}, {"ssh", true}, {"slurm"}};
+
+const ChoiceRow& row_of(TransportChoice choice) {
+  return kChoices[static_cast<std::size_t>(choice)];
+}
+
 struct TransportRow {
   std::string_view name;
   std::chrono::milliseconds attended_lease = kLeaseAttended;
@@ -24,6 +37,19 @@ const TransportRow& row_of(Transport transport) {
 }
 
 }  // namespace
+
+std::vector<std::pair<std::string, TransportChoice>> transport_choices() {
+  std::vector<std::pair<std::string, TransportChoice>> choices;
+  for (const ChoiceRow& row : kChoices)
+    choices.emplace_back(row.word, static_cast<TransportChoice>(choices.size()));
+  return choices;
+}
+
+std::string transport_word(TransportChoice choice) { return std::string(row_of(choice).word); }
+
+bool passes_allocation_over(TransportChoice choice) {
+  return row_of(choice).passes_allocation_over;
+}
 
 std::string transport_name(Transport transport) { return std::string(row_of(transport).name); }
 

@@ -1,13 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kind of connection that carries a host's bytes. Chosen once in links/; shown to users by its
-// name. Pure; thread: any.
+// --transport, and the kind of connection that carries a host's bytes: chosen once in links/, shown
+// to users by its name. Pure; thread: any.
 #pragma once
 
 #include <chrono>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 namespace ivy {
+
+// The values of --transport.
+enum class TransportChoice { kAuto, kLocal, kAgent, kSsh, kSlurm };
+
+// {"auto", kAuto}, {"local", kLocal}, ...
+std::vector<std::pair<std::string, TransportChoice>> transport_choices();
+std::string transport_word(TransportChoice choice);
+// True if it reaches other hosts than those of the allocation that ivyrun was started in.
+bool passes_allocation_over(TransportChoice choice);
 
 enum class Transport { kLocal, kSsh, kSshClient, kAgent, kSrun, kJoined };
 

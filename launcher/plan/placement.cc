@@ -75,8 +75,7 @@ Result<void> take_subset(const Allocation& allocation,
 bool passes_allocation_over(const Options& options) {
   if (options.transport == TransportChoice::kLocal) return true;
   if (options.hosts.empty()) return false;
-  if (options.hosts.front().fake) return true;
-  return options.transport == TransportChoice::kSsh || options.transport == TransportChoice::kAgent;
+  return options.hosts.front().fake || passes_allocation_over(options.transport);
 }
 
 Result<void> place_in_allocation(const Allocation& allocation,

@@ -18,11 +18,12 @@ enum class Operation : std::uint8_t {
 
 namespace traits {
 inline constexpr std::uint8_t kPlain = 0;
-inline constexpr std::uint8_t kReduces = 1 << 0;    // Has a reduction.
-inline constexpr std::uint8_t kNoData = 1 << 1;     // Has no elements.
-inline constexpr std::uint8_t kUneven = 1 << 2;     // Has a count for each rank.
-inline constexpr std::uint8_t kFromRoot = 1 << 3;   // Its root sends; without it, a root receives.
-inline constexpr std::uint8_t kLeftEarly = 1 << 4;  // A rank may return before all ranks have called it.
+inline constexpr std::uint8_t kReduces = 1 << 0;   // Has a reduction.
+inline constexpr std::uint8_t kNoData = 1 << 1;    // Has no elements.
+inline constexpr std::uint8_t kUneven = 1 << 2;    // Has a count for each rank.
+inline constexpr std::uint8_t kFromRoot = 1 << 3;  // Its root sends; without it, a root receives.
+inline constexpr std::uint8_t kLeftEarly =
+    1 << 4;  // A rank may return before all ranks have called it.
 inline constexpr std::uint8_t kNotByNccl = 1 << 5;  // On device memory it goes through host memory.
 
 inline constexpr std::uint8_t kOfOperations[] = {
@@ -34,8 +35,7 @@ inline constexpr std::uint8_t kOfOperations[] = {
 // False for numbers that are no operation, which other processes may send.
 constexpr bool has_trait(Operation operation, std::uint8_t trait) {
   const auto number = static_cast<std::size_t>(operation);
-  return number < std::size(traits::kOfOperations) &&
-         (traits::kOfOperations[number] & trait) != 0;
+  return number < std::size(traits::kOfOperations) && (traits::kOfOperations[number] & trait) != 0;
 }
 
 // The page's numbers are those of operations.def plus one, since 0 is "none".

@@ -103,8 +103,9 @@ PyObject* barrier(PyObject*, PyObject* const* given, Py_ssize_t count) {
   return carry_out(call) ? new_reference(Py_None) : nullptr;
 }
 
-// Takes a function from the names of the library's functions to their addresses, the numbers of the reductions by name and member, the type
-// of those members, and what raises the exception for a code.
+// Takes a function from the names of the library's functions to their addresses, the numbers of the
+// reductions by name and member, the type of those members, and what raises the exception for a
+// code.
 PyObject* connect(PyObject*, PyObject* arguments) {
   PyObject* address_of = nullptr;
   PyObject* reductions = nullptr;
@@ -139,7 +140,7 @@ PyMethodDef methods[] = {
     {"call_library", fast(call_library), kMethodFastCall,
      "call_library(name, arguments, timeout_ms, factor, stream, work): any operation of the C "
      "interface"},
-#define IVY_COMBINING(function, ...)                                        \
+#define IVY_COMBINING(function, ...)                                         \
   {#function, fast(combined<&Library::function>), kMethodFastCall, nullptr}, \
       {#function "_", fast(combined_in_place<&Library::function>), kMethodFastCall, nullptr},
 #include "proto/wire/operations.def"

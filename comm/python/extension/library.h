@@ -30,7 +30,8 @@ struct Library {
 
   // Gets the addresses by calling address_of(name). False, and an exception set: one is missing.
   bool take(PyObject* address_of) {
-    return !find([&](const char* name, auto& function) { return !take(address_of, name, function); });
+    return !find(
+        [&](const char* name, auto& function) { return !take(address_of, name, function); });
   }
 
  private:
