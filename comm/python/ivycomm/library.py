@@ -90,8 +90,8 @@ class StoreChange(ctypes.Structure):
 COMM, DATA = c_void_p, c_void_p
 _call, _message = POINTER(Call), POINTER(MessageHeader)
 
-# Functions that one module calls are declared there (declare()), and operations nowhere, because the extension calls
-# them.
+# Functions that one module calls are declared there (declare()), and the operations of proto/wire/operations.def
+# nowhere, because the extension calls them.
 _PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "ivy_last_error": (c_char_p, []),
     "ivy_last_failure": (c_int, [POINTER(Failure)]),
