@@ -23,7 +23,7 @@ std::string first_word(const std::string& path) {
   return word;
 }
 
-// "32768K", "96M"; 0: it is no size.
+// Parses a size such as "32768K" or "96M". Returns 0 if `text` is not a size.
 std::uint64_t size_from(const std::string& text) {
   std::uint64_t size = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), size);

@@ -11,7 +11,7 @@
 
 namespace ivy::comm {
 
-// A value of 0 means unknown.
+// A field that is 0 is unknown.
 struct Caches {
   std::uint64_t last_bytes = 0;       // Size of one last-level cache.
   std::uint32_t last_processors = 0;  // Number of processors that share one.
@@ -29,11 +29,12 @@ struct Caches {
 // paths, for tests.
 Caches own_caches(const std::string& root = "");
 
-// "33554432,8,near". Malformed text parses as unknown values.
+// Encodes caches as text, such as "33554432,8,near", and back. Malformed text parses as unknown
+// values.
 std::string caches_text(const Caches& caches);
 Caches caches_from(const std::string& text);
 
-// Returns the minimum over all ranks; a value that one rank does not know is unknown.
+// Returns the minimum over all ranks. A value that is unknown on one rank is unknown in the result.
 Caches least_caches(const std::vector<Caches>& ranks);
 
 // Returns the total size of the last-level caches that `ranks` ranks use if they are packed as

@@ -6,7 +6,7 @@
 namespace ivy::comm {
 namespace {
 
-// How many operations before the oldest that is not done a record shows.
+// Number of finished operations that a record shows before the oldest unfinished one.
 constexpr std::uint64_t kShownBefore = 8;
 
 std::uint64_t hashed(std::uint64_t hash, const Fingerprint& fingerprint) {
@@ -74,7 +74,7 @@ std::optional<DeviceDifference> DeviceLog::compare_shown(const DeviceRecord& oth
   return std::nullopt;
 }
 
-// One rank has gone ahead with an operation where another one has met for the next.
+// Finds a rank that ran ahead with an operation while another rank synchronized for its next one.
 std::optional<DeviceDifference> DeviceLog::compare_order(const DeviceRecord& other) const {
   if (other.ahead < ahead_ && other.met > met_) {
     const Entry* const own = find(other.ahead + 1);

@@ -26,13 +26,13 @@ struct DeviceRecord {
   static constexpr std::size_t kShown = 64;
   std::uint64_t ahead = 0;
   std::uint64_t met = 0;       // Operations for which this rank has synchronized with the others.
-  std::uint64_t recorded = 0;  // Number of operations of `ahead` that were recorded into graphs.
+  std::uint64_t recorded = 0;  // Number of the `ahead` operations that were recorded into graphs.
   std::uint64_t hash = 0;      // Hash of all operations up to `ahead`.
-  std::uint64_t first = 0;     // The number of shown[0]; 0: nothing is shown.
+  std::uint64_t first = 0;     // The number of shown[0], or 0 if `shown` is empty.
   Fingerprint shown[kShown];   // Operations around the oldest unfinished one.
-  Fingerprint meeting;         // The last operation for which it synchronized, or is waiting to.
-  std::int32_t rank = -1;      // This rank's number in the communicator.
-  std::int32_t is_in_meeting = 0;  // 1: `meeting` is in progress.
+  Fingerprint meeting;     // The last operation for which this rank synchronized or is waiting to.
+  std::int32_t rank = -1;  // This rank's number in the communicator.
+  std::int32_t is_in_meeting = 0;  // 1 while `meeting` is in progress.
 };
 static_assert(std::is_trivially_copyable_v<DeviceRecord>);
 
@@ -63,10 +63,10 @@ class DeviceLog {
   // Mark the start and the end of an operation for which the ranks synchronize.
   void begin_synchronized(const Fingerprint& fingerprint);
   void end_synchronized() { is_in_meeting_ = false; }
-  // `oldest`: number of the oldest operation that the device has not finished; 0 if none.
+  // `oldest` is the number of the oldest operation that the device has not finished, or 0.
   DeviceRecord record(std::uint64_t oldest) const;
 
-  // Returns nothing if both agree, as far as they can be compared.
+  // Returns nothing if both logs agree, as far as they can be compared.
   std::optional<DeviceDifference> compare(const DeviceRecord& other) const;
 
  private:
@@ -85,7 +85,7 @@ class DeviceLog {
   std::uint64_t hash_ = 0;
   Fingerprint meeting_;
   bool is_in_meeting_ = false;
-  std::vector<Entry> entries_;  // By number % kKept; empty before the first.
+  std::vector<Entry> entries_;  // Indexed by number % kKept; empty before the first operation.
 };
 
 }  // namespace ivy::comm

@@ -19,7 +19,7 @@ struct EnteredOperations {
   std::uint64_t sequence = 0;
   Fingerprint fingerprints[kKept];  // At the index sequence % kKept.
   std::uint64_t hash = 0;           // Hash of all operations, including the last one.
-  std::int32_t rank = -1;           // This rank in the communicator.
+  std::int32_t rank = -1;           // This rank's number in the communicator.
   std::int32_t zero = 0;
 
   void enter(std::uint64_t number, const Fingerprint& fingerprint) {

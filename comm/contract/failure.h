@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The reason why a communicator is broken: one record, the same on every rank. It travels between
+// The reason why a communicator is broken. The record is the same on every rank. It travels between
 // processes in shared memory and over connections, so it is plain bytes of fixed size.
 //
-// Thread: any; a value.
+// Thread: any.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace ivy::comm {
 
-// Numbered as ivy_failure_kind.
+// The values match ivy_failure_kind.
 enum class FailureKind : std::uint32_t {
   kNone = 0,
   kRankDied = 1,
@@ -42,9 +42,9 @@ struct Failure {
 };
 static_assert(std::is_trivially_copyable_v<Failure>);
 
-// A failure or nothing. An operation on a few bytes passes several of these on, and an empty
-// std::optional would be copied with its 648 bytes; here, nothing is a null pointer. Copies share
-// the immutable failure, so a copy does not allocate either.
+// A failure or nothing. An operation on a few bytes passes several of these on. An empty
+// std::optional would be copied with its 648 bytes; an empty MaybeFailure is a null pointer. Copies
+// share the immutable failure, so a copy does not allocate either.
 class MaybeFailure {
  public:
   MaybeFailure() = default;
@@ -67,7 +67,7 @@ void set_text(Failure& failure, std::string_view text);
 void set_host(Failure& failure, std::string_view host);
 void set_operation(Failure& failure, std::string_view operation);
 [[gnu::cold]] Failure make_failure(FailureKind kind, std::string_view text);
-// Turns an exception into a failure. Lack of memory or threads becomes ResourceExhausted.
+// Converts an exception to a failure. A lack of memory or threads becomes ResourceExhausted.
 [[gnu::cold]] Failure failure_of(const std::exception& problem);
 
 }  // namespace ivy::comm

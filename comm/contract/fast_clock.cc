@@ -10,7 +10,7 @@
 namespace ivy::comm {
 namespace {
 
-// How long the rate is measured before it is believed, and how long a setting holds.
+// Duration of the measurement of the tick rate, and time after which the clock is adjusted again.
 constexpr std::uint64_t kMeasuredNs = 2'000'000;
 constexpr double kHoldsNs = 1e9;
 
@@ -21,7 +21,8 @@ std::uint64_t clock_ns() {
          static_cast<std::uint64_t>(now.tv_nsec);
 }
 
-// The counter, where it runs at one rate through every state of the processor; else 0.
+// Returns the time stamp counter, or 0 if it does not run at a constant rate in every processor
+// state.
 std::uint64_t ticks() {
 #if defined(__x86_64__)
   static const bool is_steady = [] {
@@ -55,7 +56,7 @@ std::uint64_t FastClock::set() {
 
 std::uint64_t FastClock::now_ns() {
   if (ns_per_tick_ == 0) return set();
-  // A counter that jumps back (another machine after a migration) makes a huge number here.
+  // A counter that jumps back (after a migration to another machine) yields a huge number here.
   const double since = static_cast<double>(ticks() - set_ticks_) * ns_per_tick_;
   if (since > kHoldsNs) return set();
   return set_ns_ + static_cast<std::uint64_t>(since);

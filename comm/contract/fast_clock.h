@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// CLOCK_MONOTONIC, cheap enough to be read twice in an operation of half a microsecond: reads the
-// processor's time stamp counter, and sets itself by the system's clock about once a second. Drifts
-// by less than a microsecond per second since then.
+// A monotonic clock that is cheap enough to be read twice in an operation of half a microsecond. It
+// reads the processor's time stamp counter and adjusts to CLOCK_MONOTONIC about once a second.
+// Between adjustments it drifts by less than a microsecond per second.
 //
 // Thread: one at a time.
 #pragma once
@@ -20,7 +20,7 @@ class FastClock {
 
   std::uint64_t set_ticks_ = 0;
   std::uint64_t set_ns_ = 0;
-  double ns_per_tick_ = 0;  // 0: not yet known, or no such counter.
+  double ns_per_tick_ = 0;  // 0 if not yet known or if the processor has no usable counter.
 };
 
 }  // namespace ivy::comm

@@ -20,7 +20,7 @@ std::string root_text(const OperationShape& shape) {
   return std::string(from_root ? " from" : " to") + " rank " + std::to_string(shape.root);
 }
 
-// Shapes come from other processes, too, and are shown whatever they hold.
+// Shapes also come from other processes, so any value must be printable.
 std::string name_of(Dtype dtype) {
   const auto number = static_cast<std::size_t>(dtype);
   return number < kDtypeCount ? std::string(dtype_name(dtype)) : "type " + std::to_string(number);
@@ -72,7 +72,7 @@ bool is_possible(const Fingerprint& fingerprint) {
 std::string describe(const OperationShape& shape) {
   std::string text(comm_status::name_of(shape.operation));
   if (reduces(shape.operation)) text += "(" + name_of(shape.op) + ")";
-  // Memory that becomes a window.
+  // ivy_mem_window registers device memory.
   if (shape.operation == Operation::kInit && shape.count != 0)
     return text + " with " + std::to_string(shape.count) + " bytes of device memory";
   if (!has_data(shape.operation)) return text;

@@ -28,8 +28,9 @@ struct OperationShape {
   Operation operation = Operation::kNone;
   Dtype dtype = Dtype::kU8;
   ReduceOp op = ReduceOp::kSum;  // Meaningless for operations that do not reduce.
-  std::int32_t root = -1;        // Rank in the communicator, not the world; -1: none.
-  // Elements of one rank. For *_v and operations with several parts: counts_fingerprint(), or 0.
+  std::int32_t root = -1;        // Rank in the communicator, not the world; -1 if there is no root.
+  // Elements of one rank. For *_v operations and operations with several parts:
+  // counts_fingerprint(), or 0.
   std::uint64_t count = 0;
   bool has_parts = false;  // Several all_reduces as one operation.
   Place place = Place::kHost;
@@ -47,11 +48,11 @@ struct Fingerprint {
 
 Fingerprint fingerprint_of(const OperationShape& shape);
 OperationShape shape_of(const Fingerprint& fingerprint);
-// True if it names an existing type and reduction. Check this for fingerprints from other
-// processes.
+// Returns whether the fingerprint names an existing type and reduction. Check this for fingerprints
+// from other processes.
 bool is_possible(const Fingerprint& fingerprint);
 
-// Numbers of the status page, in which 0 is "none".
+// Number on the status page, where 0 means "none".
 constexpr comm_status::Dtype page_number(Dtype dtype) {
   return static_cast<comm_status::Dtype>(static_cast<std::uint8_t>(dtype) + 1);
 }
@@ -65,11 +66,12 @@ constexpr bool reduces(Operation operation) {
 constexpr bool has_data(Operation operation) {
   return !has_trait(operation, comm_status::traits::kNoData);
 }
-// Returns the number of elements as far as the shape has it: for *_v the sum over all ranks, or 0;
-// for operations with several parts the sum over all parts.
+// Returns the number of elements as far as the shape has it: for *_v operations the sum over all
+// ranks, or 0; for operations with several parts the sum over all parts.
 std::uint64_t elements_of(const OperationShape& shape);
 
-// "all_reduce(sum) of 1000 f32", "broadcast of 3 i64 from rank 2", "barrier".
+// Returns a text such as "all_reduce(sum) of 1000 f32", "broadcast of 3 i64 from rank 2",
+// "barrier".
 std::string describe(const OperationShape& shape);
 // As describe(). If the shape differs from `other` in the buffers' location or in the number of
 // preceding operations, the text also says that.

@@ -53,8 +53,8 @@ extern "C" {
  * until this thread's next call. */
 IVY_API const char* ivy_last_error(void);
 
-/* Returns the details of this thread's last failure: the rank that caused it and how it ended.
- * IVY_INVALID_ARGUMENT: struct_bytes is not set. */
+/* Returns the details of this thread's last failure: the rank that caused it and how that rank's
+ * process ended. Returns IVY_INVALID_ARGUMENT if struct_bytes is not set. */
 IVY_API int ivy_last_failure(ivy_failure* failure);
 
 IVY_API const char* ivy_code_name(int code); /* "Unavailable" */
@@ -87,7 +87,8 @@ IVY_API int ivy_comm_local_size(const ivy_comm* comm);
 IVY_API int ivy_comm_node_rank(
     const ivy_comm* comm); /* Index of this host among the communicator's hosts. */
 IVY_API int ivy_comm_node_count(const ivy_comm* comm);
-IVY_API int ivy_comm_world_rank(const ivy_comm* comm, int rank); /* -1: no such rank. */
+/* Returns -1 if `comm` has no such rank. */
+IVY_API int ivy_comm_world_rank(const ivy_comm* comm, int rank);
 /* Returns the source that assigned this rank: "ivyrun (IVY_RANK=1, IVY_WORLD_SIZE=4)", "a world
  * of one". Valid until ivy_finalize. */
 IVY_API const char* ivy_comm_source(const ivy_comm* comm);
@@ -101,17 +102,17 @@ IVY_API const char* ivy_comm_name(const ivy_comm* comm); /* "world", "world/3" *
  * joins none.
  * ivy_comm_free: frees this rank's handle of a group, even if it returns an error. It waits for
  * no other rank, but for operations enqueued on a device, and for asynchronous sends as
- * ivy_finalize does. It does not wait for an unfinished asynchronous collective: that breaks the
- * group on every rank (IVY_CANCELLED), so wait for the work first. IVY_ABORTED: this rank's last
- * operation differs from the one that another rank has called in its place; ranks that have not
- * called theirs yet are not compared. */
+ * ivy_finalize does. It does not wait for an unfinished asynchronous collective: freeing the group
+ * then breaks it on every rank (IVY_CANCELLED), so wait for the work first. Returns IVY_ABORTED if
+ * this rank's last operation differs from the one that another rank has called in its place; ranks
+ * that have not called theirs yet are not compared. */
 IVY_API int ivy_comm_group(ivy_comm* comm, const int32_t* ranks, int32_t rank_count,
                            ivy_comm** group);
 IVY_API int ivy_comm_split(ivy_comm* comm, int32_t color, int32_t key, ivy_comm** group);
 /* Makes a group; only its members call this. It uses the job's store and also works if `comm` is
  * broken. The members are ranks of `comm` and include this process.
- * IVY_FAILED_PRECONDITION: the members named different ranks; IVY_DEADLINE_EXCEEDED: the text
- * names a member that did not join; IVY_UNAVAILABLE: a member has died. */
+ * Returns IVY_FAILED_PRECONDITION if the members named different ranks, IVY_DEADLINE_EXCEEDED if a
+ * member did not join (the text names it), and IVY_UNAVAILABLE if a member has died. */
 IVY_API int ivy_comm_group_of_members(ivy_comm* comm, const ivy_members* members, ivy_comm** group);
 IVY_API int ivy_comm_free(ivy_comm* group);
 
@@ -124,13 +125,13 @@ IVY_API int ivy_comm_free(ivy_comm* group);
  *   ivy_comm_grow: the new world has all ranks of the job, as at the start. The launcher restarts
  *   the lost ranks (IVY_REJOIN is set there); they call ivy_init, which waits for the repair.
  * `call` may be NULL. Its timeout covers the whole repair; the default is the world's. All
- * survivors get the same result. IVY_DEADLINE_EXCEEDED: the text names the missing ranks.
- * IVY_ABORTED: the ranks called different functions of the two. IVY_CANCELLED: ivy_comm_abort
- * was called on the world during the repair. IVY_FAILED_PRECONDITION: also on a rank that the
- * others believed dead and have continued without. After an error no world exists until one of
- * the two functions is called again; ivy_finalize works, too. A rank that dies during the repair
- * is left out (shrink) or waited for (grow). No other thread may be in a call on the world or
- * its groups. Registered memory is kept. */
+ * survivors get the same result. They return IVY_DEADLINE_EXCEEDED if ranks are missing (the text
+ * names them), IVY_ABORTED if the ranks called different functions of the two, and IVY_CANCELLED
+ * if ivy_comm_abort was called on the world during the repair. IVY_FAILED_PRECONDITION is also
+ * returned on a rank that the others believed dead and have continued without. After an error no
+ * world exists until one of the two functions is called again; ivy_finalize works, too. A rank
+ * that dies during the repair is left out (shrink) or waited for (grow). No other thread may be in
+ * a call on the world or its groups. Registered memory is kept. */
 IVY_API int ivy_comm_shrink(ivy_comm* world, const ivy_call* call);
 IVY_API int ivy_comm_grow(ivy_comm* world, const ivy_call* call);
 /* Returns how many times the launcher restarted this rank before this process: 0 in the first
@@ -143,9 +144,9 @@ IVY_API int ivy_restart_count(void);
 IVY_API int ivy_comm_abort(ivy_comm* comm, const char* reason);
 
 /* Sets up NCCL for a communicator before its first collective on device memory, which would
- * otherwise do it. Every rank calls this. `device`: the device's number in this process; -1: the
- * current device. If NCCL cannot be used on some rank, every rank gets an error that names that
- * rank and the fix. */
+ * otherwise do it. Every rank calls this. `device` is the device's number in this process, or -1
+ * for the current device. If NCCL cannot be used on some rank, every rank gets an error that names
+ * that rank and the fix. */
 IVY_API int ivy_prepare_device(ivy_comm* comm, int device, const ivy_call* call);
 /* Sets the directories in which Python looks for packages, separated by ':'; pip may have
  * installed NCCL there. Call it before a device is used. */
@@ -202,7 +203,8 @@ IVY_API int ivy_scatter_v(ivy_comm* comm, const void* send, const size_t* counts
 /* Sends block r of `send` to rank r and receives block r of `recv` from rank r. */
 IVY_API int ivy_all_to_all(ivy_comm* comm, const void* send, void* recv, size_t count, int dtype,
                            const ivy_call* call);
-/* As ivy_all_to_all, with counts and displacements per rank; NULL displacements: back to back. */
+/* As ivy_all_to_all, with counts and displacements per rank. With NULL displacements, the parts are
+ * stored back to back. */
 IVY_API int ivy_all_to_all_v(ivy_comm* comm, const void* send, const size_t* send_counts,
                              const size_t* send_displacements, void* recv,
                              const size_t* recv_counts, const size_t* recv_displacements, int dtype,
@@ -224,9 +226,9 @@ IVY_API int ivy_barrier(ivy_comm* comm, const ivy_call* call);
 /* Allocates memory that the other ranks of this host can read directly. all_reduce,
  * reduce_scatter, all_gather, all_to_all and broadcast avoid a second copy if every byte of
  * every rank's buffers in the call is such memory; otherwise they work as usual. Any rank may
- * call this at any time, without the others. The memory is zeroed and page-aligned.
- * IVY_RESOURCE_EXHAUSTED: not enough memory. After ivy_finalize it becomes ordinary memory,
- * which must still be freed with ivy_mem_free. */
+ * call this at any time, without the others. The memory is zeroed and page-aligned. After
+ * ivy_finalize it becomes ordinary memory, which must still be freed with ivy_mem_free. Returns
+ * IVY_RESOURCE_EXHAUSTED if there is not enough memory. */
 IVY_API int ivy_mem_alloc(ivy_comm* comm, size_t bytes, void** memory);
 /* Frees memory from ivy_mem_alloc, which no operation may be using, or from
  * ivy_mem_alloc_device. NULL is ignored. */
@@ -237,8 +239,8 @@ IVY_API int ivy_mem_free(void* memory);
  * this memory are faster if NCCL can register it; a communicator registers it in its first
  * operation on it outside graph capture. Any rank may call this at any time, without the others.
  * The memory is not zeroed. ivy_mem_free waits for operations that use it, but not for graphs
- * that contain such operations: free the graphs first. IVY_RESOURCE_EXHAUSTED: not enough
- * memory; IVY_FAILED_PRECONDITION: no device. */
+ * that contain such operations: free the graphs first. Returns IVY_RESOURCE_EXHAUSTED if there is
+ * not enough memory, and IVY_FAILED_PRECONDITION if there is no device. */
 IVY_API int ivy_mem_alloc_device(ivy_comm* comm, int device, size_t bytes, void** memory);
 /* Registers memory from ivy_mem_alloc_device as a symmetric window of the communicator: each
  * rank's NCCL maps it into all devices that it can reach, for NCCL's fastest algorithms (2.27;
@@ -307,8 +309,8 @@ IVY_API int ivy_work_free(ivy_work* work);
 /* Keys are text of at most 8 KiB, values are bytes of at most 8 MiB. All ranks of the job see
  * the same keys, until the job is restarted. Returned values are allocated; free their data with
  * ivy_bytes_free. Calls that wait return IVY_DEADLINE_EXCEEDED after their timeout, other calls
- * after 60 s without an answer. A failure here does not break a communicator. A world of one has
- * no store: IVY_FAILED_PRECONDITION. */
+ * after 60 s without an answer. A failure here does not break a communicator. In a world of one,
+ * which has no store, all of them return IVY_FAILED_PRECONDITION. */
 /* Stores a value, whether or not the key exists. */
 IVY_API int ivy_store_set(ivy_comm* comm, const char* key, const void* value, size_t value_bytes);
 /* Waits until the key has a value and returns it. */
@@ -328,7 +330,7 @@ IVY_API int ivy_store_wait(ivy_comm* comm, const char* const* keys, size_t key_c
 /* Sets *all_exist to 1 if all keys have values now, else to 0. */
 IVY_API int ivy_store_check(ivy_comm* comm, const char* const* keys, size_t key_count,
                             int* all_exist);
-/* Reads all keys atomically. IVY_NOT_FOUND: the text names a missing key. */
+/* Reads all keys atomically. If a key is missing, returns IVY_NOT_FOUND, and the text names it. */
 IVY_API int ivy_store_multi_get(ivy_comm* comm, const char* const* keys, size_t key_count,
                                 ivy_bytes* values);
 /* Stores all values atomically. */

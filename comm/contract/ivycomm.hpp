@@ -4,8 +4,8 @@
 //
 //   ivycomm::World world;                            // A world of one without a launcher.
 //   world.all_reduce(x);                             // In place; x is a std::vector<float>, say.
-//   world.start().all_reduce(x).wait();              // Until then x belongs to the library.
-//   world.within(5s).broadcast(x, 0);                // With a timeout of its own.
+//   world.start().all_reduce(x).wait();              // The library uses x until wait() returns.
+//   world.within(5s).broadcast(x, 0);                // With a timeout for this call.
 //
 // ivycomm.h defines the operations and their rules for ranks and threads. Failures are thrown as
 // Error. Counts are numbers of elements, and a buffer is anything that std::span can be made of.
@@ -29,7 +29,7 @@ namespace ivycomm {
 // The asynchronous operations: each returns a Work immediately.
 using Started = Messages<Work>;
 
-// Membership in a group of ranks. Does not own it: World and Group do.
+// A view of a communicator's membership, with call options. World and Group own the membership.
 class Communicator : public Messages<void> {
  public:
   using Messages<void>::Messages;
@@ -121,9 +121,9 @@ class World : public Communicator {
   World& operator=(const World&) = delete;
   ~World() { ivy_finalize(comm_); }
 
-  // Every survivor calls the same one after a rank has died: this object becomes the world of the
-  // survivors, or of all ranks including the restarted ones. Groups made before have ended. A
-  // timeout of zero means the world's.
+  // After a rank has died, every survivor calls the same one of these two functions. This object
+  // then becomes the world of the survivors (shrink) or of all ranks including the restarted ones
+  // (grow). Groups made before have ended. A timeout of zero means the world's timeout.
   void shrink(std::chrono::milliseconds timeout = {}) { repair(ivy_comm_shrink, timeout); }
   void grow(std::chrono::milliseconds timeout = {}) { repair(ivy_comm_grow, timeout); }
 

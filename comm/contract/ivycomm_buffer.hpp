@@ -9,8 +9,8 @@
 
 namespace ivycomm {
 
-// `count` zeroed elements that the other ranks of this host can read directly. Can be passed
-// wherever a span can: world.all_reduce(buffer). May outlive the world.
+// An array of `count` zeroed elements that the other ranks of this host can read directly. Can be
+// passed wherever a span can: world.all_reduce(buffer). May outlive the world.
 template <class T>
 class RegisteredBuffer {
  public:

@@ -144,7 +144,8 @@ class Collectives : public Calls<Result> {
     expect(from.size() == to.size());
     return pass(ivy_all_reduce, from, to, to.size(), op);
   }
-  // Several buffers of one type, in place, as one operation: a std::vector<std::span<float>>, say.
+  // Reduces several buffers of one type in place, as one operation. `buffers` is, for example, a
+  // std::vector<std::span<float>>.
   template <class Buffers>
   Result all_reduce_coalesced(Buffers&& buffers, ivy_op op = IVY_SUM) {
     using Span = decltype(std::span(*std::begin(buffers)));
@@ -179,7 +180,7 @@ class Collectives : public Calls<Result> {
       return ivy_broadcast(comm_, data.data(), data.size(), type(data, data), root, how);
     });
   }
-  // recv holds size() times as many elements as send.
+  // `recv` holds size() times as many elements as `send`.
   template <Buffer Send, Buffer Recv>
   Result all_gather(Send&& send, Recv&& recv) {
     const auto from = memory(std::forward<Send>(send));
@@ -187,7 +188,7 @@ class Collectives : public Calls<Result> {
     expect(from.size() * ranks() == to.size());
     return pass(ivy_all_gather, from, to, from.size());
   }
-  // send holds size() times as many elements as recv.
+  // `send` holds size() times as many elements as `recv`.
   template <Buffer Send, Buffer Recv>
   Result reduce_scatter(Send&& send, Recv&& recv, ivy_op op = IVY_SUM) {
     const auto from = memory(std::forward<Send>(send));

@@ -24,8 +24,8 @@ class Messages : public UnevenCollectives<Result> {
       return ivy_send(comm_, data.data(), data.size(), type(data), to, tag, how);
     });
   }
-  // Returns the source, the tag and the size in bytes if blocking; otherwise a Work, whose
-  // message() returns them.
+  // The blocking form returns the source, the tag and the size in bytes; the asynchronous form
+  // returns a Work, whose message() returns them.
   template <Buffer B>
   auto recv(B&& buffer, int from = IVY_ANY_SOURCE, int tag = IVY_ANY_TAG) {
     const auto data = memory(std::forward<B>(buffer));

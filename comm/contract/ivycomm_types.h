@@ -89,27 +89,27 @@ typedef struct ivy_members {
 
 /* Flags of a call on device memory. */
 
-/* Return once the operation is on the stream: work enqueued there later sees the result. A failure
- * after that is returned by the next call. */
+/* The call returns once the operation is on the stream; work enqueued there later sees the result.
+ * A failure after that is returned by the next call. */
 #define IVY_ENQUEUE 1u
-/* The call is on device memory: for ranks that pass no buffer. */
+/* The call is on device memory. Needed on ranks that pass no buffer. */
 #define IVY_DEVICE_MEMORY 2u
 /* The buffers are memory of `device`. This is not checked, which saves a query to the driver for
  * each buffer. */
 #define IVY_ON_DEVICE 4u
 
-/* How to make one call. A null pointer means that all fields are zero. */
+/* Options of one call. A null pointer means that all fields are zero. */
 typedef struct ivy_call {
   size_t struct_bytes; /* sizeof(ivy_call), set by the caller. */
   int64_t timeout_ms;  /* 0: the communicator's timeout. */
-  ivy_work** work;     /* Not NULL: the call returns immediately and stores a handle here. */
+  ivy_work** work;     /* If not NULL, the call returns immediately and stores a handle here. */
   double factor;       /* Factor of IVY_PREMUL_SUM. */
   void* stream;   /* cudaStream_t or hipStream_t for device memory; NULL: the default stream. */
   uint64_t flags; /* IVY_ENQUEUE, IVY_DEVICE_MEMORY, IVY_ON_DEVICE. */
-  /* Not NULL: called about every 25 ms, on the calling thread, while a call blocks; never by a
-   * call that blocks for less than that. A result other than 0 ends the call with IVY_CANCELLED
-   * and breaks the communicator, as ivy_comm_abort does. The function may call ivy_comm_abort; a
-   * blocking operation on this communicator returns IVY_FAILED_PRECONDITION. */
+  /* If not NULL, this function is called about every 25 ms, on the calling thread, while a call
+   * blocks, but never by a call that blocks for less than that. A result other than 0 ends the call
+   * with IVY_CANCELLED and breaks the communicator, as ivy_comm_abort does. The function may call
+   * ivy_comm_abort; a blocking operation on this communicator returns IVY_FAILED_PRECONDITION. */
   int (*interrupt)(void* context);
   void* interrupt_context;
   int32_t device; /* With IVY_ON_DEVICE: the device's number, as the driver counts. */

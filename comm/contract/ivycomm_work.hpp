@@ -42,8 +42,8 @@ constexpr int dtype_number() {
   constexpr int kPlace = sizeof(T) == 1 ? 0 : sizeof(T) == 2 ? 1 : sizeof(T) == 4 ? 2 : 3;
   return IVY_I8 + 2 * kPlace + (std::is_unsigned_v<T> ? 1 : 0);
 }
-// The element type of T. C++20 has no 16-bit or 8-bit floating-point types: specialise this for
-// yours.
+// The element type of T. C++20 has no 16-bit or 8-bit floating-point types; specialise this
+// variable for your own.
 template <class T>
 inline constexpr int kDtype = dtype_number<T>();
 
@@ -59,7 +59,7 @@ class Work {
   // Returns false if the operation still runs after this time.
   bool wait(std::chrono::milliseconds at_most) {
     const int code = ivy_work_wait(work_.get(), at_most.count());
-    // Tell this wait's deadline from the operation's own.
+    // Distinguish this wait's deadline from the operation's own deadline.
     if (code == IVY_DEADLINE_EXCEEDED) return test();
     check(code);
     return true;

@@ -17,7 +17,7 @@ struct Member {
   // (group/world/repair.h), and the number of times that rank was restarted before this process.
   std::uint32_t job_rank = 0;
   std::uint32_t incarnation = 0;
-  std::uint64_t process_start = 0;  // Start time as in process_state.h; 0: unknown.
+  std::uint64_t process_start = 0;  // Start time as in process_state.h, or 0 if unknown.
 };
 
 }  // namespace ivy::comm

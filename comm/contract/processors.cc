@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::size_t kProcessorsMax = kMaxProcessorNumber + 1;
 
-// An assignment of processors to ranks that grows by augmenting paths (Kuhn's algorithm).
+// Assigns processors to ranks by augmenting paths (Kuhn's algorithm).
 class Assignment {
  public:
   explicit Assignment(const std::vector<CoreList>& ranks)
@@ -28,7 +28,7 @@ class Assignment {
 
  private:
   bool place_again(std::size_t rank) {
-    // Try free processors first: then no other rank has to move.
+    // Try free processors first, so that no other rank has to move.
     for (const int number : ranks_[rank]) {
       const auto processor = static_cast<std::size_t>(number);
       if (holder_[processor] != kNone) continue;
@@ -47,14 +47,14 @@ class Assignment {
 
   static constexpr std::size_t kNone = ~std::size_t{0};
   const std::vector<CoreList>& ranks_;
-  std::vector<std::size_t> holder_;  // By processor: the rank that has it.
-  std::vector<std::size_t> tried_;   // By processor: the round in which it was asked for last.
+  std::vector<std::size_t> holder_;  // The rank that holds each processor.
+  std::vector<std::size_t> tried_;   // The last round in which each processor was tried.
   std::size_t round_ = kNone;
 };
 
-// True if a group has more than `ranks_each` ranks for each processor of its quota.
+// Returns whether a group has more than `ranks_each` ranks for each processor of its quota.
 bool has_more_than(const std::vector<Quotas>& ranks, double ranks_each) {
-  std::map<std::string, std::pair<std::size_t, double>> groups;  // How many ranks, what quota.
+  std::map<std::string, std::pair<std::size_t, double>> groups;  // Number of ranks, and quota.
   for (const Quotas& quotas : ranks) {
     for (const Quota& quota : quotas) {
       auto& [count, processors] = groups[quota.group];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Decides whether the ranks of one machine can all run at the same time. Waiting spins only then.
+// Decides whether the ranks of one machine can all run at the same time. Only then do waits spin.
 //
 // Pure except own_processors(). Thread: any.
 #pragma once
@@ -16,25 +16,27 @@ namespace ivy::comm {
 // Returns the processors that this process may run on.
 CoreList own_processors();
 
-// True if each rank can be assigned a different processor of its list. An empty list means unknown
-// and counts as a rank without a processor.
+// Returns whether each rank can be assigned a different processor of its list. An empty list means
+// unknown, and its rank counts as having no processor.
 bool have_processor_each(const std::vector<CoreList>& ranks);
 
 // Returns the number of processors that any of the ranks may use.
 std::size_t count_processors(const std::vector<CoreList>& ranks);
 
-// True if there are more than two ranks per processor that they may use.
+// Returns whether there are more than two ranks per processor that they may use.
 bool are_crowded(const std::vector<CoreList>& ranks);
 
-// "25:4711=0.500,25:1=8.000". Malformed text parses as an empty list.
+// Encodes quotas as text, such as "25:4711=0.500,25:1=8.000", and back. Malformed text parses as an
+// empty list.
 std::string quotas_text(const Quotas& quotas);
 Quotas quotas_from(const std::string& text);
 
-// True if every cgroup's quota has a processor's time for each of its ranks. Otherwise a spinning
-// rank uses up the time of the ranks that it waits for, and the kernel throttles all of them.
+// Returns whether every cgroup's quota has a full processor's time for each of its ranks. Otherwise
+// a spinning rank uses up the time of the ranks that it waits for, and the kernel throttles them
+// all.
 bool have_quota_each(const std::vector<Quotas>& ranks);
 
-// As above, by the cgroups' processor time.
+// As are_crowded() above, judged by the cgroups' quotas.
 bool are_crowded(const std::vector<Quotas>& ranks);
 
 }  // namespace ivy::comm

@@ -16,8 +16,8 @@
 namespace ivy::comm {
 namespace {
 
-// Addresses kept for documentation (RFC 5737, RFC 3849): nothing is sent to them; the routing table
-// is asked which of our addresses would be the source.
+// Addresses reserved for documentation (RFC 5737, RFC 3849). Nothing is sent to them; they are used
+// to query the routing table for the source address that a packet to the outside would have.
 constexpr const char* kSomewhere[] = {"203.0.113.1", "2001:db8::1"};
 constexpr std::uint16_t kAnyPort = 9;
 
@@ -56,7 +56,7 @@ bool is_numeric(const std::string& host) {
 Result<std::string> own_address_towards(const std::string& host) {
   const std::vector<std::string> addresses = IVY_TRY(resolve(host));
   SocketAddress there = parse_address(addresses.empty() ? host : addresses[0], kAnyPort);
-  // Connecting a datagram socket sends nothing; it only asks the routing table.
+  // Connecting a datagram socket sends nothing; it only queries the routing table.
   const Descriptor socket(::socket(there.storage.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   if (!socket || connect(socket.get(), there.get(), there.size) != 0) {
     return errno_error(Code::kUnavailable, "find the way to " + host, errno);
