@@ -54,9 +54,10 @@ class Client {
   using Entries = std::vector<std::pair<std::string, std::string>>;
   using Names = std::vector<std::string>;
 
-  // Dials until connect_timeout. InvalidArgument: invalid options; Unauthenticated: the store does
-  // not know the token, or closes the connection during the handshake (another job or version);
-  // FailedPrecondition: another generation; Unavailable: no store answers.
+  // Dials until connect_timeout. Fails with InvalidArgument if the options are invalid, with
+  // Unauthenticated if the store does not know the token or closes the connection during the
+  // handshake (another job or version), with FailedPrecondition if the store has another
+  // generation, and with Unavailable if no store answers.
   static Result<std::unique_ptr<Client>> connect(const ClientOptions& options);
 
   // Sends any request of requests.h that exists in the native dialect and returns its answer. The
@@ -73,15 +74,15 @@ class Client {
   Result<void> set_once(std::string_view key, std::string_view value, Limit limit = std::nullopt) {
     return done(ask(Set{std::string(key), std::string(value), true}, {.limit = limit}));
   }
-  // NotFound if the key is missing.
+  // Fails with NotFound if the key is missing.
   Result<std::string> get(std::string_view key, Limit limit = std::nullopt) {
     return IVY_TRY(ask(Get{std::string(key), std::nullopt}, {.limit = limit})).bytes;
   }
   Result<std::string> wait_get(std::string_view key, Milliseconds timeout) {
     return IVY_TRY(ask(Get{std::string(key), kNever}, {.timeout = timeout})).bytes;
   }
-  // `limit`: longest silence of the store, measured from the call; by default kAnswerGrace after
-  // the timeout.
+  // `limit` is the longest time, measured from the call, that the store may be silent. The default
+  // is kAnswerGrace after the timeout.
   Result<void> wait(const Names& keys, Milliseconds timeout, Limit limit = std::nullopt) {
     return done(ask(Wait{keys}, {timeout, limit}));
   }
@@ -144,7 +145,7 @@ class Client {
   // connection is dialled again; kOverflow means that changes may have been missed. Only one thread
   // at a time may take a watch's changes; any thread may end it.
   Result<std::uint32_t> watch(std::string_view prefix) { return connection_->watch(prefix); }
-  // DeadlineExceeded: nothing has changed. Cancelled: the watch was ended.
+  // Fails with DeadlineExceeded if nothing has changed, and with Cancelled if the watch was ended.
   Result<Changed> next_change(std::uint32_t watch, Milliseconds timeout) {
     return connection_->next_change(watch, timeout);
   }

@@ -24,10 +24,10 @@ namespace {
 
 constexpr std::uint64_t kFirstPauseNs = 20'000'000;
 constexpr std::uint64_t kLongestPauseNs = 1'000'000'000;
-// A full store closes connections too, so one close proves little; this many mean a refusal.
+// A full store also closes connections, so one close proves little; this many mean a rejection.
 constexpr int kHangUps = 5;
 
-// One attempt to dial and greet the store.
+// One attempt to connect to the store and to perform the handshake.
 class Attempt {
  public:
   Attempt(const DialTarget& target, std::uint64_t deadline_ns, Interrupt interrupt)
@@ -36,7 +36,7 @@ class Attempt {
         interrupt_(interrupt),
         socket_(not_inherited::open([&] { return target.address.open_socket(); })) {}
 
-  // Fails with Aborted if the store closes the connection on the greeting.
+  // Fails with Aborted if the store closes the connection during the handshake.
   Result<Dialled> run() {
     IVY_CHECK(connect());
     const std::string hello = hello_bytes();
@@ -101,7 +101,7 @@ class Attempt {
 
   static Error silence() { return Error{Code::kUnavailable, "no answer during the handshake"}; }
 
-  // Receives exactly this many bytes.
+  // Receives exactly `exactly` bytes.
   Result<std::string> receive(std::size_t exactly) {
     std::string bytes(exactly, '\0');
     std::size_t have = 0;
@@ -151,7 +151,7 @@ Result<void> parse_target(const std::string& text, DialTarget& target) {
   target.text = text;
   if (text.starts_with(kUnix) && text != kUnix)
     target.address = unix_address(std::string_view(text).substr(kUnix.size()));
-  // Names are not looked up, and an IPv6 address needs its brackets.
+  // Names are not resolved, and an IPv6 address needs brackets.
   const bool is_numeric =
       text.starts_with('[') || (text.find_first_not_of("0123456789.:") == std::string::npos &&
                                 text.find(':') == text.rfind(':'));
@@ -199,7 +199,7 @@ Result<Dialled> dial_until(const DialTarget& target, std::uint64_t deadline_ns,
     if (!hung_up && error.code != Code::kUnavailable) return error;
     const std::uint64_t now_ns = monotonic_ns();
     if (now_ns + pause_ns >= deadline_ns) return Error{Code::kUnavailable, error.message};
-    // Adds jitter, so that clients do not all dial at the same moment.
+    // Add jitter, so that clients do not all dial at the same moment.
     const std::uint64_t jitter_ns = static_cast<unsigned char>(random_bytes(1)[0]) * pause_ns / 512;
     IVY_CHECK(wait_ready(-1, 0, now_ns + pause_ns / 2 + jitter_ns, interrupt));
     pause_ns = std::min(2 * pause_ns, kLongestPauseNs);

@@ -25,7 +25,8 @@ struct DialTarget {
   std::uint64_t session = 0;
 };
 
-// Parses "10.0.0.1:4123", "[fd00::1%eth0]:4123" or "unix:/path". Numeric only: no name is resolved.
+// Parses "10.0.0.1:4123", "[fd00::1%eth0]:4123" or "unix:/path". Addresses must be numeric; names
+// are not resolved.
 Result<void> parse_target(const std::string& text, DialTarget& target);
 
 // Ends a wait early: `descriptor` becomes readable after `cancelled` was set. It may also become
@@ -37,8 +38,9 @@ struct Interrupt {
   bool by_any = false;
 };
 
-// Waits until the descriptor (-1: none) is ready. Returns poll()'s events; 0 at the deadline or if
-// the interrupt ended the wait for another reason; or Cancelled.
+// Waits until the descriptor is ready; -1 waits only for the interrupt or the deadline. Returns
+// poll()'s events, 0 at the deadline or if the interrupt ended the wait for another reason, or
+// Cancelled.
 Result<short> wait_ready(int descriptor, short events, std::uint64_t deadline_ns,
                          Interrupt interrupt);
 
@@ -48,9 +50,10 @@ struct Dialled {
   WireDecoder decoder;  // Holds the bytes that arrived after the welcome.
 };
 
-// Dials repeatedly, at growing intervals, until the deadline. Unavailable: no store answered (the
-// text has the last error). Unauthenticated, FailedPrecondition, AlreadyExists (the store takes no
-// more clients): a store rejected the client, and dialling again would not help. Cancelled.
+// Dials repeatedly, at growing intervals, until the deadline. Fails with Unavailable if no store
+// answered; the text has the last error. Fails with Unauthenticated, FailedPrecondition or
+// AlreadyExists (the store takes no more clients) if a store rejected the client: dialling again
+// would not help. Fails with Cancelled if it was interrupted.
 Result<Dialled> dial_until(const DialTarget& target, std::uint64_t deadline_ns,
                            Interrupt interrupt);
 

@@ -11,7 +11,7 @@ namespace ivy::store {
 namespace {
 
 constexpr std::size_t kReadBytes = 64u << 10;
-constexpr std::size_t kKeptBytes = 64u << 10;  // The capacity that the send buffer keeps.
+constexpr std::size_t kKeptBytes = 64u << 10;  // Larger send buffers are freed when empty.
 
 }  // namespace
 

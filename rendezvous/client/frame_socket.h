@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sends and receives frames on a connected socket until it breaks. Plain POSIX; never blocks.
-// Thread: one at a time; shut_down() any, while the socket is open.
+// Thread: one at a time. shut_down() may be called by any thread while the socket is open.
 #pragma once
 
 #include <cstdint>
@@ -22,11 +22,11 @@ class FrameSocket {
   bool is_open() const { return static_cast<bool>(socket_); }
   bool is_usable() const { return is_open() && broken_.empty(); }
   int descriptor() const { return socket_.get(); }
-  // Returns the reason why it is unusable; empty if it is usable.
+  // Returns the reason why the socket is unusable, or an empty string if it is usable.
   const std::string& broken() const { return broken_; }
   void set_broken(std::string why) { broken_ = std::move(why); }
 
-  // Returns the offset of the frame in the connection's stream of outgoing bytes.
+  // Queues a frame. Returns its offset in the connection's stream of outgoing bytes.
   std::uint64_t queue(FrameHead head, std::string_view payload);
   bool has_unsent() const { return !unsent_.empty(); }
   std::uint64_t sent_bytes() const { return sent_bytes_; }

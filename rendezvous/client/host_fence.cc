@@ -7,14 +7,14 @@
 namespace ivy::store {
 namespace {
 
-// How long hosts are waited for: until the job's own limits end it.
+// A fence waits for missing hosts without a timeout; the job's own limits end it.
 constexpr auto kUntilAllCame = Client::Milliseconds::max();
 
 std::string key_of(const std::string& prefix, std::uint64_t round, std::uint32_t host) {
   return prefix + "/" + std::to_string(round) + "/" + std::to_string(host);
 }
 
-// All at once where one reply can hold them.
+// Reads all values with one request if they fit into one reply, otherwise one by one.
 Result<std::vector<std::string>> values_of(Client& client, const Client::Names& keys) {
   Result<std::vector<std::string>> all = client.multi_get(keys);
   if (all.ok() || all.error().code != Code::kResourceExhausted) return all;
@@ -47,7 +47,7 @@ Result<void> HostFence::forget(const std::vector<std::uint32_t>& hosts, const st
   {
     const std::lock_guard lock(mutex_);
     const auto rounds = rounds_.find(prefix);
-    // A host alone has left nothing.
+    // A group of one host stores no keys.
     if (rounds == rounds_.end() || rounds->second.first_kept == rounds->second.next) return {};
     last = rounds->second.next - 1;
     rounds->second.first_kept = rounds->second.next;
@@ -75,7 +75,7 @@ Result<std::vector<std::string>> HostFence::meet(const std::vector<std::uint32_t
   IVY_CHECK(client_.set(key_of(prefix, round, place_.host), own));
   IVY_CHECK(client_.wait(keys, kUntilAllCame));
   std::vector<std::string> values = IVY_TRY(values_of(client_, keys));
-  // All have come to this round, so all have left the one before.
+  // Every host has started this round, so every host has finished reading the previous one.
   if (!is_first_kept) (void)client_.remove(key_of(prefix, round - 1, place_.host));
   return values;
 }

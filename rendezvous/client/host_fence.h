@@ -32,7 +32,7 @@ class HostFence {
     std::uint32_t hosts = 1;
   };
 
-  // `name`: the user of the fence, such as "pmi" or "pmix"; no other part of the job may use it.
+  // `name` is the user of the fence, such as "pmi" or "pmix"; no other part of the job may use it.
   HostFence(Client& client, std::string name, Place place)
       : client_(client), name_(std::move(name)), place_(place) {}
 
@@ -40,9 +40,9 @@ class HostFence {
   // blob has at most kMaxValueBytes. Waits for a missing host until the client is cancelled
   // (Cancelled) or the store is unreachable (the client's error).
   Result<std::vector<std::string>> gather(std::string_view own);
-  // The same for a subset of hosts that all pass the same group; the result is in the order of
-  // `hosts`, which must be the same on all of them and include this host. `group`: a word without
-  // '/'.
+  // Does the same for a subset of hosts that all pass the same group. The result is in the order of
+  // `hosts`, which must be the same on all of them and include this host. `group` is a non-empty
+  // word without '/'.
   Result<std::vector<std::string>> gather_among(const std::vector<std::uint32_t>& hosts,
                                                 const std::string& group, std::string_view own);
   // Removes the keys of a group's rounds from the store. Every host of the group calls it after the

@@ -37,7 +37,7 @@ bool OpenWatches::take(std::uint32_t id, std::string_view payload) {
   std::optional<Changed> change = take_change(in);
   if (!change) return false;
   if (change->what == Changed::What::kOverflow) {
-    watch.state = State::kLapsed;  // Asking anew notes what was missed.
+    watch.state = State::kLapsed;  // Opening it again records that changes were missed.
     return true;
   }
   watch.bytes += bytes_of(*change);

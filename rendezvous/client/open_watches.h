@@ -33,7 +33,8 @@ class OpenWatches {
   void remove(std::uint32_t id) { watches_.erase(id); }
   const std::string& prefix(std::uint32_t id) const { return watches_.at(id).prefix; }
 
-  // True if the store must be asked to open the watch: at first, and after it has lapsed.
+  // Returns whether the store must be asked to open the watch: initially, and after the watch has
+  // lapsed.
   bool must_ask(std::uint32_t id) const { return watches_.at(id).state == State::kLapsed; }
   void note_asked(std::uint32_t id) { watches_.at(id).state = State::kAsked; }
   void note_refused(std::uint32_t id);

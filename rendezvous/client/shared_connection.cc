@@ -60,7 +60,7 @@ Result<std::unique_ptr<SharedConnection>> SharedConnection::connect(const Client
   target.rank = options.rank;
   const std::string session = random_bytes(sizeof target.session);
   std::memcpy(&target.session, session.data(), session.size());
-  target.session |= 1;  // Zero would mean that it has no session.
+  target.session |= 1;  // Zero would mean "no session".
   made->adopt(IVY_TRY(
       dial_until(target, after(options.connect_timeout), {made->wake_.get(), &made->cancelled_})));
   return made;
@@ -103,7 +103,7 @@ void SharedConnection::cancel() {
   wake_driver();
   const Lock lock(mutex_);
   for (const auto& [id, call] : in_flight_) call->changed.notify_one();
-  // The store then sees the client as gone, and forgets its waits.
+  // The store then removes the client and its waits.
   socket_.shut_down();
 }
 
@@ -135,7 +135,7 @@ Result<std::string> SharedConnection::call(Call& call, Times times) {
   if (call.id == 0) call.id = next_id();
   if (!in_flight_.emplace(call.id, &call).second) return busy_watch();
   if (call.repeat == Repeat::kNumbered) call.number = next_number_++;
-  // A request that must not be repeated does not go out on a connection that has ended.
+  // Do not send a request that must not be repeated on a connection that the store has closed.
   if (socket_.is_usable() && call.repeat == Repeat::kMustNot && in_flight_.size() == 1)
     socket_.notice_end();
   if (socket_.is_usable()) {
@@ -242,7 +242,8 @@ std::uint32_t SharedConnection::next_id() {
   return last_id_;
 }
 
-// Returns the error that ends every call: cancelled, or lost for good.
+// Returns the error that ends every call: Cancelled, or the reason why the connection is lost for
+// good.
 std::optional<Error> SharedConnection::verdict() const {
   if (cancelled_) return Error{Code::kCancelled, "the store client was cancelled"};
   return fatal_;
@@ -293,7 +294,7 @@ void SharedConnection::give_up_on(Call& call) {
   cancel_request(call.id);
 }
 
-// The store is to forget the request, too.
+// Also removes the request in the store.
 void SharedConnection::cancel_request(std::uint32_t id) {
   std::string payload;
   put_u32(payload, id);
@@ -321,14 +322,15 @@ void SharedConnection::hand_over() {
 
 void SharedConnection::wake_driver() const {
   const std::uint64_t one = 1;
-  if (::write(wake_.get(), &one, sizeof one) < 0) return;  // Full: the driver is awake already.
+  // The eventfd is full, so the driver is already awake.
+  if (::write(wake_.get(), &one, sizeof one) < 0) return;
 }
 
 void SharedConnection::take_frames() {
   while (std::optional<WireFrame> frame = socket_.next()) take(std::move(*frame));
 }
 
-// Ignores answers to calls that were given up.
+// Ignores answers to abandoned calls.
 void SharedConnection::take(WireFrame&& frame) {
   const auto found = in_flight_.find(frame.head.id);
   if (frame.head.kind == 0 && watches_.has(frame.head.id)) {
@@ -372,8 +374,8 @@ void SharedConnection::drive(Lock& lock, Call& own) {
   }
 }
 
-// Decides which requests may be sent again: those of which no byte has left, and those that may be
-// repeated.
+// Closes the connection. Requests may be sent again if none of their bytes was sent, or if they may
+// be repeated; all others fail.
 void SharedConnection::lose() {
   const FrameSocket lost = std::exchange(socket_, FrameSocket());
   futile_dials_ += 1;
@@ -395,8 +397,8 @@ void SharedConnection::redial(Lock& lock, Call& own) {
                    "store at " + target_.text + ": the connection was lost (" + last_loss_ + ")"};
     return finish_all(*fatal_);
   }
-  // Redials at growing intervals a store that greets and then loses each connection without a
-  // reply.
+  // A store may greet each connection and lose it before it replies; redial such a store at growing
+  // intervals.
   constexpr int kMostDoublings = 6;
   const Milliseconds pause(
       futile_dials_ <= 1 ? 0 : 10 * (1 << std::min(futile_dials_, kMostDoublings)));
@@ -430,7 +432,7 @@ void SharedConnection::adopt(Dialled&& dialled) {
     if (!call->done) send(*call);
   }
   socket_.write_some();
-  take_frames();  // Arrived with the welcome; our store sends none.
+  take_frames();  // They arrived with the welcome; ivyrun's store sends none.
 }
 
 }  // namespace ivy::store

@@ -42,7 +42,7 @@ struct ClientOptions {
   std::optional<std::uint32_t> rank;
   std::chrono::milliseconds connect_timeout{30'000};
   std::chrono::milliseconds request_timeout{60'000};  // For calls without a timeout.
-  // False: the store will not be restarted, so a lost connection is final, and every later call
+  // If false, the store will not be restarted: a lost connection is final, and every later call
   // fails with Unavailable immediately.
   bool may_redial = true;
   // Time after the first transmission during which a set, set_once, multi_set or remove may be
@@ -63,7 +63,8 @@ class SharedConnection {
 
   static Result<std::unique_ptr<SharedConnection>> connect(const ClientOptions& options);
 
-  // Returns the answer; it holds the alternative that the request's Answer names.
+  // Sends the request and returns its answer, which holds the alternative `Answer` of the request's
+  // type.
   Result<ReplyBody> ask(const Request& request, Times times);
   Result<void> ping();
   // See Client: watch(), next_change() and end_watch().
@@ -72,23 +73,25 @@ class SharedConnection {
   void end_watch(std::uint32_t watch);
   // Returns a number that is unique among all arrivals at barriers of all clients.
   std::uint64_t new_arrival();
-  // Marks the connection as unusable after a malformed answer; returns the error.
+  // Marks the connection as unusable after a malformed answer. Returns the error.
   Error refuse(const char* what);
   void cancel();
 
  private:
   using Lock = std::unique_lock<std::mutex>;
-  // Whether a call may be repeated if its answer was lost. kMay: it is read-only, or a barrier,
-  // whose calls the store tells apart. kNumbered: the store executes it once, by its number.
+  // Whether a call may be repeated if its answer was lost. kMay applies to read-only requests and
+  // to barriers, whose arrivals the store can tell apart. kNumbered applies to requests that the
+  // store executes only once, identified by their number.
   enum class Repeat { kMay, kNumbered, kMustNot };
   struct Call {
     Op op = Op::kPing;
     std::uint32_t id = 0;
     std::string payload;  // Without the timeout, if the call has one.
     Repeat repeat = Repeat::kMay;
-    std::uint64_t number = 0;           // 0 unless `repeat` is kNumbered.
-    bool again = false;                 // Some bytes were sent on a connection that was lost...
-    std::uint64_t first_queued_ns = 0;  // ...not earlier than at this time.
+    std::uint64_t number = 0;  // 0 unless `repeat` is kNumbered.
+    bool again = false;        // Some bytes were sent on a connection that was lost.
+    // When the frame was queued on the first of those connections.
+    std::uint64_t first_queued_ns = 0;
     bool timed = false;
     bool listens = false;  // Waits for a watch's next change; nothing is sent.
     std::uint64_t deadline_ns = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A Writer and a Reader visit the fields that each kind lists.
+// Encodes and decodes by passing a Writer or a Reader to the fields() of each type.
 #include "rendezvous/dialects/codec.h"
 
 #include <array>
@@ -16,8 +16,8 @@ constexpr std::uint64_t kNanosPerMilli = 1'000'000;
 
 struct Writer {
   std::string& out;
-  bool is_yes_no = false;    // The command's property of that name.
-  bool is_other_op = false;  // The outcome for a native request: it has the command's other number.
+  bool is_yes_no = false;    // As Command::is_yes_no.
+  bool is_other_op = false;  // Output: the native request has the command's other number.
 
   void flag(bool value) { put_u8(out, value ? 1 : 0); }
   void number(std::uint64_t value) { put_u64(out, value); }
@@ -41,7 +41,7 @@ struct Writer {
     if (value) flag(value);
   }
   void by_op(bool value) { is_other_op = value; }
-  // A timeout stands before the fields (requests.h).
+  // The timeout is encoded before the fields (requests.h).
   void deadline(std::uint64_t) {}
   void optional_deadline(const std::optional<std::uint64_t>& at_ns) { by_op(at_ns.has_value()); }
   void answer(std::int64_t value) { is_yes_no ? flag(value != 0) : number(value); }
@@ -60,13 +60,13 @@ struct Writer {
 
 struct Reader {
   PayloadReader& in;
-  std::size_t most;  // A longer list is damaged.
+  std::size_t most;  // A longer list is malformed.
   std::uint64_t now_ns = 0;
   bool is_yes_no = false;
   bool is_other_op = false;
   std::size_t values_asked = 0;
   std::optional<std::uint64_t> wait_until_ns = {};  // First field of a native request.
-  std::uint32_t too_many = 0;                       // The outcome: a count beyond `most`.
+  std::uint32_t too_many = 0;                       // Output: a count beyond `most`.
 
   void flag(bool& value) { value = in.u8() != 0; }
   void number(std::uint64_t& value) { value = in.u64(); }
@@ -115,12 +115,12 @@ struct Reader {
     if (have <= most) return have;
     too_many = have;
     in.skip_rest();
-    in.u8();  // Fails this and every further read.
+    in.u8();  // Makes this read and every further one fail.
     return 0;
   }
 };
 
-// For each kind of request, a function that makes it from a Reader.
+// One function per type of request, which decodes it with a Reader.
 template <std::size_t... kIndex>
 constexpr auto readers_of(std::index_sequence<kIndex...>) {
   return std::array{+[](Request& out, Reader& reader) {
@@ -136,7 +136,7 @@ constexpr auto commands_of(std::index_sequence<kIndex...>) {
 }
 constexpr auto kCommands = commands_of(std::make_index_sequence<std::variant_size_v<Request>>());
 
-// For each op the index of its request, or the number of requests if it has none.
+// Maps each op to the index of its request type, or to the number of types if it has none.
 constexpr auto kRequestOfOp = [] {
   std::array<std::uint8_t, kNumberedOp> requests{};
   requests.fill(kCommands.size());
@@ -167,7 +167,7 @@ bool is_code(std::uint8_t kind) {
   return false;
 }
 
-// Error{} has no fields: it travels as its code and text.
+// Error{} has no fields; it travels as its code and text.
 void put_body(Writer writer, const ReplyBody& body) {
   std::visit(
       [&](const auto& kind) {

@@ -15,21 +15,22 @@
 
 namespace ivy::store {
 
-// Appends the fields of a client's request, without a timeout, and returns its op. Only requests
-// that the native dialect has.
+// Appends the fields of a client's request, without a timeout, and returns its op. Requires that
+// the native dialect has the request.
 Op put_native(std::string& out, const Request& request);
-// Writes the first fields of a request that may be repeated; its op has kNumberedOp then.
+// Writes the fields that precede those of a request that may be repeated; its op then has
+// kNumberedOp.
 void put_numbered(std::string& out, const Numbered& numbered);
-// Reads a whole payload. DataLoss: not a valid request; InvalidArgument: it names too many keys,
-// and only this request is rejected.
+// Reads a whole payload. Fails with DataLoss if it is not a valid request, and with InvalidArgument
+// if it names too many keys; then only this request is rejected.
 Result<Request> take_native(std::uint8_t op, PayloadReader& in, std::uint64_t now_ns);
-// The body must not be an Error: that travels as a status and a text.
+// The body must not be an Error, which travels as a status and a text.
 void put_native_reply(std::string& out, Op op, const ReplyBody& body);
-// Reads the whole answer to a request: the kind that its Answer names.
+// Reads the whole answer to a request, of the type that the request's Answer names.
 Result<ReplyBody> take_native_answer(const Request& request, PayloadReader& in);
-// Reads the whole of what a watch reports; nothing if it is damaged.
+// Reads a whole change that a watch reports. Returns nothing if it is malformed.
 std::optional<Changed> take_change(PayloadReader& in);
-// Reads a reply that is an error; nothing if it is damaged.
+// Reads a reply that is an error. Returns nothing if it is malformed.
 std::optional<Error> take_error(std::uint8_t status, PayloadReader& in);
 
 }  // namespace ivy::store

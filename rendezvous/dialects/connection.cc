@@ -42,7 +42,7 @@ class NativeConnection : public Connection {
  private:
   Result<void> take_hello() {
     hello_ = IVY_TRY(decode_hello(std::string_view(greeting_).substr(0, kHelloBytes)));
-    // Another purpose has another key: do not answer a greeting that was meant for a peer.
+    // A greeting for another purpose uses another key; do not answer one that was meant for a peer.
     if (hello_.purpose != kPurpose) {
       return Error{Code::kUnauthenticated, "a greeting for '" + hello_.purpose + "'"};
     }
@@ -59,7 +59,8 @@ class NativeConnection : public Connection {
     const std::string_view arrived = greeting_;
     IVY_CHECK(check_proof(arrived.substr(0, kHelloBytes), challenge_,
                           arrived.substr(kHelloBytes, kProofBytes), store_.token));
-    // A client of another generation is told that instead: it may come before its own store.
+    // A client of another generation gets the generation's error instead: it may have connected
+    // before its own store was ready.
     if (!store_.refusal.empty() && hello_.generation == engine_.generation()) {
       const Error refusal{Code::kAlreadyExists, store_.refusal};
       put_welcome(&refusal);
@@ -81,7 +82,7 @@ class NativeConnection : public Connection {
     return rest.empty() ? Result<void>() : dialect_->receive(rest, now_ns, out);
   }
 
-  // Sends reply number 0: the welcome, or the reason why there is none.
+  // Sends reply number 0: the welcome, or the reason for the rejection.
   void put_welcome(const Error* refusal) {
     std::string text;
     if (refusal != nullptr) put_text(text, refusal->message);
@@ -93,13 +94,13 @@ class NativeConnection : public Connection {
   Engine& engine_;
   const StoreIdentity& store_;
   const std::string address_;
-  std::string greeting_;  // At most what one read brings beyond hello and proof.
+  std::string greeting_;  // At most one read's worth beyond hello and proof.
   HandshakeHello hello_;
   std::string challenge_;
   std::unique_ptr<NativeDialect> dialect_;
 };
 
-// Clients of torch's store, and of Horovod's, which begin in words of HTTP.
+// Connections of torch's store and, if the first bytes are HTTP, of Horovod's.
 class TorchConnection : public Connection {
  public:
   TorchConnection(Engine& engine, std::string address)
@@ -121,8 +122,8 @@ class TorchConnection : public Connection {
   ClientId client() const override {
     return http_ == nullptr ? dialect_.client() : http_->client();
   }
-  // torch cannot authenticate, so every connection counts; and a client of torch 2.0 or before
-  // keeps a second connection on which it sends nothing.
+  // torch cannot authenticate, so no connection is dropped as unauthenticated. A client of torch
+  // 2.0 or earlier also keeps a second connection on which it sends nothing.
   bool is_authenticated() const override { return true; }
 
  private:

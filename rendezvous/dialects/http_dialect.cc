@@ -30,7 +30,7 @@ std::string_view trimmed(std::string_view text) {
   return text;
 }
 
-// The values of a header, by its name in lower case.
+// Returns the values of all headers with this name, which is in lower case.
 std::vector<std::string> header_values(std::string_view head, std::string_view name) {
   std::vector<std::string> values;
   for (std::size_t at = head.find("\r\n"); at != std::string_view::npos;) {
@@ -45,7 +45,7 @@ std::vector<std::string> header_values(std::string_view head, std::string_view n
   return values;
 }
 
-// "10.0.0.1", "10.0.0.1:80", "[fd00::1]:80", "localhost:80".
+// Accepts "10.0.0.1", "10.0.0.1:80", "[fd00::1]:80" and "localhost:80".
 bool is_address_or_localhost(std::string_view host) {
   if (host.starts_with('[')) return host.find(']') != std::string_view::npos;
   host = host.substr(0, host.find(':'));
@@ -53,7 +53,7 @@ bool is_address_or_localhost(std::string_view host) {
          (!host.empty() && host.find_first_not_of("0123456789.") == std::string_view::npos);
 }
 
-// "/global/3" and "/global/3/x" are of member 3 of /global/.
+// "/global/3" and "/global/3/x" belong to member 3 of the scope "/global/".
 std::string scope_of(const std::string& path) { return path.substr(0, path.find('/', 1) + 1); }
 
 }  // namespace
@@ -110,7 +110,7 @@ std::optional<HttpDialect::Refusal> HttpDialect::read_head() {
   if (!read.path.starts_with('/') || read.path.size() > kMaxKeyBytes / 2 ||
       scope_of(read.path).size() < 2)
     return Refusal{kBad, "paths are /SCOPE/KEY"};
-  // Its body would be read as another length.
+  // A chunked body would be read with the wrong length.
   if (!header_values(head, "transfer-encoding").empty())
     return Refusal{"501 Not Implemented", "Transfer-Encoding: send Content-Length"};
   const std::vector<std::string> hosts = header_values(head, "host");
@@ -169,7 +169,8 @@ Result<void> HttpDialect::finish_member(const std::string& path, Turn turn) {
   return {};
 }
 
-// The engine's answer, which is taken out of `turn.out`: it is ours alone.
+// Executes the request, and returns its answer after removing it from `turn.out`, because it is not
+// for the client.
 Result<ReplyBody> HttpDialect::ask(Request request, Turn turn) {
   const RequestId id = ++last_;
   engine_.apply(client_, id, std::move(request), turn.now_ns, turn.out);

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// The store's HTTP face, as Horovod's launcher serves it to Horovod's Gloo controller:
+// The store's HTTP dialect, the protocol that Horovod's launcher offers to Horovod's Gloo
+// controller:
 //
 //   PUT /SCOPE/KEY      sets the key to the body
-//   GET /SCOPE/KEY      its value; 404 while there is none, and the client asks again
-//   DELETE /SCOPE/KEY   a member has finished with the scope, which is emptied by the last of them
+//   GET /SCOPE/KEY      returns its value, or 404 if it has none; the client then retries
+//   DELETE /SCOPE/KEY   marks a member as finished; the last member's request empties the scope
 //
-// A scope's members are the keys that it has: each rank sets one of its own, by its number. Keys
-// are in torch's space behind "http:". Clients do not authenticate: Admission decides, as for
-// torch's.
+// A scope's members are its keys: each rank sets one, named by its number. Keys are in torch's
+// space with the prefix "http:". Clients do not authenticate; Admission decides, as for torch's.
 //
 // A connection carries one request and is closed after the answer, as Horovod's client expects. So
 // a client costs at most one request and one value, and bytes after the request are never read as
-// another one. The Host header must be a numeric address or localhost: a web page whose name was
-// bound to this address in DNS (rebinding) could send requests here otherwise.
+// another one. The Host header must be a numeric address or localhost; otherwise a web page whose
+// name was bound to this address in DNS (rebinding) could send requests here.
 //
 // Pure. Thread: one at a time. Lifetime: the engine outlives it.
 #pragma once
@@ -27,7 +27,7 @@
 
 namespace ivy::store {
 
-// True if these are the first bytes of an HTTP connection.
+// Returns whether these are the first bytes of an HTTP connection.
 bool begins_http(std::string_view bytes);
 
 class HttpDialect {
@@ -38,10 +38,10 @@ class HttpDialect {
   HttpDialect(const HttpDialect&) = delete;
   HttpDialect& operator=(const HttpDialect&) = delete;
 
-  // Appends the answer to `unsent`, of a refusal too. An error ends the connection.
+  // Appends the answer, or the rejection, to `unsent`. An error ends the connection.
   Result<void> receive(std::string_view bytes, std::uint64_t now_ns, std::string& unsent,
                        Replies& out);
-  // The request has been answered: nothing more is read, and the connection ends.
+  // Returns whether the request was answered; then nothing more is read and the connection ends.
   bool is_over() const { return is_over_; }
   std::size_t kept_bytes() const { return buffer_.size(); }
   ClientId client() const { return client_; }
@@ -53,13 +53,13 @@ class HttpDialect {
     std::size_t body_at = 0;  // Start of the body in buffer_.
     std::size_t body_bytes = 0;
   };
-  // The parts of a call of the engine that are the same for each.
+  // Arguments that all of one turn's calls of the engine share.
   struct Turn {
     std::uint64_t now_ns;
     Replies& out;
   };
 
-  // The status of a rejection, with the reason.
+  // The HTTP status of a rejection, and the reason.
   struct Refusal {
     std::string_view status;
     std::string why;

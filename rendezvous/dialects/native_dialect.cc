@@ -13,7 +13,7 @@ RequestId request_id(std::uint8_t op, std::uint32_t id) {
   return static_cast<RequestId>(id) << 8 | static_cast<RequestId>(op & ~kNumberedOp);
 }
 
-// Only these operations wait; a client need not say which of them it cancels.
+// Cancels whichever of the waiting operations has this id; the client does not say which one it is.
 Cancel cancel_of(std::uint32_t id) {
   Cancel cancel;
   for (const Op waits : {Op::kWait, Op::kWaitGet, Op::kQueuePop, Op::kBarrier, Op::kWatch})

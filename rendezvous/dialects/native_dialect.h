@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The native dialect on the engine: frames of proto/wire/store_wire.h in, engine calls and frames
-// out. The handshake has been done before (connection.h). Pure. Thread: one at a time.
+// The native dialect of the engine: decodes frames (proto/wire/store_wire.h) into engine calls and
+// encodes replies. connection.h performs the handshake before. Pure. Thread: one at a time.
 #pragma once
 
 #include <cstdint>
@@ -22,10 +22,10 @@ class NativeDialect {
   NativeDialect(const NativeDialect&) = delete;
   NativeDialect& operator=(const NativeDialect&) = delete;
 
-  // Both are as in TorchDialect.
+  // See TorchDialect for both.
   Result<void> receive(std::string_view bytes, std::uint64_t now_ns, Replies& out);
   void reply(const Reply& reply, std::string& bytes);
-  // True if frames have arrived that are left for another turn: call receive({}).
+  // Returns whether received frames were left for another turn; if so, call receive({}).
   bool has_more() const { return turn_over_; }
   ClientId client() const { return client_; }
 

@@ -18,7 +18,7 @@ constexpr std::string_view kHello = "rank ";
 
 std::string number_text(std::uint64_t number) { return std::to_string(number); }
 
-// A line of the supervisor's is one line: everything else in it is shown as '?'.
+// Makes text fit into one line for the supervisor: control characters become '?'.
 std::string one_line(std::string_view text) {
   constexpr std::size_t kLongest = 512;
   std::string line(text.substr(0, kLongest));
@@ -27,14 +27,14 @@ std::string one_line(std::string_view text) {
   return line;
 }
 
-// Neither keys nor values hold a line's end, and keys no blank.
+// Neither keys nor values contain line ends, and keys contain no blanks.
 std::string blob_of(const std::map<std::string, std::string>& pairs) {
   std::string blob;
   for (const auto& [key, value] : pairs) blob += key + " " + value + "\n";
   return blob;
 }
 
-// False: it is no blob of ours.
+// Returns false if the blob is malformed.
 bool add_blob(std::string_view blob, std::map<std::string, std::string>& pairs) {
   while (!blob.empty()) {
     const std::size_t end = blob.find('\n');
@@ -49,12 +49,13 @@ bool add_blob(std::string_view blob, std::map<std::string, std::string>& pairs) 
 
 std::string why_not_put(std::string_view key, std::string_view value) {
   if (key.empty() || key.size() > kMaxPmiKey) return "key_is_empty_or_too_long";
-  // Newer clients refuse an answer without a value.
+  // Newer clients reject an answer without a value.
   if (value.empty() || value.size() > kMaxPmiValue) return "value_is_empty_or_too_long";
   return key.starts_with(kReserved) ? "key_is_reserved" : "";
 }
 
-// "rank 3" of ivyrun's own, or "cmd=initack pmiid=3" of a library that has PMI_PORT.
+// Parses "rank 3", which ivyrun's own programs send, or "cmd=initack pmiid=3" from a library that
+// has PMI_PORT.
 std::optional<int> rank_of_greeting(std::string_view line) {
   if (line.starts_with(kHello)) return to_number<int>(line.substr(kHello.size()));
   const Result<PmiRequest> request = parse_pmi_line(line);
@@ -108,7 +109,7 @@ void PmiHost::received(Connection connection, std::string_view bytes, Effects& e
   }
 }
 
-// False: the first line is not here yet, or not to be served.
+// Returns false if the first line is incomplete or was rejected.
 bool PmiHost::bind(Rank& rank, Effects& effects) {
   const auto refused = [&](const std::string& why) {
     effects.notes.push_back("MPI: " + one_line(why));
@@ -152,7 +153,8 @@ void PmiHost::ended(Connection connection, Effects& effects) {
   if (found == connections_.end()) return;
   const Rank& rank = found->second;
   if (rank.state == State::kJoined) effects.events.push_back("vanished " + number_text(rank.rank));
-  // A program that was only asked for its version, say, may be followed by the real one.
+  // A program that never joined (it may only have printed its version) may be followed by the real
+  // one.
   if (rank.state == State::kBound) bound_.erase(rank.rank);
   waiting_.erase(connection);
   connections_.erase(found);
@@ -271,7 +273,7 @@ void PmiHost::fenced(const std::vector<std::string>& blobs, Effects& effects) {
     effects.replies.push_back({connection, "cmd=barrier_out rc=0\n"});
 }
 
-// Answered once, behind the last of the programs that are to be spawned together.
+// Answers once, after the last of the programs that are to be spawned together.
 void PmiHost::spawn(Rank& rank, const PmiRequest& request, Effects& effects) {
   if (request.number("spawnssofar").value_or(1) < request.number("totspawns").value_or(1)) return;
   effects.notes.push_back(spawn_refused(rank.rank));
@@ -284,12 +286,12 @@ void PmiHost::finalize(Rank& rank, const PmiRequest&, Effects& effects) {
   reply(rank, "cmd=finalize_ack rc=0", effects);
 }
 
-// Not answered: any answer lets MPICH 4.0 go on as if nothing had happened, and the end of the
-// connection makes it complain. The supervisor ends the rank.
+// Sends no answer: any answer lets MPICH 4.0 continue as if nothing had happened, while a closed
+// connection makes it report an error. The supervisor stops the rank.
 void PmiHost::abort(Rank& rank, const PmiRequest& request, Effects& effects) {
   std::string_view text = request.value("message");
   if (text.empty()) text = request.value("error_msg");
-  if (text == "abort") text = {};  // MPICH 5 says no more than that.
+  if (text == "abort") text = {};  // MPICH 5 sends no other text.
   const int code = request.number("exitcode").value_or(request.number("exit_code").value_or(1));
   effects.events.push_back("abort " + number_text(rank.rank) + " " + std::to_string(code) + " " +
                            one_line(text));

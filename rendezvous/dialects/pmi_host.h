@@ -6,13 +6,13 @@
 //   connection:  opened ──"rank R"──▶ bound ──cmd=init──▶ joined ──cmd=finalize──▶ left
 //                                                            └──cmd=abort──▶ aborted
 //
-// A library that connects by itself says cmd=initack in place of "rank R".
-// A rank that has joined and whose connection closes before it has left has vanished. Pairs that a
-// rank has put become visible to all ranks after the next barrier: when all ranks of this host have
-// reached it, this host starts a fence with the new pairs, and the fence's result releases them.
+// A library that connects on its own sends cmd=initack instead of "rank R". A rank that has joined
+// and whose connection closes before it has left has vanished. Pairs that a rank has put become
+// visible to all ranks after the next barrier: when all ranks of this host have reached the
+// barrier, this host starts a fence with the new pairs, and the fence's result releases the ranks.
 //
-// Unsupported requests get an answer that makes the client report what is missing: spawn and names
-// get rc=-1, PMI-2 an error that ends the job.
+// Unsupported requests get an answer that makes the client report the missing feature: spawn and
+// names get rc=-1, PMI-2 an error that ends the job.
 #pragma once
 
 #include <cstdint>
@@ -27,12 +27,13 @@
 
 namespace ivy::store {
 
-// Limit of the pairs that one host's ranks may put, names included.
+// Limit of the bytes of all pairs that one host's ranks may put, names included.
 inline constexpr std::size_t kMaxPmiPairs = 4u << 20;
 // MPICH's own limits, which the server announces.
 inline constexpr std::size_t kMaxPmiKey = 64;
 inline constexpr std::size_t kMaxPmiValue = 1024;
-// A longer process mapping does not fit into MPICH's line: it finds out by itself then.
+// A longer process mapping does not fit into MPICH's line; MPICH then determines the mapping
+// itself.
 inline constexpr std::size_t kMaxPmiMapping = 640;
 
 struct PmiJob {
@@ -41,8 +42,8 @@ struct PmiJob {
   std::vector<std::uint32_t> ranks_on_hosts;
 };
 
-// "(vector,(0,2,2),(2,1,1))" for 2, 2 and 1 ranks on three hosts: blocks of first host, number of
-// hosts, ranks on each.
+// Returns, for example, "(vector,(0,2,2),(2,1,1))" for 2, 2 and 1 ranks on three hosts. Each block
+// has the first host, the number of hosts, and the ranks on each.
 std::string process_mapping(const std::vector<std::uint32_t>& ranks_on_hosts);
 
 class PmiHost {
@@ -54,11 +55,11 @@ class PmiHost {
   };
   // Actions to take, in this order.
   struct Effects {
-    std::vector<std::string> events;  // Lines for the supervisor, without their ends.
-    std::vector<std::string> notes;   // Lines that the user is to read.
+    std::vector<std::string> events;  // Lines for the supervisor, without line ends.
+    std::vector<std::string> notes;   // Lines for the user.
     std::vector<Bytes> replies;
-    std::vector<Connection> closed;  // To be closed, after its replies.
-    // Starts a fence with this data; fenced() gets the data of all hosts.
+    std::vector<Connection> closed;  // To be closed after their replies.
+    // If set, start a fence with this data; call fenced() with the data of all hosts.
     std::optional<std::string> fence;
   };
 
@@ -66,7 +67,7 @@ class PmiHost {
 
   void opened(Connection connection) { connections_[connection]; }
   void received(Connection connection, std::string_view bytes, Effects& effects);
-  // The peer has closed it.
+  // Call when the peer has closed the connection.
   void ended(Connection connection, Effects& effects);
   void fenced(const std::vector<std::string>& blobs, Effects& effects);
 
@@ -107,7 +108,7 @@ class PmiHost {
   std::map<Connection, Rank> connections_;
   std::set<std::uint32_t> bound_;             // Ranks that have a connection.
   std::map<std::string, std::string> pairs_;  // Visible to all ranks.
-  std::map<std::string, std::string> fresh_;  // Put by this host's ranks since.
+  std::map<std::string, std::string> fresh_;  // Put by this host's ranks since the last barrier.
   std::size_t pair_bytes_ = 0;                // Total put by this host so far.
   std::set<Connection> waiting_;              // Connections in the barrier.
 };

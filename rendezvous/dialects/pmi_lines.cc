@@ -11,7 +11,7 @@ namespace {
 constexpr std::string_view kCommand = "cmd=";
 constexpr std::string_view kMultiline = "mcmd=";
 constexpr std::string_view kEnd = "endcmd";
-// The length that begins each message of PMI-2.
+// Length of the prefix of each PMI-2 message, which holds the message's length.
 constexpr std::size_t kPmi2Head = 6;
 
 Error not_pmi(const std::string& what) { return Error{Code::kInvalidArgument, what}; }
@@ -29,7 +29,7 @@ void read_pairs(std::string_view line, PmiRequest& request) {
   while (!line.empty()) {
     const std::size_t blank = std::min(line.find(' '), line.size());
     const std::size_t equals = line.find('=');
-    if (equals >= blank) {  // A word without a value says nothing to us.
+    if (equals >= blank) {  // Ignore words without a value.
       line.remove_prefix(std::min(blank + 1, line.size()));
       continue;
     }

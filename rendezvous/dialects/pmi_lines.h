@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// PMI-1 as bytes: lines "cmd=NAME name=value ...\n", and "mcmd=NAME\nname=value\n...endcmd\n" for
-// the one command that has several lines (spawn). Pure; thread: any.
+// PMI-1's encoding: lines "cmd=NAME name=value ...\n", and "mcmd=NAME\nname=value\n...endcmd\n" for
+// the only command that has several lines (spawn). Pure; thread: any.
 //
-// Bounds: a line has at most kMaxPmiLine bytes, a command of several lines kMaxPmiSpawn. Six
-// digits or blanks in place of "cmd=" are PMI-2's framing, which is not served.
+// A line has at most kMaxPmiLine bytes, a command of several lines kMaxPmiSpawn. Six digits or
+// blanks in place of "cmd=" are PMI-2's framing, which is not supported.
 #pragma once
 
 #include <cstddef>
@@ -25,31 +25,32 @@ struct PmiRequest {
   bool is_multiline = false;
   std::map<std::string, std::string, std::less<>> values;
 
-  // Empty when it is not there.
+  // Returns an empty string if the request has no such value.
   std::string_view value(std::string_view name) const;
   std::optional<int> number(std::string_view name) const;
 };
 
-// "cmd=put key=k value=the rest of the line". Values of "value", "message" and "error_msg" go to
-// the end of the line, all others to the next blank. Errors (InvalidArgument): no command, a NUL
-// byte.
+// Parses "cmd=put key=k value=the rest of the line". Values of "value", "message" and "error_msg"
+// extend to the end of the line, all others to the next blank. Fails with InvalidArgument if there
+// is no command, or if the line contains a NUL byte.
 Result<PmiRequest> parse_pmi_line(std::string_view line);
 
-// Cuts a stream into requests.
+// Splits a stream of bytes into requests.
 class PmiReader {
  public:
   void add(std::string_view bytes) { bytes_.append(bytes); }
-  // The next line without its end; nothing when none is complete. Errors (InvalidArgument): a line
-  // without end.
+  // Returns the next line without its end, or nothing if no line is complete. Fails with
+  // InvalidArgument if a line is too long.
   Result<std::optional<std::string>> next_line();
-  // The next request. Errors (InvalidArgument): not PMI-1, and after that nothing more is read.
+  // Returns the next request. Fails with InvalidArgument if it is not PMI-1; nothing more can be
+  // read then.
   Result<std::optional<PmiRequest>> next();
 
  private:
   Result<std::optional<PmiRequest>> add_to_spawn(const std::string& line);
 
   std::string bytes_;
-  std::optional<PmiRequest> spawn_;  // A command of several lines, until its end.
+  std::optional<PmiRequest> spawn_;  // A spawn command whose end has not arrived yet.
   std::size_t spawn_bytes_ = 0;
 };
 

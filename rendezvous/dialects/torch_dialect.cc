@@ -9,8 +9,8 @@
 namespace ivy::store {
 namespace {
 
-// The fields after the opcode: k key, v value, n 64-bit number, u 32-bit number; "*" reads a count,
-// and the rest then repeats that many times.
+// The fields after the opcode: k is a key, v a value, n a 64-bit number, u a 32-bit number. "*"
+// reads a count; the fields after it then repeat that many times.
 constexpr std::array<std::string_view, 20> kFields = {"u",  "kv", "kvv", "k",  "kn",  "*k", "*k",
                                                       "",   "k",  "kv",  "*k", "*kv", "",   "u",
                                                       "kv", "k",  "k",   "",   "kn",  "k"};
@@ -36,8 +36,8 @@ RequestId request_id(std::uint64_t number, TorchOp op) {
 }
 TorchOp op_of(RequestId request) { return static_cast<TorchOp>(request & 0xff); }
 
-// True for writes that get no reply: torch does not wait for them before its next request or its
-// exit.
+// Returns whether this write gets no reply: torch does not wait for one before its next request or
+// its exit.
 bool is_unanswered(TorchOp op) {
   return op == TorchOp::kSet || op == TorchOp::kAppend || op == TorchOp::kMultiSet ||
          op == TorchOp::kQueuePush;
@@ -95,7 +95,7 @@ Result<void> encode(TorchOp op, const ReplyBody& body, std::string& bytes) {
 
 }  // namespace
 
-// Finds the dialect by the first bytes; true when it is known.
+// Recognizes the dialect by the first bytes. Returns whether it is known.
 Result<bool> TorchDialect::recognize() {
   const std::string_view bytes = rest();
   if (bytes.empty()) return false;
@@ -139,7 +139,7 @@ Result<bool> TorchDialect::read_op() {
   return true;
 }
 
-// Reads how often the fields of the request repeat.
+// Reads the number of times that the request's fields repeat.
 Result<bool> TorchDialect::read_count() {
   if (rest().size() < 8) return false;
   incoming_.left = read_little(rest().substr(0, 8));
@@ -152,7 +152,7 @@ Result<bool> TorchDialect::read_count() {
   return true;
 }
 
-// Reads on with the request that is arriving; true when it is complete.
+// Continues to read the current request. Returns whether it is complete.
 Result<bool> TorchDialect::read_request() {
   if (!incoming_.op && !IVY_TRY(read_op())) return false;
   std::string_view fields = kFields[static_cast<std::size_t>(*incoming_.op)];
@@ -215,8 +215,8 @@ Result<void> TorchDialect::serve_all(std::uint64_t now_ns, Replies& out) {
       return {};
     }
     if (!IVY_TRY(read_request())) return {};
-    // To torch 2.1 the number of A's delete is an append, whose value follows the key. A client of
-    // A sends nothing behind a delete before its answer.
+    // In torch 2.1 the number of A's delete is an append, whose value follows the key. A client of
+    // A sends nothing after a delete before it has received the answer.
     if (dialect_ == Dialect::kA && incoming_.op == TorchOp::kDelete && !rest().empty())
       return bad_torch(kTorch21);
     IVY_CHECK(serve(now_ns, out));
@@ -233,11 +233,11 @@ Result<void> TorchDialect::serve_all(std::uint64_t now_ns, Replies& out) {
 
 void TorchDialect::compact() {
   if (consumed_ == buffer_.size()) {
-    // A large value must not keep its memory for the life of the connection.
+    // Release the memory of a large value now, not when the connection closes.
     if (buffer_.capacity() > kCompactBytes) buffer_ = {};
     buffer_.clear();
     consumed_ = 0;
-  } else if (consumed_ > buffer_.size() / 2) {  // So each byte is moved once at most.
+  } else if (consumed_ > buffer_.size() / 2) {  // So each byte is moved at most once.
     buffer_.erase(0, consumed_);
     consumed_ = 0;
   }
@@ -252,8 +252,8 @@ std::vector<std::pair<std::string, std::string>> TorchDialect::entries() {
   return pairs;
 }
 
-// A get does not wait: torch's client sends WAIT before it. A key that was deleted in between gives
-// an empty value, as from torch's own server (encode_error).
+// A get does not wait: torch's client sends WAIT before it. A key that was deleted in between
+// yields an empty value, as in torch's own server (encode_error).
 Request TorchDialect::request_of(TorchOp op) {
   switch (op) {
     case TorchOp::kSet:
@@ -311,7 +311,8 @@ Result<void> TorchDialect::serve(std::uint64_t now_ns, Replies& out) {
       return {};
     case TorchOp::kPing:
       engine_.describe(client_, static_cast<std::uint32_t>(incoming_.number));
-      // The engine has no ping: the answer to an empty check comes at the right place among others.
+      // The engine has no ping. The answer to an empty check is queued at the right position among
+      // others.
       apply(op, Check{}, now_ns, out);
       if (std::holds_alternative<Number>(out.back().body))
         out.back().body = Number{incoming_.number};
@@ -333,12 +334,12 @@ Result<void> TorchDialect::serve(std::uint64_t now_ns, Replies& out) {
 
 void TorchDialect::give_up(std::uint64_t now_ns, Replies& out) {
   given_up_.insert(waiting_);
-  // Applied as VALIDATE, because the reply to that operation is not sent.
+  // Applied under VALIDATE's number, because no reply to VALIDATE is sent.
   apply(TorchOp::kValidate, Cancel{std::exchange(waiting_, 0), {}}, now_ns, out);
 }
 
-// From this opcode on torch 2.1 has other numbers: this is its DELETE_KEY. A client of 2.0 watches
-// on a connection on which it does nothing else, so any other request before means 2.1.
+// From this opcode on, the numbers of torch 2.1 differ: this one is its DELETE_KEY. A client of 2.0
+// watches on a connection that it uses for nothing else, so any other request before means 2.1.
 Result<void> TorchDialect::note_watch() {
   if (requests_ != watched_.size()) return bad_torch(kTorch21);
   const std::string& key = incoming_.texts[0];
@@ -404,7 +405,7 @@ bool TorchDialect::has_given_up() const {
          !rest().empty();
 }
 
-// Only CANCEL_WAIT may be read while a request waits.
+// Returns whether the next request is CANCEL_WAIT, the only one that may be read during a wait.
 bool TorchDialect::next_is_cancel() const {
   return dialect_ == Dialect::kC && !rest().empty() &&
          static_cast<unsigned char>(rest()[0]) == static_cast<unsigned>(TorchOp::kCancelWait);

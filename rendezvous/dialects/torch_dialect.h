@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// torch's TCPStore protocol on the engine: bytes of one connection in, engine calls and bytes out.
-// Dialect C (torch 2.2 and later, opcodes 0-18) and A (up to 2.0) are told apart by the first
-// bytes; other versions are rejected with one line. Facts and quirks:
-// docs/internals/store-protocols.md.
+// torch's TCPStore protocol: turns the bytes of one connection into engine calls, and replies into
+// bytes. Dialect C (torch 2.2 and later, opcodes 0-18) and A (up to 2.0) are distinguished by the
+// first bytes; other versions are rejected with one line in the log.
+// docs/internals/store-protocols.md describes the protocol and its quirks.
 //
 // A connection's requests are answered in order; only CANCEL_WAIT overtakes a wait. Requests may
-// arrive in any cut and pipelined; each is applied once, when its last byte is there. Lengths are
-// checked before anything is allocated.
+// arrive in pieces and pipelined; each is executed once, when its last byte has arrived. Lengths
+// are checked before anything is allocated.
 //
 // Pure. Thread: one at a time. Lifetime: the engine outlives it.
 #pragma once
@@ -26,12 +26,13 @@
 
 namespace ivy::store {
 
-// The most bytes of one request: clients of this dialect are not authenticated.
+// Limit of the bytes of one request: clients of this dialect are not authenticated.
 inline constexpr std::size_t kMaxTorchRequestBytes = 64u << 20;
-// The most bytes that may follow a WAIT or BARRIER before its answer: torch sends only its cancel.
+// Limit of the bytes that may follow a WAIT or BARRIER before its answer: torch sends only its
+// cancel.
 inline constexpr std::size_t kMaxBehindTorchWait = 1u << 20;
 
-// Numbers of dialect C; those of A are mapped to them.
+// Numbers of dialect C, to which those of A are mapped.
 enum class TorchOp : std::uint8_t {
   kValidate = 0,
   kSet = 1,
@@ -57,35 +58,35 @@ enum class TorchOp : std::uint8_t {
 
 class TorchDialect {
  public:
-  // Joins the engine, as a client of the torch space, when the first request is there.
+  // Joins the engine, as a client of the torch space, with the first request.
   TorchDialect(Engine& engine, std::uint32_t generation, std::string address)
       : engine_(engine), generation_(generation), address_(std::move(address)) {}
   ~TorchDialect();  // Its client leaves the engine.
   TorchDialect(const TorchDialect&) = delete;
   TorchDialect& operator=(const TorchDialect&) = delete;
 
-  // Takes bytes from the client, or none to go on after a wait was answered. Replies for this and
-  // for other connections are added to `out`; the owner hands each to its connection's reply(). An
+  // Takes bytes from the client, or none to continue after a wait was answered. Appends replies for
+  // this and for other connections to `out`; the owner passes each to its connection's reply(). An
   // error ends the connection; its message is for the log.
   Result<void> receive(std::string_view bytes, std::uint64_t now_ns, Replies& out);
-  // Appends the bytes of a reply of the engine for the client. An error ends the connection: this
-  // protocol cannot express it.
+  // Appends the encoded reply to `bytes`. An error ends the connection, because the protocol cannot
+  // express the reply.
   Result<void> reply(const Reply& reply, std::string& bytes);
-  // True if a wait was answered while more requests had arrived: call receive({}).
+  // Returns whether a wait was answered while more requests had arrived; if so, call receive({}).
   bool has_more() const { return waiting_ == 0 && has_more_; }
-  // The bytes that are kept of incomplete or waiting requests and of watched values.
+  // Bytes that are kept of incomplete or waiting requests and of watched values.
   std::size_t kept_bytes() const;
   // Returns 0 before the first request.
   ClientId client() const { return client_; }
 
  private:
   enum class Dialect { kUnknown, kA, kC };
-  // A request that has not wholly arrived.
+  // A request that has not arrived completely.
   struct Incoming {
     std::optional<TorchOp> op;
     std::size_t field = 0;   // Index into the fields of the op, after any '*'.
     bool counted = false;    // The count has been read.
-    std::uint64_t left = 1;  // Repetitions that have not been read.
+    std::uint64_t left = 1;  // Repetitions that have not been read yet.
     std::vector<std::string> texts;
     std::int64_t number = 0;
     std::size_t bytes = 0;
@@ -109,7 +110,7 @@ class TorchDialect {
   Result<void> count_watched(std::size_t before, std::size_t after);
   std::string_view rest() const { return std::string_view(buffer_).substr(consumed_); }
   void compact();
-  // Dialect A has no CANCEL_WAIT: its client gives up a wait by sending another request on the same
+  // Dialect A has no CANCEL_WAIT: its client abandons a wait by sending another request on the same
   // connection.
   bool has_given_up() const;
   void give_up(std::uint64_t now_ns, Replies& out);
@@ -125,12 +126,13 @@ class TorchDialect {
   std::size_t consumed_ = 0;
   Incoming incoming_;
   std::uint64_t requests_ = 0;
-  RequestId waiting_ = 0;         // The waiting request that delays those after it.
+  RequestId waiting_ = 0;         // The waiting request that delays those after it, or 0.
   std::set<RequestId> given_up_;  // Waits of dialect A that were given up.
-  bool has_more_ = false;         // Bytes that have arrived were left for another turn.
-  std::map<std::string, std::optional<std::string>> watched_;  // Dialect A: key to its last value.
+  bool has_more_ = false;         // Received bytes were left for another turn.
+  // Dialect A: each watched key's last value.
+  std::map<std::string, std::optional<std::string>> watched_;
   std::size_t watched_bytes_ = 0;
-  std::deque<std::string> watches_asked_;  // Keys without an answer yet, in order.
+  std::deque<std::string> watches_asked_;  // Keys whose watch was not answered yet, in order.
 };
 
 }  // namespace ivy::store

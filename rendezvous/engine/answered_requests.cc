@@ -18,7 +18,7 @@ void AnsweredRequests::begin(SessionId session) {
 
 void AnsweredRequests::end(SessionId session) {
   const auto found = sessions_.find(session);
-  // The client is of the generation before.
+  // A client of the previous generation.
   if (found == sessions_.end() || found->second.connections == 0) return;
   Session& known = found->second;
   if (--known.connections > 0) return;
@@ -59,7 +59,8 @@ void AnsweredRequests::raise_lowest(Session& session, std::uint64_t lowest) {
   for (auto at = session.answers.begin(); at != end; at = session.answers.erase(at)) answers_ -= 1;
 }
 
-// Returns false if every remembered session still has a connection.
+// Forgets sessions without a connection until there is room. Returns false if every remembered
+// session still has one.
 bool AnsweredRequests::make_room() {
   while (answers_ >= limits_.answers) {
     if (ended_.empty()) return false;

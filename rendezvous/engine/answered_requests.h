@@ -7,12 +7,12 @@
 // requests from 1, and each request carries the lowest number that is still unanswered: answers
 // below it are dropped, and a late copy of such a request is rejected as past.
 //
-// A session is forgotten kept_ns after its last connection has closed; if it has no answers then,
-// immediately. Clients stop repeating earlier than that (kRepeatFor in proto/wire/store_wire.h).
-// Only above Limits::answers are sessions without a connection forgotten early; a client that then
-// repeats a request is told that its outcome is unknown.
+// A session is forgotten kept_ns after its last connection has closed, or immediately if it has no
+// answers then. Clients stop repeating earlier than that (kRepeatFor in proto/wire/store_wire.h).
+// Sessions without a connection are forgotten early only if there are more than Limits::answers
+// answers; a client that then repeats a request gets an error that its outcome is unknown.
 //
-// Pure. Thread: one at a time. Times are from any clock that never goes back.
+// Pure. Thread: one at a time. Times may be from any clock that never goes backwards.
 #pragma once
 
 #include <cstddef>
@@ -37,10 +37,10 @@ class AnsweredRequests {
   using Answer = std::variant<Done, Number, Error>;
   enum class Known {
     kNew,       // Execute it and remember the answer.
-    kAnswered,  // It was executed: repeat the answer.
-    kPast,      // Its client has received the answer, or has given up.
+    kAnswered,  // It was executed; repeat the answer.
+    kPast,      // Its client has received the answer or has given up.
     kUnclear,   // It was sent before, and its session may have been forgotten since.
-    kTooMany,   // No memory for its answer: do not execute it.
+    kTooMany,   // There is no memory for its answer; do not execute it.
   };
   struct Finding {
     Known known = Known::kNew;
@@ -50,7 +50,7 @@ class AnsweredRequests {
   AnsweredRequests() : AnsweredRequests(Limits()) {}
   explicit AnsweredRequests(Limits limits) : limits_(limits) {}
 
-  // Notes that a connection of that session was opened or closed.
+  // Call when a connection of that session was opened or closed.
   void begin(SessionId session);
   void end(SessionId session);
   // Forgets expired sessions. end() uses the time of the last call.
@@ -62,7 +62,7 @@ class AnsweredRequests {
   Finding find(SessionId session, const Numbered& request);
   // Requires that find() returned kNew.
   void remember(SessionId session, std::uint64_t number, Answer answer);
-  // Forgets everything when a new generation starts: older clients are no longer served.
+  // Forgets everything when a new generation starts, because older clients are no longer served.
   void clear();
 
   std::size_t sessions() const { return sessions_.size(); }
@@ -74,7 +74,7 @@ class AnsweredRequests {
     std::uint64_t ended_ns = 0;
     std::uint64_t lowest = 1;
     std::map<std::uint64_t, Answer> answers;
-    bool has_gaps = false;  // Its older answers may have been forgotten.
+    bool has_gaps = false;  // Some older answers may have been forgotten.
   };
   using Sessions = std::map<SessionId, Session>;
 
@@ -87,7 +87,8 @@ class AnsweredRequests {
 
   const Limits limits_;
   Sessions sessions_;
-  std::set<std::pair<std::uint64_t, SessionId>> ended_;  // Closed sessions, by time.
+  // Sessions without a connection, by the time of the last one's end.
+  std::set<std::pair<std::uint64_t, SessionId>> ended_;
   std::size_t answers_ = 0;
   bool forgot_early_ = false;
   std::uint64_t now_ns_ = 0;

@@ -10,9 +10,9 @@
 namespace ivy::store {
 namespace {
 
-// The memory that one key takes besides its bytes: a node of the map and two strings.
+// Memory that one key takes besides its bytes: a node of the map and two strings.
 constexpr std::size_t kKeyOverheadBytes = 128;
-// The memory that a barrier keeps per member from round to round.
+// Memory that a barrier keeps per member from round to round.
 constexpr std::size_t kMemberBytes = 64;
 
 Error too_long(const char* what, std::size_t bytes, std::size_t limit) {
@@ -85,8 +85,8 @@ Result<void> Contents::put(Space space, const std::string& key, std::string valu
   return {};
 }
 
-// Checks everything before it stores anything. A key may be named twice: the last one stays, and
-// the room is computed as if all were new, which can only refuse too early.
+// Checks everything before it stores anything. If a key is named twice, the last value wins. The
+// room is computed as if all keys were new, which can only reject too early.
 Result<void> Contents::put_all(Space space,
                                std::vector<std::pair<std::string, std::string>>& entries) {
   std::size_t more_bytes = 0;

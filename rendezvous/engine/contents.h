@@ -31,7 +31,8 @@ struct EngineLimits {
   // Limits of the keys that waiting requests name, which are kept until they are answered.
   std::size_t waiting_bytes_per_client = 64u << 20;
   std::size_t waiting_bytes = 1u << 30;
-  std::size_t torch_waiting_bytes = 256u << 20;  // Part of them, as torch does not authenticate.
+  // The share of waiting_bytes that torch's clients may use, because they do not authenticate.
+  std::size_t torch_waiting_bytes = 256u << 20;
 };
 
 Result<void> check_key(const std::string& key);
@@ -50,10 +51,10 @@ class Contents {
     std::map<std::uint32_t, std::set<WaiterId>> arrived = {};
     std::map<std::uint32_t, std::uint64_t> last_calls = {};  // Arrivals of the previous round.
     std::size_t cost_bytes = 0;
-    // For barriers that end with a loss.
+    // Only for barriers that end with a loss.
     bool ends_with_a_loss = false;
     std::optional<std::uint32_t> lost_member = {};
-    // The answer to all members once one is lost.
+    // The answer to all members once one was lost.
     Number loss() const { return {-1 - static_cast<std::int64_t>(*lost_member)}; }
   };
   using Queue = std::deque<std::string>;
@@ -77,8 +78,8 @@ class Contents {
 
   Result<void> put(Space space, const std::string& key, std::string value);
   Result<void> put_all(Space space, std::vector<std::pair<std::string, std::string>>& entries);
-  // Adds to the number in the key's value (0 if missing). InvalidArgument: the value is not a
-  // number, or the sum exceeds 64 bits.
+  // Adds to the number in the key's value (0 if missing). Fails with InvalidArgument if the value
+  // is not a number or the sum exceeds 64 bits.
   Result<std::int64_t> add(Space space, const std::string& key, std::int64_t delta);
   // Appends to the value, which must exist.
   Result<void> append(Space space, const std::string& key, const std::string& more);
@@ -97,7 +98,7 @@ class Contents {
   std::size_t bytes() const { return bytes_; }
   std::size_t keys() const { return keys_; }
   std::uint64_t changes() const { return changes_; }
-  // Counts progress without a write: a satisfied wait, or a member that arrived.
+  // Counts progress other than a write: a satisfied wait, or a member that arrived.
   void count_change() { changes_ += 1; }
 
  private:

@@ -11,8 +11,8 @@
 namespace ivy::store {
 namespace {
 
-// At most kExplainAtOnce timeouts in kExplainEveryNs name the absent clients: a few milliseconds of
-// work at 4,096 clients.
+// At most kExplainAtOnce timeouts in kExplainEveryNs name the absent clients. At 4,096 clients that
+// is a few milliseconds of work.
 constexpr std::uint64_t kExplainEveryNs = 100'000'000;
 constexpr std::size_t kExplainAtOnce = 16;
 
@@ -70,7 +70,7 @@ void Engine::leave(ClientId client) {
   watches_.end(client);
   const auto gone = clients_.find(client);
   if (gone == clients_.end()) return;
-  // Sessions of a generation before are forgotten.
+  // Sessions of earlier generations have been forgotten.
   const ClientInfo& info = gone->second.info;
   if (info.session != 0 && info.generation == generation_) answered_.end(info.session);
   clients_.erase(gone);
@@ -87,7 +87,7 @@ void Engine::apply(ClientId client, RequestId request, Request body, std::uint64
   IVY_ASSERT(found != clients_.end());
   KnownClient& known = found->second;
   requests_ += 1;
-  // A client that only asks who waits takes no part in the job.
+  // A client that only requests the wait graph takes no part in the job.
   if (!std::holds_alternative<Why>(body)) {
     const std::string* key = NamedKeys(body).first();
     known.last_ns = now_ns;
@@ -111,7 +111,7 @@ void Engine::apply(ClientId client, RequestId request, Request body, std::uint64
   }
 }
 
-// Serves a numbered request. Such a request does not wait, so its own answer is the first reply.
+// Serves a numbered request. Such a request never waits, so its own answer is the first reply.
 void Engine::serve(const Numbered& numbered, SessionId session, Request request, Serving& here) {
   const AnsweredRequests::Finding found = answered_.find(session, numbered);
   switch (found.known) {
@@ -141,8 +141,8 @@ void Engine::serve(const Numbered& numbered, SessionId session, Request request,
   answered_.remember(session, numbered.number, std::move(given));
 }
 
-// True if this timeout may name the absent clients. Each such text looks at every client, so when
-// thousands of waits end at once only some get one.
+// Returns whether this timeout may name the absent clients. Each such text scans all clients, so if
+// thousands of waits end at the same time, only some texts do.
 bool Engine::may_explain(std::uint64_t now_ns) {
   if (now_ns - explained_since_ns_ >= kExplainEveryNs) {
     explained_since_ns_ = now_ns;
@@ -166,7 +166,8 @@ std::string Engine::overdue_text(const Waiting& overdue, std::uint64_t now_ns) {
 std::uint64_t Engine::advance(std::uint64_t now_ns, Replies& out) {
   answered_.advance(now_ns);
   if (!lost_barriers_.empty()) answer_lost_barriers(out);
-  // The graph from before the first answer: clients that are answered now still count as waiting.
+  // Use the graph from before the first answer, so that clients that are answered now still count
+  // as waiting.
   std::optional<WaitGraph> before;
   while (const WaiterId due = waiters_.due(now_ns)) {
     const Waiting overdue = store::describe(due, waiters_, contents_, clients_);
@@ -182,7 +183,7 @@ std::uint64_t Engine::advance(std::uint64_t now_ns, Replies& out) {
   return waiters_.next_deadline_ns();
 }
 
-// Marks the barrier of this wait as lost with its client. advance() tells the others.
+// Marks the barrier of this wait as lost with its client. advance() notifies the others.
 void Engine::note_loss(const Waiter& waiter) {
   if (waiter.kind != WaitKind::kBarrier) return;
   Contents::Barrier* barrier = contents_.find_barrier(waiter.space, waiter.keys.front());

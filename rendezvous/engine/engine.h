@@ -39,21 +39,22 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  // Adds a client. FailedPrecondition if its generation is not the current one.
+  // Adds a client. Fails with FailedPrecondition if its generation is not the current one.
   Result<ClientId> join(ClientInfo info, std::uint64_t now_ns);
   // Removes a client: its waits and watches are dropped, its writes remain. Clients that must learn
-  // of the loss are answered in the next advance().
+  // of the loss get their answers in the next advance().
   void leave(ClientId client);
-  // Sets the pid of a client, which torch's ping carries.
+  // Sets the pid of a client, which torch's ping contains.
   void describe(ClientId client, std::uint32_t pid);
 
   // Executes a request. Appends all replies that result, its own and those of clients that waited
   // for it, to `out` in the order in which they must be sent. A client's requests are answered in
   // order unless they wait.
   void apply(ClientId client, RequestId request, Request body, std::uint64_t now_ns, Replies& out);
-  // Answers overdue waits with DeadlineExceeded. The text names the missing keys and the time
-  // waited, and the clients that do not wait for them with the length of their silence (if very
-  // many are due at the same time, only some texts do). Returns the next deadline, or kNever.
+  // Answers overdue waits with DeadlineExceeded. The text names the missing keys, the time waited,
+  // and the clients that do not wait for these keys, each with the length of its silence. If very
+  // many waits are due at the same time, only some texts name clients. Returns the next deadline,
+  // or kNever.
   std::uint64_t advance(std::uint64_t now_ns, Replies& out);
 
   // Cancels a watch without an answer.
@@ -88,15 +89,15 @@ class Engine {
   const EngineLimits limits_;
   std::uint32_t generation_ = 0;
   Contents contents_;
-  mutable Waiters waiters_;  // Reading them updates them.
+  mutable Waiters waiters_;  // Describing a wait updates its missing keys.
   Watches watches_;
   AnsweredRequests answered_;
   Clients clients_;
   ClientId next_client_ = 1;
   std::vector<std::pair<Space, std::string>> lost_barriers_;  // Their waiters must be answered.
   std::uint64_t requests_ = 0;
-  std::uint64_t explained_since_ns_ = 0;  // Start of the window for...
-  std::size_t explained_ = 0;             // ...the count of explained timeouts.
+  std::uint64_t explained_since_ns_ = 0;  // Start of the window of `explained_`.
+  std::size_t explained_ = 0;             // Timeouts that were explained in this window.
 };
 
 }  // namespace ivy::store

@@ -39,12 +39,12 @@ ClientName client_name(const ClientInfo& info) {
 }
 
 struct Wanted {
-  std::map<ClientName, std::uint64_t> waiting;  // Each with the time since when.
-  std::vector<std::uint32_t> absent;            // Members absent from a barrier, the first few.
+  std::map<ClientName, std::uint64_t> waiting;  // The clients, and when their waits began.
+  std::vector<std::uint32_t> absent;            // The first few absent members of a barrier.
   std::size_t absent_count = 0;
 };
 
-// The last request of each, of one dialect only or of all.
+// The last request of each client, of one dialect or of all.
 using LastRequests = std::map<ClientName, const LastRequest*>;
 LastRequests last_requests_of(const WaitGraph& graph, std::optional<Space> only) {
   LastRequests requests;
@@ -64,7 +64,7 @@ std::string absent_members(const Wanted& wanted) {
          shown_list(members, wanted.absent_count, kNamedPerLine);
 }
 
-// Names the clients that are connected and do not wait for this, and how long each has been silent.
+// Names the connected clients that do not wait for this, and how long each has been silent.
 std::string others(const Wanted& wanted, const LastRequests& requests, std::uint64_t now_ns) {
   std::vector<std::string> names;
   for (const auto& [name, seen] : requests) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The wait graph as text for people: the missing keys, the clients that wait for them and for how
-// long, and the ranks that have been silent since. Pure.
+// Formats the wait graph for people: the missing keys, the clients that wait for them and since
+// when, and the ranks that have been silent meanwhile. Pure.
 #pragma once
 
 #include <cstdint>
@@ -10,14 +10,14 @@
 
 namespace ivy::store {
 
-// Returns several lines without the last newline; "store: no blocked requests" if there are none.
-// At most 64 lines. Clients are "rank R", "pid P at ADDRESS" (launcher/hang/rank_names.h reads
-// that) or "a client at ADDRESS:PORT".
+// Returns at most 64 lines without the last newline, or "store: no blocked requests" if there are
+// none. Clients are named "rank R", "pid P at ADDRESS" (launcher/hang/rank_names.h parses that) or
+// "a client at ADDRESS:PORT".
 std::string explain(const WaitGraph& graph, std::uint64_t now_ns);
 
-// Returns the end of a timeout's text: the connected clients of that dialect that wait for none of
-// its keys (or not at its barrier), and how long each has been silent. `graph` still contains the
-// wait.
+// Returns the end of a timeout's text: the connected clients of that dialect that do not wait for
+// any of its keys (or at its barrier), and how long each has been silent. `graph` still contains
+// the wait.
 std::string explain_absence(const WaitGraph& graph, const Waiting& overdue, std::uint64_t now_ns);
 
 }  // namespace ivy::store

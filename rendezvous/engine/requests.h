@@ -4,15 +4,15 @@
 //
 // Each request is a struct that declares its command (names and numbers), its answer, its fields in
 // wire order, and the function with which the engine executes it. dialects/codec.h converts the
-// fields to bytes and back: after the frame's head (proto/wire/store_wire.h), a u64 timeout in
-// milliseconds for the op that is `timed`, then the fields.
+// fields to bytes and back. They follow the frame's head (proto/wire/store_wire.h) and, for the op
+// that is `timed`, a u64 timeout in milliseconds.
 //
 // The native dialect also has PING (text, answered with the same text) and CANCEL (u32 id of a
 // request, which is first answered with Cancelled).
 //
 // A client that may repeat a SET, SET_ONCE, MULTI_SET or DELETE adds kNumberedOp to the op and puts
 // before everything else: u64 number, from 1 within its session (handshake.h) | u64 lowest
-// unanswered number | u8 1 if it was sent before. Such a request is executed once.
+// unanswered number | u8 1 if it was sent before. The store executes such a request only once.
 //
 // Pure. Thread: any.
 #pragma once
@@ -32,7 +32,7 @@ namespace ivy::store {
 
 using ClientId = std::uint64_t;
 using RequestId = std::uint64_t;  // Unique among a client's open requests.
-using SessionId = std::uint64_t;  // The same for all connections of a client; 0: it has none.
+using SessionId = std::uint64_t;  // The same for all connections of a client; 0 if it has none.
 
 enum class Space : std::uint8_t { kNative, kTorch };
 inline constexpr std::size_t kSpaces = 2;
@@ -42,7 +42,7 @@ struct ClientInfo {
   std::uint32_t generation = 0;
   std::optional<std::uint32_t> rank;
   std::uint32_t pid = 0;  // 0 if unknown.
-  std::string address;    // Its peer address, for messages.
+  std::string address;    // The client's address, for messages.
   SessionId session = 0;
 };
 
@@ -76,11 +76,11 @@ inline constexpr std::uint8_t kNumberedOp = 0x80;
 
 // The properties that all requests of a kind share.
 struct Command {
-  const char* name;  // As the wait graph shows it.
+  const char* name;  // The name in the wait graph.
   Op op = Op::kNone;
-  Op other = Op::kNone;    // Second number: of a Set that is `once`, of a Get that waits.
-  Op timed = Op::kNone;    // The one of these two that has a timeout.
-  bool writes = false;     // It may change the keys that it names.
+  Op other = Op::kNone;    // Second number, of a Set that is `once` or of a Get that waits.
+  Op timed = Op::kNone;    // The one of these two numbers that has a timeout.
+  bool writes = false;     // The request may change the keys that it names.
   bool is_yes_no = false;  // The answer is the Number 0 or 1, natively a u8.
 };
 
@@ -89,13 +89,13 @@ inline constexpr std::uint64_t kNever = ~std::uint64_t{0};
 
 // Number of a request that may be repeated, from a client with a session (answered_requests.h).
 struct Numbered {
-  std::uint64_t number = 0;  // 0: never repeated.
-  std::uint64_t lowest = 0;  // Between 1 and the number.
-  bool again = false;        // It was sent before, over another connection.
+  std::uint64_t number = 0;  // 0 if the request is never repeated.
+  std::uint64_t lowest = 0;  // The lowest unanswered number, between 1 and `number`.
+  bool again = false;        // The request was sent before, over another connection.
 };
 
-// Passes the fields of `self` to a visitor `f`, in wire order: mutable to a decoder, const to an
-// encoder.
+// Passes the fields of `self` to a visitor `f`, in wire order. They are mutable for a decoder and
+// const for an encoder.
 #define IVY_FIELDS(...)                                                         \
   template <class Fields, class Self>                                           \
   static void fields([[maybe_unused]] Fields& f, [[maybe_unused]] Self& self) { \
@@ -169,7 +169,7 @@ struct Set {
       .name = "set", .op = Op::kSet, .other = Op::kSetOnce, .writes = true};
   IVY_REQUEST(Done, f.key(self.key), f.text(self.value), f.by_op(self.once))
   std::string key, value;
-  bool once = false;  // AlreadyExists unless the value is the same.
+  bool once = false;  // If set, fails with AlreadyExists if the key has a different value.
   Numbered numbered = {};
 };
 struct Get {
@@ -177,7 +177,8 @@ struct Get {
       .name = "get", .op = Op::kGet, .other = Op::kWaitGet, .timed = Op::kWaitGet};
   IVY_REQUEST(Value, f.key(self.key), f.optional_deadline(self.wait_until_ns))
   std::string key;
-  std::optional<std::uint64_t> wait_until_ns;  // If empty, a missing key is NotFound immediately.
+  // If empty, a missing key fails immediately with NotFound.
+  std::optional<std::uint64_t> wait_until_ns;
 };
 struct Wait {
   static constexpr Command kCommand{.name = "wait", .op = Op::kWait, .timed = Op::kWait};
@@ -194,16 +195,17 @@ struct Add {
   static constexpr Command kCommand{.name = "add", .op = Op::kAdd, .writes = true};
   IVY_REQUEST(Number, f.key(self.key), f.number(self.delta))
   std::string key;
-  std::int64_t delta = 0;  // InvalidArgument if the value is not a number, or would overflow.
+  // Fails with InvalidArgument if the value is not a number or would overflow.
+  std::int64_t delta = 0;
 };
 struct CompareSet {
   static constexpr Command kCommand{.name = "compare_set", .op = Op::kCompareSet, .writes = true};
   IVY_REQUEST(Compared, f.key(self.key), f.optional_text(self.expected), f.text(self.desired))
   std::string key;
-  std::optional<std::string> expected;  // Empty: the key must be missing.
+  std::optional<std::string> expected;  // If empty, the key must be missing.
   std::string desired;
-  // torch's rules: an empty expectation also matches a missing key; if the key is missing and the
-  // expectation does not match, the answer is the expected value.
+  // Applies torch's rules: an empty expectation also matches a missing key; if the key is missing
+  // and the expectation does not match, the answer is the expected value.
   bool as_torch = false;
 };
 struct Append {
@@ -239,8 +241,9 @@ struct QueuePop {
       .name = "queue_pop", .op = Op::kQueuePop, .timed = Op::kQueuePop, .writes = true};
   IVY_REQUEST(Value, f.key(self.key), f.optional_deadline(self.wait_until_ns))
   std::string key;
-  std::optional<std::uint64_t> wait_until_ns;  // If empty, an empty queue is NotFound immediately.
-  bool counted = false;                        // torch's rules: answered immediately, with Popped.
+  // If empty, an empty queue fails immediately with NotFound.
+  std::optional<std::uint64_t> wait_until_ns;
+  bool counted = false;  // Applies torch's rules: answered immediately, with Popped.
 };
 struct QueueLength {
   static constexpr Command kCommand{.name = "queue_len", .op = Op::kQueueLength};
@@ -251,7 +254,7 @@ struct List {
   static constexpr Command kCommand{.name = "list", .op = Op::kList};
   IVY_REQUEST(Keys, f.key(self.prefix), f.number(self.limit), f.text(self.after))
   std::string prefix;
-  std::uint32_t limit = 0;  // 0: as many keys as fit into one reply.
+  std::uint32_t limit = 0;  // 0 lists as many keys as fit into one reply.
   std::string after;        // Lists only keys that sort after this one.
 };
 struct Count {
@@ -317,8 +320,8 @@ auto numbered_of(AnyRequest& request) {
       request);
 }
 
-// A visitor of fields that collects the keys named by a request, in order, including prefixes and
-// names of barriers. Holds pointers into the request.
+// Collects the keys that a request names, in order, including prefixes and names of barriers, as a
+// visitor of its fields. Holds pointers into the request.
 class NamedKeys {
  public:
   explicit NamedKeys(const Request& request) {
@@ -359,8 +362,9 @@ class NamedKeys {
 };
 
 // A connection's turn ends when its requests and replies have cost this much; it gets another turn
-// (has_more) after its replies were sent. This keeps one client from filling the memory or delaying
-// others by sending much at once. A request costs kRequestCost plus the bytes of its replies.
+// (has_more) after its replies were sent. This prevents a client that sends much at once from
+// filling the memory or delaying others. A request costs kRequestCost plus the bytes of its
+// replies.
 inline constexpr std::size_t kTurnBytes = 1u << 20;
 inline constexpr std::size_t kRequestCost = 256;
 std::size_t cost_of(const Reply& reply);

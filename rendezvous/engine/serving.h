@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A request in execution: its client, its replies, and the parts of the engine that it may use.
-// serve_values.cc and serve_synchronization.cc implement each request. Pure.
+// A request during its execution: its client, its replies, and the parts of the engine that it may
+// use. serve_values.cc and serve_synchronization.cc implement each request. Pure.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Keys as shown to people. Pure.
+// Keys in messages for people. Pure.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace ivy::store {
 
 // Returns the key without terminal controls, cut to at most 120 bytes.
 std::string shown_key(std::string_view key);
-// "a, b and 3 more": the first `most` names of `count`.
+// Returns, for example, "a, b and 3 more": the first `most` of `count` names.
 std::string shown_list(const std::vector<std::string>& names, std::size_t count, std::size_t most);
 
 }  // namespace ivy::store

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The engine's state for diagnosis: which client waits for what, and the last request of every
-// other client, as values that explanation.h turns into text. Also the table of clients. Pure.
+// A snapshot of the engine for diagnosis: what each client waits for, and the last request of every
+// other client. explanation.h turns it into text. Also the table of clients. Pure.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,8 @@ struct KnownClient {
   std::uint64_t last_ns = 0;
   const char* last_op = kConnected;
   std::string last_key = {};
-  static constexpr const char* kConnected = "connected";  // It has sent no request yet.
+  // `last_op` of a client that has sent no request yet.
+  static constexpr const char* kConnected = "connected";
 };
 using Clients = std::unordered_map<ClientId, KnownClient>;
 
@@ -34,18 +35,18 @@ struct Waiting {
 struct LastRequest {
   ClientInfo client;
   std::uint64_t last_ns = 0;
-  std::string last_what;  // Its last request, such as "set /default_pg/0//cuda//0".
+  std::string last_what;  // The last request, such as "set /default_pg/0//cuda//0".
 };
 struct WaitGraph {
   std::vector<Waiting> waiting;
   std::vector<LastRequest> clients;
 };
 
-// Describes one wait. Updates the waiters first: a key that existed may have been deleted.
+// Describes one wait. Updates the waiters first, because a key that existed may have been deleted.
 Waiting describe(WaiterId id, Waiters& waiters, const Contents& contents, const Clients& clients);
 
-// Leaves out `asker`, the client that requested the graph, if it has sent no other request: it is
-// not part of the job.
+// Leaves out `asker`, the client that requested the graph, if it has sent no other request: it does
+// not belong to the job.
 WaitGraph wait_graph_of(Waiters& waiters, const Contents& contents, const Clients& clients,
                         ClientId asker);
 

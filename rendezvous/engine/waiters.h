@@ -19,14 +19,14 @@
 
 namespace ivy::store {
 
-using WaiterId = std::uint64_t;  // Increases: a smaller id has waited longer.
+using WaiterId = std::uint64_t;  // Increases, so a smaller id has waited longer.
 
 enum class WaitKind {
   kKeys,     // Waits until every key exists.
-  kValue,    // Until the key exists; answered with its value.
-  kItem,     // Until the queue has an item for it.
-  kNumber,   // Until the key's number is at_least.
-  kBarrier,  // Until the round is complete; `keys` holds the barrier's name.
+  kValue,    // Waits until the key exists; answered with its value.
+  kItem,     // Waits until the queue has an item for it.
+  kNumber,   // Waits until the key's number is at_least.
+  kBarrier,  // Waits until the round is complete; `keys` holds the barrier's name.
 };
 
 struct Waiter {
@@ -34,7 +34,7 @@ struct Waiter {
   RequestId request = 0;
   Space space = Space::kNative;
   WaitKind kind = WaitKind::kKeys;
-  std::vector<std::string> keys;  // Never changed after add(): `missing` points into it.
+  std::vector<std::string> keys;  // Never changed after add(), because `missing` points into it.
   std::int64_t at_least = 0;
   std::uint32_t member = 0;
   std::uint64_t deadline_ns = kNever;
@@ -44,18 +44,18 @@ struct Waiter {
 
 class Waiters {
  public:
-  // `missing` becomes the keys of which `exists` returns false.
+  // Sets `missing` to the keys for which `exists` returns false.
   template <class Exists>
   WaiterId add(Waiter waiter, const Exists& exists);
   void remove(WaiterId id);
   Waiter* find(WaiterId id);
-  // Returns 0 if the request does not wait.
+  // Returns 0 if no such request waits.
   WaiterId find(ClientId client, RequestId request) const;
   // Returns the waiters for this key, the longest wait first.
   std::vector<WaiterId> missing(Space space, const std::string& key) const;
-  // Call when the key was created. Returns true if the waiter misses no more keys.
+  // Call when the key was created. Returns whether the waiter has no missing keys left.
   bool found(WaiterId id, const std::string& key);
-  // Updates the missing keys, because keys that existed may have been deleted. Returns true if none
+  // Updates the missing keys, because keys that existed may have been deleted. Returns whether none
   // is missing.
   template <class Exists>
   bool look_again(WaiterId id, const Exists& exists);

@@ -13,7 +13,7 @@
 namespace ivy::store {
 namespace {
 
-// The shortest torch request: an opcode and the length of a key.
+// Size of the shortest torch request: an opcode and the length of a key.
 constexpr ssize_t kLeastRequest = 9;
 
 }  // namespace
@@ -32,7 +32,7 @@ std::optional<std::string> Admission::refuse_torch(int fd, const std::string& ho
       return "it belongs to user " + std::to_string(owner.user) + ", but the job belongs to user " +
              std::to_string(geteuid());
     case PeerOwners::Where::kGone:
-      // A closed peer is a port scanner, unless it has sent enough for a request.
+      // A closed peer was a port scanner, unless it sent enough bytes for a request.
       if (recv(fd, begin.data(), begin.size(), MSG_PEEK | MSG_DONTWAIT) < kLeastRequest)
         return std::string();
       return "it closed before its owner could be determined, so it is not served";

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Decides whether an accepted connection may become a client of the store. torch's clients do not
-// authenticate: they must come from the job's hosts, and on this host belong to our user or root.
-// Thread: the loop's.
+// authenticate, so they must come from the job's hosts and, if they are on this host, belong to the
+// same user or to root. Thread: the loop's.
 #pragma once
 
 #include <optional>
@@ -15,12 +15,12 @@ namespace ivy::store {
 
 class Admission {
  public:
-  // `torch_peers`: numeric addresses that may use the torch socket; loopback always may.
+  // `torch_peers` are numeric addresses that may use the torch socket; loopback always may.
   Admission(std::vector<std::string> torch_peers, LimitedLog& log)
       : torch_peers_(std::move(torch_peers)), log_(log) {}
 
   // Returns the reason for rejecting a connection of torch's dialect, or nothing. An empty text is
-  // a rejection that need not be logged.
+  // a rejection that does not need a line in the log.
   std::optional<std::string> refuse_torch(int fd, const std::string& host);
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lets the loop hold handlers of an object that may go before they run: a handler that is guarded
-// does nothing after end(), or when its wait has failed. Thread: the loop's.
+// Guards handlers that the loop holds for an object: a guarded handler does nothing after end(), or
+// if its wait failed. Thread: the loop's.
 #pragma once
 
 #include <boost/system/error_code.hpp>

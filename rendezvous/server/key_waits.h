@@ -18,10 +18,10 @@ class KeyWaits {
  public:
   ~KeyWaits() { leave(); }
 
-  // To the store that a worker's variables name.
+  // Connects to the store that the worker's environment variables name.
   Result<void> connect();
   void set(const std::string& key) { (void)client_->set(key, "1"); }
-  // `over` is called on another thread, with false if the store is lost or this client leaves.
+  // Calls `over` on another thread, with false if the store is lost or this client leaves.
   void wait(std::vector<std::string> keys, std::function<void(bool)> over);
   void leave();
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A log whose lines unauthenticated peers can cause: a few per tick are written, the rest is
-// counted.
+// Limits log lines that unauthenticated peers can cause: writes a few per tick and counts the
+// others.
 #pragma once
 
 #include <cstddef>

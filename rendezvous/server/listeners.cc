@@ -11,11 +11,11 @@ namespace {
 
 using boost::asio::posix::stream_descriptor;
 
-// The most connections accepted in one turn, so that a storm of them does not delay connected
+// Limit of connections accepted in one turn, so that a burst of them does not delay connected
 // clients.
 constexpr int kAcceptsPerTurn = 64;
-// Usually more than the backlog that the kernel allows (net.core.somaxconn); a stream of new
-// connections must not keep us refusing.
+// Usually more than the backlog that the kernel allows (net.core.somaxconn). Bounded, because a
+// stream of new connections must not keep the server busy rejecting them.
 constexpr std::size_t kMaxRefused = 16'384;
 
 }  // namespace
@@ -70,7 +70,7 @@ void Listeners::refuse_pending() {
   }
 }
 
-// The listeners stay in the list: the handler of a cancelled wait names its own.
+// The listeners remain in the list, because the handler of a cancelled wait refers to its listener.
 void Listeners::close() {
   boost::system::error_code ignored;
   for (Listener& listener : listeners_) {

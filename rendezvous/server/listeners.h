@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The sockets on which a server listens: accepts connections in small portions, and pauses while no
-// descriptor is left. Thread: the loop's.
+// The server's listening sockets: accepts connections in small batches, and pauses if no descriptor
+// is left. Thread: the loop's.
 #pragma once
 
 #include <sys/socket.h>
@@ -22,9 +22,10 @@ class Listeners {
 
   Listeners(boost::asio::io_context& loop, LimitedLog& log) : loop_(loop), log_(log) {}
 
-  // Takes a listening socket over. Its connections are given to `take`, never blocking.
+  // Takes ownership of a listening socket. Passes its connections, which are non-blocking, to
+  // `take`.
   void add(int listening_fd, Take take);
-  // Accepts again after a lack of descriptors. Call it 4 times per second.
+  // Resumes accepting after descriptors ran out. Call it 4 times per second.
   void retry();
   // Closes all connections that have not been accepted yet.
   void refuse_pending();
@@ -34,8 +35,8 @@ class Listeners {
   struct Listener {
     boost::asio::posix::stream_descriptor socket;
     Take take;
-    bool paused = false;   // No descriptor was left; tried again by retry().
-    bool starved = false;  // The log has said so already.
+    bool paused = false;   // No descriptor was left; retry() tries again.
+    bool starved = false;  // The log has reported it.
   };
 
   void wait(Listener& listener);

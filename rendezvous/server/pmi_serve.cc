@@ -45,7 +45,7 @@ using Blobs = std::vector<std::string>;
 
 constexpr std::size_t kRankReadBytes = 8u << 10;
 
-// Its kvsname goes into names of shared memory, so the job and the generation are both in it.
+// The kvsname becomes part of names of shared memory, so it contains the job and the generation.
 PmiJob job_of(const MpiServerOptions& options) {
   return {pmi_name(options.job_id, options.generation), options.host, options.ranks_on_hosts};
 }
@@ -56,7 +56,7 @@ bool is_unix_peer_of_this_user(int fd) {
   return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == geteuid();
 }
 
-// The hosts' meetings, which block, on a thread of their own.
+// Performs the fences between hosts, which block, on a separate thread.
 class Meetings {
  public:
   explicit Meetings(MpiServerOptions options) : options_(std::move(options)) {}
@@ -67,8 +67,8 @@ class Meetings {
     return fence_->gather(own);
   }
 
-  // The ranks of this host are gone: the next generation's store must not find this client. From
-  // another thread than meet().
+  // Call when the ranks of this host are gone, so that the client does not reach the next
+  // generation's store. Called by another thread than meet().
   void leave() {
     const std::lock_guard lock(mutex_);
     if (client_) client_->cancel();
@@ -93,7 +93,7 @@ class Meetings {
   }
 
   const MpiServerOptions options_;
-  std::mutex mutex_;  // Guards client_ while it is made.
+  std::mutex mutex_;  // Guards the creation of client_.
   std::unique_ptr<Client> client_;
   std::unique_ptr<HostFence> fence_;
 };
@@ -166,7 +166,8 @@ class PmiProcess {
         });
   }
 
-  // Events first: the supervisor knows of a rank's end before the rank itself does.
+  // Events come first, so that the supervisor learns of a rank's end before the rank gets its
+  // answer.
   void perform(PmiHost::Effects effects) {
     for (const std::string& event : effects.events) ivy::write_all(STDOUT_FILENO, event + "\n");
     for (const std::string& note : effects.notes) ivy::write_all(STDERR_FILENO, note + "\n");
@@ -175,7 +176,8 @@ class PmiProcess {
     if (effects.fence) fence(std::move(*effects.fence));
   }
 
-  // A client waits for each answer before it asks again, so one that does not fit is no client.
+  // A client waits for each answer before its next request, so a peer whose socket is full is not a
+  // client.
   void send_to(const PmiHost::Bytes& reply) {
     const auto found = clients_.find(reply.to);
     if (found == clients_.end()) return;
@@ -226,7 +228,7 @@ int run_pmi(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);
   prctl(PR_SET_NAME, "ivy-pmi");
   raise_descriptor_limit();
-  // Never destroyed: the supervisor ends this process, maybe while the hosts meet.
+  // Never destroyed: the supervisor kills this process, possibly during a fence.
   auto* const process = new PmiProcess(*options);
   return process->run();
 }

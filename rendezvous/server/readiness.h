@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tells which of many sockets can be read or written: one epoll set for all of them, which a loop
-// watches by its one descriptor. Asio would ask the kernel to watch a socket anew after every
-// request; a set of our own asks once for as long as the wanted events stay the same. Linux.
+// Reports which of many sockets can be read or written. It has one epoll set for all of them, and
+// the loop watches the set's descriptor. Asio would register a socket with the kernel again after
+// every request; this set does so only when the wanted events change. Linux.
 //
-// Thread: one at a time. Lifetime: a socket is removed before it is closed, because the set watches
-// it on where another process has it too (it came from there, or a process was forked meanwhile).
-// Events that take() has returned before may still name it, so its owner lives until the next call.
+// Thread: one at a time. Lifetime: remove a socket before closing it, because the set keeps
+// watching it if another process also has it (it was received from that process, or a process was
+// forked). Events that take() has returned may still refer to a removed socket, so its owner must
+// live until the next call.
 #pragma once
 
 #include <vector>
@@ -26,19 +27,18 @@ class Readiness {
     void* owner = nullptr;
     bool readable = false;
     bool writable = false;
-    bool broken = false;  // Both directions are closed: the peer is gone.
+    bool broken = false;  // Both directions are closed.
   };
 
-  Readiness();  // Aborts when the system has no descriptor left.
+  Readiness();  // Aborts if the system has no descriptor left.
 
   int descriptor() const { return set_.get(); }
-  // Returns false if the kernel cannot watch one more.
+  // Returns false if the kernel cannot watch more sockets.
   bool add(int fd, void* owner, Wanted wanted) const;
   void change(int fd, void* owner, Wanted wanted) const;
-  // Stops watching a socket; one that is broken is otherwise reported even if no event of it is
-  // wanted.
+  // Stops watching a socket. Otherwise a broken socket is reported even if no event is wanted.
   void remove(int fd) const;
-  // Returns the sockets that are ready now, without blocking, and few enough that a turn stays
+  // Returns the sockets that are ready now, without blocking; few enough that a turn stays
   // short.
   std::vector<Event>& take();
 

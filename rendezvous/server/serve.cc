@@ -43,10 +43,10 @@ namespace {
 
 constexpr std::uint64_t kSecond = 1'000'000'000;
 constexpr std::size_t kMaxStallBytes = 32u << 10;
-// A token is 64 digits; the parser refuses a longer text.
+// A token has 64 digits; the parser rejects a longer text.
 constexpr std::size_t kMaxTokenText = 256;
 
-// Listens on what a user wrote: "10.0.0.1:4123" or "[::]:0".
+// Listens on an address from the command line, such as "10.0.0.1:4123" or "[::]:0".
 Result<int> listen_on_text(const std::string& text) {
   const std::size_t colon = text.rfind(':');
   const std::optional<std::uint16_t> port =
@@ -55,7 +55,7 @@ Result<int> listen_on_text(const std::string& text) {
   return listen_tcp(host_of(text), *port);
 }
 
-// Adds the sockets that are named by address to those that were inherited.
+// Listens on the addresses in the options and adds the sockets to the inherited ones.
 Result<void> listen_on_addresses(ServeOptions& options) {
   if (!options.listen.empty())
     options.native_fds.push_back(IVY_TRY(listen_on_text(options.listen)));
@@ -63,7 +63,7 @@ Result<void> listen_on_addresses(ServeOptions& options) {
   return {};
 }
 
-// Returns as many whole lines as the supervisor takes at once.
+// Returns as many whole lines as the supervisor accepts in one message.
 std::string shortened(std::string text) {
   if (text.size() <= kMaxStallBytes) return text;
   text.resize(text.rfind('\n', kMaxStallBytes) == std::string::npos
@@ -106,7 +106,7 @@ class RendezvousProcess {
       loop_.run();
     } catch (const std::bad_alloc&) {
       say("end it has run out of memory (ulimit -v, or the memory limit of its cgroup)");
-      std::_Exit(kExitInternal);  // Memory must not be allocated any more.
+      std::_Exit(kExitInternal);  // No memory can be allocated here.
     }
     server_.stop();
     return 0;
@@ -137,7 +137,7 @@ class RendezvousProcess {
     supervisor_.acknowledge(generation);
   }
 
-  // Sets a key of the native dialect, as a client of the present generation would.
+  // Sets a key of the native dialect, as a client of the current generation would.
   void put(std::string key, std::string value) {
     Engine& engine = server_.engine();
     ClientInfo info;
@@ -163,8 +163,9 @@ class RendezvousProcess {
                       [this](const boost::system::error_code&) { serve_the_last(); });
   }
 
-  // Serves the remaining clients until the last one is gone: ranks may still exchange data, such as
-  // which rank died. A connection ends with its process, or by keepalive with its host.
+  // Serves the remaining clients until the last connection closes: ranks may still exchange data,
+  // such as which rank died. A connection closes with its process or, if its host fails, by
+  // keepalive.
   void serve_the_last() {
     server_.stop_listening();
     if (server_.connection_count() == 0) return loop_.stop();
@@ -174,8 +175,8 @@ class RendezvousProcess {
     });
   }
 
-  // Reports each stall once. A job may compute for hours without the store: it is stalled only if a
-  // client has waited for as long, too.
+  // Reports each stall once. A job may compute for hours without using the store, so it is stalled
+  // only if a client has also waited that long.
   void watch_for_stalls() {
     stall_timer_.expires_after(std::chrono::seconds(1));
     stall_timer_.async_wait([this](const boost::system::error_code& error) {
@@ -214,7 +215,7 @@ int complain(const Error& error) {
   return error.code == Code::kInvalidArgument ? kExitUsage : kExitInternal;
 }
 
-// Reads the token from a pipe until its other end is closed.
+// Reads the token from a pipe until the other end is closed.
 Result<std::string> token_from(Descriptor pipe) {
   const std::optional<std::string> token = read_from(pipe.get(), kMaxTokenText);
   if (!token) return errno_error(Code::kUnavailable, "read the token", errno);
@@ -222,8 +223,8 @@ Result<std::string> token_from(Descriptor pipe) {
   return *token;
 }
 
-// Forks and exits in the parent. The starter is a user's training script, which must not find an
-// unexpected child: it waits for this process alone, and the forked process goes on as an orphan.
+// Forks and exits in the parent, so that the forked process continues as an orphan. The starter is
+// a user's training script, which must not find an unexpected child; it waits only for the parent.
 Result<void> leave_starter() {
   const pid_t child = fork();
   if (child < 0) return errno_error(Code::kResourceExhausted, "fork", errno);
@@ -231,7 +232,7 @@ Result<void> leave_starter() {
   return {};
 }
 
-// --help, --generate and --version. Nothing: none of them is asked for.
+// Handles --help, --generate and --version. Returns nothing if none of them was given.
 std::optional<int> tell(std::string_view first, std::string_view second) {
   if (first == "--help" || second == "--help") {
     std::fputs(help_text(serve_page(), HelpLength::kAll).c_str(), stdout);
@@ -266,7 +267,7 @@ int run_rendezvous(int argc, char** argv) {
   const Result<ServeOptions> options = parse_serve_options(*words);
   if (!options.ok()) return complain(options.error());
   std::signal(SIGPIPE, SIG_IGN);
-  // A process that was started through /proc/self/exe is called "exe" otherwise.
+  // A process that was started through /proc/self/exe would otherwise be called "exe".
   prctl(PR_SET_NAME, "ivy-rendezvous");
   raise_descriptor_limit();
   if (options->owner_fd >= 0) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The role `ivy-rendezvous serve`: a store in a process of its own. Ways to start it:
+// The role `ivy-rendezvous serve`: the store as a separate process. It is started in one of these
+// ways:
 //
 //   by host 0's supervisor   --job HEX --token-file PATH --generation N --control-fd N
 //                            --native-fd N... [--torch-fd N... [--torch-connections N]]
@@ -10,25 +11,24 @@
 //   by hand                  --job HEX --token-file PATH --listen ADDRESS:PORT
 //                            [--torch ADDRESS:PORT [--torch-peers A,B...]]
 //
-// torch cannot authenticate: its socket is for loopback and the listed addresses only.
+// torch cannot authenticate, so its socket is for loopback and the listed addresses only.
 //
-// On SIGUSR1 it says how many requests it has served.
+// On SIGUSR1 it prints the number of requests that it has served.
 //
-// The control descriptor is a stream socket that carries lines. Down: "generation N", "quit", and
-// "complete": new clients are refused, connected ones are still served. Up: "ready", "log TEXT",
-// "stall TEXT" (the wait graph, after --stall-seconds without progress), "end TEXT" (why it ends by
-// itself). When the socket closes, the store exits. Started by hand, it writes the same lines to
-// standard output.
+// The control descriptor is a stream socket that carries lines. The store receives "generation N",
+// "quit", and "complete": new clients are rejected, connected ones are still served. It sends
+// "ready", "log TEXT", "stall TEXT" (the wait graph, after --stall-seconds without progress) and
+// "end TEXT" (why it exits by itself). When the socket closes, the store exits. If it was started
+// by hand, it writes the same lines to standard output.
 //
-// --owner-fd, a pidfd: the store is a background process of its own that lives for its owner's job.
-// When the owner ends (or the control descriptor does, or "quit" comes) it takes no new client, and
-// exits with the connection of its last one. With --token-fd the token is read from that
-// descriptor.
+// With --owner-fd, a pidfd, the store is a background process that serves its owner's job. When the
+// owner exits, the control descriptor closes or "quit" arrives, it accepts no more clients and
+// exits when its last connection closes. With --token-fd the token is read from that descriptor.
 #pragma once
 
 namespace ivy::store {
 
-// Takes the argv after "rendezvous" or "ivy-rendezvous". Returns the process's exit code.
+// Takes the arguments after "rendezvous" or "ivy-rendezvous". Returns the process's exit code.
 int run_rendezvous(int argc, char** argv);
 
 }  // namespace ivy::store

@@ -15,7 +15,7 @@ using Field =
     std::variant<std::string ServeOptions::*, int ServeOptions::*, std::uint32_t ServeOptions::*,
                  std::uint64_t ServeOptions::*, std::vector<int> ServeOptions::*,
                  std::vector<std::string> ServeOptions::*>;
-// Rows without a text are for the supervisor, which starts this program with descriptors.
+// Rows without a text are options for the supervisor, which starts this program with descriptors.
 struct Option {
   std::string_view name;
   Field field;
@@ -44,7 +44,7 @@ const Option kOptions[] = {
     {"--torch-fd", &ServeOptions::torch_fds},
 };
 
-// Options of earlier versions, and what to use instead.
+// Options of earlier versions and their replacements.
 struct GoneOption {
   std::string_view name;
   std::string_view instead;

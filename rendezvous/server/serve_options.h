@@ -21,7 +21,7 @@ struct ServeOptions {
   std::vector<int> native_fds;
   std::vector<int> torch_fds;
   std::vector<std::string> torch_peers;
-  std::uint64_t torch_connections = 0;  // 0: the server's own limits.
+  std::uint64_t torch_connections = 0;  // 0 means the server's default limits.
   std::string listen;                   // An ADDRESS:PORT for the native dialect.
   std::string torch;
   std::uint32_t stall_seconds = 0;
@@ -30,9 +30,9 @@ struct ServeOptions {
 // The text of --help, generated from the table of options.
 CommandPage serve_page();
 
-// Takes the words from the verb on. InvalidArgument: they are wrong.
+// Takes the arguments from the verb on. Fails with InvalidArgument if they are wrong.
 Result<ServeOptions> parse_serve_options(const std::vector<std::string>& words);
-// InvalidArgument; the fix is the command that lists the options.
+// Returns an InvalidArgument error; its fix is the command that lists the options.
 Error wrong_option(std::string what);
 
 }  // namespace ivy::store

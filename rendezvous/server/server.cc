@@ -26,7 +26,7 @@ using boost::asio::posix::stream_descriptor;
 constexpr std::size_t kReadBytes = 256u << 10;
 constexpr std::uint64_t kTickNs = 250'000'000;
 
-// Replaces a closed connection, whose destructor makes its client leave the engine.
+// Replaces a closed connection; destroying that one makes its client leave the engine.
 class ClosedConnection : public Connection {
  public:
   Result<void> receive(std::string_view, std::uint64_t, Replies&) override { return {}; }
@@ -35,7 +35,7 @@ class ClosedConnection : public Connection {
   bool is_authenticated() const override { return true; }
 };
 
-// No break_after(): that would also end a client that is only stopped.
+// Does not call break_after(), which would also disconnect a client that is only stopped.
 void set_options(int fd) {
   send_at_once(fd);
   keep_alive(fd, kKeepAlive);
@@ -74,7 +74,7 @@ void Server::answer(Replies& replies) {
   end_turn();
 }
 
-// Adds an accepted connection; returns null if it is refused.
+// Adds an accepted connection. Returns null if it is rejected.
 SessionPointer Server::take_client(Descriptor socket, const sockaddr_storage& from,
                                    Dialect dialect) {
   const ServerLimits& limits = options_.limits;
@@ -128,12 +128,12 @@ void Server::serve_event(const SessionPointer& session, const Readiness::Event& 
   // Other clients may have filled its buffer since the wait began.
   wait_readable(session);
   if (session->wanted.read) return read_some(session);
-  // The peer's end is noticed at the next read; until then the set would report the broken socket
-  // in every turn.
+  // The closed connection is noticed at the next read; until then the set would report the broken
+  // socket in every turn.
   if (event.broken) session->stop_watching(readiness_);
 }
 
-// Reads no more before earlier requests are served and replies are sent.
+// Watches for more requests, unless earlier ones must be served or replies be sent first.
 void Server::wait_readable(const SessionPointer& session) {
   if (session->closed) return;
   session->wanted.read = !session->connection->has_more() && reads_its_replies(*session) &&
@@ -163,7 +163,7 @@ void Server::receive(const SessionPointer& session, std::string_view bytes) {
   }
 }
 
-// Puts this connection on the list of those that have something to send or to serve.
+// Puts this connection on the list of those with replies to send or requests to serve.
 void Server::touch(const SessionPointer& session) {
   if (session->touched || session->closed) return;
   session->touched = true;
@@ -190,8 +190,8 @@ void Server::hand_out(Replies& replies) {
   }
 }
 
-// Finishes a turn of the loop: sends the replies it has made, and serves requests that had to wait
-// for that. A connection with more buffered requests gets another turn, behind all others.
+// Finishes a turn of the loop: sends the replies made in it and serves requests that had to wait
+// for that. A connection with more buffered requests gets another turn after all others.
 void Server::end_turn() {
   if (alive_.has_ended()) return;
   Replies due;
@@ -213,7 +213,7 @@ void Server::end_turn() {
       end_turn();
     }));
   }
-  // A wait of this turn may end before the next tick.
+  // A wait that began in this turn may expire before the next tick.
   if (next_ns < timer_ns_) set_timer(next_ns);
 }
 
@@ -245,7 +245,7 @@ void Server::send_some(const SessionPointer& session) {
 }
 
 void Server::disconnect(const SessionPointer& held, const std::string& because) {
-  const SessionPointer session = held;  // `held` may be the list's own.
+  const SessionPointer session = held;  // `held` may be an element of the list.
   if (session->closed) return;
   if (!because.empty()) log_("client " + session->address + " is disconnected: " + because);
   sessions_.remove(*session);
@@ -263,7 +263,7 @@ void Server::begin_generation(std::uint32_t generation) {
   end_turn();
   const std::vector<SessionPointer> former = sessions_.all();
   for (const SessionPointer& session : former) disconnect(session, {});
-  // Connections that are not accepted yet belong to the generation before, too.
+  // Connections that are not accepted yet also belong to the previous generation.
   listeners_.refuse_pending();
   if (!former.empty())
     log_(std::to_string(former.size()) + " clients of the previous generation are disconnected");
@@ -292,7 +292,7 @@ void Server::tick() {
   if (timer_ns_ == kNever) set_timer(kNever);
 }
 
-// Has tick() come at this time, or after kTickNs if that is earlier.
+// Schedules tick() for this time, or for kTickNs from now if that is earlier.
 void Server::set_timer(std::uint64_t next_ns) {
   const std::uint64_t now_ns = monotonic_ns();
   timer_ns_ = std::clamp(next_ns, now_ns, now_ns + kTickNs);

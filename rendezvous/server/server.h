@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// The store as a server: connections of both dialects on one engine, on one loop.
+// The store as a server: connections of both dialects, served by one engine on one loop.
 //
 //   native socket   hello, challenge, proof within the deadline, then frames (store_wire.h)
-//   torch socket    requests at once: torch cannot authenticate, so only the job's hosts may use it
+//   torch socket    requests immediately; only the job's hosts may use it, because torch cannot
+//                   authenticate
 //
-// A torch client that is a process of this host must belong to the server's own user or to root, as
-// the kernel tells (peer_owner.h). torch's clients have limits of their own for memory and
-// connections, so that they cannot use up those of authenticated clients.
+// A torch client that is a process of this host must belong to the server's user or to root, as
+// reported by the kernel (peer_owner.h). torch's clients have separate limits for memory and
+// connections, so that they cannot exhaust those of authenticated clients.
 //
 // A slow or hostile client costs only itself: its requests are not read while its replies pile up,
 // and it is closed when other clients' actions (a watch) would fill its buffer. Every reason for
 // closing a connection is reported once through `log`, with a limit of lines per second.
 //
-// Thread: the loop's. Lifetime: until stop() and one more turn of the loop.
+// Thread: the loop's. Lifetime: until one turn of the loop after stop().
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -39,22 +40,24 @@ namespace ivy::store {
 
 struct ServerLimits {
   std::size_t connections = 65'536;
-  std::size_t unauthenticated = 8'192;  // Beyond it the oldest is dropped.
+  std::size_t unauthenticated = 8'192;  // Beyond this, the oldest is dropped.
   std::uint64_t handshake_ns = 5'000'000'000;
-  std::size_t unread_pause_bytes = 1u << 20;   // Replies beyond it: the client is not read.
-  std::size_t unread_close_bytes = 80u << 20;  // Beyond it: it is closed. One reply may be 64 MiB.
-  // For all torch clients together. The bytes are those of unfinished requests, of requests behind
-  // a wait, and of unread replies. Beyond the limit the client that holds the most is dropped.
+  std::size_t unread_pause_bytes = 1u << 20;  // A client with more unsent replies is not read.
+  // A client with more is closed; one reply may be 64 MiB.
+  std::size_t unread_close_bytes = 80u << 20;
+  // Limits of all torch clients together. The bytes are those of unfinished requests, of requests
+  // behind a wait, and of unread replies. Beyond the limit, the client that uses the most is
+  // dropped.
   std::size_t torch_connections = 16'384;
   std::size_t torch_bytes = 1u << 30;
 };
 
-// Returns the limits for a job with this many torch connections (0: the default). torch's clients
-// leave at least half of the process's descriptors to those that have proved themselves.
+// Returns the limits for a job with this many torch connections (0: the default). At least half of
+// the process's descriptors remain for authenticated clients.
 ServerLimits server_limits(std::size_t torch_connections);
 
 struct ServerOptions {
-  std::string job_id;  // It has 32 hexadecimal digits.
+  std::string job_id;  // 32 hexadecimal digits.
   std::string token;   // The job's secret, 32 bytes.
   std::uint32_t generation = 0;
   // Numeric addresses that may use the torch socket; loopback always may.
@@ -70,20 +73,20 @@ class Server {
   ~Server();
 
   using Dialect = store::Dialect;
-  // Takes a listening socket over.
+  // Takes ownership of a listening socket.
   void listen(int listening_fd, Dialect dialect);
-  // Forgets everything of the generation before, and closes its connections.
+  // Forgets everything of the previous generation and closes its connections.
   void begin_generation(std::uint32_t generation);
   // Sends the replies to requests that did not come over a connection.
   void answer(Replies& replies);
   Engine& engine() { return engine_; }
-  // For the stall watchdog: when a reply was last sent to a client that had waited, or a request
-  // last changed something, on the monotonic clock.
+  // For the stall watchdog: the time, on the monotonic clock, when a reply was last sent to a
+  // client that had waited, or when a request last changed something.
   std::uint64_t last_progress_ns() const { return progress_.last_ns; }
   std::size_t connection_count() const { return sessions_.size(); }
   // Accepts no more clients; existing ones are still served.
   void stop_listening() { listeners_.close(); }
-  // Rejects new clients; native ones get the reason, after they have proved that they know the
+  // Rejects new clients. Native clients get the reason after they have proved that they know the
   // token.
   void refuse_joins(std::string why) { identity_.refusal = std::move(why); }
   void stop();
@@ -108,7 +111,7 @@ class Server {
   }
 
   struct Progress {
-    std::uint64_t changes = 0;  // The engine's, at the end of the last turn.
+    std::uint64_t changes = 0;  // The engine's count at the end of the last turn.
     std::uint64_t last_ns = 0;
   };
 
@@ -125,14 +128,14 @@ class Server {
   boost::asio::posix::stream_descriptor ready_;
   boost::asio::steady_timer timer_;
   std::uint64_t timer_ns_ = kNever;      // Latest time of the next tick().
-  std::vector<SessionPointer> closed_;   // In this turn; pending events may name them.
+  std::vector<SessionPointer> closed_;   // Closed in this turn; pending events may refer to them.
   std::vector<SessionPointer> touched_;  // They have replies to send or requests to serve.
   bool turn_posted_ = false;
   Progress progress_;
   Alive alive_;
 };
 
-// "10.0.0.1:4123" of a bound socket.
+// Returns the address of a bound socket, such as "10.0.0.1:4123".
 std::string address_of(int fd);
 
 }  // namespace ivy::store

@@ -10,7 +10,7 @@
 namespace ivy::store {
 namespace {
 
-// A large reply must not keep its memory for the life of the connection.
+// Release the memory of a large reply now, not when the connection closes.
 constexpr std::size_t kKeptBytes = 256u << 10;
 
 }  // namespace
@@ -30,7 +30,7 @@ Sent send_some(int fd, std::string& unsent, std::size_t& sent) {
     if (unsent.capacity() > kKeptBytes) unsent = {};
     unsent.clear();
     sent = 0;
-  } else if (sent > unsent.size() / 2) {  // So each byte is moved once at most.
+  } else if (sent > unsent.size() / 2) {  // So each byte is moved at most once.
     unsent.erase(0, sent);
     sent = 0;
   }

@@ -15,7 +15,7 @@
 namespace ivy::store {
 namespace {
 
-// The longest order is a word and a number; the rest is room for future orders.
+// The longest order is a word and a number; the rest is reserved for future orders.
 constexpr std::size_t kMaxLine = 4096;
 
 }  // namespace
@@ -93,7 +93,8 @@ bool SupervisorSocket::obey(std::string_view line) {
   }
   if (!line.starts_with(kGeneration)) return line != "quit";
   const auto generation = to_number<std::uint32_t>(line.substr(kGeneration.size()));
-  // A supervisor whose order cannot be read waits for an answer: the end of the socket is one.
+  // A supervisor waits for the answer to an order; closing the socket is the answer to a malformed
+  // one.
   if (!generation) return false;
   generation_(*generation);
   return true;

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The store's end of the socket to the supervisor that started it: event lines
-// upwards, orders downwards ("generation N", "put KEY VALUE", "complete",
-// "quit"). Without such a socket events go
-// to standard output. Thread: the loop's.
+// The store's end of the socket to the supervisor that started it. Sends lines about events and
+// receives orders ("generation N", "put KEY VALUE", "complete", "quit"). Without such a socket,
+// events go to standard output. Thread: the loop's.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -17,25 +16,26 @@ namespace ivy::store {
 
 class SupervisorSocket {
  public:
-  // Takes `fd`, or -1 for none. `generation` is called for each such order, `complete` (may be
-  // null) for that one, and `ended` at "quit", at the end of the socket, and at a line of more than
-  // 4 KiB. An unknown order is ignored: the supervisor may be newer.
+  // `fd` is the socket, or -1 for none. Calls `generation` and `complete` (may be null) for each
+  // order of that name, and `ended` for "quit", at the end of the socket, and for a line of more
+  // than 4 KiB. Ignores unknown orders, because the supervisor may be newer.
   SupervisorSocket(boost::asio::io_context& loop, int fd,
                    std::function<void(std::uint32_t)> generation, std::function<void()> ended,
                    std::function<void()> complete = nullptr);
 
-  // Sets the handler of keys that the supervisor writes into the store: text without blanks.
+  // Sets the handler for keys that the supervisor writes into the store. Values are text without
+  // blanks.
   void on_put(std::function<void(std::string key, std::string value)> put) {
     put_ = std::move(put);
   }
 
   bool is_there() const { return fd_ >= 0; }
   void start();
-  // Sends `text` as one line: its line feeds become vertical tabs. If the socket is full the line
-  // is lost: the store must not wait for its reader.
+  // Sends `text` as one line; line feeds become vertical tabs. Drops the line if the socket is
+  // full, because the store must not wait for its reader.
   void say(std::string text);
-  // Confirms a new generation. Unlike a line for people it must arrive: the next workers wait for
-  // it.
+  // Confirms a new generation. Unlike a line for people, the confirmation must arrive, because the
+  // next workers wait for it.
   void acknowledge(std::uint32_t generation);
 
  private:

@@ -11,7 +11,8 @@ namespace ivy::store {
 
 inline constexpr std::size_t kTokenBytes = 32;
 
-// NotFound: the file cannot be opened; InvalidArgument: it does not hold 32 bytes.
+// Fails with NotFound if the file cannot be opened, and with InvalidArgument if it does not hold 32
+// bytes.
 Result<std::string> read_token(const std::string& path);
 
 }  // namespace ivy::store
