@@ -7,10 +7,10 @@
 
 namespace ivy {
 
-// 16 hexadecimal digits: a hash of the sources of proto/ and agent/node/, made when they are built.
+// A hash of the sources of proto/ and agent/node/, computed by the build, as 16 hexadecimal digits.
 std::string_view build_name();
 
-// "0.1.0"
+// Returns the version number, such as "0.1.0".
 std::string_view version();
 
 }  // namespace ivy

@@ -9,7 +9,7 @@
 namespace ivy {
 namespace {
 
-std::optional<rlim_t> users_limit;  // Set by leave_no_core(), so empty in tests.
+std::optional<rlim_t> users_limit;  // Set by leave_no_core(); empty in tests.
 std::mutex mutex;
 int starts_under_way = 0;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Keeps core files from containing a job's token or a private key: ivyrun's processes write none,
-// and the user's processes get the user's own limit back. Thread: any.
+// Keeps core files from containing a job's token or a private key: ivyrun's processes write no core
+// files, and the user's processes get the user's own limit back. Thread: any.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ void leave_no_core();
 // Returns the soft limit that leave_no_core() found, or nothing if that was not called.
 std::optional<std::uint64_t> users_core_limit();
 
-// While an object of this class exists, new children inherit the user's limit.
+// New children inherit the user's limit while an object of this class exists.
 class UsersCoreLimit {
  public:
   UsersCoreLimit();

@@ -10,7 +10,7 @@
 namespace ivy {
 namespace {
 
-// Takes a number from the front; false if there is none within bounds.
+// Removes a number from the front. Returns false if there is none within bounds.
 bool take_number(std::string_view& text, int& number) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (error != std::errc() || number < 0 || number > kMaxProcessorNumber) return false;

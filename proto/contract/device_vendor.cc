@@ -8,7 +8,7 @@ namespace ivy {
 namespace {
 
 constexpr std::array kVendors{
-    // CUDA's own order is "fastest first"; everything else counts by PCI address.
+    // CUDA's default order is "fastest first"; all other tools number devices by PCI address.
     DeviceVendor{.name = "nvidia",
                  .mask = "CUDA_VISIBLE_DEVICES",
                  .order_variable = "CUDA_DEVICE_ORDER",

@@ -29,9 +29,9 @@ std::span<const DeviceVendor> device_vendors();
 // Returns the row with this name, or the first row if no row has it.
 const DeviceVendor& device_vendor(std::string_view name);
 
-// True if this variable is a mask of any vendor.
+// Returns whether this variable is a mask of any vendor.
 bool is_device_mask(std::string_view variable);
-// True if the variable is a mask, or selects devices of one host in another way.
+// Returns whether the variable is a mask, or selects devices of one host in another way.
 bool selects_devices(std::string_view variable);
 
 }  // namespace ivy

@@ -13,9 +13,9 @@ namespace {
 
 using enum EnvRule;
 
-// The first matching entry counts: names before the prefixes that contain them.
+// The first matching entry applies, so names precede the prefixes that contain them.
 constexpr EnvEntry kVariables[] = {
-    // Written by us: this worker's identity.
+    // Set by ivyrun: the worker's identity.
     {"RANK", kSet, "torch, accelerate, HF Trainer, DeepSpeed, Megatron, Lightning"},
     {"LOCAL_RANK", kSet, "torch, accelerate, HF Trainer, DeepSpeed, Megatron, Lightning"},
     {"WORLD_SIZE", kSet, "torch, accelerate, HF Trainer, DeepSpeed, Megatron, Lightning"},
@@ -75,7 +75,8 @@ constexpr EnvEntry kVariables[] = {
     {"CUPYX_DISTRIBUTED_PORT", kSet, "cupyx.distributed"},
     {"IVY_MACHINES", kSet, "scripts: LightGBM's parameter machines (-B lightgbm)"},
     {"IVY_LISTEN_PORT", kSet, "scripts: LightGBM's parameter local_listen_port (-B lightgbm)"},
-    // Slurm's names for the same, set inside an allocation only. JAX and Lightning trust them.
+    // Slurm's names for the same values, set only inside an allocation. JAX and Lightning trust
+    // them.
     {"SLURM_PROCID", kSet, "JAX, Lightning, MPI libraries"},
     {"SLURM_LOCALID", kSet, "JAX, Lightning"},
     {"SLURM_NODEID", kSet, "Lightning"},
@@ -90,7 +91,7 @@ constexpr EnvEntry kVariables[] = {
     {"SLURM_STEP_NUM_TASKS", kSet, "MPI libraries"},
     {"SLURM_STEP_TASKS_PER_NODE", kSet, "MPI libraries"},
 
-    // A user's own settings of libivycomm.
+    // A user's settings of libivycomm.
     {"IVY_KERNELS", kAllow, "libivycomm: a lesser instruction set"},
     {"IVY_TCP_STREAMS", kAllow, "libivycomm: connections between two hosts' ranks"},
     {"IVY_LIBRARY", kInherit, "the Python package: which libivycomm"},
@@ -103,10 +104,11 @@ constexpr EnvEntry kVariables[] = {
     {"IVY_PMIX_LIB", kInherit, "ivy-pmix: which libpmix"},
     {"IVY_OVERSUBSCRIBE", kAllow, "libivycomm: 1: ranks share GPUs on purpose"},
 
-    // Taken away: another launcher's ranks and private business.
+    // Removed: ranks and internal state of another launcher.
     {"IVY_*", kScrub, "ivyrun (defaults of its flags), or an outer job of ours"},
     {"TORCHELASTIC_*", kScrub, "an outer torchrun"},
-    // The outer job's; under -B jax --no-python-hook workers get words of ours by these names.
+    // Those of an outer job. With -B jax --no-python-hook, ivyrun sets variables of these names for
+    // its workers.
     {"OMPI_COMM_WORLD_*", kScrub, "Open MPI's ranks, JAX"},
     {"OMPI_UNIVERSE_SIZE", kScrub, "Open MPI's ranks"},
     {"OMPI_APP_CTX_NUM_PROCS", kScrub, "Open MPI's ranks"},
@@ -172,7 +174,8 @@ constexpr EnvEntry kVariables[] = {
     {"SYSTEMD_EXEC_PID", kScrub, "systemd, for another process"},
     {"MANAGERPID", kScrub, "systemd, for another process"},
 
-    // Kept here only: true of this host or this login, wrong or private elsewhere.
+    // Not passed to other hosts: they apply to this host or login only, and are wrong or private
+    // elsewhere.
     {"TPU_VISIBLE_*", kInherit, "TPU: devices of this host"},
     {"TPU_PROCESS_*", kInherit, "TPU: processes of this host"},
     {"TF_CONFIG", kInherit, "TensorFlow, Keras: one task of a cluster"},
@@ -184,7 +187,7 @@ constexpr EnvEntry kVariables[] = {
     {"DISPLAY", kInherit, "X: this screen"},
     {"XDG_*", kInherit, "this login"},
 
-    // Passed on to other hosts.
+    // Passed to other hosts.
     {"PATH", kAllow, "every program"},
     {"LD_LIBRARY_PATH", kAllow, "the dynamic linker"},
     {"LIBRARY_PATH", kAllow, "compilers (torch extensions, Triton)"},
@@ -199,7 +202,7 @@ constexpr EnvEntry kVariables[] = {
     {"LANGUAGE", kAllow, "locale"},
     {"LC_*", kAllow, "locale"},
     {"TZ", kAllow, "local time"},
-    // Not passed if the value holds a password or is true of this host only
+    // Not passed if the value contains a password or applies to this host only
     // (worker_environment.cc).
     {"http_proxy", kAllow, "downloads"},
     {"https_proxy", kAllow, "downloads"},
@@ -280,8 +283,8 @@ constexpr EnvEntry kVariables[] = {
     {"NUMEXPR_*", kAllow, "NumExpr"},
 };
 
-// The rows in the order of their first characters, and the rows of one character in the table's: a
-// start asks for a hundred names, each of which can match few rows.
+// The rows grouped by their first character, in the table's order within a group. A start looks up
+// a hundred names, each of which can match only few rows.
 struct RowsByFirst {
   std::array<const EnvEntry*, std::size(kVariables)> rows{};
   std::array<std::size_t, 129> begins{};  // Entries of character c: begins[c] to begins[c + 1].
@@ -310,7 +313,7 @@ bool is_letter(char c) { return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z')
 }  // namespace
 
 std::span<const EnvEntry> env_table() {
-  // Masks stand first: each is true of one host, whatever a prefix below says.
+  // Masks precede all other rows: each applies to one host, whatever a prefix below says.
   static const std::vector<EnvEntry> all = [] {
     std::vector<EnvEntry> rows;
     for (const DeviceVendor& vendor : device_vendors())

@@ -22,7 +22,7 @@ enum class EnvRule {
 };
 
 struct EnvEntry {
-  std::string_view pattern;  // A name, or a prefix that ends in '*'.
+  std::string_view pattern;  // A name, or a prefix followed by '*'.
   EnvRule rule;
   std::string_view reader;  // The programs that read it, for --explain-env.
 };
@@ -30,8 +30,8 @@ struct EnvEntry {
 // Returns all entries, most specific first.
 std::span<const EnvEntry> env_table();
 
-// True if a pattern of the table (a name, or a prefix that ends in '*') matches this name. Inline:
-// every start calls it often.
+// Returns whether a pattern of the table (a name, or a prefix followed by '*') matches this name.
+// Inline, because every start calls it often.
 inline bool env_pattern_matches(std::string_view pattern, std::string_view name) {
   if (!pattern.ends_with('*')) return name == pattern;
   return name.starts_with(pattern.substr(0, pattern.size() - 1));
@@ -40,7 +40,7 @@ inline bool env_pattern_matches(std::string_view pattern, std::string_view name)
 // Returns the rule of the first matching entry, or kInherit.
 EnvRule env_rule(std::string_view name);
 
-// True if a shell could export this name: [A-Za-z_][A-Za-z0-9_]*.
+// Returns whether a shell could export this name: [A-Za-z_][A-Za-z0-9_]*.
 bool is_env_name(std::string_view name);
 
 struct EnvVariable {

@@ -6,8 +6,8 @@
 
 namespace ivy {
 
-// ivyrun's own exit codes. A worker may return the same numbers: the summary names the process that
-// returned the code.
+// ivyrun's own exit codes. A worker may return the same numbers, so the summary names the process
+// that returned the code.
 inline constexpr int kExitUsage = 2;       // Usage, configuration or hostfile; nothing started.
 inline constexpr int kExitPreempted = 75;  // Stopped by --preempt-signal, and all ranks returned 0.
 inline constexpr int kExitHostsNotUp = 120;  // Hosts did not come up in time.

@@ -12,7 +12,7 @@
 namespace ivy {
 namespace {
 
-// 18 digits fit in 64 bits. Slurm's own bound is no smaller.
+// 18 digits fit into 64 bits, and Slurm's own limit is not smaller.
 constexpr std::size_t kMaxRangeDigits = 18;
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
@@ -32,7 +32,7 @@ RangeFault too_many(const TextPiece& piece) {
 
 using Texts = std::vector<std::string>;
 
-// Adds the numbers of "lo-hi".
+// Appends the numbers of the range "lo-hi".
 std::optional<RangeFault> expand_range(const TextPiece& range, Texts& numbers) {
   const std::size_t dash = range.text.find('-');
   const std::string_view low_text = range.text.substr(0, dash);
@@ -48,7 +48,7 @@ std::optional<RangeFault> expand_range(const TextPiece& range, Texts& numbers) {
   return {};
 }
 
-// Cuts "a[1-2]b[3]" into the texts and the brackets' numbers that follow each other in it.
+// Splits "a[1-2]b[3]" into its alternating texts and brackets.
 std::optional<RangeFault> cut_into_parts(const TextPiece& piece, std::vector<Texts>& parts) {
   for (std::size_t at = 0;;) {
     const std::size_t open = piece.text.find_first_of("[]", at);
@@ -67,8 +67,8 @@ std::optional<RangeFault> cut_into_parts(const TextPiece& piece, std::vector<Tex
   }
 }
 
-// Returns the parts by how fast they vary, the fastest first. Texts between brackets have one value
-// each and never vary.
+// Returns the indices of the parts, the fastest varying first. Texts between brackets have one
+// value each and never vary.
 std::vector<std::size_t> by_speed(const std::vector<Texts>& parts, BracketOrder order) {
   std::vector<std::size_t> speeds;
   const std::size_t count = parts.size();
@@ -128,7 +128,7 @@ NumberedName cut_at_number(std::string_view name) {
     return {name, {}, {}};
   std::size_t first = last;
   while (first > 0 && is_digit(name[first - 1])) --first;
-  // "[1-3]" without a name before it could not be parsed again.
+  // Without a name before it, "[1-3]" could not be parsed again.
   if (first == 0 || last - first >= kMaxRangeDigits) return {name, {}, {}};
   return {name.substr(0, first), name.substr(first, last + 1 - first), name.substr(last + 1)};
 }
@@ -149,14 +149,14 @@ std::string range_text(const std::vector<std::string_view>& numbers) {
 std::string fold_host_names(const std::vector<std::string>& names) {
   struct Group {
     NumberedName name;
-    // Sorted by length first, which is the numeric order.
+    // Sorted by length first, which yields the numeric order.
     std::set<std::pair<std::size_t, std::string_view>> numbers;
   };
   const auto key_of = [](const NumberedName& name, std::size_t width) {
     return std::string(name.prefix) + "\n" + std::string(name.suffix) + "\n" +
            std::to_string(width);
   };
-  // A number without a leading zero belongs to the padded group of its own length, if there is one.
+  // A number without a leading zero joins the padded group of its own length, if there is one.
   std::set<std::string> padded_keys;
   for (const std::string& text : names) {
     const NumberedName name = cut_at_number(text);

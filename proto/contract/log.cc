@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "proto/contract/log.h"
 
-// Debian ships spdlog and fmt as shared libraries. Their header-only form, in this file alone,
-// costs one slow compilation and spares every program two libraries to load at start.
+// Debian ships spdlog and fmt as shared libraries. Their header-only form, used only in this file,
+// costs one slow compilation and saves every program from loading two libraries at start.
 #define FMT_HEADER_ONLY 1
 #define SPDLOG_FMT_EXTERNAL 1
 #include <spdlog/logger.h>
@@ -25,7 +25,7 @@ std::shared_ptr<spdlog::logger> make_logger(const std::string& program) {
   return logger;
 }
 
-// The one logger of a process. It is made on first use, because most runs never log.
+// The only logger of a process. It is created on first use, because most runs never log.
 std::shared_ptr<spdlog::logger>& logger() {
   static std::shared_ptr<spdlog::logger> instance = make_logger("ivyrun");
   return instance;

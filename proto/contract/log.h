@@ -11,10 +11,10 @@ namespace ivy::log {
 // Sets the first word of each line; "ivyrun" by default.
 void set_program(std::string_view program);
 
-// Number of -v options: 0 nothing, 1 debug lines, 2 or more also trace lines.
+// `verbosity` is the number of -v options: 1 shows debug lines, 2 or more also trace lines.
 void set_verbosity(int verbosity);
 
-// True if lines of this level are shown. Check before building an expensive line.
+// Return whether lines of this level are shown. Check before building an expensive line.
 bool shows_debug();
 bool shows_trace();
 

@@ -13,11 +13,11 @@ struct Row {
   MpiFamily family;
 };
 
-// The first row that matches counts.
+// The first matching row applies.
 constexpr Row kTable[] = {
     {"libmpi_abi.so", MpiFamily::kEither},
     {"libmpi.so.12", MpiFamily::kMpich},
-    {"libmpi.so.0", MpiFamily::kMpich},  // MVAPICH 4's. Open MPI's had that name until 2010.
+    {"libmpi.so.0", MpiFamily::kMpich},  // MVAPICH 4. Open MPI used this name until 2010.
     {"libmpich", MpiFamily::kMpich},
     {"libpmpich", MpiFamily::kMpich},
     {"libmpicxx.so", MpiFamily::kMpich},
@@ -28,7 +28,7 @@ constexpr Row kTable[] = {
     {"libmpi_cxx.so", MpiFamily::kOpenMpi},
     {"libmpi_mpifh.so", MpiFamily::kOpenMpi},
     {"libmpi_usempi", MpiFamily::kOpenMpi},
-    // All others: MPICH 1 and 2, Open MPI 1, Cray's, IBM's, Fujitsu's.
+    // Other libraries: MPICH 1 and 2, Open MPI 1, Cray's, IBM's, Fujitsu's.
     {"libmpi.", MpiFamily::kUnknown},
     {"libmpi_", MpiFamily::kUnknown},
     {"libmpi++", MpiFamily::kUnknown},

@@ -18,11 +18,12 @@ enum class MpiFamily {
   kUnknown,  // An MPI library that neither server is known to support.
 };
 
-// "libmpi.so.40" is Open MPI, "libmpi.so.12" MPICH; "libmpir.so.23" is not an MPI library.
+// Returns the family of a library name: "libmpi.so.40" is Open MPI, "libmpi.so.12" MPICH, and
+// "libmpir.so.23" is not an MPI library.
 MpiFamily mpi_family(std::string_view soname);
 
-// The same for all libraries of a program, blank-separated: kNone if none is an MPI library;
-// kUnknown also if they belong to two families.
+// Returns the family of a program's libraries, separated by blanks: kNone if none is an MPI
+// library, kUnknown also if they belong to two families.
 MpiFamily mpi_family_of(std::string_view libraries);
 
 }  // namespace ivy

@@ -27,7 +27,7 @@ class RecentMinimum {
   bool is_empty() const { return !current_; }
   std::int64_t value_ns() const { return smallest().value_ns; }
   std::int64_t seen_at_ns() const { return smallest().at_ns; }
-  // Returns the difference of the two half-windows: more than noise if one of the clocks was
+  // Returns the difference between the two half-windows. If it exceeds noise, one of the clocks was
   // stopped or stepped.
   std::int64_t step_ns() const {
     return previous_ ? std::abs(current_->value_ns - previous_->value_ns) : 0;

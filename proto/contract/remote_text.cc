@@ -22,7 +22,7 @@ std::string escape_control(std::string_view text) {
   std::string out;
   out.reserve(text.size());
   while (!text.empty()) {
-    // A byte that begins no character stands for itself.
+    // A byte that does not start a character is treated as a character.
     const std::string_view character = text.substr(0, std::max<std::size_t>(1, utf8_length(text)));
     if (character == "\n" || !is_control(character))
       out += character;

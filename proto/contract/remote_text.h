@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Text from another host, or from a program there. It may contain terminal controls or imitate
-// ivyrun's own lines, so it is not a std::string: a string converts to it implicitly, and it is
+// ivyrun's own lines, so it is not a std::string: strings convert to it implicitly, but it is
 // always escaped for display. Pure; thread: any.
 #pragma once
 
@@ -22,13 +22,13 @@ class RemoteText {
   RemoteText(const char* bytes) : bytes_(bytes) {}             // NOLINT: by intention
 
   bool empty() const { return bytes_.empty(); }
-  // For people, as a part of one line: newlines are escaped, too.
+  // Returns the text as part of one line for people; newlines are escaped, too.
   std::string line() const;
-  // For people, if the code that shows it indents each line (Diagnostic::cause).
+  // Returns the text for people, for code that indents each line (Diagnostic::cause).
   std::string lines() const { return escape_control(bytes_); }
   // Returns the position of `text`, or std::string::npos.
   std::size_t find(std::string_view text) const { return bytes_.find(text); }
-  // Returns the raw bytes for programs, such as an Error that is escaped when it is shown. Never
+  // Returns the raw bytes for programs, such as an Error, which is escaped when it is shown. Never
   // show them to people.
   const std::string& bytes() const { return bytes_; }
 

@@ -2,7 +2,7 @@
 // The result type of functions that can fail in an expected way. A bug aborts (IVY_ASSERT);
 // exceptions of third-party libraries are caught in the file that calls them.
 //
-// Thread: any. Everything here is a value.
+// Thread: any.
 #pragma once
 
 #include <optional>
@@ -12,21 +12,21 @@
 
 namespace ivy {
 
-// Numbered as gRPC's codes, so that a conversion is a cast. Each is defined by the caller's
-// reaction.
+// The numbers are gRPC's, so that a conversion is a cast. Each code implies how the caller should
+// react.
 enum class Code {
-  kCancelled = 1,           // Cancelled by the caller's side: pass it on, print nothing.
-  kInvalidArgument = 3,     // Wrong input; a retry cannot help: show it to the user.
-  kDeadlineExceeded = 4,    // A retry may succeed: name what is missing.
+  kCancelled = 1,           // Cancelled by the caller's side; pass it on and print nothing.
+  kInvalidArgument = 3,     // Wrong input, so a retry cannot help; show it to the user.
+  kDeadlineExceeded = 4,    // A retry may succeed; name what is missing.
   kNotFound = 5,            // The named thing does not exist.
-  kAlreadyExists = 6,       // It has another owner: never take it over silently.
+  kAlreadyExists = 6,       // It has another owner; never take it over silently.
   kPermissionDenied = 7,    // Needs permission from another person.
-  kResourceExhausted = 8,   // A limit was reached: name the limit.
-  kFailedPrecondition = 9,  // Something else must be fixed first: say what.
-  kAborted = 10,            // Lost a race: the caller may start over.
+  kResourceExhausted = 8,   // A limit was reached; name the limit.
+  kFailedPrecondition = 9,  // Something else must be fixed first; say what.
+  kAborted = 10,            // Lost a race; the caller may start over.
   kInternal = 13,           // The operating system broke a promise.
-  kUnavailable = 14,        // A peer is unreachable: retry with a bound.
-  kDataLoss = 15,           // Corrupt bytes: drop the connection.
+  kUnavailable = 14,        // A peer is unreachable; retry with a bound.
+  kDataLoss = 15,           // Corrupt bytes; drop the connection.
   kUnauthenticated = 16,    // The peer did not prove its identity.
 };
 
@@ -44,7 +44,7 @@ struct Error {
   }
 };
 
-// An Error whose message ends with the text of an errno value: "open /x: No such file or
+// Returns an Error whose message ends with the text of an errno value: "open /x: No such file or
 // directory".
 Error errno_error(Code code, const std::string& what, int errno_value);
 

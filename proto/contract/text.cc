@@ -11,7 +11,7 @@ constexpr std::string_view kHexDigits = "0123456789abcdef";
 
 }  // namespace
 
-// RFC 3629, and table 3-7 of Unicode.
+// See RFC 3629 and table 3-7 of the Unicode standard.
 std::size_t utf8_length(std::string_view text) {
   const auto at = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   if (text.empty()) return 0;

@@ -26,8 +26,8 @@ std::string joined(const Words& words, std::string_view separator) {
 
 // Returns the length of the well-formed UTF-8 character at the front, or 0.
 std::size_t utf8_length(std::string_view text);
-// True for a control character or its byte: C0, DEL and C1, also in UTF-8. Some terminals obey C1
-// like ESC.
+// Returns whether `character` is a control character or its byte: C0, DEL or C1, also in UTF-8.
+// Some terminals obey C1 like ESC.
 bool is_control(std::string_view character);
 
 // Appends to a comma-separated list; an empty item appends nothing.
@@ -41,8 +41,8 @@ std::vector<std::string_view> parts_of(std::string_view text, char separator);
 // Returns the words between blanks and line ends.
 std::vector<std::string_view> words_of(std::string_view text);
 
-// Parses a number that is the whole text; nothing if the text has other characters or the number
-// does not fit.
+// Parses a number that is the whole text. Returns nothing if the text has other characters or the
+// number does not fit.
 template <class Number>
 std::optional<Number> to_number(std::string_view text) {
   Number number{};
@@ -51,7 +51,7 @@ std::optional<Number> to_number(std::string_view text) {
   if (error != std::errc{} || stop != end) return std::nullopt;
   return number;
 }
-// The same with an output parameter, which becomes 0 on failure; returns whether it succeeded.
+// Does the same with an output parameter, which becomes 0 on failure. Returns whether it succeeded.
 template <class Number>
 bool read_number(std::string_view text, Number& number) {
   const std::optional<Number> read = to_number<Number>(text);
@@ -59,14 +59,14 @@ bool read_number(std::string_view text, Number& number) {
   return read.has_value();
 }
 
-// Bytes as lower-case hexadecimal digits, two per byte; from_hexadecimal() requires
-// is_hexadecimal().
+// Formats bytes as lower-case hexadecimal digits, two per byte, and back. from_hexadecimal()
+// requires is_hexadecimal().
 std::string hexadecimal(std::string_view bytes);
 std::string hexadecimal(std::uint64_t number);
 bool is_hexadecimal(std::string_view text);
 std::string from_hexadecimal(std::string_view digits);
 
-// FNV-1a, which gives the same hash in every process and build: for names that several processes
+// FNV-1a, which yields the same hash in every process and build. For names that several processes
 // derive independently.
 inline constexpr std::uint64_t kHashBegin = 14695981039346656037u;
 std::uint64_t name_hash(std::string_view text, std::uint64_t begin = kHashBegin);
@@ -85,21 +85,21 @@ std::string folded_numbers(const std::vector<Number>& numbers) {
   return text;
 }
 
-// ASCII only, independent of the locale.
+// Converts ASCII letters only, independently of the locale.
 std::string lower_case(std::string_view text);
 
 // Formats seconds with one decimal: "2.3 s".
 std::string tenths_text(std::int64_t ns);
 
-// A count with its noun: "1 host", "3 hosts".
+// Formats a count with its noun: "1 host", "3 hosts".
 std::string counted(std::size_t count, std::string_view noun);
 
-// A number padded with zeros to at least `width` digits.
+// Pads a number with zeros to at least `width` digits.
 std::string zero_padded(std::uint64_t number, std::size_t width);
 
-// An address with its port: "10.0.0.1:8080", "[::1]:8080".
+// Joins an address and a port: "10.0.0.1:8080", "[::1]:8080".
 std::string with_port(const std::string& address, int port);
-// The address without its port, and without brackets.
+// Returns the address without its port and brackets.
 std::string host_of(const std::string& address);
 
 // Parses a time in the form that schedulers use, [days-]hours:minutes:seconds or minutes:seconds,

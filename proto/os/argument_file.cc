@@ -15,7 +15,7 @@
 namespace ivy {
 namespace {
 
-// More than the addresses of any job's hosts.
+// Larger than the addresses of all hosts of any job.
 constexpr std::size_t kMaxBytes = 64u << 20;
 
 }  // namespace

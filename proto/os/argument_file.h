@@ -15,7 +15,7 @@ namespace ivy {
 // The child's option that names the descriptor; always the last one on its command line.
 inline constexpr std::string_view kArgumentsFd = "--arguments-fd";
 
-// Empty if the system is out of memory or descriptors: see errno.
+// Returns an empty descriptor and sets errno if the system is out of memory or descriptors.
 Descriptor make_argument_file(const std::vector<std::string>& arguments);
 
 // Returns the arguments, followed by those in the file that kArgumentsFd names. Closes the file.

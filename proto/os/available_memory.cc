@@ -11,7 +11,7 @@
 
 namespace ivy {
 
-// Without streams, which would make small programs larger by half a megabyte.
+// Does not use streams, which would make small programs larger by half a megabyte.
 std::uint64_t available_memory_bytes() {
   constexpr std::size_t kMaxFileBytes = 64u << 10;
   constexpr std::string_view kName = "MemAvailable:";

@@ -20,7 +20,7 @@ namespace ivy {
 namespace {
 
 constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
-// A thread that wakes up this much too late was stopped: a busy machine delays it by less.
+// A thread that wakes up this late was stopped; a busy machine causes shorter delays.
 constexpr std::int64_t kPauseNs = 3'000'000'000;
 
 std::string seconds_text(BlockingPool::Duration time) {
@@ -45,7 +45,7 @@ struct BlockingPool::State : std::enable_shared_from_this<State> {
   void answer(const TaskPointer& task);
   void remove(const TaskPointer& task);
 
-  Post post;  // Empty once the pool is gone.
+  Post post;  // Empty after the pool was destroyed.
   Limits limits;
   mutable std::mutex mutex;
   std::condition_variable queue_changed;
@@ -59,7 +59,7 @@ struct BlockingPool::State : std::enable_shared_from_this<State> {
   int stuck = 0;
   bool needs_watch = false;  // A task has a deadline, or waits for a thread that may hang.
   bool has_watch = false;
-  std::int64_t watch_sleeps_until = 0;  // kNever: until it is woken; 0: it is awake.
+  std::int64_t watch_sleeps_until = 0;  // kNever: until it is woken; 0: awake.
   bool is_closed = false;
 };
 
@@ -68,7 +68,7 @@ void BlockingPool::Label::set(std::string name) const {
   name_ = std::move(name);
 }
 
-// Signals are for the owner's thread.
+// Starts a thread that blocks all signals; they are for the owner's thread.
 bool BlockingPool::State::start_thread(void (State::*body)()) {
   sigset_t all;
   sigset_t before;
@@ -78,19 +78,19 @@ bool BlockingPool::State::start_thread(void (State::*body)()) {
   try {
     std::thread([self = shared_from_this(), body] { (self.get()->*body)(); }).detach();
   } catch (const std::system_error&) {
-    is_started = false;  // The limit of processes is reached.
+    is_started = false;  // The limit of processes was reached.
   }
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   return is_started;
 }
 
-// Starts a thread if a task waits and the bounds allow it. False: there is no thread at all.
+// Starts threads if tasks wait and the limits allow it. Returns false if no thread can serve them.
 bool BlockingPool::State::add_threads(Lock&) {
   while (static_cast<int>(queue.size()) > idle && threads - stuck < limits.threads &&
          threads < limits.threads + limits.stuck_threads) {
     if (!start_thread(&State::work_off)) break;
     ++threads;
-    ++idle;  // It takes the lock and a task.
+    ++idle;  // It will take the lock and a task.
   }
   if (static_cast<int>(queue.size()) > idle) needs_watch = true;
   if (needs_watch && !has_watch) has_watch = start_thread(&State::watch);
@@ -122,7 +122,7 @@ void BlockingPool::State::work_off() {
   }
 }
 
-// Has `done` called on the loop, unless that has happened.
+// Queues the call of `done` on the loop, unless the task was already answered or forgotten.
 void BlockingPool::State::answer(const TaskPointer& task) {
   if (!task->is_awaited || !post) return;
   task->is_awaited = false;
@@ -135,7 +135,8 @@ void BlockingPool::State::answer(const TaskPointer& task) {
   });
 }
 
-// Marks threads as stuck and answers tasks whose deadline has passed; returns when to look again.
+// Marks threads as stuck and answers tasks whose deadline has passed. Returns the time of the next
+// check.
 std::int64_t BlockingPool::State::judge(std::int64_t now) {
   std::int64_t next = kNever;
   for (const TaskPointer& task : running) {
@@ -165,7 +166,7 @@ void BlockingPool::State::wake_watch(std::int64_t at) {
   if (at < watch_sleeps_until) watch_changed.notify_one();
 }
 
-// After a stop of the whole process (Ctrl-Z, a paused virtual machine) tasks get their time back.
+// Extends all deadlines after the whole process was stopped (Ctrl-Z, a paused virtual machine).
 void BlockingPool::State::postpone(std::int64_t time) {
   for (const auto& [id, task] : awaited) {
     task->since_ns += time;

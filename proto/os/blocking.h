@@ -37,9 +37,10 @@ class BlockingPool {
   using Post = std::function<void(std::function<void()>)>;
 
   struct Limits {
-    int threads = 4;           // Tasks that run at the same time, not counting stuck ones.
-    int stuck_threads = 28;    // Threads that may hang in a call before other tasks have to wait.
-    std::size_t queued = 256;  // Tasks waiting for a thread; another one fails immediately.
+    int threads = 4;         // Tasks that run at the same time, not counting stuck ones.
+    int stuck_threads = 28;  // Threads that may hang in a call before other tasks have to wait.
+    // Limit of tasks that wait for a thread; a further one fails immediately.
+    std::size_t queued = 256;
     Duration overdue = std::chrono::seconds(2);  // Age at which a task is reported as overdue.
   };
 
@@ -55,18 +56,18 @@ class BlockingPool {
     std::string& name_;
   };
 
-  // The oldest overdue task: what the process waits for.
+  // The oldest overdue task, for reports of what the process waits for.
   struct Overdue {
     std::string name;
     Duration age{};
   };
 
-  // For a task that is bounded elsewhere, such as by the launcher's --start-timeout.
+  // For a task whose time is limited elsewhere, such as by the launcher's --start-timeout.
   static constexpr Duration kNoDeadline = Duration::max();
 
   explicit BlockingPool(Post post);
   BlockingPool(Post post, const Limits& limits);
-  // Does not block. No `done` is called afterwards; a thread that hangs in a call is abandoned.
+  // Does not block. `done` is not called afterwards; a thread that hangs in a call is abandoned.
   ~BlockingPool();
   BlockingPool(const BlockingPool&) = delete;
   BlockingPool& operator=(const BlockingPool&) = delete;
@@ -84,8 +85,7 @@ class BlockingPool {
     return add(std::make_shared<Call<Work, Done>>(std::move(work), std::move(done)),
                std::move(name), deadline);
   }
-  // Drops `done` of a task that is no longer needed, so it is never called. No effect if it was
-  // called.
+  // Makes sure that `done` of a task that is no longer needed is not called any more.
   void forget(TaskId id);
 
   // Returns the oldest task whose result is awaited and overdue. If it is still waiting for a
@@ -107,8 +107,8 @@ class BlockingPool {
     TaskId id = 0;
     std::string name;
     std::int64_t since_ns = 0;     // Time of run().
-    std::int64_t begun_ns = 0;     // Start on a thread; 0: waiting for a thread.
-    std::int64_t end_ns = 0;       // The deadline; INT64_MAX: none.
+    std::int64_t begun_ns = 0;     // Start on a thread; 0 while it waits for one.
+    std::int64_t end_ns = 0;       // The deadline, or INT64_MAX.
     bool is_stuck = false;         // Its thread is counted as stuck.
     bool is_awaited = true;        // Neither answered nor forgotten.
     std::optional<Error> failure;  // Delivered instead of a result.

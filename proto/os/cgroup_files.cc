@@ -16,7 +16,7 @@ std::string content_of(const std::string& path) {
   return read_file(path, kMaxFileBytes).value_or("");
 }
 
-// mountinfo writes blank, tab, newline and backslash as three octal digits.
+// mountinfo encodes blank, tab, newline and backslash as three octal digits.
 std::string unescape(std::string_view text) {
   std::string out;
   for (std::size_t i = 0; i < text.size(); ++i) {
@@ -36,7 +36,8 @@ struct Mount {
   std::string point;  // The directory on which it is mounted.
 };
 
-// Mounts of one file system type whose super options hold `option` (empty: any).
+// Returns the mounts of a file system type whose super options contain `option` (empty: all
+// mounts).
 std::vector<Mount> mounts_of(std::string_view mountinfo, std::string_view type,
                              std::string_view option) {
   constexpr std::size_t kRootField = 3;
@@ -46,7 +47,7 @@ std::vector<Mount> mounts_of(std::string_view mountinfo, std::string_view type,
     const std::size_t dash = line.find(" - ");
     if (dash == std::string_view::npos) continue;
     const auto before = parts_of(line.substr(0, dash), ' ');
-    // The type, the source and the super options.
+    // The fields after " - " are the type, the source and the super options.
     const auto after = parts_of(line.substr(dash + 3), ' ');
     if (before.size() <= kPointField || after.size() < 3 || after[0] != type) continue;
     const auto options = parts_of(after[2], ',');
@@ -56,7 +57,7 @@ std::vector<Mount> mounts_of(std::string_view mountinfo, std::string_view type,
   return mounts;
 }
 
-// The path of this process's cgroup in the hierarchy with this controller (empty: version 2).
+// Returns the path of this process's cgroup in the hierarchy of a controller (empty: version 2).
 std::optional<std::string> path_in_hierarchy(std::string_view cgroup, std::string_view controller) {
   for (const std::string_view line : parts_of(cgroup, '\n')) {
     const std::size_t first = line.find(':');
@@ -74,7 +75,7 @@ std::optional<std::string> path_in_hierarchy(std::string_view cgroup, std::strin
 
 std::optional<std::string> visible_directory(const std::vector<Mount>& mounts,
                                              const std::string& path) {
-  // A path with ".." lies outside this cgroup namespace: no mount of ours shows it.
+  // A path with ".." lies outside this cgroup namespace and is not visible below any mount.
   if (path.find("/..") != std::string::npos) return std::nullopt;
   for (const Mount& mount : mounts) {
     if (mount.root == "/") return path == "/" ? mount.point : mount.point + path;
@@ -128,7 +129,7 @@ long surrounding_memory_kills() {
 
 namespace {
 
-// Reads one number from a file; nothing: no such file, or "max".
+// Reads one number from a file. Returns nothing if the file does not exist or says "max".
 std::optional<std::uint64_t> read_number(const std::string& file) {
   const std::string text = content_of(file);
   std::uint64_t number = 0;

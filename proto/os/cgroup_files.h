@@ -23,19 +23,19 @@ std::optional<std::string> own_cgroup_v2_directory();
 std::optional<std::string> cgroup_v1_directory(std::string_view mountinfo, std::string_view cgroup,
                                                std::string_view controller);
 
-// Returns the number after `key` in a "key value" file such as memory.events; nothing if absent.
+// Returns the number after `key` in a "key value" file such as memory.events, or nothing if absent.
 std::optional<long> read_cgroup_counter(const std::string& file, std::string_view key);
-// Counts out-of-memory kills around this process: in its memory cgroup of version 1, else of
-// version 2, else on the whole machine; -1 if the kernel counts none.
+// Returns the number of out-of-memory kills around this process: in its memory cgroup of version 1
+// or else of version 2, or else on the whole machine. Returns -1 if the kernel does not count them.
 long surrounding_memory_kills();
 
 // Returns the memory that the limits of a cgroup and its ancestors still allow, including memory
-// that the kernel could reclaim from files; ~0: no limit. Version 1 or 2.
+// that the kernel could reclaim from files, or ~0 without a limit. Supports versions 1 and 2.
 std::uint64_t memory_left_below_limits(const std::string& directory);
 // The same for the cgroups of this process.
 std::uint64_t surrounding_memory_left();
 
-// Returns the processes in this cgroup, not in its children; 0 is a process of another pid
+// Returns the processes in this cgroup, not in its children. 0 stands for a process of another pid
 // namespace.
 std::vector<pid_t> pids_in_cgroup(const std::string& directory);
 

@@ -13,20 +13,20 @@ inline std::int64_t time_of(clockid_t clock) {
   clock_gettime(clock, &now);
   return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
 }
-// For durations and deadlines: never set, and the same in all processes of a host.
+// For durations and deadlines: never stepped, and the same in all processes of a host.
 inline std::int64_t monotonic_ns() { return time_of(CLOCK_MONOTONIC); }
-// Since 1970; may be stepped forwards and backwards.
+// Time since 1970; may be stepped forwards and backwards.
 inline std::int64_t wall_ns() { return time_of(CLOCK_REALTIME); }
 inline std::int64_t wall_ms() { return wall_ns() / 1'000'000; }
 inline std::int64_t wall_s() { return wall_ns() / 1'000'000'000; }
-// The same as time points: for ivyrun's deadlines, and for libraries that use wall time.
+// The same as time points, for ivyrun's deadlines and for libraries that use wall time.
 inline std::chrono::steady_clock::time_point steady_now() {
   return std::chrono::steady_clock::now();
 }
 inline std::chrono::system_clock::time_point system_now() {
   return std::chrono::system_clock::now();
 }
-// Returns the timeout for poll() to wake up at a deadline, never before it.
+// Returns the timeout with which poll() wakes up at the deadline, never before it.
 inline int milliseconds_until(std::chrono::steady_clock::time_point deadline) {
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - steady_now()).count();
   return static_cast<int>(left > 0 ? left : 0);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Owners of a file descriptor and of an open directory, which their destructors close, and pairs of
-// connected descriptors. Thread: one at a time.
+// Owners of a file descriptor and of an open directory, and pairs of connected descriptors. Thread:
+// one at a time.
 #pragma once
 
 #include <dirent.h>
@@ -43,14 +43,15 @@ struct CloseDirectory {
 };
 using OpenDirectory = std::unique_ptr<DIR, CloseDirectory>;
 
-// Two connected descriptors, close-on-exec. Empty if the system refuses them: see errno.
+// Two connected, close-on-exec descriptors. Both are empty, and errno is set, if the system call
+// failed.
 struct DescriptorPair {
   Descriptor ours{};
   Descriptor theirs{};
   explicit operator bool() const { return static_cast<bool>(ours); }
 };
 
-// Makes a pipe: `ours` reads what is written to `theirs`.
+// Makes a pipe: data written to `theirs` is read from `ours`.
 inline DescriptorPair make_pipe(int flags = 0) {
   int ends[2] = {-1, -1};
   if (::pipe2(ends, O_CLOEXEC | flags) != 0) return {};

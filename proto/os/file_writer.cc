@@ -18,7 +18,7 @@
 namespace ivy {
 namespace {
 
-// Small pieces for one file are joined up to this size: one call of the kernel for many lines.
+// Small pieces for one file are joined up to this size, so that one system call writes many lines.
 constexpr std::size_t kJoinedBytes = 1u << 20;
 
 }  // namespace
@@ -43,12 +43,12 @@ struct FileWriter::Queue {
   std::mutex mutex;
   std::condition_variable changed;
   std::deque<Job> jobs;
-  std::size_t bytes = 0;  // The bytes of all jobs, the one in hand included.
+  std::size_t bytes = 0;  // The bytes of all jobs, including the current one.
   bool is_working = false;
   bool is_ending = false;
   std::vector<Done> finished;
-  std::function<void()> done;      // Empty when the writer is gone.
-  std::map<File, OpenFile> files;  // Only the thread that performs jobs touches it.
+  std::function<void()> done;      // Empty after the writer was destroyed.
+  std::map<File, OpenFile> files;  // Used only by the thread that performs jobs.
 };
 
 int FileWriter::Queue::perform(Job& job) {
@@ -137,7 +137,8 @@ void FileWriter::add(Job job) {
   try {
     thread_ = std::thread([queue = queue_] { queue->run(); });
   } catch (const std::system_error&) {
-    has_no_thread_ = true;  // The limit of processes is reached: writing slowly beats not writing.
+    // The limit of processes was reached; writing slowly is better than not writing.
+    has_no_thread_ = true;
   }
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   if (!has_no_thread_) return;

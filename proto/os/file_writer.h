@@ -27,7 +27,7 @@ class FileWriter {
     Step step = Step::kWrite;
     std::size_t bytes =
         0;                // kWrite: how many left the queue, written or (after a failure) dropped.
-    int errno_value = 0;  // The first failure of this file; repeated in each later Done of it.
+    int errno_value = 0;  // The file's first failure; repeated in each later Done of the file.
   };
 
   // Returns a descriptor, which the writer closes, or -errno. Must own everything that it uses.
@@ -42,21 +42,21 @@ class FileWriter {
   FileWriter(const FileWriter&) = delete;
   FileWriter& operator=(const FileWriter&) = delete;
 
-  // For an open descriptor, which the writer then owns.
+  // Takes ownership of an open descriptor.
   File adopt(int descriptor);
   File open(Opener opener);
   // Copies the bytes. After a failure nothing more is written to the file, so that it has no hole.
   void write(File file, std::string_view bytes);
-  // Runs after everything queued before. Some file systems report a full disk only here.
+  // Runs after all earlier operations on the file. Some file systems report a full disk only here.
   void close(File file);
 
-  // True if the queued and in-progress bytes are below the bound. write() accepts bytes even if
-  // false.
+  // Returns whether the queued and in-progress bytes are below the bound. write() accepts bytes in
+  // any case.
   bool has_room() const;
   std::size_t queued_bytes() const;
-  // True if all requested operations have completed.
+  // Returns whether all requested operations have completed.
   bool is_idle() const;
-  // Blocks until is_idle() or until the timeout; returns is_idle().
+  // Blocks until is_idle() or until the timeout. Returns is_idle().
   bool wait_idle(std::chrono::nanoseconds longest) const;
   // Returns the operations completed since the last call, in order.
   std::vector<Done> take_done();
@@ -69,7 +69,7 @@ class FileWriter {
   const std::size_t room_bytes_;
   const std::shared_ptr<Queue> queue_;  // Shared with the thread, which may outlive this object.
   std::thread thread_;                  // Started by the first call that needs it.
-  bool has_no_thread_ = false;          // It could not be started: the user's thread writes.
+  bool has_no_thread_ = false;          // No thread could be started, so the user's thread writes.
   File last_file_ = 0;
 };
 

@@ -17,27 +17,28 @@ namespace ivy {
 // path. Fails if the directory was deleted or its path cannot be read.
 Result<std::string> current_directory();
 
-// Returns the first `max_bytes` of a file; nothing if it cannot be opened or read. `flags` are
+// Returns the first `max_bytes` of a file, or nothing if it cannot be opened or read. `flags` are
 // added to O_RDONLY | O_CLOEXEC for open(). To reject longer files, pass one byte more than the
 // limit.
 std::optional<std::string> read_file(const std::string& path, std::size_t max_bytes, int flags = 0);
-// The same for a descriptor, from its current offset.
+// Does the same for a descriptor, from its current offset.
 std::optional<std::string> read_from(int fd, std::size_t max_bytes);
 
-// Returns a directory's entries, sorted, without "." and ".."; empty if it cannot be read.
+// Returns a directory's entries, sorted, without "." and "..". Returns an empty list if the
+// directory cannot be read.
 std::vector<std::string> names_in(const std::string& directory);
 
 // Behaviour of write_all() if a non-blocking descriptor accepts no more bytes for now.
 enum class WhenFull { kFail, kWait };
 bool write_all(int fd, std::string_view bytes, WhenFull when_full = WhenFull::kFail);
 
-// kSynced: the data is synced before the rename, so it survives a power failure.
+// With kSynced, the data is synced before the rename, so it survives a power failure.
 enum class Durability { kWhileTheHostRuns, kSynced };
-// Replaces a file atomically: writes PATH.new and renames it, or removes it again. Mode 0600.
+// Replaces a file atomically: writes PATH.new and renames it, or removes it on failure. Mode 0600.
 bool write_whole(const std::string& path, std::string_view bytes,
                  Durability durability = Durability::kWhileTheHostRuns);
-// Writes as a shell's `>` does: follows links, writes into devices, truncates an existing file. For
-// files that a user names.
+// Writes a file that a user names as a shell's `>` does: follows links, writes to devices,
+// truncates an existing file.
 bool overwrite(const std::string& path, std::string_view bytes);
 
 }  // namespace ivy

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Functions of a newer C library that libivycomm needs and glibc 2.28 lacks: linked, hidden, into
-// the library that the wheel contains for such systems (scripts/packaging/portable.cmake), in
-// addition to older_glibc.cc.
+// Functions of newer C libraries that libivycomm needs and glibc 2.28 lacks. They are linked,
+// hidden, into the library that the wheel contains for such systems
+// (scripts/packaging/portable.cmake), in addition to older_glibc.cc.
 #include <pthread.h>
 #include <sched.h>
 #include <spawn.h>
@@ -16,11 +16,12 @@
 
 #define IVY_HIDDEN extern "C" __attribute__((visibility("hidden")))
 
-// glibc 2.32 says here whether atomic counting may be left out. It may not.
+// Since glibc 2.32 this variable says whether atomic counting may be omitted. It may not.
 IVY_HIDDEN char __libc_single_threaded;
 char __libc_single_threaded = 0;
 
-// glibc 2.30. The wait is in steps, so that a changed wall clock costs no more than one of them.
+// Since glibc 2.30. Waits in steps, so that a change of the wall clock delays it by at most one
+// step.
 IVY_HIDDEN int pthread_cond_clockwait(pthread_cond_t* condition, pthread_mutex_t* mutex,
                                       clockid_t clock, const timespec* until) noexcept {
   constexpr std::int64_t kSecond = 1'000'000'000;
@@ -37,11 +38,11 @@ IVY_HIDDEN int pthread_cond_clockwait(pthread_cond_t* condition, pthread_mutex_t
   const std::int64_t end = nanoseconds(wall) + (left < kStep ? left : kStep);
   const timespec wall_end{static_cast<time_t>(end / kSecond), static_cast<long>(end % kSecond)};
   const int result = pthread_cond_timedwait(condition, mutex, &wall_end);
-  // The end of a step is a wake-up without a reason, which every caller expects.
+  // The end of a step looks like a spurious wake-up, which every caller expects.
   return result == ETIMEDOUT && left > kStep ? 0 : result;
 }
 
-// glibc 2.32 has it first; messages name signals by it.
+// Since glibc 2.32. Messages use it to name signals.
 IVY_HIDDEN const char* sigabbrev_np(int signal) noexcept {
   static constexpr std::array<const char*, 32> kNames = {
       nullptr, "HUP",  "INT",  "QUIT", "ILL",    "TRAP",   "ABRT",  "BUS",  "FPE",  "KILL", "USR1",
@@ -51,7 +52,7 @@ IVY_HIDDEN const char* sigabbrev_np(int signal) noexcept {
   return signal > 0 && signal < 32 ? kNames[static_cast<std::size_t>(signal)] : nullptr;
 }
 
-// glibc 2.34. Descriptors that another thread opens concurrently are close-on-exec.
+// Since glibc 2.34. Descriptors that another thread opens concurrently are close-on-exec.
 IVY_HIDDEN int posix_spawn_file_actions_addclosefrom_np(posix_spawn_file_actions_t* actions,
                                                         int from) noexcept {
   const long limit = sysconf(_SC_OPEN_MAX);
@@ -61,7 +62,7 @@ IVY_HIDDEN int posix_spawn_file_actions_addclosefrom_np(posix_spawn_file_actions
   return 0;
 }
 
-// glibc 2.29. The child stays in its parent's folder, which costs it nothing.
+// Since glibc 2.29. The child stays in its parent's directory, which is harmless.
 IVY_HIDDEN int posix_spawn_file_actions_addchdir_np(posix_spawn_file_actions_t*,
                                                     const char*) noexcept {
   return 0;

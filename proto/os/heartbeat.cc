@@ -11,8 +11,8 @@
 namespace ivy {
 namespace {
 
-// A thread that wakes up this much too late was stopped together with the loop (Ctrl-Z, a paused
-// virtual machine), so the loop is not blamed.
+// A thread that wakes up this late was stopped together with the loop (Ctrl-Z, a paused virtual
+// machine), so the loop is not reported as silent.
 constexpr std::int64_t kStoppedNs = 1'000'000'000;
 
 }  // namespace
@@ -40,7 +40,7 @@ void Heartbeat::turned() {
   try {
     thread_ = std::thread([this] { run(); });
   } catch (const std::system_error&) {
-    // The limit of processes is reached: only the loop's own heartbeats remain.
+    // The limit of processes was reached, so only the loop's own heartbeats remain.
   }
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }

@@ -15,7 +15,8 @@ namespace ivy {
 
 class Heartbeat {
  public:
-  // Runs on the heartbeat's thread; must not block. loop_silent: time since the last turned().
+  // Runs on the heartbeat's thread; must not block. `loop_silent` is the time since the last
+  // turned().
   using Beat = std::function<void(std::chrono::nanoseconds loop_silent)>;
 
   Heartbeat(std::chrono::nanoseconds period, Beat beat);

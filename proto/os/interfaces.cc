@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::size_t kMaxAddresses = 1024;
 
-// Empty: it is of no use to another process.
+// Returns an empty text for an address that other processes cannot use.
 std::string useful_address(const sockaddr* address) {
   if (address->sa_family == AF_INET) return host_text(address);
   if (address->sa_family != AF_INET6) return {};

@@ -14,9 +14,9 @@ struct InterfaceAddress {
   int prefix_bits = 0;  // Length of the network prefix.
 };
 
-// Returns the IPv4 and IPv6 addresses of interfaces that are up, at most 1024; empty if the system
-// does not report them. Link-local IPv6 addresses are omitted: other processes cannot use them
-// without a zone.
+// Returns the IPv4 and IPv6 addresses of interfaces that are up, at most 1024, or an empty list if
+// the system does not report them. Link-local IPv6 addresses are omitted, because other processes
+// cannot use them without a zone.
 std::vector<InterfaceAddress> interface_addresses();
 
 }  // namespace ivy

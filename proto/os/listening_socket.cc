@@ -23,7 +23,7 @@ Result<int> listen_tcp(const std::string& address, std::uint16_t port) {
   const int one = 1;
   const int only_v6 = address == "::" ? 0 : 1;
   setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
-  // Set explicitly either way: net.ipv6.bindv6only may have changed the default.
+  // Set explicitly in both cases, because net.ipv6.bindv6only may have changed the default.
   if (family == AF_INET6) setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &only_v6, sizeof only_v6);
   if (bind(fd, place.get(), place.size) == 0 && listen(fd, SOMAXCONN) == 0) return socket.release();
   const Code code = errno == EADDRINUSE      ? Code::kAlreadyExists

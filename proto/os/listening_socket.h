@@ -10,17 +10,19 @@
 
 namespace ivy {
 
-// `address` is numeric and without brackets; port 0: the kernel chooses. "::" also accepts IPv4;
-// other IPv6 addresses accept only IPv6. An address whose old connections are still in TIME_WAIT
-// can be reused. Errors: InvalidArgument (not a numeric address), AlreadyExists (another program
-// listens there), NotFound (this host has no such address), Unavailable.
+// `address` is numeric and without brackets. With port 0 the kernel chooses a port. "::" also
+// accepts IPv4; other IPv6 addresses accept only IPv6. An address whose old connections are still
+// in TIME_WAIT can be reused. Fails with InvalidArgument if the address is not numeric,
+// AlreadyExists if another program listens there, NotFound if this host has no such address, and
+// Unavailable otherwise.
 Result<int> listen_tcp(const std::string& address, std::uint16_t port);
 
-// Returns the port of a TCP socket, which the kernel may have chosen; 0 if it has none.
+// Returns the port of a TCP socket, which the kernel may have chosen, or 0 if it has none.
 std::uint16_t bound_port(int fd);
 
-// `type` is SOCK_STREAM or SOCK_SEQPACKET. An existing file at `path` is an error: only the caller
-// knows whether it may be removed. Errors: InvalidArgument (the path is too long), Unavailable.
+// `type` is SOCK_STREAM or SOCK_SEQPACKET. An existing file at `path` is an error, because only the
+// caller knows whether it may be removed. Fails with InvalidArgument if the path is too long, and
+// with Unavailable otherwise.
 Result<int> listen_unix(const std::string& path, int type, int backlog);
 
 }  // namespace ivy

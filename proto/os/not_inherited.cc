@@ -11,13 +11,13 @@ namespace ivy::not_inherited {
 namespace {
 
 struct Registry {
-  std::mutex mutex;  // Guards inodes against forks too.
-  // By descriptor: the inode, 0 where there is none. A descriptor that was closed by other means
-  // may be another file by now.
+  std::mutex mutex;  // Also guards `inodes` against concurrent forks.
+  // The inode of each registered descriptor, by number; 0 if not registered. A descriptor that was
+  // closed by other means may refer to another file now.
   std::vector<ino_t> inodes;
 };
 
-// Never destroyed: children may be forked until the process's end.
+// Never destroyed, because children may be forked until the process exits.
 Registry& registry() {
   static auto* const one = new Registry;
   return *one;
@@ -28,7 +28,7 @@ ino_t inode_of(int descriptor) {
   return fstat(descriptor, &status) == 0 ? status.st_ino : 0;
 }
 
-// Calls only functions that are allowed in the child of a process with threads.
+// Calls only functions that are allowed in the child of a multithreaded process.
 void close_in_child() {
   std::vector<ino_t>& inodes = registry().inodes;
   for (std::size_t place = 0; place < inodes.size(); ++place) {

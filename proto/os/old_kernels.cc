@@ -12,7 +12,7 @@ namespace ivy {
 int effective_access(const std::string& path, int mode) {
   if (faccessat(AT_FDCWD, path.c_str(), mode, AT_EACCESS) == 0) return 0;
   const int error = errno;
-  // The C library falls back to the older call for ENOSYS alone. A file never gives EPERM here.
+  // The C library falls back to the older call only after ENOSYS. A file never yields EPERM here.
   const bool is_same_user = geteuid() == getuid() && getegid() == getgid();
   if ((error == EPERM || error == ENOSYS) && is_same_user)
     return access(path.c_str(), mode) == 0 ? 0 : errno;
@@ -30,7 +30,7 @@ Error pidfd_error(const std::string& what, int error) {
 }
 
 std::string clone_fix() {
-  // No arguments of this size are valid, so nothing is started.
+  // Arguments of this size are never valid, so nothing is started.
   if (syscall(SYS_clone3, nullptr, 0) != -1 || errno != EPERM) return {};
   return "a seccomp profile forbids clone3(): update the container runtime (Docker 20.10.10 or "
          "newer), or let the profile answer ENOSYS for calls that it does not know";

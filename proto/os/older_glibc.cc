@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Functions that libgcc and gRPC's archives require from the build machine's C library, and that
-// glibc 2.34 lacks. Linked into each dynamic program and library of ivyrun, and hidden there, so
-// that they run on every system with glibc 2.34 or later.
+// Functions that libgcc and gRPC's static libraries require from the build machine's C library, and
+// that glibc 2.34 lacks. Linked into each dynamic program and library of ivyrun, and hidden there,
+// so that they run on every system with glibc 2.34 or later.
 #include <dlfcn.h>
 #include <link.h>
 #include <sys/random.h>
@@ -19,7 +19,7 @@ namespace {
 
 }  // namespace
 
-// Newer headers of glibc say what libgcc, which was built with them, expects.
+// Defined by newer headers of glibc; libgcc was then built to use the function below.
 #ifdef DLFO_STRUCT_HAS_EH_DBASE
 namespace {
 
@@ -50,7 +50,7 @@ int look_into(dl_phdr_info* object, std::size_t, void* data) {
 
 }  // namespace
 
-// glibc 2.35: libgcc asks it for the unwind table of each frame of an exception.
+// Since glibc 2.35. libgcc calls it to find the unwind table of each frame of an exception.
 extern "C" __attribute__((visibility("hidden"))) int _dl_find_object(
     void* address, dl_find_object* found) noexcept {
   Search search{reinterpret_cast<std::uintptr_t>(address), found};
@@ -58,7 +58,7 @@ extern "C" __attribute__((visibility("hidden"))) int _dl_find_object(
 }
 #endif
 
-// glibc 2.36: c-ares asks it for the numbers of its queries.
+// Since glibc 2.36. c-ares calls it for the numbers of its queries.
 extern "C" __attribute__((visibility("hidden"))) std::uint32_t arc4random() noexcept {
   std::uint32_t number = 0;
   if (getrandom(&number, sizeof number, 0) != sizeof number) std::abort();

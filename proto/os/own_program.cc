@@ -12,7 +12,7 @@ namespace ivy {
 namespace {
 
 constexpr char kOwnProgram[] = "/proc/self/exe";
-// The kernel marks a removed file so.
+// The kernel appends this to the path of a removed file.
 constexpr std::string_view kRemoved = " (deleted)";
 constexpr std::string_view kNodeProgram = "/ivy-node";
 
@@ -23,8 +23,8 @@ std::string read_own_path() {
   return {path, static_cast<std::size_t>(length)};
 }
 
-// Its path, marked or not; empty when it cannot be told. Read once: each start asks several times,
-// and what a fork of the launcher becomes knows it already.
+// Returns the path of this program, possibly with kRemoved, or an empty path if it is unknown. Read
+// once, because each start needs it several times; forked processes inherit the result.
 const std::string& own_path() {
   static const std::string path = read_own_path();
   return path;
@@ -41,10 +41,10 @@ std::string program_directory() {
 }
 
 void read_own_program() {
-  // A copy of ivyrun runs from where the launcher runs, and reading all of it, gRPC too, would cost
-  // each start 2 ms.
+  // A copy of ivyrun runs from the launcher's own location, and reading all of it, including gRPC,
+  // would add 2 ms to each start.
   if (!read_own_path().ends_with(kNodeProgram)) return;
-  constexpr std::size_t kPageBytes = 4096;  // A smaller step than the page reads it twice.
+  constexpr std::size_t kPageBytes = 4096;  // A step smaller than a page would read it twice.
   dl_iterate_phdr(
       [](dl_phdr_info* info, std::size_t, void*) {
         for (int i = 0; i < info->dlpi_phnum; ++i) {
@@ -54,7 +54,7 @@ void read_own_program() {
               reinterpret_cast<const volatile char*>(info->dlpi_addr + segment.p_vaddr);
           for (std::size_t at = 0; at < segment.p_filesz; at += kPageBytes) (void)begin[at];
         }
-        return 1;  // The first is the program itself; the others are its libraries.
+        return 1;  // The first object is the program itself; the others are libraries.
       },
       nullptr);
 }

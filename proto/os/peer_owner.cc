@@ -23,11 +23,11 @@ constexpr std::uint32_t kAllStates = ~std::uint32_t{0};
 struct End {
   int family = AF_UNSPEC;
   std::array<std::uint32_t, 4> address{};
-  std::uint16_t port = 0;  // In the byte order of the wire.
+  std::uint16_t port = 0;  // In network byte order.
   std::uint32_t interface = 0;
 };
 
-// The kernel's tables list an IPv4 address that is mapped into IPv6 as IPv4.
+// The kernel's tables list an IPv4-mapped IPv6 address as IPv4.
 End end_of(const sockaddr_storage& storage) {
   End end;
   if (storage.ss_family == AF_INET) {
@@ -63,7 +63,7 @@ Question question_of(const End& from, const End& to) {
   Question question;
   question.head.nlmsg_len = sizeof question;
   question.head.nlmsg_type = SOCK_DIAG_BY_FAMILY;
-  question.head.nlmsg_flags = NLM_F_REQUEST;  // Asks for one socket, not for all.
+  question.head.nlmsg_flags = NLM_F_REQUEST;  // Requests one socket, not all.
   question.body.sdiag_family = static_cast<std::uint8_t>(from.family);
   question.body.sdiag_protocol = IPPROTO_TCP;
   question.body.idiag_states = kAllStates;
@@ -85,7 +85,7 @@ struct PeerOwners::Ends {
   End to;
 };
 
-// error: 0, or an errno; ENOENT for a socket that the kernel does not know.
+// `error` is 0 or an errno; ENOENT means that the kernel does not know the socket.
 struct PeerOwners::Found {
   int error = 0;
   inet_diag_msg socket{};
@@ -100,7 +100,7 @@ PeerOwners::Found PeerOwners::look_up(const Ends& ends) {
   const Question question = question_of(ends.from, ends.to);
   Found found;
   if (send(netlink_.get(), &question, sizeof question, 0) < 0) return {errno, {}};
-  // The kernel answers within the call that asks.
+  // The kernel has answered when the request's system call returns.
   alignas(nlmsghdr) std::array<char, 8192> answer;
   const ssize_t count = recv(netlink_.get(), answer.data(), answer.size(), MSG_DONTWAIT);
   if (count < 0) return {errno, {}};
@@ -116,7 +116,7 @@ PeerOwners::Found PeerOwners::look_up(const Ends& ends) {
   }
   if (body_bytes < sizeof found.socket) return {EPROTO, {}};
   std::memcpy(&found.socket, body, sizeof found.socket);
-  // If there is no such connection, the kernel may name a socket that listens on that port.
+  // If no such connection exists, the kernel may return a socket that listens on that port.
   const inet_diag_sockid& id = found.socket.id;
   if (id.idiag_sport != ends.from.port || id.idiag_dport != ends.to.port) return {ENOENT, {}};
   return found;
@@ -128,7 +128,7 @@ PeerOwners::Owner PeerOwners::of(int fd) {
   if (!there.is_valid()) return {Where::kGone, 0, 0};
   const Ends ends{end_of(there.storage), end_of(own_address(fd).storage)};
   const Found found = look_up(ends);
-  // A socket without an inode has no owner any more; the kernel reports it as root's.
+  // A socket without an inode has lost its owner; the kernel reports it as root's.
   if (found.error == 0 && found.socket.idiag_inode != 0)
     return {Where::kHere, found.socket.idiag_uid, found.socket.idiag_inode};
   if (found.error == 0) return {Where::kGone, 0, 0};
@@ -136,7 +136,8 @@ PeerOwners::Owner PeerOwners::of(int fd) {
     why_unknown_ = std::strerror(found.error);
     return {};
   }
-  // Look up our own end, to tell an unknown peer from a kernel that reports no sockets at all.
+  // Look up this end of the connection, to distinguish an unknown peer from a kernel that reports
+  // no sockets at all.
   const Found own = look_up({ends.to, ends.from});
   if (own.error == 0) return {is_loopback(ends.from) ? Where::kGone : Where::kElsewhere, 0, 0};
   if (!peer_address(fd).is_valid()) return {Where::kGone, 0, 0};

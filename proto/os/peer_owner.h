@@ -18,13 +18,13 @@ class PeerOwners {
   enum class Where {
     kHere,       // A socket of this host (of this network namespace), owned by `user`.
     kElsewhere,  // A socket of another host.
-    kGone,       // A socket of this host that is closed already: its owner is unknown.
-    kUnknown,    // This kernel does not tell; why_unknown() has the reason.
+    kGone,       // A socket of this host that was closed already, so its owner is unknown.
+    kUnknown,    // This kernel does not report owners; why_unknown() has the reason.
   };
   struct Owner {
     Where where = Where::kUnknown;
     uid_t user = 0;
-    std::uint32_t inode = 0;  // The peer's socket, as /proc/PID/fd shows it.
+    std::uint32_t inode = 0;  // Inode of the peer's socket, as shown in /proc/PID/fd.
   };
 
   PeerOwners();

@@ -9,19 +9,21 @@
 
 namespace ivy {
 
-// Returns a close-on-exec descriptor that becomes readable when the process exits. -1: see errno.
+// Returns a close-on-exec descriptor that becomes readable when the process exits. On failure
+// returns -1 and sets errno.
 int open_pidfd(pid_t pid);
-// Unblocks every signal. A runtime that starts programs from a thread with blocked signals (of the
-// JVM, Julia, Swift) passes its mask on, and TERM would have no effect. Call it first in main.
+// Unblocks every signal. A runtime that starts programs from a thread with blocked signals (JVM,
+// Julia, Swift) passes its mask on, and TERM would have no effect. Call it first in main.
 void unblock_inherited_signals();
-// Raises the soft limit of open files, which is kept low for old programs, to the hard limit.
+// Raises the soft limit of open files, which is low for the sake of old programs, to the hard
+// limit.
 void raise_descriptor_limit();
 // Returns arguments or an environment in exec's form, terminated by a null pointer. The pointers
 // refer to `words`, which must outlive them.
 std::vector<char*> exec_words(const std::vector<std::string>& words);
-// Returns a variable of this process's environment; empty if not set.
+// Returns a variable of this process's environment, or an empty text if it is not set.
 std::string own_variable(const char* name);
-// gethostname(); empty when it fails.
+// Returns the result of gethostname(), or an empty text if it fails.
 std::string own_host_name();
 
 }  // namespace ivy

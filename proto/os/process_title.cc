@@ -10,11 +10,12 @@
 namespace ivy {
 namespace {
 
-// Holds the words and the environment that the process was started with.
+// The memory of the arguments and the environment with which the process was started.
 std::span<char> place;
-std::size_t words_length = 0;  // The part of it that holds the words.
+std::size_t words_length = 0;  // Length of the arguments' part of `place`.
 
-// The first byte behind `strings`, as long as each begins where the one before has ended.
+// Returns the end of consecutive `strings` that start at `begin`, up to the first one that does not
+// follow its predecessor directly.
 char* end_of(char** strings, char* begin) {
   for (; *strings == begin; ++strings) begin += std::strlen(begin) + 1;
   return begin;
@@ -40,10 +41,11 @@ void set_process_title(const std::vector<std::string>& words) {
   for (const std::string& word : words) title += (title.empty() ? "" : " ") + word;
   move_environment();
   title.resize(std::min(title.size(), place.size() - 1));
-  // The kernel takes words that do not end in a zero byte for a title, up to the first zero byte.
+  // If the arguments' memory does not end with a zero byte, the kernel shows it up to the first
+  // zero byte.
   std::ranges::copy(title, place.begin());
-  // The old words are cleared, and what is left of a variable that is cut; the others stay to be
-  // seen.
+  // Clear the rest of the old arguments, and of a variable that is cut. Later variables remain
+  // visible.
   for (std::size_t at = title.size(); at < place.size(); ++at) {
     if (at >= words_length && place[at] == '\0') break;
     place[at] = '\0';

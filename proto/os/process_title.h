@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The command line that the process list shows, for a process that continues as another program
-// without exec. Thread: the main one, while there is no other.
+// Changes the command line in the process list, for a process that continues as another program
+// without exec. Thread: the main one, before any other is started.
 #pragma once
 
 #include <string>
@@ -8,13 +8,13 @@
 
 namespace ivy {
 
-// Call it first in main with its argv: the title is written over the original arguments and
-// environment.
+// Remembers the memory of the original arguments and environment, which set_process_title()
+// overwrites. Call it first in main.
 void keep_title_place(char** argv);
 
-// Makes the process list show these arguments, cut to the available space. Overwrites the strings
-// of argv, and as many of the environment as needed; `environ` stays valid. Does nothing without
-// keep_title_place().
+// Sets the command line in the process list to these arguments, cut to the available space.
+// Overwrites the strings of argv and as many of the environment as needed; `environ` stays valid.
+// Does nothing if keep_title_place() was not called.
 void set_process_title(const std::vector<std::string>& words);
 
 }  // namespace ivy

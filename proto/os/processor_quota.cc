@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::size_t kMostBytes = std::size_t{4} << 20;
 
-// Read without streams, because every start of a job waits for the answer: they cost 0.1 ms.
+// Does not use streams, which cost 0.1 ms, because every start of a job waits for the result.
 std::string quota_text(const std::string& file) { return read_file(file, kMostBytes).value_or(""); }
 
 std::optional<std::int64_t> positive_word(std::string_view text, std::size_t index) {
@@ -28,13 +28,13 @@ std::optional<std::int64_t> positive_word(std::string_view text, std::size_t ind
   return number && *number > 0 ? number : std::nullopt;
 }
 
-// The quotas of that cgroup and of those above it: "30000 100000" or "max 100000" in cpu.max, or
+// Adds the quotas of this cgroup and its ancestors: "30000 100000" or "max 100000" in cpu.max, or
 // two files of version 1, with -1 for no limit.
 void add_quotas(const std::string& root, std::string directory, bool is_second, Quotas& quotas) {
   for (; !directory.empty(); directory.resize(directory.rfind('/'))) {
     const std::string path = root + directory;
     const std::string text = quota_text(path + (is_second ? "/cpu.max" : "/cpu.cfs_quota_us"));
-    // Every cgroup of version 1 has that file: this directory lies above the hierarchy.
+    // Every cgroup of version 1 has this file, so this directory is above the hierarchy.
     if (!is_second && text.empty()) return;
     const auto quota = positive_word(text, 0);
     if (!quota) continue;
@@ -43,7 +43,7 @@ void add_quotas(const std::string& root, std::string directory, bool is_second, 
     struct stat status = {};
     if (!period || stat(path.c_str(), &status) != 0) continue;
     const std::string group = std::to_string(status.st_dev) + ":" + std::to_string(status.st_ino);
-    // The same tree may be mounted in several places.
+    // The same tree may be mounted at several locations.
     const auto is_known = [&](const Quota& known) { return known.group == group; };
     if (std::none_of(quotas.begin(), quotas.end(), is_known))
       quotas.push_back({group, static_cast<double>(*quota) / static_cast<double>(*period)});

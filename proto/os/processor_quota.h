@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Processor time that cgroups allow this process. Thread: any; reads files.
+// Determines the processor time that cgroups allow this process. Thread: any; reads files.
 #pragma once
 
 #include <string>
@@ -16,7 +16,7 @@ struct Quota {
 };
 using Quotas = std::vector<Quota>;
 
-// Returns the quotas of all visible cgroups of this process. `root`: prefix of file paths, for
+// Returns the quotas of all visible cgroups of this process. `root` is a prefix of file paths, for
 // tests.
 Quotas own_quotas(const std::string& root = "");
 

@@ -12,10 +12,10 @@
 namespace ivy {
 
 void prefer_short_slices() {
-  constexpr unsigned long kSliceNs = 100'000;  // The shortest that the kernel accepts.
+  constexpr unsigned long kSliceNs = 100'000;  // The shortest slice that the kernel accepts.
   errno = 0;
   const int nice_value = getpriority(PRIO_PROCESS, 0);
-  // Leave a process with a negative nice value alone: its children would lose that.
+  // Do not change a process with a negative nice value, because its children would lose that value.
   if (errno != 0 || nice_value < 0) return;
   if (syscall(SYS_sched_getscheduler, 0) != SCHED_NORMAL) return;
   sched_attr attributes{};

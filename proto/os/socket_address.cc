@@ -77,7 +77,7 @@ SocketAddress named_by(int (*ask)(int, sockaddr*, socklen_t*), int socket) {
 SocketAddress own_address(int socket) { return named_by(getsockname, socket); }
 SocketAddress peer_address(int socket) { return named_by(getpeername, socket); }
 
-// The port lies at the same place in both kinds.
+// The port is at the same offset in both kinds of address.
 std::uint16_t SocketAddress::port() const {
   if (storage.ss_family != AF_INET && storage.ss_family != AF_INET6) return 0;
   return ntohs(reinterpret_cast<const sockaddr_in&>(storage).sin_port);

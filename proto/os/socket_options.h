@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Options that all TCP sockets of ivyrun share. An option that the kernel rejects keeps its value.
-// Thread: any.
+// Options that all TCP sockets of ivyrun share. An option that the kernel rejects keeps its old
+// value. Thread: any.
 #pragma once
 
 namespace ivy {
@@ -9,7 +9,7 @@ namespace ivy {
 // packet.
 void send_at_once(int fd);
 
-// When the kernel probes a silent peer, and how many probes break the connection.
+// When the kernel probes a silent peer, and how many failed probes break the connection.
 struct KeepAlive {
   int idle_s = 0;
   int interval_s = 0;

@@ -15,14 +15,14 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// How often `may_go_on` is asked.
+// Interval between calls of `may_go_on`.
 constexpr milliseconds kAskPause{5};
 
 }  // namespace
 
 bool wait_for(int socket, short events, const Patience& patience) {
   while (true) {
-    // Rounded up: whoever is told that it is too late finds the end behind it.
+    // Rounded up, so that the deadline has passed when a caller is told so.
     const auto left = std::chrono::ceil<milliseconds>(patience.end - steady_now()).count();
     if (left <= 0 || patience.is_called_off()) return false;
     const auto slice = patience.may_go_on != nullptr ? kAskPause.count() : 60'000;

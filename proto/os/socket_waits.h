@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Connects, sends and receives on non-blocking sockets until a deadline, blocking the thread.
-// Thread: any.
+// Connects, sends and receives on non-blocking sockets; blocks the thread until a deadline. Thread:
+// any.
 #pragma once
 
 #include <chrono>
@@ -13,26 +13,26 @@
 
 namespace ivy {
 
-// The time limit of a wait at a socket, and an optional cancellation.
+// The deadline of a wait on a socket, and an optional way to cancel it.
 struct Patience {
   std::chrono::steady_clock::time_point end;
-  // Called every few milliseconds; null: the wait cannot be cancelled.
+  // Called every few milliseconds. If null, the wait cannot be cancelled.
   const std::function<bool()>* may_go_on = nullptr;
 
   bool is_called_off() const { return may_go_on != nullptr && !(*may_go_on)(); }
 };
 
-// Waits until the socket is ready for `events`. Returns false if too late or cancelled.
+// Waits until the socket is ready for `events`. Returns false after the deadline or if cancelled.
 bool wait_for(int socket, short events, const Patience& patience);
-// Waits before the next attempt. Returns false if too late or cancelled.
+// Waits before the next attempt. Returns false after the deadline or if cancelled.
 bool pause_for(std::chrono::milliseconds time, const Patience& patience);
 
-// Returns an errno, or 0; ETIMEDOUT: no answer.
+// Returns 0 or an errno; ETIMEDOUT if there is no answer.
 int connect_to(int socket, SocketAddress& where, const Patience& patience);
 // Returns the pending error of a socket, such as that of a failed connect(): an errno, or 0.
 int error_of(int socket);
 
-// Both return false if too late, cancelled, or the peer has closed the connection.
+// Both return false after the deadline, if cancelled, or if the peer has closed the connection.
 bool send_all(int socket, std::string_view bytes, const Patience& patience);
 bool receive_all(int socket, std::string& bytes, std::size_t count, const Patience& patience);
 

@@ -21,11 +21,11 @@ struct SpawnSetup {
   SpawnSetup(const SpawnSetup&) = delete;
   SpawnSetup& operator=(const SpawnSetup&) = delete;
 
-  // Opens /dev/null in the child at this number.
+  // Opens /dev/null as this descriptor in the child.
   void open_null(int number) {
     posix_spawn_file_actions_addopen(&actions, number, "/dev/null", O_RDWR, 0);
   }
-  // Copies `fd` to this number in the child. If both are equal, clears close-on-exec.
+  // Makes `fd` the descriptor `number` of the child. If both are equal, clears close-on-exec.
   void copy(int fd, int number) { posix_spawn_file_actions_adddup2(&actions, fd, number); }
   // Closes all descriptors from this number on in the child.
   void close_from(int number) { posix_spawn_file_actions_addclosefrom_np(&actions, number); }

@@ -36,11 +36,11 @@ void notify_service_manager(std::string_view assignments) {
   if (path.front() != '/' && path.front() != '@') return;
   address.sun_family = AF_UNIX;
   std::copy(path.begin(), path.end(), address.sun_path);
-  // Every byte of a name without a file counts, so the length ends with it.
+  // In an abstract name every byte counts, so the length must end with the name.
   if (path.front() == '@') address.sun_path[0] = '\0';
   const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + path.size());
   const Descriptor socket(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  // A manager that does not listen any more cannot be helped.
+  // Ignore errors: the manager may no longer listen.
   [[maybe_unused]] const ssize_t sent =
       sendto(socket.get(), assignments.data(), assignments.size(), MSG_NOSIGNAL,
              reinterpret_cast<const sockaddr*>(&address), size);

@@ -13,7 +13,8 @@ namespace ivy {
 // Sends "NAME=VALUE" lines. Does nothing if no manager listens ($NOTIFY_SOCKET).
 void notify_service_manager(std::string_view assignments);
 
-// Returns the longest allowed interval between WATCHDOG=1 messages; nothing if none is required.
+// Returns the longest allowed interval between WATCHDOG=1 messages, or nothing if none are
+// required.
 std::optional<std::chrono::microseconds> watchdog_interval();
 
 }  // namespace ivy

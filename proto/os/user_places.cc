@@ -15,7 +15,7 @@ namespace ivy {
 namespace {
 
 constexpr char kStopGraceFile[] = "/stop-grace-ms";
-// 340 lines, the kernel's limit.
+// 340 lines is the kernel's limit.
 constexpr std::size_t kMaxUidMap = 16u << 10;
 
 }  // namespace
@@ -51,7 +51,7 @@ std::uint32_t uid_outside(std::uint32_t uid, std::string_view uid_map) {
   while (!uid_map.empty()) {
     const std::vector<std::string_view> words = words_of(take_part(uid_map, '\n'));
     if (words.size() != 3) break;
-    std::array<std::uint32_t, 3> range{};  // Its first number inside and outside, and its length.
+    std::array<std::uint32_t, 3> range{};  // First uid inside, first uid outside, and length.
     for (std::size_t i = 0; i < range.size(); ++i)
       if (!read_number(words[i], range[i])) return uid;
     const auto [inside, outside, count] = range;

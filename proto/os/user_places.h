@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The directories of one user on one host, and the names of jobs in them. Launchers, supervisors,
-// agents and ivyctl find each other only through these. Thread: any.
+// agents and ivyctl find each other only through these directories. Thread: any.
 #pragma once
 
 #include <chrono>
@@ -14,12 +14,13 @@
 namespace ivy {
 
 inline constexpr std::size_t kJobIdDigits = 32;
-// True for 32 lower-case hexadecimal digits: safe as a part of a path.
+// Returns whether the text is 32 lower-case hexadecimal digits, which are safe as part of a path.
 bool is_job_id(std::string_view text);
 
-// The directory of last resort: /tmp/ivyrun-UID.
+// Returns the directory of last resort: /tmp/ivyrun-UID.
 std::string place_in_tmp(std::uint32_t uid);
-// $XDG_RUNTIME_DIR/ivyrun; empty if that is unset (null) or not an absolute path.
+// Returns $XDG_RUNTIME_DIR/ivyrun, or an empty path if the variable is unset (null) or not an
+// absolute path.
 std::string place_in_runtime_directory(const char* xdg_runtime_dir);
 
 // Returns the parents of jobs' directories, in order of preference: in /tmp, in /dev/shm, in the
@@ -28,19 +29,19 @@ std::string place_in_runtime_directory(const char* xdg_runtime_dir);
 // last one is named after both uids.
 std::vector<std::string> job_parents(std::uint32_t uid, std::uint32_t uid_outside,
                                      const char* xdg_runtime_dir);
-// The parents for this process.
+// Returns the parents for this process.
 std::vector<std::string> job_parents();
-// Returns the uid outside this user namespace to which `uid` maps, by the text of its uid_map;
-// `uid` itself if it is not mapped. Pure.
+// Returns the uid outside this user namespace to which `uid` maps, according to the text of its
+// uid_map, or `uid` itself if it is not mapped. Pure.
 std::uint32_t uid_outside(std::uint32_t uid, std::string_view uid_map);
 
-// The time from TERM to KILL for a supervisor that is stopped by SIGTERM, kept in a file of its
+// Store the time from TERM to KILL for a supervisor that is stopped by SIGTERM, in a file of its
 // job's directory. The supervisor writes the job's own time there; another process of this user
 // changes it before it sends the signal.
 bool write_stop_grace(const std::string& job_directory, std::chrono::milliseconds grace);
 std::optional<std::chrono::milliseconds> read_stop_grace(const std::string& job_directory);
-// Returns false if the job's supervisor has written no file: an older version that uses its own
-// time.
+// Returns false if the job's supervisor has written no file; it is then an older version, which
+// uses its own time.
 bool change_stop_grace(const std::string& job_directory, std::chrono::milliseconds grace);
 
 }  // namespace ivy

@@ -17,7 +17,7 @@ std::string entry_text(std::string typed, std::string_view text, std::size_t col
   std::string out;
   std::string line = std::move(typed);
   if (!line.empty() && line.size() + 2 > column) {
-    // A list of words goes on below.
+    // A long list of words continues on the next line.
     for (std::size_t cut = 0; line.size() > width; line = "        " + line.substr(cut + 1)) {
       cut = line.rfind('|', width - 1);
       if (cut == std::string::npos) break;
@@ -55,7 +55,7 @@ std::string option_help(const CommandPage& page, const PageOption& option, std::
                     page.width);
 }
 
-// The first clause of an option's text.
+// Returns the first clause of an option's text.
 std::string_view brief(std::string_view text) {
   for (const std::string_view end : {"; ", ": ", " ("}) text = text.substr(0, text.find(end));
   return text;
@@ -67,7 +67,7 @@ std::string section_help(const CommandPage& page, const PageSection& section) {
   return text;
 }
 
-// Wraps each line at the page's width, with the indentation that it has.
+// Wraps each line at the page's width and keeps its indentation.
 std::string wrapped(const CommandPage& page, std::string_view text) {
   std::string out;
   while (!text.empty()) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program's description as one value, from which its help, shell completions and the tables of
-// the documentation are generated. Pure except help_width(); thread: any.
+// One value that describes a program. Its help, shell completions and the tables of the
+// documentation are generated from it. Pure except help_width(); thread: any.
 #pragma once
 
 #include <functional>
@@ -15,24 +15,24 @@ namespace ivy {
 inline constexpr std::size_t kHelpWidth = 80;
 
 struct PageOption {
-  std::vector<std::string> spellings;  // "-n", "--num-proc"; one letter first, the full name next.
-  std::string value;                   // Name of its value; empty: a switch.
+  std::vector<std::string> spellings;  // "-n", "--num-proc": the letter first, then the full name.
+  std::string value;                   // Name of its value; empty for a switch.
   std::string text;
-  std::vector<std::string> aliases = {};  // Accepted too, and left out of the help.
-  bool is_daily = true;                   // Stands in the short form of the help.
+  std::vector<std::string> aliases = {};  // Also accepted, but omitted from the help.
+  bool is_daily = true;                   // Part of the short help.
 };
 
-// Options under one title; `topic` is the argument of --help that selects them.
+// Options under one title. `topic` is the argument of --help that selects them.
 struct PageSection {
   std::string topic;
   std::string title;
   std::vector<PageOption> options;
 };
 
-// A program's verb: "ivyctl logs".
+// A program's verb, such as "ivyctl logs".
 struct PageVerb {
   std::string name;
-  std::string usage;  // With its name: "logs [-f] [JOB]".
+  std::string usage;  // Includes the name: "logs [-f] [JOB]".
   std::string text;
   std::vector<PageOption> options;
   std::string more;
@@ -52,32 +52,33 @@ struct CommandPage {
   std::size_t width = kHelpWidth;
 };
 
-// The width of the terminal on standard output, at most 100; kHelpWidth if it is not a terminal.
+// Returns the width of the terminal on standard output, at most 100, or kHelpWidth if it is not a
+// terminal.
 std::size_t help_width();
 // Formats an entry: `typed`, then from `column` on its text, wrapped at `width`. The text starts on
 // the next line if `typed` is too long.
 std::string entry_text(std::string typed, std::string_view text, std::size_t column,
                        std::size_t width);
 
-// Everything, or the daily options alone.
+// Selects all options, or only the daily ones.
 enum class HelpLength { kDaily, kAll };
 std::string help_text(const CommandPage& page, HelpLength length);
-// The help of one verb.
+// Returns the help of one verb.
 std::string verb_help(const CommandPage& page, const PageVerb& verb);
-// The help of a section by its topic, of one option by any of its spellings (dashes may be left
-// out), or of a verb by its name. Nothing: there is no such topic.
+// Returns the help of a section by its topic, of one option by any of its spellings (with or
+// without dashes), or of a verb by its name. Returns nothing if there is no such topic.
 std::optional<std::string> topic_help(const CommandPage& page, std::string_view topic);
 
-// As the help shows it: "-n, --num-proc N".
+// Formats an option as in the help: "-n, --num-proc N".
 std::string typed_option(const PageOption& option);
 
-// Lists of all options, for the documentation.
+// Lists all options, for the documentation.
 std::string markdown_page(const CommandPage& page);
-// An item of a list in Markdown, wrapped as the documentation is.
+// Formats an item of a Markdown list, wrapped like the documentation.
 std::string markdown_item(std::string_view typed, std::string_view text);
 
-// Markdown, or the script with which bash, zsh or fish asks the program itself for completions
-// (`PROGRAM --complete WORD...`). Nothing: there is no such form.
+// Returns the Markdown, or the script with which bash, zsh or fish requests completions from the
+// program itself (`PROGRAM --complete WORD...`). Returns nothing if `form` is unknown.
 std::optional<std::string> generated_page(const CommandPage& page, std::string_view form);
 inline constexpr std::string_view kGeneratedForms = "markdown, bash, zsh or fish";
 
@@ -89,12 +90,13 @@ struct ValueWords {
 };
 ValueWords value_words(const PageOption& option);
 
-// The words that a shell may offer for a value of this name, such as "JOB" and "ID".
+// Returns the words that a shell may offer for a value of this name, such as "JOB" or "ID".
 using ValueSource = std::function<std::vector<std::string>(std::string_view value)>;
 
-// Completions of the last of `words`, which follow the program's name: a word on each line, then a
-// tab and its description if it has one. Or one line for the shell to complete by itself: "@files",
-// "@directories", or "@program N" if word N of the command line is a program of the user's.
+// Returns completions of the last of `words`, which follow the program's name: one word per line,
+// followed by a tab and its description if it has one. Or returns one line that makes the shell
+// complete by itself: "@files", "@directories", or "@program N" if word N of the command line is
+// the user's program.
 std::string completions(const CommandPage& page, const std::vector<std::string>& words,
                         const ValueSource& source = {});
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Completions of shells. The program itself knows what may follow what was typed; a script for each
-// shell asks it (`PROGRAM --complete WORD...`).
+// Completions for shells. The program itself determines the possible words; a script for each shell
+// requests them (`PROGRAM --complete WORD...`).
 #include <algorithm>
 
 #include "proto/contract/text.h"
@@ -26,7 +26,8 @@ _FUNCTION() {
 complete -o default -F _FUNCTION PROGRAM
 )";
 
-// Loaded by its name it is called once; sourced it is only registered.
+// If zsh autoloads the function by its name, it is called; if the file is sourced, it is only
+// registered.
 constexpr std::string_view kZsh = R"(#compdef PROGRAM
 _FUNCTION() {
   local -a offers
@@ -60,7 +61,7 @@ complete -c PROGRAM -f -a '(_FUNCTION)'
 )";
 
 std::string filled(std::string_view script, const std::string& program) {
-  // A function of a shell must not have a dash in its name.
+  // The name of a shell function must not contain dashes.
   std::string function = program;
   std::replace(function.begin(), function.end(), '-', '_');
   std::string out(script);
@@ -74,7 +75,7 @@ std::string filled(std::string_view script, const std::string& program) {
 
 using Options = std::vector<const PageOption*>;
 
-// The words that begin as what was typed.
+// Collects the words that start with the typed text.
 class Offers {
  public:
   explicit Offers(const std::string& typed) : typed_(typed) {}
@@ -96,7 +97,7 @@ bool is_spelling(const PageOption& option, std::string_view typed) {
          std::any_of(option.aliases.begin(), option.aliases.end(), is_it);
 }
 
-// The option of that spelling which takes a value, else null.
+// Returns the option with that spelling if it takes a value, otherwise null.
 const PageOption* with_value(const Options& options, std::string_view typed) {
   for (const PageOption* option : options)
     if (!option->value.empty() && is_spelling(*option, typed)) return option;
@@ -122,12 +123,12 @@ std::string flag_offers(const Options& options, const std::string& typed) {
   return offers.take();
 }
 
-// The value or the flag that is being typed; nothing: it is neither.
+// Completes the value or the flag that is being typed. Returns nothing if it is neither.
 std::optional<std::string> option_offers(const Options& options,
                                          const std::vector<std::string>& words,
                                          const ValueSource& source) {
   const std::string& typed = words.back();
-  // Bash makes three words of --flag=value.
+  // Bash splits --flag=value into three words.
   const std::size_t count = words.size();
   const bool is_cut = count > 2 && words[count - 2] == "=";
   const std::string before = count < 2 ? "" : words[count - (is_cut ? 3 : 2)];
@@ -141,7 +142,7 @@ std::optional<std::string> option_offers(const Options& options,
   return value_offers(*option, typed, typed.substr(0, equals + 1), source);
 }
 
-// A launcher's flags end at its program.
+// A launcher's flags end at the program.
 std::string launcher_offers(const CommandPage& page, const std::vector<std::string>& words,
                             const ValueSource& source) {
   Options options;
@@ -158,7 +159,7 @@ std::string launcher_offers(const CommandPage& page, const std::vector<std::stri
   return option_offers(options, words, source).value_or(program);
 }
 
-// "ca" of the verb "ca init".
+// Returns, for example, "ca" for the verb "ca init".
 std::string first_word(const PageVerb& verb) { return verb.name.substr(0, verb.name.find(' ')); }
 
 std::string verb_offers(const CommandPage& page, const std::vector<std::string>& words,

@@ -18,13 +18,13 @@
 namespace ivy {
 namespace {
 
-// The CA signs leaves directly; eight leave room for what some tools append.
+// The CA signs leaves directly; eight leave room for certificates that some tools append.
 constexpr std::size_t kMaxCertificates = 8;
 constexpr std::size_t kMaxRevocationLists = 8;
-constexpr std::size_t kMaxHostName = 253;  // RFC 1035 allows so many characters.
-constexpr std::size_t kMaxUserName = 32;   // useradd allows so many characters.
-constexpr std::size_t kMaxShown = 120;     // Bytes of a foreign name in a message.
-constexpr int kSecurityBits112 = 2;        // OpenSSL's level: no SHA-1, no RSA below 2048 bits.
+constexpr std::size_t kMaxHostName = 253;  // Limit of RFC 1035.
+constexpr std::size_t kMaxUserName = 32;   // Limit of useradd.
+constexpr std::size_t kMaxShown = 120;     // Bytes of an untrusted name shown in a message.
+constexpr int kSecurityBits112 = 2;        // OpenSSL's level 2: no SHA-1, no RSA below 2048 bits.
 
 constexpr std::string_view kHostUri = "ivy://host/";
 constexpr std::string_view kUserUri = "ivy://user/";
@@ -52,7 +52,7 @@ std::string shown(std::string_view text) {
 }
 
 // Returns the PEM blocks at the start of a text, each from BEGIN to END. Text before a block is an
-// error: what is signed and what a person reads there could differ.
+// error, because a person could take it for signed content.
 Result<std::vector<std::string_view>> pem_blocks(std::string_view text, const std::string& what,
                                                  std::string_view label, std::size_t max_blocks) {
   const std::string begin = "-----BEGIN " + std::string(label) + "-----";
@@ -130,7 +130,7 @@ Result<std::vector<RevocationList>> parse_revocation_lists(std::string_view pem)
     if (!lists.back()) return damaged(what, pem, block);
   }
   const bool blank = std::all_of(pem.begin(), pem.end(), is_space);
-  // A list that silently means "nobody is revoked" would be worse than an error.
+  // An error is better than a list that silently means "nothing is revoked".
   if (lists.empty() && !blank) return empty_or_other(what, pem, "X509 CRL");
   return lists;
 }
@@ -171,7 +171,7 @@ std::string address_text(std::string_view bytes) {
   return canonical_address(text.data());
 }
 
-// The role names in a certificate, before they are checked.
+// The names of roles in a certificate, not checked yet.
 struct RoleNames {
   std::vector<std::string> hosts;
   std::vector<std::string> users;
@@ -197,7 +197,8 @@ Result<RoleNames> read_names(X509* certificate, CertificateIdentity& identity) {
   const Names names(static_cast<GENERAL_NAMES*>(
       X509_get_ext_d2i(certificate, NID_subject_alt_name, &critical, nullptr)));
   ERR_clear_error();
-  if (!names && critical != -1) {  // -1: there is none. Else damaged, or there are several.
+  // -1 means that there is none; otherwise it is damaged, or there are several.
+  if (!names && critical != -1) {
     return Error{Code::kInvalidArgument, "its alternative names are damaged"};
   }
   for (int i = 0; i < sk_GENERAL_NAME_num(names.get()); ++i) {
@@ -215,7 +216,7 @@ Result<RoleNames> read_names(X509* certificate, CertificateIdentity& identity) {
   return roles;
 }
 
-// Requires exactly one role, with a name that can be shown and compared.
+// Requires exactly one role, whose name is safe to show and to compare.
 Result<void> read_role(const RoleNames& roles, CertificateIdentity& identity) {
   if (!roles.unknown.empty()) {
     return Error{Code::kInvalidArgument, "it has an unknown role \"" + roles.unknown + "\""};
@@ -251,7 +252,8 @@ Result<void> check_usage(X509* certificate, CertificateRole role) {
   const std::uint32_t usage = X509_get_extended_key_usage(certificate);
   const std::uint32_t wanted = is_host ? XKU_SSL_SERVER : XKU_SSL_CLIENT;
   const std::uint32_t forbidden = (is_host ? XKU_SSL_CLIENT : XKU_SSL_SERVER) | XKU_ANYEKU;
-  // UINT32_MAX says that there is no such extension: it may then be used for anything.
+  // UINT32_MAX means that there is no such extension, so the certificate could be used for
+  // anything.
   if (usage == UINT32_MAX || (usage & wanted) == 0 || (usage & forbidden) != 0) {
     return Error{Code::kInvalidArgument, "its extended key usage does not match its role of " +
                                              role_text(role) + ", which needs only " +
@@ -284,7 +286,8 @@ Result<CertificateIdentity> identity_of(X509* certificate) {
   return identity;
 }
 
-// Returns "certificate user/alice (serial 4f02)", whether or not the certificate is trusted.
+// Returns a text such as "certificate user/alice (serial 4f02)", whether or not the certificate is
+// trusted.
 std::string title_of(X509* certificate) {
   CertificateIdentity identity = facts_of(certificate);
   const Result<RoleNames> roles = read_names(certificate, identity);
@@ -413,7 +416,7 @@ Error revocation_error(X509_STORE_CTX* context, X509* leaf) {
   }
 }
 
-// Runs OpenSSL's verification over the chain once; returns nothing if the chain is trusted.
+// Verifies the chain once with OpenSSL. Returns nothing if the chain is trusted.
 template <class ErrorOf>
 std::optional<Error> verify_chain(const ParsedAnchor& anchor, const std::vector<Certificate>& chain,
                                   std::int64_t now_unix_s, unsigned long flags,
@@ -429,7 +432,7 @@ std::optional<Error> verify_chain(const ParsedAnchor& anchor, const std::vector<
   X509_VERIFY_PARAM* const rules = X509_STORE_CTX_get0_param(context.get());
   X509_VERIFY_PARAM_set_time(rules, static_cast<std::time_t>(now_unix_s));
   X509_VERIFY_PARAM_set_flags(rules, flags);
-  X509_VERIFY_PARAM_set_depth(rules, 0);  // Nothing between the leaf and the anchor.
+  X509_VERIFY_PARAM_set_depth(rules, 0);  // Allow nothing between the leaf and the anchor.
   X509_VERIFY_PARAM_set_auth_level(rules, kSecurityBits112);
   const bool believed = X509_verify_cert(context.get()) == 1;
   std::optional<Error> error;
@@ -456,7 +459,7 @@ std::string list_names(const CertificateIdentity& identity) {
 }
 
 // Returns the command that makes this host's certificate again with one more name. It lists all
-// names, as a name that is left out would be lost.
+// names, because omitted names would be lost.
 std::string cert_command_with(const CertificateIdentity& identity, const std::string& name) {
   std::string command = "ivy-agent cert " + identity.name;
   for (const std::vector<std::string>* names : {&identity.dns_names, &identity.addresses})
@@ -476,7 +479,7 @@ Result<void> check_certificate_name(CertificateRole role, std::string_view name)
                     std::all_of(name.begin(), name.end(), [&](char c) {
                       return is_letter_or_digit(c) || marks.find(c) != std::string_view::npos;
                     });
-  // A first dash would be an option, a first dot a hidden file or a way up.
+  // A leading dash would make an option, a leading dot a hidden file or a parent directory.
   const bool starts_well =
       fits && name.front() != '-' && name.front() != '.' &&
       (is_host || std::isdigit(static_cast<unsigned char>(name.front())) == 0) &&
@@ -509,7 +512,7 @@ Result<CertificateIdentity> verify_certificate(std::string_view chain_pem, const
   const std::shared_ptr<const ParsedAnchor> anchor = IVY_TRY(read_anchor(texts));
   const Result<std::vector<Certificate>> chain = parse_certificates(chain_pem, "the certificate");
   if (!chain) return Error{Code::kUnauthenticated, chain.error().message, chain.error().fix};
-  // One full verification accepts nearly every peer; if it fails, verify step by step to find the
+  // One full verification accepts nearly every peer. If it fails, verify step by step to find the
   // first reason.
   const auto no_reason = [](X509_STORE_CTX*, X509*) { return Error{}; };
   const bool is_believed = !verify_chain(

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads the identity of an agent or a launcher from its certificate, and verifies it.
 //
-//   ivy://host/NAME    a host certificate: serves, never launches; its addresses are names too
-//   ivy://user/NAME    a user certificate: launches, never serves
-//   ivy://serves/NAME  beside ivy://host/...: this agent may serve that user only
+//   ivy://host/NAME    a host certificate, which serves but never launches; its addresses are
+//                      also names
+//   ivy://user/NAME    a user certificate, which launches but never serves
+//   ivy://serves/NAME  next to ivy://host/...: this agent may serve only that user
 //
-// Exactly one role per certificate, as a URI among its subject alternative names; the extended key
-// usage says the same (serverAuth or clientAuth) and must agree. Keys are P-256, signatures
-// ECDSA-SHA-256, the CA signs leaves directly. RFC 5280.
+// A certificate has exactly one role, as a URI among its subject alternative names. The extended
+// key usage (serverAuth or clientAuth) must agree with it. Keys are P-256, signatures
+// ECDSA-SHA-256, and the CA signs leaves directly. RFC 5280.
 //
-// Links OpenSSL's libcrypto (never libssl); its user chooses the static or the shared one. Thread:
-// any. Everything here is a value.
+// Links OpenSSL's libcrypto (never libssl); the program chooses the static or the shared one.
+// Thread: any.
 #pragma once
 
 #include <cstddef>
@@ -26,18 +27,18 @@ namespace ivy {
 
 enum class CertificateRole { kHost, kUser };
 
-// Bounds what a peer shows and what an anchor holds: eight certificates need far less than 64 KiB.
+// Limit of a peer's chain and of an anchor; eight certificates need far less than 64 KiB.
 inline constexpr std::size_t kMaxCertificateBytes = 64 * 1024;
-// A revocation list with some 20,000 entries.
+// Enough for a revocation list with some 20,000 entries.
 inline constexpr std::size_t kMaxRevocationBytes = 1024 * 1024;
 
 struct CertificateIdentity {
   CertificateRole role = CertificateRole::kUser;
   std::string name;                    // NAME in the role's URI.
-  std::string serves;                  // NAME in ivy://serves/NAME; empty: anybody.
-  std::vector<std::string> dns_names;  // In lower case, as DNS compares them.
-  std::vector<std::string> addresses;  // Numeric, as inet_ntop() writes them.
-  std::string serial;                  // In hexadecimal digits of lower case.
+  std::string serves;                  // NAME in ivy://serves/NAME; empty means every user.
+  std::vector<std::string> dns_names;  // In lower case, because DNS ignores case.
+  std::vector<std::string> addresses;  // Numeric, as formatted by inet_ntop().
+  std::string serial;                  // In lower-case hexadecimal digits.
   std::int64_t not_before = 0;         // Both times are seconds since 1970.
   std::int64_t not_after = 0;
 };
@@ -45,51 +46,53 @@ struct CertificateIdentity {
 struct ParsedAnchor;  // OpenSSL's form of a TrustAnchor; immutable.
 
 struct TrustAnchor {
-  std::string ca_pem;   // One CA certificate or several (while one replaces the other).
-  std::string crl_pem;  // Revocation lists, concatenated; empty: nothing is revoked.
-  // These two texts parsed by prepare_anchor(). Null: each check parses them, which takes a third
-  // of its time.
+  std::string ca_pem;   // One or more CA certificates (several while one replaces another).
+  std::string crl_pem;  // Concatenated revocation lists; empty if there are none.
+  // The two texts above, parsed by prepare_anchor(). If null, each check parses them, which takes a
+  // third of its time.
   std::shared_ptr<const ParsedAnchor> parsed = nullptr;
 };
 
-// Parses an anchor that checks many certificates; call it again when a text changes. The errors are
-// those that verify_certificate() would find in the anchor.
+// Parses an anchor that is used to check many certificates; call it again when a text changes.
+// Fails with the errors that verify_certificate() would report for the anchor.
 Result<void> prepare_anchor(TrustAnchor& anchor);
 
-// Checks that this may be the name of a host or of a user in a certificate, so that it breaks no
-// URI, path or table. Hosts: letters, digits and . _ : - up to 253 of them; users: an account's
-// name, up to 32.
+// Checks that the name may be that of a host or user in a certificate, so that it is safe in URIs,
+// paths and tables. Names of hosts consist of letters, digits and . _ : - and have up to 253
+// characters; names of users are account names of up to 32.
 Result<void> check_certificate_name(CertificateRole role, std::string_view name);
 
 // Reads the first certificate of the text without verifying it, for messages and for `ivy-agent`'s
-// verbs. Fails with InvalidArgument if it is not one of ours. PEM blocks come first in every text
-// here; what follows the last one is ignored.
+// verbs. Fails with InvalidArgument if it is not an ivyrun certificate. All texts here must start
+// with PEM blocks; text after the last block is ignored.
 Result<CertificateIdentity> read_certificate(std::string_view pem);
 
-// The identity of a peer, or why it is refused, in one line that names the certificate:
+// Returns the identity of a peer. The error has one line that names the certificate:
 //   Unauthenticated     not signed by this CA; not yet valid, expired (with the date); damaged
 //   PermissionDenied    revoked; of the wrong role ("is a host's certificate: it cannot launch")
-//   FailedPrecondition  the anchor is at fault, not the peer: no CA in it, a revocation list that
-//                       the CA did not sign, none of this CA beside those of others
-// A peer's clock may be a day behind: certificates are made a day old.
+//   FailedPrecondition  the anchor is invalid, not the peer: it has no CA, a revocation list that
+//                       the CA did not sign, or revocation lists only of other CAs
+// The peer's clock may be a day behind, because certificates are valid from a day before they are
+// made.
 Result<CertificateIdentity> verify_certificate(std::string_view chain_pem,
                                                const TrustAnchor& anchor, CertificateRole wanted,
                                                std::int64_t now_unix_s);
 
-// A numeric address as certificates and messages have it: without brackets and zone, IPv6 in its
-// short form, IPv4 also where it was mapped into IPv6. Empty when the text is no numeric address.
+// Returns a numeric address as used in certificates and messages: without brackets and zone, IPv6
+// in its short form, and an IPv4-mapped address as IPv4. Returns an empty text if it is not a
+// numeric address.
 std::string canonical_address(std::string_view text);
 
-// Checks that the host that was asked for (a DNS name or a numeric address, as the user typed it)
-// is among the names of this certificate. DNS names are compared whole (there are no wildcards),
-// without case. PermissionDenied lists the names that it has.
+// Checks that `asked` (a DNS name or a numeric address, as the user typed it) is among the names of
+// this certificate. DNS names are compared as a whole (there are no wildcards), ignoring case. If
+// not, fails with PermissionDenied and lists the certificate's names.
 Result<void> check_host_name(const CertificateIdentity& identity, std::string_view asked);
 
-// The day in UTC, such as "2026-11-24".
+// Formats the day in UTC: "2026-11-24".
 std::string certificate_date(std::int64_t unix_s);
 
-// "expires in 3 days (2026-11-24)" or "expired 2 hours ago (...)"; empty while more than warn_days
-// are left.
+// Returns "expires in 3 days (2026-11-24)" or "expired 2 hours ago (...)", or an empty text while
+// more than `warn_days` are left.
 std::string expiry_warning(std::int64_t not_after, std::int64_t now_unix_s, int warn_days = 14);
 
 }  // namespace ivy

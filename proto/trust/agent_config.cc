@@ -17,19 +17,19 @@
 #include "proto/os/files.h"
 #include "proto/os/user_places.h"
 
-// Only this file parses TOML, and it takes errors as values.
+// Only this file parses TOML, and it handles errors as values.
 #define TOML_EXCEPTIONS 0
 #include <toml++/toml.h>
 
 namespace ivy {
 namespace {
 
-// agent.toml has five short lines; a longer file is not one.
+// agent.toml has five short lines; a longer file is something else.
 constexpr std::size_t kMaxConfigBytes = 64 * 1024;
 
 constexpr std::array<std::string_view, 5> kKeys{"port", "ca", "revoked", "certificate", "key"};
 
-// Returns the key that was probably meant, or an empty text.
+// Returns the key that the user probably meant, or an empty text.
 std::string_view nearest_key(std::string_view typed) {
   constexpr std::size_t kLongestTyped = 32;  // Longer than any key with its mistakes.
   if (typed.size() > kLongestTyped) return {};
@@ -40,7 +40,7 @@ std::string_view nearest_key(std::string_view typed) {
   return edit_distance(typed, *best) <= 1 + best->size() / 4 ? *best : std::string_view{};
 }
 
-// An error at a place of the file, in the form that editors jump to.
+// Returns an error with a position in the file, in the form that editors jump to.
 Error error_at(const std::string& path, const toml::source_region& source, const std::string& what,
                std::string fix) {
   return Error{Code::kInvalidArgument,
@@ -98,7 +98,7 @@ Result<void> read_entry(const toml::key& key, const toml::node& node, const std:
   return {};
 }
 
-// Contents of a small regular file; nothing where there is none.
+// Returns the contents of a small regular file, or nothing if it does not exist.
 Result<std::optional<std::string>> read_config_file(const std::string& path) {
   const Descriptor fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!fd && (errno == ENOENT || errno == ENOTDIR)) return std::optional<std::string>{};
@@ -145,7 +145,7 @@ const std::string* set_variable_of(const Environment& environment, std::string_v
 std::string agent_config_path(const Environment& environment) {
   if (const std::string* named = set_variable_of(environment, "IVY_AGENT_CONFIG")) return *named;
   const std::string* const config_home = set_variable_of(environment, "XDG_CONFIG_HOME");
-  // The XDG specification says that a relative path counts as unset.
+  // The XDG specification treats a relative path as unset.
   if (config_home != nullptr && config_home->front() == '/') {
     return *config_home + "/ivyrun/agent.toml";
   }
@@ -158,7 +158,7 @@ std::string agent_config_path(const Environment& environment) {
 Result<std::optional<AgentConfig>> load_agent_config(const Environment& environment) {
   std::string path = agent_config_path(environment);
   if (path.empty()) return std::optional<AgentConfig>{};
-  std::error_code ignored;  // Without a working directory the relative path fails by itself.
+  std::error_code ignored;  // Without a working directory, opening the relative path fails later.
   path = std::filesystem::absolute(path, ignored).string();
   const std::optional<std::string> text = IVY_TRY(read_config_file(path));
   if (!text) {

@@ -8,7 +8,7 @@
 namespace ivy {
 namespace {
 
-// Certificates and keys are a few KiB; a file that is longer than any revocation list is refused.
+// Certificates and keys are a few KiB; a file longer than any revocation list is rejected.
 constexpr std::size_t kMaxPemBytes = 2 * kMaxRevocationBytes;
 
 Result<std::string> read_pem(const std::string& path, const std::string& what) {
@@ -33,8 +33,8 @@ Result<std::string> read_pem(const std::string& path, const std::string& what) {
   return text;
 }
 
-// Checks our own certificate as an agent will, so that the error appears here and not in a remote
-// log.
+// Checks this user's certificate as an agent will, so that the error appears here and not in a
+// remote log.
 Result<CertificateIdentity> check_self(const AgentIdentity& us, const std::string& path,
                                        std::int64_t now_unix_s) {
   const Result<CertificateIdentity> self = read_certificate(us.certificate_pem);
@@ -65,7 +65,7 @@ Result<std::optional<AgentIdentity>> load_agent_identity(const Environment& envi
   }
   us.certificate_pem = IVY_TRY(read_pem(config->certificate, "certificate"));
   us.key_pem = IVY_TRY(read_pem(config->key, "key"));
-  // The anchor will check every agent of the job; check_self() below reports what is wrong with it.
+  // The anchor will be used to check every agent of the job; check_self() below reports its faults.
   (void)prepare_anchor(us.anchor);
   us.self = IVY_TRY(check_self(us, config->certificate, now_unix_s));
   return std::optional<AgentIdentity>(std::move(us));

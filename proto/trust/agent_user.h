@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The identity of this user towards agents, read from the files that agent.toml names, and the
-// check which agents this user may trust. No gRPC. Thread: any; reads small files.
+// This user's identity towards agents, read from the files that agent.toml names, and the check of
+// agents' certificates. No gRPC. Thread: any; reads small files.
 #pragma once
 
 #include <cstdint>
@@ -22,14 +22,14 @@ struct AgentIdentity {
   CertificateIdentity self;
 };
 
-// Nothing when this user has no agent.toml. Errors: a file that cannot be read or is not what it
-// should be; our certificate has expired, is of another CA, or may not launch (the message says
-// which and the fix names the command that helps).
+// Returns nothing if this user has no agent.toml. Fails if a file cannot be read or is malformed,
+// or if this user's certificate has expired, is from another CA, or may not launch; the fix names
+// the command that helps.
 Result<std::optional<AgentIdentity>> load_agent_identity(const Environment& environment,
                                                          std::int64_t now_unix_s);
 
 // Checks that this is the certificate of the agent of `asked` (as the user typed it) and that this
-// agent may serve us. The error is a whole sentence about that certificate.
+// agent may serve this user. The error is a whole sentence about that certificate.
 Result<CertificateIdentity> check_agent(const AgentIdentity& us, const std::string& asked,
                                         const std::string& chain_pem, std::int64_t now_unix_s);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Owners of libcrypto's objects, and the few functions on them that several files need. Include it
-// in source files only: it needs libcrypto's headers and does not choose the static or the shared
+// only in source files: it needs libcrypto's headers and does not choose the static or the shared
 // library. Thread: any.
 #pragma once
 
@@ -40,10 +40,10 @@ using Time = std::unique_ptr<ASN1_TIME, Free<ASN1_TIME_free>>;
 using BigNumber = std::unique_ptr<BIGNUM, Free<BN_free>>;
 using Extension = std::unique_ptr<X509_EXTENSION, Free<X509_EXTENSION_free>>;
 
-// Reads from the text, which must outlive it.
+// Returns a BIO that reads from the text, which must outlive it.
 inline Bio memory_of(std::string_view text) {
   Bio bio(BIO_new_mem_buf(text.data(), static_cast<int>(text.size())));
-  IVY_ASSERT(bio != nullptr);  // Only memory can run out.
+  IVY_ASSERT(bio != nullptr);  // It can only fail for lack of memory.
   return bio;
 }
 
@@ -54,11 +54,11 @@ inline std::string take_text(const Bio& bio) {
   return size > 0 ? std::string(data, static_cast<std::size_t>(size)) : std::string();
 }
 
-// Rejects encrypted keys instead of asking for a passphrase: neither a daemon nor a verb is sure to
-// have a terminal.
+// Rejects encrypted keys instead of prompting for a passphrase, because neither a daemon nor a verb
+// is sure to have a terminal.
 inline int no_phrase(char* /*buffer*/, int /*size*/, int /*writes*/, void* /*user*/) { return -1; }
 
-// Both return null if the text holds none; OpenSSL's errors about it stay in its error queue.
+// Both return null if the text has none; OpenSSL's errors remain in its error queue.
 inline Certificate read_pem_certificate(std::string_view pem) {
   return Certificate(PEM_read_bio_X509(memory_of(pem).get(), nullptr, no_phrase, nullptr));
 }
@@ -66,13 +66,13 @@ inline Key read_pem_key(std::string_view pem) {
   return Key(PEM_read_bio_PrivateKey(memory_of(pem).get(), nullptr, no_phrase, nullptr));
 }
 
-// Seconds since 1970; 0 for a damaged time.
+// Returns seconds since 1970, or 0 for a malformed time.
 inline std::int64_t unix_time(const ASN1_TIME* time) {
   std::tm parts{};
   return ASN1_TIME_to_tm(time, &parts) == 1 ? timegm(&parts) : 0;
 }
 
-// A name as RFC 2253 writes it.
+// Formats a name according to RFC 2253.
 inline std::string name_of(const X509_NAME* name) {
   const Bio bio(BIO_new(BIO_s_mem()));
   IVY_ASSERT(bio != nullptr);

@@ -30,7 +30,7 @@ std::string take_error() {
   return reason == nullptr ? std::string("the TLS handshake failed") : std::string(reason);
 }
 
-// True for errors by which the peer's system reports that the peer is gone, unlike a timeout or an
+// Returns whether the error means that the peer closed the connection, unlike a timeout or an
 // unreachable network.
 bool peer_has_gone(int error) { return error == 0 || error == ECONNRESET || error == EPIPE; }
 
@@ -64,8 +64,8 @@ struct PskTls::Callbacks {
     return *session_out != nullptr ? 1 : 0;
   }
 
-  // Server: an identity of another job finds no session, and without a certificate the handshake
-  // then fails.
+  // Server: finds the session of an identity. For another job's identity there is none, and the
+  // handshake then fails, because there is no certificate.
   static int find(SSL* connection, const unsigned char* identity, std::size_t length,
                   SSL_SESSION** session_out) {
     const std::list<Key>& keys = of(connection).keys_;
@@ -94,7 +94,8 @@ void PskTls::add_key(std::string identity, std::string key) {
 }
 
 Result<std::unique_ptr<PskTls>> PskTls::make(Side side, std::string identity, std::string key) {
-  // OpenSSL must not read the host's configuration file, which could change what the ends agree on.
+  // OpenSSL must not read the host's configuration file, which could change the negotiated
+  // parameters.
   OPENSSL_init_ssl(OPENSSL_INIT_NO_LOAD_CONFIG, nullptr);
   std::unique_ptr<PskTls> made(new PskTls(side, std::move(identity), std::move(key)));
   ERR_clear_error();
@@ -110,7 +111,7 @@ Result<std::unique_ptr<PskTls>> PskTls::make(Side side, std::string identity, st
     return Error{Code::kInternal, "OpenSSL cannot create a TLS context: " + take_error()};
   SSL_CTX_set_app_data(context, made.get());
   SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
-  // The frames inside show what is missing when a connection ends without a close_notify.
+  // The frames inside reveal whether data is missing if a connection ends without a close_notify.
   SSL_CTX_set_options(context, SSL_OP_NO_TICKET | SSL_OP_IGNORE_UNEXPECTED_EOF);
   SSL_CTX_clear_options(context, SSL_OP_ENABLE_MIDDLEBOX_COMPAT);
   SSL_CTX_set_mode(context, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER |

@@ -10,18 +10,18 @@
 namespace ivy::control {
 namespace {
 
-// The fields are written as those of the store's frames.
+// Fields are encoded like those of the store's frames.
 using store::PayloadReader;
 
-// A packet's kind is the place of its message in Request or Reply, counted from here.
+// A packet's kind is the index of its message in Request or Reply, plus this number.
 template <class Message>
 constexpr std::uint8_t kFirstKind = std::is_same_v<Message, Request> ? 1 : 128;
 
-// The fields of each message, in order. `visit` writes or reads them.
+// Lists the fields of each message, in order. `visit` encodes or decodes them.
 template <class Visit>
 void fields(Attach& attach, Visit& visit) {
   visit.u32(attach.version);
-  // The library may be of another build: refuse it by its version, not as a damaged packet.
+  // The library may be another build: reject it for its version, not as a malformed packet.
   if (visit.is_foreign(attach.version)) return;
   visit.u32(attach.rank);
   visit.u32(attach.generation);
@@ -51,7 +51,7 @@ void fields(Leave&, Visit&) {}
 template <class Visit>
 void fields(Observe& observe, Visit& visit) {
   visit.u32(observe.version);
-  // Another version is refused as such, as for Attach.
+  // Reject another version as such, as for Attach.
   if (visit.is_foreign(observe.version)) return;
   visit.u32(observe.rank);
   visit.u32(observe.generation);
@@ -170,7 +170,7 @@ std::string encode_any(Message message) {
   return out;
 }
 
-// The message that stands at that place in Message.
+// Decodes the message with this index in Message.
 template <class Message, std::size_t place = 0>
 std::optional<Message> read_at(std::size_t wanted, PayloadReader& in) {
   if constexpr (place < std::variant_size_v<Message>) {

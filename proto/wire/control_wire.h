@@ -22,15 +22,15 @@
 // clang-format on
 //
 // A connection starts with ATTACH; one rank has one connection. Answers are sent as they become
-// available, so answers to SEGMENT carry the name. SEGMENT: the first of the `members` local ranks
-// to request a segment has it created (sealed against shrinking and growing), all get the same one,
-// and the supervisor forgets the name when all have it or the generation ends. After LEAVE the
-// process's exit does not count as a death for the other ranks. End of file without LEAVE is only a
-// hint; the process's exit decides.
+// available, so answers to SEGMENT carry the name. The first of the `members` local ranks that
+// requests a segment has it created (sealed against shrinking and growing), and all get the same
+// one. The supervisor forgets the name when all have it or the generation ends. After LEAVE, the
+// exit of the process does not count as a death for the other ranks. End of file without LEAVE is
+// only a hint; the process's exit decides.
 //
-// OBSERVE needs no ATTACH and does not affect any rank: a process of a worker, of which there may
-// be many, gets a status page with one slot in which it shows its activity (NCCL's profiler
-// plug-in, comm/nccl_profiler). It closes the connection after it has received the page.
+// OBSERVE needs no ATTACH and does not affect any rank. Any process of a worker may send it, and
+// gets a status page with one slot in which it shows its activity (NCCL's profiler plug-in,
+// comm/nccl_profiler). It closes the connection after it has received the page.
 //
 // Pure. Thread: any.
 #pragma once
@@ -46,7 +46,8 @@
 namespace ivy::control {
 
 inline constexpr std::uint32_t kWireVersion = 1;
-inline constexpr std::size_t kMaxNameBytes = 64;  // Of a communicator and its segment.
+// Limit of a communicator's name and its segment's.
+inline constexpr std::size_t kMaxNameBytes = 64;
 inline constexpr std::size_t kMaxTextBytes = 512;
 inline constexpr std::size_t kMaxPacketBytes = 1024;
 inline constexpr std::uint64_t kMaxSegmentBytes = std::uint64_t{16} << 30;
@@ -66,7 +67,7 @@ struct Attach {
   std::uint32_t version = kWireVersion;
   std::uint32_t rank = 0;
   std::uint32_t generation = 0;
-  std::int32_t pid = 0;  // As the worker sees it; the supervisor trusts only the kernel's.
+  std::int32_t pid = 0;  // The worker's own view; the supervisor trusts only the kernel's.
   bool operator==(const Attach&) const = default;
 };
 
@@ -74,9 +75,9 @@ struct Segment {
   std::string name;
   std::uint64_t bytes = 0;
   std::uint32_t members = 0;  // Number of local ranks that will request it, including this one.
-  // True: the supervisor allocates all pages immediately, so lack of memory is an error of this
-  // request instead of a later SIGBUS. False: each rank touches its own part, which places it on
-  // its own NUMA node, with MADV_POPULATE_WRITE, which fails as cleanly.
+  // If true, the supervisor allocates all pages immediately, so a lack of memory is an error of
+  // this request instead of a later SIGBUS. If false, each rank touches its own part, which places
+  // it on its own NUMA node, with MADV_POPULATE_WRITE, which fails as cleanly.
   bool reserve = true;
   bool operator==(const Segment&) const = default;
 };
@@ -84,7 +85,7 @@ struct Segment {
 struct Report {
   ReportKind kind = ReportKind::kInternal;
   std::uint32_t blamed = kNoRank;  // Rank in the job that caused the error.
-  std::uint64_t sequence = 0;      // The failed operation's number; 0: none.
+  std::uint64_t sequence = 0;      // The failed operation's number, or 0.
   std::string communicator;
   std::string text;
   bool operator==(const Report&) const = default;
@@ -142,12 +143,13 @@ struct Observed {
 using Request = std::variant<Attach, Segment, Report, Leave, Observe>;
 using Reply = std::variant<Attached, SegmentReady, Refused, Left, Observed>;
 
-// Encodes one packet of at most kMaxPacketBytes. Texts are cut at their limits; a longer name is a
-// bug.
+// Encodes one packet of at most kMaxPacketBytes. Texts are cut at their limits; passing a longer
+// name is a bug.
 std::string encode(const Request& request);
 std::string encode(const Reply& reply);
 
-// DataLoss: not a valid message, a field beyond its limit, or trailing bytes.
+// Fails with DataLoss if the packet is not a valid message, a field exceeds its limit, or bytes are
+// left over.
 Result<Request> decode_request(std::string_view packet);
 Result<Reply> decode_reply(std::string_view packet);
 

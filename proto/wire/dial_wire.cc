@@ -14,12 +14,12 @@ constexpr std::string_view kTransportLine = "IVYDIAL 1 ";
 constexpr std::string_view kSignalLine = "IVYSIGNAL 1 ";
 constexpr std::string_view kJoinLine = "IVYJOIN 1 ";
 constexpr std::size_t kJobIdDigits = 32;
-// As large as Linux's last real-time signal.
+// The number of Linux's last real-time signal.
 constexpr int kLastSignal = 64;
 
 std::string_view take_word(std::string_view& text) { return take_part(text, ' '); }
 
-// Parses one line into the order; false if it has another form.
+// Parses one line into the order. Returns false if it is malformed.
 bool take_line(std::string_view line, DialOrder& order) {
   std::string_view rest = line;
   const std::string_view name = take_word(rest);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The message of a launcher to the hosts of a srun step before they dial back, and the first line
-// of a host that has dialled. Pure; thread: any.
+// that a host sends. Pure; thread: any.
 //
 //   standard input of every host      IVYDIAL 1
 //                                     job HEX32
@@ -31,13 +31,13 @@
 namespace ivy {
 
 inline constexpr std::size_t kDialKeyBytes = 32;
-// Room for 65,536 hosts with long names.
+// Enough for 65,536 hosts with long names.
 inline constexpr std::size_t kDialOrderMaxBytes = 8u << 20;
-// Only the first addresses of the launcher are sent, at most this many.
+// The launcher sends only its first addresses, at most this many.
 inline constexpr std::size_t kDialAddressesMax = 16;
 // The first line inside TLS, including its newline.
 inline constexpr std::size_t kDialGreetingMaxBytes = 64;
-// The line that ends an order, also for a shell that waits for one.
+// The line that ends an order; a shell may wait for it, too.
 inline constexpr std::string_view kDialOrderEnd = "end";
 
 struct DialAddress {
@@ -58,10 +58,11 @@ struct DialOrder {
 };
 
 std::string encode_dial_order(const DialOrder& order);
-// `text` ends with the "end" line. InvalidArgument names the line but never shows the key.
+// `text` ends with the "end" line. Fails with InvalidArgument, which names the line but never shows
+// the key.
 Result<DialOrder> parse_dial_order(std::string_view text);
 
-// The host that dials, and its purpose.
+// The first line of a host that dials: its number and purpose.
 struct DialGreeting {
   enum class Kind {
     kTransport,  // Carries the job's bytes.
@@ -70,13 +71,13 @@ struct DialGreeting {
   };
   Kind kind = Kind::kTransport;
   std::uint32_t host = 0;
-  int signal = 0;           // kSignal: the signal's number.
-  bool whole_tree = false;  // kSignal: all processes below the task were signalled, too.
+  int signal = 0;           // With kSignal, the signal's number.
+  bool whole_tree = false;  // With kSignal, all processes below the task got the signal, too.
 };
 
 // Encodes the line that a host sends, including its newline.
 std::string encode_dial_greeting(const DialGreeting& greeting);
-// Parses that line without its newline. InvalidArgument.
+// Parses that line without its newline. Fails with InvalidArgument if it is malformed.
 Result<DialGreeting> parse_dial_greeting(std::string_view line);
 
 }  // namespace ivy

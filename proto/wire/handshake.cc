@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "proto/wire/handshake.h"
 
-// libcrypto's interface by names (EVP) brings every algorithm along, 4 MB in each of our programs,
-// and a millisecond at its first use; the functions of SHA-256 alone bring nothing.
+// libcrypto's EVP interface links every algorithm, 4 MB in each program, and costs a millisecond at
+// its first use. The plain functions of SHA-256 cost neither.
 #define OPENSSL_API_COMPAT 0x10100000L
 
 #include <openssl/crypto.h>
@@ -42,7 +42,7 @@ std::string sha256_of(std::string_view first, std::string_view second) {
   return digest;
 }
 
-// A block of SHA-256 with the key in it, each byte changed as HMAC wants it.
+// Returns a block of SHA-256 with the key, each byte XORed with HMAC's `pad`.
 std::string padded_key(std::string_view key, char pad) {
   std::string block(key.size() > SHA256_CBLOCK ? sha256_of(key, "") : std::string(key));
   block.resize(SHA256_CBLOCK, '\0');
@@ -50,12 +50,12 @@ std::string padded_key(std::string_view key, char pad) {
   return block;
 }
 
-// HMAC-SHA-256, as RFC 2104 defines it.
+// Computes HMAC-SHA-256 (RFC 2104).
 std::string keyed_hash(std::string_view key, std::string_view text) {
   return sha256_of(padded_key(key, 0x5c), sha256_of(padded_key(key, 0x36), text));
 }
 
-// HKDF with SHA-256 (RFC 5869), for one block of output.
+// Computes one block of HKDF with SHA-256 (RFC 5869).
 std::string derived_key(std::string_view token, std::string_view salt, std::string_view info) {
   return keyed_hash(keyed_hash(salt, token), std::string(info) + '\x01');
 }

@@ -9,13 +9,13 @@
 //   client to server  Proof      HMAC(key, "client" | Hello | Challenge)
 // clang-format on
 //
-// key = HKDF-SHA-256(token, salt = job id, info = "ivy " + purpose). The whole transcript and the
-// direction are under the MAC, and both nonces are fresh: nothing can be replayed or reflected.
-// MACs are compared in constant time. RFC 2104, RFC 5869. Links OpenSSL's libcrypto, as
+// key = HKDF-SHA-256(token, salt = job id, info = "ivy " + purpose). The MACs cover the whole
+// transcript and the direction, and both nonces are fresh, so nothing can be replayed or reflected.
+// MACs are compared in constant time. RFC 2104, RFC 5869. Links OpenSSL's libcrypto, like
 // agent_certificate.
 //
-// The data after the handshake is not encrypted: an active attacker on the path can alter it.
-// Thread: any; everything is a value.
+// The data after the handshake is not encrypted; an active attacker on the path can alter it.
+// Thread: any.
 #pragma once
 
 #include <cstdint>
@@ -40,36 +40,36 @@ struct HandshakeHello {
   std::uint32_t generation = 0;
   std::uint32_t rank = kNoRank;
   std::uint32_t pid = 0;
-  std::uint64_t session = 0;  // Of a store client, the same on all its connections; 0: none.
+  std::uint64_t session = 0;  // The same on all connections of a store client; 0 if there is none.
   std::string nonce;          // kNonceBytes of random bytes, never used twice.
 };
 
 struct HandshakeChallenge {
   std::string nonce;  // kNonceBytes of random bytes, never used twice.
-  std::string epoch;  // kEpochBytes: the incarnation of the store's contents.
+  std::string epoch;  // kEpochBytes that identify the incarnation of the store's contents.
   std::string mac;    // An HMAC-SHA-256 of kMacBytes bytes.
 };
 
-// Fixed sizes, so that a reader knows how many bytes to wait for before parsing any.
+// The sizes are fixed, so that a reader knows how many bytes to wait for before it parses any.
 inline constexpr std::size_t kHelloBytes = 4 + 2 + 16 + 16 + 4 + 4 + 4 + 8 + kNonceBytes;
 inline constexpr std::size_t kChallengeBytes = kNonceBytes + kEpochBytes + kMacBytes;
 inline constexpr std::size_t kProofBytes = kMacBytes;
 
 std::string encode_hello(const HandshakeHello& hello);
-// Checks the bytes that have arrived so far. InvalidArgument: not this protocol;
-// FailedPrecondition: the text names both versions. Another version's hello may be shorter, so
-// waiting for the full length could wait forever.
+// Checks the bytes that have arrived so far. Fails with InvalidArgument if they are not this
+// protocol, and with FailedPrecondition if the version differs; the text names both versions.
+// Another version's hello may be shorter, so waiting for the full length could wait forever.
 Result<void> check_hello_begin(std::string_view arrived);
-// Decodes the whole hello; the errors are those of check_hello_begin.
+// Decodes the whole hello. Fails with the errors of check_hello_begin().
 Result<HandshakeHello> decode_hello(std::string_view bytes);
 
-// Returns that many random bytes. Aborts if the system has no randomness.
+// Returns `count` random bytes. Aborts if the system has no randomness.
 std::string random_bytes(std::size_t count);
 
-// For the server: returns the answer to these exact hello bytes.
+// Server: returns the answer to these exact hello bytes.
 std::string make_challenge(std::string_view hello_bytes, std::string_view token,
                            std::string_view server_nonce, std::string_view epoch);
-// For the client: fails with Unauthenticated if the server does not know the token.
+// Client: fails with Unauthenticated if the server does not know the token.
 Result<HandshakeChallenge> check_challenge(std::string_view hello_bytes,
                                            std::string_view challenge_bytes,
                                            std::string_view token);

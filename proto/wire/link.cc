@@ -6,7 +6,7 @@
 namespace ivy::link {
 namespace {
 
-// Integers travel little endian, whatever the host.
+// Integers are encoded as little endian, whatever the host.
 template <class T>
 void put(std::string& out, T value) {
   for (std::size_t i = 0; i < sizeof(T); ++i)
@@ -21,9 +21,9 @@ T get(std::string_view bytes, std::size_t offset) {
   return static_cast<T>(value);
 }
 
-// Ends each header, so that a stream that slipped by a byte is noticed at once.
+// Ends each header, so that a stream that is shifted by a byte is detected immediately.
 constexpr std::uint32_t kHeaderMark = 0x59564921;
-// Zeros behind the type, so that the wide numbers lie where they are aligned.
+// Zeros after the type, which align the wide numbers.
 constexpr std::size_t kHeaderGap = 6;
 
 Error data_loss(const std::string& what) { return Error{Code::kDataLoss, what}; }
@@ -39,8 +39,8 @@ FrameHeader decode_header(std::string_view bytes) {
   return header;
 }
 
-// How many bytes at the end may be the beginning of a preamble that has arrived in part. Everything
-// else is noise at once: it may be the last output of a remote shell.
+// Returns how many bytes at the end may be the start of a preamble that has not arrived completely.
+// Everything before them is noise already: it may be the last output of a remote shell.
 std::size_t preamble_begun(std::string_view bytes) {
   std::size_t count = std::min(bytes.size(), kPreamble.size() - 1);
   while (!kPreamble.starts_with(bytes.substr(bytes.size() - count))) --count;
@@ -164,7 +164,8 @@ void FrameDecoder::reset() {
 }
 
 Result<void> FrameDecoder::feed(std::string_view bytes) {
-  // Drop what was handed out before the buffer grows; amortised, since it is at least half.
+  // Drop consumed bytes before the buffer grows. The cost is amortised, because they are at least
+  // half of the buffer.
   if (consumed_ > 0 && consumed_ * 2 >= buffer_.size()) {
     buffer_.erase(0, consumed_);
     consumed_ = 0;
@@ -303,7 +304,7 @@ void ReceiveWindow::write_into(FrameHeader& header) {
 }
 
 bool ReceiveWindow::ack_due() const {
-  // A quarter of the window, so that a sender that keeps up never has to wait for its credit.
+  // A quarter of the window, so that a sender that keeps up never has to wait for credit.
   return granted_ - granted_sent_ >= std::max<std::uint64_t>(window_bytes_ / 4, 1) ||
          bytes_since_ack_ >= 64u << 10;
 }
@@ -362,7 +363,7 @@ void Session::append_frame(std::string& out, const StoredFrame& frame, std::uint
 }
 
 std::string Session::take_bytes(std::uint64_t now_ns, std::size_t max_bytes) {
-  // Takes at least one frame: otherwise an owner that calls this while has_bytes() would spin.
+  // Take at least one frame; otherwise an owner that calls this while has_bytes() would spin.
   max_bytes = std::max<std::size_t>(max_bytes, 1);
   std::string out;
   if (preamble_due_) out += kPreamble;
@@ -388,7 +389,7 @@ Result<std::vector<Frame>> Session::receive(std::string_view bytes) {
   const std::uint64_t sequence_before = receives_.sequence();
   std::vector<Frame> fresh;
   Result<void> taken = take_frames(fresh);
-  // The owner never sees the frames of a failed batch: without this the next Attach would
+  // The owner never sees the frames of a failed batch. Without this, the next Attach would
   // acknowledge them, and the peer would never send them again.
   if (!taken.ok()) {
     receives_.return_to(sequence_before);
@@ -403,7 +404,7 @@ Result<void> Session::take_frames(std::vector<Frame>& fresh) {
     if (is_sequenced(header.type) != (header.sequence != 0))
       return data_loss("a frame's sequence does not fit its type");
     if (header.type == FrameType::kAttach || header.type == FrameType::kAttached) {
-      // The credit counts from attached() on: until then the peer has not proved itself.
+      // The credit applies from attached() on; until then the peer has not authenticated.
       handshake_credit_ = header.credit;
       fresh.push_back(std::move(*frame));
       return {};

@@ -15,7 +15,7 @@
 // sent only within the bytes that the receiver has granted; all other frames overtake waiting flow
 // frames.
 //
-// Pure: bytes and times in, bytes and frames out. Thread: one at a time.
+// Pure: takes bytes and times, returns bytes and frames. Thread: one at a time.
 #pragma once
 
 #include <cstdint>
@@ -54,7 +54,7 @@ inline constexpr std::size_t kHeaderBytes = 48;
 inline constexpr std::size_t kMaxPayloadBytes = 8u << 20;
 // Largest payload before the peer has authenticated with Attach (ids, token, build name).
 inline constexpr std::size_t kMaxAttachBytes = 512;
-// Noise kept for messages (the last bytes before the preamble), and the limit of all noise.
+// Limit of noise kept for messages (the last bytes before the preamble), and of all noise.
 inline constexpr std::size_t kNoiseKeptBytes = 4096;
 inline constexpr std::size_t kNoiseMaxBytes = 1u << 20;
 // Limit of unacknowledged sequenced bytes, in addition to the granted flow bytes.
@@ -74,14 +74,14 @@ struct Frame {
   std::string payload;
 };
 
-// Splits bytes into frames. Errors are final: drop the transport.
+// Splits bytes into frames. Errors are final; drop the transport.
 class FrameDecoder {
  public:
   // Drops all input and waits for the preamble again.
   void reset();
   // Sets the largest payload to accept from now on.
   void limit_payload(std::size_t max_bytes) { max_payload_bytes_ = max_bytes; }
-  // Appends bytes. DataLoss for a bad header, an oversized frame or too much noise.
+  // Appends bytes. Fails with DataLoss for a bad header, an oversized frame or too much noise.
   Result<void> feed(std::string_view bytes);
   // Returns the next complete frame, or nothing.
   std::optional<Frame> next();
@@ -104,9 +104,10 @@ std::string encode_header(const FrameHeader& header);
 struct AttachRequest {
   std::string job_id;
   std::string token;  // The job's secret, 32 bytes.
-  std::string build;  // Build of the launcher, which must equal the supervisor's.
-  // Number of the job's launcher: 0 started it, each launcher that takes over from a dead one
-  // increments it. A supervisor starts a new session for a higher number and rejects a lower one.
+  std::string build;  // The launcher's build, which must equal the supervisor's.
+  // Number of the launcher of this job. The first one has 0; each launcher that takes over from a
+  // dead one increments it. A supervisor starts a new session for a higher number and rejects a
+  // lower one.
   std::uint32_t takeover = 0;
 };
 std::string encode_attach(const AttachRequest& request);
@@ -125,19 +126,19 @@ inline constexpr std::size_t kOutputHeaderBytes = 12;
 std::string encode_output(const OutputChunk& chunk);
 Result<OutputChunk> decode_output(std::string_view payload);
 
-// The smallest delay of the peer's frames that the sender has seen: time of receipt on its own
-// clock minus their time stamps. The launcher relates the hosts' clocks with it.
+// Encodes the smallest delay of the peer's frames that the sender has seen: the time of receipt on
+// its own clock minus their time stamps. The launcher uses it to relate the hosts' clocks.
 std::string encode_delay(std::int64_t delay_ns);
 Result<std::int64_t> decode_delay(std::string_view payload);
 
 // Heartbeat of a process whose loop hangs, or of a supervisor with an overdue task. The thread that
 // sends it has no access to the session, so acknowledgement and credit are 0 and ignored.
 struct Alive {
-  std::uint64_t loop_silent_ns = 0;  // Time since the loop last ran its timers; 0: on time.
-  std::uint64_t overdue_ns = 0;      // Age of the oldest overdue task; 0: none.
+  std::uint64_t loop_silent_ns = 0;  // Time since the loop last ran its timers; 0 if it is on time.
+  std::uint64_t overdue_ns = 0;      // Age of the oldest overdue task; 0 if there is none.
   std::string overdue;               // Its name: "the file system of /home".
 };
-inline constexpr std::size_t kMaxOverdueBytes = 512;  // Limit of the name, which is cut.
+inline constexpr std::size_t kMaxOverdueBytes = 512;  // Limit of the name; longer names are cut.
 std::string encode_alive(const Alive& alive);
 Result<Alive> decode_alive(std::string_view payload);
 // Returns the complete frame, including its header.
@@ -146,7 +147,7 @@ std::string alive_frame(const Alive& alive, std::uint64_t now_ns);
 // The payload of a frame that was not sent, or not acknowledged yet.
 struct StoredFrame {
   FrameType type;
-  std::uint64_t sequence;  // 0 until it is sent.
+  std::uint64_t sequence;  // 0 until the frame is sent.
   std::string payload;
 };
 
@@ -162,13 +163,14 @@ class SendQueue {
   // effect.
   void raise_credit(std::uint64_t bytes);
   std::uint64_t flow_room() const;
-  // DataLoss if the peer acknowledges a frame that was never sent, or one that was dropped.
+  // Fails with DataLoss if the peer acknowledges a frame that was never sent, or one that was
+  // dropped.
   Result<void> acknowledge(std::uint64_t sequence);
   // Schedules all unacknowledged frames for retransmission.
   void send_again() { resend_index_ = 0; }
   bool has_next() const;
-  // Returns the next frame to send and counts it as sent; null if none is due. It stays valid until
-  // the next call.
+  // Returns the next frame to send and counts it as sent, or null if none is due. The frame is
+  // valid until the next call.
   const StoredFrame* take_next();
   // Restarts for another peer with the unacknowledged flow frames, and returns these. The views are
   // valid until the next call.
@@ -199,13 +201,13 @@ class ReceiveWindow {
 
   void begin_again() { *this = ReceiveWindow(window_bytes_); }
   void grant(std::uint64_t bytes) { granted_ += bytes; }
-  // Returns true for a new sequenced frame. DataLoss if an earlier one is missing.
+  // Returns true for a new sequenced frame. Fails with DataLoss if an earlier one is missing.
   Result<bool> take(const FrameHeader& header);
   // Call if the frames after this one were not used: they will be sent again.
   void return_to(std::uint64_t sequence) { sequence_ = sequence; }
   // Writes acknowledgement and credit into the header of a frame about to be sent.
   void write_into(FrameHeader& header);
-  // True if acknowledgement or credit should be sent soon.
+  // Returns whether acknowledgement or credit should be sent soon.
   bool ack_due() const;
   std::uint64_t sequence() const { return sequence_; }
 
@@ -220,27 +222,28 @@ class ReceiveWindow {
 // One end of the session. The owner moves bytes between it and the current transport.
 class Session {
  public:
-  // window_bytes: flow bytes that the peer may send before it gets more credit.
+  // `window_bytes` is the number of flow bytes that the peer may send before it gets more credit.
   explicit Session(std::uint64_t window_bytes);
 
-  // Call when a new transport is connected: drops half-received bytes, and sends the preamble and,
+  // Call when a new transport is connected. Drops half-received bytes, and sends the preamble and,
   // as launcher, Attach. Sequenced frames wait for attached().
   void transport_up();
   // Queues the next unsequenced frame of the handshake (kAttach or kAttached).
   void send_handshake(FrameType type, std::string payload);
-  // Call when the peer has authenticated and has everything up to `acknowledged`: sends the
-  // remaining frames (again). A launcher on the first transport of a job calls attached(0)
-  // immediately to save a round trip. DataLoss if the peer acknowledges a frame that was never sent
-  // or was dropped.
+  // Call when the peer has authenticated and has received everything up to `acknowledged`. Sends
+  // the remaining frames (again). A launcher on the first transport of a job calls attached(0)
+  // immediately to save a round trip. Fails with DataLoss if the peer acknowledges a frame that was
+  // never sent or was dropped.
   Result<void> attached(std::uint64_t acknowledged);
   void transport_down();
 
-  // Replaces the peer, which is gone, by another one that starts at the first sequence: drops the
+  // Replaces the peer, which is gone, with another one that starts at the first sequence. Drops the
   // receive state and all control frames, and queues the unacknowledged flow frames again. Returns
   // these, in order; the views are valid until the next call. Supervisor only.
   std::vector<OutputChunk> take_over();
 
-  // Queues a frame that does not wait for credit. ResourceExhausted beyond kMaxUnacknowledgedBytes.
+  // Queues a frame that does not wait for credit. Fails with ResourceExhausted beyond
+  // kMaxUnacknowledgedBytes.
   Result<void> send(FrameType type, std::string payload) {
     return sends_.push(type, std::move(payload));
   }
@@ -250,7 +253,7 @@ class Session {
   }
   // Returns the flow bytes that can still be produced without waiting in this process.
   std::uint64_t flow_room() const { return sends_.flow_room(); }
-  // An earlier frame of any type replaces an empty heartbeat.
+  // Queues a heartbeat. If it is empty, any earlier frame replaces it.
   void send_heartbeat(std::string payload = {}) {
     heartbeat_due_ = true;
     heartbeat_ = std::move(payload);
@@ -268,13 +271,14 @@ class Session {
   Result<std::vector<Frame>> receive(std::string_view bytes);
   const FrameDecoder& decoder() const { return decoder_; }
   FrameDecoder& decoder() { return decoder_; }
-  // True if the peer has acknowledged every sequenced frame.
+  // Returns whether the peer has acknowledged every sequenced frame.
   bool all_acknowledged() const { return sends_.is_empty(); }
-  // Returns the unacknowledged payload bytes of control frames: a sender of a large message in
-  // pieces waits for it before it sends the next piece.
+  // Returns the unacknowledged payload bytes of control frames. A sender that splits a large
+  // message waits for this to fall before it sends the next piece.
   std::uint64_t waiting_control_bytes() const { return sends_.control_bytes(); }
   std::uint64_t received_sequence() const { return receives_.sequence(); }
-  // Returns the time stamp of the peer's last frame, on the peer's clock; 0: none yet.
+  // Returns the time stamp of the peer's last frame, on the peer's clock, or 0 before the first
+  // one.
   std::uint64_t last_stamp_ns() const { return last_stamp_ns_; }
   bool is_attached() const { return attached_; }
 
@@ -286,10 +290,11 @@ class Session {
   bool preamble_due_ = false;
   bool attached_ = false;
   bool heartbeat_due_ = false;
-  std::string heartbeat_;  // Its payload.
+  std::string heartbeat_;  // The heartbeat's payload.
   std::uint64_t last_stamp_ns_ = 0;
   std::deque<StoredFrame> handshake_;
-  std::uint64_t handshake_credit_ = 0;  // From this transport's handshake; not trusted yet.
+  // Received with this transport's handshake; not trusted yet.
+  std::uint64_t handshake_credit_ = 0;
   SendQueue sends_;
   ReceiveWindow receives_;
 };

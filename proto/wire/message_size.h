@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Chooses how many bytes of a session a transport of messages (agents) puts into the next message.
-// A reader receives a message only when it is complete: at 256 kbit/s 64 KiB take two seconds, and
+// A reader receives a message only when it is complete: at 256 kbit/s, 64 KiB take two seconds and
 // look like silence. So messages grow only while the connection transfers more per second than the
-// buffers on the path can hold; the time of a single write says nothing, because these buffers
+// buffers on the path can hold. The time of a single write does not matter, because these buffers
 // absorb it.
 //
 // Pure. Thread: one at a time.

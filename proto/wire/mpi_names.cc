@@ -32,8 +32,8 @@ struct SipState {
   }
 };
 
-// SipHash-2-4 (Aumasson and Bernstein, 2012): who sees it learns nothing of the key. libcrypto's
-// codes would do as well, but their first use takes a millisecond, a fifth of a small job's start.
+// SipHash-2-4 (Aumasson and Bernstein, 2012), whose result reveals nothing of the key. libcrypto's
+// MACs would do as well, but their first use takes a millisecond, a fifth of a small job's start.
 std::uint64_t siphash(std::string_view key, std::string_view text) {
   std::uint64_t k[2] = {};
   std::memcpy(k, key.data(), std::min(key.size(), sizeof k));
@@ -53,14 +53,14 @@ std::uint64_t siphash(std::string_view key, std::string_view text) {
   return state.v0 ^ state.v1 ^ state.v2 ^ state.v3;
 }
 
-// FNV-1a with 32 bits, as MPICH hashes the name.
+// 32-bit FNV-1a, with which MPICH hashes the name.
 std::uint32_t hash_of(std::string_view text) {
   std::uint32_t hash = 2166136261u;
   for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 16777619u;
   return hash;
 }
 
-// "1cb6347e": without zeros in front.
+// Formats a number without leading zeros, such as "1cb6347e".
 std::string short_hexadecimal(std::uint32_t number) {
   constexpr std::string_view kDigits = "0123456789abcdef";
   std::string text;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Names by which MPI libraries know one generation of a job. Pure; thread: any.
+// The names of one generation of a job for MPI libraries. Pure; thread: any.
 #pragma once
 
 #include <cstdint>
@@ -9,17 +9,18 @@
 
 namespace ivy {
 
-// The same on every host. Any user of a host can connect to libpmix's port on loopback and claim to
-// be another process, but a peer that does not know the name is rejected: a part of it is derived
-// from the `secret` that only the hosts of the job share.
+// Returns the job's PMIx namespace, the same on every host. Any user of a host can connect to
+// libpmix's port on loopback and claim to be another process, but a peer that does not know the
+// name is rejected. Part of the name is derived from the `secret`, which only the hosts of the job
+// share.
 std::string pmix_namespace(const std::string& job_id, std::uint32_t generation,
                            std::string_view secret);
 
-// The job's name in PMI-1: a single word.
+// Returns the job's name in PMI-1, a single word.
 std::string pmi_name(const std::string& job_id, std::uint32_t generation);
 
 // Returns the names of the files in /dev/shm that MPICH 5 creates for the ranks of a host, and
-// leaves there if a rank aborts or is killed. It derives them from PMI's name.
+// leaves there if a rank aborts or is killed. MPICH derives them from PMI's name.
 std::vector<std::string> mpich_segments(std::string_view pmi_name, std::uint32_t host);
 
 // Returns the warning for a user whose rank calls MPI_Comm_spawn.

@@ -13,7 +13,7 @@
 namespace ivy {
 namespace {
 
-// PMIx numbers ranks with 32 bits, of which the highest numbers have meanings of their own.
+// PMIx numbers ranks with 32 bits, of which the highest have special meanings.
 constexpr std::uint64_t kMostRanks = 1u << 24;
 
 using Words = std::map<std::string, std::string, std::less<>>;

@@ -37,7 +37,7 @@ constexpr std::string_view kPhases[] = {
     "leaving",      "not begun by the device yet", "on the device",       "given to the stream"};
 static_assert(std::size(kPhases) == static_cast<std::size_t>(Phase::kIssued) + 1);
 
-// A worker has written the numbers in the page, so they may be anything.
+// The numbers come from the page, which a worker has written, so they may be anything.
 template <std::size_t N, class Enum>
 std::string_view listed(const std::string_view (&names)[N], Enum value) {
   const auto index = static_cast<std::size_t>(value);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A worker's current operation in the comm runtime, as recorded in the status page (status_page.h):
-// written by libivycomm, read by the supervisor, even after the worker's death. Pure. Thread: any.
+// A worker's current operation in the comm runtime, as recorded in the status page (status_page.h).
+// Written by libivycomm; read by the supervisor, even after the worker's death. Pure. Thread: any.
 #pragma once
 
 #include <cstddef>
@@ -18,13 +18,14 @@ enum class Operation : std::uint8_t {
 
 namespace traits {
 inline constexpr std::uint8_t kPlain = 0;
-inline constexpr std::uint8_t kReduces = 1 << 0;   // Has a reduction.
-inline constexpr std::uint8_t kNoData = 1 << 1;    // Has no elements.
-inline constexpr std::uint8_t kUneven = 1 << 2;    // Has a count for each rank.
-inline constexpr std::uint8_t kFromRoot = 1 << 3;  // Its root sends; without it, a root receives.
+inline constexpr std::uint8_t kReduces = 1 << 0;  // Has a reduction.
+inline constexpr std::uint8_t kNoData = 1 << 1;   // Has no elements.
+inline constexpr std::uint8_t kUneven = 1 << 2;   // Has a count for each rank.
+// The root sends; without this flag, a root receives.
+inline constexpr std::uint8_t kFromRoot = 1 << 3;
 inline constexpr std::uint8_t kLeftEarly =
     1 << 4;  // A rank may return before all ranks have called it.
-inline constexpr std::uint8_t kNotByNccl = 1 << 5;  // On device memory it goes through host memory.
+inline constexpr std::uint8_t kNotByNccl = 1 << 5;  // Uses host memory, even for data on a device.
 
 inline constexpr std::uint8_t kOfOperations[] = {
 #define IVY_OPERATION(number, enumerator, text, ...) __VA_ARGS__,
@@ -32,13 +33,13 @@ inline constexpr std::uint8_t kOfOperations[] = {
 };
 }  // namespace traits
 
-// False for numbers that are no operation, which other processes may send.
+// Returns false for numbers that are not operations, which other processes may send.
 constexpr bool has_trait(Operation operation, std::uint8_t trait) {
   const auto number = static_cast<std::size_t>(operation);
   return number < std::size(traits::kOfOperations) && (traits::kOfOperations[number] & trait) != 0;
 }
 
-// The page's numbers are those of operations.def plus one, since 0 is "none".
+// The page's numbers are those of operations.def plus one, because 0 is "none".
 enum class Dtype : std::uint8_t {
   kNone = 0,
 #define IVY_ELEMENT(name, number, enumerator, ...) enumerator = number + 1,
@@ -51,8 +52,8 @@ enum class Reduction : std::uint8_t {
 #include "proto/wire/operations.def"
 };
 
-// The progress of an operation. Every operation has the first and the last phase, and the others as
-// they apply.
+// The progress of an operation. Every operation has the first and the last phase, and other phases
+// as needed.
 enum class Phase : std::uint8_t {
   kEntered = 0,       // Not waiting for other ranks yet.
   kWaiting = 1,       // Waiting for the other ranks to arrive.
@@ -73,8 +74,8 @@ struct OperationRecord {
   std::uint64_t count = 0;  // Elements, as in the call; for all_gatherv and the like, this rank's.
   std::uint64_t entered_ns = 0;  // CLOCK_MONOTONIC of this host.
   std::uint64_t ended_ns = 0;
-  std::int32_t peer = -1;  // Root, or the other side of a send, as a rank in the job. -1: none.
-  std::uint32_t communicator_hash = 0;  // Hash of the name: the row may have been reused.
+  std::int32_t peer = -1;  // Root, or the peer of a send, as a rank in the job; -1 if none.
+  std::uint32_t communicator_hash = 0;  // Hash of the name, because the row may have been reused.
   std::uint16_t communicator = 0;       // Row in the slot (status_page.h).
   Operation operation = Operation::kNone;
   Dtype dtype = Dtype::kNone;
@@ -86,13 +87,14 @@ struct OperationRecord {
 };
 static_assert(sizeof(OperationRecord) == 48);
 
-// "all_reduce", "f32", "sum", "waiting for the others"; "?" for unknown numbers.
+// Return, for example, "all_reduce", "f32", "sum", "waiting for the others"; "?" for unknown
+// numbers.
 std::string_view name_of(Operation operation);
 std::string_view name_of(Dtype dtype);
 std::string_view name_of(Reduction reduction);
 std::string_view name_of(Phase phase);
 
-// FNV-1a, 32 bits, of a communicator's name.
+// 32-bit FNV-1a of a communicator's name.
 std::uint32_t communicator_hash(std::string_view name);
 
 }  // namespace ivy::comm_status

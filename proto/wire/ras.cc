@@ -13,7 +13,8 @@
 namespace ivy {
 namespace {
 
-// Sent at once: the server reads line by line. The server waits two seconds for a silent process.
+// All commands are sent together, because the server reads line by line. The server waits two
+// seconds for a silent process.
 constexpr std::string_view kQuestion = "CLIENT PROTOCOL 2\nTIMEOUT 2\nVERBOSE STATUS\n";
 constexpr std::string_view kGreeting = "SERVER PROTOCOL ";
 constexpr std::string_view kAccepted = "OK";
@@ -41,7 +42,7 @@ bool RasQuestion::advance(TimePoint now) {
   if (socket_ && heard_.empty() && now - dialled_at_ >= kFirstWord) socket_.reset();
   if (!socket_) dial(now);
   const bool goes_on = socket_ && (sent_ == kQuestion.size() || send_question()) && receive();
-  if (!goes_on) address_ = {};  // Refused or closed: no other try.
+  if (!goes_on) address_ = {};  // Rejected or closed; do not retry.
   return !goes_on;
 }
 

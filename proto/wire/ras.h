@@ -25,16 +25,17 @@ class RasQuestion {
   static constexpr std::chrono::milliseconds kFirstWord{1'000};
   static constexpr std::size_t kMaxBytes = 64u << 10;
 
-  // `address`: "127.1.2.3:28028", "[::1]:28028" or "localhost:28028"; other names are not resolved.
-  // The constructor does no I/O.
+  // `address` is "127.1.2.3:28028", "[::1]:28028" or "localhost:28028"; other names are not
+  // resolved. The constructor does no I/O.
   RasQuestion(std::string_view address, TimePoint deadline);
 
-  // Progresses as far as possible without blocking. Returns true when the exchange has finished.
+  // Progresses as far as possible without blocking. Returns whether the exchange has finished.
   bool advance(TimePoint now);
   // Blocks until advance() can progress, or for `longest`.
   void await(std::chrono::milliseconds longest) const;
-  // Returns the answer to "verbose status", printable characters and newlines only; after the
-  // timeout or beyond kMaxBytes, the part received so far. Empty if no RAS service listens there.
+  // Returns the answer to "verbose status", reduced to printable characters and newlines. After the
+  // timeout or beyond kMaxBytes, returns the part received so far. Returns an empty text if no RAS
+  // service listens there.
   std::string answer() const;
 
  private:
@@ -52,8 +53,8 @@ class RasQuestion {
 };
 
 inline constexpr std::string_view kRasNoError = "no error";
-// Returns the errors and warnings of an answer in one line; kRasNoError if it has none, "nothing in
-// time" if it ends before them. Pure.
+// Returns the errors and warnings of an answer in one line, kRasNoError if it has none, or "nothing
+// in time" if it ends before them. Pure.
 std::string summary_of_ras(std::string_view answer, std::size_t longest);
 
 }  // namespace ivy

@@ -58,7 +58,7 @@ std::array<std::uint64_t, kWords> words_of(std::string_view text) {
   return words;
 }
 
-// Returns the text up to the first zero.
+// Returns the text up to the first zero byte.
 std::string text_of(const std::uint64_t* words, std::size_t count) {
   std::string text(count * 8, '\0');
   std::memcpy(text.data(), words, text.size());
@@ -84,7 +84,7 @@ void SlotView::claim(std::uint32_t rank, std::int32_t pid) {
     row.name.stamp.store(0, std::memory_order_relaxed);
     row.current.stamp.store(0, std::memory_order_relaxed);
   }
-  // It may have been killed while it wrote.
+  // The earlier process may have been killed during a write.
   for (auto& place : slot_->finished) place.stamp.store(0, std::memory_order_relaxed);
   slot_->finished_count.store(0, std::memory_order_relaxed);
   slot_->pid.store(pid, std::memory_order_relaxed);
@@ -109,7 +109,7 @@ void SlotView::finish(const OperationRecord& record) {
   IVY_ASSERT(record.communicator < kCommunicators);
   slot_->rows[record.communicator].current.store(words_of(record));
   const std::uint64_t index = slot_->finished_count.fetch_add(1, std::memory_order_relaxed);
-  // A thread that was away for a whole round of the ring meets another one in its place.
+  // A thread that was delayed for a whole round of the ring may collide with another one.
   slot_->finished[index % kFinished].store_among_many(words_of(record));
 }
 
@@ -146,8 +146,8 @@ std::vector<OperationRecord> SlotView::finished(std::size_t limit) const {
     if (const auto words = slot_->finished[i % kFinished].load())
       records.push_back(record_of(*words));
   }
-  // A writer takes a place before it writes it, so a place may still hold an older record: sort by
-  // time, which puts that one last.
+  // A writer claims an entry before it writes it, so an entry may still hold an older record.
+  // Sorting by time puts such a record last.
   std::stable_sort(records.begin(), records.end(),
                    [](const auto& a, const auto& b) { return a.ended_ns > b.ended_ns; });
   if (records.size() > limit) records.resize(limit);
@@ -272,7 +272,7 @@ std::vector<PageReport> StatusPage::reports_after(std::uint64_t after) const {
   if (newest >= kReports) number = std::max(number, newest - kReports + 1);
   for (; number <= newest; ++number) {
     const auto words = at<ReportCell>(layout_.reports_offset, number % kReports)->load();
-    // The report was overwritten while we read it.
+    // The report was overwritten during this read.
     if (!words || (*words)[0] != number) continue;
     PageReport& report = reports.emplace_back();
     report.number = number;

@@ -7,13 +7,13 @@
 //
 //   Header | deaths[world size] | reports[256] | host names[hosts] | slots[local size]
 //
-// Every part has one writer: the supervisor writes header, deaths, reports and host names, each
-// worker its slot. Writers publish with release stores and change `news` last; readers load `news`
-// with acquire and then read the parts that are new to them. `news` is a futex word that the
-// supervisor wakes (shared, not private) after each change. Data written by another process is
+// Every part has one writer: the supervisor writes header, deaths, reports and host names; each
+// worker writes its slot. Writers publish with release stores and change `news` last; readers load
+// `news` with acquire and then read the parts that are new to them. `news` is a futex word (shared,
+// not private) that the supervisor wakes after each change. Data written by another process is
 // never trusted: every number is checked against the layout.
 //
-// Little endian, fixed layout; a change of the layout changes kPageVersion. Pure except for the
+// The layout is fixed and little endian; a change of it changes kPageVersion. Pure except for the
 // memory that it is given. Thread: any, within the rule of one writer.
 #pragma once
 
@@ -45,23 +45,23 @@ inline constexpr std::uint32_t kNobody = 0xffffffff;
 // The state of a rank's process. kAlive includes processes that have not attached yet.
 enum class RankState : std::uint32_t {
   kAlive = 0,
-  kLeft = 1,       // Finalized: the exit of its process does not count as a death.
-  kExited = 2,     // `code`: exit code. An exit without Leave is a death, even with code 0.
-  kSignalled = 3,  // `code`: the signal's number.
-  kDied = 4,       // Exited, but how is unknown (it was not a child of the supervisor).
+  kLeft = 1,       // Finalized, so the exit of its process does not count as a death.
+  kExited = 2,     // `code` is the exit code. An exit without Leave is a death, even with code 0.
+  kSignalled = 3,  // `code` is the signal's number.
+  kDied = 4,       // Exited, but its status is unknown (it was not a child of the supervisor).
   kHostLost = 5,   // Its host no longer responds.
 };
 
 struct RankStatus {
   RankState state = RankState::kAlive;
   std::int32_t code = 0;
-  std::int32_t pid = 0;  // On its host; 0: unknown.
+  std::int32_t pid = 0;  // On its host; 0 if unknown.
   std::uint32_t host = 0;
   bool out_of_memory = false;  // Killed by the kernel's OOM killer.
   std::uint64_t when_ns = 0;   // This host's CLOCK_MONOTONIC when its supervisor learned of it.
-  // Number of times that this rank alone was restarted. For communicators made with an earlier
-  // process of the rank it is dead, whatever the state of the current process. `last_end` is the
-  // final state of the previous process, and while the current one is alive, `code` and
+  // Number of times that this rank alone was restarted. The rank is dead for communicators made
+  // with an earlier process of it, whatever the state of the current process. `last_end` is the
+  // final state of the previous process. While the current process is alive, `code` and
   // `out_of_memory` describe that end.
   std::uint32_t rejoins = 0;
   RankState last_end = RankState::kAlive;
@@ -74,7 +74,7 @@ struct PageReport {
   std::uint8_t kind = 0;     // A value of control::ReportKind.
   std::uint32_t blamed = kNobody;
   std::uint32_t reporter = kNobody;
-  std::uint64_t sequence = 0;  // The failed operation's number; 0: none.
+  std::uint64_t sequence = 0;  // The failed operation's number, or 0.
   std::string communicator;
   std::string text;
   bool operator==(const PageReport&) const = default;
@@ -88,11 +88,11 @@ struct PageShape {
   bool operator==(const PageShape&) const = default;
 };
 
-// A value of whole words that one writer replaces while others read it: a sequence lock. Every word
+// A sequence lock: a value of whole words that one writer replaces while others read it. Every word
 // is atomic, so a reader detects a concurrent write, and there is no data race.
 template <std::size_t kWords>
 struct Cell {
-  std::atomic<std::uint64_t> stamp;  // Odd during a write; 0: never written.
+  std::atomic<std::uint64_t> stamp;  // Odd during a write; 0 if never written.
   std::atomic<std::uint64_t> words[kWords];
 
   // Writes two stamps and the words, without a read-modify-write and without a lock.
@@ -104,7 +104,7 @@ struct Cell {
     for (std::size_t i = 0; i < kWords; ++i) words[i].store(value[i], std::memory_order_relaxed);
     stamp.store(writing + 1, std::memory_order_release);
   }
-  // The same for several concurrent writers: a value is dropped if another thread is writing.
+  // Does the same for several concurrent writers: drops the value if another thread is writing.
   void store_among_many(const std::array<std::uint64_t, kWords>& value) {
     std::uint64_t before = stamp.load(std::memory_order_relaxed);
     if (before % 2 != 0 ||
@@ -149,7 +149,7 @@ struct PageLayout {
 
 struct PageHeader {
   PageLayout layout;
-  // On a separate cache line: every wait loop reads it, and it is seldom written.
+  // On a separate cache line, because every wait loop reads it, and it is seldom written.
   alignas(128) std::atomic<std::uint32_t> news;
   std::atomic<std::uint32_t> deaths;   // Number of entries below that are neither kAlive nor kLeft.
   std::atomic<std::uint64_t> reports;  // The number of the newest report.
@@ -161,7 +161,7 @@ struct DeathEntry {
   std::atomic<std::int32_t> pid;
   std::atomic<std::uint32_t> host;
   std::atomic<std::uint64_t> when_ns;
-  // 1: out of memory. Bits 8 to 15: last_end. The upper half: rejoins.
+  // Bit 0 is set if out of memory. Bits 8 to 15 hold last_end, the upper half rejoins.
   std::atomic<std::uint64_t> flags;
 };
 
@@ -200,7 +200,7 @@ class SlotView {
   void name_communicator(std::uint32_t row, std::string_view name);
   // `record.communicator` is the row. Costs a few stores into two cache lines of this worker.
   void enter(const OperationRecord& record);
-  // `tag_above`: a message's tag plus 1; 0: any tag, or not a message.
+  // `tag_above` is a message's tag plus 1, or 0 for any tag or without a message.
   void set_phase(std::uint32_t row, Phase phase, std::uint32_t tag_above = 0) {
     slot_->rows[row].phase.store(std::uint64_t{tag_above} << 32 | static_cast<std::uint64_t>(phase),
                                  std::memory_order_relaxed);
@@ -225,30 +225,30 @@ class SlotView {
 
 class StatusPage {
  public:
-  // Returns the size in bytes of a page of this shape, a multiple of 4 KiB; InvalidArgument beyond
-  // the limits.
+  // Returns the size in bytes of a page of this shape, a multiple of 4 KiB. Fails with
+  // InvalidArgument beyond the limits.
   static Result<std::size_t> bytes_of(const PageShape& shape);
   // Writes the header into zeroed memory of that size.
   static StatusPage format(void* memory, const PageShape& shape);
-  // Checks the header that another process has written; no other field is trusted. DataLoss, or
-  // FailedPrecondition for another version.
+  // Checks the header, which another process has written; no other field is trusted. Fails with
+  // DataLoss, or with FailedPrecondition for another version.
   static Result<StatusPage> open(void* memory, std::size_t bytes);
 
   PageShape shape() const;
-  // The futex word. Changes with every death and every report.
+  // The futex word, which changes with every death and every report.
   std::atomic<std::uint32_t>& news() const { return header_->news; }
-  // Returns the number of dead ranks (neither alive nor left): a wait loop checks no further while
+  // Returns the number of dead ranks (neither alive nor left). A wait loop checks no further while
   // it is 0.
   std::uint32_t deaths() const { return header_->deaths.load(std::memory_order_acquire); }
 
   // Called by the supervisor. set_rank and add_report do not change `news`; bump() does.
   void name_host(std::uint32_t host, std::string_view name);
   void set_rank(std::uint32_t rank, const RankStatus& status);
-  // Returns the report's number, which this call assigns; longer texts are cut.
+  // Returns the report's number, which this call assigns. Longer texts are cut.
   std::uint64_t add_report(const PageReport& report);
   void bump() const { header_->news.fetch_add(1, std::memory_order_release); }
 
-  // Called by any process. rank < world size, host < hosts, slot < local size.
+  // Called by any process. Requires that `rank`, `host` and `slot` are within the page's shape.
   RankStatus rank(std::uint32_t rank) const;
   std::string host_name(std::uint32_t host) const;
   // Returns the reports after number `after`, oldest first; overwritten ones are missing.
@@ -260,7 +260,7 @@ class StatusPage {
   template <class T>
   T* at(std::uint64_t offset, std::size_t index) const;
   PageHeader* header_;
-  PageLayout layout_;  // A copy: other processes may overwrite the header's.
+  PageLayout layout_;  // A copy, because other processes may overwrite the header's.
 };
 
 }  // namespace ivy::comm_status

@@ -5,8 +5,9 @@ namespace ivy::store {
 namespace {
 
 constexpr std::size_t kLengthBytes = 4;
-constexpr std::size_t kHeadBytes = 1 + 4;  // Counted in addition to the payload.
-// Consumed bytes are erased when there are as many as this, so that each byte moves at most once.
+constexpr std::size_t kHeadBytes = 1 + 4;  // Not part of the payload.
+// Consumed bytes are erased when there are at least this many, so that each byte moves at most
+// once.
 constexpr std::size_t kCompactBytes = 64u << 10;
 constexpr std::size_t kKeptBytes = 64u << 10;
 
@@ -33,7 +34,7 @@ void append_frame(std::string& out, FrameHead head, std::string_view payload) {
 
 void WireDecoder::feed(std::string_view bytes) {
   if (consumed_ == buffer_.size()) {
-    // A large frame must not keep its memory for the life of the connection.
+    // Release the memory of a large frame now, not when the connection closes.
     if (buffer_.capacity() > kKeptBytes) buffer_ = {};
     buffer_.clear();
     consumed_ = 0;

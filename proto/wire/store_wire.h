@@ -32,8 +32,8 @@
 
 namespace ivy::store {
 
-// A client repeats a numbered request for at most this long. The store recognizes it for longer
-// (rendezvous/engine/answered_requests.h).
+// A client repeats a numbered request for at most this long. The store remembers its answer for
+// longer (rendezvous/engine/answered_requests.h).
 inline constexpr std::chrono::minutes kRepeatFor{5};
 
 // Limits that are checked before anything is allocated.
@@ -47,7 +47,7 @@ inline constexpr std::size_t kReplyTextBytes = 8;
 inline constexpr std::size_t kMaxReplyBytes = kMaxFrameBytes - 1024;
 inline constexpr std::size_t kMaxStoreBytes = 1u << 30;
 inline constexpr std::size_t kMaxKeys = 1u << 20;
-// For both ends of a connection: a host that vanished is detected after a minute.
+// Used by both ends of a connection: a host that vanished is detected after a minute.
 inline constexpr KeepAlive kKeepAlive{.idle_s = 30, .interval_s = 10, .probes = 3};
 inline constexpr std::uint64_t kForeverMs = ~std::uint64_t{0};  // A wait without a timeout.
 
@@ -63,8 +63,8 @@ struct WireFrame {
 
 void append_frame(std::string& out, FrameHead head, std::string_view payload);
 
-// Splits bytes, in pieces of any size, into frames. An error (a length beyond max_bytes, or smaller
-// than a head) is final.
+// Splits bytes, in pieces of any size, into frames. An error is final: a length beyond `max_bytes`,
+// or smaller than a head.
 class WireDecoder {
  public:
   explicit WireDecoder(std::size_t max_bytes) : max_bytes_(max_bytes) {}
@@ -81,7 +81,7 @@ class WireDecoder {
 };
 
 // Reads the fields of a payload, in order. Reading past the end, or a text longer than the rest,
-// makes all further reads fail; check ok() once at the end, or done(), which also requires that
+// makes all further reads fail. Check ok() once at the end, or done(), which also requires that
 // nothing is left.
 class PayloadReader {
  public:
