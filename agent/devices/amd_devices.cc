@@ -51,7 +51,7 @@ void read_amd_users(const std::string& root, const std::string& gpu_id, AmdDevic
 std::vector<AmdDevice> read_amd_files(const std::string& root) {
   const std::string nodes = root + "/sys/class/kfd/kfd/topology/nodes";
   std::vector<std::string> names = names_in(nodes);
-  // By number: as text, "10" would stand before "9".
+  // By number: sorted as text, "10" would precede "9".
   std::sort(names.begin(), names.end(), [](const std::string& a, const std::string& b) {
     return std::pair(a.size(), a) < std::pair(b.size(), b);
   });

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// AMD's GPUs: what the kernel's driver (kfd) reports, and which of them may be used. Thread: any.
+// AMD GPUs as reported by the kernel driver (kfd), and whether each may be used. Thread: any.
 //
 //   /sys/class/kfd/kfd/topology/nodes/*            nodes with simd_count > 0
-//   /dev/kfd, /dev/dri/renderD<minor>              whether these may be used
+//   /dev/kfd, /dev/dri/renderD<minor>              permission to use them
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ namespace ivy {
 // One node of the kfd topology with compute units.
 struct AmdDevice {
   std::string bdf;
-  std::string uuid;  // "GPU-1234567890abcdef", ROCm's form; empty where the driver has none.
+  std::string uuid;  // "GPU-1234567890abcdef", ROCm's form; empty if the driver has none.
   NodeState node = NodeState::kAbsent;
   std::vector<int> users;
   std::uint64_t used_bytes = 0;
@@ -26,7 +26,7 @@ struct AmdDevice {
 // Reads files only; returns the devices in the order of the topology, which is ROCm's.
 std::vector<AmdDevice> read_amd_files(const std::string& root);
 
-// `bus`: the same devices as found on the PCI bus. Pure.
+// Adds the usable devices to `found`. `bus` lists the same devices as found on the PCI bus. Pure.
 void add_amd(const std::vector<AmdDevice>& devices, const std::vector<BusDevice>& bus,
              FoundDevices& found);
 

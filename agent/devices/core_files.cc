@@ -26,7 +26,8 @@ std::map<int, int> numa_nodes(const std::string& root) {
   return node_of;
 }
 
-// The lowest processor that shares the level-3 cache is its number; -1 where there is none.
+// Returns the lowest processor that shares the level-3 cache, as the cache's number; -1 if there is
+// no such cache.
 int level_3_cache(const std::string& processor_directory) {
   for (int index = 0; index < 8; ++index) {
     const std::string cache = processor_directory + "/cache/index" + std::to_string(index);

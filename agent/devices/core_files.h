@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The processors of this host, and those that this process may use, from the kernel's files.
-// Thread: any.
+// This host's processors, and the ones that this process may use, from the kernel's files. Thread:
+// any.
 #pragma once
 
 #include <string>
@@ -11,12 +11,12 @@
 
 namespace ivy {
 
-// The processors that this process may run on: its affinity mask, within its control group. With a
-// root for tests (device_files.h): "Cpus_allowed_list" in proc/self/status there.
+// Returns the processors that this process may run on: its affinity mask within its cgroup. With a
+// test root (device_files.h), reads "Cpus_allowed_list" of proc/self/status below that root.
 CoreList allowed_cores(const std::string& root);
 
-// The cores that `allowed` leaves, by number, from /sys/devices/system. Core by core rather than
-// thread by thread: threads of one core belong together.
+// Reads from /sys/devices/system the cores that contain processors in `allowed`, with only those
+// processors. Grouped by core, because the hardware threads of one core belong together.
 std::vector<Core> read_cores(const std::string& root, const CoreList& allowed);
 
 }  // namespace ivy

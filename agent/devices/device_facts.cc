@@ -10,9 +10,9 @@
 namespace ivy {
 namespace {
 
-// More cores than a machine has, and no more than fit into a frame.
+// More cores than any machine has, yet few enough to fit into a frame.
 constexpr std::size_t kMaxCores = 4096;
-// Processes that are listed per device.
+// Limit of listed processes per device.
 constexpr std::size_t kMaxUsers = 64;
 
 struct Masks {
@@ -30,8 +30,8 @@ std::string shown(const std::string& name, const std::optional<std::string>& val
   return value ? name + "=" + *value : "";
 }
 
-// Variables with which Slurm gives each task devices of its own, so that a step of one task sees
-// few: --gpus-per-task, and its newer form --tres-per-task=gres/gpu:N.
+// Returns the variable with which Slurm gives each task separate devices, so that a one-task step
+// sees few of them: --gpus-per-task, or its newer form --tres-per-task=gres/gpu:N.
 std::string hiding_variable(const Environment& environment) {
   const std::string* count = find_variable(environment, "SLURM_GPUS_PER_TASK");
   if (count != nullptr && !count->empty()) return "SLURM_GPUS_PER_TASK=" + *count;
@@ -41,8 +41,9 @@ std::string hiding_variable(const Environment& environment) {
   return {};
 }
 
-// True if Slurm itself set this mask. Two variables that users do not change along with it tell:
-// the mask again for OpenCL, and the machine-wide numbers of the devices it gave.
+// Returns true if Slurm itself set this mask. Two variables that users do not change together with
+// the mask show it: the same mask for OpenCL, and the machine-wide numbers of the allocated
+// devices.
 bool is_slurms(const std::string& name, const Masks& masks) {
   const std::string* const value = find_variable(masks.environment, name);
   const std::string* const job = find_variable(masks.environment, "SLURM_JOB_ID");
@@ -59,8 +60,8 @@ bool is_slurms(const std::string& name, const Masks& masks) {
   return false;
 }
 
-// "core1.leaf2" of Slurm's "core1.leaf2.node07": the switches alone. Without a plug-in for the
-// topology the address is the node's name.
+// Returns only the switches of SLURM_TOPOLOGY_ADDR: "core1.leaf2" for "core1.leaf2.node07". Without
+// a topology plug-in the address is only the node's name.
 std::string switches_above(const Environment& environment) {
   const std::string* const address = find_variable(environment, "SLURM_TOPOLOGY_ADDR");
   if (address == nullptr) return {};
@@ -72,7 +73,7 @@ std::string switches_above(const Environment& environment) {
   return dot == std::string::npos ? "" : address->substr(0, dot);
 }
 
-// Level Zero can be told to show a GPU as one device, which then uses all of its tiles.
+// Level Zero can be configured to show a GPU as one device that uses all of its tiles.
 FoundDevices with_devices_as_seen(FoundDevices found, const Environment& environment) {
   const std::string* const hierarchy = find_variable(environment, "ZE_FLAT_DEVICE_HIERARCHY");
   if (found.vendor != "intel" || hierarchy == nullptr || *hierarchy != "COMPOSITE") return found;
@@ -86,7 +87,7 @@ FoundDevices with_devices_as_seen(FoundDevices found, const Environment& environ
   return found;
 }
 
-// Applies the vendor's masks. A worker may rewrite one layer of masks itself; a lower layer stays.
+// Applies the vendor's masks. A worker may rewrite the upper mask; a lower one remains in force.
 MaskedDevices apply_vendors_masks(const FoundDevices& found, const DeviceVendor& vendor,
                                   const Masks& masks, DeviceView& view) {
   std::string name(vendor.mask);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Converts what was found into what the launcher gets. Pure; thread: any.
+// Converts the findings into the facts that the launcher receives. Pure; thread: any.
 #pragma once
 
 #include <vector>
@@ -14,13 +14,13 @@ namespace ivy {
 
 struct DeviceFindings {
   FoundDevices found;
-  CoreList allowed;         // Empty where nobody has asked.
-  std::vector<Core> cores;  // Empty where nobody has asked.
+  CoreList allowed;         // Empty unless requested.
+  std::vector<Core> cores;  // Empty unless requested.
 };
 
 // Fills accelerators, accelerator_source, devices, device_view, core_list and allowed_cores.
-// `environment` is the host's, whose masks and scheduler's variables count; `masks` are those of
-// -x, which count instead.
+// `environment` is the host's and supplies the masks and the scheduler's variables; a mask in
+// `masks` (from -x) overrides the host's.
 void set_device_facts(const DeviceFindings& findings, const Environment& environment,
                       const Environment& masks, HostFacts& facts);
 

@@ -19,14 +19,14 @@ struct NetworkDevice {
 std::vector<NetworkDevice> network_devices(const std::string& root) {
   std::vector<NetworkDevice> found;
   for (const std::string& name : names_in(root + "/sys/class/net")) {
-    // Bridges, tunnels and the loopback have no device behind them.
+    // Bridges, tunnels and the loopback interface have no device.
     std::string place = resolved(root + "/sys/class/net/" + name + "/device");
     if (!place.empty()) found.push_back({name, std::move(place)});
   }
   return found;
 }
 
-// How many directories two paths have in common.
+// Returns how many leading directories two paths have in common.
 std::size_t common_parts(std::string_view one, std::string_view other) {
   std::size_t parts = 0;
   for (std::size_t i = 0; i < one.size() && i < other.size() && one[i] == other[i]; ++i)
@@ -34,8 +34,8 @@ std::size_t common_parts(std::string_view one, std::string_view other) {
   return parts;
 }
 
-// The interface behind the same switch, else behind the same root complex; empty when there is
-// none.
+// Returns the interface behind the same switch, or else behind the same root complex; empty if
+// there is none.
 std::string nearest_interface(const std::string& place,
                               const std::vector<NetworkDevice>& interfaces) {
   const std::size_t root_begin = place.find("/pci");
@@ -54,8 +54,8 @@ std::string nearest_interface(const std::string& place,
   return best == nullptr ? "" : best->interface;
 }
 
-// The switch's upstream port: two ports above the device. A device at a root port stands behind no
-// switch, and what it shares with others is the root complex.
+// Returns the switch's upstream port, two ports above the device. A device directly at a root port
+// has no switch; it shares the root complex with others.
 std::string switch_of(const std::string& place) {
   const std::size_t root_begin = place.find("/pci");
   if (root_begin == std::string::npos) return {};

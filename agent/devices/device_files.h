@@ -25,13 +25,13 @@ struct DeviceFiles {
   std::vector<BusDevice> intel_bus;
 };
 
-// `root` is "" for this host, or a directory that stands for "/" in tests. A host without
-// accelerators costs one directory of the PCI bus. Looks at no more than 4096 entries of each
+// `root` is "" for this host, or the directory that replaces "/" in tests. On a host without
+// accelerators this costs one directory of the PCI bus. Reads at most 4096 entries of each
 // directory.
 DeviceFiles read_device_files(const std::string& root);
 
-// When no NVIDIA device can be used, AMD's are taken, else Intel's: a job does not mix vendors.
-// Pure.
+// Lists NVIDIA's devices; if none can be used, AMD's; if none of those either, Intel's. A job does
+// not mix vendors. Pure.
 FoundDevices combine_findings(const DeviceFiles& files, const NvmlAnswer& nvml);
 
 }  // namespace ivy

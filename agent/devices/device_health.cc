@@ -55,7 +55,7 @@ constexpr std::array kXids{
     XidMeaning{155, "NVLink software error"},
 };
 
-// By the numbers of NVML_GPU_RECOVERY_ACTION_*.
+// Indexed by NVML_GPU_RECOVERY_ACTION_*.
 constexpr std::array<const char*, 6> kRecovery{
     "",
     "needs a reset (nvidia-smi --gpu-reset)",
@@ -114,7 +114,7 @@ void compare_port(const PortHealth& before, const PortHealth* after,
   compare_counters(before.counters, after->counters, finding, findings);
 }
 
-// The kernel writes addresses without a function.
+// The kernel writes addresses without the PCI function.
 bool is_at(const GpuHealth& gpu, const std::string& bdf) {
   return !bdf.empty() && (gpu.bdf == bdf || gpu.bdf.starts_with(bdf + "."));
 }
@@ -151,7 +151,7 @@ std::vector<DeviceFinding> xid_findings(const std::vector<XidRecord>& records,
       const auto gpu = std::find_if(gpus.begin(), gpus.end(), [&](const GpuHealth& other) {
         return is_at(other, record.bdf);
       });
-      if (gpu == gpus.end()) continue;  // Not one of those that this job may see.
+      if (gpu == gpus.end()) continue;  // A GPU that this job cannot see.
       finding.device = gpu_name(*gpu);
       finding.bdf = gpu->bdf;
     }

@@ -8,8 +8,8 @@
 
 namespace ivy {
 
-// One number that only grows, and its name in a sentence, as "uncorrected ECC error" and
-// "uncorrected ECC errors".
+// A counter that only grows, with its singular and plural names for messages: "uncorrected ECC
+// error" and "uncorrected ECC errors".
 struct FaultCounter {
   std::string one;
   std::string many;
@@ -20,12 +20,12 @@ struct FaultCounter {
 struct GpuHealth {
   int index = 0;
   std::string bdf;
-  bool is_lost = false;  // NVML has an address of it and no answer from it.
+  bool is_lost = false;  // NVML lists its address but does not answer for it.
   int recovery_action = -1;
   std::vector<FaultCounter> counters;
 };
 
-// A port of InfiniBand or RoCE: "mlx5_0 port 1", "ACTIVE".
+// An InfiniBand or RoCE port: "mlx5_0 port 1", "ACTIVE".
 struct PortHealth {
   std::string name;
   std::string state;
@@ -40,30 +40,31 @@ struct HostHealth {
 // A fact that may explain a failure.
 struct DeviceFinding {
   std::string device;       // "GPU 3", "mlx5_0 port 1"
-  std::string bdf;          // Empty where it is no GPU.
-  std::uint64_t at_ns = 0;  // CLOCK_MONOTONIC; 0: at some time between the two readings.
+  std::string bdf;          // Empty for a port.
+  std::uint64_t at_ns = 0;  // CLOCK_MONOTONIC; 0 if known only to lie between the two readings.
   std::string text;         // "Xid 79, fallen off the bus"
   bool operator==(const DeviceFinding&) const = default;
 };
 
-// Values that are missing in either reading are not compared.
+// Compares two readings. Skips values that are missing in either one.
 std::vector<DeviceFinding> health_changes(const HostHealth& before, const HostHealth& after);
 
-// One of the driver's error codes. The kernel's log has addresses without their function, and
-// often the process.
+// One of the driver's error codes (Xid). The kernel log gives addresses without the PCI function,
+// and often names the process.
 struct XidRecord {
   std::string bdf;
   unsigned number = 0;
   std::uint64_t at_ns = 0;
-  std::string process;     // "pid 4711 (python3)"; empty: unknown.
-  bool is_switch = false;  // The code is an NVSwitch's (SXid).
+  std::string process;     // "pid 4711 (python3)"; empty if unknown.
+  bool is_switch = false;  // The code belongs to an NVSwitch (SXid).
 };
 
-// Each code of a device once, in the order of time; the GPUs give the numbers that people know.
+// Reports each code once per device, in chronological order. `gpus` supplies the device numbers
+// that users know.
 std::vector<DeviceFinding> xid_findings(const std::vector<XidRecord>& records,
                                         const std::vector<GpuHealth>& gpus);
 
-// The meaning of the usual ones, after NVIDIA's "Xid Errors"; empty: not in the table.
+// Returns the meaning of a common Xid, after NVIDIA's "Xid Errors"; empty if not in the table.
 const char* xid_meaning(unsigned number);
 
 }  // namespace ivy

@@ -23,7 +23,7 @@ std::vector<std::string_view> split_at_commas(std::string_view text) {
   return parts;
 }
 
-// "NoDevFiles" is what Slurm writes for a job without devices.
+// Slurm writes "NoDevFiles" for a job without devices.
 bool hides_all(const std::vector<std::string_view>& entries) {
   return entries.front().empty() || entries.front() == "-1" || entries.front() == "NoDevFiles";
 }
@@ -32,7 +32,7 @@ bool is_uuid(std::string_view entry) {
   return entry.starts_with("GPU-") || entry.starts_with("MIG-");
 }
 
-// The device that one entry names, or why it names none.
+// The device that one entry names, or the reason why it names none.
 struct Meaning {
   std::optional<std::size_t> device;
   std::string error;
@@ -40,7 +40,7 @@ struct Meaning {
 
 Meaning by_number(const FoundDevices& found, int number) {
   for (std::size_t i = 0; i < found.devices.size(); ++i)
-    // A number names the first instance of a GPU that is cut into instances.
+    // A number names the first MIG instance of a GPU in MIG mode.
     if (found.devices[i].gpu == number) return {i, ""};
   const std::string last = found.devices.empty() ? "" : std::to_string(found.devices.back().gpu);
   return {std::nullopt, "there is no device " + std::to_string(number) +
@@ -54,7 +54,7 @@ Meaning by_uuid(const FoundDevices& found, std::string_view entry) {
   bool any_unknown = false;
   for (std::size_t i = 0; i < found.devices.size(); ++i) {
     const FoundDevice& device = found.devices[i];
-    // CUDA takes an instance by its place in the GPU too, which is how we name one without NVML.
+    // CUDA also accepts an instance's location in the GPU, which is how we name it without NVML.
     any_unknown = any_unknown || device.uuid.empty() || device.uuid.find('/') != std::string::npos;
     if (!device.uuid.starts_with(entry)) continue;
     if (device.uuid == entry) return {i, ""};
@@ -69,7 +69,7 @@ Meaning by_uuid(const FoundDevices& found, std::string_view entry) {
   return meaning;
 }
 
-// Level Zero's "1.0" is a tile of device 1, where a device is a whole GPU.
+// Level Zero's "1.0" is a tile of device 1 if a device is a whole GPU.
 std::string_view without_tile(const FoundDevices& found, std::string_view entry) {
   return found.vendor == "intel" ? entry.substr(0, entry.find('.')) : entry;
 }
@@ -84,7 +84,8 @@ Meaning meaning_of(const FoundDevices& found, std::string_view written) {
                             : "\"" + std::string(entry) + "\" is neither a number nor a UUID"};
 }
 
-// A number where scripts may parse one, a UUID where only that is exact.
+// Returns the number, which scripts may parse, or the UUID of a MIG instance, since only that is
+// exact.
 std::string own_entry(const FoundDevice& device) {
   return device.is_mig ? device.uuid : std::to_string(device.gpu);
 }
@@ -112,7 +113,7 @@ MaskedDevices apply_mask(const FoundDevices& found, const std::optional<std::str
                     [&](const VisibleDevice& other) { return other.device == meaning.device; });
     if (is_repeated) masked.error = std::string(entry) + " stands in it twice";
     if (!masked.error.empty()) return masked;
-    // An instance's number is not passed on as a number: it would mean all of the GPU.
+    // Do not pass on an instance's number: it would mean the whole GPU.
     const bool is_instance = meaning.device && found.devices[*meaning.device].is_mig;
     masked.visible.push_back(
         {meaning.device, is_instance ? found.devices[*meaning.device].uuid : std::string(entry)});

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// CUDA_VISIBLE_DEVICES and its like: which of a host's devices they leave, and in which order.
-// Pure; thread: any. Source of the rules: CUDA C++ Programming Guide, "CUDA Environment Variables";
-// ROCm documentation, "GPU isolation techniques".
+// Applies CUDA_VISIBLE_DEVICES and similar masks: which devices of a host remain visible, and in
+// which order. Pure; thread: any. Source of the rules: CUDA C++ Programming Guide, "CUDA
+// Environment Variables"; ROCm documentation, "GPU isolation techniques".
 #pragma once
 
 #include <cstddef>
@@ -14,28 +14,29 @@
 
 namespace ivy {
 
-// A device that a mask leaves.
+// A device that remains visible.
 struct VisibleDevice {
-  // Index in the list. Absent: the mask names it by a UUID, and the available sources know no
-  // UUIDs; it is assumed to exist.
+  // Index in the list. Absent if the mask names the device by a UUID and no available source knows
+  // UUIDs; the device is then assumed to exist.
   std::optional<std::size_t> device;
-  std::string entry;  // How a worker's own mask names it.
+  std::string entry;  // The entry that names it in a worker's own mask.
 };
 
 struct MaskedDevices {
   std::vector<VisibleDevice> visible;
-  // "there is no device 9": this entry and those behind it name nothing.
+  // "there is no device 9": this entry does not name a device, and the entries after it are
+  // ignored.
   std::string error;
 };
 
-// A mask's text; std::nullopt: no such variable, everything is visible. Numbers count GPUs in the
-// order of their addresses; UUIDs may be shortened as long as one device alone is meant. Empty,
-// "-1" and "NoDevFiles" hide everything, by intention. The first entry that names nothing hides
-// what stands behind it.
+// Applies one mask; std::nullopt means that the variable is not set and every device is visible.
+// Numbers count GPUs in the order of their addresses; a UUID may be shortened as long as it is
+// unambiguous. Empty, "-1" and "NoDevFiles" hide everything on purpose. An entry that does not name
+// a device also hides all devices after it.
 MaskedDevices apply_mask(const FoundDevices& found, const std::optional<std::string>& mask);
 
-// Two layers of one vendor (AMD: ROCR_VISIBLE_DEVICES, then HIP_VISIBLE_DEVICES): numbers of the
-// upper mask count what the lower one leaves.
+// Applies two masks of one vendor (AMD: ROCR_VISIBLE_DEVICES, then HIP_VISIBLE_DEVICES). Numbers in
+// the upper mask count the devices that the lower one leaves.
 MaskedDevices apply_masks(const FoundDevices& found, const std::optional<std::string>& lower,
                           const std::optional<std::string>& upper);
 

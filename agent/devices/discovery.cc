@@ -11,7 +11,7 @@
 namespace ivy {
 namespace {
 
-// The findings before the probe answers.
+// The findings that are available before the probe answers.
 struct Request {
   DeviceFiles files;
   bool needs_nvml = false;
@@ -26,7 +26,7 @@ Environment masks_of(const Hello& hello) {
   return masks;
 }
 
-// The cores that hwloc saw, restricted to those we may use: it does not know our affinity.
+// Restricts the cores that hwloc found to those we may use: hwloc does not know our affinity.
 std::vector<Core> within(const std::vector<Core>& cores, const CoreList& allowed) {
   std::vector<Core> left;
   for (Core core : cores) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The accelerators of this host, layer by layer: files, NVML through ivy-probe, masks. A host whose
-// files show no accelerator starts no probe, unless the layout of its cores is asked for.
+// Discovers the accelerators of this host: files, then NVML through ivy-probe, then masks. If the
+// files show no accelerator, no probe is started unless the layout of the cores is requested.
 // Thread: the loop's.
 #pragma once
 
@@ -17,15 +17,15 @@ namespace ivy {
 
 class Discovery {
  public:
-  // Gets only the fields that set_device_facts fills.
+  // Receives facts in which only the fields that set_device_facts() sets are filled.
   using Done = std::function<void(const HostFacts&)>;
 
-  // probe_program: ivy-probe; may be absent. root: as in device_files.h.
+  // probe_program: path of ivy-probe, which may not exist. root: see device_files.h.
   Discovery(boost::asio::io_context& loop, std::string probe_program,
             std::string root = device_root());
 
-  // Calls `done` once: at once where no probe is needed, else within kProbeLimit. Another call
-  // before that takes the place of the first, whose `done` is not called.
+  // Calls `done` once: immediately if no probe is needed, otherwise within kProbeLimit. Another
+  // call before then cancels the first one, whose `done` is never called.
   void describe(const Hello& hello, Done done);
 
  private:

@@ -20,7 +20,7 @@ struct PortCounter {
   const char* many;
 };
 
-// Counters that stand still on a healthy link. Congestion and the like are left out.
+// Counters that do not change on a healthy link. Congestion counters and the like are left out.
 constexpr std::array kPortCounters{
     PortCounter{"link_downed", "link failure", "link failures"},
     PortCounter{"link_error_recovery", "link recovery", "link recoveries"},

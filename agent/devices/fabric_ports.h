@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ports of InfiniBand and RoCE, by the kernel's files. Reading them may take milliseconds: the
-// adapter's firmware is asked. Thread: any.
+// InfiniBand and RoCE ports, from the kernel's files. Reading may take milliseconds, because the
+// kernel queries the adapter's firmware. Thread: any.
 #pragma once
 
 #include <string>
@@ -10,9 +10,9 @@
 
 namespace ivy {
 
-// At most 64 ports. `root` as in device_files.h.
+// Returns at most 64 ports. `root`: see device_files.h.
 std::vector<PortHealth> read_ports(const std::string& root);
-// True if there may be any; costs one look at a directory.
+// Returns false if there is certainly no port. Costs one look at a directory.
 bool has_ports(const std::string& root);
 
 }  // namespace ivy

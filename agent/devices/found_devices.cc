@@ -27,7 +27,7 @@ void set_place(const BusDevice* bus, FoundDevice& device) {
 
 std::string normal_bdf(std::string text) {
   text = lower_case(text);
-  // NVML writes eight digits of the domain, the kernel as few as needed but four.
+  // NVML writes the PCI domain with eight digits, the kernel with at least four.
   std::size_t colon = text.find(':');
   for (; colon != std::string::npos && colon > 4 && text.front() == '0'; --colon) text.erase(0, 1);
   return text;

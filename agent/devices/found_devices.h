@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The list of a host's accelerators, merged from all sources, and what is common to all vendors.
+// The list of a host's accelerators, merged from all sources, and helpers shared by all vendors.
 // Pure; thread: any.
 #pragma once
 
@@ -13,14 +13,14 @@ namespace ivy {
 struct BusDevice {
   std::string bdf;
   int numa_node = -1;
-  std::string cores;       // Near it; as the kernel writes it.
+  std::string cores;       // Processors near it, in the kernel's list format.
   std::string interface;   // Network interface with the nearest common PCI root; may be empty.
-  std::string pci_switch;  // The PCI switch that it stands behind, else its root complex.
+  std::string pci_switch;  // The PCI switch above it, or its root complex.
 };
 
-// A device that a process could use if nothing hid it.
+// A device that a process could use if no mask hid it.
 struct FoundDevice {
-  int gpu = 0;  // Index of its GPU among those of the list, as masks count them.
+  int gpu = 0;  // Index of its GPU among the listed GPUs, as masks count them.
   std::string bdf;
   std::string uuid;
   std::string model;
@@ -29,34 +29,35 @@ struct FoundDevice {
   std::string cores;
   std::string interface;
   std::string pci_switch;
-  std::string fabric;  // "CLUSTER/CLIQUE" of its NVLink domain; empty: none beyond this host.
+  std::string
+      fabric;  // "CLUSTER/CLIQUE" of its NVLink domain; empty if the domain ends at this host.
   std::vector<int> users;
   std::uint64_t used_bytes = 0;
-  std::uint64_t memory_bytes = 0;  // In use, whoever uses it; 0: unknown.
+  std::uint64_t memory_bytes = 0;  // In use by any process; 0 if unknown.
 };
 
 struct FoundDevices {
   std::string vendor;  // "nvidia", "amd", "intel" or empty.
-  std::string source;  // Source of the devices: "NVML 535.104.05", or "files".
+  std::string source;  // "NVML 535.104.05" or "files".
   std::vector<FoundDevice> devices;
-  // Each of the two has kMaxDeviceNotes entries at most.
+  // Both lists are limited to kMaxDeviceNotes entries.
   std::vector<std::string> notes;          // Devices that cannot be used, with the reasons.
-  std::vector<std::string> disagreements;  // Between sources, for the administrator.
-  int unusable = 0;                        // Devices that are there and cannot be opened.
+  std::vector<std::string> disagreements;  // Contradictions between sources, for the administrator.
+  int unusable = 0;                        // Devices that exist but cannot be opened.
 };
 
 inline constexpr std::size_t kMaxDeviceNotes = 16;
 
-// At most kMaxDeviceNotes are kept.
+// Appends the note unless there are already kMaxDeviceNotes.
 void add_note(std::vector<std::string>& notes, std::string note);
 
-// The device with this address; null when the bus has none.
+// Returns the device with this address, or null if it is not on the bus.
 const BusDevice* find_on_bus(const std::vector<BusDevice>& bus, const std::string& bdf);
 
-// Copies what the bus knows about a device; null: nothing.
+// Copies the device's location from the bus; does nothing if `bus` is null.
 void set_place(const BusDevice* bus, FoundDevice& device);
 
-// "0000:07:00.0" from "00000000:07:00.0" and "0000:07:00.0", in lower case.
+// Returns "0000:07:00.0" for "00000000:07:00.0" and for "0000:07:00.0", in lower case.
 std::string normal_bdf(std::string text);
 
 }  // namespace ivy

@@ -9,7 +9,7 @@
 namespace ivy {
 namespace {
 
-// The functions of hwloc 2 that are used; inline ones of its header need no library.
+// The functions of hwloc 2 that are used. Inline functions of its header need no library.
 struct HwlocLibrary {
   HwlocLibrary() : handle(dlopen("libhwloc.so.15", RTLD_NOW | RTLD_LOCAL)) {
     if (handle == nullptr) return;
@@ -69,13 +69,13 @@ std::vector<Core> ask_hwloc(const std::string& root) {
   const HwlocLibrary hwloc;
   if (hwloc.handle == nullptr || !hwloc.is_whole) return cores;
   if (!root.empty()) setenv("HWLOC_FSROOT", root.c_str(), 1);
-  // Its plug-ins search for displays and accelerators, which we do not need.
+  // hwloc's plug-ins search for displays and accelerators, which are not needed.
   setenv("HWLOC_COMPONENTS", "linux,stop", 1);
   hwloc_topology_t topology = nullptr;
   if (hwloc.init(&topology) != 0) return cores;
   if (hwloc.load_topology(topology) == 0) {
     const int depth = hwloc.depth_of(topology, HWLOC_OBJ_CORE);
-    // Some virtual machines show processors without cores; then the kernel's files tell the cores.
+    // Some virtual machines show processors without cores; the kernel's files then give the cores.
     const unsigned count = depth < 0 ? 0 : hwloc.count_at(topology, depth);
     for (unsigned i = 0; i < count; ++i)
       if (const hwloc_obj_t object = hwloc.object_at(topology, depth, i))

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Asks hwloc for the layout of this host's cores. hwloc is found at run time, so that a host
-// without it loses only this answer, which files give too (core_files.h). Thread: any, one at a
-// time.
+// Queries hwloc for the layout of this host's cores. hwloc is loaded at run time, because without
+// it the kernel's files still give the layout (core_files.h). Thread: any, one at a time.
 #pragma once
 
 #include <string>
@@ -11,8 +10,8 @@
 
 namespace ivy {
 
-// Every core with its hardware threads; empty where libhwloc.so.15 is absent or fails. root: as in
-// device_files.h.
+// Returns every core with its hardware threads; empty if libhwloc.so.15 is missing or fails. root:
+// see device_files.h.
 std::vector<Core> ask_hwloc(const std::string& root);
 
 }  // namespace ivy

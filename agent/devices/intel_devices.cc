@@ -11,7 +11,7 @@ namespace {
 
 std::string last_part(const std::string& path) { return path.substr(path.rfind('/') + 1); }
 
-// A processor's own graphics stand on the root bus itself.
+// Integrated graphics are on the root bus itself.
 bool is_behind_a_bridge(const std::string& place) {
   const std::size_t root_begin = place.find("/pci");
   if (root_begin == std::string::npos) return false;
@@ -26,7 +26,7 @@ int count_names(const std::string& directory, std::string_view prefix) {
   return count;
 }
 
-// xe has a directory for each tile; i915 one for each, too, as its graphics tiles are its "gt".
+// xe has one "tile" directory per tile, i915 one "gt" directory per tile.
 int tiles_of(const std::string& card) {
   const int tiles = count_names(card + "/device", "tile");
   return std::max(1, tiles > 0 ? tiles : count_names(card + "/gt", "gt"));

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Intel's discrete GPUs: what the kernel's drivers (i915, xe) report, and which of them may be
-// used. A processor's own graphics do not count. Thread: any.
+// Intel's discrete GPUs as reported by the kernel drivers (i915, xe), and whether each may be used.
+// Integrated graphics do not count. Thread: any.
 //
 //   /sys/class/drm/card*/device                    0x8086, behind a bridge of the PCI bus
 //   /sys/class/drm/card*/device/tile*, .../gt/gt*  its tiles
-//   /dev/dri/renderD<minor>                        whether it may be used
+//   /dev/dri/renderD<minor>                        permission to use it
 #pragma once
 
 #include <string>
@@ -21,11 +21,12 @@ struct IntelDevice {
   NodeState node = NodeState::kAbsent;
 };
 
-// Reads files only; in the order of PCI addresses.
+// Reads files only; returns the devices in the order of their PCI addresses.
 std::vector<IntelDevice> read_intel_files(const std::string& root);
 
-// `bus`: the same devices as found on the PCI bus. Level Zero shows each tile as a device of its
-// own (ZE_FLAT_DEVICE_HIERARCHY=FLAT, its default), and so does the list. Pure.
+// Adds the usable devices to `found`. `bus` lists the same devices as found on the PCI bus. Each
+// tile is listed as a separate device, as Level Zero does by default
+// (ZE_FLAT_DEVICE_HIERARCHY=FLAT). Pure.
 void add_intel(const std::vector<IntelDevice>& devices, const std::vector<BusDevice>& bus,
                FoundDevices& found);
 

@@ -14,11 +14,11 @@ namespace ivy {
 namespace {
 
 constexpr std::size_t kMostBytes = 1u << 20;
-// The kernel gives one record a read, at most 8 KiB.
+// A read() returns one record, of at most 8 KiB.
 constexpr std::size_t kRecordBytes = 8u << 10;
 
-// Returns the text between `name` and the next comma; empty if there is none, or the driver does
-// not know it.
+// Returns the text between `name` and the next comma; empty if `name` is missing or the driver does
+// not know the value.
 std::string_view value_of(std::string_view text, std::string_view name) {
   const std::size_t at = text.find(name);
   if (at == std::string_view::npos) return {};
@@ -73,7 +73,7 @@ std::vector<XidRecord> KernelLog::read_new() {
   std::string text;
   for (std::size_t all = 0; file_ && all < kMostBytes; all += kRecordBytes) {
     const ssize_t bytes = read(file_.get(), piece.data(), piece.size());
-    // EPIPE: the kernel has overwritten records that had not been read; the next read goes on.
+    // EPIPE: the kernel has overwritten unread records; the next read() continues after them.
     if (bytes < 0 && (errno == EPIPE || errno == EINTR)) continue;
     if (bytes <= 0) break;
     text.append(piece.data(), static_cast<std::size_t>(bytes));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// NVIDIA's error codes in the kernel's log, where it may be read: NVML tells the number alone, and
-// only of what happens while a process listens. Thread: one at a time.
+// NVIDIA's error codes from the kernel log, if it is readable. The log names the process, and keeps
+// codes that occurred while no process listened to NVML, which also reports only the number.
+// Thread: one at a time.
 #pragma once
 
 #include <cstdint>
@@ -14,18 +15,18 @@
 
 namespace ivy {
 
-// One record of /dev/kmsg, "4,817,5051922,-;NVRM: Xid (PCI:0000:4d:00): 79, pid=..., name=...".
-// Nothing: it is no error code. Pure.
+// Parses one record of /dev/kmsg: "4,817,5051922,-;NVRM: Xid (PCI:0000:4d:00): 79, pid=...,
+// name=...". Returns std::nullopt if it is not an error code. Pure.
 std::optional<XidRecord> parse_xid_record(std::string_view record);
 
 class KernelLog {
  public:
-  // Only what is written from now on counts. `root` as in device_files.h.
+  // Starts at the end of the log: earlier records are ignored. `root`: see device_files.h.
   explicit KernelLog(const std::string& root);
   bool is_readable() const { return static_cast<bool>(file_); }
-  // The codes since the last call; reads at most 1 MiB.
+  // Returns the codes since the last call; reads at most 1 MiB.
   std::vector<XidRecord> read_new();
-  // Forgets what has been written until now.
+  // Skips everything written so far.
   void skip();
 
  private:

@@ -10,7 +10,7 @@
 namespace ivy {
 namespace {
 
-// A process needs the files of the GPU instance and of the compute instance.
+// A process needs the files of both the GPU instance and the compute instance.
 NodeState slice_state(const std::string& root, const std::string& gpu_instance,
                       const std::string& compute_instance) {
   NodeState state = NodeState::kUsable;
@@ -72,8 +72,8 @@ bool is_nvidia_display(const std::string& device) {
          first_line(device + "/class").starts_with("0x03");
 }
 
-// False: the kernel's list of the bus, which is cheap to read, has no NVIDIA device. Without
-// such a list, each device is examined.
+// Returns false if the kernel's list of the bus, which is cheap to read, contains no NVIDIA device.
+// Without such a list, each device has to be examined.
 bool may_have_nvidia_on_bus(const std::string& root) {
   // A line is "BUSDEVFN <tab> VENDORDEVICE <tab> ...".
   const std::string list = small_file(root + "/proc/bus/pci/devices");
@@ -108,8 +108,8 @@ const DriverDevice* in_driver(const NvidiaFiles& files, const std::string& bdf) 
   return device == files.driver.end() ? nullptr : &*device;
 }
 
-// The driver makes device files when a program first asks for one. So absent files mean something
-// only where others are present: then they were removed, as containers do.
+// The driver creates device files when a program first uses a device. So missing files only count
+// if others exist: then they were removed, as containers do.
 bool is_usable(const NvidiaFiles& files, const DriverDevice& device) {
   if (device.is_excluded || device.node == NodeState::kForbidden) return false;
   return device.node == NodeState::kUsable || files.nodes == 0;
@@ -133,7 +133,8 @@ void note_unusable(const NvidiaFiles& files, FoundDevices& found) {
     add_note(found.notes, "the administrator has excluded " + joined(excluded, ", ") + " from use");
 }
 
-// Notes where sources disagree: a device that has fallen off the bus, one without a driver.
+// Reports contradictions between the sources: a device that has fallen off the bus, or one without
+// a driver.
 void compare(const NvidiaFiles& files, const NvmlAnswer& nvml, FoundDevices& found) {
   std::vector<std::string> not_in_nvml;
   std::vector<std::string> not_in_driver;
@@ -178,7 +179,7 @@ std::vector<Gpu> gpus_of_nvml(const NvidiaFiles& files, const NvmlAnswer& nvml) 
   return gpus;
 }
 
-// As for GPUs: where no instance has its files, they were not removed on purpose.
+// As for GPUs: if no instance has files, they were not removed on purpose.
 std::vector<MigSlice> usable_slices(const NvidiaFiles& files, const DriverDevice& device) {
   const auto can_be_opened = [](const MigSlice& slice) { return slice.node == NodeState::kUsable; };
   const bool any_usable =
@@ -207,7 +208,7 @@ std::vector<Gpu> gpus_of_files(const NvidiaFiles& files, FoundDevices& found) {
                               " may not be used here: files in /dev/nvidia-caps cannot be opened");
   if (!gpus.empty() || !files.driver.empty()) return gpus;
   // A container may show device files without the driver's list. Then the bus gives the addresses,
-  // if it agrees about the number.
+  // if both have the same number of devices.
   const auto count = static_cast<std::size_t>(files.nodes);
   for (std::size_t i = 0; i < count; ++i) {
     Gpu gpu;
@@ -232,7 +233,7 @@ void add_gpu(const Gpu& gpu, int index, const BusDevice* bus, FoundDevices& foun
     found.devices.push_back(std::move(device));
     return;
   }
-  // Without NVML we know no UUID of an instance; CUDA also accepts its place.
+  // Without NVML an instance's UUID is unknown; CUDA also accepts its location.
   device.is_mig = true;
   for (const MigSlice& slice : gpu.slices) {
     FoundDevice part = device;
@@ -258,8 +259,8 @@ NvidiaFiles read_nvidia_files(const std::string& root) {
       if (is_nvidia_display(root + "/sys/bus/pci/devices/" + name)) files.on_bus.push_back(name);
   for (const std::string& name : names_in(root + "/proc/driver/nvidia/gpus"))
     files.driver.push_back(read_driver_device(root, name));
-  // A sandbox may hide /sys and /proc but show these. Elsewhere the many files of /dev need not be
-  // listed.
+  // A sandbox may hide /sys and /proc but show these files. Otherwise /dev with its many entries
+  // need not be listed.
   const auto is_in_dev = [&](const char* name) {
     return node_state(root + "/dev/" + name) != NodeState::kAbsent;
   };

@@ -26,7 +26,7 @@ Library::Library() : handle_(dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL))
   load_if_there(mig_mode, "nvmlDeviceGetMigMode");
   load_if_there(max_slices, "nvmlDeviceGetMaxMigDeviceCount");
   load_if_there(slice_by_index, "nvmlDeviceGetMigDeviceHandleByIndex");
-  // Older drivers list processes in another form.
+  // Older drivers only have version 2.
   load_if_there(processes, "nvmlDeviceGetComputeRunningProcesses_v3");
   if (processes == nullptr) load_if_there(processes, "nvmlDeviceGetComputeRunningProcesses_v2");
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// NVML's binary interface, as far as it is used: versioned symbols, stable since R470; and the
-// library that is found at run time. Thread: any; NVML itself may be called from several.
+// The part of NVML's binary interface that is used (versioned symbols, stable since R470), and the
+// library itself, loaded at run time. Thread: any; NVML may be called from several at the same
+// time.
 #pragma once
 
 #include <string>
@@ -31,7 +32,7 @@ struct PciInfo {
   char bus_id[32];
 };
 
-struct ProcessInfo {  // As nvmlDeviceGetComputeRunningProcesses_v2 and _v3 have it.
+struct ProcessInfo {  // Layout of nvmlDeviceGetComputeRunningProcesses_v2 and _v3.
   unsigned pid;
   unsigned long long used_bytes;
   unsigned gpu_instance;
@@ -44,12 +45,12 @@ struct Memory {
   unsigned long long used;
 };
 
-struct Utilization {  // In percent of the last sample, between 1/6 and 1 s.
+struct Utilization {  // In percent over the last sample, which covers 1/6 to 1 s.
   unsigned gpu;
   unsigned memory;
 };
 
-struct FabricInfo {  // As in version 2, which drivers from R545 on know.
+struct FabricInfo {  // Layout of version 2, for drivers from R545 on.
   unsigned version;
   unsigned char cluster[16];
   Status status;
@@ -86,7 +87,7 @@ struct EventData {
 };
 inline constexpr unsigned long long kXidEvent = 0x8;
 
-// The NVML library, which every query needs.
+// The NVML library and the functions that every query needs.
 class Library {
  public:
   Library();
@@ -94,10 +95,10 @@ class Library {
   Library(const Library&) = delete;
   Library& operator=(const Library&) = delete;
 
-  // Why it is not there, or lacks one of the functions below; empty: it has them all.
+  // Why NVML could not be loaded or lacks one of the functions below; empty if it has all of them.
   const std::string& error() const { return error_; }
   std::string text_of(Status status) const;
-  // Null where the driver is too old for it.
+  // Leaves `function` null if the driver is too old to have the symbol.
   template <class Function>
   void load_if_there(Function& function, const char* symbol) const {
     function = reinterpret_cast<Function>(address_of(symbol));
@@ -109,11 +110,11 @@ class Library {
   Status (*by_index)(unsigned, Device*) = nullptr;
   Status (*uuid)(Device, char*, unsigned) = nullptr;
   Status (*pci_info)(Device, PciInfo*) = nullptr;
-  // Null in drivers that are too old.
+  // Null if the driver is too old.
   const char* (*error_string)(Status) = nullptr;
   Status (*processes)(Device, unsigned* count, ProcessInfo*) = nullptr;
   Status (*memory)(Device, Memory*) = nullptr;
-  // Parts of a GPU: drivers before R450 know none.
+  // MIG instances; drivers before R450 lack these functions.
   Status (*mig_mode)(Device, unsigned* current, unsigned* pending) = nullptr;
   Status (*max_slices)(Device, unsigned*) = nullptr;
   Status (*slice_by_index)(Device, unsigned, Device*) = nullptr;
@@ -131,9 +132,9 @@ class Library {
   std::string error_;
 };
 
-// A text of the device; empty when NVML has none.
+// Returns a text property of the device; empty if NVML has none.
 std::string device_text(Status (*get)(Device, char*, unsigned), Device device);
-// Its PCI address in the kernel's form; empty: unknown.
+// Returns its PCI address in the kernel's format; empty if unknown.
 std::string device_bdf(const Library& library, Device device);
 
 }  // namespace ivy::nvml

@@ -17,12 +17,12 @@ constexpr int kUncorrected = 1;
 constexpr int kVolatile = 0;
 constexpr unsigned kRecoveryActionField = 230;
 constexpr unsigned kLinkCountField = 91;
-// More links than a GPU has.
+// More links than any GPU has.
 constexpr unsigned kMaxLinks = 64;
 constexpr unsigned kWaitMilliseconds = 60'000;
 constexpr std::size_t kMaxXids = 256;
 
-// Numbers of NVML_FI_DEV_*, one for each link (scope) or for all.
+// Numbers of NVML_FI_DEV_*. A counter exists once per link (scope), or once for all links.
 struct LinkCounter {
   unsigned field;
   bool is_per_link;
@@ -62,11 +62,11 @@ nvml::FieldValue field_of(unsigned field, unsigned scope = 0) {
   nvml::FieldValue value{};
   value.field = field;
   value.scope = scope;
-  value.status = -1;  // A driver that does not know the field may leave it as it is.
+  value.status = -1;  // A driver that does not know the field may leave the status unchanged.
   return value;
 }
 
-// In another process namespace the numbers are not ours, and name nobody or somebody else.
+// In another PID namespace the numbers are not valid here: they name no process or a wrong one.
 std::string process_name(int pid) { return first_line("/proc/" + std::to_string(pid) + "/comm"); }
 
 }  // namespace
@@ -88,7 +88,8 @@ NvmlHealth::NvmlHealth() {
 }
 
 void NvmlHealth::read_links(nvml::Device device, GpuHealth& gpu) const {
-  // One by one: a driver that does not know a field may refuse all that are asked for with it.
+  // Query the fields one by one: a driver that does not know one of them may reject the whole
+  // request.
   const auto ask = [&](unsigned field) -> std::optional<std::uint64_t> {
     nvml::FieldValue value = field_of(field);
     if (calls_.field_values(device, 1, &value) != nvml::kSuccess) return std::nullopt;
@@ -134,14 +135,14 @@ std::vector<GpuHealth> NvmlHealth::read_gpus() const {
   if (!error_.empty() || library_.count(&count) != nvml::kSuccess) return gpus;
   for (unsigned i = 0; i < std::min(count, nvml::kMaxDevices); ++i) {
     nvml::Device device = nullptr;
-    // A lost GPU may have no handle any more: it is missing, which a comparison shows.
+    // A lost GPU may not have a handle any more. It is then missing, which the comparison reports.
     if (library_.by_index(i, &device) == nvml::kSuccess)
       gpus.push_back(read_gpu(device, static_cast<int>(i)));
   }
   return gpus;
 }
 
-// NVML does not tell it of a part of a GPU.
+// NVML does not report utilization for MIG instances.
 int NvmlHealth::busy_percent_of(nvml::Device device) const {
   nvml::Utilization rates{};
   const bool is_known =
@@ -194,7 +195,7 @@ void NvmlHealth::take_events(nvml::EventSet events) {
     nvml::EventData event{};
     const nvml::Status status = calls_.wait_event(events, &event, kWaitMilliseconds);
     if (status == nvml::kTimeout) continue;
-    // A device that is lost would be told of without end; the next reading shows it.
+    // A lost device would produce events without end; the next reading reports it.
     if (status != nvml::kSuccess) return;
     if (event.type != nvml::kXidEvent) continue;
     XidRecord xid;

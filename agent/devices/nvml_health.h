@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// NVML's report on the health of the GPUs, and the processes that hold their memory. Thread: any,
-// one at a time, except for the thread that NvmlHealth itself owns. May block if a driver hangs:
-// therefore it runs in ivy-probe.
+// Health of the GPUs as reported by NVML, and the processes that hold their memory. Thread: any,
+// one at a time, besides the internal listening thread. Calls may block if a driver hangs, so this
+// runs in ivy-probe.
 #pragma once
 
 #include <cstdint>
@@ -21,14 +21,14 @@ class NvmlHealth {
   NvmlHealth(const NvmlHealth&) = delete;
   NvmlHealth& operator=(const NvmlHealth&) = delete;
 
-  // Why NVML does not answer; empty: it does.
+  // The reason why NVML cannot be used; empty if it can.
   const std::string& error() const { return error_; }
   std::vector<GpuHealth> read_gpus() const;
   std::vector<HeldMemory> read_memory() const;
 
-  // From now on a thread, which runs until the process exits, collects error codes.
+  // Starts a thread that collects error codes until the process exits.
   void listen();
-  // The codes that have come so far, in order.
+  // Returns the codes collected so far, in order.
   std::vector<XidRecord> xids() const;
   void forget_xids();
 
@@ -49,7 +49,7 @@ class NvmlHealth {
   const nvml::Library library_;
   Calls calls_;
   std::string error_;
-  mutable std::mutex mutex_;  // Held for what stands below.
+  mutable std::mutex mutex_;  // Guards xids_.
   std::vector<XidRecord> xids_;
 };
 

@@ -45,8 +45,8 @@ int number_of(nvml::Status (*get)(nvml::Device, unsigned*), nvml::Device device,
   return static_cast<int>(number);
 }
 
-// "CLUSTER/CLIQUE" of the NVLink domain; empty where the GPU belongs to none that reaches beyond
-// its host.
+// Returns "CLUSTER/CLIQUE" of the NVLink domain; empty if the domain does not reach beyond this
+// host.
 std::string fabric_of(const DiscoveryCalls& calls, nvml::Device device) {
   nvml::FabricInfo info{};
   info.version = nvml::kFabricInfo2;
@@ -119,7 +119,7 @@ NvmlAnswer ask_nvml() {
   if (!answer.is_here) answer.error = "nvmlDeviceGetCount: " + library.text_of(counted);
   for (unsigned i = 0; i < std::min(count, nvml::kMaxDevices); ++i) {
     nvml::Device device = nullptr;
-    // A lost or forbidden device has no handle; the files tell of it.
+    // A lost or forbidden device has no handle; the files reveal it.
     if (library.by_index(i, &device) == nvml::kSuccess)
       answer.devices.push_back(read_device(library, calls, device));
   }

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Asks NVML, NVIDIA's management library, which is found at run time: the build does not need it.
-// Thread: any, one at a time.
+// Queries NVML, NVIDIA's management library, which is loaded at run time: the build does not need
+// it. Thread: any, one at a time.
 #pragma once
 
 #include "agent/devices/nvidia_devices.h"
 
 namespace ivy {
 
-// Loads libnvidia-ml.so.1, asks and unloads it. May take seconds, and never return where a driver
-// hangs: that is why ivy-probe is a process of its own. Reports at most 64 GPUs, 16 instances of
-// each and 16 processes of each.
+// Loads libnvidia-ml.so.1, queries it and unloads it. May take seconds, and never returns if a
+// driver hangs, so it runs in a separate process, ivy-probe. Reports at most 64 GPUs, with at most
+// 16 MIG instances and 16 processes each.
 NvmlAnswer ask_nvml();
 
 }  // namespace ivy

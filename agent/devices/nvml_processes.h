@@ -9,19 +9,20 @@
 
 namespace ivy::nvml {
 
-// Bytes that are not known are 0.
+// `bytes` is 0 if unknown.
 struct DeviceUser {
   int pid = 0;
   std::uint64_t bytes = 0;
 };
 
-// Without rights for others' processes the list is empty. It has at most 4096 entries.
+// Returns at most 4096 processes; none if this process lacks the rights to see other users'
+// processes.
 std::vector<DeviceUser> device_users(const Library& library, Device device);
 
-// The memory in use on the device, whoever uses it; 0: unknown.
+// Returns the memory in use on the device by any process; 0 if unknown.
 std::uint64_t memory_in_use(const Library& library, Device device);
 
-// The parts of a GPU in MIG mode, at most 16; nothing: it is not in this mode.
+// A GPU in MIG mode has at most 16 instances.
 bool is_in_mig_mode(const Library& library, Device device);
 std::vector<Device> slices_of(const Library& library, Device device);
 

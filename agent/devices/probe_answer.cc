@@ -9,7 +9,7 @@
 namespace ivy {
 namespace {
 
-// How much of a library's own output is kept.
+// Limit of a library's own output that is kept.
 constexpr std::size_t kMaxNoiseBytes = 200;
 
 bool take_device(const ProbeFields& fields, ProbeAnswer& answer) {
@@ -114,7 +114,7 @@ std::string probe_text(const ProbeAnswer& answer) {
     if (place.memory_bytes > 0)
       add_probe_line(text, "memory", {place.uuid, std::to_string(place.memory_bytes)});
     for (std::size_t i = 0; i < place.users.size(); ++i)
-      // The sum goes into the first line.
+      // The first line carries the sum.
       add_probe_line(text, "user",
                      {place.uuid, std::to_string(place.users[i]),
                       std::to_string(i == 0 ? place.used_bytes : 0)});

@@ -6,12 +6,12 @@
 //   ivy device BDF UUID MINOR MIG(0|1) MODEL
 //   ivy slice BDF GI CI UUID
 //   ivy user UUID PID BYTES                                of the device or slice with this UUID
-//   ivy memory UUID BYTES                                  in use there, whoever uses it
+//   ivy memory UUID BYTES                                  in use there by any process
 //   ivy fabric UUID CLUSTER/CLIQUE                         its NVLink domain
 //   ivy core PROCESSORS NUMA PACKAGE L3
 //   ivy end
 //
-// Lines that do not begin with "ivy" are messages of a library or the dynamic linker. Pure; thread:
+// Lines that do not start with "ivy" are output of a library or the dynamic linker. Pure; thread:
 // any.
 #pragma once
 
@@ -39,11 +39,11 @@ struct ProbeAnswer {
   std::vector<Core> cores;
 };
 
-// The most that is read from a probe: 4096 cores and 64 devices with their processes take less.
+// The most that is read from a probe; 4096 cores and 64 devices with their processes take less.
 inline constexpr std::size_t kMaxProbeBytes = 1u << 20;
 
 std::string probe_text(const ProbeAnswer& answer);
-// DataLoss when it is not complete or not in this form; the message holds what else was printed.
+// Returns DataLoss if the text is incomplete or malformed; the message includes any other output.
 Result<ProbeAnswer> parse_probe_text(std::string_view text);
 
 }  // namespace ivy

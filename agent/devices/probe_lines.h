@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The lines that ivy-probe prints: a keyword and fields behind tabs, one fact a line, behind a mark
-// that tells them from what a library may print. Pure; thread: any.
+// The lines that ivy-probe prints: one fact per line, a keyword and fields separated by tabs, after
+// a prefix that distinguishes them from a library's output. Pure; thread: any.
 #pragma once
 
 #include <string>
@@ -16,11 +16,11 @@ inline constexpr std::string_view kProbeMark = "ivy ";
 
 using ProbeFields = std::vector<std::string_view>;
 
-// A library's text, as it may stand in a field: it must not look like two fields or two lines.
+// Replaces the control characters in a library's text by spaces, so that it stays one field.
 std::string probe_field(std::string text);
-// Appends one line, "ivy KEYWORD\tFIELD...\n", to a text.
+// Appends one line, "ivy KEYWORD\tFIELD...\n", to `text`.
 void add_probe_line(std::string& text, std::string_view keyword, std::vector<std::string> fields);
-// The keyword and the fields of a line whose mark has been taken away.
+// Splits a line without its prefix into the keyword and the fields.
 ProbeFields split_probe_line(std::string_view line);
 
 }  // namespace ivy

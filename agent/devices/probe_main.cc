@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// ivy-probe: the questions that need libraries of the host. The supervisor starts it for one
-// question; its answer is probe_answer.h's text. `watch` stays beside a job (watch_answer.h). By
-// hand: `ivy-probe devices cores` shows what it sees, `ivy-probe health` how the devices are.
+// ivy-probe: the queries that need libraries of the host. The supervisor starts it for one query
+// and reads the answer (probe_answer.h); `watch` runs as long as the job (watch_answer.h). For
+// people: `ivy-probe devices cores` shows the devices, `ivy-probe health` their health.
 #include <cstdio>
 #include <string_view>
 

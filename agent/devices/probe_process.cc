@@ -21,7 +21,7 @@ namespace {
 constexpr std::size_t kPieceBytes = 16u << 10;
 constexpr std::string_view kEnd = "\nivy end\n";
 
-// Runs in the child of fork(), for which the C library puts its locks in order.
+// Runs in the child of fork(), which leaves the C library's locks usable.
 [[noreturn]] void become_probe(std::vector<std::string> arguments, int output, pid_t parent) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(1);
@@ -29,7 +29,7 @@ constexpr std::string_view kEnd = "\nivy end\n";
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
-  // Messages of the dynamic linker about a library that is too old are read along.
+  // Also capture the dynamic linker's messages about a library that is too old.
   dup2(output, STDOUT_FILENO);
   dup2(output, STDERR_FILENO);
   const std::vector<char*> pointers = exec_words(arguments);
@@ -64,7 +64,7 @@ void ProbeProcess::start(std::vector<std::string> arguments, std::chrono::millis
   const pid_t child = fork();
   if (child == 0) become_probe(std::move(arguments), ends.theirs.get(), parent);
   if (child < 0) return fail("fork ivy-probe");
-  // Opened before the child can be reaped, so that its pid is still its own.
+  // Open the pidfd before the child can be reaped, while the pid is still its own.
   pidfd_.reset(open_pidfd(child));
   output_.assign(ends.ours.release());
   timer_.expires_after(limit);
@@ -95,7 +95,8 @@ void ProbeProcess::finish(const Result<ProbeAnswer>& answer) {
   if (const Done done = std::exchange(done_, nullptr)) done(answer);
 }
 
-// The supervisor's sweep reaps it. A probe that hangs in a driver dies when the driver lets go.
+// The supervisor's sweep reaps the probe. A probe that hangs in a driver exits when the driver lets
+// go.
 void ProbeProcess::stop() {
   timer_.cancel();
   boost::system::error_code ignored;

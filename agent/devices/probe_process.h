@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs ivy-probe and reads its answer. Whatever happens (it is missing, hangs, crashes, prints
-// something else), the supervisor goes on without it. Thread: the loop's.
+// Runs ivy-probe and reads its answer. The supervisor continues without the probe if it is missing,
+// hangs, crashes or prints something else. Thread: the loop's.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -17,9 +17,9 @@
 
 namespace ivy {
 
-// NVML answers within half a second where the driver keeps its devices initialised; where it does
-// not, a second and more is usual. A job's start must not wait longer for facts that files have
-// too.
+// NVML answers within half a second if the driver keeps its devices initialised; otherwise it
+// usually takes more than a second. The start of a job must not wait longer for facts that the
+// files have too.
 inline constexpr std::chrono::milliseconds kProbeLimit{2000};
 
 class ProbeProcess {
@@ -27,12 +27,12 @@ class ProbeProcess {
   using Done = std::function<void(const Result<ProbeAnswer>&)>;
 
   explicit ProbeProcess(boost::asio::io_context& loop);
-  ~ProbeProcess();  // Kills a probe that still runs; `done` is not called.
+  ~ProbeProcess();  // Kills a running probe; `done` is not called.
   ProbeProcess(const ProbeProcess&) = delete;
   ProbeProcess& operator=(const ProbeProcess&) = delete;
 
-  // arguments[0] is the program's path. `done` is called once, from the loop, unless another start
-  // or the destructor comes first. A probe that has answered, or has not within `limit`, is killed.
+  // arguments[0] is the program's path. Calls `done` once, from the loop, unless start() is called
+  // again or the object is destroyed first. Kills the probe when it has answered or after `limit`.
   void start(std::vector<std::string> arguments, std::chrono::milliseconds limit, Done done);
 
  private:
@@ -45,7 +45,7 @@ class ProbeProcess {
   std::string text_;
   std::string buffer_;
   Descriptor pidfd_;
-  unsigned attempt_ = 0;  // Handlers of an earlier start are ignored.
+  unsigned attempt_ = 0;  // Identifies the current start; handlers of earlier ones are ignored.
   Done done_;
 };
 

@@ -38,7 +38,7 @@ class Watch {
     seen_.clear();
     before_ = read();
   }
-  // Report known facts first: a driver whose device is lost may never answer again.
+  // Reports known facts first: a driver whose device is lost may never answer again.
   void look() {
     for (XidRecord& xid : log_.read_new()) seen_.push_back(std::move(xid));
     std::vector<XidRecord> xids = seen_;
@@ -63,7 +63,7 @@ class Watch {
   KernelLog log_;
   NvmlHealth nvml_;
   HostHealth before_;
-  std::vector<XidRecord> seen_;  // In the kernel's log, which is read once.
+  std::vector<XidRecord> seen_;  // Codes from the kernel log, which can be read only once.
 };
 
 std::string counters_text(const std::vector<FaultCounter>& counters) {
@@ -82,7 +82,7 @@ void run_watch(const std::string& root) {
   std::string words;
   for (;;) {
     const ssize_t bytes = read(STDIN_FILENO, piece.data(), piece.size());
-    // Other threads may be inside of the driver: no destructor runs.
+    // Other threads may be inside the driver, so do not run destructors.
     if (bytes <= 0) _exit(0);
     words.append(piece.data(), static_cast<std::size_t>(bytes));
     for (std::size_t end = words.find('\n'); end != std::string::npos; end = words.find('\n')) {

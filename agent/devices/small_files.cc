@@ -16,7 +16,7 @@
 namespace ivy {
 namespace {
 
-// The files asked for hold a number or a page of lines.
+// These files hold a number or up to a page of lines.
 constexpr std::size_t kMaxBytes = 64u << 10;
 
 std::string trimmed_line(std::string_view text) {

@@ -9,7 +9,7 @@
 namespace ivy {
 namespace {
 
-// A message of MPI_Abort is a program's own text of any length.
+// The text of MPI_Abort is chosen by the program and may have any length.
 constexpr std::size_t kLongestText = 2000;
 
 std::string escaped_byte(char c) {

@@ -16,22 +16,23 @@ namespace ivy {
 
 struct FenceGroup {
   std::vector<std::uint32_t> hosts;
-  std::string name;      // Without '/'; empty: the whole job, PMIx's wildcard.
+  std::string name;      // Without '/'; empty for the whole job (PMIx's wildcard).
   bool is_last = false;  // No further fence of this group follows, so its data may be deleted.
 };
 
-// InvalidArgument: a rank that the job does not have. No ranks: the whole job.
+// An empty list of ranks means the whole job. Returns InvalidArgument for a rank that is not in the
+// job.
 Result<FenceGroup> fence_group(const JobLayout& layout, std::vector<std::uint32_t> ranks);
 // The same ranks form a separate group for each id, since threads may create groups in any order.
 Result<FenceGroup> named_group(const JobLayout& layout, std::vector<std::uint32_t> ranks,
                                std::string_view id);
 
-// The number on which the members of a group agree, a "context id" in PMIx: the first of the
-// group's hosts chooses it and writes it in front of its contribution to the group's fence.
+// The number on which the members of a group agree, PMIx's "context id". The first of the group's
+// hosts chooses it and puts it at the start of its contribution to the group's fence.
 class GroupContexts {
  public:
-  // The numbers of one host, each of them once. Other hosts choose others. They count downwards, as
-  // in Open MPI's own launcher: its library counts from 0 upwards.
+  // Returns a number that neither this nor any other host has returned before. Counts downwards
+  // like Open MPI's own launcher, because the library itself counts upwards from 0.
   GroupContexts(std::uint32_t host, std::uint32_t hosts) : host_(host), hosts_(hosts) {}
   std::uint32_t next() { return UINT32_MAX - 1 - host_ - hosts_ * made_++; }
 
@@ -48,7 +49,7 @@ struct GroupResult {
 
 // Returns the first host's contribution.
 std::string with_context(std::uint32_t context, std::string_view data);
-// Splits the contributions of all hosts. Internal: the text does not start with a number.
+// Splits the contributions of all hosts. Returns Internal if they do not start with a number.
 Result<GroupResult> group_result(std::string_view all);
 
 }  // namespace ivy

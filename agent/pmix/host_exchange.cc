@@ -7,9 +7,9 @@
 namespace ivy {
 namespace {
 
-// Each has a thread while a fence of its group is in progress.
+// A queue has a thread while a fence of its group is in progress.
 constexpr std::size_t kMaxQueues = 256;
-// No group's name has a slash.
+// Group names never contain a slash.
 constexpr const char* kPublishing = "/publish";
 constexpr const char* kFetching = "/fetch";
 
@@ -39,7 +39,7 @@ HostExchange::~HostExchange() {
 void HostExchange::warm_up() {
   const std::lock_guard lock(mutex_);
   if (!options_ || hosts_ == 1 || first_connect_.joinable()) return;
-  // An error is reported by the first fence, which tries again.
+  // Ignores an error: the first fence tries again and reports it.
   first_connect_ = std::thread([this] { static_cast<void>(connected().ok()); });
 }
 

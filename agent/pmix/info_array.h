@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// An array of PMIx's keys and values, made by libpmix itself, since their form is its own. Thread:
-// one at a time. Lifetime: until the call that it is given to has answered.
+// An array of PMIx keys and values, built by libpmix because only it knows their layout. Thread:
+// one at a time. Lifetime: until the call that uses it has answered.
 #pragma once
 
 #include <pmix_common.h>
@@ -23,9 +23,9 @@ class InfoArray {
   InfoArray(const InfoArray&) = delete;
   InfoArray& operator=(const InfoArray&) = delete;
 
-  // The error names the key that libpmix does not take.
+  // Fails with the name of the key if libpmix rejects it.
   Result<void> add(const Fact& fact);
-  // A value that is an array itself, of which a copy is made.
+  // Adds a value that is an array itself, as a copy.
   Result<void> add_array(const char* key, InfoArray& values);
   Result<void> add_size(const char* key, std::size_t value) { return load(key, &value, PMIX_SIZE); }
   Result<void> add_bytes(const char* key, const std::string& bytes);

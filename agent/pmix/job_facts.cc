@@ -11,7 +11,7 @@ std::uint16_t narrow(std::uint32_t number) { return static_cast<std::uint16_t>(n
 std::vector<Fact> facts_of_rank(const FactSource& source, std::uint32_t rank) {
   const JobLayout::Place place = source.layout.place(rank);
   return {
-      // The library takes the first as the name of the others.
+      // libpmix takes the first entry as the name of the others.
       {PMIX_RANK, RankNumber{rank}},
       {PMIX_APPNUM, std::uint32_t{0}},
       {PMIX_GLOBAL_RANK, RankNumber{rank}},
@@ -56,7 +56,7 @@ JobFacts job_facts(const FactSource& source) {
       {PMIX_LOCALLDR, RankNumber{layout.first_rank(source.host)}},
       {PMIX_TMPDIR, source.session_directory},
       {PMIX_NSDIR, source.session_directory},
-      // Without it Open MPI 4.1 removes PMIX_TMPDIR and everything in it.
+      // Otherwise Open MPI 4.1 removes PMIX_TMPDIR with everything in it.
       {PMIX_TDIR_RMCLEAN, true},
   };
   facts.job.insert(facts.job.end(), others.begin(), others.end());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A job's data in PMIx: keys and values of its namespace and of each rank, as far as Open MPI 4.1
-// and 5 and an MPICH with PMIx need them. Pure; thread: any.
+// A job's data in PMIx: keys and values of its namespace and of each rank, limited to the ones that
+// Open MPI 4.1 and 5 and an MPICH with PMIx need. Pure; thread: any.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ struct RankNumber {
   std::uint32_t value = 0;
   bool operator==(const RankNumber&) const = default;
 };
-// Lists that the library itself has to encode.
+// Lists that libpmix has to encode.
 struct NodeMap {
   std::string list;
   bool operator==(const NodeMap&) const = default;

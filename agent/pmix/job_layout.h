@@ -17,7 +17,7 @@ class JobLayout {
     std::uint32_t local_rank = 0;
   };
 
-  // As many names as counts; at least one rank.
+  // Both lists have one entry per host; the job has at least one rank.
   JobLayout(std::vector<std::uint32_t> ranks_on_hosts, std::vector<std::string> host_names);
 
   std::uint32_t hosts() const { return static_cast<std::uint32_t>(counts_.size()); }
@@ -25,28 +25,29 @@ class JobLayout {
   std::uint32_t ranks_on(std::uint32_t host) const { return counts_[host]; }
   std::uint32_t first_rank(std::uint32_t host) const { return first_[host]; }
   const std::string& name(std::uint32_t host) const { return names_[host]; }
-  // One of several pretended hosts of one machine (--fake-hosts), as ivyrun names them.
+  // Returns true if the name is that of a host simulated by ivyrun on this machine (--fake-hosts).
   bool is_pretended(std::uint32_t host) const;
   bool has(std::uint32_t rank) const { return rank < ranks(); }
-  // `rank` is one of the job's.
+  // `rank` must be in the job.
   Place place(std::uint32_t rank) const;
-  // The hosts of these ranks in order, each once; ranks that the job does not have are left out.
+  // Returns the hosts of these ranks in order, each once. Ignores ranks that are not in the job.
   std::vector<std::uint32_t> hosts_of(std::span<const std::uint32_t> some_ranks) const;
 
-  // "a,b", as PMIx_generate_regex() takes it.
+  // "a,b", the input of PMIx_generate_regex().
   std::string node_list() const;
-  // "0,1;2,3", for PMIx_generate_ppn. Each rank by itself: the library passes a range such as "0-1"
-  // on as the peers of a host, which Open MPI 5 then reads as one rank.
+  // "0,1;2,3", the input of PMIx_generate_ppn(). Lists each rank: libpmix copies a range such as
+  // "0-1" into a host's local peers, where Open MPI 5 reads it as one rank.
   std::string rank_lists() const;
   // "2,3": the ranks of one host.
   std::string local_peers(std::uint32_t host) const;
-  // "(vector,(0,2,2))": PMI's process mapping, which an MPICH that speaks PMIx reads.
+  // "(vector,(0,2,2))": PMI's process mapping, for an MPICH that speaks PMIx.
   std::string process_mapping() const;
 
  private:
   std::vector<std::uint32_t> counts_;
   std::vector<std::string> names_;
-  std::vector<std::uint32_t> first_;  // By host; one entry more: the number of ranks.
+  std::vector<std::uint32_t>
+      first_;  // First rank of each host; the last entry is the number of ranks.
 };
 
 }  // namespace ivy

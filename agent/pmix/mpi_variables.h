@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The variables of a rank: libpmix's, and what Open MPI needs beside them. Pure; thread: any.
+// The variables of a rank: libpmix's, and others that Open MPI needs. Pure; thread: any.
 #pragma once
 
 #include <string>
@@ -15,8 +15,8 @@ struct WorkerSettings {
   std::string segment_directory;  // Directory of Open MPI's shared memory segments.
 };
 
-// `from_libpmix`: NAME=VALUE, as PMIx_server_setup_fork() makes them. Variables that the rank's
-// user has set for Open MPI are kept.
+// `from_libpmix`: NAME=VALUE, from PMIx_server_setup_fork(). Does not override variables that the
+// rank's user has set for Open MPI.
 std::vector<std::string> mpi_variables(std::vector<std::string> from_libpmix,
                                        const WorkerSettings& settings, const RankProcess& rank);
 

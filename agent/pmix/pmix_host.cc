@@ -70,8 +70,8 @@ Result<void> PmixHost::ensure_started(const RankProcess& rank) {
   return {};
 }
 
-// The process tells only libpmix which rank it is, so all ranks are registered. If it is rejected,
-// it would continue in a world of one: an error ends the job.
+// Only libpmix learns which rank the process is, so all ranks are registered. A rejected process
+// would continue in a world of one rank, so a failure ends the job.
 Result<std::uint16_t> PmixHost::port(pid_t process) {
   const std::lock_guard lock(mutex_);
   const Result<void> ready = ensure_started(read_rank_process(process));
@@ -106,7 +106,7 @@ PmixSetup PmixHost::setup() const {
 bool PmixHost::is_oversubscribed() const {
   cpu_set_t processors;
   if (sched_getaffinity(0, sizeof processors, &processors) != 0) return false;
-  // Pretended hosts share a machine.
+  // Simulated hosts share a machine.
   const std::uint32_t ranks =
       layout_.is_pretended(options_.host) ? layout_.ranks() : layout_.ranks_on(options_.host);
   return ranks > static_cast<std::uint32_t>(CPU_COUNT(&processors));
@@ -162,7 +162,8 @@ void PmixHost::on_group(GroupRequest request, GroupAnswer answer) {
   });
 }
 
-// The ranks' own message would not name the reason. A fence is cancelled only at the job's end.
+// The ranks' own message would not name the reason. Cancelled fences are not reported: they occur
+// only at the job's end.
 void PmixHost::report_failed_fence(const Error& why) {
   if (why.code == Code::kCancelled) return;
   say_(error_line("MPI's ranks on host " + layout_.name(options_.host) +

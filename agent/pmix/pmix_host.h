@@ -28,7 +28,7 @@ namespace ivy {
 
 class PmixHost final : private PmixServerEvents, private DirectModexActions {
  public:
-  // `secret`: the job's token where it has one. `say` takes event_line.h's lines, from any thread.
+  // `secret`: the job's token, or empty. `say` receives lines of event_line.h from any thread.
   PmixHost(MpiServerOptions options, const std::string& secret,
            std::function<void(const std::string& line)> say);
 
@@ -38,8 +38,9 @@ class PmixHost final : private PmixServerEvents, private DirectModexActions {
     std::string session;
     std::string segments;
   };
-  // Serves until one of the descriptors is closed. libpmix is loaded when the first rank connects,
-  // since it may be in that rank's Python environment; if none is found, every rank gets an error.
+  // Serves until one of the descriptors is closed. Loads libpmix when the first rank connects,
+  // since the library may be in that rank's Python environment; if there is none, every rank
+  // receives an error.
   Result<void> serve(const Places& places, const std::vector<int>& until);
 
  private:
@@ -73,7 +74,8 @@ class PmixHost final : private PmixServerEvents, private DirectModexActions {
   HostExchange exchange_;
   DirectModex direct_;
   GroupContexts contexts_;  // Used by libpmix's thread only.
-  std::mutex mutex_;        // Guards the next two: ranks query on one thread, connect on another.
+  std::mutex mutex_;  // Guards the next two members: ranks request variables on one thread and
+                      // connect on another.
   std::unique_ptr<PmixServer> server_;
   std::optional<Error> no_server_;  // Why libpmix could not be started.
 };

@@ -48,7 +48,8 @@ Result<PmixLibrary> functions_of(void* handle, const std::string& place) {
                place + " has no " + loader.missing() + ": libpmix 4.2 or newer is needed"};
 }
 
-// Directories of Python environments: those that are active, and that of the rank's interpreter.
+// Returns the directories of Python environments: the active ones, and the one of the rank's
+// interpreter.
 std::vector<std::string> prefixes_of(const RankProcess& rank) {
   std::vector<std::string> prefixes;
   for (const char* name : {"VIRTUAL_ENV", "CONDA_PREFIX"}) {
@@ -96,7 +97,8 @@ std::vector<std::string> pmix_library_places(const std::string& chosen, const Ra
 Result<PmixLibrary> open_pmix_library(const std::vector<std::string>& places) {
   std::string reason;
   for (const std::string& place : places) {
-    // Its own plug-ins look for its functions among the program's.
+    // RTLD_GLOBAL, because libpmix's own plug-ins look up its functions among the program's
+    // symbols.
     void* const handle = dlopen(place.c_str(), RTLD_NOW | RTLD_GLOBAL);
     if (handle != nullptr) return functions_of(handle, place);
     if (reason.empty()) reason = dlerror();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// libpmix, which is found at run time: the build needs its headers alone. Thread: any.
+// libpmix, loaded at run time: the build needs only its headers. Thread: any.
 #pragma once
 
 #include <pmix.h>
@@ -14,7 +14,7 @@
 
 namespace ivy {
 
-// The functions of libpmix that are used, under their own names without "PMIx_".
+// The functions of libpmix that are used, named as in libpmix without "PMIx_".
 struct PmixLibrary {
   decltype(&PMIx_Get_version) get_version = nullptr;
   decltype(&PMIx_Error_string) error_string = nullptr;
@@ -32,19 +32,20 @@ struct PmixLibrary {
   std::string text_of(pmix_status_t status) const { return error_string(status); }
 };
 
-// Whether ranks can make groups through a library of this version ("OpenPMIx 4.2.2rc2 (...)").
-// 4.2.4 has changed what it and ranks say about groups: newer ranks would take an older library's
-// answer for a number of members.
+// Returns whether ranks can create groups through a library of this version ("OpenPMIx 4.2.2rc2
+// (...)"). 4.2.4 changed the messages about groups: newer ranks would misread an older library's
+// answer as a number of members.
 bool serves_groups(std::string_view version);
 
-// Returns the possible locations of libpmix, in order of preference. IVY_PMIX_LIB of the caller
-// (`chosen`), or of the first rank that asks, is the only location if set. Otherwise: the library
-// that the rank has loaded itself, the library next to the Open MPI of the rank's Python
-// environment, whose wheel contains one, and the system loader's: a server older than its ranks
+// Returns the possible locations of libpmix, in order of preference. If the caller (`chosen`) or the
+// first rank has set IVY_PMIX_LIB, that is the only location. Otherwise: the library that the rank
+// has already loaded, the library next to the Open MPI of the rank's Python environment, whose
+// wheel contains one, and the system loader's. The order matters: a server older than its ranks
 // cannot create groups for them.
 std::vector<std::string> pmix_library_places(const std::string& chosen, const RankProcess& rank);
 
-// Loads the first that is there. NotFound says what to install; FailedPrecondition: it is too old.
+// Loads the first library that exists. The message of NotFound says what to install;
+// FailedPrecondition means that the library is too old.
 Result<PmixLibrary> open_pmix_library(const std::vector<std::string>& places);
 
 }  // namespace ivy

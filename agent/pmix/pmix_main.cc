@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// ivy-pmix: the PMIx server of one host and one generation of a job, which Open MPI's ranks ask who
-// they are and through which they find each other. The supervisor starts it when the first of them
-// asks (README.md says what the two say to each other); it ends with its standard input.
+// ivy-pmix: the PMIx server of one host and one generation of a job. Open MPI's ranks get their
+// identities from it and find each other through it. The supervisor starts it when the first rank
+// connects (README.md describes their messages); it exits when its standard input closes.
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -34,7 +34,8 @@ constexpr std::size_t kTokenBytesMax = 4096;
 constexpr int kFailed = 1;
 constexpr int kUsage = 2;
 
-// Lines for the supervisor. libpmix prints to standard output too: that goes to standard error.
+// Writes lines for the supervisor. libpmix also prints to standard output, so that is redirected to
+// standard error.
 class EventPipe {
  public:
   EventPipe() : pipe_(fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3)) {
@@ -50,8 +51,9 @@ class EventPipe {
   const Descriptor pipe_;
 };
 
-// Variables of another PMIx server would make this process its client, and other modules would not
-// suit all clients: the libraries of Open MPI 4.1 and 5 have these two in common.
+// Removes variables of another PMIx server, which would make this process its client. Chooses the
+// two modules that the libraries of Open MPI 4.1 and 5 have in common; others would not suit all
+// clients.
 void choose_modules() {
   std::vector<std::string> foreign;
   for (char** entry = environ; *entry != nullptr; ++entry) {
@@ -64,9 +66,9 @@ void choose_modules() {
   setenv("PMIX_MCA_psec", "native", 1);
 }
 
-// Signals that end us, as a descriptor. Blocked before libpmix's threads start, which would take
-// them; those that the supervisor has blocked are meant for the workers, such as a scheduler's to
-// the whole step.
+// Returns the termination signals as a descriptor. They are blocked before libpmix's threads start,
+// which would receive them otherwise. Signals that the supervisor has blocked are meant for the
+// workers, such as a scheduler's signal to the whole step.
 Descriptor ending_signals() {
   signal(SIGPIPE, SIG_IGN);
   sigset_t before;
@@ -76,7 +78,8 @@ Descriptor ending_signals() {
   for (const int number : {SIGTERM, SIGINT, SIGHUP})
     if (sigismember(&before, number) == 0) sigaddset(&ending, number);
   sigprocmask(SIG_BLOCK, &ending, nullptr);
-  // The supervisor's death also closes our standard input; a KILL would leave the ranks' files.
+  // Standard input closes at the supervisor's death too, but a KILL would leave the ranks' files
+  // behind.
   prctl(PR_SET_PDEATHSIG, SIGTERM);
   return Descriptor(signalfd(-1, &ending, SFD_CLOEXEC));
 }
@@ -96,13 +99,13 @@ Result<void> serve(const MpiServerOptions& options, EventPipe& events,
                                   options.job_id + "-" + std::to_string(options.host) + "-" +
                                       std::to_string(options.generation),
                                   files.session());
-  // Never taken apart: libpmix's thread may call its handlers until the process ends.
+  // Never destroyed: libpmix's thread may call its handlers until the process exits.
   auto* const host =
       new PmixHost(options, secret, [&](const std::string& line) { events.say(line); });
   return host->serve({files.server(), files.session(), segments.path()}, until);
 }
 
-// Ranks that ask are told why there is no server.
+// Tells each rank that connects why there is no server.
 Result<void> refuse(int listen_fd, const Error& why, const std::vector<int>& until) {
   RankSocket socket(
       Descriptor(listen_fd),
@@ -126,7 +129,7 @@ int run(const MpiServerOptions& options, EventPipe& events) {
   return kFailed;
 }
 
-// Without the destructors of libpmix, whose thread is running.
+// Exits without running destructors, because libpmix's thread is still running.
 [[noreturn]] void leave(int code) {
   std::fflush(nullptr);
   _exit(code);

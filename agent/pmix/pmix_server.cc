@@ -35,7 +35,7 @@ struct Upcall<Answer (*)(Parts...)> {
   }
 };
 
-// The state of the module's functions, to which libpmix passes no pointer of ours.
+// The state of the module's functions. libpmix does not pass them a pointer of ours.
 struct ModuleState {
   PmixLibrary pmix;
   PmixServerEvents& events;
@@ -45,8 +45,8 @@ struct ModuleState {
 };
 ModuleState* module_state = nullptr;
 
-// Releases the waiting rank. Newer libraries expect the answer as the return value, older ones as a
-// call.
+// Releases the waiting rank. Newer libraries expect the answer as the return value, older ones
+// through a call of `done`.
 pmix_status_t release(pmix_op_cbfunc_t done, void* context) {
   if (done == nullptr) return PMIX_OPERATION_SUCCEEDED;
   done(PMIX_SUCCESS, context);
@@ -88,7 +88,7 @@ pmix_status_t status_of(const Error& error) {
   return PMIX_ERR_LOST_CONNECTION;
 }
 
-// Hands bytes to libpmix, which says when it needs them no longer.
+// Hands bytes to libpmix, which frees them with a callback when it no longer needs them.
 BlobAnswer answer_to(pmix_modex_cbfunc_t done, void* context) {
   return [done, context](Result<std::string> blob) {
     if (!blob.ok()) return done(status_of(blob.error()), nullptr, 0, context, nullptr, nullptr);
@@ -100,14 +100,14 @@ BlobAnswer answer_to(pmix_modex_cbfunc_t done, void* context) {
   };
 }
 
-// True if all processes are ranks of this job: another job's ranks cannot take part here.
+// Returns true if all processes are ranks of this job: another job's ranks cannot take part here.
 bool are_ours(std::span<const pmix_proc_t> some) {
   for (const pmix_proc_t& one : some)
     if (module_state->name != one.nspace) return false;
   return true;
 }
 
-// Returns an empty list if they stand for the whole job.
+// Returns an empty list if the processes stand for the whole job.
 std::vector<std::uint32_t> ranks_of(std::span<const pmix_proc_t> some) {
   std::vector<std::uint32_t> ranks;
   for (const pmix_proc_t& one : some) {
@@ -128,11 +128,11 @@ pmix_status_t on_fence(const Fence::Arguments& call) {
   return PMIX_SUCCESS;
 }
 
-// Requests of a group's members besides its id.
+// Directives of a group's members, other than its id.
 struct GroupDirectives {
-  bool is_local = false;  // All members are on this host, and need no number.
+  bool is_local = false;  // All members are on this host, so they need no number.
   bool wants_context = false;
-  bool adds_members = false;  // Ranks that have not called are to be added.
+  bool adds_members = false;  // Ranks that have not called are to be added as members.
   std::string own;
 };
 
@@ -165,7 +165,8 @@ Result<void> load_group(InfoArray& infos, const GroupResult& group, bool wants_c
 
 GroupAnswer answer_to_group(const Group::Arguments& call, bool wants_context) {
   const auto& [operation, id, some, count, infos, info_count, done, context] = call;
-  std::vector<pmix_proc_t> members;  // libpmix's own may be gone when the others have come.
+  std::vector<pmix_proc_t>
+      members;  // Copied: libpmix's array may be gone when the other hosts have answered.
   if (operation == PMIX_GROUP_CONSTRUCT) members.assign(some, some + count);
   return [=, done = done, context = context](const Result<GroupResult>& group) {
     const auto fail = [&](pmix_status_t why) { done(why, nullptr, 0, context, nullptr, nullptr); };
@@ -185,7 +186,7 @@ pmix_status_t on_group(const Group::Arguments& call) {
   if (id == nullptr || !are_ours(members)) return PMIX_ERR_NOT_SUPPORTED;
   GroupDirectives wanted = directives_of({infos, info_count});
   if (wanted.adds_members) return PMIX_ERR_NOT_SUPPORTED;
-  // Not by `done`: for the end of a group libpmix 5.0 would then ask a second time, in vain.
+  // Not through `done`: libpmix 5.0 would then request the end of a group a second time, in vain.
   if (wanted.is_local) return PMIX_OPERATION_SUCCEEDED;
   module_state->events.on_group(
       {operation == PMIX_GROUP_DESTRUCT, id, ranks_of(members), std::move(wanted.own)},
@@ -200,7 +201,7 @@ pmix_status_t on_direct_modex(const Modex::Arguments& call) {
   return PMIX_SUCCESS;
 }
 
-// Without this libpmix rejects the call too, but the user does not learn why.
+// Without this function libpmix rejects the call too, but the user does not learn why.
 pmix_status_t on_spawn(const Spawn::Arguments& call) {
   const auto& [parent, infos, info_count, programs, program_count, done, context] = call;
   module_state->events.on_spawn_rejected(parent->rank);
@@ -223,9 +224,9 @@ struct ExtensibleModule {
 
 ExtensibleModule* server_module(bool has_groups) {
   static ExtensibleModule all;
-  // Without job_control libpmix does not keep the lists of files that ranks register for removal.
-  // It would remove Open MPI 4.1's segments as soon as a rank has finalized, when the rank itself
-  // is about to do so, which then complains.
+  // Leave job_control unset, so that libpmix does not keep the lists of files that ranks register
+  // for removal. It would remove Open MPI 4.1's segments as soon as a rank has finalized, while the
+  // rank itself removes them; the rank would then complain.
   all.known.client_connected2 = Connected::call<on_connected>;
   all.known.client_finalized = Finalized::call<on_finalized>;
   all.known.abort = Aborted::call<on_abort>;
@@ -242,7 +243,7 @@ class Operation {
   static void done(pmix_status_t status, void* operation) {
     static_cast<Operation*>(operation)->status_.set_value(status);
   }
-  // `started`: the result of the call that got done() and this object.
+  // `started` is the return value of the call that received done() and this object.
   pmix_status_t result(pmix_status_t started) {
     if (started == PMIX_OPERATION_SUCCEEDED) return PMIX_SUCCESS;
     return started == PMIX_SUCCESS ? status_.get_future().get() : started;
@@ -272,10 +273,10 @@ Result<void> PmixServer::initialize(const PmixSetup& setup) const {
       {PMIX_SERVER_TMPDIR, setup.server_directory},
       {PMIX_SYSTEM_TMPDIR, setup.server_directory},
       {PMIX_HOSTNAME, setup.host_name},
-      // Workers are told of it before it runs (node/workers/mpi_place.h).
+      // Workers learn this name before the server runs (node/workers/mpi_place.h).
       {PMIX_SERVER_NSPACE, std::string("ivyrun-pmix")},
       {PMIX_SERVER_RANK, setup.host},
-      // Without it each rank detects the processors itself, which takes 100 ms.
+      // Otherwise each rank detects the processors itself, which takes 100 ms.
       {PMIX_SERVER_SHARE_TOPOLOGY, true},
       {PMIX_USERID, std::uint32_t{getuid()}},
       {PMIX_GRPID, std::uint32_t{getgid()}},
@@ -345,7 +346,7 @@ Result<std::vector<std::string>> PmixServer::variables(std::uint32_t rank, gid_t
   return variables;
 }
 
-// "PMIX_SERVER_URI41=ivyrun-pmix.0;tcp4://127.0.0.1:60611": the number behind the last colon.
+// Parses "PMIX_SERVER_URI41=ivyrun-pmix.0;tcp4://127.0.0.1:60611": the port follows the last colon.
 Result<std::uint16_t> PmixServer::port(std::uint32_t rank, gid_t group) {
   constexpr std::string_view kUri = "PMIX_SERVER_URI";
   for (const std::string& variable : IVY_TRY(variables(rank, group))) {

@@ -3,8 +3,8 @@
 // ranks' calls. libpmix has one server per process, so only one of these may exist.
 //
 // Thread: start() and the other calls belong to one thread. PmixServerEvents is called on libpmix's
-// own thread and must return soon; its answers may be called on any thread. Lifetime: outlived by
-// the events' owner; never destroyed before the process exits.
+// own thread and must return soon; its answers may be called on any thread. Lifetime: `events` must
+// outlive the server, which is never destroyed before the process exits.
 #pragma once
 
 #include <sys/types.h>
@@ -32,8 +32,8 @@ using BlobAnswer = std::function<void(Result<std::string>)>;
 struct GroupRequest {
   bool is_end = false;
   std::string id;                    // Chosen by the ranks.
-  std::vector<std::uint32_t> ranks;  // None means the whole job.
-  std::string own;                   // The local members' contribution for the others.
+  std::vector<std::uint32_t> ranks;  // Empty means the whole job.
+  std::string own;                   // The local members' contribution for the other hosts.
 };
 using GroupAnswer = std::function<void(Result<GroupResult>)>;
 
@@ -47,8 +47,8 @@ class PmixServerEvents {
   virtual void on_vanished(std::uint32_t rank) = 0;
   // The rank has called MPI_Comm_spawn, which is rejected.
   virtual void on_spawn_rejected(std::uint32_t rank) = 0;
-  // All participating ranks of this host have arrived. `ranks` is empty for the whole job. Answer
-  // with the contributions of all hosts, concatenated.
+  // All participating ranks of this host have arrived. `ranks` is empty for the whole job. `answer`
+  // must be called with the contributions of all hosts, concatenated.
   virtual void on_fence(std::vector<std::uint32_t> ranks, std::string own, BlobAnswer answer) = 0;
   // All members on this host have arrived.
   virtual void on_group(GroupRequest request, GroupAnswer answer) = 0;

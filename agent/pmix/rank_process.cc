@@ -15,7 +15,7 @@
 namespace ivy {
 namespace {
 
-// The kernel's own limit for both together is a quarter of the stack's.
+// The kernel limits both together to a quarter of the stack limit.
 constexpr std::size_t kMostBytes = 4u << 20;
 
 std::vector<std::string> texts_of(const std::string& path) {

@@ -13,19 +13,19 @@
 namespace ivy {
 
 struct RankProcess {
-  std::vector<std::string> environment;  // NAME=VALUE, as the process was started with.
+  std::vector<std::string> environment;  // NAME=VALUE, as at the start of the process.
   std::vector<std::string> arguments;
-  std::string pmix_library;  // The libpmix that it has loaded; empty: none yet.
+  std::string pmix_library;  // The libpmix that it has loaded; empty if none yet.
 
-  // Empty if it is not set.
+  // Returns the variable's value; empty if it is not set.
   std::string variable(std::string_view name) const;
 };
 
-// Empty if the process has exited, or is in a namespace that is not visible.
+// Both lists are empty if the process has exited or is in a namespace that is not visible.
 RankProcess read_rank_process(pid_t pid);
-// Returns the group of the process; this process's own if it is not visible.
+// Returns the process's group, or this process's own group if the process is not visible.
 gid_t group_of_process(pid_t pid);
-// The process of this user that holds the socket with this inode; 0: none that we see.
+// Returns this user's process that holds the socket with this inode; 0 if none is visible.
 pid_t process_with_socket(std::uint32_t inode);
 
 }  // namespace ivy

@@ -23,11 +23,11 @@
 namespace ivy {
 namespace {
 
-// "rank 4294967295\n" and some room.
+// "rank 4294967295\n" and some spare room.
 constexpr std::size_t kLongestLine = 64;
 // A rank writes its line immediately.
 constexpr std::int64_t kPatience_ns = 10'000'000'000;
-// The others wait in the listener's queue.
+// Further connections wait in the listener's queue.
 constexpr std::size_t kMostAskers = 256;
 // How often the deadlines of silent peers are checked.
 constexpr int kCheckDeadlinesMs = 1000;
@@ -38,7 +38,7 @@ std::vector<pollfd> poll_set(const std::vector<int>& until) {
   return set;
 }
 
-// The supervisor writes nothing, so a readable descriptor has ended.
+// The supervisor writes nothing, so a readable descriptor has been closed.
 bool has_ended(const std::vector<pollfd>& set, std::size_t count) {
   bool ended = false;
   for (std::size_t i = 0; i < count; ++i) ended |= set[i].revents != 0;
@@ -66,7 +66,7 @@ bool pass_on(int from, int to) {
   return false;
 }
 
-// libpmix reads on both sides while it writes, so waiting for one side blocks nothing.
+// libpmix reads on both sides while it writes, so waiting for one side never deadlocks.
 void relay(const Descriptor& rank, const Descriptor& server) {
   std::array<pollfd, 2> ends = {pollfd{rank.get(), POLLIN, 0}, pollfd{server.get(), POLLIN, 0}};
   while (ends[0].fd >= 0 || ends[1].fd >= 0) {
@@ -146,7 +146,7 @@ bool RankSocket::receive(Asker& asker) const {
 }
 
 void RankSocket::reply(const Asker& asker, std::string_view line) const {
-  // Far less than the socket holds, so that this never waits for the rank.
+  // Far less than the socket buffer holds, so this never waits for the rank.
   write_all(asker.socket.get(), answer_text(answer_for(line, asker.peer)));
 }
 
@@ -160,7 +160,7 @@ std::vector<std::string> RankSocket::answer_for(std::string_view line, const Pee
 }
 
 void relay_loopback(Descriptor listening, PortFor port_for) {
-  fcntl(listening.get(), F_SETFL, 0);  // Its thread waits in accept().
+  fcntl(listening.get(), F_SETFL, 0);  // Its thread blocks in accept().
   std::thread([listening = std::move(listening), port_for = std::move(port_for)] {
     accept_all(listening, port_for);
   }).detach();

@@ -30,11 +30,11 @@ class RankSocket {
   using Answer =
       std::function<Result<std::vector<std::string>>(std::uint32_t rank, const Peer& peer)>;
 
-  // `listening` is a Unix stream socket that never blocks.
+  // `listening` is a non-blocking Unix stream socket.
   RankSocket(Descriptor listening, Answer answer)
       : listening_(std::move(listening)), answer_(std::move(answer)) {}
 
-  // Serves until one of these descriptors has ended or holds something to read.
+  // Serves until one of these descriptors is closed or readable.
   Result<void> serve(const std::vector<int>& until);
 
  private:
@@ -46,7 +46,7 @@ class RankSocket {
   };
 
   void accept_one();
-  // Returns true while more data is expected from it.
+  // Returns true while more data is expected from the peer.
   bool receive(Asker& asker) const;
   void reply(const Asker& asker, std::string_view line) const;
   std::vector<std::string> answer_for(std::string_view line, const Peer& peer) const;
@@ -60,10 +60,10 @@ class RankSocket {
 // the accepting thread.
 using PortFor = std::function<Result<std::uint16_t>(pid_t process)>;
 
-// Serves the port at which any MPI library of this host's ranks finds the PMIx server, in any
-// process of a worker: the supervisor has opened it before the server started. Each connection is
-// passed on to libpmix's own port, which is known once libpmix runs. One thread accepts, and each
-// connection has one, until the process exits. `listening` is a TCP socket on loopback.
+// Serves the port at which any MPI library in any process of this host's workers finds the PMIx
+// server. The supervisor opened the port before the server started. Relays each connection to
+// libpmix's own port, which is known once libpmix runs. Uses one thread that accepts and one per
+// connection, until the process exits. `listening` is a TCP socket on loopback.
 void relay_loopback(Descriptor listening, PortFor port_for);
 
 }  // namespace ivy

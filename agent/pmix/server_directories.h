@@ -10,7 +10,7 @@
 
 namespace ivy {
 
-// Directories below the job's: libpmix's own, and the one for the ranks' session.
+// Directories below the job's: one for libpmix, one for the session of the ranks.
 class SessionFiles {
  public:
   // Creates JOBDIR/pmix/GENERATION, 0700; removes files of a previous server there.
@@ -46,7 +46,7 @@ class SegmentDirectory {
 
  private:
   std::string path_;
-  Descriptor lock_;  // None if the directory is `otherwise`.
+  Descriptor lock_;  // Empty if the directory is `otherwise`.
 };
 
 }  // namespace ivy
