@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ivy-node: the one static binary that is sent to a host. Its first argument is its role.
+// ivy-node: the one static binary that is sent to a host. Its first argument selects the role.
 #include <unistd.h>
 
 #include <cstdio>
@@ -54,7 +54,7 @@ int app_role(int argc, char** argv) {
 
 int run(int argc, char** argv) {
   const std::string_view role = argc > 1 ? argv[1] : "";
-  // Programs that mpi-exec becomes and app-run starts have the limit of every worker.
+  // mpi-exec and app-run execute the user's programs, which must keep every worker's limit.
   if (role != "warden" && role != "mpi-exec" && role != "app-run") leave_no_core();
   const std::string_view name = argc > 0 ? argv[0] : "";
   if (name.substr(name.rfind('/') + 1) == "ivy-rendezvous")

@@ -29,12 +29,12 @@ namespace {
 
 constexpr std::uint32_t kDefaultTimeoutMs = 5'000;
 constexpr std::uint32_t kMaxTimeoutMs = 60'000;
-// "No route to host" may pass: a neighbour that has just come up does not answer for its address
-// yet. So the check is repeated at this interval, for this long.
+// "No route to host" may be temporary: a neighbour that has just come up does not answer for its
+// address yet. So the check is repeated at this interval, for this long.
 constexpr std::chrono::milliseconds kRetryPause{200};
 constexpr std::chrono::seconds kRetryTime{2};
 
-// Numeric text, IPv6 perhaps with a zone ("fe80::1%eth0").
+// Parses a numeric address; an IPv6 address may have a zone ("fe80::1%eth0").
 std::optional<SocketAddress> parse_with_zone(const std::string& text, std::uint16_t port) {
   const std::size_t percent = text.find('%');
   SocketAddress address = parse_address(text.substr(0, percent), port);
@@ -52,8 +52,8 @@ std::string own_address(int fd) {
   return getsockname(fd, own.get(), &own.size) == 0 ? host_text(own.storage) : "";
 }
 
-// Finds the local end of the route by connecting a datagram socket, which sends nothing: it is
-// known even when the peer does not answer, and for an address of our own it is that address.
+// Finds the local end of the route by connecting a datagram socket, which sends nothing. This works
+// even if the peer does not answer; for one of our addresses the result is that address.
 void find_route(SocketAddress address, AddressChecked& answer) {
   const Descriptor fd(socket(address.storage.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   if (!fd) return;

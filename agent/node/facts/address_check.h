@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks whether this host reaches an address, and by which interface. An answer, accepted or
-// refused, proves that it is reachable: a firewall is silent.
+// Checks whether this host reaches an address, and through which interface. Any answer, even a
+// refused connection, proves that the address is reachable; a firewall drops packets silently.
 // Thread: the loop's.
 #pragma once
 
@@ -11,8 +11,7 @@
 
 namespace ivy {
 
-// `checked` is called once, from the loop, at the latest after the request's timeout (5 s when it
-// names none, at most 60 s).
+// Calls `checked` once, from the loop, within the request's timeout (5 s by default, at most 60 s).
 void check_address(boost::asio::io_context& loop, const CheckAddress& request,
                    std::function<void(const AddressChecked&)> checked);
 

@@ -15,7 +15,7 @@
 namespace ivy {
 namespace {
 
-// More than any linker writes; a broken file may claim any number.
+// More than any linker writes; a broken file may contain any number.
 constexpr std::size_t kMaxSegments = 256;
 constexpr std::size_t kMaxEntries = 4096;
 constexpr std::size_t kMaxLibraries = 256;
@@ -26,12 +26,12 @@ class OpenFile {
  public:
   explicit OpenFile(const std::string& path)
       : fd_(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {}
-  // Reads as many bytes as there are, at most `bytes`.
+  // Reads up to `bytes` bytes and returns how many there were.
   std::size_t read_at(std::uint64_t offset, void* to, std::size_t bytes) const {
     const ssize_t count = !fd_ ? -1 : pread(fd_.get(), to, bytes, static_cast<off_t>(offset));
     return count < 0 ? 0 : static_cast<std::size_t>(count);
   }
-  // Leaves out an element that is not whole.
+  // Drops an incomplete last element.
   template <class T>
   std::vector<T> table_at(std::uint64_t offset, std::size_t count) const {
     std::vector<T> table(count);
@@ -53,7 +53,7 @@ bool is_native(const Elf64_Ehdr& header) {
          header.e_phentsize == sizeof(Elf64_Phdr);
 }
 
-// The file offset of the bytes that the program will see at `address`.
+// Returns the file offset of the bytes that the program will see at `address`.
 std::optional<std::uint64_t> file_offset(const std::vector<Elf64_Phdr>& segments,
                                          std::uint64_t address) {
   for (const Elf64_Phdr& segment : segments)
@@ -63,7 +63,7 @@ std::optional<std::uint64_t> file_offset(const std::vector<Elf64_Phdr>& segments
   return std::nullopt;
 }
 
-// Empty for another kind of file.
+// Returns nothing for other kinds of files.
 std::vector<Elf64_Phdr> segments_of(const OpenFile& file) {
   Elf64_Ehdr header{};
   if (file.read_at(0, &header, sizeof header) != sizeof header || !is_native(header)) return {};

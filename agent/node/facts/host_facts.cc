@@ -18,7 +18,7 @@
 namespace ivy {
 namespace {
 
-// Read from the file, not through getpwuid: a static binary has no name service switch.
+// Reads the file instead of calling getpwuid(): a static binary has no name service switch.
 std::string user_name() {
   constexpr std::size_t kMostBytes = 16u << 20;
   const std::string uid = std::to_string(geteuid());
@@ -29,13 +29,13 @@ std::string user_name() {
     take_part(line, ':');  // The password.
     if (take_part(line, ':') == uid) return std::string(name);
   }
-  // A user of a directory service is not in the file; the login session has set his name.
+  // A user of a directory service is not in the file, but the login session has set the name.
   const char* login = std::getenv("LOGNAME");
   return login != nullptr && *login != '\0' ? login : uid;
 }
 
 std::uint32_t affinity_cores() {
-  // Larger than any machine's number of processors; the kernel refuses a set that is too small.
+  // More than any machine has; the kernel rejects a set that is too small.
   constexpr int kMaxProcessors = 8192;
   const std::size_t bytes = CPU_ALLOC_SIZE(kMaxProcessors);
   const std::unique_ptr<cpu_set_t, void (*)(cpu_set_t*)> set(CPU_ALLOC(kMaxProcessors),

@@ -8,8 +8,8 @@
 
 namespace ivy {
 
-// Host name, user, boot id, addresses, cores, limits, clock and architecture. Program, port,
-// containment, directory and accelerators (agent/devices/discovery.h) are for the caller to add.
+// Collects host name, user, boot id, addresses, cores, limits, clock and architecture. The caller
+// adds program, port, containment, directory and accelerators (agent/devices/discovery.h).
 HostFacts collect_host_facts();
 
 }  // namespace ivy

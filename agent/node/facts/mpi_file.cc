@@ -17,13 +17,13 @@ constexpr std::size_t kMaxMapsBytes = 8u << 20;
 constexpr std::size_t kMaxVersionBytes = 24;
 
 struct Maker {
-  std::string_view mark;  // Stands in each of its libraries, and in no other.
+  std::string_view mark;  // Contained in each of its libraries and in no others.
   std::string_view name;
-  int first_major;  // Smaller numbers are those of libraries that it has taken in.
+  int first_major;  // Lower numbers are versions of other libraries that it contains.
 };
 
-// The first that fits counts: Intel MPI and MVAPICH are made of MPICH. No version for MVAPICH,
-// whose own and that of its MPICH look alike.
+// The first match counts, because Intel MPI and MVAPICH are based on MPICH. MVAPICH's version is
+// left out: it cannot be distinguished from the version of its MPICH.
 constexpr int kNoVersion = 1 << 30;
 constexpr Maker kMakers[] = {
     {"Intel(R) MPI Library", "Intel MPI", 2017},
@@ -32,7 +32,7 @@ constexpr Maker kMakers[] = {
     {"Open MPI v", "Open MPI", 3},
 };
 
-// The first number of "5.0.11" and "v5.0.11rc1"; nothing for a text that is not a version alone.
+// Returns the first number of "5.0.11" or "v5.0.11rc1"; nothing if the text is not just a version.
 std::optional<int> major_of(std::string_view text) {
   std::string_view rest = text;
   const std::optional<int> major = to_number<int>(take_part(rest, '.'));
@@ -40,7 +40,7 @@ std::optional<int> major_of(std::string_view text) {
   return minor && to_number<int>(rest) ? major : std::nullopt;
 }
 
-// The only version among the texts; empty: there are none or several.
+// Returns the only version among the texts; empty if there is none or several.
 std::string only_version(std::string_view constants, int first_major) {
   std::string found;
   while (!constants.empty()) {
@@ -80,7 +80,7 @@ std::vector<std::string> mapped_mpi_libraries(pid_t pid) {
     const std::string_view path = line.substr(begin);
     const MpiFamily family = mpi_family(path.substr(path.rfind('/') + 1));
     if (family == MpiFamily::kNone) continue;
-    // Its own view of the files, which may be that of a container.
+    // The path in the process's own view of the files, which may be a container's.
     std::string seen = process + "/root" + std::string(path);
     if (std::find(paths.begin(), paths.end(), seen) == paths.end()) paths.push_back(seen);
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds the MPI library that a process has loaded, and the version in its file: the file's name
-// says little, because Intel MPI and every MPICH since 3 call it libmpi.so.12. Thread: any.
+// Identifies the MPI library that a process has loaded, and the version in its file. The file's
+// name is ambiguous: Intel MPI and every MPICH since version 3 call it libmpi.so.12. Thread: any.
 #pragma once
 
 #include <sys/types.h>
@@ -11,15 +11,16 @@
 
 namespace ivy {
 
-// "Open MPI 5.0.11", "MPICH 4.0.2", "Intel MPI 2021.18.1", "MVAPICH": identifies a library by its
-// constants, without a version if they contain none or several. Empty: not an MPI library. Pure.
+// Identifies a library by its constants: "Open MPI 5.0.11", "MPICH 4.0.2", "Intel MPI 2021.18.1",
+// "MVAPICH". Omits the version if the constants contain none or several. Returns an empty string if
+// it is not an MPI library. Pure.
 std::string mpi_text(std::string_view constants);
 
-// Reads the file's first constants; empty also if it cannot be read.
+// Applies mpi_text() to the start of the file's constants; empty also if the file cannot be read.
 std::string mpi_text_of_file(const std::string& path);
 
-// The MPI libraries that this process has mapped, as paths that lead there from this process's
-// namespace too, in the order of their addresses. Waits while the process changes its mappings.
+// Returns the MPI libraries that the process has mapped, in the order of their addresses, as paths
+// that are valid in this process's namespace. Blocks while the process changes its mappings.
 std::vector<std::string> mapped_mpi_libraries(pid_t pid);
 
 }  // namespace ivy

@@ -42,7 +42,7 @@ std::string own_nccl_profiler(const std::string& program_directory) {
 void append_package(Environment& environment, const std::string& package) {
   if (package.empty() || package.find(':') != std::string::npos) return;
   const std::string* before = find_variable(environment, "PYTHONPATH");
-  // Python takes an empty value for none; an empty element would be the working directory.
+  // Python treats an empty value as unset, but an empty element as the working directory.
   const bool is_first = before == nullptr || before->empty();
   set_variable(environment, "PYTHONPATH", is_first ? package : *before + ":" + package);
 }

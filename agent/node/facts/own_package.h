@@ -13,17 +13,17 @@ namespace ivy {
 // sent here). Empty if neither exists.
 std::string own_package(const std::string& program_directory);
 
-// Likewise the folder with this build's sitecustomize.py (agent/node/workers/python_hook.h):
-// DIR/../lib/ivyrun/hook, or DIR itself in a bundle. Empty: there is none.
+// Likewise for the folder of this build's sitecustomize.py (agent/node/workers/python_hook.h):
+// DIR/../lib/ivyrun/hook, or DIR itself in a bundle. Empty if there is none.
 std::string own_hook(const std::string& program_directory);
 
-// Likewise this build's profiler plug-in for NCCL (comm/nccl_profiler):
-// DIR/../lib/ivyrun/libivy_nccl_profiler.so, or DIR/libivy_nccl_profiler.so in a bundle. Empty:
+// Likewise for this build's NCCL profiler plug-in (comm/nccl_profiler):
+// DIR/../lib/ivyrun/libivy_nccl_profiler.so, or DIR/libivy_nccl_profiler.so in a bundle. Empty if
 // there is none.
 std::string own_nccl_profiler(const std::string& program_directory);
 
-// Appends `package` to PYTHONPATH, after the user's entries. Does nothing for an empty package and
-// for one that PYTHONPATH cannot hold (a colon).
+// Appends `package` to PYTHONPATH, after the user's entries. Does nothing if `package` is empty or
+// contains a colon, which PYTHONPATH cannot express.
 void append_package(Environment& environment, const std::string& package);
 
 }  // namespace ivy

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/node/facts/program_facts.h"
 
-// SHA256_Init() and its like need no set-up of libcrypto, which costs EVP_Digest() half a
-// millisecond at every start.
+// SHA256_Init() and related functions need no set-up of libcrypto, which would cost EVP_Digest()
+// half a millisecond at every start.
 #define OPENSSL_SUPPRESS_DEPRECATED
 
 #include <dirent.h>
@@ -63,9 +63,9 @@ bool is_regular_file(const std::string& path) {
   return stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode);
 }
 
-// The file beside a missing one whose name was probably meant; empty when no name is near.
+// Returns the file next to a missing one whose name was probably meant; empty if none is similar.
 std::string nearest_file(const std::string& path) {
-  // A larger directory is not searched; a longer text is no name.
+  // Larger directories are not searched, and longer texts are not considered names.
   constexpr int kMostEntries = 10'000;
   constexpr std::size_t kMostNameBytes = 64;
   const std::size_t slash = path.rfind('/');
@@ -81,7 +81,7 @@ std::string nearest_file(const std::string& path) {
     const std::string name = entry->d_name;
     if (name.size() > kMostNameBytes) continue;
     const std::size_t distance = edit_distance(wanted, name);
-    // Names of two letters are all similar to each other.
+    // All two-letter names are similar to each other.
     if (distance >= best_distance || distance * 2 >= wanted.size()) continue;
     if (!is_regular_file(path.substr(0, slash + 1) + name)) continue;
     best = name;
@@ -90,13 +90,13 @@ std::string nearest_file(const std::string& path) {
   return best;
 }
 
-// "dir/tarin.py" as it should have been typed; empty when no name is near.
+// Returns the correct form of "dir/tarin.py": "dir/train.py"; empty if no name is similar.
 std::string nearest_program(const std::string& typed, const std::string& path) {
   const std::string near = nearest_file(path);
   return near.empty() ? "" : typed.substr(0, typed.rfind('/') + 1) + near;
 }
 
-// "PATH (/usr/bin:/bin)"; a long path is cut.
+// Returns "PATH (/usr/bin:/bin)"; shortens a long path.
 std::string path_text(const std::string& search_path) {
   constexpr std::size_t kLongest = 60;
   if (search_path.size() <= kLongest) return "PATH (" + search_path + ")";
@@ -109,7 +109,8 @@ void set_error(ProgramFacts& facts, int error, const std::string& message) {
   facts.error_number = error;
 }
 
-// The SHA-256 of a file in hexadecimal digits. Sets errno where it could not be read to its end.
+// Returns the SHA-256 of a file in hexadecimal digits. Sets errno if the file cannot be read
+// completely.
 std::optional<std::string> file_sha256(int fd) {
   SHA256_CTX hash;
   SHA256_Init(&hash);
@@ -125,7 +126,7 @@ std::optional<std::string> file_sha256(int fd) {
   return digits;
 }
 
-// The beginning of a file, as much as the kernel looks at; empty when it cannot be read.
+// Returns the part of the file that the kernel examines; empty if it cannot be read.
 std::string first_bytes(const std::string& path) {
   constexpr std::size_t kLookedAt = 256;
   return read_file(path, kLookedAt, O_NONBLOCK).value_or("");
@@ -169,21 +170,21 @@ void find_mpi_libraries(ProgramFacts& facts) {
       facts.library += (facts.library.empty() ? "" : " ") + library;
 }
 
-// True if the kernel will not run this: a text file without "#!". Binary files are left to the
-// kernel: it may know formats that we do not.
+// Returns true if the kernel will not run this file, a text without "#!". Leaves binary files to
+// the kernel, which may know formats that we do not.
 bool is_plain_text(std::string_view beginning) {
   return !beginning.empty() && beginning.find('\0') == std::string_view::npos &&
          !beginning.starts_with("#!");
 }
 
-// Reads a first line: "#!/usr/bin/env python3\n" names "/usr/bin/env".
+// Extracts "/usr/bin/env" from "#!/usr/bin/env python3\n".
 std::string_view named_interpreter(std::string_view beginning) {
   std::string_view line = beginning.substr(2, beginning.find('\n') - 2);
   line.remove_prefix(std::min(line.find_first_not_of(" \t"), line.size()));
   return line.substr(0, line.find_first_of(" \t"));
 }
 
-// Finds what the kernel would only report as "No such file" or "Exec format error".
+// Finds problems that the kernel would only report as "No such file" or "Exec format error".
 void check_first_line(const ProgramRequest& request, ProgramFacts& facts) {
   const std::string beginning = first_bytes(facts.path);
   if (is_program_file(beginning)) return find_mpi_libraries(facts);
@@ -203,7 +204,7 @@ void check_first_line(const ProgramRequest& request, ProgramFacts& facts) {
                                   : ""));
 }
 
-// A hint for a name that is in no directory of PATH: "..., but ...: write ...", or empty.
+// Returns a hint for a name that is not found in PATH: "..., but ...: write ..."; may be empty.
 std::string meant_by(const ProgramRequest& request, const ProgramFacts& facts,
                      const std::string& here) {
   const std::string& name = request.program;
@@ -256,8 +257,8 @@ void check_executable(const ProgramRequest& request, ProgramFacts& facts) {
                                                    : errno_text(error)));
 }
 
-// "links to /home/bob/py/bin/python3.12, and /home/bob may not be entered": why a file that may be
-// there cannot be run. Empty: nothing more is known.
+// Explains why a file that may exist cannot be run: "links to /home/bob/py/bin/python3.12, and
+// /home/bob may not be entered". Returns an empty string if nothing more is known.
 std::string why_unreachable(const std::string& path) {
   char target[PATH_MAX];
   const ssize_t length = readlink(path.c_str(), target, sizeof target - 1);
@@ -277,7 +278,7 @@ std::string why_unreachable(const std::string& path) {
   return link;
 }
 
-// Pythons that a host may have where nobody looked.
+// Looks for a Python in locations that were not searched.
 std::string other_python() {
   for (const char* path : {"/usr/bin/python3", "/usr/local/bin/python3", "/opt/conda/bin/python3"})
     if (access(path, X_OK) == 0) return path;
@@ -317,7 +318,7 @@ std::string version_in_name(std::string_view name) {
   return std::string(name);
 }
 
-// "version = 3.11.2" or "version_info = 3.11.2.final.0" in pyvenv.cfg.
+// Reads "version = 3.11.2" or "version_info = 3.11.2.final.0" from pyvenv.cfg.
 std::string version_in_environment(const std::string& directory) {
   std::ifstream file(directory + "/pyvenv.cfg");
   std::string line;
@@ -342,7 +343,7 @@ std::string folder_of(const std::string& path) {
   return slash == 0 || slash == std::string::npos ? "/" : path.substr(0, slash);
 }
 
-// The nearest folder above this path that is there.
+// Returns the nearest existing folder above this path.
 std::string existing_folder(const std::string& path) {
   std::string folder = folder_of(path);
   while (folder != "/" && access(folder.c_str(), F_OK) != 0) folder = folder_of(folder);
@@ -356,7 +357,7 @@ void list_folder(const std::string& path) {
 }
 
 // Returns the path that does not exist: the working directory, a script, or a program given by its
-// path; else empty.
+// path. Returns an empty string if all of them exist.
 std::string missing_path(const ProgramRequest& request, const ProgramFacts& facts) {
   if (access(request.working_directory.c_str(), F_OK) != 0 && errno == ENOENT)
     return request.working_directory;
@@ -388,7 +389,7 @@ ProgramFacts look_at_program(const ProgramRequest& request) {
 }  // namespace
 
 bool is_on_network_file_system(const std::string& path) {
-  // NFS, SMB, CIFS, Lustre, GPFS, BeeGFS, FUSE (as sshfs and many a cluster's), Ceph, AFS,
+  // NFS, SMB, CIFS, Lustre, GPFS, BeeGFS, FUSE (sshfs and many cluster file systems), Ceph, AFS,
   // OrangeFS, 9p.
   constexpr std::array<std::uint32_t, 12> kNetworks = {
       0x6969,     0x517b,     0xff534d42, 0xfe534d42, 0x0bd00bd0, 0x47504653,
@@ -435,7 +436,7 @@ ProgramFacts check_program(const ProgramRequest& request) {
                              std::to_string(request.second_looks.count() / 1000) +
                              " s: a network file system may show new files late)";
   for (std::string* error : {&facts.working_directory_error, &facts.error})
-    // Advice ends with the words to write.
+    // Not appended to an error with advice, which must end with the text to type.
     if (error->ends_with(errno_text(ENOENT))) *error += waited;
   return facts;
 }

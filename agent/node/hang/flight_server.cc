@@ -24,7 +24,7 @@ constexpr std::string_view kOk = "200";
 
 bool must_wait() { return errno == EAGAIN || errno == EINTR; }
 
-// The code of "HTTP/1.1 200 OK".
+// Returns the code of a status line: "200" for "HTTP/1.1 200 OK".
 std::string_view status_of(std::string_view answer) {
   const std::size_t space = answer.find(' ');
   return answer.starts_with("HTTP/1.") && space != std::string_view::npos
@@ -40,7 +40,7 @@ std::size_t body_length(std::string_view head) {
              : std::strtoull(std::string(head.substr(at + kName.size(), 20)).c_str(), nullptr, 10);
 }
 
-// A backend that has never been used has neither.
+// Returns false for a backend that has never been used: its record has neither of these.
 bool says_anything(std::string_view record) {
   return record.find("\"entries\":[{") != std::string_view::npos ||
          record.find("\"pg_status\":{\"") != std::string_view::npos;
@@ -73,7 +73,8 @@ bool FlightServer::advance(std::uint64_t now_ns) {
   return true;
 }
 
-// False: not now, or never. A full backlog (EAGAIN) is a server that is slow or stopped.
+// Returns false if the server cannot be reached. Only a full backlog (EAGAIN), whose server is slow
+// or stopped, is worth another attempt.
 bool FlightServer::dial() {
   sent_ = 0;
   length_ = 0;
@@ -144,7 +145,7 @@ void FlightServer::keep(const std::string& body) {
   records_.push_back({backend, std::move(json), !is_trace || backend == kGloo});
 }
 
-// This torch has one record for all.
+// This torch returns the same record for every backend, so drops the remaining questions.
 void FlightServer::other_backends_are_unknown() {
   const auto is_trace = [](const std::string& other) { return other.starts_with(kTrace); };
   questions_.erase(std::remove_if(questions_.begin() + 1, questions_.end(), is_trace),

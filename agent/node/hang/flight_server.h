@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// torch's flight records, from outside: asks the worker server that our Python hook has let torch
-// open on a Unix socket (python_hook.h) for the record of each backend, as JSON. The answers are
-// not parsed here. Thread: any; nothing blocks. Lifetime: closes its socket.
+// Requests torch's flight records from outside: connects to the worker server that our Python hook
+// made torch open on a Unix socket (python_hook.h), and requests the record of each backend as
+// JSON. Does not parse the answers. Thread: any; never blocks. Lifetime: closes its socket.
 //
-// What the server answers is a matter of torch's version: 2.11 knows the record of Gloo and that of
-// its older NCCL backend, 2.15 that of any backend, of which only Gloo's is complete: of others it
-// leaves out what is over.
+// The answers depend on torch's version: 2.11 has the records of Gloo and of its older NCCL
+// backend. 2.15 has a record for any backend, but only Gloo's is complete: the others lack finished
+// operations.
 #pragma once
 
 #include <cstddef>
@@ -21,10 +21,10 @@ namespace ivy {
 
 class FlightServer {
  public:
-  // All questions together. A server that lives answers each within a millisecond.
+  // Limit for all questions together. A running server answers each within a millisecond.
   static constexpr std::uint64_t kPatienceNs = 1'500'000'000;
   static constexpr std::size_t kMaxHeadBytes = 16u << 10;
-  // The limit of one answer: 15,000 collectives. ivyrun lets torch keep 1,000.
+  // Limit of one answer: 15,000 collectives. ivyrun makes torch keep 1,000.
   static constexpr std::size_t kMaxAnswerBytes = 8u << 20;
 
   struct Record {
@@ -33,12 +33,13 @@ class FlightServer {
     bool is_complete = false;
   };
 
-  // `limit_bytes`: limit of all kept answers; the excess is dropped first.
+  // `limit_bytes`: limit for all answers together; finished collectives that exceed it are dropped,
+  // oldest first.
   FlightServer(const std::string& path, std::size_t limit_bytes);
 
-  // Progresses as far as possible without blocking. Returns true when the exchange has finished.
+  // Progresses as far as possible without blocking. Returns true when finished.
   bool advance(std::uint64_t now_ns);
-  // The records that say anything. `note`: why one is missing, if there is anything to say.
+  // Returns the records that contain anything. `note` receives the reason if one is missing.
   std::vector<Record> take(std::string& note);
 
  private:
@@ -54,14 +55,14 @@ class FlightServer {
 
   SocketAddress address_;
   std::size_t room_;
-  std::deque<std::string> questions_;  // The current one is the first.
+  std::deque<std::string> questions_;  // The current one is at the front.
   Descriptor socket_;
   std::uint64_t deadline_ns_ = 0;
   std::size_t sent_ = 0;
   std::string heard_;
-  std::size_t length_ = 0;  // The head's and the body's together; 0: not known yet.
+  std::size_t length_ = 0;  // Length of head and body together; 0 if not known yet.
   std::vector<Record> records_;
-  std::string last_answer_;  // The newest that says anything.
+  std::string last_answer_;  // The newest answer that contains anything.
   std::string note_;
 };
 

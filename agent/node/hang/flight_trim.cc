@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::string_view kEntries = "\"entries\":[";
 
-// The length of the object at the text's beginning; 0: it is not whole.
+// Returns the length of the object at the start of the text; 0 if it is incomplete.
 std::size_t object_length(std::string_view text) {
   std::size_t depth = 0;
   bool is_in_text = false;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes a flight record of torch's shorter, as the text of its JSON, for hosts that have little
-// room for each worker: the oldest collectives that are over go first. Pure; thread: any.
+// Shortens the JSON text of a torch flight record for hosts with little space per worker, by
+// removing the oldest finished collectives first. Pure; thread: any.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,8 @@
 
 namespace ivy {
 
-// Returns a record of at most `limit` bytes. Empty: it cannot be made as short, or is no such JSON.
+// Returns a record of at most `limit` bytes; empty if that is impossible or the text is not such
+// JSON.
 std::string trimmed_flight(const std::string& record, std::size_t limit);
 
 }  // namespace ivy

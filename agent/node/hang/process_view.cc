@@ -35,7 +35,7 @@ std::string read_text(const std::string& path) {
 
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
-// "0" means that the process does not wait, or that we may not know.
+// "0" means that the process does not wait, or that we lack permission to see the function.
 std::string waiting_place(const std::string& path) {
   const std::string place = first_line(read_text(path));
   return place == "0" ? "" : place;
@@ -51,7 +51,7 @@ void read_status(pid_t pid, ProcessView& out) {
   out.caught_signals = std::strtoull(value("\nSigCgt:"), nullptr, 16);
 }
 
-// utime and stime: the 14th and 15th field of proc(5).
+// Returns utime + stime: fields 14 and 15 of proc(5).
 std::uint64_t read_cpu_ticks(pid_t pid) {
   const std::string text = read_text(proc_path(pid, "stat"));
   const std::size_t name_end = text.rfind(')');

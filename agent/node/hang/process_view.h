@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads the kernel's state of one process without touching the process. Uses only files of /proc
-// that never wait for the process's memory map, unlike cmdline and environ: a process in
-// uninterruptible sleep may hold its lock. Thread: any.
+// that never wait for the lock of the process's memory map (unlike cmdline and environ), which a
+// process in uninterruptible sleep may hold. Thread: any.
 #pragma once
 
 #include <sys/types.h>
@@ -16,8 +16,9 @@ namespace ivy {
 
 struct ProcessView {
   ProcessStat stat;
-  std::string waiting_in;    // Kernel function; empty while it runs, or if hidden.
-  std::string system_call;   // "202 0x7f... 0x189 ..."; empty likewise.
+  std::string
+      waiting_in;  // Kernel function; empty if the process is running or the function is hidden.
+  std::string system_call;   // "202 0x7f... 0x189 ..."; empty in the same cases.
   std::string kernel_stack;  // Only root may read it.
   std::uint32_t threads = 0;
   std::string threads_in;  // "12 futex_wait_queue, 3 ep_poll", most frequent first.
@@ -25,17 +26,17 @@ struct ProcessView {
   std::uint64_t caught_signals = 0;  // Bit N - 1: signal N has a handler.
 };
 
-// False when it has ended.
+// Returns false if the process has exited.
 bool read_process_view(pid_t pid, ProcessView& out);
 
-// The process to look at, since a worker is often a shell that waits for the program: follows
-// shells down to their only or oldest living child, at most eight levels.
+// Returns the process to examine. A worker is often a shell that waits for the program, so this
+// follows shells down to their only or oldest living child, at most eight levels.
 pid_t process_below_shells(pid_t pid, const std::vector<ProcessStat>& all);
 
-// True if a descriptor of the process refers to this file.
+// Returns true if a descriptor of the process refers to this file.
 bool holds_open(pid_t pid, const std::string& path);
 
-// True if its program is a Python interpreter.
+// Returns true if its program is a Python interpreter.
 bool runs_python(pid_t pid);
 
 }  // namespace ivy

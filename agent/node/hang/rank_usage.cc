@@ -11,7 +11,7 @@ namespace {
 
 using Children = std::multimap<pid_t, const ProcessStat*>;
 
-// Sums up a process and all below it. Returns their numbers.
+// Adds up a process and all processes below it. Returns their pids.
 std::set<pid_t> add_tree(const ProcessStat& root, const Children& children, RankUsage& usage) {
   static const auto tick_ms = static_cast<std::uint64_t>(1000 / sysconf(_SC_CLK_TCK));
   static const auto page_bytes = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
@@ -30,7 +30,7 @@ std::set<pid_t> add_tree(const ProcessStat& root, const Children& children, Rank
   return members;
 }
 
-// Adds the device memory that the members hold, and the load of these devices, whoever causes it.
+// Adds the device memory that the members hold, and the total load of these devices.
 void add_devices(const std::set<pid_t>& members, const std::vector<HeldMemory>& held,
                  RankUsage& usage) {
   int measured = 0;

@@ -14,12 +14,12 @@
 
 namespace ivy {
 
-// A rank and its own process.
+// A rank and the pid of its process.
 using RankProcess = std::pair<std::uint32_t, pid_t>;
 
-// Adds a row for each rank whose process is among `all`, with everything below it; a rank's devices
-// are those of `held` whose memory its processes hold. Pure, but for the sizes of a clock tick and
-// of a page.
+// Adds a row for each rank whose process is in `all`, including all processes below it. A rank's
+// devices are those in `held` on which its processes hold memory. Pure, except that it reads the
+// length of a clock tick and the page size.
 void add_usage(const std::vector<RankProcess>& ranks, const std::vector<ProcessStat>& all,
                const std::vector<HeldMemory>& held, Operations& answer);
 

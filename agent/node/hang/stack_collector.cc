@@ -28,16 +28,16 @@ namespace ivy {
 namespace {
 
 constexpr std::chrono::milliseconds kTick{20};
-// How long the hook may take: an interpreter that handles the signal answers at once; one that
-// blocks it never does.
+// Limit for the hook: an interpreter that handles the signal answers immediately, one that blocks
+// it never does.
 constexpr std::uint64_t kHookPatienceNs = 1'500'000'000;
 constexpr std::uint64_t kAnswerSettledNs = 60'000'000;
-// gdb reads the symbols of a process with torch in it for some seconds.
+// gdb takes several seconds to read the symbols of a process that has loaded torch.
 constexpr std::uint64_t kToolPatienceNs = 15'000'000'000;
 constexpr std::uint32_t kDefaultPatienceMs = 5'000;
 constexpr std::uint32_t kMaxPatienceMs = 60'000;
 constexpr std::size_t kPieceBytes = 64u << 10;
-// Two pieces under way: on a link of 256 kbit/s a heartbeat waits 4 s behind them.
+// With two unacknowledged pieces on a link of 256 kbit/s, a heartbeat waits 4 s behind them.
 constexpr std::uint64_t kMaxWaitingBytes = 2 * kPieceBytes;
 
 std::string value_of(const Environment& environment, const char* name) {
@@ -49,8 +49,8 @@ bool catches(const ProcessView& view, int signal) {
   return (view.caught_signals >> (signal - 1) & 1) != 0;
 }
 
-// The environment of a debugger, without what it must not inherit: another Python, other libraries,
-// downloads.
+// Returns the environment of a debugger, without variables that would make it use another Python,
+// other libraries or downloads.
 Environment tool_environment() {
   Environment environment = environment_of(environ);
   for (const char* name :
@@ -59,13 +59,13 @@ Environment tool_environment() {
   return environment;
 }
 
-// The debuggers of this host; empty: not installed.
+// The debuggers on this host; a path is empty if the tool is not installed.
 struct StackTools {
   std::string py_spy;
   std::string gdb;
 };
 
-// Searches the PATH of the workers, whose file systems may not answer: for a pool thread.
+// Searches the workers' PATH. Call it on a pool thread, since those file systems may not respond.
 StackTools find_tools(const Environment& worker) {
   std::string path = value_of(worker, "PATH");
   const std::string environment = value_of(worker, "VIRTUAL_ENV");
@@ -92,18 +92,18 @@ std::vector<std::string> tool_arguments(StackWay way, const std::string& program
   return words;
 }
 
-// Asks the hook in a Python worker for its stacks by signals, and reads its answers from the file
+// Requests stacks from the hook in a Python worker by signals, and reads the answers from the file
 // to which faulthandler appends them.
 class HookAnswer {
  public:
-  // `light`: the main thread alone. It comes first in any case: in a process with hundreds of
-  // threads faulthandler omits the oldest.
+  // `light`: only the main thread. It is requested first in any case, because in a process with
+  // hundreds of threads faulthandler omits the oldest.
   HookAnswer(const ProcessStat& process, std::string file, bool light, std::uint64_t now_ns)
       : process_(process), file_(std::move(file)), is_light_(light) {
     ask(kStackSignal + 1, now_ns);
   }
 
-  // True: no more is to come.
+  // Returns true when nothing more will arrive.
   bool advance(std::uint64_t now_ns) {
     struct stat status {};
     const off_t size = lstat(file_.c_str(), &status) == 0 ? status.st_size : offset_;
@@ -146,7 +146,7 @@ class HookAnswer {
   const std::string file_;
   const bool is_light_;
   int signal_ = 0;
-  off_t offset_ = 0;  // Start of the awaited answer.
+  off_t offset_ = 0;  // Start of the expected answer in the file.
   off_t size_ = 0;
   std::uint64_t asked_at_ns_ = 0;
   std::uint64_t changed_at_ns_ = 0;
@@ -154,14 +154,14 @@ class HookAnswer {
   bool is_cut_ = false;
 };
 
-// One worker's evidence: tries the ways to its stack one after the other.
+// Collects one worker's evidence, trying the tools for its stack one after the other.
 class Look {
  public:
   struct Request {
     bool native = false;
     bool light = false;
     std::uint64_t deadline_ns = 0;
-    std::size_t flight_bytes = 0;  // For one worker; 0: its flight record is not asked for.
+    std::size_t flight_bytes = 0;  // For one worker; 0 if its flight record is not requested.
   };
 
   Look(const StackCollector::Subject& subject, const StackCollector::Group& group,
@@ -191,7 +191,7 @@ class Look {
   bool wants_tool() const { return waits_for_tool_; }
   bool has_tool() const { return tool_ != nullptr; }
 
-  // Returns the debugger's pid; -1: it could not be started, and the next tool is tried.
+  // Returns the debugger's pid, or -1 if it could not be started; then the next tool is tried.
   pid_t start_tool(const StackTools& tools, std::uint64_t now_ns) {
     waits_for_tool_ = false;
     const StackWay way = ways_.front();
@@ -214,7 +214,7 @@ class Look {
     return tool_->pid();
   }
 
-  // True: no more evidence is to come.
+  // Returns true when all evidence has been collected.
   bool advance(std::uint64_t now_ns) {
     if (tool_ && tool_->advance(now_ns)) tool_ended(now_ns);
     if (hook_ && hook_->advance(now_ns)) hook_ended(now_ns);
@@ -234,7 +234,7 @@ class Look {
   }
 
  private:
-  // torch's worker server answers in milliseconds, a stopped process not at all.
+  // torch's worker server answers within milliseconds, but never in a stopped process.
   void ask_for_flight() {
     const std::string socket = flight_socket(hook_file());
     if (!was_stopped() && access(socket.c_str(), F_OK) == 0)
@@ -290,7 +290,7 @@ class Look {
     next_way(now_ns);
   }
 
-  // False: nothing has been heard.
+  // Returns false if nothing has been received.
   bool take_hook_answer() {
     if (hook_->text().empty()) return false;
     evidence_.set_tool("faulthandler");
@@ -338,11 +338,11 @@ class Look {
   ProcessView view_;
   StackFacts facts_;
   pid_t pid_ = -1;
-  std::deque<StackWay> ways_;  // Still to be tried, the current one first.
+  std::deque<StackWay> ways_;  // Not tried yet, or in progress; the current one is at the front.
   bool waits_for_tool_ = false;
   std::unique_ptr<ToolRun> tool_;
   std::string complaint_;           // Why the last tool failed.
-  std::optional<HookAnswer> hook_;  // As long as it is asked.
+  std::optional<HookAnswer> hook_;  // Present while its answer is expected.
   std::optional<FlightServer> server_;
   bool server_is_over_ = false;
   bool is_over_ = false;
@@ -384,7 +384,7 @@ class StackCollector::Question {
     for (const std::unique_ptr<Look>& look : looks_) look->begin(all, now_ns);
   }
 
-  // True: the whole answer has been sent.
+  // Returns true when the whole answer has been sent.
   bool advance(StackCollectorOwner& owner) {
     if (!is_answered_) look_on(owner);
     if (!is_answered_) return false;
@@ -411,7 +411,7 @@ class StackCollector::Question {
     auto tools = static_cast<std::size_t>(std::count_if(
         looks_.begin(), looks_.end(), [](const auto& look) { return look->has_tool(); }));
     for (const std::unique_ptr<Look>& look : looks_) {
-      // A missing tool costs nothing, and the next candidate may be a tool as well.
+      // A missing tool costs nothing, and the next candidate may be another tool.
       while (tools_->has_value() && look->wants_tool() && tools < kMaxTools) {
         const pid_t pid = look->start_tool(**tools_, now_ns);
         if (pid > 0) owner.debugger_started(pid);
@@ -436,7 +436,7 @@ class StackCollector::Question {
   const bool wants_records_;
   std::uint64_t flight_room_;
   std::uint64_t deadline_ns_ = 0;
-  // Set when the search has ended; shared with it, since it may outlive this.
+  // Set when the search has finished. Shared with the search, which may outlive this object.
   const std::shared_ptr<std::optional<StackTools>> tools_ =
       std::make_shared<std::optional<StackTools>>();
   std::vector<std::unique_ptr<Look>> looks_;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Answers CollectStacks: where this host's workers are. stack_ladder.h chooses the tools and their
-// order. Everything is bounded: four requests at a time, four debuggers per request, each with a
-// deadline, 256 KiB per stack; the answer leaves in pieces, so that heartbeats do not wait.
+// Answers CollectStacks with the stacks and states of this host's workers. stack_ladder.h chooses
+// the tools and their order. Everything is bounded: four requests at a time; four debuggers per
+// request, each with a deadline; 256 KiB per stack. The answer is sent in pieces, so that
+// heartbeats are not delayed.
 //
 // Thread: the supervisor's loop, which it never blocks: a worker is polled every few milliseconds,
 // not waited for. Lifetime: kills its debuggers.
@@ -27,9 +28,9 @@ namespace ivy {
 class StackCollectorOwner {
  public:
   virtual void send_stacks(const Event& event) = 0;
-  // Returns the bytes that wait for the launcher's acknowledgement.
+  // Returns the number of bytes that wait for the launcher's acknowledgement.
   virtual std::uint64_t waiting_bytes() = 0;
-  // A child was started that is a debugger, not a worker.
+  // Called after a child was started that is a debugger, not a worker.
   virtual void debugger_started(pid_t pid) = 0;
   // Adds the workers' positions in NCCL's communicators.
   virtual void add_nccl_places(HostEvidence& evidence) = 0;

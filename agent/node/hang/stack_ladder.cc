@@ -14,7 +14,8 @@ std::vector<StackWay> stack_ways(const StackFacts& facts) {
   if (hook && !facts.native) ways.push_back(StackWay::kHook);
   if (facts.light) return ways;
   if (facts.is_python) ways.push_back(StackWay::kPySpy);
-  // If C frames were not requested, those of the interpreter say little, but are better than none.
+  // If C frames were not requested, the interpreter's C frames explain little, but are better than
+  // none.
   ways.push_back(StackWay::kGdb);
   if (hook && facts.native) ways.push_back(StackWay::kHook);
   return ways;
@@ -41,7 +42,7 @@ bool has_stack(StackWay way, const std::string& output) {
 }
 
 std::string complaint_of(const std::string& output) {
-  // Lines that gdb prints for every process: the files it cannot read do not matter here.
+  // Lines that gdb prints for every process; the files that it cannot read do not matter here.
   constexpr std::array<std::string_view, 4> kNoise = {"warning:", "[New", "Using host", "[Thread"};
   for (std::size_t at = 0; at < output.size();) {
     const std::size_t end = std::min(output.find('\n', at), output.size());

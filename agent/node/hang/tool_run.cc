@@ -40,7 +40,7 @@ Result<std::unique_ptr<ToolRun>> ToolRun::start(const std::vector<std::string>& 
 }
 
 ToolRun::~ToolRun() {
-  // A tool may have children of its own; it leads a session, so its group is killed.
+  // A tool may have children. It leads a session, so kill its process group.
   pollfd ended{pidfd_.get(), POLLIN, 0};
   if (poll(&ended, 1, 0) == 0) kill(-pid_, SIGKILL);
 }
@@ -62,7 +62,7 @@ bool ToolRun::advance(std::uint64_t now_ns) {
   const bool is_closed = read_output();
   pollfd ended{pidfd_.get(), POLLIN, 0};
   const bool has_ended = poll(&ended, 1, 0) == 1;
-  // It may have written its last output between the two checks.
+  // The tool may have written its last output between the two checks.
   if (has_ended && !is_closed) read_output();
   if (has_ended || now_ns < deadline_ns_) return has_ended;
   if (!was_late_) {
@@ -72,7 +72,7 @@ bool ToolRun::advance(std::uint64_t now_ns) {
     was_killed_ = true;
     syscall(SYS_pidfd_send_signal, pidfd_.get(), SIGKILL, nullptr, 0);
   }
-  // SIGKILL does not end a tool whose tracee sleeps uninterruptibly: it is left behind.
+  // SIGKILL does not terminate a tool whose tracee is in uninterruptible sleep; it is left behind.
   return now_ns >= deadline_ns_ + 2 * kTermToKillNs;
 }
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// One run of a debugger (py-spy, gdb) on a worker, with a bound in time and in output. A tool that
-// does not end gets SIGTERM, on which both let go of the process, and half a second later SIGKILL.
-// Thread: the supervisor's. Lifetime: kills what still runs. The supervisor reaps it as any child.
+// One run of a debugger (py-spy, gdb) on a worker, limited in time and output. A tool that takes
+// too long gets SIGTERM, on which both tools detach from the process, and half a second later
+// SIGKILL. Thread: the supervisor's. Lifetime: kills a running tool; the supervisor reaps it like
+// any child.
 #pragma once
 
 #include <sys/types.h>
@@ -22,7 +23,7 @@ class ToolRun {
   static constexpr std::size_t kMaxOutputBytes = 256u << 10;
   static constexpr std::uint64_t kTermToKillNs = 500'000'000;
 
-  // `arguments[0]` is the absolute path. Its output is standard output and standard error together.
+  // `arguments[0]` is an absolute path. Captures standard output and standard error together.
   static Result<std::unique_ptr<ToolRun>> start(const std::vector<std::string>& arguments,
                                                 const Environment& environment,
                                                 std::uint64_t deadline_ns);

@@ -30,7 +30,7 @@ constexpr int kConnectMs = 500;
 constexpr std::size_t kShownLines = 20;
 constexpr std::size_t kShownBytes = 16u << 10;
 
-// The last bytes of a file, from the beginning of a line.
+// Returns the last lines of a file.
 std::string end_of_file(const std::string& path) {
   const Descriptor fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!fd) return "";

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One process that app-run has started: a server, the client, or a check. Thread: one. Lifetime:
-// its process group is the owner's to end.
+// A process that app-run has started: a server, the client, or a check. Thread: one. Lifetime: the
+// owner must kill its process group.
 #pragma once
 
 #include <sys/types.h>
@@ -14,20 +14,21 @@
 
 namespace ivy {
 
-// The environment of what is not a rank: without the rank's identity, with the job's, by which the
-// containment finds it.
+// Returns the environment for processes that are not ranks: without the rank's identity, but with
+// the job's, by which the containment finds them.
 Environment service_environment(const google::protobuf::RepeatedPtrField<Variable>& own);
 
 class AppChild {
  public:
-  // `directory`: of the job, where its output goes unless it is shown.
+  // `directory`: the job's directory, which receives the output unless it is shown.
   AppChild(AppServer server, std::string directory)
       : server_(std::move(server)), directory_(std::move(directory)) {}
 
-  // False: it could not be started, and that has been said. `path`: its file; empty: found by PATH.
+  // Starts the process from `path`, or from PATH if empty. Returns false, after printing the
+  // reason, if it cannot be started.
   bool start(const Environment& environment, const std::string& path = {});
-  // Takes its end, if it has ended. It stays a zombie, so that its number is its group's and no
-  // other process's, until has_group() is called.
+  // Records the exit if the process has exited. The process remains a zombie until has_group() is
+  // called, so that its pid still belongs to its process group.
   void collect();
   bool is_ready();
 
@@ -35,14 +36,14 @@ class AppChild {
   bool has_succeeded() const { return ended_ && exit_code() == 0; }
   bool has_failed() const { return ended_ && !(server_.may_end() && exit_code() == 0); }
   int exit_code() const { return status_.shell_code(); }
-  int signal() const { return status_.signal; }  // The signal that has killed it; 0: none.
+  int signal() const { return status_.signal; }  // The signal that killed it; 0 if none.
   void send(int signal) const;
   void kill_group(int signal) const;
-  // True if it, or a process in its group, exists. Reaps it: after its group is empty, kill_group()
-  // does nothing.
+  // Returns true if the process or another one in its group exists. Reaps the process; once the
+  // group is empty, kill_group() does nothing.
   bool has_group();
 
-  // Says how it has ended, with the last lines of its output.
+  // Prints how the process exited, with the last lines of its output.
   void say_end(const std::string& app) const;
   void show_last_lines() const;
   std::string last_line() const;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the ranks of an app tell each other that they are ready or have ended, by keys of the job's
-// store. descriptor() becomes readable when a wait is over. Thread: one; the store's waits end on
-// threads of their own. Lifetime: leave() comes before its end.
+// Keys of the job's store with which the ranks of an app notify each other that they are ready or
+// have exited. descriptor() becomes readable when a wait has finished. Thread: one; the store
+// finishes waits on its own threads. Lifetime: call leave() before destruction.
 #pragma once
 
 #include <atomic>
@@ -16,13 +16,15 @@
 
 namespace ivy {
 
-// The job's store as app-run uses it; node_main.cc gives it, because this folder knows no store.
+// The job's store as used by app-run; node_main.cc provides it, because this folder may not include
+// the store's code.
 struct AppStore {
   std::function<Result<void>()> connect;
   std::function<void(const std::string& key)> set;
-  // Calls `over` once, from any thread: true if all keys are there, false if the store is lost.
+  // Calls `over` once, from any thread: with true when all keys exist, with false if the store is
+  // lost.
   std::function<void(std::vector<std::string> keys, std::function<void(bool)> over)> wait;
-  std::function<void()> leave;  // Ends all waits, and returns after the last call has returned.
+  std::function<void()> leave;  // Cancels all waits; returns after the last `over` has returned.
 };
 
 class AppKeys {
@@ -32,7 +34,7 @@ class AppKeys {
   AppKeys(const AppKeys&) = delete;
   AppKeys& operator=(const AppKeys&) = delete;
 
-  // False: the store is not there, and that has been said.
+  // Returns false, after printing the reason, if the store cannot be reached.
   bool connect();
   void leave() { store_.leave(); }
   bool is_first() const { return rank_ == 0; }
@@ -48,7 +50,7 @@ class AppKeys {
   bool first_is_ready() const { return ready_ == State::kThere; }
   bool has_ended() const { return ended_ == State::kThere; }
   bool all_are_done() const { return done_ == State::kThere; }
-  // The store is gone, and the launcher ends the job.
+  // Returns true if the store is lost; the launcher then stops the job.
   bool is_lost() const;
 
  private:

@@ -35,11 +35,11 @@ namespace ivy {
 namespace {
 
 constexpr std::int64_t kNanos = 1'000'000'000;
-// From TERM to KILL: less than a launcher's grace after a failure.
+// From TERM to KILL. Less than the launcher's grace period after a failure.
 constexpr std::int64_t kGraceNs = 4 * kNanos;
 constexpr int kProbeMs = 50;
 constexpr int kIdleMs = 1000;
-// How much longer than rank 0 the others wait for its servers.
+// How much longer than rank 0 the other ranks wait for its servers.
 constexpr std::int64_t kFirstMarginNs = 5 * kNanos;
 constexpr int kSettleMs = 300;
 constexpr std::size_t kMaxPlanBytes = 8u << 20;
@@ -93,7 +93,7 @@ class AppRun {
   int ending_signal() const { return client_signal_; }
 
  private:
-  // Children, TERM and the keys of other ranks come through descriptors.
+  // Children, TERM and the keys of other ranks are all received through descriptors.
   void take_signals() {
     sigset_t taken;
     sigemptyset(&taken);
@@ -103,7 +103,7 @@ class AppRun {
     deadline_ns_ = monotonic_ns() + std::int64_t{plan_.start_seconds()} * kNanos;
   }
 
-  // Waits for news, and takes in what there is.
+  // Waits for events and processes them.
   void pump(int timeout_ms) {
     pollfd watched[] = {{signals_.get(), POLLIN, 0}, {keys_.descriptor(), POLLIN, 0}};
     poll(watched, 2, timeout_ms);
@@ -128,7 +128,7 @@ class AppRun {
   bool has_lost_server() {
     for (const AppChild& server : servers_) {
       if (!server.has_failed()) continue;
-      // A stop, or the app's end, reaches servers and this process in any order.
+      // A stop, or the app's end, may reach the servers before or after this process.
       pump(kSettleMs);
       if (stopped_by_ != 0 || keys_.has_ended()) return true;
       server.say_end(plan_.name());
@@ -157,7 +157,7 @@ class AppRun {
     bool is_said = !keys_.is_first();
     for (int i = 0; i < plan_.servers_size(); ++i) {
       const AppServer& server = plan_.servers(i);
-      // All servers that other hosts wait for are running.
+      // All servers that other hosts wait for are ready.
       if (!server.is_first() && !std::exchange(is_said, true)) keys_.say_ready();
       if (!start_server(server)) return false;
     }
@@ -170,7 +170,7 @@ class AppRun {
     while (!keys_.first_is_ready()) {
       pump(kIdleMs);
       if (is_interrupted()) return false;
-      // The first rank gives up earlier, and says why, unless it is stopped.
+      // The first rank gives up earlier and reports the reason, unless it is stopped.
       if (monotonic_ns() > deadline_ns_ + kFirstMarginNs)
         return give_up("the servers of rank 0 have not become ready");
     }
@@ -192,7 +192,7 @@ class AppRun {
     return true;
   }
 
-  // A command that fails is run again: processes of other hosts may still be on their way.
+  // A failed command is repeated: processes on other hosts may not have joined yet.
   bool wait_until_complete() {
     AppServer command;
     command.set_role("readiness");
@@ -212,7 +212,7 @@ class AppRun {
           return give_up("the readiness command has not ended");
         }
       }
-      check.has_group();  // Reaps it: there may be many.
+      check.has_group();  // Reaps it, since there may be many.
       if (check.has_succeeded()) return true;
       if (monotonic_ns() > deadline_ns_)
         return give_up("not all have joined: " + check.last_line());
@@ -271,7 +271,7 @@ class AppRun {
     }
     keys_.say_done();
     if (!keys_.is_first()) return 0;
-    // Others may still use what only this rank's host runs.
+    // Other ranks may still use servers that run only on this rank's host.
     keys_.watch_done(plan_.ranks());
     while (!keys_.all_are_done() && !keys_.is_lost() && stopped_by_ == 0) pump(kIdleMs);
     return 0;
@@ -284,7 +284,7 @@ class AppRun {
     return server.exit_code();
   }
 
-  // A script that handles TERM has the time that it takes; the supervisor's KILL ends it.
+  // A script that handles TERM may take its time; the supervisor's KILL ends it.
   int wait_for_stopped_client() {
     if (stopped_by_ == 0 && client_) client_->kill_group(SIGTERM);
     const std::int64_t end = monotonic_ns() + kGraceNs;
@@ -303,8 +303,8 @@ class AppRun {
       server->kill_group(SIGTERM);
       while (!server->has_ended() && monotonic_ns() < end) pump(kProbeMs);
     }
-    // Processes left in their groups may still clean up after the servers have exited, as the
-    // process that unlinks the semaphores of Python's multiprocessing does.
+    // Processes left in their groups may still clean up after the servers have exited, such as
+    // Python's process that unlinks multiprocessing semaphores.
     const auto has_group = [](AppChild& server) { return server.has_group(); };
     while (std::ranges::any_of(servers_, has_group) && monotonic_ns() < end) pump(kProbeMs);
     for (AppChild& server : servers_) server.kill_group(SIGKILL);
@@ -336,7 +336,7 @@ int run_app(int argc, char** argv, AppStore store) {
   AppRun run(std::move(start).value(), std::move(store));
   const int code = run.run();
   if (run.ending_signal() == 0) return code;
-  // The launcher's report names the signal.
+  // Re-raise the client's signal, so that the launcher's report names it.
   signal(run.ending_signal(), SIG_DFL);
   sigset_t all;
   sigfillset(&all);

@@ -32,9 +32,9 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-// The transport in use, one that is dialled beside it, and one that is ending.
+// The transport in use, one that is being dialled in addition, and one that is exiting.
 constexpr std::size_t kMostTransports = 3;
-// Signals that a scheduler sends to a step to make it react. No other signal ends a dialer.
+// Signals that a scheduler sends to a step to notify it. No other signal ends a dialer.
 constexpr std::array<int, 3> kToldSignals = {SIGTERM, SIGUSR1, SIGUSR2};
 
 int complain(const std::string& node, const std::string& what) {
@@ -42,7 +42,7 @@ int complain(const std::string& node, const std::string& what) {
   return kDialFailed;
 }
 
-// Slurm's name of this node, or its own host name.
+// Returns Slurm's name of this node, or else its host name.
 std::string node_name() {
   const char* const named = std::getenv("SLURMD_NODENAME");
   if (named != nullptr && *named != '\0') return named;
@@ -66,7 +66,7 @@ Result<DialOrder> read_order(int fd) {
     if (count <= 0) return Error{Code::kCancelled, "the launcher ended before it gave its order"};
     const std::size_t looked_at = text.size() < end.size() ? 0 : text.size() - end.size();
     text.append(buffer.data(), static_cast<std::size_t>(count));
-    // The text behind it is meant for hosts that still install ivy-node.
+    // The text after the order is meant for hosts that still have to install ivy-node.
     const std::size_t found = text.find(end, looked_at);
     if (found != std::string::npos)
       return parse_dial_order(std::string_view(text).substr(0, found + end.size()));
@@ -75,8 +75,8 @@ Result<DialOrder> read_order(int fd) {
   }
 }
 
-// In torchrun mode the ivyrun that has started us stands for this host: killed, it takes us along,
-// and the supervisor sees that. False: it has gone already, which a closed input shows.
+// In torchrun mode the ivyrun that started us represents this host: when it is killed, so are we,
+// and the supervisor notices. Returns false if it has exited already, which a closed input shows.
 bool end_with_our_parent() {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   pollfd input{STDIN_FILENO, POLLIN, 0};
@@ -108,11 +108,11 @@ class Dialer {
   struct Transport {
     pid_t pid = 0;
     Descriptor news_fd;
-    std::string news;  // The beginning of a line.
+    std::string news;  // The start of an incomplete line.
     bool is_up = false;
-    bool has_ended = false;  // The launcher's side of it has ended: another transport is needed.
+    bool has_ended = false;  // The launcher has closed its side: another transport is needed.
     Clock::time_point heard_at;
-    std::vector<int> signals;  // Signals that reached it too.
+    std::vector<int> signals;  // Signals that the transport received too.
   };
   struct Signal {
     int number = 0;
@@ -128,7 +128,7 @@ class Dialer {
     return complain(node_, why_.empty() ? "the launcher did not answer" : why_);
   }
 
-  // True when there is no child left, which for a subreaper means no descendant.
+  // Returns true if no child is left, which for a subreaper means no descendant.
   bool reap() {
     for (;;) {
       int status = 0;
@@ -139,7 +139,8 @@ class Dialer {
       if (transport == transports_.end()) continue;
       read_news(*transport);
       last_exit_ = WIFEXITED(status) ? WEXITSTATUS(status) : kDialOver;
-      // A transport that the supervisor has closed was the job's last, or was refused: wait longer.
+      // If the supervisor closed a transport, it was the job's last one or was rejected: wait
+      // longer.
       const bool is_quick = transport->has_ended || !transport->is_up || !WIFEXITED(status);
       next_dial_ = std::max(next_dial_, steady_now() + (transport->has_ended ? milliseconds(0)
                                                         : is_quick ? milliseconds(kDialPauseMs)
@@ -153,7 +154,7 @@ class Dialer {
                        [](const Transport& transport) { return !transport.has_ended; });
   }
 
-  // True if the launcher has been silent for long, and the last dial is a while ago.
+  // Returns true if the launcher has been silent for long and the last dial was not recent.
   bool wants_another_way() const {
     const Clock::time_point now = steady_now();
     const bool all_silent =
@@ -185,7 +186,7 @@ class Dialer {
     const pid_t pid = fork();
     if (pid != 0) return pid;
     prctl(PR_SET_NAME, "ivy-dial");
-    // Only the dialer uses standard input and output.
+    // Only the dialer may use standard input and output.
     const int null_fd = open("/dev/null", O_RDWR);
     dup2(null_fd, STDIN_FILENO);
     dup2(null_fd, STDOUT_FILENO);
@@ -221,7 +222,7 @@ class Dialer {
     }
   }
 
-  // srun passes the line on, so that the user at the launcher sees the cause.
+  // srun forwards the line, so that the user at the launcher sees the cause.
   void say_trouble_when_due() {
     if (job_was_up_ || said_trouble_ || why_.empty()) return;
     if (steady_now() - began_ < milliseconds(kDialTroubleMs)) return;
@@ -255,7 +256,7 @@ class Dialer {
   }
 
   int timeout_ms() const {
-    // A quarter of a second is short beside every silence and patience here.
+    // 250 ms is short compared with all timeouts here.
     auto left = milliseconds(250);
     const Clock::time_point now = steady_now();
     const auto until = [&](Clock::time_point due) {
@@ -277,8 +278,8 @@ class Dialer {
     for (Transport& transport : transports_) read_news(transport);
   }
 
-  // The input for other hosts of the step goes to all of them: a host that does not read it stops
-  // the rest.
+  // srun sends input for other hosts of the step to all hosts: one that does not read it would
+  // block the others.
   void drain_input() {
     std::array<char, 65536> buffer;
     const ssize_t count = read(STDIN_FILENO, buffer.data(), buffer.size());
@@ -305,7 +306,7 @@ class Dialer {
 
 int run_dial() {
   signal(SIGPIPE, SIG_IGN);
-  // The job's orphans stay below the step's task, where the scheduler looks for them.
+  // Orphans of the job must remain below the step's task, where the scheduler looks for them.
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   const std::string node = node_name();
   Result<DialOrder> order = read_order(STDIN_FILENO);

@@ -1,33 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
-// The role of ivy-node that a srun step runs, once on every host: it is the step's task there,
-// learns from standard input where the launcher is, and dials back.
+// The role that ivy-node has as the task of a srun step on every host: it reads the launcher's
+// address from standard input and connects to it.
 //
-//   slurmstepd ── dialer ─┬─ dial_transport    one connection, copies bytes; dies and is made anew
+//   slurmstepd ── dialer ─┬─ dial_transport    one connection, copies bytes; restarted at its exit
 //                         └─ warden ─ supervisor ─ workers
 //
-// - The dialer lives until nothing of the job is left, so that to Slurm the task has run as long as
-//   the job, and all of the job stays below it: orphans come to it (subreaper).
-// - A transport that ends is replaced at once, then every half second, as long as there is a job.
-// - The launcher decides about Slurm's signals: each is reported to it once, with the information
-//   whether every process of the step got it (proctrack/linuxproc signals all) or the task alone
-//   (proctrack/cgroup). SIGKILL ends everything: the scheduler sees to that.
+// - The dialer exits only when nothing of the job is left, so that Slurm sees the task run as long
+//   as the job, and all processes of the job remain below it (it is a subreaper).
+// - A transport that exits is replaced immediately, then every half second, as long as the job
+//   exists.
+// - The launcher decides about Slurm's signals. Each is reported to it once, together with whether
+//   every process of the step received it (proctrack/linuxproc signals all) or only the task
+//   (proctrack/cgroup). SIGKILL needs no decision: the scheduler kills everything.
+//
 // Thread: the process's only thread.
 #pragma once
 
 namespace ivy {
 
 inline constexpr int kDialFailed = 4;
-// How long to dial the launcher before a job has started.
+// How long to try to reach the launcher before a job has started.
 inline constexpr int kFirstDialPatienceMs = 60'000;
-// Before that, how long failures last until they are reported, once.
+// How long failures may last before a job has started until they are reported, once.
 inline constexpr int kDialTroubleMs = 3'000;
-// How long the launcher's order is waited for: srun opens its input when all hosts are there.
+// How long to wait for the launcher's order: srun opens the input when all hosts are running.
 inline constexpr int kDialOrderTimeoutMs = 120'000;
 inline constexpr int kDialPauseMs = 500;
-// Pause after a signal: by then it has reached every process that it was for.
+// Pause after a signal, by the end of which the signal has reached all its recipients.
 inline constexpr int kSignalSettleMs = 50;
 
-// Runs the whole role; returns its exit code, 0 when it ended as it should.
+// Runs the whole role. Returns its exit code, 0 on success.
 int run_dial();
 
 }  // namespace ivy

@@ -32,14 +32,14 @@ using std::chrono::milliseconds;
 using Step = PskStream::Step;
 
 constexpr milliseconds kHeardPause{250};
-// Steps in a row before signals and deadlines are checked again.
+// Steps in a row before checking signals and deadlines again.
 constexpr int kMovesPerTurn = 64;
-// A launcher that acknowledges no byte for this long is unreachable; its lease ended long before.
+// A launcher that acknowledges no byte for this long is unreachable; its lease expired long before.
 constexpr unsigned kUserTimeoutMs = 120'000;
 
 void say(int news_fd, const std::string& line) {
   const std::string text = line + "\n";
-  // The dialer reads at once; if it is gone, we end soon, too.
+  // The dialer reads immediately; if it has exited, we exit soon, too.
   [[maybe_unused]] const ssize_t written = write(news_fd, text.data(), text.size());
 }
 
@@ -79,7 +79,7 @@ Result<int> connect_to_any(const std::vector<DialAddress>& addresses) {
   return Error{Code::kUnavailable, "no way to the launcher (" + tried + ")"};
 }
 
-// A stream that waits for its steps until a deadline.
+// A stream whose operations wait until a deadline.
 class PatientStream {
  public:
   PatientStream(PskStream& stream, int fd, int timeout_ms)
@@ -124,10 +124,10 @@ class PatientStream {
 
 struct Opening {
   OpenLine request;
-  std::string rest;  // Bytes behind the line, which belong to the supervisor.
+  std::string rest;  // Bytes after the line, which belong to the supervisor.
 };
 
-// The launcher answers when it wants this host's transport, which may be a while.
+// The launcher answers when it needs this host's transport, which may take a while.
 Result<Opening> read_opening(PskStream& stream, int fd) {
   PatientStream patient(stream, fd, kOpenLineTimeoutMs);
   std::string text;
@@ -177,7 +177,7 @@ class DialCopier {
  private:
   bool is_over() const {
     if (broken_) return true;
-    // The supervisor has closed, and its last bytes have been passed on.
+    // The supervisor has closed the socket, and its last bytes have been passed on.
     if (socket_ended_) return up_.is_empty();
     return deadline_ && Clock::now() >= *deadline_;
   }
@@ -210,7 +210,7 @@ class DialCopier {
   }
 
   bool write_stream() {
-    // The reader of these bytes is gone.
+    // These bytes no longer have a reader.
     if (stream_ended_) {
       up_.clear();
       return false;
@@ -221,7 +221,7 @@ class DialCopier {
     return true;
   }
 
-  // True when bytes have moved.
+  // Returns true if bytes have moved.
   bool step(Step result) {
     switch (result) {
       case Step::kDone:
@@ -262,7 +262,7 @@ class DialCopier {
     const std::string_view bytes = down_.view();
     const ssize_t count = ::write(socket_fd_, bytes.data(), bytes.size());
     if (count > 0) down_.begin += static_cast<std::size_t>(count);
-    // The supervisor reads no more, but may still send.
+    // The supervisor no longer reads, but may still send.
     if (count < 0 && errno != EAGAIN && errno != EINTR) down_.clear();
     return count > 0;
   }
@@ -276,7 +276,7 @@ class DialCopier {
     fds[1] = {socket_fd_, wants(up_.is_empty() && !socket_ended_, POLLIN), 0};
     fds[1].events |= wants(!down_.is_empty(), POLLOUT);
     fds[2] = {signal_fd_, POLLIN, 0};
-    // poll would return at once for ever for a descriptor from which nothing is wanted.
+    // poll() would return immediately every time for a descriptor on which nothing is requested.
     if (stream_ended_ || fds[0].events == 0) fds[0].fd = -1;
     if (fds[1].events == 0) fds[1].fd = -1;
     const int timeout = moved ? 0 : deadline_ ? milliseconds_until(*deadline_) : -1;

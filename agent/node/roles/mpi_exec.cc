@@ -24,9 +24,9 @@
 namespace ivy {
 namespace {
 
-// The variables of PMIx are some kilobytes.
+// PMIx's variables take a few kilobytes.
 constexpr std::size_t kMaxAnswer = 1u << 20;
-// Above the descriptors that programs like to find free.
+// Above the descriptors that programs may expect to be free.
 constexpr int kLowestFd = 100;
 
 struct MpiExec {
@@ -62,7 +62,7 @@ bool parse(int argc, char** argv, MpiExec& exec) {
   return i + 1 < argc && !exec.directory.empty() && !exec.path.empty();
 }
 
-// Connected, and the server knows which rank this is.
+// Connects and tells the server which rank this is.
 Result<Descriptor> connect_as_rank(const std::string& path) {
   SocketAddress address = unix_address(path);
   Descriptor fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -86,7 +86,7 @@ Result<void> join_pmi(const std::string& directory) {
   set_variable("PMI_SIZE", own_variable("IVY_WORLD_SIZE"));
   set_variable("MPI_LOCALRANKID", own_variable("IVY_LOCAL_RANK"));
   set_variable("MPI_LOCALNRANKS", own_variable("IVY_LOCAL_WORLD_SIZE"));
-  // With the variables of PMIx beside these MPICH 5 does not know which of them is meant.
+  // With the variables of PMIx next to these, MPICH 5 would not know which to use.
   set_variable("MPIR_CVAR_PMI_VERSION", "1");
   return {};
 }
@@ -132,7 +132,7 @@ int run_mpi_exec(int argc, char** argv) {
   const bool has_pmi = exec.pmi && pmi.ok();
   const bool has_pmix = exec.pmix && pmix.ok();
   if (!has_pmi && !has_pmix) return refuse(exec.pmi ? pmi.error().message : pmix.error().message);
-  // Tells the Python hook that this very process has its place.
+  // Tells the Python hook that this process itself has its place in the MPI world.
   set_variable("IVY_MPI", std::to_string(getpid()));
   execv(exec.path.c_str(), exec.arguments);
   const int error = errno;

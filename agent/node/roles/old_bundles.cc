@@ -24,7 +24,7 @@ constexpr std::size_t kNameDigits = 24;  // Digits of the hash (launcher/links/n
 // Left by an installation that was killed, and by one whose connection broke.
 constexpr std::string_view kHalfMade = ".new.";
 constexpr std::string_view kPart = ".part.";
-// Left by a sweep that ended with its process.
+// Left by a sweep whose process was killed.
 constexpr std::string_view kHalfRemoved = ".old.";
 
 std::optional<struct stat> status_of(const std::string& path) {
@@ -73,15 +73,15 @@ void sweep_old_bundles(const std::string& program_directory) {
   const std::filesystem::path directory(program_directory);
   if (!is_bundle_directory(directory.filename().string())) return;
   const auto status = status_of(program_directory);
-  // A clock that was set back makes ages negative: then every bundle counts as young.
+  // If the clock was set back, ages are negative and every bundle counts as recent.
   if (!status || std::time(nullptr) - status->st_mtime < kDay) return;
-  // Without the right to mark our own bundle as used, leave the others alone.
+  // If we may not mark our own bundle as used, leave the others alone.
   if (utimensat(AT_FDCWD, program_directory.c_str(), nullptr, 0) != 0) return;
   const std::string place = directory.parent_path();
   for (const std::string& name : old_bundles(entries_of(place))) {
     std::error_code error;
     std::string path = place + "/" + name;
-    // The process may exit at any time: what is left then must not look like a whole bundle.
+    // This process may be killed at any time; a partly removed bundle must not look complete.
     if (is_bundle_directory(name)) {
       const std::string whole = std::exchange(path, place + "/" + std::string(kHalfRemoved) + name);
       std::filesystem::rename(whole, path, error);

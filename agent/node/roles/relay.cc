@@ -29,7 +29,8 @@ using std::chrono::milliseconds;
 
 void set_nonblocking(int fd) { fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK); }
 
-// One direction: holds at most one buffer of bytes that have been read and not yet written.
+// One direction of the copying. Holds at most one buffer of bytes that have been read but not
+// written.
 class Lane {
  public:
   Lane(int from, int to, std::string pending) : from_(from), to_(to), buffer_(std::move(pending)) {
@@ -42,14 +43,14 @@ class Lane {
   bool output_broken() const { return output_broken_; }
   bool wants_to_read() const { return !input_ended_ && is_empty(); }
   bool wants_to_write() const { return !output_broken_ && !is_empty(); }
-  // The reader is gone: further bytes are read and dropped, so that the writer is not held up.
+  // The reader has gone: further bytes are read and dropped, so that the writer does not block.
   void break_output() {
     output_broken_ = true;
     begin_ = end_ = 0;
   }
   void end_input() { input_ended_ = true; }
 
-  // True when bytes were read.
+  // Returns true if bytes were read.
   bool read_some() {
     const ssize_t count = read(from_, buffer_.data(), buffer_.size());
     if (count < 0 && (errno == EAGAIN || errno == EINTR)) return false;
@@ -62,7 +63,7 @@ class Lane {
     return true;
   }
 
-  // True when bytes were written.
+  // Returns true if bytes were written.
   bool write_some() {
     const ssize_t count = write(to_, buffer_.data() + begin_, end_ - begin_);
     if (count < 0 && errno != EAGAIN && errno != EINTR) break_output();
@@ -98,7 +99,8 @@ class Copier {
 
  private:
   bool is_done() const {
-    // The supervisor has closed, or cannot be written to; its last bytes have been passed on.
+    // The supervisor has closed the socket or cannot be written to; its last bytes have been passed
+    // on.
     if (up_.input_ended()) return up_.is_empty() || up_.output_broken();
     return deadline_ && Clock::now() >= *deadline_;
   }
@@ -118,7 +120,7 @@ class Copier {
     fds[1] = {output_fd_, events(up_.wants_to_write(), POLLOUT), 0};
     fds[2] = {socket_fd_, events(up_.wants_to_read(), POLLIN), 0};
     fds[2].events |= events(down_.wants_to_write(), POLLOUT);
-    // poll would return at once for ever for a descriptor that has ended.
+    // poll() would return immediately every time for a descriptor at its end.
     if (down_.input_ended() || !down_.wants_to_read()) fds[0].fd = -1;
     if (up_.output_broken()) fds[1].fd = -1;
     if (fds[2].events == 0) fds[2].fd = -1;
@@ -136,14 +138,14 @@ class Copier {
     if (up_.wants_to_write()) moved |= up_.write_some();
     if (fds[0].revents != 0 && down_.wants_to_read()) moved |= down_.read_some();
     if (down_.wants_to_write()) moved |= down_.write_some();
-    // The supervisor reads no more, but may still send.
+    // The supervisor no longer reads, but may still send.
     if (down_.output_broken()) down_.end_input();
 
     if (down_.input_ended()) {
       if (moved || !input_had_ended) deadline_ = Clock::now() + milliseconds(kHalfCloseSilenceMs);
     } else if (up_.output_broken() && !output_was_broken) {
-      // If standard input ends as well within this time, the session has died, which a half-close
-      // tells.
+      // If standard input ends as well within this time, the session has died, which is reported by
+      // a half-close.
       deadline_ = Clock::now() + milliseconds(kBreakTogetherMs);
     }
   }
@@ -159,7 +161,7 @@ class Copier {
 
 struct FirstLine {
   std::string line;
-  std::string rest;  // Bytes behind it, which belong to the supervisor.
+  std::string rest;  // Bytes after the line, which belong to the supervisor.
 };
 
 Result<FirstLine> read_first_line(int fd) {
@@ -187,7 +189,7 @@ Result<FirstLine> read_first_line(int fd) {
 
 [[noreturn]] void become_warden(const OpenLine& request, int transport_fd) {
   setsid();
-  // Move it above the number that the warden uses, whatever it was before.
+  // Move it above the descriptor number that the warden uses, whatever its number was before.
   constexpr int kWardenTransportFd = 3;
   const int high = fcntl(transport_fd, F_DUPFD_CLOEXEC, kWardenTransportFd + 1);
   if (high < 0 || dup2(high, kWardenTransportFd) < 0) _exit(kRelayFailed);
@@ -196,7 +198,7 @@ Result<FirstLine> read_first_line(int fd) {
   const std::array<const char*, 13> arguments = {
       "ivy-node", "warden", "--job", request.job_id.c_str(), "--host", host.c_str(),
       "--transport-fd", "3", "--transport", "relay",
-      // The list ends at the first null.
+      // The list ends at the first null pointer.
       request.step_task != 0 ? "--step" : nullptr, task.c_str(), nullptr};
   const UsersCoreLimit inherited;
   execv("/proc/self/exe", const_cast<char* const*>(arguments.data()));
@@ -224,7 +226,7 @@ int fail(const std::string& text, int exit_code) {
   std::string line = kFailurePrefix + text;
   std::ranges::replace(line, '\n', ' ');
   line += '\n';
-  // One line fits into a pipe; if it has no reader, the message is lost.
+  // One line fits into a pipe; if there is no reader, the message is lost.
   [[maybe_unused]] const ssize_t written = write(STDOUT_FILENO, line.data(), line.size());
   return exit_code;
 }
@@ -255,7 +257,7 @@ Result<OpenLine> parse_open_line(std::string_view line) {
   return request;
 }
 
-// A second `new` finds the job that the first one has started.
+// A second `new` finds the job that the first one started.
 Result<int> open_job(const OpenLine& request) {
   Result<int> connected = connect_to_job(request);
   if (connected.ok() || request.verb == OpenVerb::kReattach) return connected;
@@ -271,8 +273,8 @@ int copy_both_ways(int input_fd, int output_fd, int socket_fd, std::string pendi
 
 int run_relay() {
   signal(SIGPIPE, SIG_IGN);
-  signal(SIGHUP, SIG_IGN);   // The descriptors tell when the session ends.
-  signal(SIGCHLD, SIG_IGN);  // A warden that ends before us leaves no zombie.
+  signal(SIGHUP, SIG_IGN);   // Closed descriptors show the end of the session.
+  signal(SIGCHLD, SIG_IGN);  // A warden that exits before us leaves no zombie.
   const Result<FirstLine> first = read_first_line(STDIN_FILENO);
   if (!first.ok()) return fail(first.error().message, kRelayFailed);
   const Result<OpenLine> request = parse_open_line(first->line);

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// The relay: copies bytes between a transport's end (its standard input and output, which sshd or
-// srun gave it) and the command socket of a job's supervisor. It understands nothing of what it
-// copies.
+// The relay: copies bytes between a transport (its standard input and output, opened by sshd or
+// srun) and the command socket of a job's supervisor, without interpreting them.
 //
 //   first line of standard input:  IVYOPEN 1 new|reattach JOBID HOST\n
-//   new       starts a warden, detached from this session; one that lives already is reattached to
+//   new       starts a warden, detached from this session; reattaches if one is running already
 //   reattach  connects to the command socket
 //
-// Failure is one line on standard output: kFailurePrefix (warden.h), a text, a newline.
+// A failure is reported as one line on standard output: kFailurePrefix (warden.h), a text, a
+// newline.
 //
-// Which end went, as the supervisor sees it on its socket:
+// The supervisor sees on its socket which end closed:
 //   end of standard input (standard output may break with it)   half-close; reads on up to 5 s
 //   standard output breaks alone, or the relay dies             hang-up
 // Thread: the process's only thread.
@@ -29,7 +29,7 @@ inline constexpr int kRelayNoSuchJob = 3;
 inline constexpr int kRelayFailed = 4;
 inline constexpr std::size_t kOpenLineMaxBytes = 128;
 inline constexpr int kOpenLineTimeoutMs = 20'000;
-// How long the supervisor may be silent after the launcher's side has ended.
+// How long the supervisor may be silent after the launcher has closed its side.
 inline constexpr int kHalfCloseSilenceMs = 5'000;
 // Standard input and output of a dying session break one after the other, not at the same instant.
 inline constexpr int kBreakTogetherMs = 200;
@@ -41,21 +41,22 @@ struct OpenLine {
   OpenVerb verb = OpenVerb::kNew;
   std::string job_id;
   std::uint32_t host = 0;
-  pid_t step_task = 0;  // Not in the line: the task of the scheduler's step that we are in.
+  pid_t step_task = 0;  // Not part of the line: the task of the scheduler's step that runs us.
 };
 
-// The line without its newline. Pure.
+// Parses the line without its newline. Pure.
 Result<OpenLine> parse_open_line(std::string_view line);
 
 // Runs the whole role. Returns the process's exit code: 0, kRelayNoSuchJob or kRelayFailed.
 int run_relay();
 
-// Returns a connected command socket of the job: of the one that lives here, or (kNew) of a warden
-// that is started now as our child. NotFound: kReattach, and the job does not live here.
+// Returns a connected command socket of the job. With kNew, starts a warden as our child unless the
+// job is already running here. Returns NotFound if kReattach is requested and the job is not
+// running here.
 Result<int> open_job(const OpenLine& request);
 
-// Copies in both directions until one end closes (see above). `pending` was read from the input
-// before and is sent to the socket first. Sets O_NONBLOCK on all three. Returns 0.
+// Copies in both directions until one end closes (see above). `pending` was already read from the
+// input and is sent to the socket first. Sets O_NONBLOCK on all three. Returns 0.
 int copy_both_ways(int input_fd, int output_fd, int socket_fd, std::string pending);
 
 }  // namespace ivy

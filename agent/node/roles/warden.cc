@@ -45,8 +45,8 @@ constexpr std::size_t kMaxRecordBytes = 128;
 constexpr auto kFirstPause = std::chrono::milliseconds(1);
 constexpr auto kLongestPause = std::chrono::milliseconds(50);
 
-// Drops everything inherited from the process that started us: session, descriptors but the
-// transport, directory.
+// Drops everything inherited from the process that started us: the session, the working directory,
+// and all descriptors except the transport.
 void leave_everything_behind(int transport_fd) {
   setsid();
   if (transport_fd != kTransportFd) dup2(transport_fd, kTransportFd);
@@ -61,7 +61,8 @@ void leave_everything_behind(int transport_fd) {
   if (chdir("/") != 0) _exit(kWardenFailed);  // Only a process without a root fails here.
 }
 
-// SIGCHLD keeps its default action: an ignored one would reap the supervisor behind our back.
+// SIGCHLD keeps its default action: if it were ignored, the kernel would reap the supervisor before
+// us.
 void ignore_signals() {
   for (int number = 1; number < NSIG; ++number) {
     signal(number, number == SIGCHLD ? SIG_DFL : SIG_IGN);
@@ -81,7 +82,7 @@ int fail(const Error& error) {
   if (!error.fix.empty()) line += "; " + error.fix;
   std::ranges::replace(line, '\n', ' ');
   line += '\n';
-  // The peer may be gone already; then the message is lost.
+  // The peer may have gone already; then the message is lost.
   send(kTransportFd, line.data(), line.size(), MSG_NOSIGNAL);
   return kWardenFailed;
 }
@@ -113,10 +114,10 @@ Result<SupervisorStart> prepare(const WardenStart& start) {
   return prepared;
 }
 
-// Between warden and supervisor; each process closes the ends of the other.
+// The pipes between warden and supervisor; each process closes the other's ends.
 struct Pipes {
   DescriptorPair containment;
-  DescriptorPair farewell;  // There is none where nobody else reaps the supervisor.
+  DescriptorPair farewell;  // Not opened if no other process reaps the supervisor.
 
   void open(const WardenStart& start, SupervisorStart& supervisor) {
     containment = make_pipe();
@@ -140,7 +141,8 @@ struct Pipes {
   _exit(supervisor_main(start));
 }
 
-// Tells the supervisor, which starts meanwhile and would have to try the same.
+// Reports the result to the supervisor, which starts concurrently and would otherwise have to try
+// the same.
 std::unique_ptr<Containment> choose_containment(const ContainmentRequest& request,
                                                 Descriptor pipe) {
   std::unique_ptr<Containment> containment = make_containment(request);
@@ -150,8 +152,8 @@ std::unique_ptr<Containment> choose_containment(const ContainmentRequest& reques
   return containment;
 }
 
-// Waits for the supervisor's farewell, or for its end without one. True: all that is left of the
-// job is a process that exits.
+// Waits for the supervisor's farewell, or for its exit without one. Returns true if only exiting
+// processes are left of the job.
 bool hear_farewell(pid_t supervisor, const Descriptor& pipe) {
   const Descriptor process(open_pidfd(supervisor));
   if (!pipe || !process) return false;
@@ -170,7 +172,7 @@ int wait_for(pid_t supervisor) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-// True when no child is left, which for a subreaper means no descendant.
+// Returns true if no child is left, which for a subreaper means no descendant.
 bool reap_all() {
   pid_t ended = 0;
   while ((ended = waitpid(-1, nullptr, WNOHANG)) > 0) {
@@ -178,8 +180,8 @@ bool reap_all() {
   return ended < 0 && errno == ECHILD;
 }
 
-// The containment holds the workers; the tree also holds processes that the supervisor ran for
-// itself.
+// Kills the members of both: the containment has the workers, the tree also has processes that the
+// supervisor started for itself.
 void end_everything(Containment& containment, ProcessTree& tree) {
   const Clock::time_point deadline = Clock::now() + std::chrono::milliseconds(kWardenPatienceMs);
   for (auto pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
@@ -203,18 +205,18 @@ int fail_without_supervisor(const JobDirectory& directory, int error) {
   return fail(errno_error(Code::kUnavailable, "fork the supervisor", error));
 }
 
-// Sweeps on a thread: the cache may lie on a file system that stops answering, and what the
-// supervisor leaves must be ended all the same.
+// Sweeps on a thread: the cache may be on a file system that stops responding, and the processes
+// that the supervisor leaves must be killed all the same.
 void sweep_bundles_beside(const std::string& program_directory) {
   if (!is_bundle_directory(program_directory.substr(program_directory.rfind('/') + 1))) return;
   try {
     std::thread([program_directory] { sweep_old_bundles(program_directory); }).detach();
   } catch (const std::system_error&) {
-    // The limit of processes is reached: another job sweeps.
+    // The limit of processes is reached; another job will sweep.
   }
 }
 
-// Done while the supervisor starts: nobody waits for it.
+// Called while the supervisor starts, so that no start waits for it.
 void remove_what_others_left(const JobDirectory& own) {
   remove_dead_jobs(own);
   sweep_bundles_beside(program_directory());
@@ -234,11 +236,11 @@ int keep_supervisor(const WardenStart& start, SupervisorMain supervisor_main) {
   }
   if (supervisor < 0) return fail_without_supervisor(prepared->directory, errno);
   pipes.keep_those_of_the_warden();
-  // While we hold a copy of these, the supervisor's peers would not see its end.
+  // If we kept copies of these, the supervisor's peers would not notice its end.
   for (const int fd : {kTransportFd, prepared->listening_fd, prepared->warden_pidfd})
     Descriptor(fd).reset();
 
-  // Made now, while there is memory and while the supervisor's pid is surely its own.
+  // Created now, while memory is available and the supervisor's pid is certainly still its own.
   const ContainmentRequest request{.job_id = start.job_id,
                                    .host = start.host,
                                    .supervisor = supervisor,
@@ -268,10 +270,11 @@ WardenRecord record_of_ourselves() {
   return record;
 }
 
-// A record that cannot be written (the disk is full) must not end a job: an agent that finds none
-// reports that the outcome is unknown.
+// Ignores errors: a record that cannot be written (the disk is full) must not end a job. An agent
+// that finds no record reports that the outcome is unknown.
 void write_record(const WardenStart& start, const WardenRecord& record) {
-  // Only the final record must survive a power failure: the job is over, and nothing waits for it.
+  // Only the final record must survive a power failure: the job has finished, so nothing waits for
+  // the synchronization.
   write_whole(start.record, encode_warden_record(record),
               record.exit_code ? Durability::kSynced : Durability::kWhileTheHostRuns);
 }

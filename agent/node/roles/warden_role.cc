@@ -20,13 +20,14 @@ int run_warden_role(int argc, char** argv) {
     std::fprintf(stderr, "%s\n", start.error().message.c_str());
     return kExitUsage;
   }
-  // Done before the user's systemd is asked: where a cgroup was made for us, no other is needed.
+  // Enter the cgroup before querying the user's systemd: with a cgroup made for us, no other is
+  // needed.
   const Result<void> entered = enter_cgroup(*start);
   if (!entered.ok()) return refuse_to_start(*start, entered.error());
   const std::string unit = "ivy-" + start->job_id.substr(0, 12) + "-" + std::to_string(start->host);
   const bool has_place = start->step_task != 0 || !start->cgroup.empty();
   if (!has_place && enter_user_scope(unit, argv) == ScopeStep::kRunsElsewhere) return 0;
-  // Not done earlier: a process that the user's systemd starts instead inherits the limit.
+  // Not earlier: a process that the user's systemd starts instead inherits the limit.
   leave_no_core();
   return run_warden(*start, run_supervisor);
 }

@@ -29,7 +29,7 @@ struct SegmentTable::Entry {
   Descriptor fd;
   std::uint64_t reserved = 0;
   bool is_ready = false;
-  bool is_forgotten = false;  // No longer in the table: a pending step does nothing.
+  bool is_forgotten = false;  // No longer in the table; a pending step does nothing.
   std::set<std::uint32_t> given;
   std::vector<std::pair<std::uint32_t, Answer>> asking;
 };
@@ -84,7 +84,7 @@ void SegmentTable::reserve_step(const std::shared_ptr<Entry>& entry) {
   }
   const std::uint64_t step = std::min(left, kStepBytes);
   const int error = reserve_shared_memory(entry->fd.get(), entry->reserved, step);
-  // Not every file system of memory can reserve; then the pages come as they are touched.
+  // Some memory file systems cannot reserve pages; they are then allocated when touched.
   if (error != 0 && error != EOPNOTSUPP)
     return refuse_all(
         entry, too_little_memory(entry->segment,

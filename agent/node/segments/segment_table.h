@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Hands the shared memory of communicators to the local ranks: the first rank that asks has it
-// made, each of its members gets a descriptor of it, then its name is forgotten. Thread: the
-// loop's. Lifetime: answers come later, but none after clear() or the table's end.
+// Hands the shared memory of communicators to the local ranks. The first rank that requests a
+// segment creates it; after each member has received a descriptor, the table forgets it. Thread:
+// the loop's. Lifetime: answers arrive later, but never after clear() or the table's destruction.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -21,10 +21,10 @@ namespace ivy {
 
 class SegmentTable {
  public:
-  // Segments that some member has not asked for yet. Each holds a descriptor.
+  // Limit of segments that some member has not requested yet; each holds a descriptor.
   static constexpr std::size_t kMaxWaiting = 1024;
 
-  // The table keeps the descriptor: copy or send it immediately.
+  // The table keeps the descriptor: copy or send it before returning.
   using Answer = std::function<void(const Result<int>& fd, std::uint64_t bytes)>;
 
   explicit SegmentTable(boost::asio::io_context& loop) : loop_(loop) {}
@@ -32,11 +32,11 @@ class SegmentTable {
   SegmentTable(const SegmentTable&) = delete;
   SegmentTable& operator=(const SegmentTable&) = delete;
 
-  // One of `local_size` local ranks asks. The pages are taken in steps, so that a large segment
-  // does not keep the loop from its other work. A rank that asks again gets the same segment again.
+  // One of `local_size` local ranks requests a segment. Its pages are reserved in steps, so that a
+  // large segment does not block the loop. A repeated request returns the same segment.
   void ask(const control::Segment& segment, std::uint32_t slot, std::uint32_t local_size,
            Answer answer);
-  // Starts another generation: segments of the last one are no longer handed out.
+  // Starts another generation: segments of the previous one are no longer handed out.
   void clear();
   std::size_t waiting() const { return entries_.size(); }
 

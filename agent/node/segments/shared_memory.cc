@@ -15,7 +15,7 @@
 namespace ivy {
 namespace {
 
-// Linux 6.3; where the administrator demands it (vm.memfd_noexec) nothing else is allowed.
+// From Linux 6.3. If the administrator requires it (vm.memfd_noexec), nothing else is allowed.
 constexpr unsigned kNoExecSeal = 8;
 
 int make_memory_descriptor(const std::string& name) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Anonymous memory that is handed to other processes by descriptor: it has no name, needs no
-// removal, and is gone with the last process that has it. Thread: any.
+// Anonymous memory that is passed to other processes as a descriptor. It has no name and is freed
+// when the last process closes it. Thread: any.
 #pragma once
 
 #include <cstdint>
@@ -10,11 +10,11 @@
 
 namespace ivy {
 
-// A memfd of that size, zeroed, sealed against shrinking, growing and further seals: no holder can
-// make another's access a SIGBUS by truncating it. The name is for /proc only.
+// Creates a zeroed memfd of that size, sealed against shrinking, growing and further seals, so that
+// no holder can cause a SIGBUS in another by truncating it. The name appears only in /proc.
 Result<int> make_shared_memory(const std::string& name, std::uint64_t bytes);
 
-// Takes the pages of a part now. 0, or errno: ENOSPC or ENOMEM when there are none left.
+// Reserves the pages of a range now. Returns 0, or ENOSPC or ENOMEM if none are left.
 int reserve_shared_memory(int fd, std::uint64_t from, std::uint64_t bytes);
 
 // Wakes all waiters on this futex word, in any process that maps it.

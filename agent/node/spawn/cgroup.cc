@@ -18,7 +18,7 @@
 namespace ivy {
 namespace {
 
-// A worker may make cgroups below ours (containers); deeper nesting is not expected.
+// A worker may create cgroups below ours (containers); deeper nesting is not expected.
 constexpr int kMaxDepth = 32;
 constexpr std::size_t kJobIdDigitsInName = 12;
 constexpr std::string_view kDescribed = "cgroup ";
@@ -46,7 +46,7 @@ void collect_processes(const std::string& directory, int depth, std::vector<Proc
   if (depth > kMaxDepth) return;
   for (const pid_t pid : pids_in_cgroup(directory)) {
     ProcessStat process;
-    // 0 is a process of another pid namespace.
+    // A pid of 0 is a process of another pid namespace.
     if (pid > 1 && out.size() < kMaxMembers && read_process_stat(pid, process)) {
       out.push_back(std::move(process));
     }
@@ -56,7 +56,7 @@ void collect_processes(const std::string& directory, int depth, std::vector<Proc
 }
 
 void remove_cgroups(const std::string& directory, int depth) {
-  // Workers rarely make cgroups of their own.
+  // Usually the first rmdir() succeeds, because workers rarely create cgroups.
   if (depth > kMaxDepth || rmdir(directory.c_str()) == 0 || errno == ENOENT) return;
   for (const std::string& child : child_cgroups(directory)) remove_cgroups(child, depth + 1);
   rmdir(directory.c_str());
@@ -64,7 +64,7 @@ void remove_cgroups(const std::string& directory, int depth) {
 
 class Cgroup final : public Containment {
  public:
-  // Neither supervisor nor warden is ever in it: they live in the cgroup above.
+  // Neither supervisor nor warden is ever in it: they run in the cgroup above.
   Cgroup(std::string directory, Descriptor fd, std::unique_ptr<CgroupProbe> trial)
       : directory_(std::move(directory)), fd_(std::move(fd)), trial_(std::move(trial)) {}
 
@@ -89,12 +89,12 @@ class Cgroup final : public Containment {
   void kill_all() override {
     kill_those_without_main_thread();
     if (write_file(directory_ + "/cgroup.kill", "1")) {
-      // Processes that they forked meanwhile were killed too. If another one has lost its main
-      // thread since, repeat.
+      // Children that they forked in the meantime were killed too. Repeat if another process has
+      // lost its main thread since.
       if (kill_those_without_main_thread()) write_file(directory_ + "/cgroup.kill", "1");
       return;
     }
-    // Before Linux 5.14: frozen processes cannot fork, and a SIGKILL ends them all the same.
+    // Before Linux 5.14: frozen processes cannot fork, but SIGKILL still kills them.
     write_file(directory_ + "/cgroup.freeze", "1");
     signal_all(SIGKILL);
     write_file(directory_ + "/cgroup.freeze", "0");

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Containment in a cgroup v2 of the job's own, below the cgroup that this process was started in.
-// No process started in it can leave without the right to write to another cgroup, and one write to
-// cgroup.kill ends it whole. Thread: the supervisor's (or the warden's) only thread.
+// Containment in a separate cgroup v2 for the job, below the cgroup in which this process was
+// started. A process started there cannot leave without permission to write to another cgroup, and
+// one write to cgroup.kill ends all of them. Thread: the supervisor's (or the warden's) only
+// thread.
 #pragma once
 
 #include <memory>
@@ -12,12 +13,13 @@
 
 namespace ivy {
 
-// Makes or finds the job's cgroup and tests that a process can be started in it: rights,
-// controllers, thread modes and system call filters together allow it, so only a trial tells. The
-// error names the step that was refused; the caller then uses the process tree.
+// Creates or finds the job's cgroup and starts a trial process in it. Permissions, controllers,
+// thread modes and system call filters must all allow that, so only a trial shows it. On an error,
+// which names the step that failed, the caller uses the process tree.
 Result<std::unique_ptr<Containment>> make_cgroup(const ContainmentRequest& request);
 
-// The directory in what a cgroup's describe() has returned; empty when that was no cgroup.
+// Extracts the directory from the text of a cgroup's describe(); empty if it describes something
+// else.
 std::string described_cgroup(std::string_view description);
 
 }  // namespace ivy

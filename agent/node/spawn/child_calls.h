@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// System calls of a child between its start and its program. It may share its parent's memory, so
-// nothing here touches errno, allocates or takes a lock. Thread: the child's only one.
+// System calls of a child between its creation and exec. The child may share its parent's memory,
+// so nothing here touches errno, allocates or takes a lock. Thread: the child's only one.
 #pragma once
 
 #include <fcntl.h>
@@ -9,7 +9,7 @@
 
 #include <cerrno>
 
-// Sanitizers keep state per process that only their own fork() wrapper carries over.
+// Sanitizers keep per-process state that only their wrapper of fork() preserves.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define IVY_RAW_CLONE 0
 #elif defined(__has_feature)
@@ -22,8 +22,8 @@
 #define IVY_RAW_CLONE 1
 #endif
 
-// A child that shares our memory needs a few instructions of assembler: to get onto its own stack,
-// and to call the kernel without touching errno, which is ours as well.
+// A child that shares our memory needs a few instructions of assembler: to switch to its own stack,
+// and to call the kernel without touching errno, which it shares with us.
 #if IVY_RAW_CLONE && defined(__x86_64__)
 #define IVY_SHARED_BIRTH 1
 #else
@@ -63,7 +63,7 @@ long call(long number, A a = 0, B b = 0, C c = 0, D d = 0) {
   for (;;) child::call(SYS_exit_group, code);
 }
 
-// Moves this process into a cgroup: 0, or -errno.
+// Moves this process into a cgroup. Returns 0 or -errno.
 inline long join_cgroup(int cgroup_fd) {
   const long fd = child::call(SYS_openat, cgroup_fd, "cgroup.procs", O_WRONLY | O_CLOEXEC);
   if (fd < 0) return fd;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Chooses how this host holds a job together: a cgroup where that is possible, else the process
-// tree.
+// Chooses the containment of a job on this host: a cgroup if possible, otherwise the process tree.
 #pragma once
 
 #include <memory>
@@ -9,8 +8,9 @@
 
 namespace ivy {
 
-// Best kind that works here: own cgroup v2 child (found by /proc/self/mountinfo and
-// /proc/self/cgroup, never by a fixed path), else the process tree. Never fails.
+// Returns the best containment that works here: a child of this process's own cgroup v2, which is
+// located through /proc/self/mountinfo and /proc/self/cgroup rather than at a fixed path, or else
+// the process tree. Never fails.
 std::unique_ptr<Containment> make_containment(const ContainmentRequest& request);
 
 }  // namespace ivy

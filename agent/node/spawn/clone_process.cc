@@ -14,7 +14,7 @@
 namespace ivy {
 namespace {
 
-// waitid's P_PIDFD, which glibc 2.36 declares only with newer kernel headers.
+// waitid()'s P_PIDFD, which glibc 2.36 declares only with newer kernel headers.
 constexpr auto kWaitPidfd = static_cast<idtype_t>(3);
 
 [[maybe_unused]] clone_args clone_arguments(int cgroup_fd, int* pidfd) {
@@ -70,7 +70,7 @@ void CloneStack::wait() {
   for (;;) {
     const std::uint32_t now = is_inside_.load(std::memory_order_acquire);
     if (now == 0) return;
-    // Woken by the kernel itself, whose wake is not process-private.
+    // Woken by the kernel, whose wake is not process-private.
     syscall(SYS_futex, &is_inside_, FUTEX_WAIT, now, nullptr, nullptr, 0);
   }
 }
@@ -120,7 +120,7 @@ AllSignalsBlocked::AllSignalsBlocked() {
 
 AllSignalsBlocked::~AllSignalsBlocked() { sigprocmask(SIG_SETMASK, &before_, nullptr); }
 
-// The trial process sends no signal at its end: the supervisor's sweep must not take it for an
+// The trial process sends no signal when it exits: the supervisor's sweep must not take it for an
 // orphan of the job.
 CgroupProbe::CgroupProbe(int cgroup_fd) {
   const AllSignalsBlocked blocked;
@@ -130,7 +130,8 @@ CgroupProbe::CgroupProbe(int cgroup_fd) {
     pidfd_.reset(child.pidfd);
     return;
   }
-  // If memory or process ids are exhausted, the other method needs more of them.
+  // If memory or process ids are exhausted, do not try the other method: it needs even more of
+  // them.
   if (!is_final(child.error)) child = clone_process(cgroup_fd);
   if (child.pid == 0) leave(child.must_join_cgroup ? -static_cast<int>(join_cgroup(cgroup_fd)) : 0);
   error_ = child.error;

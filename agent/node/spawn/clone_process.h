@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Starts processes, if possible straight into a cgroup and without copying our memory. Thread: the
+// Starts processes, if possible directly in a cgroup and without copying our memory. Thread: the
 // supervisor's only thread.
 #pragma once
 
@@ -23,25 +23,27 @@ struct ClonedProcess {
   int error = 0;
 };
 
-// True if no other way of starting a process would help: resources are short. Other errors may
-// come from a filter or an old kernel that a simpler way gets past.
+// Returns true if resources are short, so that no other way of starting a process would succeed.
+// Other errors may be caused by a filter or an old kernel, and a simpler call may work.
 bool is_final(int error);
 
-// Returns twice, like fork. cgroup_fd -1: none.
+// Returns twice, like fork(). cgroup_fd: -1 if none.
 ClonedProcess clone_process(int cgroup_fd);
 
-// The stack of a child that shares our memory until it executes its program or exits. It runs
-// beside us meanwhile, so this and all that the child uses must stay until wait() has returned.
+// The stack of a child that shares our memory until it executes its program or exits. The child
+// runs concurrently with us, so this object and everything that the child uses must exist until
+// wait() has returned.
 class CloneStack {
  public:
   CloneStack() = default;
   CloneStack(const CloneStack&) = delete;
   CloneStack& operator=(const CloneStack&) = delete;
 
-  // Returns once: the child runs child_main(argument), which never returns. No page table is copied
-  // and no page is faulted in twice, which is most of what a start costs. exit_signal: SIGCHLD, or
-  // 0 for a child that only waitid with __WALL sees. After an error that is not final this way is
-  // not available here, and nothing has happened.
+  // Starts a child that runs child_main(argument), which never returns; this function returns once,
+  // in the parent. No page table is copied and no page is faulted in twice, which would be most of
+  // the cost of a start. exit_signal: SIGCHLD, or 0 for a child that only waitid() with __WALL can
+  // see. After an error that is not final, no child was started and this method is not available
+  // here.
   ClonedProcess clone_process(int cgroup_fd, int exit_signal, void (*child_main)(void*),
                               void* argument);
   // Waits until the child has executed its program or exited.
@@ -52,10 +54,11 @@ class CloneStack {
   static constexpr std::size_t kStackBytes = 16u << 10;
 
   std::unique_ptr<std::byte[]> stack_;
-  std::atomic<std::uint32_t> is_inside_{0};  // The kernel writes 0 and wakes when it has left.
+  // The kernel writes 0 and wakes wait() when the child has left our memory.
+  std::atomic<std::uint32_t> is_inside_{0};
 };
 
-// Keeps a signal between clone and exec from running a handler of the parent's in the child.
+// Prevents a signal between clone and exec from running one of the parent's handlers in the child.
 class AllSignalsBlocked {
  public:
   AllSignalsBlocked();
@@ -76,7 +79,7 @@ class CgroupProbe {
   CgroupProbe(const CgroupProbe&) = delete;
   CgroupProbe& operator=(const CgroupProbe&) = delete;
 
-  int error() const { return error_; }  // 0, or the errno of the refusal.
+  int error() const { return error_; }  // 0, or the errno of the step that failed.
   // Waits until the process has left the cgroup.
   void wait();
 

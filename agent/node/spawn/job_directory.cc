@@ -28,12 +28,13 @@
 namespace ivy {
 namespace {
 
-// A directory without a lock may be one that another warden has made and not locked yet.
+// A younger directory without a lock may have been created by another warden that has not locked it
+// yet.
 constexpr std::time_t kSettledSeconds = 10;
-// We make two levels; a deeper tree is not ours.
+// Limit of the recursion, although our own tree has two levels.
 constexpr int kMaxDirectoryDepth = 8;
-// An agent that checks whether a job lives, or a warden that sweeps, holds the job's lock for an
-// instant.
+// An agent that checks whether a job is running, or a warden that sweeps, holds the job's lock for
+// a moment.
 constexpr int kLockTries = 20;
 constexpr useconds_t kLockPauseMicroseconds = 1000;
 
@@ -46,7 +47,7 @@ void remove_tree_at(int parent_fd, const char* name, int depth) {
   if (!opened || depth > kMaxDirectoryDepth) return;
   const OpenDirectory directory(fdopendir(opened.get()));
   if (!directory) return;
-  const int fd = opened.release();  // closedir() closes it, so it is given up here.
+  const int fd = opened.release();  // closedir() closes it, so release ownership here.
   while (const dirent* entry = readdir(directory.get())) {
     if (std::strcmp(entry->d_name, ".") == 0 || std::strcmp(entry->d_name, "..") == 0) continue;
     if (unlinkat(fd, entry->d_name, 0) == 0) continue;
@@ -55,11 +56,11 @@ void remove_tree_at(int parent_fd, const char* name, int depth) {
   unlinkat(parent_fd, name, AT_REMOVEDIR);
 }
 
-// A link of this name in the job's directory leads to the job's scratch.
+// Returns the link in the job's directory that points to the scratch directory.
 std::string scratch_link(const std::string& job_directory) { return job_directory + "/scratch"; }
 
-// Processes of the job could have made the link lead anywhere, so its end must be what app-run
-// makes: a directory of ours that stands in /tmp and bears the job's name.
+// Processes of the job may have redirected the link, so accept its target only if it looks like the
+// directory that app-run creates: owned by us, in /tmp, and named after the job.
 std::optional<std::string> scratch_of(const std::string& job_directory) {
   std::error_code error;
   const std::string target = std::filesystem::read_symlink(scratch_link(job_directory), error);
@@ -81,8 +82,8 @@ void remove_semaphores(const std::string& job_directory) {
     if (name.starts_with(own)) unlink(("/dev/shm/" + name).c_str());
 }
 
-// Removes segments of the job's PMIx servers. A server removes its own, but may be killed before
-// that if the job ends in haste.
+// Removes segments of the job's PMIx servers. A server removes its own, unless it was killed before
+// it could.
 void remove_pmix_segments(const std::string& job_directory) {
   const std::string job = job_directory.substr(job_directory.rfind('/') + 1, kJobIdDigits);
   remove_unlocked(pmix_segments_parent("/dev/shm", geteuid()),
@@ -114,7 +115,7 @@ void remove_if_dead(const std::string& path) {
   if (const Descriptor lock = lock_directory(path)) remove_job_tree(path);
 }
 
-// The job's directory in this parent, locked.
+// Creates and locks the job's directory in this parent.
 Result<JobDirectory> make_in(const std::string& parent, const std::string& name) {
   IVY_CHECK(make_own_directory(parent));
   JobDirectory job;
@@ -122,14 +123,14 @@ Result<JobDirectory> make_in(const std::string& parent, const std::string& name)
   remove_if_dead(job.path);
   for (int tries = 0; job.lock_fd < 0 && tries < kLockTries; ++tries) {
     if (tries > 0) usleep(kLockPauseMicroseconds);
-    // Repeated at each try: a sweep may have removed it as a dead job's.
+    // Repeated for each attempt, because a sweep may have removed the directory as a dead job's.
     IVY_CHECK(make_own_directory(job.path));
     job.lock_fd = lock_directory(job.path).release();
   }
   if (job.lock_fd < 0) {
     return Error{Code::kAlreadyExists, "this job is running on this host already: " + job.path};
   }
-  // A process that has died leaves its socket behind, which would keep us from binding ours.
+  // A dead process leaves its socket behind, which would prevent us from binding ours.
   unlink(job.command_socket().c_str());
   return job;
 }
@@ -162,8 +163,8 @@ Result<JobDirectory> find_job_directory(const std::string& job_id, std::uint32_t
 }
 
 void remove_job_directory(const JobDirectory& directory) {
-  // The supervisor has removed it, and the same job may have been started again: that directory is
-  // not ours. But a PMIx server may have been killed since.
+  // The supervisor has removed the directory, and the same job may have been started again; that
+  // directory is not ours. But a PMIx server may have been killed since.
   if (directory.lock_fd >= 0 && !is_still_there(directory.lock_fd, directory.path))
     return remove_pmix_segments(directory.path);
   remove_job_tree(directory.path);
@@ -189,7 +190,7 @@ void remove_dead_jobs(const JobDirectory& own) {
 }
 
 Result<void> make_scratch(const std::string& job_directory, const std::string& path) {
-  // Hosts that are pretended ones share it.
+  // Simulated hosts of one job share it.
   if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST)
     return errno_error(Code::kUnavailable, "mkdir " + path, errno);
   if (symlink(path.c_str(), scratch_link(job_directory).c_str()) != 0 && errno != EEXIST)
@@ -200,7 +201,7 @@ Result<void> make_scratch(const std::string& job_directory, const std::string& p
 }
 
 Result<int> listen_on_command_socket(const JobDirectory& directory) {
-  // Transports come one at a time, and other users cannot enter the directory.
+  // Transports connect one at a time, and other users cannot enter the directory.
   constexpr int kBacklog = 64;
   return listen_unix(directory.command_socket(), SOCK_STREAM, kBacklog);
 }

@@ -22,10 +22,11 @@
 namespace ivy {
 namespace {
 
-// An environment may be 2 MiB long; our variables are in the part that the supervisor put in front.
+// An environment may be 2 MiB long; our variables are at its start, where the supervisor put them.
 constexpr std::size_t kMaxEnvironmentBytes = 2u << 20;
 constexpr std::size_t kMaxStatBytes = 4096;
-// Rounds of SIGSTOP before SIGKILL: each finds what was forked during the one before.
+// Rounds of SIGSTOP before SIGKILL: each finds the processes that were forked during the previous
+// one.
 constexpr int kMaxStopRounds = 20;
 
 std::string proc_path(pid_t pid, const char* file) {
@@ -41,13 +42,13 @@ bool has_variable(std::string_view environment, std::string_view variable) {
   return false;
 }
 
-// True if a read failed for want of descriptors or memory. Other errors mean that the process has
-// exited meanwhile.
+// Returns true if a read failed for lack of descriptors or memory. Other errors mean that the
+// process has exited in the meantime.
 bool is_short_of_resources(int error) {
   return error == EMFILE || error == ENFILE || error == ENOMEM;
 }
 
-// Used when the main thread has exited: reads the state from another thread that lives.
+// Used after the main thread has exited: reads the state from a thread that still exists.
 void look_at_other_threads(ProcessStat& process) {
   const std::string tasks = proc_path(process.pid, "task");
   for (const std::string& name : names_in(tasks)) {
@@ -63,7 +64,7 @@ void look_at_other_threads(ProcessStat& process) {
 }  // namespace
 
 bool parse_process_stat(const std::string& text, ProcessStat& out) {
-  // The name stands between the first '(' and the last ')': it may hold either itself.
+  // The name is between the first '(' and the last ')', because it may contain parentheses.
   const std::size_t open_at = text.find('(');
   const std::size_t close_at = text.rfind(')');
   if (open_at == std::string::npos || close_at == std::string::npos || close_at < open_at)
@@ -73,13 +74,13 @@ bool parse_process_stat(const std::string& text, ProcessStat& out) {
   int parent = 0;
   unsigned long long cpu[4] = {};
   unsigned long long pages = 0;
-  // state ppid, nine fields of no interest, utime stime cutime cstime (field 14 of proc(5) and on),
-  // two more, num_threads, another, starttime vsize rss.
+  // state, ppid, nine ignored fields, utime stime cutime cstime (field 14 of proc(5) and
+  // following), two more, num_threads, another, starttime vsize rss.
   const int fields = std::sscanf(
       text.c_str() + close_at + 1,
       " %c %d %*s %*s %*s %*s %*s %*s %*s %*s %*s %llu %llu %llu %llu %*s %*s %d %*s %llu %*s %llu",
       &out.state, &parent, &cpu[0], &cpu[1], &cpu[2], &cpu[3], &out.threads, &start_time, &pages);
-  // Text that ends at the start time is enough to know a process by.
+  // A text that ends with the start time suffices to identify a process.
   if (fields < 8) return false;
   out.cpu_ticks = cpu[0] + cpu[1] + cpu[2] + cpu[3];
   out.resident_pages = pages;
@@ -126,8 +127,8 @@ bool signal_process(pid_t pid, std::uint64_t start_time, int signal) {
   if (pid <= 1) return false;
   const Descriptor pidfd(open_pidfd(pid));
   if (!pidfd) return false;
-  // The descriptor is open by now: if the pid still means the process we saw, so does the
-  // descriptor.
+  // The descriptor is open: if the pid still has the same start time now, so has the descriptor's
+  // process.
   ProcessStat now;
   const bool same = read_process_stat(pid, now) && now.start_time == start_time;
   return same && syscall(SYS_pidfd_send_signal, pidfd.get(), signal, nullptr, 0u) == 0;
@@ -156,7 +157,7 @@ bool ProcessTree::is_keeper(const ProcessStat& process) const {
 
 // At most a handful are spared; entries of processes that have ended match none.
 void ProcessTree::spare(pid_t pid) {
-  // Remove the entries of processes that have ended: they would add up.
+  // Drop the entries of exited processes, which would accumulate.
   std::erase_if(spared_, [](const Identity& old) {
     ProcessStat now;
     return !read_process_stat(old.pid, now) || now.start_time != old.start_time;
@@ -220,7 +221,7 @@ void ProcessTree::signal_all(int signal) {
   }
 }
 
-// A stopped process cannot fork, so the rounds end when one finds nothing new to stop.
+// A stopped process cannot fork, so the rounds are complete when one finds nothing new to stop.
 void ProcessTree::kill_all() {
   std::vector<ProcessStat> found = find();
   std::unordered_set<pid_t> stopped;

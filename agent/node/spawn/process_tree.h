@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Containment without a cgroup: the processes below the warden and the supervisor (both are
-// subreapers, so no process below them escapes by double-forking or setsid), and those that carry
-// the job's id and host number in their environment, wherever they are. A process escapes only if
-// it both leaves the tree through another daemon and clears its environment.
+// subreapers, so processes cannot escape by double-forking or setsid), and all processes with the
+// job's id and host number in their environment. A process escapes only if it both leaves the tree
+// through another daemon and clears its environment.
 // Thread: the supervisor's (or the warden's) only thread.
 #pragma once
 
@@ -14,8 +14,7 @@
 
 namespace ivy {
 
-// One line of /proc/PID/stat. A pid alone may be reused by another process; pid and start time
-// together are not.
+// One line of /proc/PID/stat. Another process may reuse a pid, but not a pid with its start time.
 struct ProcessStat {
   pid_t pid = 0;
   pid_t parent = 0;
@@ -25,34 +24,34 @@ struct ProcessStat {
   std::uint64_t cpu_ticks = 0;   // Used so far, including by children that it has reaped.
   std::uint64_t resident_pages = 0;
   std::string name;
-  // The main thread, or another one when the main thread has exited. The kernel then calls the
-  // process a zombie although it computes, holds memory and receives signals, and shows its open
-  // files, wait channel and environment only under its other threads.
+  // The main thread, or another thread if the main thread has exited. In that case the kernel calls
+  // the process a zombie although it computes, holds memory and receives signals, and shows its
+  // open files, wait channel and environment only under its other threads.
   pid_t thread = 0;
 };
 
-// Parses the text of /proc/PID/stat; a name may hold spaces and parentheses. Pure: `state` and
-// `thread` are those of the main thread.
+// Parses the text of /proc/PID/stat; a name may contain spaces and parentheses. Pure: sets `state`
+// and `thread` for the main thread.
 bool parse_process_stat(const std::string& text, ProcessStat& out);
-// True if all of its threads have exited.
+// Returns true if all of its threads have exited.
 bool has_ended(const ProcessStat& process);
-// "/proc/PID/task/THREAD/FILE" of a thread that lives.
+// Returns "/proc/PID/task/THREAD/FILE" for a thread that has not exited.
 std::string living_path(const ProcessStat& process, const std::string& file);
-// A job with more processes is ended in several passes.
+// A job with more processes is killed in several passes.
 inline constexpr std::size_t kMaxMembers = 4096;
 // Returns false if there is no such process.
 bool read_process_stat(pid_t pid, ProcessStat& out);
-// Every process of this pid namespace. Clears `is_complete`, if given, when resources were too
-// short to read all of them.
+// Returns every process of this pid namespace. Clears `is_complete`, if given, if a lack of
+// resources kept it from reading all of them.
 std::vector<ProcessStat> read_all_processes(bool* is_complete = nullptr);
-// Sends a signal to exactly this process, never to one that got its pid later. Refuses pid <= 1.
+// Signals exactly this process, never another one that reused its pid. Rejects pid <= 1.
 bool signal_process(pid_t pid, std::uint64_t start_time, int signal);
-// Adds the kernel function it waits in, if it is in uninterruptible sleep.
+// Includes the kernel function in which it waits, if it is in uninterruptible sleep.
 JobProcess describe_process(const ProcessStat& process);
 
 class ProcessTree final : public Containment {
  public:
-  // why: the reason for having no cgroup, for describe().
+  // why: the reason for not using a cgroup, for describe().
   explicit ProcessTree(const ContainmentRequest& request, std::string why = {});
   int cgroup_fd() const override { return -1; }
   std::string describe() const override;
@@ -60,7 +59,7 @@ class ProcessTree final : public Containment {
   void signal_all(int signal) override;
   void kill_all() override;
   void spare(pid_t pid) override;
-  bool empty() override;  // True after two passes in a row that found nothing.
+  bool empty() override;  // True after two consecutive passes that found no process.
   void remove() override {}
   long out_of_memory_kills() const override;
 

@@ -15,12 +15,12 @@ namespace ivy {
 ProcessorShare share_of(std::size_t workers, std::size_t processors) {
   if (workers <= processors) return {};
   // The kernel multiplies a weight by 1.25 for each step of nice. Nine times the weight is enough:
-  // with a thousand times, everything else on the machine would stand still while many workers
-  // start.
+  // with a thousand times, the rest of the machine would stall while many workers start.
   constexpr double kStep = 1.25;
   constexpr double kHalfStep = 1.1180339887;
   constexpr int kLast = 10;
-  // The nearest step. No logarithm: the archive's chooses by the processor what ivyrun cannot link.
+  // Rounds to the nearest step. Avoids log(), because the static C library's version is selected by
+  // processor at run time, which ivyrun cannot link.
   int steps = 0;
   for (double weight = kHalfStep; steps < kLast && weight <= static_cast<double>(workers); ++steps)
     weight *= kStep;

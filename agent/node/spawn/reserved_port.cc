@@ -19,7 +19,7 @@ namespace {
 int bind_wildcard_v6(int fd, std::uint16_t port) {
   const int off = 0;
   const int on = 1;
-  // Both families with one socket: torch binds [::] first and 0.0.0.0 where there is no IPv6.
+  // One socket for both families: torch binds [::] first, and 0.0.0.0 if there is no IPv6.
   if (setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off) != 0) return errno;
   if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0) return errno;
   sockaddr_in6 address{};

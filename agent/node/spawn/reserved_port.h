@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A TCP port kept for the framework's own store until the job ends: bound with SO_REUSEADDR and
-// never listened on, so rank 0 can bind and serve on it while the kernel gives it to no other
-// program.
-// Thread: any. Lifetime: the port is ours as long as the object lives.
+// A TCP port kept for the framework's store until the job ends. It is bound with SO_REUSEADDR and
+// never listened on, so rank 0 can bind and serve it while the kernel gives it to no other program.
+// Thread: any. Lifetime: the port is reserved as long as the object exists.
 #pragma once
 
 #include <cstdint>
@@ -14,9 +13,9 @@ namespace ivy {
 
 class ReservedPort {
  public:
-  // low == 0: the kernel chooses. low == high: that port, or AlreadyExists naming address and port.
-  // Otherwise the first free one, from a random place in the range; ResourceExhausted when all are
-  // busy.
+  // low == 0: a port chosen by the kernel. low == high: that port, or AlreadyExists with address
+  // and port. Otherwise the first free port of the range from a random start, or ResourceExhausted
+  // if all are busy.
   static Result<ReservedPort> reserve(std::uint32_t low, std::uint32_t high);
 
   std::uint16_t port() const { return port_; }

@@ -17,10 +17,10 @@
 namespace ivy {
 namespace {
 
-// Above the numbers that a server asks for, so that none is overwritten before it is in place.
+// Above the numbers that servers request, so that no descriptor is overwritten before it is moved.
 constexpr int kAside = 64;
 
-// Runs in the child of a process that may have other threads, so nothing from here on allocates.
+// Runs in the child of a process that may have other threads, so it must not allocate.
 void place_descriptors(std::vector<std::pair<int, int>>& descriptors) {
   for (auto& [ours, theirs] : descriptors) ours = fcntl(ours, F_DUPFD_CLOEXEC, kAside);
   for (const auto& [ours, theirs] : descriptors)
@@ -41,7 +41,7 @@ void reset_signals(bool in_step) {
 pid_t start_server(ServerChild server, Descriptor* exec_error) {
   Descriptor arguments;
   if (!server.long_arguments.empty()) {
-    // At a number that no other descriptor of the server has.
+    // A number that none of the server's other descriptors has.
     arguments.reset(
         fcntl(make_argument_file(server.long_arguments).get(), F_DUPFD_CLOEXEC, kAside));
     if (!arguments) return -1;
@@ -59,7 +59,7 @@ pid_t start_server(ServerChild server, Descriptor* exec_error) {
   if (child != 0) return child;
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(kExitInternal);
-  // place_descriptors() may put another descriptor in its place.
+  // place_descriptors() may overwrite its current number.
   const int errors_fd = fcntl(errors.theirs.get(), F_DUPFD_CLOEXEC, kAside);
   place_descriptors(server.descriptors);
   reset_signals(server.in_step);

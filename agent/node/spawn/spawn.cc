@@ -22,12 +22,12 @@
 
 namespace ivy {
 
-// Memory that a child uses until it executes its program; kept until finish_spawn.
+// Memory that a child uses until it executes its program; kept until finish_spawn().
 struct SpawnMemory {
   explicit SpawnMemory(const SpawnRequest& request);
 
   CloneStack place;
-  ChildReport report{ChildStep::kCount, 0};  // Unchanged when the program is executed.
+  ChildReport report{ChildStep::kCount, 0};  // Unchanged if the program was executed.
   std::string executable;
   std::string working_directory;
   std::string cores;  // In the usual text form.
@@ -46,7 +46,7 @@ namespace {
 constexpr std::array<const char*, static_cast<std::size_t>(ChildStep::kCount)> kStepNames = {
     "setpgid", "cgroup", "bind", "stdin", "stdout", "stderr", "chdir", "exec"};
 
-// Makes bit sets, as the kernel reads sets of processors and of memory nodes.
+// Returns a bit set in the kernel's format for processors and memory nodes.
 std::vector<unsigned long> bits_of(const CoreList& numbers) {
   constexpr std::size_t kBits = 8 * sizeof(unsigned long);
   std::vector<unsigned long> words;
@@ -67,7 +67,7 @@ std::vector<std::string> environment_block(const Environment& environment) {
   return block;
 }
 
-// The process's own variables, then the shared ones that they do not replace.
+// Returns the process's own variables, followed by the shared ones that they do not override.
 std::vector<char*> environment_words(const SpawnRequest& request,
                                      const std::vector<std::string>& block) {
   std::vector<char*> pointers = exec_words(block);
@@ -95,7 +95,8 @@ std::string path_of_step(ChildStep step, const PendingSpawn& pending) {
   return {};
 }
 
-// Descriptors 0..2 of this process may be closed; the report pipe must survive the dup2 onto them.
+// Creates the pipe above descriptors 0 to 2, which may be closed in this process, so that the
+// report pipe survives the dup2() onto them.
 DescriptorPair make_report_pipe() {
   const DescriptorPair low = make_pipe();
   if (!low) return {};
@@ -113,7 +114,7 @@ SpawnFailure failure_of(const ChildReport& report, const PendingSpawn& pending) 
                       path_of_step(report.step, pending), report.error};
 }
 
-// False: this way is not available here, and nothing has happened.
+// Returns false if this method is not available here; no process was created then.
 bool begin_in_shared_memory(PendingSpawn& pending) {
   SpawnMemory& memory = *pending.memory;
   memory.plan.shared_report = &memory.report;
@@ -131,7 +132,7 @@ bool begin_in_shared_memory(PendingSpawn& pending) {
   return true;
 }
 
-// The child gets a copy of our memory and reports through a pipe; finish_spawn reads it.
+// The child gets a copy of our memory and reports through a pipe, which finish_spawn() reads.
 void begin_with_pipe(PendingSpawn& pending) {
   ChildPlan& plan = pending.memory->plan;
   DescriptorPair report = make_report_pipe();
@@ -150,7 +151,7 @@ void begin_with_pipe(PendingSpawn& pending) {
   pending.report_fd = report.ours.release();
 }
 
-// Waits for the report; true when the child has made one.
+// Waits for the report. Returns true if the child has sent one.
 bool read_report(PendingSpawn& pending, ChildReport& report) {
   if (pending.report_fd < 0) {
     pending.memory->place.wait();
@@ -195,7 +196,7 @@ SpawnMemory::SpawnMemory(const SpawnRequest& request)
   plan.processors_bytes = static_cast<long>(processors.size() * sizeof(unsigned long));
   if (memory_nodes.empty()) return;
   plan.memory_nodes = memory_nodes.data();
-  // The kernel uses one bit less than this number.
+  // The kernel uses one bit less than this number specifies.
   plan.memory_node_bits = static_cast<long>(memory_nodes.size() * 8 * sizeof(unsigned long)) + 1;
 }
 
@@ -230,7 +231,7 @@ SpawnResult spawn(const SpawnRequest& request) { return finish_spawn(begin_spawn
 
 namespace {
 
-// Returns 0, or why this file cannot be executed: ENOENT, EACCES, EISDIR...
+// Returns 0, or the errno that explains why this file cannot be executed: ENOENT, EACCES, EISDIR...
 int why_not_executable(const std::string& path) {
   struct stat status {};
   if (stat(path.c_str(), &status) != 0) return errno;
@@ -262,12 +263,12 @@ Result<std::string> find_executable(const std::string& name, const std::string& 
     std::size_t begin = 0;
     while (begin <= search_path.size() && error != 0) {
       const std::size_t end = std::min(search_path.find(':', begin), search_path.size());
-      // An empty part of PATH means the working directory.
+      // An empty element of PATH means the working directory.
       const std::string part = search_path.substr(begin, end - begin);
       const std::string candidate = joined(joined(working_directory, part), name);
       const int why = why_not_executable(candidate);
       if (why == 0) found = candidate;
-      // The error of a file that exists but cannot be run is reported rather than ENOENT.
+      // Prefer the error of a file that exists but cannot be run to ENOENT.
       if (why == 0 || (why != ENOENT && why != ENOTDIR && error == ENOENT)) error = why;
       begin = end + 1;
     }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Starts one process of a worker: the only place between clone and exec. Calls only what is
-// async-signal-safe there. Thread: any. Source of the order of steps: see
-// "Spawning" in agent/node/README.md.
+// Starts the process of a worker. Between clone and exec only async-signal-safe functions are
+// called. Thread: any. The order of the steps is explained in "Spawning" in agent/node/README.md.
 #pragma once
 
 #include <sys/types.h>
@@ -18,8 +17,8 @@
 
 namespace ivy {
 
-// Variables that several processes get, also in the form that execve takes: made once, because a
-// copy of 80 variables for each of 32 workers would cost their start 0.7 ms.
+// Variables shared by several processes, also in the form that execve takes. Built once, because
+// copying 80 variables for each of 32 workers would add 0.7 ms to their start.
 struct SharedEnvironment {
   SharedEnvironment() = default;
   explicit SharedEnvironment(Environment of_all);
@@ -31,17 +30,19 @@ struct SharedEnvironment {
 struct SpawnRequest {
   std::vector<std::string> arguments;  // argv; arguments[0] is the name that the program sees.
   std::string executable;              // Absolute, or relative to working_directory.
-  Environment environment;             // Of the process, followed by `shared`.
-  std::shared_ptr<const SharedEnvironment> shared;  // Except what `environment` sets; or null.
-  std::string working_directory;                    // It is an absolute path.
-  int stdin_fd = -1;  // -1: /dev/null. The caller keeps ownership of all three.
+  Environment environment;             // Variables of this process only, followed by `shared`.
+  std::shared_ptr<const SharedEnvironment>
+      shared;                     // Variables set in `environment` override these; may be null.
+  std::string working_directory;  // Absolute.
+  int stdin_fd = -1;              // -1: /dev/null. The caller keeps ownership of all three.
   int stdout_fd = -1;
   int stderr_fd = -1;
   bool own_session = false;  // If false, it gets a new process group in the supervisor's session.
-  int cgroup_fd = -1;        // Directory of a cgroup v2 to start in; -1: none.
-  CoreList cores;            // Processors to run on; empty: ours.
-  std::optional<int> memory_node;     // NUMA node whose memory it prefers; only with `cores`.
-  std::optional<SpawnLimits> limits;  // Nothing: ours, but for the user's limit of core files.
+  int cgroup_fd = -1;        // Directory of the cgroup v2 to start in; -1 if none.
+  CoreList cores;            // Processors to run on; empty means the supervisor's.
+  std::optional<int> memory_node;  // NUMA node of preferred memory; only used with `cores`.
+  std::optional<SpawnLimits>
+      limits;  // If absent, the supervisor's limits, except for the user's limit of core files.
 };
 
 struct SpawnFailure {
@@ -52,13 +53,13 @@ struct SpawnFailure {
 
 struct SpawnedProcess {
   pid_t pid = -1;
-  int pidfd = -1;  // Owned by the caller; readable when the process has ended.
+  int pidfd = -1;  // Owned by the caller; readable when the process has exited.
 };
 
-// A process group of its own, clean signal state and mask, standard descriptors, everything else
-// closed on exec, the limit of locked memory raised to the hard limit. Returns when exec has
-// succeeded or failed, so a failure to execute is never mistaken for exit code 127. A script
-// without "#!" is a failure (ENOEXEC), not a shell script.
+// The process has a separate process group, a clean signal state and mask, and the standard
+// descriptors; all other descriptors are closed on exec, and the limit of locked memory is raised
+// to the hard limit. Returned when exec has succeeded or failed, so a failure to execute is never
+// mistaken for exit code 127. A script without "#!" fails with ENOEXEC and is not run by a shell.
 struct SpawnResult {
   SpawnedProcess process;  // pid > 0 on success.
   SpawnFailure failure;    // step is not empty on failure.
@@ -66,28 +67,28 @@ struct SpawnResult {
 };
 SpawnResult spawn(const SpawnRequest& request);
 
-// The same in two halves, so that many processes can be started before the first has executed its
-// program: on several cores their starts overlap.
+// The same in two halves, so that many processes can be created before the first one has executed
+// its program: on several cores their starts overlap.
 struct SpawnMemory;
 struct PendingSpawn {
   SpawnedProcess process;
-  SpawnFailure failure;  // Already failed: finish_spawn only hands it on.
-  // The memory that the child uses. finish_spawn must be called before it is freed.
+  SpawnFailure failure;  // Set if the start has already failed; finish_spawn() returns it.
+  // Memory that the child uses; finish_spawn() must be called before it is freed.
   std::shared_ptr<SpawnMemory> memory;
-  int report_fd = -1;       // Owned; -1: the child shares our memory and reports there.
+  int report_fd = -1;       // Owned; -1 if the child shares our memory and reports there.
   bool is_awaited = false;  // await_spawn() has returned.
-  bool has_failed = false;  // A step has failed, and the child has exited.
+  bool has_failed = false;  // A step failed, and the child has exited.
 };
 PendingSpawn begin_spawn(const SpawnRequest& request);
-// Blocks until the program is executed, or a step before it has failed; a file system that does not
-// answer may hold it up for ever. Leaves the process of a failed start for finish_spawn to reap.
+// Blocks until the program is executed or an earlier step has failed, possibly forever if a file
+// system does not respond. Leaves the child of a failed start for finish_spawn() to reap.
 void await_spawn(PendingSpawn& pending);
-// Calls await_spawn() unless it was called, and says what became of the start.
+// Calls await_spawn() if necessary and returns the outcome.
 SpawnResult finish_spawn(PendingSpawn pending);
 
-// Looks a name up as execvp does. A name with '/' is taken as it is, relative to working_directory.
-// NotFound, or PermissionDenied when only a file that cannot be executed was found. `errno_value`
-// (may be null) receives ENOENT, EACCES or EISDIR.
+// Looks a name up as execvp() does. A name with '/' is used as it is, relative to
+// working_directory. Returns NotFound, or PermissionDenied if only non-executable files were found.
+// `errno_value` (may be null) receives ENOENT, EACCES or EISDIR.
 Result<std::string> find_executable(const std::string& name, const std::string& search_path,
                                     const std::string& working_directory, int* errno_value);
 

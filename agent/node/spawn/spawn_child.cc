@@ -22,7 +22,8 @@ using child::call;
 [[noreturn]] void give_up(const ChildPlan& plan, ChildStep step, long result) {
   const ChildReport report{step, static_cast<int>(-result)};
   if (plan.report_fd >= 0) {
-    // The report is one atomic write to the pipe; if it fails the parent sees a started child.
+    // The report is one atomic write to the pipe; if it fails, the parent assumes that the child
+    // started.
     call(SYS_write, plan.report_fd, &report, static_cast<long>(sizeof report));
   } else {
     *plan.shared_report = report;
@@ -32,8 +33,8 @@ using child::call;
 
 constexpr long kKernelMaskBytes = 8;
 
-// Resets signals by system calls, because the C library refuses to touch the signals that it uses
-// itself; a parent may ignore those as well.
+// Resets the signals with system calls, because the C library refuses to change the signals that it
+// uses itself, which a parent may ignore too.
 void reset_signals() {
   const std::array<unsigned long, 4>
       default_action{};  // The kernel's sigaction, all zero: SIG_DFL.
@@ -48,7 +49,7 @@ void unblock_signals() {
 }
 
 void place_standard_descriptors(const ChildPlan& plan) {
-  // First move all away from 0..2, then into place: a source may itself be one of the three.
+  // First move all of them above 2, then into place: a source may itself be one of the three.
   std::array<long, 3> sources{};
   for (std::size_t i = 0; i < sources.size(); ++i) {
     const ChildStep step =
@@ -66,7 +67,7 @@ void place_standard_descriptors(const ChildPlan& plan) {
   }
 }
 
-struct DirectoryEntry {  // The kernel's linux_dirent64, which getdents64 writes.
+struct DirectoryEntry {  // The kernel's linux_dirent64, as written by getdents64.
   std::uint64_t inode;
   std::int64_t offset;
   unsigned short length;
@@ -102,10 +103,10 @@ void close_others_on_exec() {
 }
 
 void raise_limit(int resource) {
-  rlimit limit{};  // As the kernel writes it on 64 bits.
+  rlimit limit{};  // The kernel's layout on 64 bits.
   if (call(SYS_prlimit64, 0, resource, 0, &limit) != 0) return;
   limit.rlim_cur = limit.rlim_max;
-  // Lowers nothing and stays within the hard limit, so it cannot be refused.
+  // Raises the soft limit at most to the hard limit, so it cannot fail.
   call(SYS_prlimit64, 0, resource, &limit, 0);
 }
 
@@ -121,12 +122,12 @@ void apply_limits(const SpawnLimits& limits) {
   set_soft_limit(RLIMIT_CORE, limits.core);
   set_soft_limit(RLIMIT_NOFILE, limits.open_files);
   call(SYS_umask, static_cast<long>(limits.umask));
-  // The call returns 20 - nice; a lower value than ours is refused to most users.
+  // The system call returns 20 - nice. Most users may not set a lower value than ours.
   const long own = 20 - call(SYS_getpriority, PRIO_PROCESS, 0);
   if (limits.nice > own) call(SYS_setpriority, PRIO_PROCESS, 0, static_cast<long>(limits.nice));
 }
 
-// The memory node is only a wish: many containers forbid to set it, and a process that runs near
+// Errors of the memory policy are ignored: many containers forbid it, and a process that runs near
 // its memory gets that memory anyway.
 long bind_to_processors(const ChildPlan& plan) {
   if (plan.processors == nullptr) return 0;
@@ -139,24 +140,24 @@ long bind_to_processors(const ChildPlan& plan) {
 }  // namespace
 
 void become_worker(const ChildPlan& plan, bool must_join_cgroup) {
-  // Makes a process group of its own in either case; processor_share.h explains the choice.
+  // Creates a separate process group in either case; processor_share.h explains the choice.
   long result = plan.own_session ? call(SYS_setsid) : call(SYS_setpgid, 0, 0);
   if (result < 0) give_up(plan, ChildStep::kGroup, result);
   reset_signals();
   if (must_join_cgroup) result = join_cgroup(plan.cgroup_fd);
   if (result < 0) give_up(plan, ChildStep::kCgroup, result);
-  // Done in its cgroup, which limits the available processors.
+  // After joining the cgroup, which limits the available processors.
   result = bind_to_processors(plan);
   if (result < 0) give_up(plan, ChildStep::kBind, result);
   place_standard_descriptors(plan);
   close_others_on_exec();
   raise_limit(RLIMIT_MEMLOCK);
-  // Restores the user's own limit, which was ours before leave_no_core().
+  // Restore the user's limit, which was ours before leave_no_core().
   if (plan.core_limit) set_soft_limit(RLIMIT_CORE, *plan.core_limit);
   if (plan.limits) apply_limits(*plan.limits);
-  // Yama's ptrace_scope 1 lets only parents attach. This also admits processes that our parent
-  // starts: the debuggers that show where this process hangs. Kernels without Yama refuse, which
-  // does no harm.
+  // Yama's ptrace_scope 1 lets only ancestors attach. This also admits processes that our parent
+  // starts: the debuggers that show where this process hangs. Kernels without Yama return an error,
+  // which does not matter.
   call(SYS_prctl, PR_SET_PTRACER, call(SYS_getppid));
   result = call(SYS_chdir, plan.working_directory);
   if (result != 0) give_up(plan, ChildStep::kChdir, result);

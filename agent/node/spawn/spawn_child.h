@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs in a new process between its creation and exec: system calls only, none through the C
-// library, because the process may share its parent's memory and with it errno. See "Spawning" in
-// agent/node/README.md. Thread: the only thread of a process that has just been started.
+// The code that a new process runs between its creation and exec. It makes system calls directly
+// rather than through the C library, because the process may share its parent's memory and thereby
+// errno. See "Spawning" in agent/node/README.md. Thread: the only thread of the new process.
 #pragma once
 
 #include <array>
@@ -31,7 +31,7 @@ struct ChildReport {
   int error;
 };
 
-// Everything that the child needs, made before the clone: nothing is allocated after it.
+// Everything that the child needs, prepared before the clone, because the child must not allocate.
 struct ChildPlan {
   const char* executable = nullptr;
   char* const* arguments = nullptr;
@@ -40,18 +40,18 @@ struct ChildPlan {
   std::array<int, 3> standard_fds{-1, -1, -1};
   bool own_session = false;
   int cgroup_fd = -1;
-  // Bit sets as the kernel reads them. Null: no wish.
+  // Bit sets in the kernel's format. Null: not restricted.
   const unsigned long* processors = nullptr;
   long processors_bytes = 0;
   const unsigned long* memory_nodes = nullptr;
   long memory_node_bits = 0;
-  std::optional<SpawnLimits> limits;        // Nothing: ours, but for...
-  std::optional<std::uint64_t> core_limit;  // ...the soft limit of core files; nothing: ours.
-  int report_fd = -1;                       // -1: the child shares our memory and writes into...
+  std::optional<SpawnLimits> limits;        // If absent, the supervisor's limits, except...
+  std::optional<std::uint64_t> core_limit;  // ...for the soft limit of core files, if present.
+  int report_fd = -1;                       // -1 if the child shares our memory and writes into...
   ChildReport* shared_report = nullptr;
 };
 
-// Becomes the worker of this plan. must_join_cgroup: it was not started in its cgroup.
+// Becomes the worker of this plan. must_join_cgroup: the process was not created in its cgroup.
 [[noreturn]] void become_worker(const ChildPlan& plan, bool must_join_cgroup);
 
 }  // namespace ivy

@@ -20,9 +20,9 @@
 namespace ivy {
 namespace {
 
-// Marks the second start: the descriptor on which it reports that it has arrived.
+// Identifies the second start, and contains the descriptor on which it reports its arrival.
 constexpr char kArrivalVariable[] = "IVY_NODE_SCOPE_FD";
-// The user's manager is reached through a socket in this directory; the variable is set only for
+// The user's systemd is reached through a socket in this directory; the variable is set only for
 // that call.
 constexpr char kRuntimeVariable[] = "XDG_RUNTIME_DIR";
 constexpr char kRuntimeAddedVariable[] = "IVY_NODE_SCOPE_RUNTIME";
@@ -37,11 +37,11 @@ bool would_help() {
   return own.has_value() && access(own->c_str(), W_OK) != 0;
 }
 
-// Runs in the second start: reports its arrival, and removes the traces from the environment that
-// workers inherit.
+// Runs in the second start: reports its arrival, and removes these variables from the environment
+// that workers inherit.
 void arrive(const char* descriptor) {
   const Descriptor fd(std::atoi(descriptor));
-  // The waiting start may have given up; then nothing reads it.
+  // The waiting process may have given up; then nothing reads this.
   [[maybe_unused]] const ssize_t written = write(fd.get(), "", 1);
   unsetenv(kArrivalVariable);
   if (getenv(kRuntimeAddedVariable) != nullptr) unsetenv(kRuntimeVariable);
@@ -58,7 +58,8 @@ void arrive(const char* descriptor) {
   for (int fd = 0; fd <= 2; ++fd) dup2(null_fd, fd);
   std::vector<std::string> words = {"systemd-run", "--user", "--scope", "--quiet", "--collect",
                                     "--unit=" + unit, "--property=Delegate=yes", "--",
-                                    // systemd-run replaces itself: no /proc/self/exe here.
+                                    // systemd-run replaces itself, so /proc/self/exe cannot be
+                                    // used.
                                     program_directory() + "/ivy-node"};
   for (char** argument = arguments + 1; *argument != nullptr; ++argument)
     words.emplace_back(*argument);
@@ -67,7 +68,7 @@ void arrive(const char* descriptor) {
   _exit(127);
 }
 
-// True when the byte of arrive() came; false at the end of file and on a timeout.
+// Returns true if arrive() has written its byte; false at end of file or on a timeout.
 bool has_arrived(int fd) {
   pollfd entry{fd, POLLIN, 0};
   int ready = 0;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A cgroup for an ordinary user: when the cgroup that we were started in cannot be written, but the
-// user has a systemd of his own, the warden is started again inside a transient scope with
-// Delegate=yes. In it the job survives the end of a login session. Thread: the only one, before the
-// rest of the role has begun.
+// A cgroup for an ordinary user: if the cgroup in which we were started is not writable, but the
+// user has a systemd instance, the warden is started again inside a transient scope with
+// Delegate=yes, in which the job survives the end of the login session. Thread: the only one,
+// before the rest of the role starts.
 #pragma once
 
 #include <string>
@@ -10,16 +10,16 @@
 namespace ivy {
 
 enum class ScopeStep {
-  kRunHere,        // Go on in this process: in the scope, or without one.
-  kRunsElsewhere,  // The warden runs in the scope: this process has nothing left to do.
+  kRunHere,        // Continue in this process, inside or without a scope.
+  kRunsElsewhere,  // The warden runs in the scope, and this process should exit.
 };
 
-// unit: name of the scope without ".scope". arguments: argv of this process, which is run again.
-// Takes at most kScopePatienceMs, and never makes a start fail: without a scope the process tree
-// holds the job.
+// unit: the scope's name without ".scope". arguments: argv of this process, for the second start.
+// Takes at most kScopePatienceMs and never makes a start fail: without a scope the job uses the
+// process tree.
 ScopeStep enter_user_scope(const std::string& unit, char** arguments);
 
-// systemd answers in a few milliseconds; one that is stuck must not keep the job from starting.
+// systemd answers in a few milliseconds; a hung one must not keep the job from starting.
 inline constexpr int kScopePatienceMs = 3000;
 
 }  // namespace ivy

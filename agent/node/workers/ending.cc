@@ -20,7 +20,7 @@ void Ending::order_stop(std::uint64_t grace_ns, std::uint64_t now_ns, std::uint6
   if (phase_ == EndingPhase::kReported || phase_ == EndingPhase::kKilling) return;
   const bool first = !stopping();
   if (first) phase_ = EndingPhase::kOrdered;
-  // A zero grace skips the warning.
+  // No warning without a grace period.
   if (grace_ns == 0) warning_ns = 0;
   keep_times(first, now_ns + warning_ns, now_ns + warning_ns + grace_ns);
 }
@@ -55,7 +55,7 @@ EndingStep Ending::keep_killing(std::uint64_t now_ns) {
   return {EndingAction::kKill, 0};
 }
 
-// All workers have exited by themselves, and something of the job still runs.
+// Stops processes of the job that still run after all workers have exited by themselves.
 EndingStep Ending::end_left_behind(const EndingFacts& facts, std::uint64_t now_ns) {
   if (!facts.workers_ended) workers_ended_ns_ = 0;
   if (!facts.workers_ended) return {};

@@ -10,7 +10,7 @@ std::uint64_t words_bytes(const Event& event) {
   return event.exited().error_file().size() + event.start_failed().path().size();
 }
 
-// The event without its texts: an exit without its reason is better than none.
+// Removes an event's texts: an exit without its reason is better than no exit.
 std::string bare_event(Event event) {
   if (event.has_exited()) event.mutable_exited()->clear_error_file();
   if (event.has_start_failed()) event.mutable_start_failed()->clear_path();

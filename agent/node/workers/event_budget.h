@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Decides which of the host's events are kept for a launcher that is unreachable, and which for
-// another launcher that takes the job over. Both are bounded, however long the absence lasts. Pure;
-// thread: the loop's.
+// Decides which of the host's events are kept while the launcher is unreachable, and which are kept
+// for another launcher that may take the job over. Both sets are bounded for any length of absence.
+// Pure; thread: the loop's.
 #pragma once
 
 #include <cstddef>
@@ -17,25 +17,26 @@ namespace ivy {
 
 class EventBudget {
  public:
-  // Failure texts and workers' reports take up at most half of what may wait for an
+  // Failure texts and workers' reports use at most half of the bytes that may wait for an
   // acknowledgement. The other half is for the events themselves: 4096 starts and exits take 1 MiB
   // of it.
   static constexpr std::uint64_t kMaxWordsBytes = link::kMaxUnacknowledgedBytes / 2;
-  // Bound for news of ranks that leave and attach without end; beyond it the newest are sent later.
+  // Limit for News of ranks that leave and attach repeatedly; beyond it only the newest state is
+  // sent, later.
   static constexpr std::uint64_t kMaxNewsBytes = 4u << 20;
 
-  // True if the launcher needs this event for the right verdict.
+  // Returns true if the launcher needs this event for the correct verdict.
   static bool is_essential(const Event& event);
 
   // Returns the bytes to send while `waiting_bytes` wait for the launcher's acknowledgement.
-  // Nothing: the event is news that must wait, and holds_news() is true from then on.
+  // Returns std::nullopt if the event is News that must wait; holds_news() is then true.
   std::optional<std::string> admit(const Event& event, std::uint64_t waiting_bytes);
   bool holds_news() const { return holds_news_; }
-  // True if the newest news of each rank may be sent now; afterwards none are held.
+  // Returns true if held News may be sent now (the newest of each rank), and resets holds_news().
   bool take_held_news(std::uint64_t waiting_bytes);
 
-  // Keeps the essential events of every rank from now on. News are not kept: ControlServer::known()
-  // has the newest of each rank.
+  // From now on keeps the essential events of every rank. News are not kept, because
+  // ControlServer::known() has the newest of each rank.
   void keep_for_takeover() { keeps_ = true; }
   const std::vector<std::string>& kept() const { return kept_; }
   void forget_kept();

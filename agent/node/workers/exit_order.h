@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds out in which order workers have ended. A later look finds them all ended, and waitid names
-// them in the order of their start; the kernel's ready list of an epoll has them in the order in
-// which they ended. Thread: the loop's.
+// Determines the order in which workers exited. When several have exited, waitid() returns them in
+// the order of their start, but the ready list of an epoll has them in the order of their exits.
+// Thread: the loop's.
 #pragma once
 
 #include <cstdint>
@@ -15,13 +15,13 @@ class ExitOrder {
  public:
   ExitOrder();
 
-  // Watches a pidfd, which stays the caller's.
+  // Watches a pidfd, which the caller still owns.
   void watch(int pidfd, std::uint32_t worker);
-  // Returns those that have ended since the last call, in the order of their ends.
+  // Returns the workers that have exited since the last call, in the order of their exits.
   std::vector<std::uint32_t> take();
 
  private:
-  Descriptor epoll_;  // None: it could not be made, and the order stays unknown.
+  Descriptor epoll_;  // Empty if it could not be created; the order then remains unknown.
 };
 
 }  // namespace ivy

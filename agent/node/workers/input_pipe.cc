@@ -51,14 +51,15 @@ void InputPipe::open(std::uint32_t rank, Descriptor fd) {
 void InputPipe::push(std::string bytes) {
   const Bytes shared = counted(std::move(bytes));
   if (!is_expected_) return early_.push_back(shared);
-  // A reader that is closed meanwhile leaves the map.
+  // Iterates over a copy, because a reader that is closed in write_some() is removed from the map.
   for (const auto& [rank, reader] : std::map(readers_)) {
     reader->waiting.push_back(shared);
     if (reader->is_open) write_some(rank, reader);
   }
 }
 
-// The end of the input: only a reading end of the pipe can tell later what was left in it.
+// Handles the end of the input. Opens a reading end of the pipe, which can show later how much was
+// left unread.
 void InputPipe::finish(std::uint32_t rank, const ReaderPointer& reader) {
   const std::string path = "/proc/self/fd/" + std::to_string(reader->pipe.native_handle());
   Finished& finished = finished_[rank];
@@ -95,7 +96,7 @@ void InputPipe::close(std::uint32_t rank) {
   reader->is_open = false;
   boost::system::error_code ignored;
   reader->pipe.close(ignored);
-  // Its unread bytes may be the last that keep some bytes from being granted.
+  // These unread bytes may be the last reference that keeps some bytes from being granted.
   const std::deque<Bytes> dropped = std::exchange(reader->waiting, {});
 }
 

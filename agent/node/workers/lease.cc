@@ -34,7 +34,7 @@ void Lease::paused() {
 void Lease::transport_lost(TransportLoss loss) {
   if (state_ == LeaseState::kEnded) return;
   if (outlives_launcher_) return enter(LeaseState::kHungUp);
-  // On this host a transport is lost only when the launcher itself ends.
+  // A local transport is lost only when the launcher itself exits.
   if (kind_ == TransportEnd::kLocal) return end("the launcher is gone");
   enter(loss == TransportLoss::kHalfClosed ? LeaseState::kHalfClosed : LeaseState::kHungUp);
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How long the workers of this host live without hearing from the launcher. See "Lease" in
-// agent/node/README.md. Pure: the owner reports what the transport does and how much time has
-// passed. Thread: any, one at a time.
+// Decides how long the workers of this host keep running without a sign of life from the launcher.
+// See "Lease" in agent/node/README.md. Pure: the owner reports the transport's state and the
+// elapsed time. Thread: any, one at a time.
 #pragma once
 
 #include <cstdint>
@@ -14,10 +14,11 @@ namespace ivy {
 inline constexpr std::uint64_t kNanosPerMilli = 1'000'000;
 inline constexpr std::uint64_t kNanosPerSecond = 1'000'000'000;
 
-// The meaning of a transport's end.
+// The kind of a transport, which decides what its end means.
 enum class TransportEnd {
   kLocal,  // The launcher holds the other end: end of file means that it has exited. Stop now.
-  kRelay,  // A relay holds it. Half-close: the launcher's side ended. Hang-up: the relay ended.
+  kRelay,  // A relay holds the other end. Half-close: the launcher's side closed. Hang-up: the
+           // relay exited.
 };
 
 // The side that closed a transport.
@@ -39,11 +40,11 @@ struct LeaseLimits {
   std::uint64_t silence_ns = nanoseconds_of(kLeaseAttended);
   std::uint64_t half_closed_ns = nanoseconds_of(kHalfClosedLease);
   std::uint64_t absence_ns = nanoseconds_of(kAbsenceLease);
-  // How long an announced pause may last where a transport may fail to say that the launcher is
-  // gone; a longer lease extends it to its own length.
+  // Limit of an announced pause on a transport that may not notice the launcher's exit. A longer
+  // lease raises the limit to its own length.
   std::uint64_t pause_ns = nanoseconds_of(kPauseLimit);
-  // One advance() counts at most this much. A supervisor that was stopped or starved for a minute
-  // has not listened for a minute, so it must not conclude that the launcher was silent.
+  // Limit of the time that one advance() counts. A supervisor that was stopped or starved for a
+  // minute did not listen for that minute, so it must not conclude that the launcher was silent.
   std::uint64_t longest_step_ns = kNanosPerSecond / 2;
 };
 
@@ -52,23 +53,23 @@ class Lease {
   explicit Lease(const LeaseLimits& limits) : limits_(limits) {}
 
   void set_silence(std::uint64_t silence_ns) { limits_.silence_ns = silence_ns; }
-  // The job may outlive its launcher: however a transport ends, workers live on as long as silence
-  // may last, and another launcher may come.
+  // The job may outlive its launcher: after any kind of transport loss the workers keep running for
+  // silence_ns, and another launcher may attach.
   void set_outlives_launcher(bool outlives) { outlives_launcher_ = outlives; }
   void transport_attached(TransportEnd kind);
-  // Call when bytes of the attached launcher have arrived.
+  // Call when bytes from the attached launcher have arrived.
   void heard();
-  // The launcher announces that it will be silent; ends with heard(), or after pause_ns.
+  // The launcher announced that it will be silent. Ends with heard(), or after pause_ns.
   void paused();
   void transport_lost(TransportLoss loss);
   // Advances the clock. Call it at least twice per longest_step_ns.
   void advance(std::uint64_t elapsed_ns);
 
   LeaseState state() const { return state_; }
-  // True when the workers must be stopped, or, once they are gone, when no launcher will come for
-  // the report.
+  // Returns true if the workers must be stopped, or, after they have exited, if no launcher will
+  // fetch the report.
   bool ended() const { return state_ == LeaseState::kEnded; }
-  // Why it ended, for Report.reason; empty while it has not.
+  // The reason for the end, for Report.reason; empty before the end.
   const std::string& reason() const { return reason_; }
 
  private:
@@ -79,7 +80,7 @@ class Lease {
   bool outlives_launcher_ = false;
   TransportEnd kind_ = TransportEnd::kRelay;
   LeaseState state_ = LeaseState::kWaiting;
-  std::uint64_t elapsed_ns_ = 0;  // Since the state was entered or something was heard.
+  std::uint64_t elapsed_ns_ = 0;  // Since the state was entered or data arrived.
   std::string reason_;
 };
 

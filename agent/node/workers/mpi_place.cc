@@ -10,7 +10,8 @@ std::string on_loopback(std::uint16_t port) { return "127.0.0.1:" + std::to_stri
 
 }  // namespace
 
-// PMI_PORT rather than PMI_FD: the descriptor would be closed by Python's subprocess, for one.
+// Uses PMI_PORT rather than PMI_FD, because Python's subprocess, for example, would close the
+// descriptor.
 Environment mpi_place_variables(const MpiPlace& place) {
   const std::string rank = std::to_string(place.rank);
   Environment variables = {
@@ -20,7 +21,7 @@ Environment mpi_place_variables(const MpiPlace& place) {
       {"PMI_SIZE", std::to_string(place.size)},
       {"MPI_LOCALRANKID", std::to_string(place.local_rank)},
       {"MPI_LOCALNRANKS", std::to_string(place.local_size)},
-      // With the variables of PMIx beside these MPICH 5 does not know which of them is meant.
+      // With the variables of PMIx next to these, MPICH 5 would not know which to use.
       {"MPIR_CVAR_PMI_VERSION", "1"},
       {"PMIX_NAMESPACE", place.pmix_namespace},
       {"PMIX_RANK", rank},
@@ -31,12 +32,12 @@ Environment mpi_place_variables(const MpiPlace& place) {
       {"PMIX_BFROP_BUFFER_TYPE", "PMIX_BFROP_BUFFER_NON_DESC"},
       {"PMIX_SERVER_TMPDIR", place.directory},
       {"PMIX_SYSTEM_TMPDIR", place.directory},
-      // By these the Python hook tells our place from that of an mpirun in a worker.
+      // The Python hook uses this to distinguish our place from that of an mpirun in a worker.
       {"IVY_MPI_PLACE", on_loopback(place.pmi_port) + " " + place.pmix_namespace},
   };
   const std::string uri =
       "ivyrun-pmix." + std::to_string(place.host) + ";tcp4://" + on_loopback(place.pmix_port);
-  // Each release of libpmix looks for one of them.
+  // Each release of libpmix reads one of them.
   for (const char* release : {"2", "21", "3", "4", "41"})
     variables.push_back({"PMIX_SERVER_URI" + std::string(release), uri});
   return variables;
@@ -45,20 +46,21 @@ Environment mpi_place_variables(const MpiPlace& place) {
 Environment mpi_settings(const MpiSettings& settings) {
   constexpr std::size_t kHalf = 16;
   Environment variables = {
-      // Open MPI 4.1 looks for a server only if it believes that a launcher started it directly,
-      // and then leaves binding to that launcher. It takes this as jsrun's mark.
+      // Open MPI 4.1 looks for a server only if it believes that a launcher started it directly; it
+      // then leaves binding to that launcher. This variable makes it believe that the launcher is
+      // jsrun.
       {"JSM_JSRUN_PORT", "1"},
-      // The key that ranks on Omni-Path show each other: two numbers of 16 digits.
+      // The key that ranks present to each other on Omni-Path: two numbers of 16 digits.
       {"OMPI_MCA_orte_precondition_transports",
        settings.job_id.substr(0, kHalf) + "-" + settings.job_id.substr(kHalf)},
   };
   if (settings.is_oversubscribed) {
     // Open MPI 4.1 does not read PMIX_NODE_OVERSUBSCRIBED.
     variables.push_back({"OMPI_MCA_mpi_oversubscribe", "1"});
-    // Intel MPI hears it from its own mpiexec alone. 2: a rank that waits calls sched_yield().
+    // Intel MPI learns this only from its own mpiexec. 2: a waiting rank calls sched_yield().
     variables.push_back({"I_MPI_THREAD_YIELD", "2"});
   }
-  // The first is known to Open MPI 5 as well, which calls that part btl_sm.
+  // Open MPI 5, too, knows the first one, though it calls that component btl_sm.
   for (const char* owner : {"btl_vader", "osc_sm", "osc_rdma"})
     variables.push_back(
         {"OMPI_MCA_" + std::string(owner) + "_backing_directory", settings.segment_directory});

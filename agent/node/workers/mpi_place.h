@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A worker's place in its job's MPI world, as variables by which any MPI library finds it: that of
-// the worker's own program, and those of programs that a shell, make or Python starts. They name
-// ports behind which this host's servers are started by the first library that connects
-// (supervisor/mpi_servers.h). Pure; thread: any.
+// A worker's place in its job's MPI world, as variables that any MPI library reads: in the worker's
+// program, and in programs that a shell, make or Python starts. They name the ports of this host's
+// servers, which start when the first library connects (supervisor/mpi_servers.h). Pure; thread:
+// any.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +21,8 @@ struct MpiPlace {
   std::uint16_t pmix_port = 0;
   std::uint32_t host = 0;
   std::string host_name;
-  std::string pmix_namespace;  // The job's, as proto/wire/mpi_names.h makes it.
-  std::string directory;       // The PMIx server's own; made when it starts.
+  std::string pmix_namespace;  // The job's, from proto/wire/mpi_names.h.
+  std::string directory;       // The PMIx server's directory, created when the server starts.
 };
 
 // Returns PMI_*, PMIX_* and related variables.
@@ -34,10 +34,11 @@ struct MpiSettings {
   bool is_oversubscribed = false;
 };
 
-// Returns settings that help Open MPI and Intel MPI, and that the user may override.
+// Returns settings that help Open MPI and Intel MPI; the user may override them.
 Environment mpi_settings(const MpiSettings& settings);
 
-// A setting that mpi_settings() has made for an outer job or for another generation of this one.
+// Returns true for a setting that mpi_settings() made for an outer job or for another generation of
+// this one.
 bool is_old_mpi_setting(const std::string& value);
 
 }  // namespace ivy

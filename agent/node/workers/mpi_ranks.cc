@@ -10,17 +10,17 @@
 namespace ivy {
 namespace {
 
-// In place of a time: it has been killed.
+// Used instead of a time after the process was killed.
 constexpr std::uint64_t kKilled = ~std::uint64_t{0};
 
-// Takes the next word from the front of the line.
+// Removes and returns the first word of the line.
 std::string_view take_word(std::string_view& line) {
   const std::string_view word = line.substr(0, line.find(' '));
   line.remove_prefix(std::min(word.size() + 1, line.size()));
   return word;
 }
 
-// As the kernel would cut it; a job that was aborted with 0 has failed all the same.
+// Truncates the code as the kernel would. A job aborted with code 0 has failed all the same.
 int abort_code(int code) { return (code & 0xff) == 0 ? 1 : code & 0xff; }
 
 }  // namespace
@@ -39,7 +39,7 @@ bool MpiRanks::take(std::string_view line, std::uint64_t now_ns) {
   if (event == "abort") {
     rank.state = State::kAborted;
     rank.code = *code;
-    // Open MPI 4.1 has nothing to say there.
+    // Open MPI 4.1 always sends this text.
     if (line != "N/A") rank.text = line;
     rank.kill_at_ns = now_ns + kAbortNs;
   }

@@ -21,29 +21,30 @@ namespace ivy {
 
 // Facts about an exit in addition to its status.
 struct MpiEnd {
-  std::optional<int> code = {};  // How it counts; nothing: as the status says.
+  std::optional<int> code = {};  // Overrides the exit code; if absent, the exit status counts.
   // "with exit 0 before MPI_Finalize: the other ranks wait for it": the part before the colon is
   // appended to "rank 3 failed first (node1, pid 17)", the rest, if any, is a separate line.
   std::string cause = {};
-  bool is_absent = false;  // It has ended well, and has never called MPI_Init.
+  bool is_absent = false;  // It exited successfully and never called MPI_Init.
 };
 
 class MpiRanks {
  public:
-  // How long a process may do other things after its MPI connection has ended.
-  static constexpr std::uint64_t kAbortNs = 200'000'000;  // Enough for its last words.
+  // How long a process may continue after its MPI connection has closed.
+  static constexpr std::uint64_t kAbortNs = 200'000'000;  // Enough time for its last output.
   static constexpr std::uint64_t kVanishedNs = 2'000'000'000;
 
   // Starts a generation. `required`: every rank must call MPI_Init (-B mpi).
   void begin(bool required) { *this = MpiRanks(required); }
 
-  // An event of a server: "joined 3", "left 3", "abort 3 7 text", "vanished 3". False: no event.
+  // Handles an event of a server: "joined 3", "left 3", "abort 3 7 text", "vanished 3". Returns
+  // false if the line is not an event.
   bool take(std::string_view line, std::uint64_t now_ns);
-  // The ranks that have joined for the first time since the last call.
+  // Returns the ranks that have joined for the first time since the last call.
   std::vector<std::uint32_t> take_new();
   bool has_joined() const;  // Any rank of this host.
   MpiEnd judge(std::uint32_t rank, const ExitStatus& status) const;
-  // The ranks that are to be killed now, each once.
+  // Returns the ranks that must be killed now, each only once.
   std::vector<std::uint32_t> overdue(std::uint64_t now_ns);
 
   MpiRanks() = default;

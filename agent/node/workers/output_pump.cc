@@ -27,16 +27,16 @@ struct OutputPump::Stream {
 
   boost::asio::posix::stream_descriptor pipe;
   StreamName name;
-  std::uint64_t queued_bytes = 0;  // Bytes that were given to the session.
-  std::optional<RankLog> log;      // Until it is closed or given up.
+  std::uint64_t queued_bytes = 0;  // Bytes passed to the session.
+  std::optional<RankLog> log;      // Absent once it is closed or given up.
   bool log_failed = false;
   std::function<void()> ended;
   std::optional<std::size_t> bytes_left;  // After cut(): bytes still to read.
   bool is_ready = false;                  // It is in ready_ or held_.
   bool is_over = false;
   bool is_cut = false;
-  bool is_mid_line = false;  // The last bytes read have no end of line.
-  bool breaks_line = false;  // The rank's last process has left such a line.
+  bool is_mid_line = false;  // The last bytes read did not end with a line end.
+  bool breaks_line = false;  // The rank's previous process left such a line.
 };
 
 OutputPump::OutputPump(boost::asio::io_context& loop, link::Session& session,
@@ -109,7 +109,7 @@ void OutputPump::read_once(Stream& stream) {
     limit = std::min<std::size_t>(limit, session_.flow_room() - link::kOutputHeaderBytes);
   if (stream.bytes_left) limit = std::min(limit, *stream.bytes_left);
   if (limit == 0) return end(stream);
-  // Room for the end of line that comes first.
+  // Leave room for the line end that is inserted first.
   if (stream.breaks_line && limit > 1) --limit;
   const ssize_t count = ::read(stream.pipe.native_handle(), buffer_.get(), limit);
   if (count == 0) return end(stream);
@@ -120,7 +120,7 @@ void OutputPump::read_once(Stream& stream) {
     if (stream.bytes_left) *stream.bytes_left -= static_cast<std::size_t>(count);
     forward(stream, std::string_view(buffer_.get(), static_cast<std::size_t>(count)));
   }
-  // A short read has emptied the pipe; asking the kernel again would cost another call.
+  // A short read has emptied the pipe; another read would only cost a system call.
   if (!stream.bytes_left && (is_empty || (count > 0 && static_cast<std::size_t>(count) < limit)))
     return wait(stream);
   stream.is_ready = true;
@@ -170,7 +170,8 @@ void OutputPump::logs_moved() {
   for (const FileWriter::Done& done : writer_->take_done()) {
     logs_have_moved_ = true;
     const auto found = logs_.find(done.file);
-    if (found == logs_.end()) continue;  // The stream was given up while its file was written.
+    if (found == logs_.end())
+      continue;  // The stream was given up while its file was being written.
     Stream& stream = *found->second;
     if (done.errno_value != 0 && !std::exchange(stream.log_failed, true))
       owner_.log_failed(

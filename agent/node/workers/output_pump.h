@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Moves the workers' output from their pipes into the session, within the launcher's credit, and
-// into their log files, which a thread writes. A pipe is read only when there is room in both: a
-// launcher that does not read, or a file system that does not answer, slows the workers down, but
-// nothing piles up here, and the loop goes on. Streams with data take turns, one chunk each.
-// Thread: the loop's. Lifetime: outlived by the session; streams live as long as the pump.
+// into their log files, which another thread writes. Reads a pipe only if there is room in both: a
+// launcher that does not read, or a file system that does not respond, slows the workers down, but
+// never blocks the loop or fills memory. Streams with data take turns, one chunk each. Thread: the
+// loop's. Lifetime: the session must outlive it; streams live as long as the pump.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -26,7 +26,7 @@ namespace ivy {
 // Implemented by the owner of an OutputPump.
 class OutputPumpEvents {
  public:
-  // The session has new frames.
+  // The session has new frames to send.
   virtual void output_queued() = 0;
   // A rank's log file has been given up.
   virtual void log_failed(const std::string& text) = 0;
@@ -37,9 +37,9 @@ class OutputPumpEvents {
 
 class OutputPump {
  public:
-  // Largest piece read in one call: a whole pipe of Linux's default size.
+  // Largest chunk per read: a full pipe of Linux's default size.
   static constexpr std::size_t kChunkBytes = 64u << 10;
-  // With less credit than this no pipe is read: tiny frames would cost more than they carry.
+  // With less credit than this, no pipe is read: tiny frames would cost more than they carry.
   static constexpr std::size_t kLeastRoomBytes = 4096;
   // Bytes that may wait for the file system, for all log files together.
   static constexpr std::size_t kLogRoomBytes = 4u << 20;
@@ -63,21 +63,21 @@ class OutputPump {
   OutputPump(boost::asio::io_context& loop, link::Session& session, OutputPumpEvents& owner);
   ~OutputPump();
 
-  // Takes over a non-blocking descriptor. `ended` is called once, when the end of the stream has
-  // been queued and its log file, if it has one, is complete; never from inside add().
+  // Takes ownership of a non-blocking descriptor. Calls `ended` once, when the end of the stream is
+  // queued and its log file, if any, is complete; never from inside add().
   StreamId add(int fd, const StreamName& name, const std::optional<RankLog::Name>& log,
                std::function<void()> ended);
-  // Call when credit may have arrived: reads as much as it allows.
+  // Call when credit may have arrived: reads as much as the credit allows.
   void pump();
-  // The worker of this stream has ended and its drain time is over: reads what the pipe holds now,
-  // then ends the stream, even if another process still holds it open.
+  // Ends the stream of a worker that exited and whose drain time is over: reads the current
+  // contents of the pipe, and then ends the stream even if another process still holds the pipe
+  // open.
   void cut(StreamId id);
-  // Advances the clock. When the file system has taken nothing for `patience_ns`, the log files of
-  // streams that were cut are given up: a job ends even if a disk never answers.
+  // Advances the clock. Gives up the log files of streams that were cut if the file system has
+  // accepted nothing for `patience_ns`, so that a job ends even if a disk never responds.
   void tick(std::uint64_t elapsed_ns, std::uint64_t patience_ns);
   std::vector<Progress> progress() const;
-  // Reads output and throws it away from now on, so that no worker blocks when output has no
-  // reader.
+  // From now on reads output and discards it, so that workers do not block when no reader is left.
   void discard();
 
  private:
@@ -94,17 +94,17 @@ class OutputPump {
   boost::asio::io_context& loop_;
   link::Session& session_;
   OutputPumpEvents& owner_;
-  std::unique_ptr<FileWriter> writer_;  // Since the first log file.
+  std::unique_ptr<FileWriter> writer_;  // Created with the first log file.
   std::vector<std::unique_ptr<Stream>> streams_;
-  std::deque<Stream*> ready_;                 // Each stream at most once, here or in held_.
-  std::deque<Stream*> held_;                  // Ready, but the log files have no room.
-  std::map<FileWriter::File, Stream*> logs_;  // Streams whose file is not closed yet.
+  std::deque<Stream*> ready_;  // Each stream at most once in ready_ and held_ together.
+  std::deque<Stream*> held_;   // Ready, but waiting for room in the log files.
+  std::map<FileWriter::File, Stream*> logs_;  // Streams whose file is still open.
   bool logs_have_moved_ = false;
   std::uint64_t logs_stalled_ns_ = 0;
   std::unique_ptr<char[]> buffer_;
   bool discarding_ = false;
   bool again_posted_ = false;
-  // Posted handlers may run after this object was destroyed.
+  // Posted handlers may run after the destruction of this object.
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 

@@ -16,11 +16,11 @@
 namespace ivy {
 namespace {
 
-// Collectives that the recorder keeps. torch's own default is 2000; a dump of 1000 with the stacks
-// of where they were called stays below a MiB.
+// Collectives that the recorder keeps. torch's default is 2000; a dump of 1000, with the stacks of
+// their calls, stays below 1 MiB.
 constexpr const char* kFlightEntries = "1000";
 
-// The build makes a raw string of sitecustomize.py.
+// The build generates a raw string from sitecustomize.py.
 constexpr std::string_view kHook =
 #include "agent/node/workers/sitecustomize.py.inc"
     ;
@@ -30,7 +30,7 @@ bool is_set(const Environment& environment, const char* name) {
 }
 
 Result<void> write_file(const std::string& path, std::string_view text) {
-  // Whole or not at all: half a file would be a syntax error in every worker.
+  // Written atomically: half a file would be a syntax error in every worker.
   if (write_whole(path, text)) return {};
   return errno_error(Code::kUnavailable, path, errno);
 }
@@ -83,7 +83,7 @@ void add_evidence_variables(Environment& environment, const JobDirectory& direct
 void add_nccl_profiler(Environment& environment, const std::string& plugin) {
   const std::string* choice = find_variable(environment, "IVY_NCCL_PROFILER");
   const bool is_off = choice != nullptr && *choice == "off";
-  // NCCL takes one plug-in, and the user's goes before ours.
+  // NCCL loads only one plug-in, and the user's has precedence.
   if (is_off || plugin.empty() || is_set(environment, "NCCL_PROFILER_PLUGIN")) return;
   set_variable(environment, "NCCL_PROFILER_PLUGIN", plugin);
 }

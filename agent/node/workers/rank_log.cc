@@ -22,7 +22,7 @@ int open_with_directories(const std::string& path, std::uint64_t offset) {
   std::error_code error;
   std::filesystem::create_directories(std::filesystem::path(path).parent_path(), error);
   if (error) return -error.value();
-  // A link that another user has planted in a shared folder is not followed.
+  // O_NOFOLLOW: do not follow a link that another user has planted in a shared folder.
   const int flags = O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | (offset == 0 ? O_TRUNC : 0);
   const int fd = ::open(path.c_str(), flags, 0644);
   if (fd < 0) return -errno;

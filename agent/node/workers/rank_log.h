@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The raw output of one worker's stream in a file on its own host (--log-to node):
-// DIRECTORY/JOB/GENERATION/rank00027.out (or .err), overwritten when it exists,
-// unless the rank was started again alone. The writer's thread
-// makes it, fills it and closes it, in that order. Thread: the writer's user.
+// DIRECTORY/JOB/GENERATION/rank00027.out (or .err). An existing file is overwritten, unless only
+// this rank was restarted. The writer's thread creates, fills and closes the file. Thread: the
+// writer's user.
 #pragma once
 
 #include <cstdint>
@@ -21,10 +21,10 @@ class RankLog {
     std::uint32_t generation = 0;
     std::uint32_t rank = 0;
     int stream = 1;            // 1 standard output, 2 standard error.
-    std::uint64_t offset = 0;  // The bytes that earlier processes of the rank have left there.
+    std::uint64_t offset = 0;  // The bytes that earlier processes of the rank have written there.
   };
 
-  // Missing directories (0755 less umask) are made too. The writer's Done reports failures.
+  // Also creates missing directories (0755 less umask). The writer's Done reports failures.
   RankLog(FileWriter& writer, const Name& name);
 
   void write(std::string_view bytes) { writer_->write(file_, bytes); }

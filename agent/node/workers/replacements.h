@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ranks of this host that have failed in a job that replaces them (--on-failure replace): for
-// which the launcher's word is awaited, and which are started again, and when. Pure; thread: any,
+// The failed ranks of this host in a job that replaces them (--on-failure replace): which of them
+// wait for the launcher's decision, and which will be started again, and when. Pure; thread: any,
 // one at a time.
 #pragma once
 
@@ -20,15 +20,16 @@ class Replacements {
     std::uint64_t due_ns = 0;
   };
 
-  // A generation begins. waits: its failed ranks are kept a place until the launcher has decided.
+  // Starts a generation. waits: failed ranks wait for the launcher's decision.
   void begin(bool waits);
   void failed(std::uint32_t rank);
-  // The launcher's word. False: nothing is awaited for this rank.
+  // Records the launcher's decision. Returns false if no decision is expected for this rank.
   bool order(const Ordered& ordered);
   void forgo(std::uint32_t rank) { places_.erase(rank); }
-  // Some place is kept: this host is not done, though no worker may live.
+  // Returns true if a failed rank may still be replaced: this host is not done, even if no worker
+  // is running.
   bool awaits() const { return !places_.empty(); }
-  // Returns the ranks that are due and whose last process has left nothing behind; each only once.
+  // Returns the ranks that are due and whose last process has left nothing behind, each only once.
   std::vector<Ordered> take_due(std::uint64_t now_ns,
                                 const std::function<bool(std::uint32_t rank)>& is_over);
   std::optional<std::uint64_t> next_due_ns() const;
@@ -37,7 +38,8 @@ class Replacements {
 
  private:
   bool waits_ = false;
-  std::map<std::uint32_t, std::optional<Ordered>> places_;  // By rank; without an order yet.
+  std::map<std::uint32_t, std::optional<Ordered>>
+      places_;  // By rank; no value before the launcher's decision.
 };
 
 }  // namespace ivy

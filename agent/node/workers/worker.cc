@@ -22,7 +22,7 @@
 namespace ivy {
 namespace {
 
-// waitid's P_PIDFD, which glibc 2.36 declares only with newer kernel headers.
+// waitid()'s P_PIDFD, which glibc 2.36 declares only with newer kernel headers.
 constexpr auto kWaitPidfd = static_cast<idtype_t>(3);
 
 Environment from_plan(const google::protobuf::RepeatedPtrField<Variable>& variables) {
@@ -32,7 +32,8 @@ Environment from_plan(const google::protobuf::RepeatedPtrField<Variable>& variab
   return environment;
 }
 
-// Our end of a pipe must never block; the worker's end is an ordinary blocking one.
+// Creates a pipe whose end on our side is non-blocking; the worker's end is an ordinary blocking
+// one.
 int make_pipe(Descriptor& reader, Descriptor& writer, bool reader_is_ours) {
   DescriptorPair ends = ivy::make_pipe();
   if (!ends) return errno;
@@ -42,14 +43,14 @@ int make_pipe(Descriptor& reader, Descriptor& writer, bool reader_is_ours) {
   return fcntl(ours.get(), F_SETFL, O_NONBLOCK) == 0 ? 0 : errno;
 }
 
-// Returns the errno of what keeps the path from being entered, or 0.
+// Returns the errno that explains why the directory cannot be entered, or 0.
 int directory_error(const std::string& path) {
   struct stat info {};
   if (stat(path.c_str(), &info) != 0) return errno;
   return S_ISDIR(info.st_mode) ? 0 : ENOTDIR;
 }
 
-// Another program executes the one of the request, and gets its path and its arguments.
+// Makes another program execute the requested one, whose path and arguments it receives.
 void put_in_front(const std::vector<std::string>& words, SpawnRequest& request) {
   std::vector<std::string> arguments = words;
   arguments.insert(arguments.end(), {"--path", request.executable, "--"});
@@ -58,7 +59,7 @@ void put_in_front(const std::vector<std::string>& words, SpawnRequest& request) 
   request.arguments = std::move(arguments);
 }
 
-// --wrap: a tool of the user's executes the program, whose path it gets.
+// --wrap: makes the user's tool execute the program, whose path it receives.
 void put_tool_in_front(const std::string& tool, const std::vector<std::string>& words,
                        SpawnRequest& request) {
   std::vector<std::string> arguments = words;
@@ -68,7 +69,7 @@ void put_tool_in_front(const std::string& tool, const std::vector<std::string>& 
   request.arguments = std::move(arguments);
 }
 
-// Finds the program in the worker's PATH. The failure has no step if it was found.
+// Finds the program in the worker's PATH. `step` of the result is empty if it was found.
 SpawnFailure find_program(const std::string& program, const SpawnRequest& request,
                           std::string& place) {
   const std::string* path = find_variable(request.environment, "PATH");
@@ -130,7 +131,7 @@ void WorkerLaunch::begin() {
   request_.stdout_fd = pipes_.stdout_writer.get();
   request_.stderr_fd = pipes_.stderr_writer.get();
   pending_ = begin_spawn(request_);
-  // From here on only the worker may hold its ends: their closing is the end of its streams.
+  // From here on only the worker may hold its ends, so that the streams end when it closes them.
   pipes_.stdin_reader.reset(-1);
   pipes_.stdout_writer.reset(-1);
   pipes_.stderr_writer.reset(-1);
@@ -150,7 +151,7 @@ Environment Worker::own_environment(const WorkerGroup& group, const WorkerSpec& 
   Environment environment;
   for (EnvVariable& variable : from_plan(spec.environment()))
     set_variable(environment, std::move(variable.name), std::move(variable.value));
-  // Without a cgroup the containment finds the job's processes by these two variables.
+  // Without a cgroup, the containment recognizes the job's processes by these two variables.
   set_variable(environment, "IVY_JOB_ID", context_.job_id);
   set_variable(environment, "IVY_HOST_INDEX", std::to_string(context_.host));
   set_variable(environment, "IVY_TOKEN_FILE", context_.directory.token_file());
@@ -169,7 +170,7 @@ std::unique_ptr<WorkerLaunch> Worker::prepare(const WorkerGroup& group, const Wo
   auto launch = std::make_unique<WorkerLaunch>();
   generation_ = group.generation;
   has_input_ = spec.standard_input();
-  // Removes the file of the rank's last process.
+  // Removes the file of the rank's previous process.
   if (rejoins_ > 0) unlink(context_.directory.error_file(generation_, rank_).c_str());
   launch->has_input_ = has_input_;
   launch->program_ = group.arguments.front();
@@ -262,7 +263,7 @@ bool Worker::has_ended() {
   return poll(&waiting, 1, 0) == 1;
 }
 
-// Until it is reaped its number is its own, and its group's.
+// The worker has not been reaped yet, so its pid still belongs to it and to its process group.
 void Worker::kill_group_of_failed() {
   siginfo_t info{};
   const int result = waitid(kWaitPidfd, static_cast<id_t>(pidfd_.native_handle()), &info,
@@ -296,7 +297,7 @@ void Worker::report_exit(const siginfo_t& info, const ExitCircumstances& circums
                          std::uint64_t input_taken) {
   ExitStatus status = exit_status_from_wait(info.si_code, info.si_status);
   MpiEnd mpi;
-  // The behaviour of a rank after the stop has started does not count as its failure.
+  // A rank that misbehaves after the stop has started did not fail.
   if (!circumstances.stopping) mpi = context_.owner.judge_mpi(rank_, status);
   if (mpi.code) status = ExitStatus{.code = *mpi.code};
   exit_status_ = status;
@@ -328,13 +329,13 @@ std::string Worker::read_error_file() const {
 void Worker::send_signal(int signal) {
   if (!is_alive(state_)) return;
   if (signal == SIGKILL) was_killed_by_us_ = true;
-  // Suspends the whole process group, as a terminal does: a shell or a --wrap tool alone would
-  // leave its children running. The pid is still ours, because the worker has not been reaped.
+  // Signal the whole process group, as a terminal does: a stopped shell or --wrap tool would leave
+  // its children running. The pid is still the worker's, because it has not been reaped.
   if ((signal == SIGSTOP || signal == SIGCONT) && pid_ > 1) {
     kill(-pid_, signal);
     return;
   }
-  // Sent through the pidfd, so that the signal can never reach another process with this number.
+  // Sent through the pidfd, so that the signal can never reach another process with the same pid.
   syscall(SYS_pidfd_send_signal, pidfd_.native_handle(), signal, nullptr, 0);
 }
 

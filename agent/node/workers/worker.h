@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// One worker: starts its process, knows when it has ended, and reports both to the launcher. Its
-// output goes through OutputPump. Thread: the loop's. Lifetime: outlived by everything that
-// WorkerContext names.
+// One worker: starts its process, notices its exit, and reports both to the launcher. Its output
+// goes through OutputPump. Thread: the loop's. Lifetime: everything that WorkerContext refers to
+// must outlive it.
 #pragma once
 
 #include <sys/types.h>
@@ -31,9 +31,10 @@
 
 namespace ivy {
 
-// Returns the part of the supervisor's environment that a worker inherits: without an outer job's
-// ranks, variables that ivyrun sets (one that this plan does not set, such as JAX_LOCAL_DEVICE_IDS,
-// must not be inherited), and the names in `unset`. env_rule() knows the first two.
+// Returns the part of the supervisor's environment that a worker inherits. Leaves out the ranks of
+// an outer job, variables that ivyrun sets (one that this plan does not set, such as
+// JAX_LOCAL_DEVICE_IDS, must not be inherited), and the names in `unset`. env_rule() knows the
+// first two.
 Environment inherited_environment(char* const* environment_block,
                                   const std::vector<std::string>& unset);
 
@@ -42,14 +43,14 @@ class Worker;
 // Implemented by the owner of workers.
 class WorkerEvents {
  public:
-  // Passes an event to the launcher.
+  // Sends an event to the launcher.
   virtual void send(const Event& event) = 0;
   // The worker's process has exited: the owner now calls collect().
   virtual void on_exit(Worker& worker) = 0;
-  // A worker was collected, or its output has ended.
+  // A worker was collected, or its output ended.
   virtual void on_change() = 0;
-  // True if the kernel killed a process that is not yet attributed. Called only if it matters: the
-  // answer costs several file reads.
+  // Returns true if the kernel killed a process for lack of memory and the kill is not attributed
+  // yet. Called only if necessary, because it reads several files.
   virtual bool has_unattributed_memory_kill() = 0;
   // Returns more facts about the exit of an MPI process.
   virtual MpiEnd judge_mpi(std::uint32_t rank, const ExitStatus& status) = 0;
@@ -76,32 +77,33 @@ struct WorkerGroup {
   std::uint32_t generation = 0;
   std::vector<std::string> arguments;
   std::string working_directory;
-  // The supervisor's own variables, less `unset`, with the plan's over them.
+  // The supervisor's variables without `unset`, overridden by the plan's.
   std::shared_ptr<const SharedEnvironment> environment = std::make_shared<SharedEnvironment>();
   std::string log_directory;  // Empty if no files are written.
-  bool python_hook = false;   // sitecustomize is on its PYTHONPATH.
-  bool own_sessions = false;  // Each worker has its own session.
+  bool python_hook = false;   // sitecustomize is on PYTHONPATH.
+  bool own_sessions = false;  // Each worker has a separate session.
   std::optional<SpawnLimits> limits;
-  // Command to which the program is appended, and which execs it; empty: none (roles/mpi_exec.h).
+  // Command to which the program is appended and which executes it; empty if none
+  // (roles/mpi_exec.h).
   std::vector<std::string> mpi_exec;
   std::string node_program;  // ivy-node, which also runs before an app's program.
 };
 
-// How far the ending has got, which decides what an exit means.
+// State of the ending, which decides the meaning of an exit.
 struct ExitCircumstances {
   bool stopping = false;      // It exited after the stop had started.
-  bool killed_by_us = false;  // A SIGKILL may be ours.
-  // The job continues without this worker: if it has failed, the processes in its process group are
+  bool killed_by_us = false;  // The supervisor may have sent a SIGKILL.
+  // The job continues without this worker: if it failed, the processes in its process group are
   // killed with it.
   bool ends_alone = false;
 };
 
-// StartFailed.step of a worker whose process was not created because a stop came first. The
-// launcher counts it as stopped (launcher/job/job_workers.cc).
+// StartFailed.step of a worker that was not created because a stop came first. The launcher counts
+// it as stopped (launcher/job/job_workers.cc).
 inline constexpr const char* kStopStep = "stop";
 
-// The start of one worker's process: prepared on the loop, carried out on a pool thread, because
-// the file systems of its working directory and its program may not answer, and concluded by the
+// The start of one worker's process. Prepared on the loop, carried out on a pool thread, because
+// the file systems of its working directory and program may not respond, and completed by the
 // worker on the loop.
 class WorkerLaunch {
  public:
@@ -131,7 +133,7 @@ class WorkerLaunch {
   Pipes pipes_;
   bool has_input_ = false;
   SpawnRequest request_;
-  std::string program_;            // As the user gave it.
+  std::string program_;            // As given by the user.
   std::vector<std::string> wrap_;  // --wrap: a tool that executes the program.
   // Programs that execute one another and finally the user's, innermost first (roles/mpi_exec.h).
   std::vector<std::vector<std::string>> in_front_;
@@ -140,27 +142,28 @@ class WorkerLaunch {
 
 class Worker {
  public:
-  // How long a pipe that outlives its worker is still read.
+  // How long to read a pipe that stays open after its worker's exit.
   static constexpr std::uint64_t kDrainNs = 2'000'000'000;
   static constexpr std::size_t kMaxErrorFileBytes = 64u << 10;
 
-  // rejoins: how often this rank was started again alone.
+  // rejoins: how often this rank alone was started again.
   Worker(WorkerContext& context, std::uint32_t rank, std::uint32_t rejoins = 0);
   ~Worker();
 
   // Prepares the start. The owner carries it out and then calls finish_start().
   std::unique_ptr<WorkerLaunch> prepare(const WorkerGroup& group, const WorkerSpec& spec);
-  // Takes the process over, sends Started or StartFailed, and waits for the exit.
+  // Takes over the process, sends Started or StartFailed, and waits for the exit.
   void finish_start(const WorkerGroup& group, WorkerLaunch& launch);
-  // Sends StartFailed for a start that a stop has called off.
+  // Sends StartFailed for a start that a stop has cancelled.
   void call_off() { fail(kStopStep, "", ECANCELED); }
-  // True if its process has ended; it may not have been collected yet.
+  // Returns true if its process has exited, whether or not it was collected.
   bool has_ended();
-  // Sets the time of its end, where it is known better than by the time of collect().
+  // Sets the time of the exit if it is known more precisely than by collect().
   void stamp_end(std::uint64_t at_ns) { ended_at_ns_ = at_ns; }
-  // For ExitOrder; -1 when no process of it is watched.
+  // For ExitOrder; -1 if there is no process to watch.
   int pidfd() { return pidfd_.is_open() ? pidfd_.native_handle() : -1; }
-  // Takes the exit status of a process that has ended and sends Exited. False when it still runs.
+  // Reads the exit status of a process that has exited, and sends Exited. Returns false if it is
+  // still running.
   bool collect(const ExitCircumstances& circumstances);
   // Sends a signal to the worker's own process, once.
   void send_signal(int signal);
@@ -173,7 +176,7 @@ class Worker {
   std::uint32_t rejoins() const { return rejoins_; }
   // Valid once the worker has been reaped.
   const ExitStatus& exit_status() const { return exit_status_; }
-  // True if the exit is attributed to the kernel's out-of-memory killer.
+  // True if the kernel's out-of-memory killer caused the exit.
   bool ended_out_of_memory() const { return ended_out_of_memory_; }
 
  private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The life of one worker as a table. Pure; thread: any.
+// The states of one worker as a table. Pure; thread: any.
 //
 //   planned --spawned--> running --exited--> draining --output ended--> done
 //      |                    |                                            ^
@@ -14,9 +14,9 @@ namespace ivy {
 enum class WorkerState {
   kPlanned,
   kRunning,
-  kQuiet,     // Running, but no process can write to its pipes any longer.
-  kDraining,  // Its process has ended; its pipes still hold output, or a grandchild holds them.
-  kDone,      // Process and pipes have ended.
+  kQuiet,     // Running, but no process can write to its pipes.
+  kDraining,  // Its process has exited; its pipes contain output or are held by a grandchild.
+  kDone,      // The process has exited, and the pipes are closed.
   kFailed,    // It could not be started.
 };
 
