@@ -24,12 +24,13 @@ using comm_status::RankStatus;
 using std::chrono::milliseconds;
 
 // The kernel knows the exit status of a process once its parent, a shell, has reaped it. The status
-// is queried again after these delays; at the fourth try the other ranks are told of the exit.
+// is queried again after these delays; after the fourth attempt the exit is reported to the other
+// ranks anyway.
 constexpr milliseconds kStatusDelays[] = {milliseconds(1), milliseconds(3), milliseconds(10),
                                           milliseconds(50), milliseconds(200)};
 constexpr std::size_t kReportedAtAttempt = 3;
 
-// struct pidfd_info, its first version; Linux 6.13, `exit_code` 6.15.
+// The first version of struct pidfd_info (Linux 6.13); `exit_code` is valid since 6.15.
 struct PidfdInfo {
   std::uint64_t mask;
   std::uint64_t cgroup_id;
@@ -41,8 +42,8 @@ constexpr unsigned long kPidfdGetInfo = _IOWR(0xFF, 11, PidfdInfo);
 constexpr std::uint64_t kPidfdInfoExit = 1u << 3;
 
 // Returns the exit status of a process that is not our child and whose pidfd is readable. The
-// kernel provides it since Linux 6.15, once the parent has reaped the process. Nothing: unknown, or
-// not known yet.
+// kernel provides it since Linux 6.15, once the parent has reaped the process. Returns std::nullopt
+// while it is unknown.
 std::optional<ExitStatus> exit_status_by_pidfd(int pidfd) {
   PidfdInfo info{};
   info.mask = kPidfdInfoExit;

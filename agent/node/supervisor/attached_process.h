@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The process that has attached to the control socket as a rank, and how it exited. It is the
-// worker, our child, or a process below it: the pidfd of such a process shows that it has exited,
-// and its status may become known later. Thread: the loop's. Lifetime: a shared pointer's, which
-// pending waits do not extend; outlived by its owner.
+// The process that has attached to the control socket as a rank, and its exit status. It is the
+// worker (our child) or a process below it: the pidfd of such a process shows that it has exited,
+// and its status may become known later. Thread: the loop's. Lifetime: managed by a shared pointer,
+// which pending waits do not extend; its owner must outlive it.
 #pragma once
 
 #include <sys/types.h>
@@ -31,8 +31,8 @@ class AttachedProcess;
 // Implemented by the owner of attached processes.
 class AttachedProcessEvents {
  public:
-  // Reads the packets that the rank's process has sent and that are still unread: a Leave may be
-  // among them.
+  // Reads the packets that the rank's process has sent and that are still unread, since one of them
+  // may be a Leave.
   virtual void read_rest_of(std::uint32_t rank) = 0;
   // The process has exited without leaving; called again when its exit status becomes known.
   virtual void process_ended(AttachedProcess& attached, const comm_status::RankStatus& status) = 0;
@@ -48,13 +48,13 @@ class AttachedProcess : public std::enable_shared_from_this<AttachedProcess> {
 
   std::uint32_t rank() const { return rank_; }
   pid_t pid() const { return pid_; }
-  // True if the supervisor itself reaps it, and so reports its exit.
+  // True if the supervisor itself reaps the process, and therefore reports its exit.
   bool is_our_child() const { return is_our_child_; }
   bool has_left() const { return left_at_ns_ != 0; }
   bool has_ended() const { return has_ended_; }
   bool is_watched() const { return is_our_child_ || pidfd_.is_open(); }
-  // True if a failure that has just happened is known to it: it is attached, or was within the last
-  // second (the call that fails may be ivy_init, which detaches on an error).
+  // Returns true if the process knows about a failure that has just happened: it is attached, or
+  // was within the last second (the call that fails may be ivy_init, which detaches on an error).
   bool is_informed(std::uint64_t now_ns) const;
   ControlConnections::Pointer connection() const { return connection_.lock(); }
 
@@ -64,7 +64,7 @@ class AttachedProcess : public std::enable_shared_from_this<AttachedProcess> {
   void set_ended() { has_ended_ = true; }
   // Sets the status of an orphan that the supervisor has reaped.
   void set_exit(const ExitStatus& exit) { exit_ = exit; }
-  // Returns its status if its exit is visible but was not reported yet.
+  // Returns the status of a process whose exit is visible but was not reported yet.
   std::optional<comm_status::RankStatus> unreported_end();
 
  private:

@@ -21,7 +21,7 @@ namespace {
 
 constexpr std::size_t kReadBytes = 64u << 10;
 constexpr std::size_t kWriteBytes = 256u << 10;
-// Writes per turn of the loop, so that exits are seen between them.
+// Writes per turn of the loop, so that exits are handled between them.
 constexpr int kWritesPerTurn = 4;
 
 bool is_ours(int fd) {
@@ -57,14 +57,14 @@ struct CommandChannel::Transport {
   bool is_first = false;  // The transport for which this supervisor was started.
   bool is_refused = false;
   std::uint64_t attach_by_ns = 0;
-  // For a transport that has not attached: the bytes so far, and a separate decoder, so that they
-  // do not reach the session.
+  // For a transport that has not attached: the bytes so far, and a separate decoder, which keeps
+  // them out of the session.
   std::string received;
   link::FrameDecoder decoder;
-  // After the Attach: bytes to write. With write_mutex_ held.
+  // Bytes to write after the Attach. Use it with write_mutex_ held.
   std::string out;
   std::size_t out_written = 0;
-  bool has_answered = false;  // The preamble and the answer to Attach have been put into `out`.
+  bool has_answered = false;  // The preamble and the answer to Attach were put into `out`.
   bool is_waiting_writable = false;
   bool is_write_broken = false;  // Writing failed; bytes of the peer may still be unread.
   bool is_closed = false;
@@ -200,7 +200,7 @@ Result<std::uint32_t> CommandChannel::check_attach(const link::Frame& frame) {
 
 void CommandChannel::attach(const TransportPointer& transport, const link::Frame& frame,
                             std::uint32_t takeover) {
-  // A launcher that redials knows that its old transport is dead; we may not know it yet.
+  // A launcher that redials knows that its old transport is broken; we may not have noticed yet.
   if (attached_) close(attached_);
   std::erase(unattached_, transport);
   {
@@ -215,7 +215,7 @@ void CommandChannel::attach(const TransportPointer& transport, const link::Frame
   session_.transport_up();
   session_.send_handshake(link::FrameType::kAttached, {});
   const std::string received = std::exchange(transport->received, {});
-  // Only the Attach is taken out; frames behind it wait in the session for attached().
+  // Only the Attach is consumed; frames after it wait in the session for attached().
   const Result<std::vector<link::Frame>> again = session_.receive(received);
   if (!again.ok() || !session_.attached(frame.header.acknowledged).ok())
     return lose(transport, TransportLoss::kHungUp);
@@ -229,7 +229,7 @@ void CommandChannel::refuse(const TransportPointer& transport, const std::string
   header.type = link::FrameType::kAttached;
   header.sent_at_ns = monotonic_ns();
   const std::string bytes = std::string(link::kPreamble) + link::encode_header(header) + text;
-  // A new socket accepts these few bytes immediately; if it does not, the close tells enough.
+  // A new socket accepts these few bytes immediately. If it does not, closing it is message enough.
   [[maybe_unused]] const ssize_t written =
       ::write(transport->socket.native_handle(), bytes.data(), bytes.size());
   transport->is_refused = true;

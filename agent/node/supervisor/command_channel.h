@@ -26,7 +26,7 @@
 
 namespace ivy {
 
-// True if the texts are equal; takes a time that depends on the lengths only.
+// Compares two texts in a time that depends only on their lengths.
 bool equal_secrets(std::string_view a, std::string_view b);
 
 // Implemented by the owner of a CommandChannel.
@@ -47,7 +47,7 @@ class CommandChannelEvents {
 
 class CommandChannel {
  public:
-  // How much standard input may be in transit to us.
+  // Limit of standard input in transit to us.
   static constexpr std::uint64_t kInputWindowBytes = 64u << 10;
   static constexpr std::size_t kMaxUnattached = 8;
 
@@ -94,8 +94,8 @@ class CommandChannel {
   void lose(const TransportPointer& transport, TransportLoss loss);
   void close(const TransportPointer& transport);
   void write_some();
-  // Both with write_mutex_ held. refill() puts the next frames into `out` when it has been written;
-  // false if no frame is due.
+  // Call both with write_mutex_ held. refill() moves the next frames into `out` after its contents
+  // were written, and returns false if no frame is due.
   bool refill(Transport& transport);
   ssize_t write_out(Transport& transport);
 
@@ -106,17 +106,17 @@ class CommandChannel {
   CommandChannelEvents& owner_;
   link::Session session_;
   std::string token_;
-  RecentMinimum delays_;        // Of the launcher's frames, by its own time stamps.
-  std::uint32_t takeover_ = 0;  // Number of the launcher that the session belongs to.
+  RecentMinimum delays_;        // Delays of the launcher's frames, by its own time stamps.
+  std::uint32_t takeover_ = 0;  // Number of the launcher to which the session belongs.
   bool allows_takeover_ = false;
   std::vector<TransportPointer> unattached_;
-  // Guards the output of the attached transport and changes of attached_, which the loop reads
+  // Guards the output of the attached transport and changes of attached_. The loop reads attached_
   // without it.
   std::mutex write_mutex_;
   TransportPointer attached_;
   std::unique_ptr<char[]> buffer_;
   bool flush_posted_ = false;
-  bool accept_paused_ = false;  // No descriptor was left; tried again at the next tick.
+  bool accept_paused_ = false;  // No descriptor was available; retried at the next tick.
 };
 
 }  // namespace ivy

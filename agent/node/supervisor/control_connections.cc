@@ -42,7 +42,7 @@ Descriptor peer_pidfd(int socket_fd, pid_t pid) {
   socklen_t length = sizeof pidfd;
   if (getsockopt(socket_fd, SOL_SOCKET, kPeerPidfd, &pidfd, &length) == 0) return Descriptor(pidfd);
   if (errno != ENOPROTOOPT || pid <= 0) return Descriptor();
-  // The pidfd is opened by number, which could be another process's by now, but not while the
+  // The pidfd is opened by number, which might belong to another process by now, but not while the
   // peer's end of the socket is open.
   Descriptor opened(open_pidfd(pid));
   return has_hung_up(socket_fd) ? Descriptor() : std::move(opened);
@@ -165,8 +165,8 @@ void ControlConnections::send(ControlConnection& connection, const control::Repl
   do {
     count = sendmsg(connection.socket.native_handle(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
   } while (count < 0 && errno == EINTR);
-  // Disconnects a worker that sends requests and never reads the answers: shutdown() ends its read
-  // as well.
+  // Disconnects a worker that sends requests but never reads the answers; shutdown() also ends the
+  // pending read.
   if (count < 0) shutdown(connection.socket.native_handle(), SHUT_RDWR);
 }
 

@@ -28,8 +28,9 @@ struct ControlConnection {
   ControlConnection(boost::asio::io_context& loop, int fd) : socket(loop, fd) {}
 
   boost::asio::posix::stream_descriptor socket;
-  pid_t pid = 0;  // The peer's, in this pid namespace; 0: it is in a namespace that is not visible.
-  Descriptor pidfd;                   // None if not available: then end of file counts as its exit.
+  pid_t pid =
+      0;  // The peer's, in this pid namespace; 0 if it is in a namespace that is not visible.
+  Descriptor pidfd;  // Empty if not available: then end of file counts as the peer's exit.
   std::optional<std::uint32_t> slot;  // The rank's slot, once it has attached.
   bool is_closed = false;
 };
@@ -57,7 +58,7 @@ class ControlConnections {
 
   // Binds and listens on `path`, if it does not listen already.
   Result<void> listen(const std::string& path);
-  const std::string& path() const { return path_; }  // Empty: it does not listen.
+  const std::string& path() const { return path_; }  // Empty if it does not listen.
   // Reads the peer's unread bytes.
   void read_rest(const Pointer& connection);
   // Sends `fd`, unless it is -1, with the reply. The caller keeps it.

@@ -60,7 +60,7 @@ void ReportQueue::push(PageReport report) {
 std::vector<PageReport> ReportQueue::take_due(std::uint64_t now_ns) {
   const std::uint64_t earned = (now_ns - earned_at_ns_) / kNanosPerReport;
   left_ = std::min<std::uint64_t>(kBurst, left_ + earned);
-  // Time that has not yet earned a whole report is kept for the next call.
+  // Time that has not yet earned a whole report counts in the next call.
   earned_at_ns_ += earned * kNanosPerReport;
   std::vector<PageReport> due;
   for (; left_ > 0 && !waiting_.empty(); --left_) {
@@ -78,7 +78,7 @@ ControlServer::ControlServer(boost::asio::io_context& loop, EventSink& events)
       reports_timer_(loop) {}
 
 void ControlServer::begin(RankLayout layout) {
-  // The ends of the last generation's processes no longer matter.
+  // The exits of the previous generation's processes no longer matter.
   attached_.clear();
   connections_.close_all();
   segments_.clear();
@@ -104,7 +104,7 @@ void ControlServer::worker_started(std::uint32_t rank, pid_t pid) {
 void ControlServer::worker_ends(std::uint32_t rank) {
   read_rest_of(rank);
   const AttachedPointer attached = attached_of(rank);
-  // Its parent has reaped it and ends now; this host may send its last report soon.
+  // Its parent has reaped it and is exiting, and this host may soon send its last report.
   if (attached)
     if (const auto status = attached->unreported_end()) process_ended(*attached, *status);
 }
@@ -145,7 +145,7 @@ Result<void> ControlServer::check_attach(const ControlConnection& connection,
                           ", ended without ivycomm.finalize(), and the other ranks were told that "
                           "it died: let it finalize, or start all ranks again (--max-restarts)");
   const AttachedPointer other = attached_of(attach.rank);
-  // 0: a process that our pid namespace does not show; it may be any process.
+  // A pid of 0 is a process that our pid namespace does not show; it may be any process.
   const bool is_the_same = connection.pid != 0 && other && other->pid() == connection.pid;
   if (other && !other->has_left() && !is_the_same) {
     return Error{Code::kAlreadyExists,
@@ -160,8 +160,8 @@ Result<void> ControlServer::on_attach(const ConnectionPointer& connection,
   IVY_CHECK(check_attach(*connection, attach));
   const int page = IVY_TRY(status_.page_descriptor());
   const std::uint32_t slot = *status_.slot_of(attach.rank);
-  // The connection that the same process had before it executed a new program, or one that has
-  // left.
+  // The connection that the same process had before it executed a new program, or the connection of
+  // a process that has left.
   const ConnectionPointer old = attached_[slot] ? attached_[slot]->connection() : nullptr;
   const bool is_our_child = connection->pid != 0 && workers_[slot] == connection->pid;
   AttachedProcessEvents& owner = *this;
@@ -169,7 +169,8 @@ Result<void> ControlServer::on_attach(const ConnectionPointer& connection,
       std::make_shared<AttachedProcess>(loop_, owner, attach.rank, is_our_child, connection);
   attached_[slot] = attached;
   connection->slot = slot;
-  if (old) connections_.close(old);  // Only now: its end is not the rank's death.
+  if (old)
+    connections_.close(old);  // Only now, so that its end does not count as the rank's death.
   const bool had_left = status_.status(attach.rank).state == RankState::kLeft;
   if (had_left) status_.revive(attach.rank, connection->pid);
   if (!is_our_child) attached->watch(std::move(connection->pidfd));
@@ -178,8 +179,8 @@ Result<void> ControlServer::on_attach(const ConnectionPointer& connection,
   status_.publish();
   News news;
   news.set_listening(!std::exchange(is_listening_to_news_, true));
-  // A process that is not our child may end while the worker lives, so the launcher must not take
-  // its end for the worker's.
+  // A process that is not our child may exit while the worker runs, so the launcher must not take
+  // its exit for the worker's.
   if (had_left || !is_our_child) {
     RankNews& rank = *news.add_ranks();
     rank.set_rank(attach.rank);
@@ -307,14 +308,14 @@ void ControlServer::worker_ended(std::uint32_t rank, pid_t pid, const ExitStatus
   status.out_of_memory = out_of_memory;
   const AttachedPointer attached = attached_[*slot];
   if (!attached) {
-    // The launcher learns of it from Exited.
+    // The launcher is notified by Exited.
     if (status_.set(rank, status)) status_.publish();
     return;
   }
   if (attached->has_left()) return;
   if (attached->is_our_child()) return process_ended(*attached, status);
-  // The child is a shell above the attached process: it exits with that status, 128 + N for a
-  // signal; 0 tells nothing.
+  // The child is a shell above the attached process and exits with that process's status, 128 + N
+  // for a signal. 0 shows nothing.
   if (status_.status(rank).state != RankState::kDied || exit.success()) return;
   process_ended(*attached,
                 ended_status(exit.code > 128 ? ExitStatus{.signal = exit.code - 128} : exit,

@@ -30,17 +30,18 @@
 
 namespace ivy {
 
-// The reports of one worker that wait to be sent to the other ranks: a burst is sent immediately,
-// then a fixed number per second, so that a worker that reports without end does not burden other
-// processes. Pure; time is given.
+// The reports of one worker that wait to be sent to the other ranks. Sends a burst immediately,
+// then a fixed number per second, so that a worker that reports endlessly does not burden other
+// processes. Pure; the time is passed in.
 class ReportQueue {
  public:
   static constexpr std::uint32_t kBurst = 64;
   static constexpr std::uint64_t kNanosPerReport = 2'000'000;
-  // One report per communicator; reports of further communicators are dropped while so many wait.
+  // Limit of waiting reports. Each communicator has at most one; reports of further communicators
+  // are dropped.
   static constexpr std::size_t kWaitingMax = 1024;
 
-  // Drops the report if another one of its communicator waits: the first reason counts.
+  // Drops the report if another one of its communicator is waiting: the first reason counts.
   void push(comm_status::PageReport report);
   // Removes and returns the reports that are due, in their order.
   std::vector<comm_status::PageReport> take_due(std::uint64_t now_ns);
@@ -58,14 +59,14 @@ class ControlServer final : private ControlConnectionEvents, private AttachedPro
 
   // Binds and listens on `path`, if it does not listen already.
   Result<void> listen(const std::string& path) { return connections_.listen(path); }
-  const std::string& path() const { return connections_.path(); }  // Empty: it does not listen.
-  // Prepares for the workers of a generation, which start next. Those of the last one have exited.
+  const std::string& path() const { return connections_.path(); }  // Empty if it does not listen.
+  // Prepares for the workers of the next generation. The previous workers must have exited.
   void begin(RankLayout layout);
 
   // The rank's own process, our child, was started.
   void worker_started(std::uint32_t rank, pid_t pid);
-  // The rank's own process has exited, and the launcher is told next: first sends it the unread
-  // packets of the attached process, or the exit of that process.
+  // Called after the rank's own process has exited and before the launcher is told. First sends the
+  // launcher the unread packets of the attached process, or the exit of that process.
   void worker_ends(std::uint32_t rank);
   // The rank's own process was reaped. An attached process below it exits separately; if its exit
   // status remains unknown, this status is used instead.
@@ -75,18 +76,21 @@ class ControlServer final : private ControlConnectionEvents, private AttachedPro
   // Another child was reaped: an orphan of a worker, which may have been attached.
   void child_reaped(pid_t pid, const ExitStatus& status);
 
-  // Fills `news` for a launcher that takes the job over: that this host listens for events, and the
-  // states of its ranks unless Exited contains them. Returns false if this host does not listen.
+  // Fills `news` for a launcher that takes the job over: whether this host listens for events, and
+  // the states of its ranks unless Exited contains them. Returns false if this host does not
+  // listen.
   bool known(News& news) const;
-  // As above, for one rank.
+  // Likewise for one rank.
   bool known(std::uint32_t rank, News& news) const;
 
-  // True if a failure that has just happened is known to the worker of this rank, or to any worker.
+  // Return true if the worker of this rank, or any worker, knows about a failure that has just
+  // happened.
   bool is_informed(std::uint32_t rank) const;
   bool has_informed() const;
   // Sends the operations of every local rank, added to `answer`.
   void send_operations(std::uint32_t number, Operations answer = {});
-  // Sends Stalled when an operation has run longer than the limit; once per operation. 0: never.
+  // Sends Stalled if an operation has run longer than the limit, once per operation. A limit of 0
+  // disables this.
   void send_stall(std::uint64_t limit_ns);
   JobStatus& status() { return status_; }
 
@@ -120,11 +124,11 @@ class ControlServer final : private ControlConnectionEvents, private AttachedPro
   JobStatus status_;
   SegmentTable segments_;
   // The next three have one entry for each local rank.
-  std::vector<pid_t> workers_;  // The ranks' own processes, our children; 0: not started.
+  std::vector<pid_t> workers_;  // The ranks' own processes, our children; 0 if not started.
   std::vector<AttachedPointer> attached_;
   std::vector<ReportQueue> reports_;
   boost::asio::steady_timer reports_timer_;
-  bool are_reports_waiting_ = false;  // reports_timer_ runs.
+  bool are_reports_waiting_ = false;  // reports_timer_ is running.
   bool is_listening_to_news_ = false;
 };
 

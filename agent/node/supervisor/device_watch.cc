@@ -28,7 +28,7 @@ using std::chrono::milliseconds;
 // framework has opened a device yet, so that two processes do not initialize the driver at once.
 constexpr milliseconds kProbeDelay{500};
 constexpr milliseconds kAnswerLimit{2'000};
-// The same while NVML is still being loaded: a report does not wait for that, a start does.
+// Likewise while NVML is still being loaded: a report does not wait for that, but a start does.
 constexpr milliseconds kEarlyReportLimit{500};
 constexpr milliseconds kEarlyStartLimit{5'000};
 constexpr milliseconds kMemoryPause{500};
@@ -38,7 +38,7 @@ constexpr std::size_t kPieceBytes = 16u << 10;
 constexpr std::size_t kMaxTextBytes = 1u << 20;
 constexpr std::size_t kMaxHolders = 4;
 
-// "GPU 3 holds 30000 MiB: pid 77 (python3) has 29000 MiB".
+// Returns "GPU 3 holds 30000 MiB: pid 77 (python3) has 29000 MiB".
 std::string held_text(const HeldMemory& held) {
   std::string text = held.device + " holds " + mebibytes(held.bytes);
   for (std::size_t i = 0; i < std::min(held.holders.size(), kMaxHolders); ++i) {
@@ -53,7 +53,7 @@ std::string held_text(const HeldMemory& held) {
   return text;
 }
 
-// True if `devices` contains the UUID or is empty.
+// Returns true if `devices` contains the UUID or is empty.
 bool is_wanted(const std::vector<std::string>& devices, const std::string& uuid) {
   return devices.empty() || std::find(devices.begin(), devices.end(), uuid) != devices.end();
 }
@@ -68,7 +68,7 @@ std::uint64_t bytes_of_others(const HeldMemory& held, const std::vector<pid_t>& 
   return bytes;
 }
 
-// Tests shorten the wait by a variable, which cannot make it longer.
+// Tests shorten the wait with this variable, which cannot lengthen it.
 milliseconds memory_wait() {
   const char* const text = std::getenv("IVY_TEST_DEVICE_MEMORY_WAIT_MS");
   const auto wanted = text == nullptr ? std::nullopt : to_number<int>(text);
@@ -161,7 +161,7 @@ void DeviceWatch::answered(bool in_time) {
   timer_.cancel();
   const Question question = std::exchange(question_, Question::kNone);
   if (question == Question::kHealth) send_findings(in_time);
-  // A late answer would be taken for the answer to the next question.
+  // A late answer would be mistaken for the answer to the next question.
   if (!in_time) return lost();
   if (question == Question::kMemory) {
     held_ = answer_.held;
@@ -173,7 +173,7 @@ void DeviceWatch::answered(bool in_time) {
 void DeviceWatch::settle(std::function<void()> then) {
   if (!must_check_ || !is_running() || question_ == Question::kHealth) return then();
   settled_ = std::move(then);
-  if (question_ == Question::kMemory) return;  // First the answer to that.
+  if (question_ == Question::kMemory) return;  // That answer comes first.
   ask(Question::kHealth);
 }
 
@@ -202,12 +202,12 @@ void DeviceWatch::sample() {
 
 void DeviceWatch::await_memory(Start next) {
   if (used_before_.empty() || question_ == Question::kHealth) return next.start();
-  // The workers have failed before the probe was due to start.
+  // The workers failed before the probe was due to start.
   if (!is_running() && !was_lost_) launch();
   if (!is_running()) return next.start();
   context_.containment->spare(pid_);
   waiting_.push_back({std::move(next)});
-  // Otherwise the next answer serves this one too.
+  // Otherwise the pending answer serves this start too.
   if (waiting_.size() == 1 && question_ == Question::kNone) ask(Question::kMemory);
 }
 
@@ -302,7 +302,7 @@ void DeviceWatch::reaped(pid_t pid) {
   lost();
 }
 
-// Callers that wait for an answer get the findings so far.
+// Handles the loss of the probe: callers that wait for an answer get the findings so far.
 void DeviceWatch::lost() {
   was_lost_ = true;
   const Question question = std::exchange(question_, Question::kNone);

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The health of this host's devices while the job runs: an ivy-probe process takes a reading when
-// the workers start, and reports after a failure what has changed (agent/devices/watch_answer.h).
-// Before workers are restarted it reports which processes still hold memory of their devices.
+// Watches the health of this host's devices while the job runs. An ivy-probe process takes a
+// reading when the workers start, and after a failure reports the changes
+// (agent/devices/watch_answer.h). Before workers are restarted, it reports which processes still
+// hold memory of their devices.
 //
 // Nothing here delays the first start of workers: the process starts half a second later, or before
-// a restart. Hosts without NVIDIA GPUs and InfiniBand have none. Thread: the supervisor's loop.
-// Lifetime: outlived by the context; kills the process.
+// a restart. It does not run on hosts without NVIDIA GPUs and InfiniBand. Thread: the supervisor's
+// loop. Lifetime: the context must outlive it; kills the process.
 #pragma once
 
 #include <sys/types.h>
@@ -30,8 +31,8 @@ class DeviceWatch {
  public:
   // A start that waits for device memory: exactly one of the two functions is called, once.
   struct Start {
-    std::string who;                   // In notes: "the next attempt".
-    std::vector<std::string> devices;  // Their UUIDs; an empty list means all.
+    std::string who;                   // Used in notes: "the next attempt".
+    std::vector<std::string> devices;  // Their UUIDs; empty means all devices.
     std::function<void()> start;
     std::function<void()> refuse;  // Called if a stop starts before it.
   };
@@ -41,19 +42,19 @@ class DeviceWatch {
   DeviceWatch(const DeviceWatch&) = delete;
   DeviceWatch& operator=(const DeviceWatch&) = delete;
 
-  // Gets the devices of the answer to Hello: whether any can be watched, and the memory in use
-  // before the job.
+  // Takes the devices from the answer to Hello: whether any of them can be watched, and the memory
+  // in use before the job.
   void learn(const HostFacts& devices);
   // The workers of this generation have been started.
   void begin(std::uint32_t generation);
   // A worker has failed, or the workers are being stopped: settle() will query the devices.
   void something_failed() { must_check_ = true; }
-  // Calls `then` after pending device events were sent to the launcher; immediately if there is no
-  // probe, and within two seconds whatever a driver does.
+  // Calls `then` after pending device events were sent to the launcher: immediately if there is no
+  // probe, and in any case within two seconds, even if a driver hangs.
   void settle(std::function<void()> then);
-  // Calls `next.start` when the devices' memory is free, immediately if that cannot be known, and
-  // after kDeviceMemoryWait in any case. Notes name the processes that hold it. Several starts may
-  // wait.
+  // Calls `next.start` when the devices' memory is free, immediately if that cannot be determined,
+  // and at the latest after kDeviceMemoryWait. Notes name the processes that hold the memory.
+  // Several starts may wait.
   void await_memory(Start next);
   // Queries the memory in use, if the probe runs; held() returns the answer later.
   void sample();
@@ -69,7 +70,7 @@ class DeviceWatch {
   enum class Question { kNone, kHealth, kMemory };
   struct Waiting {
     Start next;
-    std::int64_t since_ns = 0;  // 0: the user has not been told yet.
+    std::int64_t since_ns = 0;  // 0 if the user has not been notified yet.
   };
   void launch();
   bool is_running() const { return pid_ != 0; }
@@ -87,17 +88,18 @@ class DeviceWatch {
   void close();
 
   SupervisorContext& context_;
-  boost::asio::steady_timer timer_;  // The probe's start, the answer's limit, the next question.
+  boost::asio::steady_timer
+      timer_;  // The probe's start, the limit of its answer, or the next question.
   boost::asio::posix::stream_descriptor output_;
   Descriptor requests_;  // The process's standard input.
   pid_t pid_ = 0;
   std::string buffer_, text_;
   WatchAnswer answer_;
   Question question_ = Question::kNone;
-  std::map<std::string, std::uint64_t> used_before_;  // Bytes, by the device's UUID.
+  std::map<std::string, std::uint64_t> used_before_;  // Bytes by UUID of the device.
   bool has_devices_ = false;
   bool must_check_ = false;
-  bool was_lost_ = false;  // This generation's probe has exited, and is not started again.
+  bool was_lost_ = false;  // This generation's probe has exited and is not started again.
   std::uint32_t generation_ = 0;
   std::function<void()> settled_;
   std::vector<Waiting> waiting_;

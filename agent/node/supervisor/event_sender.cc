@@ -53,7 +53,7 @@ TakenOver streams_taken_over(const std::vector<OutputPump::Progress>& progress,
 
 void EventSender::send(const Event& event) {
   outcome_.note(event);
-  // Only the rank's earlier events show whether an exit is a death: send held ones first.
+  // Only the rank's earlier events show whether an exit is a death, so send held ones first.
   News news;
   if (event.has_exited() && budget_.holds_news() && control_.known(event.exited().rank(), news)) {
     Event before;
@@ -79,7 +79,7 @@ void EventSender::send_held_news() {
 
 void EventSender::send_again(TakenOver taken) {
   std::vector<std::string> events;
-  // Sent before the exits: the launcher must know by then which exits are no deaths.
+  // Sent before the exits, because the launcher must know by then which exits are not deaths.
   Event news;
   if (control_.known(*news.mutable_news())) events.push_back(news.SerializeAsString());
   events.insert(events.end(), budget_.kept().begin(), budget_.kept().end());
@@ -87,7 +87,7 @@ void EventSender::send_again(TakenOver taken) {
   Event first;
   *first.mutable_taken_over() = std::move(taken);
   events.insert(events.begin(), first.SerializeAsString());
-  // The queue was just emptied, so it has room for all that it held before.
+  // The queue was just emptied, so it has room for everything that it contained before.
   for (std::string& bytes : events) {
     if (channel_.session().send(link::FrameType::kEvent, std::move(bytes)).ok()) continue;
     were_lost_ = true;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Accepts events for the launcher from the parts of a supervisor.
+// Receives events for the launcher from the parts of a supervisor.
 #pragma once
 
 #include "proto/wire/job.pb.h"

@@ -63,8 +63,8 @@ Event empty_report(std::uint32_t generation, bool is_clean) {
 
 using Parents = std::map<pid_t, pid_t>;
 
-// True if the process is one of `leaders`, below one, or, if its parents have exited, still in a
-// leader's process group.
+// Returns true if the process is one of `leaders`, below one of them, or, if its parents have
+// exited, still in a leader's process group.
 bool belongs_to(const std::set<pid_t>& leaders, const Parents& parents, pid_t pid) {
   if (leaders.contains(getpgid(pid))) return true;
   std::set<pid_t> seen;  // Guards against cycles: the table is not an atomic snapshot.
@@ -84,8 +84,8 @@ bool tell_warden_last(int pipe) {
   return write(pipe, "f", 1) == 1;
 }
 
-// True if workers of the plan listen at ports that ivyrun has reserved. Some scripts do so without
-// SO_REUSEADDR (those of LightGBM and XGBoost), which fails while the port is reserved.
+// Returns true if workers of the plan listen on ports that ivyrun has reserved. Some scripts
+// (LightGBM's and XGBoost's) do so without SO_REUSEADDR, which fails while the port is reserved.
 bool has_listening_scripts(const HostPlan& plan) {
   return std::any_of(plan.workers().begin(), plan.workers().end(), [](const WorkerSpec& spec) {
     if (spec.app().every_rank_is_client()) return true;
@@ -164,7 +164,7 @@ void Generation::start_again(const StartAgain& request) {
   finishes_when_clean_ = request.is_last();
   plan.set_generation(request.generation());
   change_environment(plan, request.environment());
-  // The last generation has read some of the input, and a part of the input would mislead.
+  // The last generation has read some of the input, and part of an input would mislead the program.
   for (WorkerSpec& spec : *plan.mutable_workers()) spec.set_standard_input(false);
   devices_.await_memory({"the next attempt",
                          {},
@@ -176,7 +176,7 @@ void Generation::start_again(const StartAgain& request) {
 }
 
 void Generation::start_group(const HostPlan& plan) {
-  // Not before the workers are about to start: another program could take a port that is released.
+  // Not earlier: another program could take a port that is released.
   if (has_listening_scripts(plan)) context_.ports.workers.clear();
   HostPlan with_places = plan;
   mpi_.begin(with_places);
@@ -287,7 +287,8 @@ void Generation::start_replacements() {
   for (const Replacements::Ordered& due : replacements_.take_due(now_ns, is_finished))
     await_devices(due);
   const auto next_ns = replacements_.next_due_ns();
-  // A replacement whose time has come waits for output, whose end causes another check.
+  // If the time of a replacement has come, it waits for its predecessor's output, whose end causes
+  // another check.
   if (!next_ns || *next_ns <= now_ns) return;
   replacement_timer_.expires_after(std::chrono::nanoseconds(*next_ns - now_ns));
   replacement_timer_.async_wait([this](const boost::system::error_code& error) {
@@ -430,9 +431,9 @@ void Generation::interrupt_workers() {
   }
 }
 
-// After a failure, workers on the control socket were told there and get a second to report what
-// they know. Sends CONT and TERM to the others, and to all processes below them or in their process
-// groups.
+// Sends CONT and TERM to the workers that were not notified of the failure on the control socket,
+// and to all processes below them or in their process groups. Notified workers get a second to
+// report what they know.
 void Generation::terminate_uninformed() {
   if (!context_.containment) return;
   std::set<pid_t> leaders;
@@ -458,7 +459,7 @@ void Generation::terminate_uninformed() {
 // -- The end
 
 void Generation::report(bool is_clean) {
-  // Their ranks have exited, and the store must not meet them in the next generation.
+  // The ranks have exited; the servers must not reach the store of the next generation.
   mpi_.end();
   jax_.end();
   Event event;
@@ -485,7 +486,7 @@ void Generation::report(bool is_clean) {
   const bool is_local = context_.start.transport == TransportEnd::kLocal;
   const bool is_last_word = finishes_when_clean_ && is_local && !outlives_launcher_ && is_clean;
   const bool is_delivered = is_last_word && channel_.flush_now();
-  // A launcher that is suspended or gone does not fetch the report.
+  // A launcher that is suspended or has exited does not fetch the report.
   const bool nobody_listens = exit_requested_ && lease_.state() != LeaseState::kAttached;
   if (is_delivered || finish_requested_ || nobody_listens || lease_.ended() || events_.were_lost())
     finish();

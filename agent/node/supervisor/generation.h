@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One generation of this host's workers after another, each from its start to its report, and the
-// exit of the supervisor after the last one. generation.cc reads from top to bottom:
+// Runs the generations of this host's workers, each from its start to its report, and the exit of
+// the supervisor after the last one. generation.cc reads from top to bottom:
 //
 //   Start, StartAgain ─▶ workers run ─▶ exits ─┬─▶ a single rank is restarted (ReplaceWorker)
 //                           │                  │
@@ -10,8 +10,8 @@
 //                                                                          │
 //                                                                StartAgain, or exit
 //
-// Ending (pure) decides what happens next and when; perform() does it. Thread: the loop's.
-// Lifetime: outlived by the arguments of the constructor.
+// Ending (pure) decides the next step and its time; perform() carries it out. Thread: the loop's.
+// Lifetime: the arguments of the constructor must outlive it.
 #pragma once
 
 #include <sys/types.h>
@@ -41,7 +41,7 @@
 
 namespace ivy {
 
-// Returns the containment of the next generation. May use the cgroup that the warden has verified.
+// Creates the containment of the next generation. May use the cgroup that the warden has verified.
 std::unique_ptr<Containment> make_containment_for(const SupervisorStart& start);
 
 class Generation final : private HostWorkersEvents {
@@ -49,8 +49,8 @@ class Generation final : private HostWorkersEvents {
   Generation(SupervisorContext& context, const Lease& lease, CommandChannel& channel,
              ControlServer& control, EventSender& events, JobStore& store, DeviceWatch& devices);
 
-  // From Hello: the time from TERM to KILL unless a stop specifies another, and whether the job
-  // continues without its launcher.
+  // Set by Hello: the time from TERM to KILL unless a stop specifies another one, and whether the
+  // job continues without its launcher.
   void set_grace(std::uint64_t grace_ns) { grace_ns_ = grace_ns; }
   std::uint64_t grace_ns() const { return grace_ns_; }
   void set_outlives_launcher() { outlives_launcher_ = true; }
@@ -64,10 +64,9 @@ class Generation final : private HostWorkersEvents {
   void stop(const Stop& request);
   void finish_after_report();  // Finish
 
-  // Orders a stop. A reason is reported to the launcher; the first one counts. 0 ns: KILL
-  // immediately.
+  // Orders a stop. The first reason is reported to the launcher. 0 ns means KILL immediately.
   void order_stop(std::uint64_t grace_ns, const std::string& reason, bool after_failure = false);
-  // The same for SIGTERM, whose sender waits for the exit of the supervisor.
+  // Likewise for SIGTERM, whose sender waits for the supervisor's exit.
   void order_exit(std::uint64_t grace_ns, const std::string& reason);
   // Exits without a report.
   void finish();
@@ -78,7 +77,7 @@ class Generation final : private HostWorkersEvents {
   void tick(std::uint64_t now_ns, std::uint64_t elapsed_ns);
 
   HostWorkers& workers() { return workers_; }
-  // True if no worker was started yet, or this generation's report was sent.
+  // True if no worker was started yet, or if this generation's report was sent.
   bool is_idle() const;
   bool is_reported() const { return ending_.reported(); }
   std::uint32_t max_restarts() const { return max_restarts_; }
@@ -137,10 +136,10 @@ class Generation final : private HostWorkersEvents {
   bool is_check_posted_ = false;
   bool is_proved_empty_ = false;
   std::string stop_reason_;
-  std::vector<JobProcess> left_behind_;  // Outlived the last worker, and got TERM.
+  std::vector<JobProcess> left_behind_;  // Processes that outlived the last worker and got TERM.
 
-  // When the supervisor exits after the report without Finish.
-  bool finish_requested_ = false;     // Finish has arrived while workers still ran.
+  // Conditions for exiting after the report without Finish.
+  bool finish_requested_ = false;     // Finish arrived while workers were still running.
   bool finishes_when_clean_ = false;  // No launcher can redial: nothing needs to be sent again.
   bool exit_requested_ = false;       // SIGTERM.
 };

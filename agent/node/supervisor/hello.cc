@@ -18,8 +18,8 @@
 namespace ivy {
 namespace {
 
-// Covers the time for which NFS clients cache a changing folder (acdirmin is 30 s, but reading the
-// folder queries the server). A user with a mistyped name waits as long.
+// Exceeds the time for which NFS clients cache a changing folder (acdirmin is 30 s, but reading the
+// folder queries the server). A user who mistyped a name has to wait that long, too.
 constexpr std::chrono::milliseconds kSecondLooks{6'000};
 
 void add_program(const Hello& hello, TransportEnd transport, const BlockingPool::Label& label,
@@ -65,7 +65,7 @@ bool keep_port(std::uint32_t low, std::uint32_t high, std::optional<ReservedPort
 
 void add_ports(const Hello& hello, JobPorts& ports, HostFacts& facts) {
   if (!keep_port(hello.port_low(), hello.port_high(), ports.master, facts)) return;
-  // A single requested port is the master's; the other ports may be any.
+  // A single requested port is the master's; the other ports may have any number.
   const bool is_single = hello.port_low() == hello.port_high();
   const std::uint32_t low = is_single ? 0 : hello.port_low();
   const std::uint32_t high = is_single ? 0 : hello.port_high();

@@ -17,10 +17,10 @@
 
 namespace ivy {
 
-// Writes the token's bytes to a new 0400 file. A file that exists already is left as it is.
+// Writes the token's bytes to a new 0400 file. Does nothing if the file exists.
 Result<void> write_token_file(const std::string& path, const std::string& token);
 
-// Reads files of the user and of the host, whose file systems may not answer: call it on a pool
+// Reads files of the user and of the host, whose file systems may not respond: call it on a pool
 // thread. Takes well under a millisecond plus the time to hash the script. On hosts other than the
 // launcher's it waits some seconds for a script that a network file system does not show yet.
 HostFacts look_at_host(const Hello& hello, TransportEnd transport,

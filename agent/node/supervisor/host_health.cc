@@ -25,7 +25,7 @@ constexpr std::size_t kMaxMemoryFileBytes = 64u << 10;
 // A cold interpreter on a network file system.
 constexpr std::uint64_t kPythonLimitNs = 4'000'000'000;
 
-// This program is static: the host's own library is a file.
+// This program is static, so the version of the host's library is read from the file.
 std::string c_library(const std::string& architecture) {
   for (const std::string& folder : {"/lib/" + architecture + "-linux-gnu", std::string("/lib64"),
                                     std::string("/usr/lib64"), std::string("/usr/lib")})
@@ -67,7 +67,7 @@ constexpr std::string_view kAskPython =
 #include "agent/node/supervisor/ask_python.py.inc"
     ;
 
-// The script's first line is the version of Python, the last one says where the module is.
+// The script's first line is Python's version; the last one is the location of the module.
 void ask_python(const std::string& module, HostFacts& facts, HostCheckup& health) {
   const auto deadline = static_cast<std::uint64_t>(monotonic_ns()) + kPythonLimitNs;
   const auto run = ToolRun::start({facts.interpreter(), "-c", std::string(kAskPython), module},

@@ -9,7 +9,8 @@
 
 namespace ivy {
 
-// Returns "glibc 2.36" for the bytes of a C library's file; empty if they name no version. Pure.
+// Returns "glibc 2.36" for the contents of a C library's file; empty if it contains no version.
+// Pure.
 std::string c_library_version(const std::string& file);
 
 // Fills in `health`, and the version that the interpreter reports. `facts` contains the interpreter

@@ -25,10 +25,10 @@
 namespace ivy {
 namespace {
 
-// The kernel reports a kill before the process is gone; a busy machine reaps it later.
+// The kernel counts a kill before the process has exited; a busy machine reaps it later.
 constexpr std::uint64_t kKillSampleNs = kNanosPerSecond;
-// How long workers that have exited wait for a file system that accepts no more of their log files.
-// While workers run there is no limit.
+// How long log files of exited workers may wait for a file system that accepts no more data. There
+// is no limit while workers run.
 constexpr std::uint64_t kLogPatienceNs = 60 * kNanosPerSecond;
 constexpr std::uint64_t kLogPatienceAfterStopNs = 5 * kNanosPerSecond;
 
@@ -59,7 +59,7 @@ std::string stack_note(const std::optional<SpawnLimits>& limits) {
          (is_unlimited ? "unlimited" : std::to_string(limits->stack >> 10) + " KiB");
 }
 
-// A worker that misses one of them says so itself.
+// Ignores errors: a worker that misses a file reports it.
 void write_plan_files(const HostPlan& plan, const JobDirectory& directory) {
   for (const NamedText& file : plan.files())
     (void)write_whole(directory.path + "/" + file.name(), file.text());
@@ -69,7 +69,7 @@ void write_plan_files(const HostPlan& plan, const JobDirectory& directory) {
 
 struct HostWorkers::Start {
   BlockingPool::TaskId task = 0;
-  std::vector<std::uint32_t> indexes;  // In workers_; of the loop.
+  std::vector<std::uint32_t> indexes;  // Indexes into workers_; used by the loop only.
   std::vector<std::unique_ptr<WorkerLaunch>> launches;
 
   std::mutex mutex;  // Guards the next two and begin() of the launches.
@@ -179,12 +179,12 @@ void HostWorkers::begin_all() {
     start->launches.push_back(workers_.back()->prepare(group_, spec));
   }
   carry_out(std::move(start));
-  // Read for messages only, long after the start.
+  // The file is read only for messages, long after the start.
   if (group_.python_hook) write_rank_hosts(plan_, supervisor_.start.directory);
 }
 
-// No deadline: a slow file system is reported, and a stop calls the start off. Ending it here would
-// end the healthy ranks with it.
+// Has no deadline: a slow file system is reported, and a stop cancels the start. Giving up here
+// would end the healthy ranks too.
 void HostWorkers::carry_out(std::shared_ptr<Start> start) {
   starts_.push_back(start);
   start->task = supervisor_.blocking.run(
@@ -208,7 +208,7 @@ void HostWorkers::conclude(const std::shared_ptr<Start>& start) {
   owner_.workers_changed();
 }
 
-// Takes the process over, and waits for its end.
+// Takes over the process and waits for its exit.
 void HostWorkers::watch(std::uint32_t index, WorkerLaunch& launch) {
   Worker& started = *workers_[index];
   started.finish_start(group_, launch);
@@ -227,7 +227,7 @@ void HostWorkers::call_off_starts() {
     {
       const std::lock_guard<std::mutex> lock(start->mutex);
       start->is_called_off = true;
-      if (start->has_begun) continue;  // Its processes are ended like all others.
+      if (start->has_begun) continue;  // Its processes are stopped like all others.
     }
     supervisor_.blocking.forget(start->task);
     std::erase(starts_, start);
@@ -251,7 +251,8 @@ void HostWorkers::start_again(std::uint32_t rank, std::uint32_t rejoins) {
   for (std::uint32_t index = 0; index < workers_.size(); ++index) {
     if (workers_[index]->rank() != rank) continue;
     WorkerSpec spec = plan_.workers(static_cast<int>(index));
-    // The input that the last process has read does not come again: half an input misleads.
+    // The input that the previous process has read is not sent again, and half an input would
+    // mislead the program.
     spec.set_standard_input(false);
     control_.worker_starts_again(rank, rejoins);
     replaced_.push_back(
@@ -270,7 +271,7 @@ void HostWorkers::forget() {
                     [workers = std::exchange(workers_, {}), replaced = std::exchange(replaced_, {}),
                      output = std::exchange(output_, make_output())] {});
   exits_ = std::make_unique<ExitOrder>();
-  // Start the count of kills afresh, so that earlier kills of non-workers are not blamed on a
+  // Restart the sampling of kills, so that earlier kills of other processes are not attributed to a
   // worker of the next generation.
   older_kills_.reset();
   newer_kills_.reset();
@@ -292,7 +293,7 @@ void HostWorkers::collect(Worker& worker) {
   collect_one(worker);
 }
 
-// The first rank to fail is found by these times: all are taken before any exit is examined, which
+// These times determine which rank failed first. All are taken before any exit is examined, which
 // is slow.
 void HostWorkers::collect_in_order() {
   const std::vector<std::uint32_t> ended = exits_->take();

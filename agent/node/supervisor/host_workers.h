@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The workers of this host: starts those of a generation, passes their output on, and collects
-// their exits in the order in which the processes exited. Starts are carried out on the pool,
-// because the file systems of the working directory and of the program may not answer. Thread: the
-// loop's. Lifetime: outlived by the arguments of the constructor.
+// The workers of this host: starts the workers of a generation, passes their output on, and
+// collects their exits in the order in which the processes exited. The pool carries out the starts,
+// because the file systems of the working directory and of the program may not respond. Thread: the
+// loop's. Lifetime: the arguments of the constructor must outlive it.
 #pragma once
 
 #include <sys/types.h>
@@ -68,9 +68,9 @@ class HostWorkers final : private WorkerEvents, private OutputPumpEvents {
   // Call when a stop begins: starts that have created no process yet fail with ECANCELED. The other
   // starts are concluded, and their processes stopped like all others.
   void call_off_starts();
-  // True for a process whose start has not been concluded, so that it must not be reaped yet.
+  // Returns true for a process whose start has not been concluded, which must not be reaped yet.
   bool is_starting(pid_t pid) const;
-  // Drops the workers of the last generation, of which no process is left. Keeps the plan.
+  // Drops the workers of the last generation, which must have no process left. Keeps the plan.
   void forget();
   // Excludes earlier out-of-memory kills from those attributed to workers. Only the first call of a
   // generation counts.
@@ -79,27 +79,27 @@ class HostWorkers final : private WorkerEvents, private OutputPumpEvents {
   // Handles exits in the order in which the processes exited.
   void collect_in_order();
   void collect_all();
-  // The worker whose own process this is, if it has not been collected; else null.
+  // Returns the uncollected worker with this process, or null.
   Worker* find(pid_t pid) const;
   void collect(Worker& worker);
 
   const std::vector<std::unique_ptr<Worker>>& all() const { return workers_; }
-  bool have_ended() const;  // No worker's own process runs or is being started.
+  bool have_ended() const;  // No worker's own process is running or being started.
   bool are_over() const;    // Their output has ended, too.
   bool is_finished(std::uint32_t rank) const;
-  // The accelerators of this rank that no other rank of the host has, by UUID.
+  // Returns the UUIDs of accelerators that belong only to this rank of the host.
   std::vector<std::string> own_devices(std::uint32_t rank) const;
   void send_signal(const SignalWorkers& order);
   void tick(std::uint64_t now_ns, std::uint64_t elapsed_ns);
   void kill(std::uint32_t rank);
-  // Returns the rank's own process; 0: no such rank on this host.
+  // Returns the rank's own process; 0 if the rank is not on this host.
   pid_t process_of(std::uint32_t rank) const;
 
   // Returns the resource usage of the ranks' processes.
   Operations usage(const std::vector<HeldMemory>& held) const;
 
   std::uint32_t generation() const { return plan_.generation(); }
-  const HostPlan& plan() const { return plan_; }  // The plan that was started last.
+  const HostPlan& plan() const { return plan_; }  // The plan that was started most recently.
   // Returns the group for the stack collector.
   StackCollector::Group group() const {
     return {supervisor_.start.directory, generation(), group_.environment->variables};
@@ -149,7 +149,7 @@ class HostWorkers final : private WorkerEvents, private OutputPumpEvents {
   std::unique_ptr<ExitOrder> exits_ = std::make_unique<ExitOrder>();
   std::uint64_t last_end_ns_ = 0;
   // Samples of the counter of out-of-memory kills, a second apart: a kill explains only an exit
-  // soon after it, not one a day later. Kills that were attributed to a worker are counted as seen.
+  // soon after it. Kills that were attributed to a worker are counted as seen.
   struct KillSample {
     std::uint64_t at_ns = 0;
     long kills = 0;

@@ -24,7 +24,7 @@ constexpr std::string_view kJaxServiceScript =
 #include "agent/node/supervisor/jax_service.py.inc"
     ;
 
-// Returns the last line that a process has written: the reason for its exit.
+// Returns the last line that a process has written, which is the reason for its exit.
 std::string last_line(const std::string& path) {
   constexpr std::size_t kMostBytes = 400;
   const std::optional<std::string> text = read_file(path, 64u << 10);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // JAX's coordination service on the job's first host (--app jax-service): a child of the
-// supervisor, started with the workers' interpreter because it needs their jaxlib. If rank 0 served
-// instead, it could not be restarted alone. Each generation has its own service.
+// supervisor, started with the workers' interpreter because it needs their jaxlib. If rank 0
+// provided the service, rank 0 could not be restarted alone. Each generation has a separate
+// service.
 //
 // Thread: the supervisor's loop. Lifetime: outlived by the context; kills the process.
 #pragma once
@@ -31,7 +32,7 @@ class JaxService {
   void end();
 
  private:
-  std::string log_path() const;  // The file with its standard error.
+  std::string log_path() const;  // File that receives its standard error.
   void fail(const std::string& why);
 
   SupervisorContext& context_;

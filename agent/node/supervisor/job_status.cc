@@ -17,9 +17,9 @@ using comm_status::RankState;
 using comm_status::RankStatus;
 using comm_status::SlotView;
 
-// Operations that are reported of one rank at a time; more would add nothing.
+// Limit of reported operations per rank; more would add nothing.
 constexpr int kMaxRunningTold = 8;
-// Stalls that are remembered; a job that has more reports them again.
+// Limit of remembered stalls; beyond it, some are reported again.
 constexpr std::size_t kMaxStalls = 4096;
 
 bool is_ended(RankState state) { return state != RankState::kAlive && state != RankState::kLeft; }
@@ -115,7 +115,7 @@ void JobStatus::revive(std::uint32_t rank, std::int32_t pid, std::uint32_t rejoi
   alive.rejoins = std::max(before.rejoins, rejoins);
   alive.last_end = before.last_end;
   if (alive.rejoins > before.rejoins) {
-    // Peers of the last process learn how that process ended.
+    // Tells peers how the rank's previous process exited.
     alive.last_end = is_ended(before.state) ? before.state : RankState::kDied;
     alive.when_ns = is_ended(before.state) ? before.when_ns : monotonic_ns();
   }

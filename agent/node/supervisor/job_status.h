@@ -30,7 +30,7 @@ struct RankLayout {
   std::uint32_t generation = 0;
   std::uint32_t world_size = 0;
   std::vector<Share> shares;         // In rank order; together the world.
-  std::vector<std::uint32_t> local;  // The rank that each slot belongs to.
+  std::vector<std::uint32_t> local;  // The rank of each slot.
 };
 RankLayout layout_of(const HostPlan& plan);
 
@@ -43,7 +43,7 @@ class JobStatus {
   // Forgets the last generation; the next page is a new one.
   void begin(RankLayout layout);
 
-  // Returns the descriptor of the page, which the first call creates. It remains ours.
+  // Returns the descriptor of the page, which the first call creates. The caller does not own it.
   Result<int> page_descriptor();
   std::uint64_t page_bytes() const { return shared_ ? shared_->bytes() : 0; }
   // The pages of processes that have not attached.

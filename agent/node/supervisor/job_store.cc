@@ -24,7 +24,7 @@
 namespace ivy {
 namespace {
 
-// Usually more connections than the kernel lets wait at a socket (net.core.somaxconn).
+// Usually more than the kernel allows to wait at a socket (net.core.somaxconn).
 constexpr int kMaxRefused = 16'384;
 
 // One for each TCPStore of a rank, two in torch up to 2.0, and those that a script creates itself;
@@ -36,8 +36,8 @@ Result<int> listen_for_store(const std::string& address, std::uint16_t port) {
   return fd.ok() ? fd : fd.error().context("store");
 }
 
-// Closes the connections of all waiting clients. No rank of the job is left that could redial, and
-// the bound keeps other clients from holding the loop here.
+// Closes the connections of all waiting clients. No rank of the job is left that could reconnect;
+// the limit keeps other clients from blocking the loop here.
 void refuse_backlog(int listening_fd) {
   for (int count = 0; count < kMaxRefused; ++count) {
     const Descriptor refused(accept4(listening_fd, nullptr, nullptr, SOCK_CLOEXEC));
@@ -63,12 +63,12 @@ class JobStore::Process : public std::enable_shared_from_this<Process> {
         control_(context.loop, [this](const std::string& line) { take_line(line); }) {}
   ~Process();
 
-  // AlreadyExists names address and port when another program listens there; NotFound: this host
-  // has no such address.
+  // Returns AlreadyExists, with address and port, if another program listens there; NotFound if
+  // this host does not have the address.
   Result<void> listen(std::uint16_t port, std::uint16_t torch_port);
   void begin_generation(std::uint32_t generation);
-  // Sets a key of the present generation, also in a store that is started later. Both texts are
-  // short, and the key contains no blank.
+  // Sets a key of the present generation, also in a store process that starts later. Both texts
+  // must be short, and the key must not contain a blank.
   void put(const std::string& key, const std::string& value);
   pid_t pid() const { return pid_; }  // 0 until it is started.
   bool is_lost() const { return is_lost_; }
@@ -94,7 +94,7 @@ class JobStore::Process : public std::enable_shared_from_this<Process> {
   const OpenStore request_;
   std::uint32_t generation_;
   bool awaits_generation_ = false;           // The process has not answered "generation N" yet.
-  std::map<std::string, std::string> puts_;  // Sent to a process that starts later, too.
+  std::map<std::string, std::string> puts_;  // Also sent to a process that starts later.
   std::vector<Listener> listeners_;
   ServerLines control_;
   Descriptor exec_error_;
@@ -169,7 +169,7 @@ void JobStore::Process::add_arguments(int control_fd, ServerChild& server) {
   }
   words.insert(words.end(), {"--torch-connections",
                              std::to_string(torch_connections_for(request_.world_size()))});
-  // Without a list only this host's loopback would be admitted.
+  // Without a list, only loopback connections would be admitted.
   std::vector<std::string> peers(request_.torch_peers().begin(), request_.torch_peers().end());
   peers.insert(peers.end(), request_.addresses().begin(), request_.addresses().end());
   server.long_arguments = {"--torch-peers", joined(peers, ",")};
@@ -182,7 +182,7 @@ void JobStore::Process::begin_generation(std::uint32_t generation) {
     awaits_generation_ = true;
     return send_line("generation " + std::to_string(generation));
   }
-  // No process has accepted a connection: all waiting clients belong to the last generation.
+  // No process has accepted a connection, so all waiting clients belong to the previous generation.
   for (Listener& listener : listeners_) refuse_backlog(listener.socket.native_handle());
   send_generation_begun(context_, generation);
 }
@@ -219,7 +219,7 @@ void JobStore::Process::take_line(std::string line) {
 void JobStore::Process::ended(int wait_status) {
   pid_ = 0;
   if (is_lost_) return;
-  // Its last line may have arrived already.
+  // Its last line may be unread.
   control_.read_some();
   const std::string how = server_end("the store", wait_status, exec_error_);
   send_lost(reason_.empty() ? how : how + ": " + reason_);

@@ -4,7 +4,8 @@
 //
 //   listening --a client--> serving --its process exits--> lost
 //
-// A lost store ends the attempt: its contents exist nowhere else. The next attempt has a new store.
+// A lost store ends the attempt, because no other process has its contents. The next attempt has a
+// new store.
 //
 // The process is `ivy-node rendezvous`, a child of the supervisor outside the workers' containment,
 // so that the last worker can still use it during a stop. It exits with the supervisor.
@@ -27,20 +28,20 @@ class JobStore {
   explicit JobStore(SupervisorContext& context) : context_(context) {}
   ~JobStore();
 
-  // False before open(), and once the store is lost: then another may be opened.
+  // False before open() and after the store is lost; another one may then be opened.
   bool is_open() const;
-  // Listens at `port` with the store's own protocol and at `torch_port` with torch's. Sends
+  // Listens at `port` for the store's own protocol and at `torch_port` for torch's. Sends
   // StoreOpened.
   void open(const OpenStore& request, std::uint16_t port, std::uint16_t torch_port);
-  // Deletes the values and closes the connections of the last generation, those not yet accepted
-  // too, and then sends GenerationBegun.
+  // Deletes the values and closes the connections of the previous generation, including those not
+  // yet accepted, and then sends GenerationBegun.
   void begin_generation(std::uint32_t generation);
   // Writes ivy/gone/RANK to the store, because this process of the rank has exited. Does nothing if
   // the store is not on this host.
   void rank_gone(std::uint32_t rank, std::uint32_t rejoins);
   // The supervisor has reaped a child; does nothing unless it is the store's process.
   void reaped(pid_t pid, int wait_status);
-  // A new containment was made: excludes the store's process from it.
+  // Excludes the store's process from a containment that was newly created.
   void spare_again() const;
   void close();
 

@@ -15,8 +15,9 @@ std::vector<std::string> MpiLibraries::of_worker(pid_t worker) {
   if (worker <= 0) return {};
   std::vector<std::string> texts = of_process(worker);
   if (!texts.empty()) return texts;
-  // Below a shell, make or Python. Parents precede their children unless start times are equal and
-  // pids have wrapped around; a process that is missed then is not compared.
+  // Includes processes below a shell, make or Python. Parents precede their children in this order
+  // unless start times are equal and pids have wrapped around; a process that is missed then is not
+  // compared.
   std::set<pid_t> below = {worker};
   std::vector<ProcessStat> all = read_all_processes();
   std::sort(all.begin(), all.end(), [](const ProcessStat& a, const ProcessStat& b) {
@@ -35,7 +36,7 @@ std::vector<std::string> MpiLibraries::of_process(pid_t process) {
   std::vector<std::string> texts;
   for (const std::string& path : mapped_mpi_libraries(process)) {
     const std::string& text = text_of(path);
-    // A library may be in several files.
+    // A library may consist of several files.
     if (!text.empty() && std::find(texts.begin(), texts.end(), text) == texts.end())
       texts.push_back(text);
   }

@@ -33,7 +33,7 @@ namespace {
 // If reading takes longer, the comparison of MPI libraries is skipped.
 constexpr std::chrono::seconds kLibraryPatience{30};
 
-// Returns this host's index among the job's hosts, counted without the lost ones.
+// Returns this host's index among the job's remaining hosts.
 std::uint32_t place_of(const HostPlan& plan) {
   std::uint32_t first = 0;
   std::uint32_t place = 0;
@@ -45,7 +45,7 @@ std::uint32_t place_of(const HostPlan& plan) {
   return place;
 }
 
-// Returns the lists of all hosts, as arguments.
+// Returns arguments with the lists of all hosts.
 std::vector<std::string> host_lists(const HostPlan& plan) {
   std::string ranks;
   std::string names;
@@ -56,7 +56,7 @@ std::vector<std::string> host_lists(const HostPlan& plan) {
   return {"--ranks-on-hosts", ranks, "--host-names", names};
 }
 
-// Returns the arguments of `role` that both servers have.
+// Returns the arguments of `role` that both servers take.
 std::vector<std::string> arguments_for(std::vector<std::string> role, const HostPlan& plan,
                                        const SupervisorStart& start) {
   role.insert(role.end(),
@@ -89,8 +89,8 @@ void set_variable(google::protobuf::RepeatedPtrField<Variable>& variables, EnvVa
   variable.set_value(std::move(wanted.value));
 }
 
-// True if the user has set the variable with -x, or in the supervisor's own environment if workers
-// inherit it.
+// Returns true if the user has set the variable with -x, or in the supervisor's own environment if
+// workers inherit it.
 bool is_set_by_user(const HostPlan& plan, const std::string& name) {
   for (const Variable& variable : plan.environment())
     if (variable.name() == name) return !is_old_mpi_setting(variable.value());
@@ -115,7 +115,7 @@ class MpiServers::Server : public std::enable_shared_from_this<Server> {
   ~Server();
 
   Result<void> listen(const HostPlan& plan, bool has_pmix);
-  pid_t pid() const { return pid_; }  // 0: not started, or exited.
+  pid_t pid() const { return pid_; }  // 0 if not started, or exited.
   std::uint16_t port() const { return port_; }
   // Handles the events that have arrived already.
   void drain() { events_.read_some(); }
@@ -138,7 +138,7 @@ class MpiServers::Server : public std::enable_shared_from_this<Server> {
   const MpiProtocol protocol_;
   std::vector<std::string> arguments_;
   std::vector<std::string> long_arguments_;
-  std::string socket_;  // Its path; empty: the server has only the port.
+  std::string socket_;  // Path of the socket; empty if the server has only the port.
   Listener listener_;
   Listener loopback_;
   std::uint16_t port_ = 0;
@@ -163,15 +163,16 @@ Result<void> MpiServers::Server::listen(const HostPlan& plan, bool has_pmix) {
   long_arguments_ = host_lists(plan);
   if (protocol_ == MPI_PMIX) {
     arguments_ = arguments_for({"ivy-pmix"}, plan, start);
-    // If it is missing, clients of the socket report that they cannot find it; clients of the port,
-    // which would each run alone, end the job.
+    // If it is missing, clients of the socket report that. Clients of the port would each run in a
+    // world of one, so they end the job.
     if (has_pmix) socket_ = start.directory.pmix_socket();
   } else {
     arguments_ = arguments_for({"ivy-node", "pmi"}, plan, start);
     socket_ = start.directory.pmi_socket();
   }
   if (!socket_.empty()) {
-    // The job's directory is private: a socket of this name is the last generation's.
+    // The job's directory is private, so a socket with this name is left from the previous
+    // generation.
     unlink(socket_.c_str());
     listener_.assign(IVY_TRY(listen_unix(socket_, SOCK_STREAM, SOMAXCONN)));
     wait_for_client(listener_);
@@ -319,8 +320,8 @@ void MpiServers::take(const std::string& line, MpiProtocol protocol) {
   tick(monotonic_ns());
 }
 
-// The launcher compares the libraries of all ranks, so each rank is reported again with its
-// library. If a file system never answers, the comparison is skipped.
+// Reports each rank again with its library, because the launcher compares the libraries of all
+// ranks. The comparison is skipped if a file system never responds.
 void MpiServers::read_libraries() {
   if (unread_.empty() || std::exchange(is_reading_, true)) return;
   std::vector<pid_t> workers;

@@ -33,14 +33,14 @@ class MpiServers {
   MpiServers(SupervisorContext& context, HostWorkers& workers);
   ~MpiServers();
 
-  // Sets whether this build has the PMIx server; call it before begin().
+  // Tells whether this build has the PMIx server. Call it before begin().
   void set_has_pmix(bool has_pmix) { has_pmix_ = has_pmix; }
-  // Called before the workers of this plan start: adds variables for their places in the MPI world.
-  // Without a plan for MPI nothing listens.
+  // Adds the variables for the workers' places in the MPI world, before the workers of this plan
+  // start. Without a plan for MPI, no server listens.
   void begin(HostPlan& plan);
   // Returns how this worker's exit counts.
   MpiEnd judge(std::uint32_t rank, const ExitStatus& status);
-  // Called often: kills ranks that have left their world without MPI_Finalize.
+  // Kills ranks that have left their world without MPI_Finalize. Call it often.
   void tick(std::uint64_t now_ns);
   // The supervisor has reaped a child; does nothing unless it is one of the servers.
   void reaped(pid_t pid, int wait_status);
@@ -50,8 +50,8 @@ class MpiServers {
  private:
   class Server;
 
-  // Creates the server of this protocol and returns its port on loopback; 0: it does not listen,
-  // and the user has been warned.
+  // Creates the server of this protocol and returns its port on loopback. Returns 0, after warning
+  // the user, if the server does not listen.
   std::uint16_t listen(const HostPlan& plan, MpiProtocol protocol);
   void add_variables(HostPlan& plan, MpiPlace place) const;
   void take(const std::string& line, MpiProtocol protocol);
@@ -62,11 +62,11 @@ class MpiServers {
   SupervisorContext& context_;
   HostWorkers& workers_;
   MpiRanks ranks_;
-  std::vector<MpiJoined> unread_;  // Ranks whose libraries have not been read.
+  std::vector<MpiJoined> unread_;  // Ranks whose libraries have not been read yet.
   bool is_reading_ = false;        // A pool task uses libraries_.
   std::shared_ptr<MpiLibraries> libraries_ = std::make_shared<MpiLibraries>();
   std::vector<std::shared_ptr<Server>> servers_;
-  std::vector<std::string> segments_;  // Files that MPICH may leave.
+  std::vector<std::string> segments_;  // Files that MPICH may leave behind.
   std::uint32_t generation_ = 0;
   bool has_failed_ = false;
   bool has_pmix_ = false;

@@ -23,8 +23,8 @@ using comm_status::Phase;
 using comm_status::SlotView;
 using comm_status::StatusPage;
 
-// Removes and returns the number at the start of the text, and the blank after it. The process has
-// written the text, so it may be anything.
+// Removes and returns the number at the start of the text, with the blank after it. Any process may
+// have written the text, so it must not be trusted.
 std::uint32_t take_number(std::string_view& text) {
   std::uint32_t number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
@@ -64,7 +64,7 @@ void describe_place(const SlotView& slot, std::uint32_t row, std::uint64_t now_n
 void describe_operation(const OperationRecord& record, const SlotView& slot, std::uint64_t now_ns,
                         OperationState& out) {
   const std::string name = slot.communicator_name(record.communicator);
-  // The row may have got another owner since.
+  // The row may have another owner by now.
   const bool is_its = comm_status::communicator_hash(name) == record.communicator_hash;
   out.set_communicator(is_its ? name : "");
   out.set_sequence(record.sequence);

@@ -20,7 +20,7 @@
 
 namespace ivy {
 
-// A page and its mapping here.
+// A page and its mapping in this process.
 class SharedPage {
  public:
   static Result<std::unique_ptr<SharedPage>> make(const comm_status::PageShape& shape);
@@ -43,8 +43,8 @@ class SharedPage {
   comm_status::StatusPage page_;
 };
 
-// Converts an operation of a status page to its form in job.proto. `slot`: the record's slot, which
-// has the name of its communicator. Pure.
+// Converts an operation of a status page to its form in job.proto. `slot` is the record's slot,
+// which contains the name of its communicator. Pure.
 void describe_operation(const comm_status::OperationRecord& record,
                         const comm_status::SlotView& slot, std::uint64_t now_ns,
                         OperationState& out);
@@ -53,8 +53,8 @@ class ObservedPages {
  public:
   static constexpr std::size_t kMaxPerRank = 16;
 
-  // Returns the page of this process, which its first call creates. It remains ours. With pid 0
-  // (unknown) every call creates a page.
+  // Returns the page of this process, creating it on the first call; the page belongs to this
+  // object. With pid 0 (unknown), every call creates a page.
   Result<const SharedPage*> page_of(std::uint32_t rank, pid_t pid, std::uint32_t generation);
   void clear() { processes_.clear(); }
 
@@ -69,7 +69,7 @@ class ObservedPages {
     std::uint32_t rank = 0;
     pid_t pid = 0;
     std::unique_ptr<SharedPage> shared;
-    std::uint64_t last_stall_ns = 0;  // The start of the operation that was reported last.
+    std::uint64_t last_stall_ns = 0;  // Start of the operation that was reported last.
   };
 
   std::deque<Process> processes_;  // In the order of their first calls.

@@ -23,7 +23,7 @@ class ServerLines {
   ServerLines(boost::asio::io_context& loop, std::function<void(const std::string&)> take)
       : from_(loop), take_(std::move(take)) {}
 
-  // Waits for lines as long as its owner lives.
+  // Waits for lines until its owner is destroyed.
   void open(Descriptor from, std::weak_ptr<void> owner) {
     close();
     text_.clear();
@@ -32,7 +32,7 @@ class ServerLines {
     wait(std::move(owner));
   }
 
-  // Handles the lines that have arrived already. Returns false if the process has closed its end.
+  // Handles the lines that have arrived. Returns false if the process has closed its end.
   bool read_some() {
     if (!from_.is_open()) return false;
     std::array<char, 4096> bytes{};
@@ -51,7 +51,7 @@ class ServerLines {
   int fd() { return from_.native_handle(); }
 
  private:
-  // The protocol has no longer lines.
+  // Longer than any line of the protocol.
   static constexpr std::size_t kMaxLine = 64u << 10;
 
   void wait(std::weak_ptr<void> owner) {

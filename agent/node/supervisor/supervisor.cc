@@ -46,12 +46,12 @@ namespace {
 
 // At each heartbeat the supervisor also checks the progress of workers' operations.
 constexpr int kTicksPerHeartbeat = kHeartbeat / kSupervisorTick;
-// More addresses than a launcher needs to check at the same time.
+// More addresses than a launcher needs to check concurrently.
 constexpr int kMaxAddressChecks = 64;
 
 Error out_of_turn(const char* what) { return Error{Code::kFailedPrecondition, what}; }
 
-// A Hello that is not answered yet, and what the answer still lacks.
+// An unanswered Hello, and the missing parts of the answer.
 struct PendingHello {
   Hello hello;
   HelloOk answer;
@@ -117,7 +117,7 @@ class Supervisor final : private CommandChannelEvents, private StackCollectorOwn
 
   std::optional<PendingHello> pending_hello_;
   int address_checks_ = 0;
-  bool has_acted_on_loss_ = false;  // Of an event: the workers were told to stop.
+  bool has_acted_on_loss_ = false;  // The workers were told to stop because an event was lost.
 
   boost::asio::signal_set signals_;
   boost::asio::posix::stream_descriptor warden_;
@@ -175,8 +175,8 @@ Result<void> Supervisor::on_frame(link::Frame& frame) {
   return carry_out(command);
 }
 
-// The only dispatch of commands. An error closes the transport: the launcher has broken the
-// protocol. Commands without a result have no effect if they come too late.
+// Dispatches all commands. An error means that the launcher has broken the protocol, and closes the
+// transport. Commands without a result have no effect if they arrive too late.
 Result<void> Supervisor::carry_out(const Command& command) {
   HostWorkers& workers = generation_.workers();
   switch (command.kind_case()) {
@@ -274,7 +274,7 @@ void Supervisor::collect_facts() {
       });
 }
 
-// Runs the steps that need no pool thread while one examines the host.
+// Runs the steps that need no pool thread, while a pool thread examines the host.
 void Supervisor::prepare_answer() {
   const Hello& hello = pending_hello_->hello;
   const JobDirectory& directory = context_.start.directory;
@@ -298,7 +298,7 @@ void Supervisor::answer_hello_if_complete() {
   *event.mutable_hello_ok() = std::move(pending_hello_->answer);
   pending_hello_.reset();
   events_.send(event);
-  // Done after the answer was sent, while the launcher makes its plan.
+  // After the answer was sent, while the launcher makes its plan.
   boost::asio::post(context_.loop, [this] {
     open_control_socket();
     write_own_grace();
@@ -344,12 +344,12 @@ Result<void> Supervisor::on_start_again(const StartAgain& request) {
 
 void Supervisor::on_read_operations(const ReadOperations& request) {
   if (!request.usage()) return control_.send_operations(request.number());
-  // The new device readings are for the next answer, so that no driver delays this one.
+  // The new device readings are for the next answer, so that a driver cannot delay this one.
   devices_.sample();
   control_.send_operations(request.number(), generation_.workers().usage(devices_.held()));
 }
 
-// Another launcher has taken the job over: sends it everything that it needs to know.
+// Sends everything that a launcher needs when it has taken the job over.
 void Supervisor::on_taken_over(const std::vector<link::OutputChunk>& waiting) {
   HostWorkers& workers = generation_.workers();
   TakenOver taken = streams_taken_over(workers.output().progress(), waiting, workers.generation());
@@ -360,8 +360,8 @@ void Supervisor::on_taken_over(const std::vector<link::OutputChunk>& waiting) {
 
 // -- The job's directory
 
-// Creates files again that a cleaner of /tmp has removed: without them no worker starts, no
-// transport reconnects, and ivyctl does not find the job.
+// Restores files that a cleaner of /tmp has removed: without them no worker starts, no transport
+// reconnects, and ivyctl does not find the job.
 void Supervisor::restore_directory() {
   if (!context_.containment || is_examining_host()) return;
   const JobDirectory& directory = context_.start.directory;
@@ -385,7 +385,7 @@ void Supervisor::open_control_socket() {
 
 // -- Signals, the clock, and a lost launcher
 
-// Kills the workers if the warden exits: it would not clean up after this process any more.
+// Kills the workers if the warden exits, because it would no longer clean up after this process.
 void Supervisor::watch_warden() {
   if (context_.start.warden_pidfd < 0) return;
   warden_.assign(context_.start.warden_pidfd);
@@ -423,7 +423,7 @@ void Supervisor::on_signal(int signal) {
   // No launcher has attached yet that could receive the reason or acknowledge it.
   const bool has_begun = context_.containment || lease_.state() != LeaseState::kWaiting;
   if (signal == SIGTERM && !has_begun) return generation_.finish();
-  // An attached launcher decides what a signal to the step means.
+  // An attached launcher decides how to react to a signal to the step.
   if (context_.is_in_step() && lease_.state() == LeaseState::kAttached) {
     Event event;  // Sent before any exit that follows from it.
     event.mutable_signalled()->set_signal(signal);
@@ -457,7 +457,7 @@ void Supervisor::on_tick(std::uint64_t now_ns, std::uint64_t elapsed_ns) {
   channel_.tick(now_ns);
   generation_.tick(now_ns, elapsed_ns);
   if (ticks_ % kTicksPerHeartbeat == 0) {
-    // A suspended launcher does not read: needless heartbeats would fill its connection.
+    // A suspended launcher does not read, so heartbeats would only fill its connection.
     if (lease_.state() != LeaseState::kPaused) channel_.send_heartbeat();
     channel_.flush();
     restore_directory();
@@ -469,8 +469,8 @@ void Supervisor::on_tick(std::uint64_t now_ns, std::uint64_t elapsed_ns) {
   check_launcher();
 }
 
-// Stops the workers once no launcher will come back, or one that never acknowledges anything has
-// missed an event.
+// Stops the workers if the launcher will not come back, or if it has missed an event because it
+// never acknowledges anything.
 void Supervisor::check_launcher() {
   if (lease_.ended()) {
     if (generation_.is_reported()) return generation_.finish();
@@ -487,7 +487,8 @@ void Supervisor::check_launcher() {
                              " MiB of events from this host");
 }
 
-// The loop sends heartbeats too; these are sent while it is busy, and name the oldest overdue task.
+// Sends heartbeats while the loop, which normally sends them, is busy; they name the oldest overdue
+// task.
 void Supervisor::beat(std::chrono::nanoseconds loop_silent) {
   if (is_launcher_paused_.load(std::memory_order_relaxed)) return;
   link::Alive alive;
@@ -498,7 +499,7 @@ void Supervisor::beat(std::chrono::nanoseconds loop_silent) {
     alive.overdue_ns = static_cast<std::uint64_t>(overdue->age.count());
   }
   const bool is_late = alive.loop_silent_ns != 0 || alive.overdue_ns != 0;
-  // Sent once more when nothing is late any longer.
+  // Sent once more when no task is late any longer.
   if (is_late || has_reported_delay_) has_reported_delay_ = !channel_.send_alive(alive) || is_late;
 }
 
@@ -541,7 +542,7 @@ int run_supervisor(const SupervisorStart& start) {
     close_descriptors();
     return exit_code;
   } catch (const std::exception& error) {
-    // Out of memory or of descriptors for the loop itself. The warden kills the workers.
+    // Memory or descriptors are exhausted for the loop itself. The warden kills the workers.
     std::fprintf(stderr, "ivy-node: supervisor: %s\n", error.what());
     return 1;
   }

@@ -12,11 +12,11 @@ namespace ivy {
 
 // Runs the job on this host until its end and returns the process's exit code.
 //
-// At entry: standard descriptors are /dev/null; no others are open than those in SupervisorStart
-// and the lock of the job directory; the process is a subreaper, its working directory is "/", its
-// signal mask is empty, and every signal has its default action except SIGPIPE, which is ignored.
-// The umask is the user's. When it returns, the process exits, and the warden kills all remaining
-// processes of the job.
+// At entry: the standard descriptors are /dev/null, and the only others are those in
+// SupervisorStart and the lock of the job directory; the process is a subreaper; its working
+// directory is "/"; its signal mask is empty; and every signal has its default action except
+// SIGPIPE, which is ignored. The umask is the user's. When it returns, the process exits, and the
+// warden kills all remaining processes of the job.
 int run_supervisor(const SupervisorStart& start);
 
 }  // namespace ivy

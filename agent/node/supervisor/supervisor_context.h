@@ -19,8 +19,8 @@
 
 namespace ivy {
 
-// Ports that host 0 reserves until the job ends. `master` is MASTER_PORT: the store's torch
-// dialect, or rank 0's own store. `coordinator` is opened in rank 0 by frameworks other than torch.
+// Ports that host 0 reserves until the job ends. `master` is MASTER_PORT, for the store's torch
+// dialect or for rank 0's own store. Frameworks other than torch open `coordinator` in rank 0.
 struct JobPorts {
   std::optional<ReservedPort> master;
   std::optional<ReservedPort> coordinator;
@@ -34,7 +34,7 @@ struct SupervisorContext {
   SupervisorContext(const SupervisorContext&) = delete;
   SupervisorContext& operator=(const SupervisorContext&) = delete;
 
-  // A scheduler's step holds this host's processes, and may signal all of them.
+  // True if a scheduler's step contains this host's processes and may signal all of them.
   bool is_in_step() const { return start.step_task != 0; }
 
   const SupervisorStart start;
@@ -43,7 +43,7 @@ struct SupervisorContext {
   // For calls that may block, such as those on users' file systems.
   BlockingPool blocking{
       [this](std::function<void()> function) { boost::asio::post(loop, std::move(function)); }};
-  // Set by Hello; each generation has a new one. Servers are children outside of it (spare()).
+  // Set by Hello; each generation has a new one. The servers are children outside it (spare()).
   std::unique_ptr<Containment> containment;
   JobPorts ports;
   // The lock of the job's directory, if the supervisor had to create the directory again.

@@ -12,7 +12,8 @@
 
 namespace ivy {
 
-// Exit codes if SupervisorStart.tells_outcome is set; otherwise all but the second become 0.
+// Exit codes if SupervisorStart.tells_outcome is set; otherwise all but the second are replaced by
+// 0.
 inline constexpr int kSupervisorWell = 0;       // Every worker exited with 0.
 inline constexpr int kSupervisorLeftovers = 1;  // Some processes could not be killed.
 inline constexpr int kSupervisorWorkerFailed = 10;
@@ -20,29 +21,29 @@ inline constexpr int kSupervisorStopped = 11;       // Stopped before all worker
 inline constexpr int kSupervisorLauncherLost = 12;  // The lease expired without a launcher.
 inline constexpr int kSupervisorNothingRan = 13;    // No worker was ever started.
 
-// Handed over by the warden. All descriptors belong to the supervisor and are close-on-exec.
+// Passed on by the warden. All descriptors belong to the supervisor and are close-on-exec.
 struct SupervisorStart {
   std::string job_id;
   std::uint32_t host = 0;
-  JobDirectory directory;         // Exists; the warden removes it after the supervisor's end.
+  JobDirectory directory;         // Exists; the warden removes it after the supervisor's exit.
   std::string program_directory;  // Of ivy-node and the other programs of this build.
   int listening_fd = -1;          // The command socket: listening, non-blocking.
   int transport_fd = -1;          // The first transport: a connected stream socket, blocking mode.
   TransportEnd transport = TransportEnd::kLocal;
   int warden_pidfd = -1;  // Readable when the warden has exited: stop everything, then exit.
   pid_t warden_pid = 0;
-  // The task of the scheduler's step that holds us; 0: none. The scheduler's signals reach us only
-  // if they reach every process below the task, and the task reports them to the launcher (dial.h),
-  // so they are ignored here. If the task is killed, the scheduler may no longer see this process:
-  // the job ends.
+  // The task of the scheduler's step that contains us; 0 if none. The scheduler's signals reach us
+  // only if they reach every process below the task. The task reports them to the launcher
+  // (dial.h), so they are ignored here. If the task is killed, the scheduler may no longer see this
+  // process, so the job ends.
   pid_t step_task = 0;
-  bool tells_outcome = false;  // The exit code is recorded: it tells how the job ended.
+  bool tells_outcome = false;  // The exit code is recorded and tells how the job ended.
   // A pipe on which the warden describes the job's containment (Containment::describe), which it
   // probes while the supervisor starts.
   int containment_fd = -1;
   // A pipe to the warden. One byte means that the supervisor has succeeded and is the last process
-  // of the job: the warden then removes the directory and exits at the same time. -1: the warden
-  // waits for the supervisor's exit.
+  // of the job; the warden then removes the directory and exits concurrently. -1: the warden waits
+  // for the supervisor's exit.
   int farewell_fd = -1;
 };
 
