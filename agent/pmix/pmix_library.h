@@ -37,9 +37,9 @@ struct PmixLibrary {
 // answer as a number of members.
 bool serves_groups(std::string_view version);
 
-// Returns the possible locations of libpmix, in order of preference. If the caller (`chosen`) or the
-// first rank has set IVY_PMIX_LIB, that is the only location. Otherwise: the library that the rank
-// has already loaded, the library next to the Open MPI of the rank's Python environment, whose
+// Returns the possible locations of libpmix, in order of preference. If the caller (`chosen`) or
+// the first rank has set IVY_PMIX_LIB, that is the only location. Otherwise: the library that the
+// rank has already loaded, the library next to the Open MPI of the rank's Python environment, whose
 // wheel contains one, and the system loader's. The order matters: a server older than its ranks
 // cannot create groups for them.
 std::vector<std::string> pmix_library_places(const std::string& chosen, const RankProcess& rank);
