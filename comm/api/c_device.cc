@@ -18,7 +18,7 @@
 namespace ivy::comm::c_interface {
 namespace {
 
-// A caller that was built before the field existed has not set it.
+// A caller that was compiled before the field existed has not set it.
 bool has_device_fields(const ivy_call* call) {
   return call != nullptr && call->struct_bytes >= offsetof(ivy_call, flags) + sizeof call->flags;
 }
@@ -61,7 +61,7 @@ int find_by_driver(const nccl::Driver& driver, std::initializer_list<const void*
   return IVY_OK;
 }
 
-// Why the device that the caller names cannot be believed.
+// Reports why the device that the caller named cannot be used.
 [[gnu::cold, gnu::noinline]] int refuse_device(const ivy_call* call, bool has_field) {
   if (!has_field) {
     return invalid(
@@ -86,7 +86,7 @@ int believe(const ivy_call* call, Placed& placed) {
 
 // Returns the start of this process's heap, from which malloc takes small memory.
 std::uintptr_t heap_begin() {
-  // The 47th value of the line; the second, the program's name, is in brackets and may hold blanks.
+  // Field 47 of the line. Field 2, the program's name, is in brackets and may contain blanks.
   std::ifstream file("/proc/self/stat");
   std::string line;
   std::getline(file, line);
@@ -98,8 +98,8 @@ std::uintptr_t heap_begin() {
   return begin == 0 ? UINTPTR_MAX : begin;
 }
 
-// True if all buffers are in the heap, which never holds device memory. Then the driver need not be
-// asked: finding out whether there is one by now takes longer than a small message.
+// Returns whether all buffers are in the heap, which never contains device memory. Then the driver
+// need not be queried: even checking whether one is in use takes longer than a small message.
 bool are_in_heap(std::initializer_list<const void*> buffers) {
   static const std::uintptr_t begin = heap_begin();
   const auto end = reinterpret_cast<std::uintptr_t>(sbrk(0));
@@ -151,7 +151,7 @@ extern "C" int ivy_prepare_device(ivy_comm* comm, int device, const ivy_call* ca
     IVY_CHECKED(check_comm(comm));
     IVY_CHECKED(check_call(call));
     if (device < 0) {
-      // Without a driver in use this thread has chosen no device.
+      // If no driver is in use, this thread has not chosen a device.
       const nccl::Driver* const driver = nccl::Driver::in_use();
       device = driver != nullptr ? driver->current_device() : 0;
     }
@@ -165,7 +165,7 @@ extern "C" int ivy_mem_alloc_device(ivy_comm* comm, int device, size_t bytes, vo
   return guarded([&] {
     IVY_CHECKED(check_comm(comm));
     if (memory == nullptr) return invalid("memory is NULL");
-    // A driver that has not answered by then is given up.
+    // A driver that has not answered by then is abandoned.
     constexpr std::chrono::seconds kPatience{120};
     const ivy::Result<void*> made =
         nccl::device_regions::allocate(device, bytes, ivy::steady_now() + kPatience);

@@ -9,7 +9,7 @@
 
 namespace ivy::comm::c_interface {
 
-// Location of a call's buffers. `device` is meaningful only if is_device is set.
+// Location of a call's buffers. `device` is only meaningful if is_device is set.
 struct Placed {
   bool is_device = false;
   int device = 0;
@@ -18,7 +18,7 @@ struct Placed {
 };
 
 // Locates the buffers; queries the driver if the program uses one. Null buffers do not count.
-// InvalidArgument: some are on a device and some are not.
+// Returns IVY_INVALID_ARGUMENT if only some of the buffers are on a device.
 int find_place(const ivy_call* call, std::initializer_list<const void*> buffers, Placed& placed);
 
 }  // namespace ivy::comm::c_interface

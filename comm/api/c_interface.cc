@@ -14,10 +14,10 @@
 namespace ivy::comm::c_interface {
 namespace {
 
-// Longer than any operation may take; additions to the clock stay far from its end.
+// Longer than any operation may take. Adding it to a time point cannot overflow.
 constexpr std::chrono::hours kForever{24 * 365};
 
-// As many of 2^32 elements of 16 bytes can be counted.
+// The size of this many blocks of 2^32 elements of 16 bytes still fits into size_t.
 constexpr std::size_t kFewBlocks = std::size_t{1} << 20;
 
 thread_local std::string text_of_last;
@@ -29,9 +29,9 @@ std::atomic<int> worlds{0};
 
 struct EndedHandles {
   std::mutex mutex;
-  std::deque<ivy_comm*> handles;  // Guarded by it; the one that ended first is the first.
+  std::deque<ivy_comm*> handles;  // Guarded by `mutex`. In the order in which they ended.
 };
-// Never destroyed: threads may still ask while the process ends.
+// Never destroyed, because threads may still use it while the process exits.
 EndedHandles& ended_handles() {
   static EndedHandles& ended = *new EndedHandles;
   return ended;
@@ -65,7 +65,7 @@ int fail(const Error& error) {
 int invalid(const std::string& text) { return fail(IVY_INVALID_ARGUMENT, text); }
 
 std::chrono::nanoseconds timeout_of(std::int64_t timeout_ms) {
-  // Compared before it is turned into nanoseconds, of which 64 bits hold 292 years.
+  // Compared before the conversion to nanoseconds, of which 64 bits hold 292 years.
   const std::chrono::milliseconds timeout(timeout_ms);
   return timeout_ms < 0 || timeout > kForever ? kForever : std::chrono::nanoseconds(timeout);
 }
@@ -132,7 +132,7 @@ int gone() {
 }
 
 int check_call(const ivy_call* call) {
-  // Accepts the struct as it was before device memory.
+  // Accepts the struct as it was before it had fields for device memory.
   if (call == nullptr || call->struct_bytes >= offsetof(ivy_call, stream)) return IVY_OK;
   return invalid("ivy_call.struct_bytes is not set to sizeof(ivy_call)");
 }
@@ -171,7 +171,7 @@ std::size_t most_elements(int dtype) {
 }
 
 int check_count(std::size_t count, int dtype, std::size_t blocks) {
-  // Nearly all: what follows divides, which a small operation feels.
+  // Nearly all calls end here. The division below would slow a small operation measurably.
   if (count <= std::numeric_limits<std::uint32_t>::max() && blocks <= kFewBlocks) return IVY_OK;
   if (count <= most_elements(dtype) / std::max<std::size_t>(1, blocks)) return IVY_OK;
   return invalid("a count of " + std::to_string(count) + " elements is too large");

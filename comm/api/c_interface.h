@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Shared by the files of the C interface: the opaque handles, the conversion of failures to codes
-// and texts, and argument checks. These files let no exception escape.
+// and texts, and argument checks. No exception escapes these files.
 //
 // Thread: any.
 #pragma once
@@ -38,7 +38,7 @@ struct ivy_work {
 
 namespace ivy::comm::c_interface {
 
-// Each stores the failure for this thread's ivy_last_error() and ivy_last_failure(), and returns
+// All three store the failure for this thread's ivy_last_error() and ivy_last_failure(), and return
 // its code.
 [[gnu::cold, gnu::noinline]] int fail(const Failure& failure);
 [[gnu::cold, gnu::noinline]] int fail(int code, std::string text);
@@ -59,9 +59,9 @@ int guarded(Body body) noexcept {
 
 std::chrono::nanoseconds timeout_of(std::int64_t timeout_ms);
 
-// A handle's memory is kept after its communicator has ended, so that a stale pointer gives an
-// error instead of undefined behaviour. It is reused only after kEndedHandlesKept more handles have
-// ended.
+// The memory of a handle is kept after its communicator has ended, so that using a stale pointer
+// returns an error instead of causing undefined behaviour. The memory is reused only after
+// kEndedHandlesKept more handles have ended.
 inline constexpr std::size_t kEndedHandlesKept = 4096;
 struct EndHandle {
   void operator()(ivy_comm* comm) const noexcept;
@@ -69,15 +69,16 @@ struct EndHandle {
 using Handle = std::unique_ptr<ivy_comm, EndHandle>;
 Handle make_handle();
 
-// A child of fork() has no communicators: its threads, sockets and memberships are the parent's. A
-// child forked before the first world or after the last one may have its own.
+// A child of fork() has no communicators, because their threads, sockets and memberships belong to
+// the parent. A child that was forked before the first world or after the last one may create its
+// own.
 void watch_forks();
 void note_world_begins();
 void note_world_ends();
 int check_process();
 
 int check_comm(const ivy_comm* comm);
-[[gnu::cold, gnu::noinline]] int gone();  // The error for a communicator that has ended.
+[[gnu::cold, gnu::noinline]] int gone();  // Returns the error for a communicator that has ended.
 int check_call(const ivy_call* call);
 int check_type(int dtype);
 int check_reduction(int dtype, int op);
@@ -89,8 +90,8 @@ int check_buffer(const void* buffer, std::size_t count, const char* name);
 std::size_t most_elements(int dtype);
 int check_count(std::size_t count, int dtype, std::size_t blocks);
 
-// Also allocates the handle of an asynchronous call, which finish() returns: nothing may fail once
-// the operation is queued.
+// Also allocates the handle of an asynchronous call, which finish() returns, because nothing may
+// fail once the operation is queued.
 CallOptions options_of(const ivy_call* call);
 ivy_work* give_work(ivy_work contents);  // Requires that options_of() was called for it.
 // Stores the work for the caller, or returns the result.

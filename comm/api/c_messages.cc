@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages between two ranks in the C interface: what the caller gave, checked and turned into
-// requests.
+// Messages between two ranks in the C interface: checks arguments and turns them into requests.
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
@@ -33,7 +32,7 @@ int check_tag(int tag, const char* name) {
                  std::to_string(kTagMax));
 }
 
-// One message as the caller gave it, and how its arguments are called in the header.
+// A message's arguments, and their names in the header.
 struct GivenMessage {
   bool is_send;
   void* buffer;
@@ -45,11 +44,11 @@ struct GivenMessage {
   const char* tag_name = "tag";
 };
 
-// The struct's size in the first version: it never changes.
+// The size of the struct in its first version, which never changes.
 constexpr std::size_t kFirstMessageBytes =
     offsetof(ivy_message, bytes) + sizeof(ivy_message::bytes);
 
-// Checks `message` before a message is taken from the peer that could then not be reported.
+// Checks `message` before a message is received that could not be reported afterwards.
 int check_message(const ivy_message* message) {
   if (message == nullptr || message->struct_bytes >= kFirstMessageBytes) return IVY_OK;
   return invalid("ivy_message.struct_bytes is not set to sizeof(ivy_message)");
@@ -81,7 +80,7 @@ int give_status(const MessageStatus& status, ivy_message* message) {
   return IVY_OK;
 }
 
-// NCCL's messages have no tags and one sender.
+// NCCL's messages have no tags and need a known source.
 int check_device_message(const GivenMessage& given, const Placed& placed) {
   const bool is_any = !given.is_send && given.peer == IVY_ANY_SOURCE;
   const bool has_tag = given.tag != 0 && (given.is_send || given.tag != IVY_ANY_TAG);
@@ -100,7 +99,7 @@ struct OnDevice {
   const ivy_call* call;
 };
 
-// Puts it on the stream. `called.work` is set where the call has asked for it.
+// Puts the message on the stream. Sets `called.work` if the call requested it.
 int put_on_device(const OnDevice& where, const GivenMessage& given, OperationResult& called) {
   const auto& [comm, placed, call] = where;
   IVY_CHECKED(check_device_message(given, placed));
@@ -132,7 +131,7 @@ int exchange_on_device(const OnDevice& where, const GivenMessage& out, const Giv
   const auto& [comm, placed, call] = where;
   IVY_CHECKED(check_device_message(out, placed));
   IVY_CHECKED(check_device_message(in, placed));
-  // In a group nothing can be waited for: the last one is, behind both.
+  // No call can wait inside a group, so both messages are enqueued, and waited for after its end.
   ivy_call enqueued = {};
   if (call != nullptr) std::memcpy(&enqueued, call, std::min(call->struct_bytes, sizeof enqueued));
   enqueued.struct_bytes = sizeof enqueued;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The collectives of the C interface: what the caller gave, checked and turned into a Collective.
+// The collectives of the C interface: checks arguments and turns them into a Collective.
 #include <utility>
 #include <vector>
 
@@ -32,8 +32,8 @@ struct Arguments {
   }
 };
 
-// The counts of all ranks, and where each rank's block begins (null: one behind the other).
-// `which` is the beginning of the arrays' names in the header.
+// The counts of all ranks, and the offsets of their blocks (null: back to back). `which` is the
+// prefix of the arrays' names in the header.
 struct Counts {
   const std::size_t* counts = nullptr;
   const std::size_t* displacements = nullptr;
@@ -45,7 +45,8 @@ int check_call_on(const ivy_comm* comm, const ivy_call* call) {
   return check_call(call);
 }
 
-// Turns counts into blocks; no sum of them may wrap around. `total`: all elements.
+// Converts counts to blocks and checks that no sum overflows. `total` is the number of all
+// elements.
 int take_blocks(const ivy_comm* comm, const Counts& given, int dtype, Blocks& blocks,
                 std::size_t& total) {
   if (given.counts == nullptr) return invalid(std::string(given.which) + "counts is NULL");
@@ -92,8 +93,8 @@ int start_on_device(ivy_comm* comm, const ivy_call* call, const Placed& placed,
                     placed.operation(std::move(collective), call), options_of(call)));
 }
 
-// Calls the operation where its buffers are: `send` and `recv`, or null where a buffer does not
-// matter on this rank.
+// Performs the operation on the host or on the device, wherever its buffers are. `send` and `recv`
+// are null if this rank does not use them.
 [[gnu::flatten]] int start(ivy_comm* comm, const ivy_call* call, Collective& collective,
                            const void* send, const void* recv) {
   Placed placed;
@@ -105,8 +106,8 @@ int start_on_device(ivy_comm* comm, const ivy_call* call, const Placed& placed,
   return finish(comm, call, comm->communicator->carry_out(std::move(collective), options_of(call)));
 }
 
-// Properties of an operation with equal parts: the buffer that has a block for each rank, whether
-// only the root's result matters, and whether an in-place input is in its own block.
+// Properties of an operation with equal parts: which buffer has a block for each rank, whether only
+// the root's result matters, and whether an in-place input is in the rank's own block.
 struct Row {
   Operation operation = Operation::kNone;
   bool divides_send = false;
@@ -146,7 +147,8 @@ int start_even(ivy_comm* comm, Arguments given, const ivy_call* call) {
   });
 }
 
-// Gather and scatter: the root has a block for each rank, every rank its own part.
+// Arguments of a gather or scatter: the root has a block for each rank, and every rank has its own
+// part.
 struct Rooted {
   Operation operation = Operation::kGather;
   const void* all = nullptr;
@@ -154,7 +156,7 @@ struct Rooted {
   std::size_t own_count = 0;
   int dtype = IVY_U8;
   int root = 0;
-  std::optional<Counts> counts;  // Nothing: the parts are equal.
+  std::optional<Counts> counts;  // If empty, the parts are equal.
 
   bool gathers() const {
     return operation == Operation::kGather || operation == Operation::kGatherV;
@@ -209,7 +211,7 @@ int start_rooted(ivy_comm* comm, Rooted given, const ivy_call* call) {
   });
 }
 
-// The parts of an all_reduce_coalesced, whose arrays and counts are checked.
+// Collects the parts of an all_reduce_coalesced, whose arrays and counts were checked.
 int take_parts(std::size_t count, const Arguments& arrays, const std::size_t* counts,
                std::vector<Part>& parts) {
   if (count == 0) return IVY_OK;
@@ -231,7 +233,7 @@ int take_parts(std::size_t count, const Arguments& arrays, const std::size_t* co
       return invalid(name("counts", part) + " is " + std::to_string(counts[part]) +
                      ", which is too large");
     }
-    // Names are made for errors only: there may be thousands of parts.
+    // Create names only for errors, because there may be thousands of parts.
     if (!has_room(recv[part], counts[part])) {
       return check_buffer(recv[part], counts[part], name("recv", part).c_str());
     }
@@ -243,7 +245,8 @@ int take_parts(std::size_t count, const Arguments& arrays, const std::size_t* co
   return IVY_OK;
 }
 
-// All parts are in one place; those that are empty and NULL are in none.
+// Locates the parts, which must all be on the host or on the same device. Parts that are empty and
+// NULL do not count.
 int find_parts(const ivy_call* call, const std::vector<Part>& parts, Placed& placed) {
   std::size_t first = parts.size();  // The first part that is not NULL.
   for (std::size_t part = 0; part < parts.size(); ++part) {
@@ -275,7 +278,7 @@ int ivy_barrier(ivy_comm* comm, const ivy_call* call) {
   });
 }
 
-// ivy_all_reduce, ivy_scan, ivy_exscan.
+// Defines ivy_all_reduce, ivy_scan and ivy_exscan.
 #define IVY_COMBINING(function, number, enumerator, ...)                                    \
   int ivy_##function(ivy_comm* comm, const void* send, void* recv, size_t count, int dtype, \
                      int op, const ivy_call* call) {                                        \

@@ -21,7 +21,7 @@ using namespace ivy::comm::c_interface;  // NOLINT: likewise, of what its files 
 
 namespace {
 
-// Calls body(client), where there is a store; the pointers are not NULL.
+// Calls body(client) if there is a store and none of `pointers` is NULL.
 template <class Body>
 int with_store(const ivy_comm* comm, std::initializer_list<const void*> pointers,
                const Body& body) {

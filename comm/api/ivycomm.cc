@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The life of communicators, errors and work in the C interface; collectives, messages and the
-// job's store have files of their own (c_operations.cc, c_messages.cc, c_store.cc).
+// The lifetime of communicators, errors and work in the C interface. Collectives, messages and the
+// job's store are in c_operations.cc, c_messages.cc and c_store.cc.
 #include "comm/contract/ivycomm.h"
 
 #include <algorithm>
@@ -26,9 +26,9 @@ namespace {
 constexpr std::int64_t kDefaultTimeoutMs = 600'000;
 constexpr std::size_t kFirstMembersBytes =
     offsetof(ivy_members, rank_count) + sizeof(ivy_members::rank_count);
-constexpr std::size_t kGroupNameBytesMax = 40;  // Names travel in fields of fixed size.
+constexpr std::size_t kGroupNameBytesMax = 40;  // Names are sent in fields of fixed size.
 
-// The structs' sizes in the first version: they never change.
+// The sizes of the structs in their first version, which never change.
 constexpr std::size_t kFirstFailureBytes =
     offsetof(ivy_failure, operation) + sizeof(ivy_failure::operation);
 constexpr std::size_t kFirstOptionsBytes =
@@ -134,10 +134,11 @@ int ivy_finalize(ivy_comm* world) {
   return guarded([&] {
     IVY_CHECKED(begin_end(world, true));
     const Handle ending(world);
-    // A repair that failed has left no world to leave.
+    // After a failed repair there is no world to leave.
     if (world->communicator == nullptr) return static_cast<int>(IVY_OK);
     Outcome parted;
-    // Settle the groups first: NCCL's part of a group may be split from the world's.
+    // Settle the groups first, because NCCL's communicator of a group may be split from the
+    // world's.
     for (const ivy_comm* group : world->groups) {
       const Outcome settled = group->communicator->finish_device_work();
       if (parted.code == IVY_OK) parted = settled;
@@ -158,7 +159,8 @@ int ivy_finalize(ivy_comm* world) {
 
 namespace {
 
-// Queries a property of a communicator's ranks; -1 or an empty text if it has ended.
+// Queries a property of a communicator's ranks. Returns -1 or an empty text if the communicator has
+// ended.
 template <class Question>
 int ask(const ivy_comm* comm, const Question& question) {
   if (comm == nullptr || comm->communicator == nullptr) return -1;
@@ -267,7 +269,7 @@ int ivy_comm_group_of_members(ivy_comm* comm, const ivy_members* members, ivy_co
     MaybeFailure death;
     Result<std::unique_ptr<Communicator>> made =
         comm->communicator->make_group_of_members(name, ranks, timeout, death);
-    // The call's own failure: why `comm` is broken does not matter here.
+    // Report the call's own failure; the reason why `comm` is broken does not matter here.
     if (!made.ok()) return death ? fail(*death) : fail(made.error());
     return add_group(comm, std::move(made), group);
   });
@@ -296,8 +298,8 @@ int ivy_comm_free(ivy_comm* group) {
 
 namespace {
 
-// A survivor's knowledge of dead ranks is lost with the communicators: saves it, and returns the
-// state that the old world passes on to the new one.
+// Ends the communicators of a broken world. Their knowledge of dead ranks would be lost, so it is
+// saved first. Returns the state that the old world passes on to the new one.
 DeviceHeritage end_broken(ivy_comm& world, RepairAim aim) {
   const std::string reason = "it calls " + std::string(name_of(aim)) + " of the world";
   std::vector<Communicator*> all;
@@ -314,8 +316,8 @@ DeviceHeritage end_broken(ivy_comm& world, RepairAim aim) {
   return heritage;
 }
 
-// While it is there no other thread ends the world or begins a second repair; ivy_comm_abort ends
-// the repair.
+// While this object exists, no other thread can end the world or start a second repair;
+// ivy_comm_abort ends the repair.
 struct UnderRepair {
   explicit UnderRepair(ivy_comm& repaired) : world(repaired) { world.is_in_repair.store(true); }
   ~UnderRepair() {
@@ -384,7 +386,7 @@ int ivy_mem_alloc(ivy_comm* comm, size_t bytes, void** memory) {
 
 int ivy_mem_free(void* memory) {
   return guarded([&] {
-    // A forked child must not free it: that would empty the memory file under its parent.
+    // A forked child must not free it, which would empty the parent's memory file.
     IVY_CHECKED(check_process());
     if (memory == nullptr || registered_memory::release(memory)) return static_cast<int>(IVY_OK);
     if (nccl::device_regions::release(memory)) return static_cast<int>(IVY_OK);

@@ -3,7 +3,7 @@
 // lacks the last fields, or a newer one with additional fields. Each struct starts with
 // struct_bytes.
 //
-// Thread: any; values.
+// Thread: any.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,8 @@
 namespace ivy::comm {
 
 // Copies the caller's fields into `own`; fields that the caller lacks keep their values.
-// `first_bytes`: size of the struct in its first version. Returns false if struct_bytes is not set.
+// `first_bytes` is the size of the struct in its first version. Returns false if struct_bytes is
+// not set.
 template <class Struct>
 bool take_fields(const Struct& given, std::size_t first_bytes, Struct& own) {
   static_assert(std::is_trivially_copyable_v<Struct>);

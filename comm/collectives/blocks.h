@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parts of a buffer: one for each rank (or member), in order. Equal parts, the usual case, take
-// no memory of their own: an operation of some bytes takes less time than malloc.
+// The parts of a buffer, one for each rank (or member), in order. Equal parts, the usual case, need
+// no allocation: an operation on a few bytes takes less time than malloc.
 //
 // Pure; thread: any.
 #pragma once
@@ -21,7 +21,7 @@ struct Block {
   std::size_t length() const { return bytes; }
 };
 
-// The same counted in elements, for buffers that are reduced.
+// The same, counted in elements, for buffers that are reduced.
 struct Range {
   std::size_t begin = 0;
   std::size_t count = 0;
@@ -67,7 +67,7 @@ class Parts {
 
  private:
   std::size_t size_ = 0;
-  std::size_t each_ = 0;  // The length of equal parts; 0: list_ has the parts.
+  std::size_t each_ = 0;  // The length of equal parts, or 0 if list_ has the parts.
   std::vector<Part> list_;
 };
 

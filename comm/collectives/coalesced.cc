@@ -28,7 +28,7 @@ std::vector<PartStep> plan_parts(std::span<const std::size_t> counts, std::size_
   PartStep packed;
   std::size_t packed_parts = 0;
   const auto end_packed = [&] {
-    // Packing a single part would gain nothing.
+    // Packing a single part would save nothing.
     packed.is_packed = packed_parts > 1;
     if (packed_parts > 0) steps.push_back(packed);
     packed_parts = 0;

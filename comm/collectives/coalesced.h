@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Several all_reduces as one operation, step by step: a long part goes by itself, out of the
-// caller's memory into the caller's memory; short ones are packed together, because the ranks meet
-// in each step. Packing costs a copy there and one back.
+// Splits several all_reduces, called as one operation, into steps. A long part has its own step and
+// is reduced from the caller's memory into the caller's memory. Short parts are packed together,
+// because the ranks synchronize in each step; packing costs one copy each way.
 //
-// plan_parts() is pure: what it is given is the same on all ranks, and so are the steps.
+// plan_parts() is pure. Its input is the same on all ranks, so the steps are the same, too.
 #pragma once
 
 #include <cstddef>
@@ -13,34 +13,35 @@
 
 namespace ivy::comm {
 
-// The size from which a part goes by itself, and the most that is packed at once. In bytes; a part
+// The size from which a part has its own step, and the limit of one packed step, in bytes. A part
 // that is packed always fits.
 struct PartSizes {
   std::size_t alone_from = 0;
   std::size_t packed_most = 0;
 };
-// Meeting once takes as long as moving a few KiB if all ranks share memory and run at once, longer
-// if they share processors, and longest if there is a network between them.
+// Returns the sizes. Synchronizing takes as long as moving a few KiB if all ranks share memory and
+// run at the same time, longer if they share processors, and longest across a network.
 PartSizes part_sizes(bool spans_hosts, bool has_processor_each);
 
 struct PartStep {
   std::size_t first = 0;
-  std::size_t end = 0;  // Behind its last part. Of a packed step, parts that go alone lie between.
-  std::size_t count = 0;  // Elements, of all its parts.
+  // One past its last part. Long parts may lie between those of a packed step.
+  std::size_t end = 0;
+  std::size_t count = 0;  // Elements of all its parts.
   bool is_packed = false;
 
   bool operator==(const PartStep&) const = default;
 };
 
-// `counts` are elements of `element` bytes. At least one step, of no elements where there are none:
-// the ranks meet once in every operation.
+// `counts` are numbers of elements of `element` bytes. Returns at least one step, which is empty if
+// there are no elements, because the ranks synchronize once in every operation.
 std::vector<PartStep> plan_parts(std::span<const std::size_t> counts, std::size_t element,
                                  const PartSizes& sizes);
-// True if a packed step packs a part of that size.
+// Returns whether a part of that size is packed.
 bool is_packed(std::size_t count, std::size_t element, const PartSizes& sizes);
 
-// Memory to pack into, kept from one operation to the next. Registered, where it can be: then the
-// ranks of a host reduce it where it is. Thread: one at a time.
+// Memory for packing, kept between operations. Registered if possible; the ranks of a host then
+// reduce it in place. Thread: one at a time.
 class PartsScratch {
  public:
   PartsScratch() = default;
@@ -48,7 +49,7 @@ class PartsScratch {
   PartsScratch(const PartsScratch&) = delete;
   PartsScratch& operator=(const PartsScratch&) = delete;
 
-  // Returns at least so many bytes, of any content; valid until the next call. Throws
+  // Returns at least this many bytes, with undefined contents, valid until the next call. Throws
   // std::bad_alloc.
   char* memory(std::size_t bytes);
 

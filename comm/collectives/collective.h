@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// One collective as values: what the caller gave, checked. ivycomm.h says what each operation does.
+// A collective as a value: the checked arguments of the call. ivycomm.h defines each operation.
 //
-// A value; thread: any.
+// Thread: any.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,8 @@
 
 namespace ivy::comm {
 
-// A buffer: this rank's bytes, or a block for each rank. Both are unset where only a root has it.
+// A buffer with this rank's bytes, or with a block for each rank. Unset if only the root has this
+// buffer.
 template <class Memory>
 struct Side {
   Memory* data = nullptr;
@@ -20,21 +21,21 @@ struct Side {
   Blocks blocks;
 };
 
-// One of several all_reduces that are one operation.
+// One of several all_reduces that form one operation.
 struct Part {
   const void* send = nullptr;
   void* receive = nullptr;
   std::size_t count = 0;
 };
 
-// An operation is in place where `send` is `receive`, or this rank's part of it. A broadcast's
-// buffer is `receive`.
+// An operation is in place if `send` is `receive`, or this rank's part of it. A broadcast's buffer
+// is `receive`.
 struct Collective {
   OperationShape shape;
   Side<const void> send;
   Side<void> receive;
   double factor = 1;        // PREMUL_SUM multiplies its inputs by it.
-  std::vector<Part> parts;  // Only where shape.has_parts; then no buffer is set.
+  std::vector<Part> parts;  // Only if shape.has_parts is set; then no buffer is set.
 };
 
 }  // namespace ivy::comm

@@ -13,31 +13,31 @@ namespace {
 using enum Aspect;
 using Operation = comm_status::Operation;
 
-// How a row's size depends on p members.
+// How the size in a row depends on the number of members, p.
 enum class Size : std::uint8_t {
   kPlain,
-  kOfAllBlocks,  // p blocks stand in one eager area.
+  kOfAllBlocks,  // p blocks share one eager area.
   kOneShot,      // Every rank reduces everything: p times the work, but one exchange less.
-  kOfTwoRanks,   // Two ranks send each other no more that way than by halves.
-  // The sizes where p members' buffers no longer fit into the last levels of caches, by what the
-  // members need for a result of n bytes:
+  kOfTwoRanks,   // Two ranks exchange no more data this way than in halves.
+  // The result size n beyond which p members' buffers no longer fit into the last-level caches, by
+  // the memory that the members need:
   kOneBuffer,    // p n: each has one buffer.
   kTwoBuffers,   // 2 p n: one to send and one to receive.
   kShareAndAll,  // (p + 1) n: each sends a p-th of the result.
   kAllAndShare,  // p (p + 1) n: each receives a p-th of what it sends.
-  kReduction,    // As kTwoBuffers, but sooner where cores are far from each other.
-  kFarOnly,      // `from`, where cores are far from each other; else never.
-  kFarPair,      // The same, of two ranks only.
+  kReduction,    // As kTwoBuffers, but smaller if cores are far from each other.
+  kFarOnly,      // `from` if cores are far from each other, otherwise never.
+  kFarPair,      // The same, but only for two ranks.
 };
 
-// A value that holds from a size on.
+// A value that applies from a size on.
 struct LaterValue {
-  std::uint64_t from = 0;  // 0 stands for none at all.
+  std::uint64_t from = 0;  // 0 if there is no such value.
   std::uint64_t value = 0;
   Size size = Size::kPlain;
 };
 
-// The choices for one operation: the value from size 0 on, and later ones ordered by size.
+// The choices for one operation: the value from size 0 on, and later values ordered by size.
 struct BuiltInChoice {
   Operation operation;
   Aspect aspect;
@@ -57,8 +57,8 @@ constexpr std::uint64_t kStreamingStores = static_cast<std::uint64_t>(Stores::kS
 constexpr std::uint64_t kKiB = 1024;
 constexpr std::uint64_t kMiB = 1024 * kKiB;
 constexpr std::uint64_t kPastEager = kEagerBytes + 1;
-// Used if the caches are not known, and at most by reductions where cores are far from each other:
-// larger results would only push the staging out of the caches.
+// Used if the caches are unknown, and as the upper limit for reductions if cores are far from each
+// other: larger results would only evict the staging buffers from the caches.
 constexpr std::uint64_t kStreamingFrom = 4 * kMiB;
 constexpr std::uint64_t kStreamingLeast = kMiB;
 constexpr std::uint64_t kStreamingMost = 16 * kMiB;
@@ -72,11 +72,11 @@ constexpr BuiltInChoice stores_of(Operation operation, Size size) {
 }
 
 // If cores are far from each other, one copy through the kernel is faster between its thresholds
-// than two through the slots: below, its call costs more; above, the second copy from the slots
-// bypasses the caches and the kernel's single copy does not. If they are near, two copies take half
-// its time.
+// than two through the slots. Below, its system call costs more; above, the second copy from the
+// slots bypasses the caches, and the kernel's copy does not. If cores are near, two copies take
+// half its time.
 constexpr BuiltInChoice kBuiltIn[] = {
-    // In place only, see selector.h. Beyond, the price of pages that are small is too high.
+    // Only in place, see selector.h. For larger sizes, small pages make it too slow.
     {Operation::kAllReduce,
      kAlgorithm,
      Over::kShm,
@@ -142,8 +142,9 @@ struct Participants {
 
 constexpr std::uint64_t kNoEnd = std::numeric_limits<std::uint64_t>::max();
 
-// The result size of which `times` times as many bytes fill three quarters of the last levels,
-// within kStreamingLeast and kStreamingMost; kStreamingFrom if the caches are not known.
+// Returns the size of a result for which `times` times as many bytes fill three quarters of the
+// last-level caches, between kStreamingLeast and kStreamingMost, or kStreamingFrom if the caches
+// are unknown.
 std::uint64_t past_caches(const Participants& participants, std::uint64_t times) {
   const std::uint64_t room = last_level_bytes(participants.caches, participants.members) / 4 * 3;
   return room == 0 ? kStreamingFrom : std::clamp(room / times, kStreamingLeast, kStreamingMost);
@@ -181,7 +182,7 @@ std::uint64_t size_for(const LaterValue& row, const Participants& participants) 
   return row.from;
 }
 
-// The size where each value begins; the first at 0.
+// Maps the size at which a value starts to the value. The first one starts at 0.
 using Starts = std::map<std::uint64_t, std::uint64_t>;
 
 Starts starts_of(const BuiltInChoice& choice, const Participants& participants) {
@@ -202,7 +203,7 @@ std::uint64_t built_in_fingerprint() {
     hash = (hash ^ number) * 0x9e3779b97f4a7c15U;
     hash ^= hash >> 29;
   };
-  // A size may depend on how many take part, up to where it is at its least.
+  // A size may depend on the number of participants, until it reaches its minimum.
   const auto add_all = [&](const BuiltInChoice& choice, const Participants& participants) {
     add(static_cast<std::uint64_t>(choice.operation));
     add(static_cast<std::uint64_t>(choice.aspect));

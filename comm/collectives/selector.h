@@ -1,23 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-// Chooses how an operation's data travels, by a built-in table of sizes. The table's input is only
-// what all ranks of a call share, never a measured time, so all ranks choose alike.
+// Chooses how an operation's data is transferred, from a built-in table of sizes. The input is only
+// data that all ranks of a call share, never a measured time, so all ranks make the same choice.
 //
-// Four things are chosen, each an *aspect* with its own rows:
+// Makes four choices, called *aspects*, each with its own rows:
 //   algorithm   over shared memory: eager, slots, kernel; over TCP, all_reduce: whole, sliced
-//   stores      shared memory, of results: into the caches or past them
-//   registered  shared memory: are registered buffers mapped, or treated as any other memory?
-//   piece       TCP: into how many bytes a large operation is cut
-// "Bytes" are the vector's (all_reduce, reduce, broadcast, scan), the longest block's (all_gather,
-// gather, scatter, all_to_all) or all blocks' of one rank (reduce_scatter); for stores those of the
-// result. "Members" are the ranks of a host over shared memory, the hosts over TCP.
+//   stores      shared memory: whether results are written to the caches or bypass them
+//   registered  shared memory: whether registered buffers are mapped or treated like other memory
+//   piece       TCP: the number of bytes into which a large operation is split
+// "Bytes" are those of the vector (all_reduce, reduce, broadcast, scan), of the longest block
+// (all_gather, gather, scatter, all_to_all) or of all blocks of one rank (reduce_scatter); for
+// stores, those of the result. "Members" are the ranks of a host over shared memory, or the hosts
+// over TCP.
 //
-// Over shared memory two thresholds depend on the machine's caches, as all its ranks know them:
-//   stores     results go past the caches where all members' buffers fill more than three quarters
-//              of the last levels, but not below 1 MiB and at the latest at 16 (more is reported
-//              than a virtual machine has for itself). Where the caches are not near, results of
-//              reductions at 4 MiB at the latest. Caches not known: 4 MiB.
-//   algorithm  the kernel's one copy, in its range of sizes, only where the caches are not near;
-//              of all_reduce if all members work in place, else its slots.
+// Over shared memory, two thresholds depend on the machine's caches, as reported by all of its
+// ranks:
+//   stores     results bypass the caches if all members' buffers fill more than three quarters of
+//              the last levels, but not below 1 MiB and always from 16 MiB on (a virtual machine
+//              may report more cache than it has for itself). If the caches are not near, results
+//              of reductions always bypass them from 4 MiB on. If the caches are unknown: 4 MiB.
+//   algorithm  the kernel's single copy, in its range of sizes, only if the caches are not near;
+//              for all_reduce only if all members work in place, otherwise slots.
 //
 // Pure; thread: any.
 #pragma once
@@ -40,21 +42,23 @@ inline constexpr std::size_t kAspects = 4;
 enum class Over : std::uint8_t { kShm = 0, kTcp = 1 };
 
 enum class Algorithm : std::uint8_t {
-  kEager,   // Shown in the entry or the eager area; one exchange. As far as that holds it.
+  kEager,   // Shown in the entry or the eager area, in one exchange, if it fits.
   kSlots,   // Copied through the slots of the shared segment.
-  kKernel,  // One copy from the other's memory, if the system permits it; else slots.
-  kWhole,   // Every host gets every host's whole result. Up to kWholeMost.
-  kSliced,  // Hosts reduce slices and hand them round.
+  kKernel,  // One copy from the other member's memory, if the system permits it; otherwise slots.
+  kWhole,   // Every host receives every host's whole result. Up to kWholeMost.
+  kSliced,  // Hosts reduce slices and exchange the results.
 };
 inline constexpr std::size_t kWholeMost = std::size_t{4} << 20;
 
-// A hash of what the built-in table chooses: equal if two builds choose the same.
+// Returns a hash of the built-in table's choices, which is equal if two builds make the same
+// choices.
 std::uint64_t built_in_fingerprint();
 
 // The table for one transport and one number of members.
 class Selector {
  public:
-  // is_one_rank_each: between hosts, each has one rank only. `caches` count over shared memory.
+  // `is_one_rank_each`: between hosts, each of which has one rank. `caches` are used only over
+  // shared memory.
   Selector(Over over, std::uint32_t members, bool is_one_rank_each = false,
            const Caches& caches = {});
 
@@ -80,7 +84,7 @@ class Selector {
   };
   static constexpr std::size_t kOperations = 16;
   std::uint32_t find(Aspect aspect, comm_status::Operation operation, std::size_t bytes) const {
-    // This costs one memory access; a small operation takes no longer than a few of them.
+    // Costs one memory access; a small operation takes only a few times as long.
     const Step* step =
         &first_[static_cast<std::size_t>(aspect)][static_cast<std::size_t>(operation)];
     while (bytes >= step->end) step = &later_[step->next];

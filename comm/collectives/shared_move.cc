@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The collectives of one host that only move data: barrier, broadcast, all_gather, gather, scatter,
-// all_to_all. A member that has data fills its slots, the others copy from there into their own
-// memory: nobody writes into another one's buffers.
+// all_to_all. A member that has data fills its slots, and the others copy from there into their own
+// memory. No member writes into another member's buffers.
 #include <cstring>
 
 #include "comm/collectives/selector.h"
@@ -13,14 +13,15 @@ namespace {
 
 using namespace shared_parts;
 
-// A piece of a broadcast: small enough that the readers copy the first while the root writes the
-// second.
+// Returns the size of a broadcast's pieces: small enough that readers copy one piece while the root
+// writes the next.
 std::size_t broadcast_piece(std::size_t bytes) {
   const std::size_t quarter = divide_up(bytes / kSlotsPerMember, kSliceBytes) * kSliceBytes;
   return std::clamp<std::size_t>(quarter, 8 * 1024, kSlotBytes);
 }
 
-// The bytes of a block that its piece from `begin` on has.
+// Returns the number of bytes that a block of `total` bytes has in the piece that starts at
+// `begin`.
 std::size_t piece_bytes(std::size_t total, std::size_t piece, std::size_t begin) {
   return begin < total ? std::min(piece, total - begin) : 0;
 }
@@ -29,12 +30,12 @@ void copy_unless_same(void* to, const void* from, std::size_t bytes, Stores stor
   if (to != from && bytes > 0) copy(to, from, bytes, stores);
 }
 
-// The most bytes that a first-level cache holds beside their destination.
+// Bytes that fit into a first-level cache together with their destination.
 constexpr std::size_t kReadTwiceBytes = std::size_t{16} << 10;
 
-// Copies into the own result and into the slot. In one loop, lines of the slot that do not begin
-// where the result's do would be written by halves, and each fetched from the processor that has
-// read it.
+// Copies into this member's result and into the slot. A single loop would write partial lines of
+// the slot if they are not aligned with the result's, and each of those lines would be fetched from
+// the processor that has read it.
 void copy_to_both(const Copy& result, Stores stores, std::uint8_t* slot) {
   for (std::size_t begin = 0; begin < result.bytes; begin += kReadTwiceBytes) {
     const std::size_t piece = std::min(kReadTwiceBytes, result.bytes - begin);
@@ -43,7 +44,7 @@ void copy_to_both(const Copy& result, Stores stores, std::uint8_t* slot) {
   }
 }
 
-// Sizes that only some members know travel in the entries' payloads.
+// Sizes that only some members know are sent in the entries' payloads.
 void write_size(SharedGroup& group, std::uint64_t size) {
   std::memcpy(group.entries().own_payload(), &size, sizeof size);
 }
@@ -53,12 +54,13 @@ std::uint64_t read_size(const SharedGroup& group, std::uint32_t member) {
   return size;
 }
 
-// Bytes that one member sends to another, and bytes that the other one expects.
+// The number of bytes that one member sends to another, and the number that the other one expects.
 struct Sizes {
   std::uint64_t sent;
   std::uint64_t expected;
 
-  // False: they differ. This member, one of the two, breaks the communicator and blames the other.
+  // Returns false if they differ. This member is one of the two; it breaks the communicator and
+  // blames the other.
   bool agree(SharedGroup& group, const OperationCall& call, std::uint32_t from,
              std::uint32_t to) const {
     if (sent == expected) return true;
@@ -86,14 +88,14 @@ bool shared_barrier(SharedGroup& group, const OperationCall& call) {
 
 namespace {
 
-// One buffer of a root, and where the others want it.
+// A root's buffer, and the other members' destination.
 struct Spread {
   void* buffer;
   std::size_t bytes;
   std::uint32_t root;
 };
 
-// Copies out of the root's registered buffer, which all members can map.
+// Copies from the root's registered buffer, which all members can map.
 bool broadcast_directly(SharedGroup& group, const Spread& call) {
   if (group.self() == call.root) return group.buffers().await_fetched();
   const BufferPlace place = places_of(group, call.root).send;
@@ -103,7 +105,7 @@ bool broadcast_directly(SharedGroup& group, const Spread& call) {
   return true;
 }
 
-// A loop of its own, because nobody waits for anybody but the root.
+// Does not use SlotMove, because members wait only for the root.
 bool broadcast_by_chunks(SharedGroup& group, const Spread& call) {
   const std::size_t piece = broadcast_piece(call.bytes);
   const std::size_t chunks = divide_up(call.bytes, piece);
@@ -171,10 +173,10 @@ bool shared_broadcast(SharedGroup& group, const OperationCall& call, const Side<
 
 namespace {
 
-// How blocks are cut so that they go through the slots.
+// How blocks are split to go through the slots.
 struct SlotCut {
   std::size_t piece = kSlotBytes;  // Bytes of each block in one chunk.
-  std::size_t longest = 0;  // Bytes of the longest block: it decides how many chunks there are.
+  std::size_t longest = 0;  // Bytes of the longest block, which determines the number of chunks.
   Stores stores = Stores::kCached;
   bool fills = true;  // This member has data for others.
 };
@@ -186,9 +188,9 @@ struct IncomingBlock {
   std::size_t place = 0;  // Offset in each slot.
 };
 
-// Blocks on their way through the slots, a piece of each block per chunk. In every chunk
-// fill(slot, begin) writes this member's bytes from `begin` of its blocks on, and from each other
-// member comes what take(member) says. show() is called once, behind the first chunk.
+// Moves blocks through the slots, one piece of each block per chunk. In every chunk, fill(slot,
+// begin) writes this member's bytes from `begin` of its blocks on, and take(member) describes the
+// data to take from each other member. show() is called once, after the first chunk.
 template <class Fill, class Show, class Take>
 struct SlotMove {
   SharedGroup& group;
@@ -228,7 +230,7 @@ struct SlotMove {
     return true;
   }
 };
-// Clang deduces nothing from an aggregate before its version 17.
+// Clang before version 17 cannot deduce this for an aggregate.
 template <class Fill, class Show, class Take>
 SlotMove(SharedGroup&, SlotCut, Fill, Show, Take) -> SlotMove<Fill, Show, Take>;
 
@@ -243,8 +245,8 @@ struct Gathered {
   }
 };
 
-// Blocks too long to be shown. If this member has not entered yet, its entry goes out behind the
-// first chunk.
+// Handles blocks that are too long to be shown. If this member has not entered yet, its entry is
+// published after the first chunk.
 bool all_gather_by_chunks(SharedGroup& group, const Gathered& call, bool is_entered) {
   const Blocks& blocks = call.blocks;
   const Block own = blocks[group.self()];
@@ -333,7 +335,7 @@ bool shared_all_gather(SharedGroup& group, const OperationCall& call, const void
 
 namespace {
 
-// A gather, of which only the root knows all sizes before the entries are there.
+// A gather. Only the root knows all sizes before the entries arrive.
 class Gather {
  public:
   Gather(SharedGroup& group, const RootedBlocks& buffers)
@@ -345,7 +347,7 @@ class Gather {
         root_(static_cast<std::uint32_t>(buffers.root)) {}
 
   bool is_root() const { return group_.self() == root_; }
-  // True if a block of that length is shown in the eager area.
+  // Returns whether a block of that length is shown in the eager area.
   bool is_shown(std::size_t bytes) const {
     return group_.selector().algorithm(Operation::kGather, bytes) == Algorithm::kEager;
   }
@@ -361,7 +363,8 @@ class Gather {
   std::size_t size_of(std::uint32_t member) const {
     return member == group_.self() ? send_bytes_ : read_size(group_, member);
   }
-  // The longest block that goes through the slots. Every member works it out of the same sizes.
+  // Returns the longest block that goes through the slots. All members compute it from the same
+  // sizes.
   std::size_t longest_by_slots() const {
     std::size_t longest = 0;
     for (std::uint32_t member = 0; member < group_.size(); ++member) {
@@ -426,7 +429,7 @@ bool shared_gather(SharedGroup& group, const OperationCall& call, const RootedBl
 
 namespace {
 
-// Blocks of which each slot holds a piece for every member.
+// Blocks that are sent in pieces; each slot holds one piece for every member.
 struct ScatterPieces {
   const void* send;
   const Blocks& blocks;
@@ -438,7 +441,7 @@ std::size_t scatter_piece(std::uint32_t members) {
   return std::max<std::size_t>(kSliceBytes, kSlotBytes / members / kSliceBytes * kSliceBytes);
 }
 
-// Writes the piece of each block that goes to another member into its place in a slot.
+// Writes the piece of each block for another member to its location in a slot.
 void write_pieces(const SharedGroup& group, std::uint8_t* slot, const ScatterPieces& pieces) {
   each_other(group, [&](std::uint32_t member) {
     const Block block = pieces.blocks[member];
@@ -461,7 +464,7 @@ bool shared_scatter(SharedGroup& group, const OperationCall& call, const RootedB
   if (!group.begin(call)) return false;
   const std::uint32_t self = group.self();
   const bool is_root = self == root;
-  // The root shows its longest block, the others what they expect.
+  // The root publishes the size of its longest block, the others the size that they expect.
   write_size(group, is_root ? blocks.longest() : receive_bytes);
   group.entries().publish();
   if (!group.entries().await_all()) return false;
@@ -543,7 +546,7 @@ class AllToAll {
                      own.bytes, stores());
   }
 
-  // Stores how much goes to each member, and where it begins.
+  // Publishes the size and the offset of the data for each member.
   static_assert(2 * kMembersMax * sizeof(std::uint64_t) <= kEagerBytes);
   static std::uint64_t* sizes_of(std::uint8_t* eager) {
     return reinterpret_cast<std::uint64_t*>(eager);
@@ -552,7 +555,7 @@ class AllToAll {
     return reinterpret_cast<const std::uint64_t*>(eager);
   }
 
-  // Everybody shows what it sends to whom: only then all know how many chunks there are.
+  // All members must publish whom they send how much, so that all know the number of chunks.
   void show_sizes() {
     std::uint64_t* const own = sizes_of(group_.entries().own_eager());
     for (std::uint32_t member = 0; member < group_.size(); ++member) {
@@ -581,7 +584,7 @@ class AllToAll {
     const bool is_whole = each_other(group_, [&](std::uint32_t member) {
       const Block block = receive_blocks_[member];
       BufferPlace place = places_of(group_, member).send;
-      // Even blocks begin at the same place in everybody's memory.
+      // Even blocks start at the same offset on all members.
       const std::uint64_t begin =
           is_even_ ? send_blocks_[self].offset
                    : sizes_of(group_.entries().eager(member))[kMembersMax + self];
@@ -623,7 +626,7 @@ class AllToAll {
   bool is_entered_ = false;
 };
 
-// Blocks of one size that all fit into an eager area: one exchange.
+// Handles blocks of one size that all fit into an eager area, in one exchange.
 bool all_to_all_eagerly(SharedGroup& group, const Side<const void>& send,
                         const Side<void>& receive) {
   const std::size_t bytes = send.blocks[0].bytes;
@@ -632,7 +635,7 @@ bool all_to_all_eagerly(SharedGroup& group, const Side<const void>& send,
   const bool is_inline = bytes * (group.size() - 1) <= kInlineBytes;
   std::uint8_t* const shown =
       is_inline ? group.entries().own_payload() : group.entries().own_eager();
-  // A member shows nothing for itself, so that what two members exchange fits into one line.
+  // A member publishes nothing for itself, so that two members' exchange fits into one line.
   const auto place = [bytes](std::uint32_t from, std::uint32_t to) {
     return (to - (from < to ? 1 : 0)) * bytes;
   };

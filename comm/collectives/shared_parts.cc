@@ -60,7 +60,7 @@ bool is_copied_by_kernel(const SharedGroup& group, Operation operation, std::siz
 
 bool is_surely_by_slots(const SharedGroup& group, Operation operation, std::size_t bytes,
                         const BufferPlace& own) {
-  if (!group.buffers().known_reach()) return false;  // All members find it out together.
+  if (!group.buffers().known_reach()) return false;  // All members determine it together.
   if (own.address == 0) return true;
   return !own.is_registered() && !is_copied_by_kernel(group, operation, bytes);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Used by all shared memory collectives: how a size is divided, and where results are stored.
+// Shared by all collectives over shared memory: how data is divided, and where results are stored.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 
 namespace ivy::comm::shared_parts {
 
-// Slices begin at whole cache lines, so that no line is written by two members.
+// Slices start at whole cache lines, so that no two members write to the same line.
 inline constexpr std::size_t kSliceBytes = 64;
 
 inline std::size_t divide_up(std::size_t value, std::size_t by) { return (value + by - 1) / by; }
@@ -41,37 +41,38 @@ inline ShownPlaces places_of(const SharedGroup& group, std::uint32_t member) {
   return places;
 }
 
-// How an operation goes about data that are too large to be shown.
+// The algorithm of an operation on data that is too large to be shown.
 enum class Way : std::uint8_t {
   kBroken,
   kSlots,   // Copied through the slots of the shared segment.
-  kDirect,  // Out of the members' own memory.
+  kDirect,  // Directly from the members' own memory.
 };
-// kDirect if the buffers of all members (with_receive: `receive` too) are registered and can be
-// mapped. The entries, with places, must be published. The same on all members.
+// Returns kDirect if the buffers of all members (with_receive: including `receive`) are registered
+// and can be mapped. Requires that the entries were published with locations. The result is the
+// same on all members.
 Way way_of_reduction(SharedGroup& group, bool with_receive);
-// kDirect if all members show one buffer to send and to receive, and can read each other's through
-// the kernel; the same preconditions.
+// Returns kDirect if all members use one buffer to send and to receive, and can read each other's
+// through the kernel. Same preconditions.
 Way way_in_place(SharedGroup& group);
-// The way of a copy of `bytes` between any two members; the same preconditions. A member that shows
-// no send address is going to write to its send buffer.
+// Returns the algorithm for a copy of `bytes` between any two members. Same preconditions. A member
+// that publishes no send address will write to its send buffer.
 Way way_of_copy(SharedGroup& group, Operation operation, std::size_t bytes);
-// Predicts, before the other members arrive, whether the kernel will make the copy. If so, a member
-// can copy its own block into its result without waiting for them.
+// Predicts, before the other members arrive, whether the copy goes through the kernel. If so, a
+// member can copy its own block into its result without waiting for them.
 bool is_copied_by_kernel(const SharedGroup& group, Operation operation, std::size_t bytes);
-// True if the copy will go through the slots whatever the others show; `own` is what this member
-// shows. Then the first chunk is published together with the entry.
+// Returns whether the copy goes through the slots whatever the others publish; `own` is published
+// by this member. Then the first chunk is published together with the entry.
 bool is_surely_by_slots(const SharedGroup& group, Operation operation, std::size_t bytes,
                         const BufferPlace& own);
 
-// One member's part of a range of elements that all members share out.
+// One member's part of a range of elements that is divided among all members.
 struct Slice {
   std::size_t begin = 0;
   std::size_t count = 0;
 };
 
-// The range of `count` elements of `element` bytes cut for `members`: equal, whole lines, the last
-// ones shorter or empty.
+// Divides a range of `count` elements of `element` bytes among `members` into equal slices of whole
+// lines; the last slices may be shorter or empty.
 inline Slice slice_of(std::size_t count, std::size_t element, std::uint32_t members,
                       std::uint32_t member) {
   const std::size_t step = std::max<std::size_t>(1, kSliceBytes / element);
@@ -80,19 +81,19 @@ inline Slice slice_of(std::size_t count, std::size_t element, std::uint32_t memb
   return {begin, std::min(each, count - begin)};
 }
 
-// Elements of a chunk that fills one slot.
+// Number of elements of a chunk that fills one slot.
 inline std::size_t slot_elements(std::size_t element) { return kSlotBytes / element; }
 
 Reduction reduction_of(const ReduceRule& rule, Stores stores);
 
-// Calls visit(member) for all but oneself, beginning behind oneself so that not everybody reads
-// the same member first. False as soon as a visit returns false.
+// Calls visit(member) for all other members, starting after this one, so that not all members read
+// the same member first. Returns false as soon as a visit returns false.
 template <class Visit>
 bool each_other(const SharedGroup& group, Visit visit) {
   return comm::each_other(group.self(), group.size(), visit);
 }
 
-// Pointers to all members' inputs, in member order, with room for every host.
+// Pointers to all members' inputs, in member order. Also large enough for the inputs of all hosts.
 class Inputs {
  public:
   void set(std::uint32_t member, const void* input) { pointers_[member] = input; }

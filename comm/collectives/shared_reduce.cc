@@ -9,8 +9,8 @@
 //           and into slot 0                and into slot 1
 //   copy    slot 1's b -> result b         slot 0's a -> result a
 //
-// The next chunk is filled before this one is reduced, so that a member that comes a little late
-// does not stop the others.
+// The next chunk is filled before this one is reduced, so that a member that is slightly late does
+// not stop the others.
 #include <algorithm>
 #include <cstring>
 #include <vector>
@@ -25,7 +25,7 @@ namespace {
 
 using namespace shared_parts;
 
-// The payload of an entry carries the factor of PREMUL_SUM; it fits beside no data.
+// The payload of an entry carries the factor of PREMUL_SUM, and then no data.
 void write_factor(SharedGroup& group, const ReduceRule& rule) {
   if (rule.op == ReduceOp::kPremulSum) std::memcpy(group.entries().own_payload(), &rule.factor, 8);
 }
@@ -50,18 +50,18 @@ struct Output {
   void* first = nullptr;
   std::size_t count = 0;
   Stores stores = Stores::kCached;
-  void* second = nullptr;  // Gets the same, unless it is null.
+  void* second = nullptr;  // Gets the same result, unless it is null.
 };
 
 void run(const ReduceRule& rule, const Inputs& inputs, std::uint32_t members,
          const Output& output) {
-  // Nothing comes before the first member of an exclusive scan.
+  // The first member of an exclusive scan has no predecessors.
   if (members == 0) return fill_with_identity(rule.dtype, rule.op, output.first, output.count);
   reduce(reduction_of(rule, inputs, output.stores),
          {inputs.pointers(), members, output.first, output.second, output.count});
 }
 
-// True if inputs of that length are shown in the entry itself.
+// Returns whether inputs of that length are shown in the entry itself.
 bool is_inline(const ReduceRule& rule, std::size_t bytes) {
   return bytes <= kInlineBytes && rule.op != ReduceOp::kPremulSum;
 }
@@ -83,7 +83,7 @@ const void* shown_by(const SharedGroup& group, std::uint32_t member, bool in_ent
   return in_entries ? group.entries().payload(member) : group.entries().eager(member);
 }
 
-// Reduces what members 0..members-1 show.
+// Reduces the inputs shown by members 0..members-1.
 void reduce_shown(const SharedGroup& group, const Vectors& vectors, std::uint32_t members) {
   const bool in_entries = is_inline(vectors.rule, vectors.bytes());
   Inputs inputs;
@@ -94,7 +94,7 @@ void reduce_shown(const SharedGroup& group, const Vectors& vectors, std::uint32_
   run(vectors.rule, inputs, members, {vectors.receive, vectors.count});
 }
 
-// One all_reduce (or reduce) by chunks.
+// An all_reduce (or reduce) in chunks.
 class ChunkedReduce {
  public:
   ChunkedReduce(SharedGroup& group, Operation operation, const Vectors& vectors)
@@ -111,7 +111,7 @@ class ChunkedReduce {
         first_(group.slots().take(chunks_)),
         stores_(group.selector().stores(operation, count_ * element_)) {}
 
-  // `root`: a member, or kEverybody.
+  // `root` is a member, or kEverybody.
   static constexpr std::uint32_t kEverybody = ~std::uint32_t{0};
   bool run_for(std::uint32_t root) {
     root_ = root;
@@ -128,8 +128,8 @@ class ChunkedReduce {
     if (way == Way::kBroken) return false;
     if (way == Way::kDirect) return run_by_kernel();
     if (!is_slotted && !fill(0)) return false;
-    // In place each line of the output was read as input a moment before: it is in the caches, and
-    // a store past them would only drive it out.
+    // If in place, each line of the output was just read as input. It is in the caches, and a store
+    // that bypasses them would only evict it.
     if (send_ == receive_) stores_ = Stores::kCached;
     return stores_ == Stores::kStreaming ? run_past_caches() : run_in_caches();
   }
@@ -143,7 +143,7 @@ class ChunkedReduce {
     return true;
   }
 
-  // The others' results of a chunk are taken in turns with reducing the next one.
+  // Alternates between copying the others' results of one chunk and reducing the next chunk.
   bool run_past_caches() {
     copies_.reserve(group_.size());
     for (std::size_t chunk = 0; chunk < chunks_; ++chunk) {
@@ -167,12 +167,12 @@ class ChunkedReduce {
   std::uint8_t* output(std::size_t chunk, const Slice& slice) const {
     return at(receive_, (begin_of(chunk) + slice.begin) * result_);
   }
-  // Returns where a slice's inputs, and later its results, begin in a slot.
+  // Returns the start of a slice's inputs, and later of its results, in a slot.
   std::uint8_t* shown(std::size_t chunk, std::uint32_t member, const Slice& slice) const {
     return group_.slots().slot(member, first_ + chunk) + slice.begin * cell_;
   }
 
-  // Shows this member's buffers; true if they are registered.
+  // Publishes this member's buffers. Returns whether they are registered.
   bool show_buffers() {
     const std::size_t bytes = count_ * element_;
     const bool may_be_mapped =
@@ -191,23 +191,24 @@ class ChunkedReduce {
     return may_be_mapped && places.send.is_registered() && places.receive.is_registered();
   }
 
-  // A chunk of the direct way, in slots. One of all members' fits into a second-level cache.
+  // Slots per chunk of the direct algorithm. One chunk of all members fits into a second-level
+  // cache.
   static constexpr std::size_t kDirectChunkSlots = 4;
-  // From this size on outputs are in no processor's own cache. A result that others read from there
-  // at once costs memory twice more than it must: its lines are fetched to be written, and the
-  // output's copy written back. It goes past the caches, and the others take it when it has
-  // arrived.
+  // From this size on, no processor's own cache holds the outputs. A result that others read
+  // immediately would use twice the necessary memory bandwidth: its lines would be fetched to be
+  // written, and the output's copy would be written back. So results bypass the caches, and the
+  // others read them kChunksToArrive chunks later.
   static constexpr std::size_t kPastCachesBytes = std::size_t{16} << 20;
   static constexpr std::size_t kChunksToArrive = 8;
 
-  // Used if all buffers are mapped: each member reduces its slices out of all inputs into its own
-  // output, and takes the others' slices from theirs, some chunks later. In place: a slice is
-  // overwritten only when the one member that reads it has done so.
+  // Used if all buffers are mapped. Each member reduces its slices from all inputs into its own
+  // output, and takes the others' slices from their outputs some chunks later. If in place, a slice
+  // is overwritten only when the only member that reads it has done so.
   bool run_directly() {
     const std::uint64_t last = first_ + chunks_ - 1;
     const bool is_past_caches = count_ * element_ >= kPastCachesBytes;
     const std::size_t lag = is_past_caches ? kChunksToArrive : 1;
-    // Larger chunks, since no slot has to hold them: the members meet less often.
+    // Chunks are larger, because no slot has to hold them; so the members synchronize less often.
     chunk_elements_ *= is_past_caches ? group_.size() : kDirectChunkSlots;
     chunks_ = divide_up(count_, chunk_elements_);
     if (!map_all()) return false;
@@ -216,7 +217,7 @@ class ChunkedReduce {
       if (is_past_caches && chunk >= lag && !await_results(chunk - lag)) return false;
       if (chunk < chunks_) reduce_directly(chunk, is_past_caches);
       if (!is_past_caches && chunk >= lag && !await_results(chunk - lag)) return false;
-      // Do the copies that were not done beside the reduction.
+      // Do the copies that were not done during the reduction.
       for (const Copy& result : copies_) copy(result.to, result.from, result.bytes, stores_);
     }
     group_.slots().publish_drained(last);
@@ -257,7 +258,7 @@ class ChunkedReduce {
     group_.slots().publish_reduced(first_ + chunk);
   }
 
-  // Waits for the others' results of a chunk, to be copied.
+  // Waits for the others' results of a chunk, and schedules their copies.
   bool await_results(std::size_t chunk) {
     return each_other(group_, [&](std::uint32_t member) {
       if (!group_.slots().await_reduced(member, first_ + chunk)) return false;
@@ -272,14 +273,15 @@ class ChunkedReduce {
   // Chunk size for copies through the kernel: the part that a member fetches stays in its
   // second-level cache until it is reduced.
   static constexpr std::size_t kKernelChunkBytes = std::size_t{1} << 20;
-  // Its slices, each rounded up to whole lines, fit into a member's slots.
+  // Limit of members, so that the slices, each rounded up to whole lines, fit into a member's
+  // slots.
   static constexpr std::uint32_t kMembersByKernel = 16;
   static_assert(kKernelChunkBytes <= kSlotsPerMember * kSlotBytes);
 
   // Used if all members work in place and one copy through the kernel costs less than two through
-  // the slots: each member fetches what the others have of its slices into its slots, which nobody
-  // reads now, reduces it, and fetches the others' results when those have left the other
-  // processor's own caches. A slice is overwritten only when the one member that reads it has done
+  // the slots. Each member fetches the others' inputs of its slices into its slots, which nobody
+  // else reads now, and reduces them. It fetches the others' results when those have left the other
+  // processor's own caches. A slice is overwritten only when the only member that reads it has done
   // so.
   bool run_by_kernel() {
     const std::uint64_t last = first_ + chunks_ - 1;
@@ -329,7 +331,7 @@ class ChunkedReduce {
     });
   }
 
-  // Shows this member's input of the slices that others reduce.
+  // Publishes this member's input of the slices that other members reduce.
   bool fill(std::size_t chunk) {
     if (!group_.slots().await_room(first_ + chunk)) return false;
     each_other(group_, [&](std::uint32_t member) {
@@ -370,7 +372,7 @@ class ChunkedReduce {
     copies_.clear();
   }
 
-  // Calls visit(copy) for every slice of a chunk that another member shows reduced, as it is there.
+  // Calls visit(copy) for every slice of a chunk that another member has published as reduced.
   template <class Visit>
   bool each_shown_result(std::size_t chunk, Visit visit) {
     return !is_receiver() || each_other(group_, [&](std::uint32_t member) {
@@ -385,7 +387,7 @@ class ChunkedReduce {
     return each_shown_result(chunk, [&](const Copy& result) { copies_.push_back(result); });
   }
 
-  // Takes the slices that others reduced.
+  // Copies the slices that other members reduced.
   bool collect(std::size_t chunk) {
     const bool is_whole = each_shown_result(
         chunk, [&](const Copy& result) { copy(result.to, result.from, result.bytes, stores_); });
@@ -399,7 +401,7 @@ class ChunkedReduce {
   void* const receive_;
   const std::size_t count_;
   const std::size_t element_;
-  const std::size_t result_;  // Bytes of a result: partials are wider than elements.
+  const std::size_t result_;  // Size of a result; partials are wider than elements.
   const std::size_t cell_;    // Size of one element in a slot.
   std::size_t chunk_elements_;
   std::size_t chunks_;
@@ -441,8 +443,8 @@ bool shared_reduce(SharedGroup& group, const OperationCall& call, const Vectors&
 
 namespace {
 
-// Per chunk and member `each` elements of every block, so that one slot holds a piece for
-// everybody.
+// How blocks are split: each chunk has `each` elements of every block, so that one slot holds a
+// piece for every member.
 struct BlockCut {
   std::size_t each = 1;
   std::size_t chunks = 0;
@@ -473,14 +475,14 @@ class ReduceScatter {
 
   std::size_t bytes() const { return ranges_.total() * element_; }
 
-  // The pieces of all members stand one after the other in the entry or the eager area.
+  // The pieces for all members are stored back to back in the entry or the eager area.
   bool run_eagerly() {
     group_.entries().expect_shown(bytes());
     const bool in_entries = is_inline(rule_, bytes());
     std::uint8_t* const shown =
         in_entries ? group_.entries().own_payload() : group_.entries().own_eager();
     write_factor(group_, rule_);
-    // A member shows nothing for itself.
+    // A member publishes nothing for itself.
     const std::uint32_t self = group_.self();
     std::size_t before_own = 0;
     std::size_t next = 0;
@@ -497,7 +499,8 @@ class ReduceScatter {
     group_.entries().publish();
     if (!group_.entries().await_all()) return false;
     for (std::uint32_t member = 0; member < group_.size(); ++member) {
-      // The offset is the same in all members' areas, but for the part that the shower leaves out.
+      // The offset is the same in all members' areas, except for the part that the publisher leaves
+      // out.
       const std::size_t begin = before_own - (member < self ? ranges_[member].count * element_ : 0);
       const std::uint8_t* const theirs =
           in_entries ? group_.entries().payload(member) : group_.entries().eager(member);
@@ -512,7 +515,7 @@ class ReduceScatter {
     cut_ = cut_blocks(ranges_.longest(), element_, group_.size());
     first_ = group_.slots().take(cut_.chunks);
     write_factor(group_, rule_);
-    // Not in place: the result would be written over what another member reads.
+    // Not in place, because the result would overwrite data that another member reads.
     BufferPlace own_send;
     if (send_ != receive_ && group_.selector().maps(Operation::kReduceScatter, bytes())) {
       own_send = registered_memory::place_of(send_, bytes());
@@ -540,7 +543,7 @@ class ReduceScatter {
     return at(send_, (ranges_[member].begin + chunk * cut_.each) * element_);
   }
 
-  // Reduces out of all inputs, which are mapped.
+  // Reduces from all inputs, which are mapped.
   bool run_directly() {
     const Range own = ranges_[group_.self()];
     for (std::uint32_t member = 0; member < group_.size(); ++member) {
@@ -616,7 +619,8 @@ bool shared_reduce_scatter(SharedGroup& group, const OperationCall& call, const 
 
 namespace {
 
-// The members whose inputs go into this one's result: those before it, and mostly itself.
+// Returns how many members' inputs contribute to this member's result: its predecessors and, except
+// in exscan, itself.
 std::uint32_t scanned_members(const SharedGroup& group, const OperationCall& call) {
   return group.self() + (call.shape.operation == Operation::kScan ? 1 : 0);
 }

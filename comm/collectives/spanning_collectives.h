@@ -1,26 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 // Collectives of a communicator that spans hosts: shared memory inside each host, TCP between them.
 //
-// Vocabulary: hosts are counted in the order of their first ranks; a *column* is the ranks with the
-// same index on their hosts. Every rank of a host carries its own share of what goes between hosts,
-// so that all connections work at once and no byte crosses the network twice to one host.
+// Hosts are counted in the order of their first ranks. A *column* is the ranks with the same index
+// on their hosts. Every rank of a host sends its own share of the data between hosts, so that all
+// connections work at the same time and no byte crosses the network twice to the same host.
 //
 // clang-format off
-//   all_reduce      reduce-scatter inside the host, exchange and reduce the slices within each column,
-//                   all-gather within the column, all-gather inside the host; short vectors (of two
-//                   ranks also longer ones) whole to every host at once
-//   all_gather      every block once to every other host, to the member of the sender's column; then
-//                   all-gather inside the host
-//   reduce_scatter  each host reduces every block for itself; the host's results go to the block's owner
+//   all_reduce      reduce-scatter inside the host, exchange and reduce the slices within each
+//                   column, all-gather within the column, all-gather inside the host; short vectors
+//                   (of two ranks also longer ones) are sent whole to every host
+//   all_gather      sends every block once to every other host, to the member of the sender's
+//                   column; then all-gather inside the host
+//   reduce_scatter  each host reduces every block for itself; its results go to the block's owner
 //   broadcast       binomial tree over one member of each host, in pieces; then inside the host
 //   the others      directly between the ranks concerned
 // clang-format on
 //
-// Order of reduction: ranks of a host in rank order, then hosts in order; results between the two
-// levels are partials (comm/reduce/reduce.h), so that only the last step rounds. Where every host
-// has one rank this is the order of ranks, as on one host.
+// Order of reduction: the ranks of a host in rank order, then the hosts in order. Results between
+// the two levels are partials (comm/reduce/reduce.h), so that only the last step rounds. If every
+// host has one rank, this is the order of ranks, as on one host.
 //
-// Thread: one at a time (the communicator's lock). false: broken; the mesh or the group says why.
+// All operations return false if broken; the mesh or the group has the reason. Thread: one at a
+// time (the communicator's lock).
 #pragma once
 
 #include <cstddef>
@@ -36,8 +37,8 @@ namespace ivy::comm {
 // The ranks of each host.
 struct HostMap {
   std::vector<std::vector<std::int32_t>> hosts;  // Ranks by host, in rank order.
-  std::vector<std::uint32_t> host_of;            // By rank: the index of its host.
-  std::vector<std::uint32_t> member_of;          // By rank: its index on its host.
+  std::vector<std::uint32_t> host_of;            // Index of each rank's host.
+  std::vector<std::uint32_t> member_of;          // Each rank's index on its host.
   std::int32_t self = 0;
 
   std::uint32_t own_host() const { return host_of[static_cast<std::size_t>(self)]; }
@@ -61,7 +62,7 @@ class SpanningGroup {
   bool all_reduce(const OperationCall& call, const Vectors& vectors);
   bool reduce(const OperationCall& call, const Vectors& vectors, std::int32_t root);
   bool broadcast(const OperationCall& call, const Side<void>& buffer, std::int32_t root);
-  // Blocks by rank, in bytes.
+  // Blocks are in bytes, one per rank.
   bool all_gather(const OperationCall& call, const void* send, const Side<void>& receive);
   bool reduce_scatter(const OperationCall& call, const Vectors& vectors, const Ranges& ranges);
   bool gather(const OperationCall& call, const RootedBlocks& buffers);
@@ -77,13 +78,13 @@ class SpanningGroup {
   std::int32_t rank_at(std::uint32_t host, std::uint32_t member) const {
     return map_.hosts[host][member];
   }
-  // The root as a member of its host.
+  // Returns the root's index on its host.
   std::int32_t local_root(std::int32_t root) const {
     return static_cast<std::int32_t>(map_.member_of[static_cast<std::size_t>(root)]);
   }
-  // How the elements of a reduction travel between hosts.
+  // The form in which the elements of a reduction are sent between hosts.
   struct Wire {
-    Form form;  // As they are, or as partials.
+    Form form;  // Elements or partials.
     std::size_t element;
     bool is_raw() const { return form == Form::kElement; }
   };
@@ -102,9 +103,10 @@ class SpanningGroup {
   bool all_reduce_small(const OperationCall& call, const Vectors& vectors);
   bool all_reduce_large(const OperationCall& call, const Vectors& vectors);
   bool exchange_whole(const OperationCall& call, const Vectors& vectors, const void* shown);
-  // One rank of each host stands for it in a reduce; the root for its own.
+  // Returns the rank that represents a host in a reduce: the root for its own host, one rank for
+  // every other.
   std::int32_t delegate_of(std::uint32_t host, std::int32_t root) const;
-  // A host's result on its way to the root.
+  // A host's result to be sent to the root.
   struct HostResult {
     std::int32_t root;
     const void* data;
@@ -119,7 +121,7 @@ class SpanningGroup {
   SharedGroup* const local_;
   TcpMesh& mesh_;
   const Selector selector_;
-  // Scratch memory of large operations, kept because fresh memory would be faulted in page by page.
+  // Scratch memory of large operations, kept because new memory would cause a page fault per page.
   std::vector<std::uint8_t> own_scratch_;
   std::vector<std::uint8_t> their_scratch_;
 };

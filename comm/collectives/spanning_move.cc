@@ -32,7 +32,8 @@ std::vector<std::uint8_t> copy_of(const void* data, const Blocks& blocks) {
 HostMap make_host_map(const std::vector<std::uint32_t>& host_of_rank, std::int32_t self) {
   HostMap map;
   map.self = self;
-  std::vector<std::uint32_t> known;  // The job's number of each host, in order of first ranks.
+  // The job's number of each host, in the order of their first ranks.
+  std::vector<std::uint32_t> known;
   for (std::size_t rank = 0; rank < host_of_rank.size(); ++rank) {
     const auto found = std::find(known.begin(), known.end(), host_of_rank[rank]);
     const auto host = static_cast<std::uint32_t>(found - known.begin());
@@ -47,7 +48,8 @@ HostMap make_host_map(const std::vector<std::uint32_t>& host_of_rank, std::int32
   return map;
 }
 
-// The members of a host meet, one of each host meets the other hosts, the members meet again.
+// The members of each host synchronize, then one member of each host with the other hosts, then the
+// members again.
 bool SpanningGroup::barrier(const OperationCall& call) {
   if (local_ != nullptr && !shared_barrier(*local_, call)) return false;
   if (map_.own_member() == 0) {
@@ -65,8 +67,8 @@ bool SpanningGroup::barrier(const OperationCall& call) {
 
 namespace {
 
-// A binomial tree over the hosts, by their distance from the root's host: the parent's distance
-// lacks the lowest bit. One rank of each host, its delegate, stands in the tree.
+// A binomial tree over the hosts, by their distance from the root's host: clearing the lowest bit
+// of a distance yields the parent's. One rank of each host, its delegate, takes part in the tree.
 class HostTree {
  public:
   HostTree(const HostMap& map, std::int32_t root) : map_(map), root_(root) {
@@ -122,7 +124,7 @@ bool SpanningGroup::broadcast(const OperationCall& call, const Side<void>& buffe
     if (tree.is_root_host()) {
       send_on(piece);
     } else {
-      // The next piece arrives while this one is sent on.
+      // The next piece arrives while this one is forwarded.
       incoming.push_back(
           {tree.parent(), place, piece_bytes(piece), static_cast<std::uint32_t>(piece)});
       if (piece > 0) send_on(piece - 1);
@@ -148,7 +150,7 @@ bool SpanningGroup::all_gather(const OperationCall& call, const void* send,
   std::vector<Outgoing> outgoing;
   std::vector<Incoming> incoming;
   for (std::uint32_t step = 1; step < map_.host_count(); ++step) {
-    // Every rank begins with another host.
+    // Every rank starts with a different host.
     const std::uint32_t host = (own_host + step) % map_.host_count();
     const auto size = static_cast<std::uint32_t>(map_.hosts[host].size());
     outgoing.push_back({rank_at(host, own_member % size), send, own.bytes, 0});
@@ -177,8 +179,8 @@ bool SpanningGroup::all_gather(const OperationCall& call, const void* send,
   return true;
 }
 
-// Returns the data that a rooted operation moves between hosts, and the blocks of the root's own
-// host.
+// Appends the messages of a rooted operation to or from ranks on other hosts. Returns the blocks of
+// the ranks on this host.
 template <class Message, class Memory>
 std::vector<Block> SpanningGroup::between_hosts(std::vector<Message>& messages, Memory* data,
                                                 const Blocks& blocks) const {
@@ -238,7 +240,7 @@ bool SpanningGroup::all_to_all(const OperationCall& call, const Side<const void>
   const Blocks& receive_blocks = to.blocks;
   std::vector<std::uint8_t> kept;
   if (send == receive) {
-    // In place, arriving data would be written over data that has not left yet.
+    // If in place, received data would overwrite data that was not sent yet.
     kept = copy_of(send, send_blocks);
     send = kept.data();
   }
@@ -262,7 +264,7 @@ bool SpanningGroup::all_to_all(const OperationCall& call, const Side<const void>
   return all_to_all_inside(call, {send, 0, send_blocks}, to);
 }
 
-// The blocks between ranks of this host.
+// Exchanges the blocks between ranks of this host.
 bool SpanningGroup::all_to_all_inside(const OperationCall& call, const Side<const void>& from,
                                       const Side<void>& to) {
   std::vector<Block> to_members;

@@ -38,7 +38,7 @@ struct HostsResult {
   std::size_t count = 0;
 };
 
-// Reduces the hosts' results, of that form, to elements.
+// Reduces the hosts' results, in the given form, to elements.
 void reduce_hosts(const ReduceRule& rule, Form form, const std::vector<const void*>& inputs,
                   const HostsResult& result) {
   Reduction reduction;
@@ -56,7 +56,7 @@ ReduceRule partial_rule(ReduceRule rule) {
 
 }  // namespace
 
-// Ranks may send their elements as they are only if no host reduces them first.
+// Ranks may send plain elements only if no host reduces them first.
 SpanningGroup::Wire SpanningGroup::wire_of(const ReduceRule& rule) const {
   const bool is_one_rank_each = map_.host_count() == map_.rank_count();
   if (is_one_rank_each && rule.op != ReduceOp::kPremulSum) {
@@ -93,13 +93,13 @@ bool SpanningGroup::all_reduce_small(const OperationCall& call, const Vectors& v
   return local_ == nullptr || shared_broadcast(*local_, call, {receive, vectors.bytes(), {}}, 0);
 }
 
-// Sends this host's whole result to every other one, and reduces theirs.
+// Sends this host's whole result to every other host, and reduces theirs.
 bool SpanningGroup::exchange_whole(const OperationCall& call, const Vectors& vectors,
                                    const void* shown) {
   const auto& [rule, send, receive, count] = vectors;
   const Wire wire = wire_of(rule);
   const std::size_t bytes = count * wire.element;
-  // Not in place, where it would be written over before it has left.
+  // Not if in place, because the data would be overwritten before it was sent.
   const bool on_arrival = map_.host_count() == 2 && send != receive && count > 0;
   const TakePart take = [&](std::size_t begin, std::size_t end, const std::uint8_t* part) {
     std::vector<const void*> parts(2, at(shown, begin));
@@ -127,8 +127,8 @@ bool SpanningGroup::exchange_whole(const OperationCall& call, const Vectors& vec
   return true;
 }
 
-// A large all_reduce, chunk after chunk. While the hosts' slices of one chunk are exchanged, the
-// results of the chunk before are handed round.
+// A large all_reduce in chunks. While the hosts exchange their slices of one chunk, they distribute
+// the results of the previous one.
 class SpanningGroup::Column {
  public:
   Column(SpanningGroup& group, const OperationCall& call, const Vectors& vectors)
@@ -166,18 +166,19 @@ class SpanningGroup::Column {
 
  private:
   bool is_in_column() const { return map_.own_member() < columns_; }
-  // True with one other host: then each part can be reduced as it comes, while it is in the caches.
+  // Returns whether there is one other host, so that each part can be reduced on arrival, while it
+  // is in the caches.
   bool reduces_on_arrival() const { return map_.host_count() == 2; }
   std::size_t elements(std::size_t chunk) const {
     return std::min(chunk_, count_ - chunk * chunk_);
   }
-  // A column's slice of a chunk, in elements of the whole vector.
+  // Returns a column's slice of a chunk, in elements of the whole vector.
   Slice column_slice(std::size_t chunk, std::uint32_t column) const {
     Slice slice = slice_of(elements(chunk), rule_.input_bytes(), columns_, column);
     slice.begin += chunk * chunk_;
     return slice;
   }
-  // A host's part of this column's slice, relative to the slice.
+  // Returns a host's part of this column's slice, relative to the slice.
   Slice host_part(const Slice& slice, std::uint32_t host) const {
     return slice_of(slice.count, rule_.input_bytes(), map_.host_count(), host);
   }
@@ -185,7 +186,7 @@ class SpanningGroup::Column {
     return at(receive_, element * rule_.input_bytes());
   }
 
-  // Leaves this host's result of the own slice in own_ (or in place, where nothing is to be
+  // Leaves this host's result of its own slice in own_ (or in place, if nothing needs to be
   // reduced).
   bool reduce_inside(std::size_t chunk) {
     std::vector<Range> ranges(group_.members());
@@ -208,8 +209,8 @@ class SpanningGroup::Column {
     return static_cast<std::uint32_t>(chunk * 2 + phase);
   }
 
-  // Calls visit(host, rank) for the ranks of this column on the other hosts, beginning behind the
-  // own one.
+  // Calls visit(host, rank) for the ranks of this column on the other hosts, starting after this
+  // host.
   template <class Visit>
   void each_other_host(Visit visit) const {
     for (std::uint32_t distance = 1; distance < map_.host_count(); ++distance) {
@@ -306,7 +307,7 @@ class SpanningGroup::Column {
   void* const receive_;
   const std::size_t count_;
   const Wire wire_;
-  const std::size_t chunk_;  // In elements, as all sizes here.
+  const std::size_t chunk_;  // In elements, like all sizes here.
   std::uint32_t columns_ = 1;
   Bytes& own_;
   Bytes& theirs_;
@@ -319,7 +320,8 @@ bool SpanningGroup::all_reduce_large(const OperationCall& call, const Vectors& v
   return Column(*this, call, vectors).run();
 }
 
-// One piece after the other: inside each host to its delegate, from the delegates to the root.
+// Reduces one piece after the other: inside each host to its delegate, then from the delegates to
+// the root.
 bool SpanningGroup::reduce(const OperationCall& call, const Vectors& whole, std::int32_t root) {
   const ReduceRule& rule = whole.rule;
   const std::size_t piece = piece_elements(Operation::kReduce, rule, whole.count);
@@ -380,8 +382,9 @@ bool SpanningGroup::reduce_to_root(const OperationCall& call, const Vectors& vec
   return true;
 }
 
-// A reduce_scatter, piece after piece of every rank's range: each host reduces the pieces for all
-// ranks, in rounds of as many ranks as it has members, and sends each to the rank that owns it.
+// A reduce_scatter, one piece of every rank's range after the other. Each host reduces the pieces
+// for all ranks, in rounds of as many ranks as it has members, and sends each to the rank that owns
+// it.
 class SpanningGroup::ReduceScatter {
  public:
   ReduceScatter(SpanningGroup& group, const OperationCall& call, const Vectors& vectors,
@@ -410,14 +413,14 @@ class SpanningGroup::ReduceScatter {
     return at(send_, range.begin * rule_.input_bytes());
   }
   std::uint32_t step() const { return static_cast<std::uint32_t>(index_); }
-  // The present piece of a rank's range.
+  // Returns the current piece of a rank's range.
   Range piece_of(std::int32_t rank) const {
     const Range all = whole_[static_cast<std::size_t>(rank)];
     const std::size_t begin = std::min(index_ * piece_, all.count);
     return {all.begin + begin, std::min(piece_, all.count - begin)};
   }
 
-  // Makes this host's results for the ranks of all hosts.
+  // Computes this host's results for the ranks of all hosts.
   bool reduce_inside() {
     outgoing_.clear();
     rounds_ = 0;
@@ -429,8 +432,8 @@ class SpanningGroup::ReduceScatter {
     return true;
   }
 
-  // Makes this member's result of one round: for the rank that has its place among the next ones
-  // of that host.
+  // Computes this member's result of one round, for the rank at this member's position among the
+  // round's ranks of that host.
   bool reduce_round(std::uint32_t host, std::uint32_t first) {
     const auto size = static_cast<std::uint32_t>(map_.hosts[host].size());
     std::vector<Range> ranges(group_.members());
@@ -455,7 +458,7 @@ class SpanningGroup::ReduceScatter {
     return true;
   }
 
-  // Sends the results to their ranks, and reduces what the hosts have made for this one.
+  // Sends the results to their ranks, and reduces the hosts' results for this rank.
   bool reduce_between() {
     const Range own = piece_of(map_.self);
     const std::size_t bytes = own.count * wire_.element;
@@ -488,12 +491,12 @@ class SpanningGroup::ReduceScatter {
   const std::size_t piece_;  // In elements of one rank's range.
   std::size_t index_ = 0;
   std::size_t rounds_ = 0;
-  std::vector<Bytes> results_;  // This host's, by the round in which they were made.
+  std::vector<Bytes> results_;  // This host's results, by the round in which they were computed.
   const void* own_result_ = nullptr;
   std::vector<Outgoing> outgoing_;
 };
 
-// Leaves this host's partials of its own member's range in vectors.receive.
+// Stores this host's partials of this member's own range in vectors.receive.
 bool SpanningGroup::reduce_inside(const OperationCall& call, const Vectors& vectors,
                                   const Ranges& ranges) {
   const auto& [rule, send, made, count] = vectors;
