@@ -26,7 +26,7 @@ namespace ivy::comm {
 
 class AcrossHosts final : public OperationComparer, private WaitRecords {
  public:
-  // All outlive it; `local` is null if no other rank is on this host.
+  // All arguments must outlive it. `local` is null if no other rank is on this host.
   AcrossHosts(Job& job, const Membership& ranks, SharedGroup* local, FailureDetector& detector,
               const FirstFailure& failure);
   ~AcrossHosts() override;
@@ -36,7 +36,8 @@ class AcrossHosts final : public OperationComparer, private WaitRecords {
   SpanningGroup& collectives() { return *spanning_; }
   EnteredOperations& entered() { return entered_; }
   MaybeFailure mesh_failure() const { return mesh_->failure(); }
-  // Compares with what the ranks of other hosts have entered, as far as the store knows.
+  // Compares this rank's operations with those that ranks of other hosts have recorded in the
+  // store.
   MaybeFailure compare() override;
   bool may_compare(std::uint64_t sequence, std::chrono::nanoseconds pause) override;
 
@@ -46,7 +47,7 @@ class AcrossHosts final : public OperationComparer, private WaitRecords {
   void operation_failed();
   void interrupt() { mesh_->interrupt(); }
   void begin_abort() { ++aborting_; }
-  // `turn`: the communicator's lock.
+  // `turn` is the communicator's lock.
   void end_abort(std::mutex& turn);
 
  private:
@@ -63,7 +64,7 @@ class AcrossHosts final : public OperationComparer, private WaitRecords {
   std::unique_ptr<WaitGraph> wait_graph_;
   std::unique_ptr<TcpMesh> mesh_;
   std::unique_ptr<SpanningGroup> spanning_;
-  std::atomic<int> aborting_{0};  // How many threads are aborting now.
+  std::atomic<int> aborting_{0};  // Number of threads that are aborting now.
   std::atomic<bool> is_to_hang_up_{false};
 };
 

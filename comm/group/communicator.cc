@@ -24,11 +24,11 @@ OperationShape plain(Operation operation, Place place = Place::kHost) {
   return shape;
 }
 
-// Returns the name of the communicator's child group `number`; `color` < 0: without a color.
+// Returns the name of the child group `number`. With `color` < 0 the name has no color.
 std::string child_name(const std::string& parent, std::uint64_t number, std::int32_t color) {
   std::string name = parent + "/" + std::to_string(number);
   if (color >= 0) name += "." + std::to_string(color);
-  // Names travel in fields of fixed size.
+  // Names are sent in fields of fixed size.
   if (name.size() > 48) name = "group-" + std::to_string(std::hash<std::string>()(name));
   return name;
 }
@@ -37,7 +37,7 @@ Error error_of(const Outcome& outcome) {
   return Error{static_cast<Code>(outcome.code), outcome.failure().text};
 }
 
-// Converts an exception during an operation, which affects the other ranks too, to a failure.
+// Converts an exception during an operation, which also affects the other ranks, to a failure.
 Failure failure_in(const OperationCall& call, const Membership& ranks,
                    const std::exception_ptr& thrown) {
   const Member& own = ranks.own_member();
@@ -66,8 +66,8 @@ Failure abort_of(const Membership& ranks, const std::string& reason) {
   return failure;
 }
 
-// Rejects an operation in a signal handler that has interrupted another one of this communicator:
-// the interrupted one continues only after the handler returns.
+// Rejects an operation in a signal handler that has interrupted another one of this communicator.
+// The interrupted operation continues only after the handler returns.
 [[gnu::cold, gnu::noinline]] OperationResult refused_in_handler(const Membership& ranks) {
   Failure failure =
       make_failure(FailureKind::kOther,
@@ -116,7 +116,7 @@ Error trouble_of(const Membership& parent, const std::string& trouble) {
 }
 
 // Breaks a group that this rank could not create, for the ranks that have created it and would wait
-// for this one.
+// for this rank.
 void break_unmade(Job& job, const Membership& ranks, std::shared_ptr<SharedSegment> segment,
                   const Outcome& outcome) {
   const Failure& failure = outcome.failure();
@@ -235,7 +235,7 @@ Outcome Communicator::perform(const OperationShape& shape, nanoseconds timeout,
     device_->failure_was_returned();
     return break_with(*failure());
   }
-  // A failure found by another rank of this host ends this operation before it starts.
+  // A failure that another rank of this host has found ends this operation before it starts.
   if (local_ != nullptr && local_->is_broken()) {
     if (const MaybeFailure found = local_->failure()) {
       device_->failure_was_returned();
@@ -245,7 +245,8 @@ Outcome Communicator::perform(const OperationShape& shape, nanoseconds timeout,
   ++sequence_;
   if (across_ != nullptr) across_->entered().enter(sequence_, fingerprint_of(shape));
   display_.begin(shape, sequence_);
-  // On one host publish our entry first (the others wait for it) and show the operation afterwards.
+  // On one host, publish this rank's entry first, because the others wait for it, and show the
+  // operation afterwards.
   const bool is_shown_later = local_ != nullptr && across_ == nullptr;
   if (local_ != nullptr) local_->enter(shape, sequence_, is_shown_later ? &display_ : nullptr);
   if (!is_shown_later) display_.entered();
@@ -265,25 +266,25 @@ Outcome Communicator::perform(const OperationShape& shape, nanoseconds timeout,
   return fail_operation(call, thrown);
 }
 
-// Separate from perform(): space for a Failure on that stack would be cleared in every operation,
-// which takes a tenth of the time of a small one.
+// Not part of perform(): a Failure on that stack would be cleared in every operation, which takes a
+// tenth of the time of a small one.
 Outcome Communicator::fail_operation(const OperationCall& call, const std::exception_ptr& thrown) {
   MaybeFailure found = local_ != nullptr ? local_->failure() : std::nullopt;
   if (!found && across_ != nullptr) found = across_->mesh_failure();
   if (!found) found = failure();
-  // The other ranks are in the operation: break it for all of them.
+  // The other ranks are in the operation, so break it for all of them.
   if (!found && thrown != nullptr) found = failure_in(call, ranks_, thrown);
   if (!found) found = make_failure(FailureKind::kOther, "an operation failed without a reason");
   device_->failure_was_returned();
   const Outcome outcome = break_with(*found);
-  // Hang up only now: a peer whose connection closes asks first which failure was stored.
+  // Hang up only now: a peer whose connection closes queries the stored failure first.
   if (across_ != nullptr) across_->operation_failed();
   return outcome;
 }
 
 Outcome Communicator::break_with(Failure failure) {
   ranks_.add_place(failure);
-  // An abort is final, and its rank stores it. Of other failures the first one in the store counts,
+  // An abort is final, and its rank stores it. Of other failures, the first one in the store wins,
   // whichever host found it.
   const bool is_abort = failure.kind == FailureKind::kAborted;
   const bool is_own_abort =
@@ -296,18 +297,20 @@ Outcome Communicator::break_with(Failure failure) {
     if (local_ != nullptr) local_->break_with(failure);
     messages_.break_with(failure);
     job_.report(failure, ranks_.name());
-    // Interrupt last: a store that hangs must not delay the ranks that can be woken without it.
+    // Interrupt last, because a store that hangs must not delay the ranks that can be woken without
+    // it.
     if (is_own_abort) across_->interrupt();
-    // Ranks that learned of the abort within their host hang up as well, maybe before the aborting
-    // rank has stored it: then their peers would blame the connection. So each stores it.
+    // Ranks on the aborting rank's host that have learned of the abort also hang up, possibly
+    // before the aborting rank has stored it. Their peers would then blame the connection, so each
+    // of these ranks stores the abort.
     if (is_abort && across_ != nullptr) job_.records().agree(failure, ranks_.name());
   }
   device_->abort();
   return Outcome(*this->failure());
 }
 
-// Common first step of leaving: returns the outcome to stop with, or nothing to continue. Does not
-// wait for the queue's work.
+// The common first step of leaving. Returns the outcome if leaving ends here, or nothing to
+// continue. Does not wait for the queue's work.
 std::optional<Outcome> Communicator::prepare_to_leave() {
   if (Outcome settled = finish_device_work(); settled.code != 0) return settled;
   if (ranks_.size() == 1 || queue_.is_busy() || failure_.is_set()) return Outcome();
@@ -336,9 +339,9 @@ Outcome Communicator::leave_group() {
   const std::lock_guard lock(turn_);
   MaybeFailure found;
   if (local_ != nullptr && !local_->entries().compare_last()) found = local_->failure();
-  // Between hosts compare with what the others have entered, which the store knows.
+  // Between hosts, compare with the operations that the others have recorded in the store.
   if (!found && across_ != nullptr && may_be_ahead_) found = across_->compare();
-  // Other ranks' failures are theirs to report, but a mismatch concerns both sides.
+  // Other failures are reported by the ranks that found them, but a mismatch concerns both sides.
   if (!found && local_ != nullptr) found = local_->failure();
   if (!found || found->kind != FailureKind::kMismatch) return {};
   return break_with(*found);
@@ -350,9 +353,9 @@ void Communicator::abort(const std::string& reason) {
   if (across_ != nullptr) across_->end_abort(turn_);
 }
 
-// Flattened into one function, as are start() of the C interface and start_and_finish() of
-// comm/nccl: NCCL's own call evicts the processor's branch history, so every further call and
-// return on this path costs.
+// Flattened into one function, like start() of the C interface and start_and_finish() of comm/nccl:
+// NCCL's own call evicts the processor's branch history, so every further call and return on this
+// path is expensive.
 [[gnu::flatten]] OperationResult Communicator::carry_out_on_device(
     nccl::DeviceOperation&& operation, const CallOptions& options) {
   if (const MaybeFailure refused = device_->admit(operation, options.is_async)) {
@@ -362,13 +365,14 @@ void Communicator::abort(const std::string& reason) {
   if (!device_->must_synchronize(operation))
     return enqueue_on_device(std::move(operation), options);
   return run(shape, options, [this, operation = std::move(operation)](const OperationCall& call) {
-    display_.entered();  // Show it now: the ranks may wait for the device before they synchronize.
+    // Show it now, because the ranks may wait for the device before they synchronize.
+    display_.entered();
     return device_->run_synchronized(call, operation);
   });
 }
 
-// Puts an operation on its stream without synchronizing the ranks. It still waits for earlier calls
-// that have not started.
+// Puts an operation on its stream without synchronizing the ranks. Waits for earlier calls that
+// have not started.
 OperationResult Communicator::enqueue_on_device(nccl::DeviceOperation&& operation,
                                                 const CallOptions& options) {
   const nanoseconds timeout = timeout_of(options);
@@ -379,7 +383,7 @@ OperationResult Communicator::enqueue_on_device(nccl::DeviceOperation&& operatio
   };
   if (DeviceGroup::current() != nullptr && !failure_.is_set())
     return called(device_->join_group(operation, timeout, work));
-  // Another thread may be in the first operation: wait for it.
+  // Another thread may be in the first operation; wait for it.
   if (!device_->is_prepared()) {
     const std::lock_guard lock(turn_);
   }
@@ -403,12 +407,13 @@ OperationResult Communicator::prepare_device(const nccl::DeviceRegion& region,
                                              const CallOptions& options) {
   device_->use();
   OperationShape shape = plain(Operation::kInit, Place::kDevice);
-  shape.count = region.bytes;  // Different sizes are a mismatch.
+  shape.count = region.bytes;  // Ranks with different sizes get a mismatch.
   return run(shape, options,
              [this, region](const OperationCall& call) { return device_->prepare(call, region); });
 }
 
-// Collective over this communicator. `ranks`: the group's members, with or without this rank.
+// Collective over this communicator. `ranks` are the group's members; they need not include this
+// rank.
 Result<std::unique_ptr<Communicator>> Communicator::make_child(
     const std::string& name, const std::vector<std::int32_t>& ranks) {
   const auto place = std::find(ranks.begin(), ranks.end(), ranks_.rank());
@@ -433,7 +438,7 @@ Result<std::unique_ptr<Communicator>> Communicator::make_child(
   if (called.outcome.code != 0) return unmade(called.outcome);
   if (!shared.trouble.empty()) return trouble_of(ranks_, shared.trouble);
   // If this communicator uses NCCL, its groups get their NCCL communicators from it. The group's
-  // first rank identifies the group: all colors of a split differ.
+  // first rank serves as its color, which differs between all groups of a split.
   std::unique_ptr<nccl::DeviceCommunicator> device;
   if (device_->is_prepared()) {
     called = run(plain(Operation::kGroup, Place::kDevice), {}, [&](const OperationCall& call) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A communicator: this process's membership in a group of ranks, and its operations in order.
-// Arguments were checked before (comm/api); what fails here breaks the communicator.
+// Arguments were checked before (comm/api), so any failure here breaks the communicator.
 //
 // carry_out() runs an operation on host memory in its turn, or queues it behind asynchronous work:
 //   perform()                     numbers it, shows its fingerprint to the other ranks, ends it
@@ -45,14 +45,14 @@ namespace ivy::comm {
 class DeviceBackend;
 
 struct CallOptions {
-  std::chrono::nanoseconds timeout{0};  // Zero: the communicator's.
+  std::chrono::nanoseconds timeout{0};  // Zero means the communicator's.
   bool is_async = false;
   Interrupt interrupt;
   // How long a receive waits for its message to start.
   std::chrono::nanoseconds patience = std::chrono::nanoseconds::max();
 };
 
-// The result of a call: an outcome, or (is_async) the work in progress.
+// The result of a call: an outcome or, if is_async is set, the work in progress.
 struct OperationResult {
   Outcome outcome;
   std::shared_ptr<Work> work;
@@ -60,8 +60,8 @@ struct OperationResult {
 
 class Communicator final : private FailureHandler {
  public:
-  // The communicator of a world that Job::form_world() or Job::repair_world() has formed. The job
-  // outlives it.
+  // Creates the communicator of a world that Job::form_world() or Job::repair_world() has formed.
+  // The job must outlive it.
   static std::unique_ptr<Communicator> of_world(Job& job, World world);
   ~Communicator() override;
   Communicator(const Communicator&) = delete;
@@ -84,34 +84,35 @@ class Communicator final : private FailureHandler {
                             const CallOptions& options);
   void post_message(const std::shared_ptr<MessageRequest>& request, const CallOptions& options);
 
-  // Groups are made collectively; null: this rank is in none.
+  // Makes a group collectively. Returns null if this rank is in none.
   Result<std::unique_ptr<Communicator>> make_group(std::span<const std::int32_t> ranks);
   Result<std::unique_ptr<Communicator>> split(std::int32_t color, std::int32_t key);
   // Makes a group in which only its members take part (group_rendezvous.h), even if this
-  // communicator is broken. This rank is one of `ranks`. Timeout zero: the communicator's.
+  // communicator is broken. `ranks` must include this rank. A timeout of zero means the
+  // communicator's.
   Result<std::unique_ptr<Communicator>> make_group_of_members(const std::string& name,
                                                               std::span<const std::int32_t> ranks,
                                                               std::chrono::milliseconds timeout,
                                                               MaybeFailure& death);
 
-  // The end of a communicator: call one of these before destruction. Each waits for the operations
-  // on the device's streams and ends NCCL's part.
+  // Call one of the following before destruction. Each waits for the operations on the device's
+  // streams and ends NCCL's part.
   Outcome finish_device_work();
   // For a world. If this rank may have left the last operation before the others entered it (a
-  // broadcast, for example), also waits for them, and fails if they have entered another one.
+  // broadcast, for example), also waits for them, and fails if they have entered a different one.
   Outcome finalize();
-  // For a group, whose ranks may leave at any time: waits for no other rank, and compares the last
-  // operation with that of the ranks that have entered theirs. So the last rank to leave reports a
-  // mismatch.
+  // For a group, whose ranks may leave at any time. Waits for no other rank, and compares the last
+  // operation with that of the ranks that have entered theirs, so that the last rank to leave
+  // reports a mismatch.
   Outcome leave_group();
-  // Breaks it here and on every other rank, unless it is broken already.
+  // Breaks the communicator here and on every other rank, unless it is already broken.
   void abort(const std::string& reason);
-  // The failure that broke the communicator; nothing: it is not broken.
+  // Returns the failure that broke the communicator, or nothing if it is not broken.
   MaybeFailure failure() const { return failure_.get(); }
 
  private:
   using Body = std::function<bool(const OperationCall&)>;
-  // `local` is null if no other rank of it is on this host.
+  // `local` is null if no other rank of the communicator is on this host.
   Communicator(Job& job, Membership ranks, std::unique_ptr<FailureDetector> detector,
                std::unique_ptr<SharedGroup> local, std::chrono::nanoseconds timeout);
   static std::unique_ptr<Communicator> open(Job& job, Membership ranks,
@@ -142,8 +143,8 @@ class Communicator final : private FailureHandler {
   FirstFailure failure_;
 
   std::mutex turn_;                            // Guards the following: one operation at a time.
-  const std::unique_ptr<SharedGroup> local_;   // Null: alone on this host.
-  const std::unique_ptr<AcrossHosts> across_;  // Null: one host, where all ranks see each other.
+  const std::unique_ptr<SharedGroup> local_;   // Null if no other rank is on this host.
+  const std::unique_ptr<AcrossHosts> across_;  // Null if all ranks are on one host.
   HostCollectives host_;
   OperationDisplay display_;
   bool may_be_ahead_ = false;  // The last operation did not wait for all ranks to enter it.

@@ -13,13 +13,13 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// How long a wait at the store may last before the members are checked.
+// Longest wait at the store before the members are checked.
 constexpr milliseconds kPollStep{100};
 // The first member gives up at the deadline and stores that verdict; the others wait a little
 // longer for it.
 constexpr milliseconds kVerdictGrace{2'000};
 constexpr const char* kWell = "well";
-// The verdict if a member could not open another's descriptor: try again with a named file.
+// The verdict if a member could not open another member's descriptor: retry with a named file.
 constexpr const char* kByName = "by name";
 
 class GroupRendezvous {
@@ -60,7 +60,8 @@ class GroupRendezvous {
     const std::string verdict = IVY_TRY(judge(is_named));
     if (segment_ != nullptr) segment_->unlink_name();
     IVY_CHECK(store_.set(prefix_ + "verdict", verdict));
-    if (verdict != kWell) return verdict;  // Keep the keys: other members may still read why.
+    // Keep the keys, because other members may still read the reason.
+    if (verdict != kWell) return verdict;
     for (std::int32_t rank = 0; rank < members_.size(); ++rank) {
       IVY_CHECK(store_.remove(member_key(rank)));
     }
@@ -95,7 +96,7 @@ class GroupRendezvous {
     return Error{Code::kResourceExhausted, made.error().message};
   }
 
-  // Rank 0 of the group reads every member's record. A timeout is a verdict, too.
+  // Rank 0 of the group reads every member's record. A timeout also becomes a verdict.
   Result<std::string> judge(bool is_named) {
     std::string verdict = kWell;
     for (std::int32_t rank = 0; rank < members_.size(); ++rank) {
@@ -135,7 +136,7 @@ class GroupRendezvous {
     return Error{Code::kFailedPrecondition, text, "every member names the same ranks in one order"};
   }
 
-  // Named by world rank, so that members which disagree on the order find each other's records.
+  // Named by world rank, so that members that disagree on the order find each other's records.
   std::string member_name(std::int32_t rank) const {
     return "member/" + std::to_string(members_.world_rank(rank));
   }
@@ -146,7 +147,7 @@ class GroupRendezvous {
       Result<std::string> found = store_.wait_get(prefix_ + name, kPollStep);
       if (found.ok() || found.error().code != Code::kDeadlineExceeded) return found;
       if (const MaybeFailure seen = detector_->check()) {
-        // The awaited key may have been the dead rank's last write.
+        // The dead rank may have written the awaited key before it died.
         found = store_.wait_get(prefix_ + name, milliseconds(1));
         if (found.ok()) return found;
         Failure death = *seen;

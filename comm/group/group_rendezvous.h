@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Brings the members of a new group together through the job's store: they agree on the group's
-// ranks and share memory on each host. Ranks that are not members need not call anything.
+// Brings the members of a new group together through the job's store. They agree on the group's
+// ranks and create shared memory on each host. Ranks that are not members need not call anything.
 //
 // Thread: any.
 #pragma once
@@ -17,11 +17,12 @@
 
 namespace ivy::comm {
 
-// Every member calls it with the same membership, whose name no group of this world has had before.
-// Null: this rank shares memory with no other. Fails on every member alike, but for a death or a
-// timeout, which each sees for itself. DeadlineExceeded names the members who did not come;
-// FailedPrecondition: they name different ranks; ResourceExhausted: there is no memory to share;
-// Unavailable: one has died, and `death` says who and how.
+// Every member calls it with the same membership, whose name no other group of this world may have
+// had. Returns null if this rank shares memory with no other rank. All members get the same error,
+// except for a death or a timeout, which each detects itself. Fails with DeadlineExceeded if
+// members are missing (the text names them), FailedPrecondition if they named different ranks,
+// ResourceExhausted if there is no memory to share, and Unavailable if a member has died; `death`
+// then says who and how.
 Result<std::shared_ptr<SharedSegment>> form_group_segment(Job& job, const Membership& members,
                                                           std::chrono::milliseconds timeout,
                                                           MaybeFailure& death);

@@ -8,7 +8,7 @@
 namespace ivy::comm {
 namespace {
 
-// Long enough for the path of a segment.
+// Large enough for the path of a segment.
 constexpr std::size_t kTextBytes = 192;
 
 class Sharing {
@@ -17,7 +17,7 @@ class Sharing {
           const std::vector<std::int32_t>& local_ranks)
       : call_(call), ranks_(ranks), collectives_(collectives), local_ranks_(local_ranks) {}
 
-  // By descriptor or by name. The trouble is the same on all ranks of this host.
+  // Shares the memory by descriptor or by name. `trouble` is the same on all ranks of this host.
   bool run(bool is_named, GroupSegment& shared) {
     const auto members = static_cast<std::uint32_t>(local_ranks_.size());
     const bool takes_part = members > 1;
@@ -40,7 +40,7 @@ class Sharing {
       const std::vector<std::int32_t>& all = ranks_.local_ranks();
       const auto maker = std::find(all.begin(), all.end(), local_ranks_.front());
       const std::string& path = paths[static_cast<std::size_t>(maker - all.begin())];
-      // If there is no path, the maker says why.
+      // If there is no path, the rank that creates the segment reports the reason.
       if (!path.empty()) take(SharedSegment::attach_path(path, members));
     }
     std::vector<std::string> troubles;
@@ -52,7 +52,7 @@ class Sharing {
     return true;
   }
 
-  // Between hosts, sets `trouble` to that of the first rank which has one.
+  // Between hosts, sets `trouble` to that of the first rank that has one.
   bool agree(std::string& trouble) {
     SpanningGroup* const spanning = collectives_.spanning();
     if (spanning == nullptr) return true;
@@ -103,7 +103,7 @@ bool share_group_segment(const OperationCall& call, const Membership& ranks,
                          GroupSegment& shared) {
   Sharing sharing(call, ranks, collectives, local_ranks);
   if (!sharing.run(false, shared)) return false;
-  // Retry under a name if a rank may not open the other's descriptor.
+  // Retry with a name if a rank may not open another's descriptor.
   if (!shared.trouble.empty() && !sharing.run(true, shared)) return false;
   return sharing.agree(shared.trouble);
 }

@@ -16,9 +16,9 @@
 namespace ivy::comm {
 namespace {
 
-// A change that shows in nothing below, such as another meaning of the same bytes, counts one of
-// the versions up: kSegmentVersion, kPeerWireVersion, or kHandshakeVersion for greetings and for
-// what clients and the store say.
+// A change that is not visible below, such as a new meaning of the same bytes, must increase a
+// version: kSegmentVersion, kPeerWireVersion, or kHandshakeVersion for the handshake and the
+// store's protocol.
 const std::uint64_t kParts[] = {
     kSegmentVersion,
     sizeof(SegmentHeader),

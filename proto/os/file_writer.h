@@ -25,8 +25,8 @@ class FileWriter {
   struct Done {
     File file = 0;
     Step step = Step::kWrite;
-    std::size_t bytes =
-        0;                // kWrite: how many left the queue, written or (after a failure) dropped.
+    // With kWrite, the number of bytes that left the queue: written or, after a failure, dropped.
+    std::size_t bytes = 0;
     int errno_value = 0;  // The file's first failure; repeated in each later Done of the file.
   };
 

@@ -23,8 +23,8 @@ inline constexpr std::uint8_t kNoData = 1 << 1;   // Has no elements.
 inline constexpr std::uint8_t kUneven = 1 << 2;   // Has a count for each rank.
 // The root sends; without this flag, a root receives.
 inline constexpr std::uint8_t kFromRoot = 1 << 3;
-inline constexpr std::uint8_t kLeftEarly =
-    1 << 4;  // A rank may return before all ranks have called it.
+// A rank may return before all ranks have called it.
+inline constexpr std::uint8_t kLeftEarly = 1 << 4;
 inline constexpr std::uint8_t kNotByNccl = 1 << 5;  // Uses host memory, even for data on a device.
 
 inline constexpr std::uint8_t kOfOperations[] = {

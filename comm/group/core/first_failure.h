@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Why a communicator is broken: the first failure that was found. And how its parts break it.
+// Holds the first failure that was found, the reason why a communicator is broken; and the
+// interface through which its parts break it.
 //
 // Thread: any.
 #pragma once
@@ -14,12 +15,12 @@
 namespace ivy::comm {
 
 // Breaks a communicator. Implemented by Communicator, and called by its parts that find failures on
-// threads of their own.
+// their own threads.
 class FailureHandler {
  public:
   virtual ~FailureHandler() = default;
-  // Breaks the communicator on every rank. Returns the failure that all of them report, which may
-  // be one that another rank has found.
+  // Breaks the communicator on every rank. Returns the failure that all of them report, which
+  // another rank may have found.
   virtual Failure break_all(const Failure& found) = 0;
 };
 
@@ -30,7 +31,7 @@ class FirstFailure {
     const std::lock_guard lock(mutex_);
     return failure_;
   }
-  // Returns true if it is the first one; otherwise `failure` becomes the first one.
+  // Returns whether it is the first one; otherwise sets `failure` to the first one.
   bool set(Failure& failure) {
     const std::lock_guard lock(mutex_);
     const bool is_first = !failure_.has_value();
@@ -50,7 +51,7 @@ class FirstFailure {
   }
 
  private:
-  mutable std::mutex mutex_;  // Guards failure_; is_set_ is read without it.
+  mutable std::mutex mutex_;  // Guards failure_. is_set_ is read without it.
   MaybeFailure failure_;
   std::atomic<bool> is_set_{false};
 };

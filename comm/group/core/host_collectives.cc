@@ -15,7 +15,7 @@ const char* byte_at(const void* data, std::size_t offset) {
 }
 char* byte_at(void* data, std::size_t offset) { return static_cast<char*>(data) + offset; }
 
-// A world of one copies; its buffers may be one.
+// In a world of one, send and receive buffers may be the same.
 bool copy_local(const char* source, char* target, std::size_t bytes) {
   if (source != target && bytes > 0) std::memmove(target, source, bytes);
   return true;
@@ -37,7 +37,7 @@ std::uint32_t root_of(const OperationCall& call) {
   return static_cast<std::uint32_t>(call.shape.root);
 }
 
-// The blocks of a reduce_scatter in elements.
+// Returns the blocks of a reduce_scatter in elements.
 Ranges ranges_of(const Collective& collective) {
   const Blocks& blocks = collective.send.blocks;
   if (collective.shape.operation == Operation::kReduceScatter) {
@@ -102,7 +102,7 @@ bool HostCollectives::all_reduce(const OperationCall& call, const Vectors& vecto
   return reduce_alone(vectors);
 }
 
-// Every step shows the fingerprint of all parts, so that ranks with different parts find the
+// Every step uses the fingerprint of all parts, so that ranks with different parts find the
 // mismatch in the first step, whatever their steps are.
 bool HostCollectives::all_reduce_parts(const OperationCall& call, const Collective& collective) {
   const std::vector<Part>& parts = collective.parts;
@@ -171,7 +171,7 @@ bool HostCollectives::reduce_scatter(const OperationCall& call, const Collective
   if (send != receive || ranges.longest() <= ranges[0].count) {
     return reduce_scatter_to(call, {how, send, receive, ranges[0].count}, ranges);
   }
-  // The result would be written over blocks that others have not read yet.
+  // The result would overwrite blocks that others have not read yet.
   const std::size_t own = collective.receive.bytes;
   std::vector<char> result(std::max<std::size_t>(1, own));
   return reduce_scatter_to(call, {how, send, result.data(), ranges[0].count}, ranges) &&

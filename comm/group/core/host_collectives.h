@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// A communicator's collectives on host memory. Only the ranks' hosts decide which algorithm runs
-// an operation, never a measured time:
+// A communicator's collectives on host memory. The algorithm depends only on the ranks' hosts,
+// never on a measured time:
 //   one rank           copies
 //   one host           comm/collectives/shared_*: shared memory
 //   several hosts      comm/collectives/spanning_*: shared memory inside, TCP between hosts
 //
-// Thread: one at a time (the communicator's lock). false: the communicator is broken.
+// All operations return false if the communicator is broken. Thread: one at a time (the
+// communicator's lock).
 #pragma once
 
 #include "comm/collectives/coalesced.h"
@@ -20,7 +21,8 @@ namespace ivy::comm {
 
 class HostCollectives {
  public:
-  // All outlive it. `local` is null if no other rank is on this host, `spanning` if all are.
+  // All arguments must outlive it. `local` is null if no other rank is on this host, `spanning` if
+  // all ranks are.
   HostCollectives(const Membership& ranks, SharedGroup* local, SpanningGroup* spanning,
                   bool has_processor_each)
       : ranks_(ranks),

@@ -9,7 +9,7 @@ namespace ivy::comm {
 
 Membership::Membership(std::string name, std::vector<Member> members, std::int32_t rank)
     : name_(std::move(name)), members_(std::move(members)), rank_(rank) {
-  std::map<std::uint32_t, std::int32_t> hosts;  // Each host's place, by its number in the job.
+  std::map<std::uint32_t, std::int32_t> hosts;  // Maps a host's number in the job to its position.
   for (std::int32_t each = 0; each < size(); ++each) {
     const std::uint32_t host = members_[static_cast<std::size_t>(each)].host;
     hosts.emplace(host, static_cast<std::int32_t>(hosts.size()));

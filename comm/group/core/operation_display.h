@@ -19,7 +19,7 @@ namespace ivy::comm {
 
 class OperationDisplay final : public EntryWatch {
  public:
-  // The rows and the ranks outlive it. `name`: the row's, which the report shows.
+  // The rows and the ranks must outlive it. `name` is the name of the row, which reports show.
   OperationDisplay(StatusRows& rows, const Membership& ranks, const std::string& name);
 
   // Call when an operation starts; `shape` must live until finish().
@@ -46,9 +46,9 @@ class OperationDisplay final : public EntryWatch {
 
   const Membership& ranks_;
   const StatusRow row_;
-  std::optional<comm_status::SlotView> slot_;  // Nothing: there is no page, or no free row.
-  comm_status::OperationRecord record_;        // Current content of the slot.
-  const OperationShape* not_shown_ = nullptr;  // The current operation until it is shown.
+  std::optional<comm_status::SlotView> slot_;  // Empty if there is no page, or no free row.
+  comm_status::OperationRecord record_;        // Current content of the row.
+  const OperationShape* not_shown_ = nullptr;  // The current operation, until it is shown.
   FastClock clock_;
 };
 

@@ -18,9 +18,10 @@ using std::chrono::steady_clock;
 
 namespace {
 
-// Adding this to the clock never reaches its end.
+// Added to the clock, this never overflows.
 constexpr std::chrono::hours kLongestWait{24 * 365};
-// A wait for a device spins for the time of a small operation, then sleeps, longer and longer.
+// A wait for a device spins for the duration of a small operation, then sleeps for growing
+// intervals.
 constexpr std::chrono::microseconds kMarkSpin{100};
 constexpr std::chrono::microseconds kFirstMarkPause{20};
 constexpr std::chrono::microseconds kLongestMarkPause{200};
@@ -40,7 +41,8 @@ void Work::set_mark(std::shared_ptr<nccl::StreamMark> mark,
   started_ = called_;
 }
 
-// Checks the mark itself: the thread that watches the device polls only every few milliseconds.
+// Checks the mark itself, because the thread that watches the device polls only every few
+// milliseconds.
 void Work::check_mark() {
   const Result<bool> is_reached = mark_->is_reached();
   if (is_reached.ok() && *is_reached && !*is_broken_) finish(Outcome());
@@ -127,7 +129,8 @@ void Work::finish(const Outcome& outcome) {
   std::vector<Notice> notices;
   {
     const std::lock_guard lock(mutex_);
-    if (outcome_) return;  // A thread that waits has seen it before the one that watches.
+    // A waiting thread has seen it before the thread that watches the device.
+    if (outcome_) return;
     ended_ = steady_now();
     if (started_ == steady_clock::time_point{}) started_ = ended_;
     outcome_ = outcome;
@@ -158,7 +161,7 @@ WorkQueue::~WorkQueue() {
 bool WorkQueue::push(std::shared_ptr<Work> work, std::function<Outcome()> body) {
   const std::lock_guard lock(mutex_);
   if (tasks_.size() >= kPendingMax) return false;
-  // Start the thread first: if that fails, nothing may stay queued for a later one.
+  // Start the thread first: if that fails, the call must not stay queued for a later thread.
   if (!thread_.joinable()) thread_ = background_thread([this] { run(); });
   tasks_.push_back({std::move(work), std::move(body)});
   pending_.fetch_add(1, std::memory_order_acq_rel);
@@ -179,10 +182,9 @@ void WorkQueue::run() {
     try {
       outcome = task.body();
     } catch (const std::exception&) {
-      // An operation's exception becomes its outcome; this is for the case that there is no memory
-      // to tell it.
+      // An exception of an operation becomes its outcome. This handles a lack of memory for that.
     }
-    // Count down before waking the caller, so that its next call finds the queue idle.
+    // Decrement before waking the caller, so that its next call finds the queue idle.
     pending_.fetch_sub(1, std::memory_order_acq_rel);
     task.work->finish(outcome);
     lock.lock();

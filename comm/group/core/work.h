@@ -2,7 +2,7 @@
 // Asynchronous operations: one thread per communicator, started by the first of them, runs them in
 // the order in which they were called.
 //
-// Thread: any, for everything here.
+// Thread: any.
 #pragma once
 
 #include <atomic>
@@ -24,7 +24,7 @@
 
 namespace ivy::comm {
 
-// How an operation ended. A success is small, because it is the common case.
+// The result of an operation. A success is small, because it is the common case.
 class Outcome {
  public:
   Outcome() = default;  // An outcome without a failure is success.
@@ -47,22 +47,23 @@ class Work {
  public:
   Work() : called_(steady_now()) {}
 
-  // Returns nothing if it is not done within that time; negative: no limit.
+  // Returns nothing if the operation is not done within that time. A negative time means no limit.
   std::optional<Outcome> wait(std::chrono::milliseconds at_most);
   std::optional<Outcome> test();
   WorkTiming timing();
-  // For an operation on a device: `mark` is reached when the device has done it. The operation
-  // succeeded if its communicator is not broken then (`is_broken`); otherwise finish() is called.
-  // Call it before the work is returned to the caller.
+  // For an operation on a device, which is done when the device reaches `mark`. It succeeds if its
+  // communicator is not broken by then (`is_broken`); otherwise finish() is called. Call set_mark()
+  // before the work is returned to the caller.
   void set_mark(std::shared_ptr<nccl::StreamMark> mark,
                 std::shared_ptr<const std::atomic<bool>> is_broken);
   // For an operation that was captured into a graph: only streams of that graph can wait for it.
   void finish_captured();
-  // Makes `stream` wait for the operation and returns success, or the outcome if it is known. If
-  // the operation is on no stream, blocks until it is done. Never returns nothing.
+  // Makes `stream` wait for the operation and returns success, or returns the outcome if it is
+  // already known. If the operation is not on a stream, blocks until it is done. Always returns an
+  // outcome.
   std::optional<Outcome> hold_back(void* stream);
   // Writes the token to the descriptor when the operation is done, or immediately if it already is.
-  // A full pipe gets nothing.
+  // The token is dropped if a pipe is full.
   struct Notice {
     int descriptor = -1;
     std::uint64_t token = 0;
@@ -77,8 +78,8 @@ class Work {
   void check_mark();
   std::optional<Outcome> wait_for_mark(std::chrono::steady_clock::time_point until);
 
-  std::shared_ptr<nccl::StreamMark> mark_;              // Set before any other thread knows this.
-  std::shared_ptr<const std::atomic<bool>> is_broken_;  // As mark_.
+  std::shared_ptr<nccl::StreamMark> mark_;  // Set before another thread can access this object.
+  std::shared_ptr<const std::atomic<bool>> is_broken_;  // Set together with mark_.
   bool is_captured_ = false;
   std::mutex mutex_;
   std::condition_variable is_done_;
@@ -101,9 +102,9 @@ class WorkQueue {
   WorkQueue(const WorkQueue&) = delete;
   WorkQueue& operator=(const WorkQueue&) = delete;
 
-  // False: kPendingMax calls are waiting.
+  // Returns false if kPendingMax calls are waiting.
   bool push(std::shared_ptr<Work> work, std::function<Outcome()> body);
-  // True if anything is waiting or running. A call that must stay in order asks this first.
+  // Returns whether a call is waiting or running. A call that must stay in order checks this first.
   bool is_busy() const { return pending_.load(std::memory_order_acquire) != 0; }
 
  private:

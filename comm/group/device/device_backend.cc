@@ -29,7 +29,7 @@ bool may_stage() {
   return wanted == nullptr || std::string_view(wanted) != "0";
 }
 
-// How many operations a rank may put on streams before the device has done the first of them.
+// Limit of operations that a rank may put on streams before the device has finished the first one.
 std::size_t most_enqueued() {
   constexpr std::size_t kMostAhead = 1024;
   const char* const wanted = std::getenv("IVY_DEVICE_AHEAD");
@@ -37,7 +37,7 @@ std::size_t most_enqueued() {
   return number > 0 ? static_cast<std::size_t>(number) : kMostAhead;
 }
 
-// Whether a broken world's NCCL is kept for the world of its survivors.
+// Returns whether a broken world's NCCL communicator is kept for the world of its survivors.
 bool may_shrink(const Membership& ranks) {
   const char* const wanted = std::getenv("IVY_NCCL_SHRINK");
   return wanted != nullptr && std::string_view(wanted) == "1" && ranks.name() == "world";
@@ -53,7 +53,8 @@ bool wants_staging(const OperationShape& shape) {
          nccl::plan_reduction(shape.operation, shape.dtype, shape.op).is_staged;
 }
 
-// Why the operation cannot be a message, or part of a group of NCCL's; empty: it can.
+// Returns why the operation cannot be a message or part of an NCCL group, or an empty text if it
+// can.
 [[gnu::noinline]] std::string why_not_enqueued(const DeviceOperation& operation, bool is_async,
                                                bool is_begun) {
   const bool is_message = operation.is_message();
@@ -73,7 +74,7 @@ bool wants_staging(const OperationShape& shape) {
   return "";
 }
 
-// Why the operation cannot be part of a graph; empty: it can.
+// Returns why the operation cannot be part of a graph, or an empty text if it can.
 [[gnu::noinline]] std::string why_not_captured(const DeviceOperation& operation, bool is_prepared,
                                                bool is_async) {
   if (!is_prepared) {
@@ -219,7 +220,7 @@ MaybeFailure DeviceBackend::admit(DeviceOperation& operation, bool is_async) {
   OperationShape& shape = operation.collective.shape;
   shape.place = Place::kDevice;
   if (operation.is_message() || DeviceGroup::current() != nullptr) {
-    // The ranks meet for the first collective also where NCCL's part came from a split.
+    // The ranks also synchronize for the first collective if NCCL's part was created by a split.
     const bool is_begun = is_prepared() && (operation.is_message() || is_used_);
     const std::string why = why_not_enqueued(operation, is_async, is_begun);
     if (!why.empty()) return refusal(describe(shape) + why);
@@ -291,7 +292,8 @@ Outcome DeviceBackend::fail_enqueued(const Failure& failure) {
   return Outcome(first ? *first : failure);
 }
 
-// The operation is on its stream, and the device is this thread's.
+// Marks the position of the operation, which is on its stream, for `work`. Requires that the device
+// is this thread's current one.
 Outcome DeviceBackend::mark(const DeviceOperation& operation, const std::shared_ptr<Work>& work) {
   if (work == nullptr) return {};
   Result<std::shared_ptr<nccl::StreamMark>> behind =

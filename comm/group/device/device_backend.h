@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A communicator's collectives on device memory. For the first one all ranks synchronize as for any
-// operation, so that mismatches and deaths are found before NCCL is called. Later ones run ahead:
-// each rank enqueues NCCL's part on the stream, and the ranks compare their calls afterwards
-// (device_check.h). If NCCL lacks the reduction, or devices are shared, the data are copied through
+// A communicator's collectives on device memory. For the first one, all ranks synchronize as for
+// any operation, so that mismatches and deaths are found before NCCL is called. Later ones run
+// ahead: each rank enqueues NCCL's part on the stream, and the ranks compare their calls afterwards
+// (device_check.h). If NCCL lacks the reduction, or ranks share devices, the data is copied through
 // host memory (device_staging.h), for which the ranks synchronize.
 //
 // Thread: the communicator's lock, unless a function says otherwise.
@@ -29,7 +29,7 @@
 
 namespace ivy::comm {
 
-// Borrowed from the communicator; all outlive it.
+// References to parts of the communicator, all of which outlive the backend.
 struct DeviceContext {
   Job& job;
   const Membership& ranks;
@@ -45,15 +45,16 @@ class DeviceBackend {
   DeviceBackend(const DeviceBackend&) = delete;
   DeviceBackend& operator=(const DeviceBackend&) = delete;
 
-  // Prepares an operation. After a failure it is rejected, and nothing was sent. An asynchronous
-  // operation gets a separate stream, on which it starts after the work that is now on the caller's
-  // stream. Any thread, as the next three.
+  // Prepares an operation. Returns a failure if it was rejected, before anything was sent. An
+  // asynchronous operation gets a separate stream, on which it starts after the work that is now on
+  // the caller's stream. Any thread, as for the next three functions.
   MaybeFailure admit(nccl::DeviceOperation& operation, bool is_async);
-  // Returns true if the ranks synchronize before the operation, false if each enqueues it and they
-  // compare their calls later; the same on all ranks. Numbers an operation that is enqueued.
+  // Returns true if the ranks synchronize before the operation, or false if each enqueues it and
+  // they compare their calls later. The result is the same on all ranks. Numbers an operation that
+  // will be enqueued.
   bool must_synchronize(nccl::DeviceOperation& operation);
-  // An operation starts for which the ranks synchronize, on host or device memory. Free until the
-  // first operation on a device.
+  // Call when an operation starts for which the ranks synchronize, on host or device memory. Costs
+  // nothing before the first operation on a device.
   void begin_synchronized(OperationShape& shape) {
     if (is_used_.load(std::memory_order_relaxed)) note_synchronized(shape);
   }
@@ -61,14 +62,15 @@ class DeviceBackend {
     if (is_used_.load(std::memory_order_relaxed)) check_.end_synchronized();
   }
 
-  // Synchronizes the ranks, then runs the operation. False, as for prepare() and split(): the
-  // communicator is broken.
+  // Synchronizes the ranks, then runs the operation. Returns false, like prepare() and split(), if
+  // the communicator is broken.
   bool run_synchronized(const OperationCall& call, const nccl::DeviceOperation& operation);
-  // Puts an operation on its stream without waiting for any rank. Requires is_prepared(). `work` is
-  // null, or the caller's.
+  // Puts an operation on its stream without waiting for any rank. Requires is_prepared(). `work`
+  // may be null.
   Outcome enqueue(const nccl::DeviceOperation& operation, std::chrono::nanoseconds timeout,
                   const std::shared_ptr<Work>& work);
-  // The same inside this thread's DeviceGroup: NCCL puts it on the stream when the group ends.
+  // Does the same inside this thread's DeviceGroup; NCCL puts the operation on the stream when the
+  // group ends.
   [[gnu::noinline]] Outcome join_group(const nccl::DeviceOperation& operation,
                                        std::chrono::nanoseconds timeout,
                                        const std::shared_ptr<Work>& work);
@@ -77,11 +79,11 @@ class DeviceBackend {
   // Sets up NCCL as the first operation on region.device would, and registers memory as a window.
   bool prepare(const OperationCall& call, const nccl::DeviceRegion& region);
   bool is_prepared() { return existing() != nullptr && existing()->is_prepared(); }
-  // Creates the NCCL part of the group `name`, if NCCL can split this one's. `color` < 0: this rank
-  // is in no group.
+  // Creates the NCCL part of the group `name`, if NCCL can split this one's. A `color` below 0
+  // means that this rank is in no group.
   bool split(const OperationCall& call, std::int32_t color, std::int32_t key,
              const std::string& name, std::unique_ptr<nccl::DeviceCommunicator>& child);
-  // Takes what split() of another communicator made; null is nothing.
+  // Takes the NCCL part that split() of another communicator created, or null.
   void adopt(std::unique_ptr<nccl::DeviceCommunicator> device);
 
   // Passes a broken world's NCCL communicator, if it was revoked, to the world of its survivors
@@ -89,13 +91,13 @@ class DeviceBackend {
   DeviceHeritage take_heritage();
   void inherit(DeviceHeritage heritage) { parent_ = std::move(heritage).for_heirs(context_.ranks); }
 
-  // Call when the communicator has broken: aborts the device's operations, and reports if the
+  // Call when the communicator has broken. Aborts the device's operations, and reports if the
   // device does not return. Any thread.
   void abort();
-  // Records that a call has returned why the communicator is broken. Any thread.
+  // Records that a call has returned the reason why the communicator is broken. Any thread.
   void failure_was_returned() { is_failure_returned_ = true; }
-  // Ends NCCL's part before this rank's member ends: waits for what was enqueued, or returns the
-  // failure that no call has returned yet.
+  // Ends NCCL's part before this rank leaves. Waits for enqueued operations, or returns the failure
+  // if no call has returned it yet.
   Outcome end();
 
  private:
@@ -120,7 +122,7 @@ class DeviceBackend {
   std::atomic<bool> is_used_{false};  // An operation on a device was called.
   // Shared with works, which may outlive the communicator.
   const std::shared_ptr<std::atomic<bool>> is_broken_ = std::make_shared<std::atomic<bool>>(false);
-  // Once a call has returned why the communicator is broken.
+  // Set once a call has returned the reason why the communicator is broken.
   std::atomic<bool> is_failure_returned_{false};
 
   DeviceFailureDetector detector_;
@@ -128,14 +130,15 @@ class DeviceBackend {
   DeviceStreams streams_;
   DeviceDisplay display_;
 
-  std::unique_ptr<nccl::RevokedHandle> revoked_;  // Set by options().keep, under mutex_.
+  std::unique_ptr<nccl::RevokedHandle> revoked_;  // Set by options().keep, with mutex_ held.
   std::shared_ptr<nccl::Parent> parent_;
 
   std::mutex order_;  // Operations are enqueued one at a time, in the order of their numbers.
-  std::mutex mutex_;  // Held while NCCL's part is made.
-  // Made in the communicator's turn.
+  std::mutex mutex_;  // Held while NCCL's part is created.
+  // Created while the communicator's lock is held.
   std::unique_ptr<nccl::DeviceCommunicator> nccl_;
-  std::atomic<nccl::DeviceCommunicator*> made_{nullptr};  // The same, for any thread.
+  // The same pointer, readable by any thread.
+  std::atomic<nccl::DeviceCommunicator*> made_{nullptr};
 };
 
 }  // namespace ivy::comm

@@ -15,14 +15,14 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-// How long an operation runs until its rank asks whether the others are in the same.
+// How long an operation runs before its rank checks whether the others are in the same one.
 constexpr milliseconds kLate{300};
-// How often ranks compare, and how many of them the store serves in that time.
+// Interval between comparisons, and number of ranks that the store can serve in that time.
 constexpr milliseconds kPause{1'000};
 constexpr std::int32_t kRanksInPause = 512;
-// How many other ranks' records one look reads.
+// Number of other ranks' records that are read in one comparison.
 constexpr std::int32_t kReadMost = 64;
-// How many ranks a message names.
+// Number of ranks that a message names.
 constexpr std::size_t kNamedMost = 8;
 
 std::string bytes_of(const DeviceRecord& record) {
@@ -151,7 +151,8 @@ MaybeFailure DeviceCheck::difference() {
   return compare_with_all();
 }
 
-// Called by all: one whose call was recorded only does its part when the graph is replayed.
+// For an operation that all ranks have called: a rank whose call was recorded into a graph does its
+// part only when the graph is replayed.
 std::string DeviceCheck::why_nobody_is_behind(std::uint64_t recorded, std::int32_t other,
                                               std::uint64_t recorded_there) const {
   const auto of_rank = [](std::int32_t rank, std::uint64_t operations) {

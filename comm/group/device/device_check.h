@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Compares the operations on device memory that ranks enqueued without synchronizing. About once a
-// second each rank that has called some stores a record of its calls and compares it with that of
-// another rank; a rank whose operation does not finish compares with all. Nothing is exchanged
-// while nothing is called.
+// second, each rank that has called such operations stores a record of its calls and compares it
+// with that of another rank. A rank whose operation does not finish compares with all ranks.
+// Nothing is exchanged while nothing is called.
 //
 //   <key>/<R>   the DeviceRecord of rank R of the communicator
 //
-// Thread: any; tick() by one at a time.
+// Thread: any. tick() is called by one thread at a time.
 #pragma once
 
 #include <atomic>
@@ -27,15 +27,15 @@ namespace ivy::comm {
 // When the ranks of a communicator compare their operations on devices; the same on all ranks.
 enum class DeviceCheckMode : std::uint8_t {
   kEvery,   // They synchronize before each operation, on their processors.
-  kLagged,  // They compare about a second later, or as soon as one does not finish.
-  kFirst,   // They synchronize for the first one only.
+  kLagged,  // They compare about a second later, or as soon as an operation does not finish.
+  kFirst,   // They synchronize only for the first one.
 };
-// From IVY_DEVICE_CHECK; another word is kLagged.
+// Reads IVY_DEVICE_CHECK; unknown values mean kLagged.
 DeviceCheckMode device_check_mode();
 
 class DeviceCheck {
  public:
-  // All outlive it. `key`: the prefix of its keys.
+  // All arguments must outlive it. `key` is the prefix of its keys.
   DeviceCheck(const Membership& ranks, PatientStore& store, std::string key);
 
   // Records an operation that is enqueued. Returns its number.
@@ -44,21 +44,21 @@ class DeviceCheck {
   void begin_synchronized(OperationShape& shape);
   void end_synchronized();
 
-  // The last operation that was enqueued; number 0: none was.
+  // The last operation that was enqueued; `number` is 0 if there was none.
   struct LastOperation {
     std::uint64_t number = 0;
     OperationShape shape;
   };
   LastOperation last_operation();
 
-  // Called periodically by the thread that watches the device. `oldest`: what it waits for, or
-  // null.
+  // Called periodically by the thread that watches the device. `oldest` is the operation that it
+  // waits for, or null.
   MaybeFailure tick(const nccl::Enqueued* oldest);
-  // Returns true if the ranks of this communicator compare at all.
+  // Returns whether the ranks of this communicator compare at all.
   bool compares_later() const { return ranks_.size() > 1 && mode_ == DeviceCheckMode::kLagged; }
   // Publishes this rank's calls and compares them with the others' immediately. Any thread.
   MaybeFailure difference();
-  // Returns which ranks have not called the operation: "rank 3 has called 16 of them".
+  // Names the ranks that have not called the operation: "rank 3 has called 16 of them".
   std::string why_late(const nccl::Enqueued& operation);
 
  private:
@@ -77,11 +77,11 @@ class DeviceCheck {
   const DeviceCheckMode mode_ = device_check_mode();
 
   std::mutex mutex_;
-  DeviceLog log_;            // Guarded by mutex_, as the next.
+  DeviceLog log_;            // log_ and ahead_ are guarded by mutex_.
   std::uint64_t ahead_ = 0;  // Operations since the ranks last synchronized.
   // Used only by the thread that watches the device:
   std::uint64_t compared_ = 0;                 // Number of calls at the last exchange.
-  std::atomic<std::uint64_t> late_number_{0};  // The operation that does not end; any thread.
+  std::atomic<std::uint64_t> late_number_{0};  // The operation that does not finish; any thread.
   std::chrono::steady_clock::time_point late_since_;
   std::chrono::steady_clock::time_point exchanged_at_;
 };

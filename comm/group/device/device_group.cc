@@ -16,8 +16,8 @@ std::unique_ptr<DeviceGroup>& own_group() {
   return group;
 }
 
-// The same for those who only ask, which every operation on a device does: an object that has to be
-// destroyed is looked after at each use.
+// The same group for current(), which every operation on a device calls. A thread-local object with
+// a destructor would cost an initialization check at each access.
 thread_local DeviceGroup* open_group = nullptr;
 
 Failure group_failure(const nccl::Library& library, nccl::Status status) {
@@ -70,7 +70,7 @@ Outcome DeviceGroup::finish_all() {
   if (library_ == nullptr) return {};
   nccl::Status status = nccl::kSuccess;
   {
-    // In one order, because other threads may have groups of the same.
+    // Lock in a fixed order, because other threads may have groups with the same devices.
     std::sort(devices_.begin(), devices_.end());
     std::vector<std::unique_lock<std::mutex>> locks;
     locks.reserve(devices_.size());

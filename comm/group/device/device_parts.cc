@@ -34,7 +34,7 @@ MaybeFailure DeviceFailureDetector::check() {
   return found;
 }
 
-// Returns true if the rank has finalized rather than died: it may leave as soon as its own part of
+// Returns whether the rank has finalized rather than died. It may leave as soon as its own part of
 // an operation is done, while others still wait for theirs.
 bool DeviceFailureDetector::has_ended_well(const Failure& found) const {
   SharedGroup* const local = host_.local();

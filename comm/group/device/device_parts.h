@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parts of DeviceBackend besides NCCL: the failure check for threads outside an operation, the
-// stream of works, and the display on the status page.
+// Parts of DeviceBackend besides NCCL: failure detection for threads outside an operation, the
+// stream of asynchronous operations, and the display in the status page.
 #pragma once
 
 #include <atomic>
@@ -25,10 +25,10 @@
 
 namespace ivy::comm {
 
-// Finds out why an operation on the device will not finish. Thread: any.
+// Determines why an operation on the device will not finish. Thread: any.
 class DeviceFailureDetector {
  public:
-  // The detector keeps references to all of them.
+  // Keeps references to all arguments.
   DeviceFailureDetector(Job& job, const Membership& ranks, HostCollectives& host,
                         const FirstFailure& failure)
       : job_(job), ranks_(ranks), host_(host), failure_(failure) {}
@@ -42,28 +42,28 @@ class DeviceFailureDetector {
   HostCollectives& host_;
   const FirstFailure& failure_;
   std::mutex mutex_;
-  std::unique_ptr<FailureDetector>
-      detector_;  // A separate detector: threads outside the operation check it, too.
-  // When a rank was first seen to have left; guarded by mutex_, as detector_.
+  // Not the communicator's, because threads outside the operation check it.
+  std::unique_ptr<FailureDetector> detector_;
+  // When a rank was first seen to have left. Guarded by mutex_, like detector_.
   std::optional<std::chrono::steady_clock::time_point> left_at_;
 };
 
 // State that a broken world passes on to the world of its survivors.
 struct DeviceHeritage {
-  std::unique_ptr<nccl::RevokedHandle> revoked;  // Null where nothing was kept.
+  std::unique_ptr<nccl::RevokedHandle> revoked;  // Null if nothing was kept.
   std::string key;                               // The same on all ranks of that world.
   std::vector<Member> members;
 
-  // Null: `heirs` are not some of its ranks, or are all of them.
+  // Returns null unless `heirs` are some, but not all, of its ranks.
   std::shared_ptr<nccl::Parent> for_heirs(const Membership& heirs) &&;
 };
 
 // Checks that a stream belongs to its operation's device. Thread: any.
 class DeviceStreams {
  public:
-  // `is_prepared`: the communicator's device is final. Then a known stream is not queried again: it
-  // stays on its device, and if a stream of another device gets its address later, the driver
-  // rejects what is put on it.
+  // `is_prepared` means that the communicator's device is final. A known stream is then not queried
+  // again: it stays on its device, and if a stream of another device gets its address later, the
+  // driver rejects work that is put on it.
   bool has(const nccl::Driver& driver, const nccl::DeviceOperation& operation, bool is_prepared) {
     const nccl::Stream stream = operation.stream;
     if (is_prepared && stream != nullptr && stream == last_.load()) return true;
@@ -89,7 +89,7 @@ class SideStream {
 
  private:
   std::mutex mutex_;
-  nccl::Stream stream_ = nullptr;  // Guarded by mutex_, as the next.
+  nccl::Stream stream_ = nullptr;  // Guarded by mutex_, like the next member.
   int device_ = 0;
 };
 
@@ -97,13 +97,13 @@ class SideStream {
 class DeviceDisplay {
  public:
   DeviceDisplay(Job& job, const Membership& ranks) : job_(job), ranks_(ranks) {}
-  // Shows the operation that the device runs, or if that is null, the last one that was called.
+  // Shows the operation that the device runs or, if null, the last one that was called.
   void show(const nccl::Enqueued* oldest, const DeviceCheck::LastOperation& last);
 
  private:
   Job& job_;
   const Membership& ranks_;
-  std::optional<OperationDisplay> display_;  // From the first operation on.
+  std::optional<OperationDisplay> display_;  // Set from the first operation on.
   OperationShape shown_;
   std::uint64_t number_ = 0;
   bool is_running_ = false;

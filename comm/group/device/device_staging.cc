@@ -30,7 +30,7 @@ Staging::Staging(const nccl::DeviceOperation& operation, std::int32_t rank)
     on_host_.receive.data = send_.data();
   }
   if (!shape.has_parts) return;
-  // The parts stand one behind the other in the host's buffers, as one vector.
+  // The parts are stored back to back in the host's buffers, as one vector.
   on_host_.shape.has_parts = false;
   on_host_.shape.count = 0;
   for (const Part& part : on_host_.parts) on_host_.shape.count += part.count;
@@ -43,8 +43,8 @@ std::vector<char> Staging::memory_of(const std::vector<Piece>& pieces) {
   return std::vector<char>(end);
 }
 
-// Finds what is copied out and back on this rank: block by block, because the gaps between blocks
-// are the caller's.
+// Collects the pieces that this rank copies to the host and back, block by block, because the gaps
+// between blocks belong to the caller.
 void Staging::collect(std::size_t rank) {
   const auto& [shape, send, receive, factor, parts] = operation_.collective;
   const bool is_root = shape.root == static_cast<std::int32_t>(rank);

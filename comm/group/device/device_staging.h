@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A collective on device memory through host memory: copies the inputs out, runs the collective of
-// the CPU, and copies the results back, in the order of the caller's stream. Slow, but correct for
-// every type.
+// Performs a collective on device memory through host memory: copies the inputs to the host, runs
+// the CPU's collective, and copies the results back, in the order of the caller's stream. Slow, but
+// correct for every type.
 //
 // Thread: the communicator's, whose current device is the operation's.
 #pragma once
@@ -20,12 +20,12 @@ namespace ivy::comm {
 
 class Staging {
  public:
-  // Keeps a reference to `operation`, which outlives it.
+  // Keeps a reference to `operation`, which must outlive it.
   Staging(const nccl::DeviceOperation& operation, std::int32_t rank);
 
   // Returns when this rank's inputs are in host memory.
   MaybeFailure copy_out(nccl::DeviceCommunicator& device, Deadline& deadline);
-  // The operation on host memory.
+  // Returns the operation on host memory.
   const Collective& on_host() const { return on_host_; }
   MaybeFailure copy_back(nccl::DeviceCommunicator& device, Deadline& deadline);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shows the message of a communicator that has waited longest in the status page, in a separate row
-// from the collectives. Messages that do not wait are not shown and cost nothing.
+// Shows the longest-waiting message of a communicator in the status page, in a separate row from
+// the collectives. Messages that do not wait are not shown and cost nothing.
 //
 // Thread: one at a time. Lifetime: the page and the row outlive it.
 #pragma once
@@ -16,8 +16,8 @@ namespace ivy::comm {
 struct WaitingMessage {
   std::uint64_t number = 0;  // Counts this rank's sends and receives, from 1.
   bool is_send = false;
-  std::int32_t peer = -1;  // Rank in the job; -1: any.
-  std::int32_t tag = -1;   // Negative: any tag will do.
+  std::int32_t peer = -1;  // Rank in the job, or -1 for any rank.
+  std::int32_t tag = -1;   // Negative for any tag.
   Dtype dtype = Dtype::kU8;
   std::uint64_t count = 0;
 };
@@ -28,7 +28,7 @@ class MessageBoard {
 
   bool shows(std::uint64_t number) const { return record_.sequence == number && is_shown_; }
   void show(const WaitingMessage& message);
-  // Records that the message shown has ended.
+  // Removes the message shown, which has ended.
   void clear(bool is_well);
 
  private:

@@ -20,7 +20,7 @@ bool MessageFailureDetector::has_left(std::int32_t rank) {
 }
 
 Failure MessageFailureDetector::connection_failure(std::int32_t rank, const std::string& why) {
-  // The peer may be gone because the communicator was broken before.
+  // The peer may have exited because the communicator was already broken.
   MaybeFailure known = shared();
   if (!known && detector_ != nullptr) {
     const std::lock_guard lock(mutex_);

@@ -7,7 +7,7 @@
 namespace ivy::comm {
 namespace {
 
-// Any rank and any tag are negative numbers.
+// Negative numbers stand for any rank and any tag.
 bool fits(std::int32_t wanted, std::int32_t offered) { return wanted < 0 || wanted == offered; }
 
 bool fits(const MessageRequest& receive, std::int32_t source, std::int32_t tag) {
@@ -40,7 +40,7 @@ MessageMatching::Message MessageMatching::find(const MessageRequest& receive) co
 }
 
 MessageMatching::Message MessageMatching::keep(const MessageStatus& status, Dtype dtype) {
-  // Messages to oneself may exceed the limit of kept bytes.
+  // Messages of this rank to itself may exceed the limit.
   const std::size_t kept = std::min(unexpected_bytes_, kUnexpectedBytesMax);
   if (status.bytes > kUnexpectedBytesMax - kept) return nullptr;
   return keep_own(status, dtype);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Matches messages to receives: posted receives, in order, and messages that arrived before their
-// receive was posted. Messages of one rank match in the order of their arrival.
+// Matches messages to receives. Holds posted receives, in order, and messages that arrived before
+// their receive was posted. Messages of one rank match in the order of their arrival.
 //
 // Pure; thread: one at a time.
 #pragma once
@@ -14,16 +14,17 @@
 
 namespace ivy::comm {
 
-inline constexpr std::size_t kUnexpectedBytesMax = std::size_t{256}
-                                                   << 20;  // The most of one communicator.
+// Limit for all unexpected messages of one communicator.
+inline constexpr std::size_t kUnexpectedBytesMax = std::size_t{256} << 20;
 
-// A message that arrives, or has arrived, without a receive for it.
+// A message that arrives, or has arrived, before its receive was posted.
 struct UnexpectedMessage {
   MessageStatus status;
   Dtype dtype = Dtype::kU8;
   std::vector<std::uint8_t> data;
   bool is_complete = false;
-  std::shared_ptr<MessageRequest> claimant;  // The request that matched it while it was arriving.
+  // The request that matched the message while it was arriving.
+  std::shared_ptr<MessageRequest> claimant;
 };
 
 class MessageMatching {
@@ -32,28 +33,31 @@ class MessageMatching {
   using Message = std::shared_ptr<UnexpectedMessage>;
 
   void post(const Request& receive) { receives_.push_back(receive); }
-  // The first posted receive that a message of that rank and tag goes to; null: none waits.
+  // Removes and returns the first posted receive for a message of that rank and tag, or returns
+  // null.
   Request take_receive(std::int32_t source, std::int32_t tag);
-  // Forgets a receive that was posted and that no message has matched; false: there is none.
+  // Removes a posted receive that no message has matched. Returns false if there is none.
   bool withdraw(const Request& receive);
-  // The first message that the receive may have, and that no other one has claimed; null: none.
+  // Returns the first unclaimed message that the receive can take, or null.
   Message find(const MessageRequest& receive) const;
 
-  // Memory for a message that is not expected. Null: kUnexpectedBytesMax are kept already.
+  // Returns memory for an unexpected message, or null if kUnexpectedBytesMax bytes are already
+  // kept.
   Message keep(const MessageStatus& status, Dtype dtype);
-  // Messages to oneself are counted and not limited.
+  // The same for messages of this rank to itself, which are counted but not limited.
   Message keep_own(const MessageStatus& status, Dtype dtype);
-  // Moves a complete message to its receive, and forgets it.
+  // Moves a complete message to its receive and removes it.
   void deliver(const Message& message, MessageRequest& receive);
 
-  // True if a posted receive names that rank; and_anyone: or may take messages of any rank.
+  // Returns whether a posted receive names that rank or, with `and_anyone`, accepts any rank.
   bool is_wanted(std::int32_t source, bool and_anyone) const;
-  // A posted receive that takes messages of any rank; null: there is none.
+  // Returns a posted receive that accepts any rank, or null.
   const MessageRequest* receive_from_anyone() const;
   const MessageRequest* oldest_receive() const {
     return receives_.empty() ? nullptr : receives_.front().get();
   }
-  // Takes all receives: those posted, and those that wait for the rest of their message.
+  // Removes and returns all receives: posted ones, and ones that wait for the rest of their
+  // message.
   std::vector<Request> take_all_receives();
 
  private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One send or receive between two ranks, and its result. Values; point_to_point.h moves them.
+// One send or receive between two ranks, and its result. point_to_point.h processes them.
 #pragma once
 
 #include <chrono>
@@ -25,21 +25,21 @@ struct MessageStatus {
 // One send or receive. The caller waits for `work`; `status` is valid once that is done.
 struct MessageRequest : std::enable_shared_from_this<MessageRequest> {
   bool is_send = false;
-  std::int32_t peer = 0;  // kAnySource: the rank of the first message to arrive.
+  std::int32_t peer = 0;  // For kAnySource, set to the rank of the first message to arrive.
   std::int32_t tag = 0;
   Dtype dtype = Dtype::kU8;
   void* data = nullptr;  // Only read by a send.
   std::size_t bytes = 0;
   MessageStatus status;
   std::shared_ptr<Work> work = std::make_shared<Work>();
-  std::chrono::nanoseconds timeout{0};  // Set, as `until`, when the request enters.
+  std::chrono::nanoseconds timeout{0};  // `timeout` and `until` are set when the request enters.
   std::chrono::steady_clock::time_point until;
-  std::size_t moved = 0;     // Bytes of header and data.
-  std::uint64_t number = 0;  // Counts this rank's messages of the communicator.
+  std::size_t moved = 0;     // Bytes of header and data so far.
+  std::uint64_t number = 0;  // Number among this rank's messages of the communicator.
   bool is_done = false;
-  bool is_on_device = false;  // NCCL's: its size and sender are known beforehand.
-  // The receiver reads `data` in place. Decided once, when a send reaches the front of its stream:
-  // each loan counts, even if no header has announced it yet.
+  bool is_on_device = false;  // A message of NCCL, whose size and sender are known beforehand.
+  // The receiver reads `data` in place. Decided once, when a send reaches the front of its stream,
+  // because each loan counts, even if no header has announced it yet.
   std::optional<bool> is_lent;
   bool is_slept_on = false;  // A thread sleeps until it is done.
 };

@@ -12,20 +12,20 @@
 
 namespace ivy::comm {
 
-// "recv 5 of communicator world from rank 2 with tag 7"
+// Returns, for example, "recv 5 of communicator world from rank 2 with tag 7".
 std::string name_of(const MessageRequest& request, const std::string& communicator);
 
-// No byte of the request has moved for that time.
+// For a request of which no byte has moved for that time.
 Failure timeout_failure(const MessageRequest& request, const PointToPointOptions& options,
                         std::chrono::nanoseconds waited);
-// Its caller has interrupted it.
+// For a request that its caller has interrupted.
 Failure interrupt_failure(const MessageRequest& request, const PointToPointOptions& options);
-// The message has another type, or does not fit.
+// For a message that has another type, or does not fit.
 Failure mismatch_failure(const MessageRequest& receive, const MessageStatus& sent, Dtype dtype,
                          const PointToPointOptions& options);
-// Every other rank has left, and the receive takes messages of any rank.
+// For a receive from any rank when every other rank has left.
 Failure all_left_failure(const MessageRequest& receive, const PointToPointOptions& options);
-// Adds to the failure's text the message during which it was found; null: messages in general.
+// Adds to the failure's text the message during which it was found, or messages in general if null.
 void add_message(Failure& failure, const MessageRequest* during, const std::string& communicator);
 
 }  // namespace ivy::comm

@@ -14,10 +14,11 @@ namespace {
 
 constexpr std::uint32_t kChannel = 1;  // The channel of collectives is 0.
 
-// The most bytes of a loan that are read at once, so that a failure elsewhere ends a long copy.
+// Limit of the bytes of a loan that are read in one step, so that a failure elsewhere can end a
+// long copy.
 constexpr std::size_t kBiteBytes = std::size_t{4} << 20;
 
-// True if the whole message has been written: header, then data.
+// Writes the header, then the data. Returns whether the whole message has been written.
 bool write_message(ByteSink& sink, MessageRequest& request) {
   if (!request.is_lent) request.is_lent = sink.lend(request.data, request.bytes);
   MessageHeader header;
@@ -47,8 +48,8 @@ bool write_message(ByteSink& sink, MessageRequest& request) {
   return true;
 }
 
-// Reads a piece of the message that a peer has lent. If its memory cannot be read, the data follow
-// on the stream.
+// Reads a piece of the message that a peer has lent. If the peer's memory cannot be read, the data
+// follows on the stream.
 LoanState read_bite(const SharedMail& mail, std::uint32_t member, MessagePeer& peer,
                     std::uint8_t* to) {
   if (!peer.can_read) peer.can_read = mail.can_read(member);
@@ -57,7 +58,8 @@ LoanState read_bite(const SharedMail& mail, std::uint32_t member, MessagePeer& p
     const std::uint64_t from = peer.source->lent();
     const bool was_read =
         from != 0 && mail.read(member, to + peer.data_read, from + peer.data_read, bite);
-    // A sender revokes the loan when a failure ends its request: its memory may have changed.
+    // The sender revokes the loan if a failure ends its request, after which its memory may have
+    // changed.
     if (peer.source->lent() == 0) return LoanState::kOpen;
     peer.can_read = was_read;
     peer.data_read += bite;
@@ -157,7 +159,7 @@ void MessageTraffic::receive(const Request& request) {
   }
 }
 
-// Handles a message to this rank itself as if it had arrived.
+// Delivers a message of this rank to itself as if it had arrived.
 void MessageTraffic::send_to_self(const Request& request) {
   const MessageStatus status = {options_.self, request->tag, request->bytes};
   const MessageMatching::Message message = matching_.keep_own(status, request->dtype);
@@ -175,7 +177,8 @@ bool MessageTraffic::progress(bool keep_lent) {
     if (is_broken()) return true;
     const bool has_sent = !peer->sends.empty() && progress_sends(*peer);
     const bool has_received = !is_broken() && progress_receives(*peer);
-    // Notifying costs a system call if a thread of the peer sleeps: do it only if the peer waits.
+    // Notifying costs a system call if a thread of the peer sleeps, so do it only if the peer
+    // waits.
     const bool is_awaited = (has_sent && peer->sink->has_unread()) ||
                             (has_received && peer->source->take_writer_waits());
     if (is_awaited) notify(peer->rank);
@@ -218,7 +221,7 @@ bool MessageTraffic::progress_receives(MessagePeer& peer) {
   return has_moved;
 }
 
-// Returns true once the next message's header has been read.
+// Returns whether the next message's header has been read completely.
 bool MessageTraffic::read_header(MessagePeer& peer, bool& has_moved) {
   if (peer.header_read == sizeof(MessageHeader)) return true;
   const std::size_t got =
@@ -259,7 +262,8 @@ bool MessageTraffic::read_data(MessagePeer& peer, bool& has_moved) {
   return true;
 }
 
-// Chooses the memory for the data of a message whose header was read. False: there is none yet.
+// Chooses the memory for the data of a message whose header was read. Returns false if there is
+// none yet.
 bool MessageTraffic::begin_message(MessagePeer& peer) {
   const auto dtype = static_cast<Dtype>(peer.header.dtype);
   peer.target = matching_.take_receive(peer.rank, peer.header.tag);
@@ -287,13 +291,13 @@ void MessageTraffic::end_message(MessagePeer& peer) {
   finish(*message->claimant);
 }
 
-// Returns true if the stream is open. One that cannot be opened breaks the communicator.
+// Returns whether the stream is open. A stream that cannot be opened breaks the communicator.
 bool MessageTraffic::is_open(std::int32_t rank, const Result<bool>& opened) {
   if (!opened.ok()) report_disconnect(rank, opened.error().message);
   return opened.ok() && *opened;
 }
 
-// Returns true if the receive can take such a message; otherwise breaks the communicator.
+// Returns whether the receive can take such a message; otherwise breaks the communicator.
 bool MessageTraffic::check(const MessageRequest& receive, const MessageStatus& status,
                            Dtype dtype) {
   const bool is_same_type =
@@ -334,7 +338,7 @@ void MessageTraffic::finish(MessageRequest& request) {
   clear_shown(request);
   request.is_done = true;
   request.work->finish({});
-  // A thread of this rank may sleep until this request is done.
+  // A thread of this rank may be sleeping until this request is done.
   if (request.is_slept_on && mail_ != nullptr) mail_->wake_all();
 }
 
@@ -366,7 +370,7 @@ std::optional<std::vector<pollfd>> MessageTraffic::sockets() const {
   return sockets;
 }
 
-// Returns the request that has waited longest, or null.
+// Returns the longest-waiting request, or null.
 const MessageRequest* MessageTraffic::oldest() const {
   const MessageRequest* found = nullptr;
   const auto consider = [&](const MessageRequest* request) {

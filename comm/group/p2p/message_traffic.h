@@ -34,20 +34,21 @@ class MessageTraffic {
 
   // Starts a request, which may be done immediately.
   void enter(const Request& request, std::chrono::nanoseconds timeout);
-  // Cancels a receive that no message has matched. False: one has.
+  // Cancels a receive. Returns false if a message has matched it.
   bool withdraw(const Request& request);
-  // Moves all bytes that can be moved; returns whether any were. A lent message (byte_stream.h) is
-  // left with its sender until its receive is posted, so that it is copied once. keep_lent: buffers
-  // it like any other unexpected message, so that the messages after it need not wait.
+  // Moves all bytes that can be moved, and returns whether any were. A lent message (byte_stream.h)
+  // stays with its sender until its receive is posted, so that it is copied only once. With
+  // `keep_lent`, it is buffered like any other unexpected message, so that the messages after it
+  // need not wait.
   bool progress(bool keep_lent = false);
 
   bool is_broken() const { return found_.has_value() || failure_.has_value(); }
   // A failure found here that the other ranks may not know yet.
   const MaybeFailure& found() const { return found_; }
-  // The failure with which every request ends; nothing if they succeed.
+  // The failure with which every request ends, or nothing if they succeed.
   const MaybeFailure& failure() const { return failure_; }
-  // Keeps a failure that was found here, unless there is one already. A failure that names no
-  // message is attributed to the one that has waited longest.
+  // Keeps a failure that was found here, unless there is already one. A failure that names no
+  // message is attributed to the longest-waiting one.
   void report(Failure failure);
   void name_message(Failure& failure) const {
     add_message(failure, oldest(), options_.communicator);
@@ -57,9 +58,9 @@ class MessageTraffic {
   const std::vector<std::unique_ptr<MessagePeer>>& peers() const { return peers_; }
   const PointToPointOptions& options() const { return options_; }
   const MessageMatching& matching() const { return matching_; }
-  // The sockets to wait for; nothing: all peers are on this host.
+  // Returns the sockets to wait for, or nothing if all peers are on this host.
   std::optional<std::vector<pollfd>> sockets() const;
-  // Shows the request that has waited longest in the status page.
+  // Shows the longest-waiting request in the status page.
   void show_oldest();
 
  private:
@@ -69,9 +70,9 @@ class MessageTraffic {
   bool read_data(MessagePeer& peer, bool& has_moved);
   bool begin_message(MessagePeer& peer);
   void end_message(MessagePeer& peer);
-  // Opens the stream to or from a peer: a ring if the peer is on this host, otherwise a connection
-  // that the sender dials in the background. False: not open yet, or cancelled. A connection is
-  // only taken if a receive waits for that rank.
+  // Open the stream to or from a peer: a ring if the peer is on this host, otherwise a connection
+  // that the sender dials in the background. Return false if it is not open yet, or cancelled. A
+  // connection is only accepted if a receive waits for that rank.
   Result<bool> open_sink(MessagePeer& peer);
   Result<bool> open_source(MessagePeer& peer);
   PeerChannel channel_of(std::int32_t rank) const;
@@ -91,7 +92,7 @@ class MessageTraffic {
   MessageFailureDetector& detector_;
   std::vector<std::unique_ptr<MessagePeer>> peers_;
   MessageMatching matching_;
-  bool keeps_lent_ = false;     // In the current call of progress().
+  bool keeps_lent_ = false;     // Argument of the current call of progress().
   std::uint64_t messages_ = 0;  // Number of requests started.
   MaybeFailure found_;
   MaybeFailure failure_;

@@ -20,17 +20,17 @@ namespace ivy::comm {
 
 class Messages {
  public:
-  // All outlive it; `local` is null if no other rank is on this host.
+  // All arguments must outlive it. `local` is null if no other rank is on this host.
   Messages(Job& job, const Membership& ranks, SharedGroup* local, const FirstFailure& failure,
            FailureHandler& handler)
       : job_(job), ranks_(ranks), local_(local), failure_(failure), handler_(handler) {}
 
-  // Creates the state that the first message needs.
+  // Creates the state for messages if it does not exist yet.
   PointToPoint& open();
   // Waits until all posted sends are done, as long as their receivers keep reading.
   Outcome finish_sends();
   void break_with(const Failure& failure);
-  // Ends all messages. Their thread may be breaking the communicator at this moment, which calls
+  // Ends all messages. Their thread may be breaking the communicator at the same time, which calls
   // break_with().
   void close();
 
@@ -41,7 +41,7 @@ class Messages {
   const FirstFailure& failure_;
   FailureHandler& handler_;
   std::mutex mutex_;
-  std::optional<StatusRow> row_;  // Guarded by mutex_, as the next.
+  std::optional<StatusRow> row_;  // row_ and messages_ are guarded by mutex_.
   std::unique_ptr<PointToPoint> messages_;
 };
 

@@ -16,7 +16,7 @@ constexpr milliseconds kAbsenceGrace{150};
 
 }  // namespace
 
-// Returns true if a request waits for that rank and there is no connection whose end would show
+// Returns whether a request waits for that rank and there is no connection whose end would reveal
 // that the rank has left.
 bool PeerLiveness::is_awaited(const MessagePeer& peer) const {
   if (peer.rank == options_.self) return false;
@@ -26,7 +26,7 @@ bool PeerLiveness::is_awaited(const MessagePeer& peer) const {
   return peer.receiver() != nullptr || traffic_.matching().is_wanted(peer.rank, false);
 }
 
-// Returns the next rank to check, in turn: the detector reports that a rank has finalized only to a
+// Returns the next rank to check, in turn. The detector reports that a rank has finalized only to a
 // caller that waits for this rank.
 std::int32_t PeerLiveness::next_awaited() {
   const auto count = static_cast<std::int32_t>(traffic_.peers().size());
@@ -62,7 +62,8 @@ MaybeFailure PeerLiveness::find_unreachable(std::int32_t& missed) {
   return detector_.connection_failure(missed, "it is gone");
 }
 
-// Returns true if the peer may still send or has unread data; nothing: unknown, probe its listener.
+// Returns whether the peer may still send or has unread data. Returns nothing if that is unknown
+// and its listener must be probed.
 std::optional<bool> PeerLiveness::is_present(const MessagePeer& peer) const {
   if (peer.has_begun()) return true;
   const bool is_remote = options_.is_remote(peer.rank);
@@ -76,8 +77,8 @@ void PeerLiveness::note_present(std::int32_t rank) {
   gone_since_.reset();
 }
 
-// Starts with the rank that was present last: usually no other one is checked. If none is known to
-// be present, `doubtful` has the ranks to probe.
+// Starts with the rank that was present last, so that usually no other rank is checked. If no rank
+// is known to be present, `doubtful` has the ranks to probe.
 bool PeerLiveness::is_any_present(std::vector<std::int32_t>& doubtful) {
   const auto count = static_cast<std::int32_t>(traffic_.peers().size());
   for (std::int32_t step = 0; step < count; ++step) {
@@ -92,7 +93,7 @@ bool PeerLiveness::is_any_present(std::vector<std::int32_t>& doubtful) {
   return false;
 }
 
-// Returns true if a receive from any rank waits and no other rank has been present for a while.
+// Returns whether a receive from any rank waits and no other rank has been present for a while.
 bool PeerLiveness::have_all_left() {
   std::vector<std::int32_t> doubtful;
   {
@@ -117,11 +118,11 @@ bool PeerLiveness::have_all_left() {
   return steady_now() - *gone_since_ >= kAbsenceGrace;
 }
 
-// A receive from any rank waits for no rank in particular, but fails once all others have left.
+// Fails receives from any rank, which wait for no rank in particular, once all others have left.
 bool PeerLiveness::check_all_left() {
   if (!have_all_left()) return false;
   const std::lock_guard lock(mutex_);
-  // Progress once more: their last messages may have arrived just before they left.
+  // Progress once more, because their last messages may have arrived just before they left.
   if (traffic_.is_broken() || traffic_.progress(true)) return true;
   const MessageRequest* const receive = traffic_.matching().receive_from_anyone();
   if (receive != nullptr) traffic_.report(all_left_failure(*receive, options_));
@@ -140,14 +141,14 @@ bool PeerLiveness::find_failure() {
   }
   if (!found) found = find_unreachable(missed);
   if (!found) return check_all_left();
-  // A rank that has learned of a death may have exited since: that failure comes first.
+  // A rank that has learned of a death may have exited since, so the death comes first.
   if (const MaybeFailure known = detector_.shared()) found = known;
   const std::lock_guard lock(mutex_);
   if (traffic_.is_broken()) return true;
   Failure trouble = *found;
   traffic_.name_message(trouble);
-  // Progress once more: data that a rank sent before it ended are still there. If all of that
-  // rank's messages have arrived, its end is no failure; a death will be found again.
+  // Progress once more, because data that a rank sent before it exited is still there. If all of
+  // that rank's messages have arrived, its exit is no failure; a death will be found again.
   traffic_.progress(true);
   const bool is_about_missed = missed >= 0 && trouble.rank == options_.peer(missed).world_rank;
   if (is_about_missed && !is_awaited(*traffic_.peers()[static_cast<std::size_t>(missed)]))

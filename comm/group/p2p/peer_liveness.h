@@ -27,7 +27,7 @@ class PeerLiveness {
         detector_(detector),
         listener_(listener) {}
 
-  // True: the traffic has a failure to report, or has moved.
+  // Returns whether the traffic has moved or has a failure to report.
   bool find_failure();
 
  private:
@@ -38,7 +38,7 @@ class PeerLiveness {
   std::optional<bool> is_present(const MessagePeer& peer) const;
   bool is_any_present(std::vector<std::int32_t>& doubtful);
   void note_present(std::int32_t rank);
-  // These take the mutex themselves:
+  // The following functions lock the mutex themselves:
   MaybeFailure find_unreachable(std::int32_t& missed);
   bool is_listening(std::int32_t rank) const;
   bool have_all_left();
@@ -53,7 +53,7 @@ class PeerLiveness {
   std::int32_t awaited_last_ = 0;
   Time counted_at_;
   std::int32_t present_last_ = 0;   // The rank that was last found present.
-  std::optional<Time> gone_since_;  // When it was found that no other rank is present.
+  std::optional<Time> gone_since_;  // When it was first found that no other rank is present.
 };
 
 }  // namespace ivy::comm

@@ -22,16 +22,17 @@ using std::chrono::nanoseconds;
 using std::chrono::steady_clock;
 
 constexpr milliseconds kLocalSlice{100};
-// Stands for no limit. The clock plus this does not overflow.
+// Represents no limit. Adding it to the clock does not overflow.
 constexpr std::chrono::hours kEver{24 * 365 * 100};
-// No system call waits for sockets and rings together, so with both the thread sleeps briefly.
+// No system call waits for sockets and rings together, so if there are both, the thread sleeps
+// briefly.
 constexpr milliseconds kSocketSlice{1};
-// How long the end of a communicator waits for a receiver that reads none of the remaining data.
+// How long the end of a communicator waits for a receiver that does not read the remaining data.
 constexpr milliseconds kDrainTime{10'000};
 
 // Rounds between two checks of the streams while spinning.
 constexpr int kSpinRounds = 8;
-// A thread that spins longer than this may occupy the processor of the awaited rank: it yields.
+// A thread that spins longer than this may occupy the processor of the awaited rank, so it yields.
 constexpr std::chrono::microseconds kSpinAlone{40};
 
 bool are_done(const PointToPoint::Requests& requests) {
@@ -39,7 +40,7 @@ bool are_done(const PointToPoint::Requests& requests) {
                      [](const auto& request) { return request->is_done; });
 }
 
-// The first request that ended with an error decides.
+// The first request with an error determines the outcome.
 Outcome outcome_of(const PointToPoint::Requests& requests) {
   for (const std::shared_ptr<MessageRequest>& request : requests) {
     const std::optional<Outcome> outcome = request->work->test();
@@ -104,8 +105,8 @@ Outcome PointToPoint::finish_sends() {
   }
 }
 
-// Breaks the communicator if no byte of the requests moves for `patience.idle`. At
-// `patience.until`, cancels receives that no message has matched.
+// Breaks the communicator if no byte of the requests moves for `patience.idle`. Cancels receives
+// that no message has matched at `patience.until`.
 Outcome PointToPoint::run_until_done(Lock& lock, const Requests& requests,
                                      const Patience& patience) {
   constexpr auto kMoving = steady_clock::time_point::max();
@@ -159,8 +160,8 @@ void PointToPoint::spin(Lock& lock, nanoseconds idle) {
   lock.lock();
 }
 
-// Without the lock, checks for a failure that explains why nothing moves; if there is none, sleeps
-// until something may have arrived. False: the caller has interrupted its call.
+// Checks, without the lock, for a failure that explains why nothing moves. If there is none, sleeps
+// until data may have arrived. Returns false if the caller has interrupted its call.
 bool PointToPoint::pause(Lock& lock, PollingScope& polling, steady_clock::time_point until) {
   polling.end();
   const bool may_go_on = pause(lock, polling.seen_count(), until);
@@ -182,7 +183,7 @@ bool PointToPoint::pause(Lock& lock, std::uint32_t seen_count, steady_clock::tim
       poll(nullptr, 0, static_cast<int>(kSocketSlice.count()));
     }
   }
-  // Without the lock: a signal handler that runs here may itself send.
+  // Not with the lock held, because a signal handler that runs here may itself send.
   const bool is_to_end = InterruptScope::is_to_end();
   lock.lock();
   return !is_to_end;
@@ -190,8 +191,7 @@ bool PointToPoint::pause(Lock& lock, std::uint32_t seen_count, steady_clock::tim
 
 void PointToPoint::post(const std::shared_ptr<MessageRequest>& request, nanoseconds timeout) {
   Lock lock(mutex_);
-  // Start the thread first: a request that cannot be seen through must not be under way when this
-  // fails.
+  // Start the thread first: if that fails, no request that nobody can complete must be in progress.
   if (!thread_.joinable()) thread_ = background_thread([this] { run_thread(); });
   try {
     traffic_.enter(request, timeout);
@@ -202,7 +202,7 @@ void PointToPoint::post(const std::shared_ptr<MessageRequest>& request, nanoseco
     has_work_.notify_all();
   } catch (const std::exception& problem) {
     const Outcome outcome = fail_with_exception(lock, problem);
-    if (request->is_done) return;  // Otherwise it was thrown before the request was queued.
+    if (request->is_done) return;  // Otherwise the exception came before the request was queued.
     request->is_done = true;
     request->work->finish(outcome);
   }
@@ -248,7 +248,8 @@ bool PointToPoint::find_overdue(const Requests& requests) {
 }
 
 // Reports a failure found here to all ranks before any request ends with it, so that no rank
-// returns the error while another still considers the communicator intact. True: there was one.
+// returns the error while another still considers the communicator intact. Returns whether there
+// was one.
 bool PointToPoint::report_found(Lock& lock) {
   if (!traffic_.found() || traffic_.failure()) return false;
   const Failure found = *traffic_.found();
@@ -258,8 +259,8 @@ bool PointToPoint::report_found(Lock& lock) {
   return true;
 }
 
-// Ends all requests after an exception in the middle of a message, half of which may have been
-// moved. All requests are done afterwards, and `lock` is held.
+// Ends all requests after an exception in the middle of a message, part of which may have been
+// moved. Afterwards all requests are done, and `lock` is held.
 Outcome PointToPoint::fail_with_exception(Lock& lock, const std::exception& problem) {
   const TcpPeer& own = options_.peer(options_.self);
   Failure failure = failure_of(problem);
@@ -272,7 +273,8 @@ Outcome PointToPoint::fail_with_exception(Lock& lock, const std::exception& prob
     traffic_.report(failure);
     report_found(lock);
   } catch (const std::exception&) {
-    // The other ranks cannot be notified: at least end the waits of this rank's threads.
+    // The other ranks cannot be notified, but at least the waits of this rank's threads can be
+    // ended.
     if (!lock.owns_lock()) lock.lock();
   }
   if (!traffic_.failure()) traffic_.end_all(failure);

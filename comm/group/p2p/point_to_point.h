@@ -19,7 +19,7 @@
 //   PointToPoint ── MessageTraffic (messages in transit) ── MessageMatching
 //        └───────── PeerLiveness (absent ranks) ── MessageFailureDetector
 //
-// Every error breaks the communicator, whichever rank finds it: first every rank is notified
+// Every error breaks the communicator, whichever rank finds it: every rank is notified first
 // (FailureHandler::break_all()), then the requests end.
 //
 // Thread: any.
@@ -54,8 +54,8 @@ class PointToPoint {
   PointToPoint& operator=(const PointToPoint&) = delete;
 
   using Requests = std::vector<std::shared_ptr<MessageRequest>>;
-  // Progresses the requests until all of them are done. A receive that no message has matched after
-  // `patience` ends without an error, with status.source -1: the message may arrive later.
+  // Progresses the requests until all of them are done. A receive that no message has matched
+  // within `patience` ends without an error, with status.source -1; the message may arrive later.
   Outcome run(const Requests& requests, std::chrono::nanoseconds timeout,
               std::chrono::nanoseconds patience = std::chrono::nanoseconds::max());
   // Queues the request for the thread.
@@ -85,11 +85,11 @@ class PointToPoint {
   std::uint32_t wake_count() const { return mail_ != nullptr ? mail_->wake_count() : 0; }
 
   const PointToPointOptions options_;
-  SharedMail* const mail_;  // Null: no other rank is on this host.
+  SharedMail* const mail_;  // Null if no other rank is on this host.
   MessageFailureDetector detector_;
   std::mutex mutex_;
-  MessageTraffic traffic_;  // Guarded by mutex_, as are the following.
-  PeerLiveness liveness_;   // This one takes mutex_ itself.
+  MessageTraffic traffic_;  // Guarded by mutex_, as are the following members.
+  PeerLiveness liveness_;   // Locks mutex_ itself.
   Requests pending_;        // Requests that the thread has to complete.
   bool is_ending_ = false;
   std::condition_variable has_work_;

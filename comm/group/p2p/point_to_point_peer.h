@@ -26,13 +26,13 @@ namespace ivy::comm {
 struct PointToPointOptions {
   std::string communicator;
   std::int32_t self = 0;
-  std::vector<std::int32_t> member_of;  // By rank: its index on this host; -1: another host.
+  std::vector<std::int32_t> member_of;  // Each rank's index on this host, or -1 for another host.
   std::vector<TcpPeer> peers;
-  std::chrono::microseconds spin{200};  // Zero: more ranks than processors.
-  // Breaks the communicator, which calls PointToPoint::break_with(). Null: a failure ends only the
-  // messages.
+  std::chrono::microseconds spin{200};  // Zero if there are more ranks than processors.
+  // Breaks the communicator, which calls PointToPoint::break_with(). If null, a failure only ends
+  // the messages.
   FailureHandler* handler = nullptr;
-  std::unique_ptr<MessageBoard> board;  // Null: waiting messages are not shown.
+  std::unique_ptr<MessageBoard> board;  // If null, waiting messages are not shown.
 
   const TcpPeer& peer(std::int32_t rank) const { return peers[static_cast<std::size_t>(rank)]; }
   std::int32_t member(std::int32_t rank) const { return member_of[static_cast<std::size_t>(rank)]; }
@@ -47,14 +47,14 @@ struct MessageHeader {
   std::int32_t tag = 0;
   std::uint64_t bytes = 0;
   std::uint8_t dtype = 0;
-  std::uint8_t is_lent = 0;  // 1: the data do not follow, the stream lends them (byte_stream.h).
+  std::uint8_t is_lent = 0;  // 1 if the stream lends the data (byte_stream.h) and no data follows.
   std::uint8_t zero[6] = {};
 };
 static_assert(sizeof(MessageHeader) == 24);
 
 struct MessagePeer {
   std::int32_t rank = 0;
-  std::unique_ptr<BackgroundDial> dial;  // While the sink's connection is being made.
+  std::unique_ptr<BackgroundDial> dial;  // Set while the sink's connection is being made.
   std::unique_ptr<ByteSink> sink;
   std::unique_ptr<ByteSource> source;
   std::deque<std::shared_ptr<MessageRequest>> sends;
@@ -62,13 +62,13 @@ struct MessagePeer {
   MessageHeader header;
   std::size_t header_read = 0;
   std::size_t data_read = 0;
-  std::optional<bool> can_read;  // Its own memory, once that has been tried.
+  std::optional<bool> can_read;  // Whether the peer's memory can be read, once that was tried.
   std::shared_ptr<MessageRequest> target;
   std::shared_ptr<UnexpectedMessage> unexpected;
 
   bool is_in_message() const { return target != nullptr || unexpected != nullptr; }
   bool has_begun() const { return is_in_message() || header_read > 0; }
-  // The receive that the arriving message goes to; null: none has matched it.
+  // The receive that the arriving message has matched, or null.
   const MessageRequest* receiver() const {
     return unexpected != nullptr ? unexpected->claimant.get() : target.get();
   }

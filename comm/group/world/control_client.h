@@ -20,7 +20,7 @@ namespace ivy::comm {
 
 class ControlClient {
  public:
-  // Unavailable: no supervisor listens at that path, or it does not answer in time.
+  // Fails with Unavailable if no supervisor listens at that path or answers in time.
   static Result<std::unique_ptr<ControlClient>> connect(const std::string& path,
                                                         const control::Attach& attach,
                                                         std::chrono::milliseconds at_most);
@@ -31,12 +31,12 @@ class ControlClient {
   const comm_status::StatusPage& page() const { return *page_; }
   std::uint32_t slot() const { return slot_; }
 
-  // The descriptor of shared memory that all who ask by this name get; the caller closes it.
+  // Returns the descriptor of shared memory that all ranks requesting this name get. The caller
+  // closes it.
   Result<int> segment(const control::Segment& request, std::chrono::milliseconds at_most);
-  // Notifies every rank of the job. There is no answer; the report is lost if the supervisor is
-  // gone.
+  // Notifies every rank of the job. Not answered; the report is lost if the supervisor has exited.
   void report(const control::Report& report);
-  // Notifies the supervisor that from here on this process's exit does not count as a death.
+  // Notifies the supervisor that this process's exit no longer counts as a death.
   void leave(std::chrono::milliseconds at_most);
 
  private:

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// One end of the supervisor's control socket (proto/wire/control_wire.h): connects, sends requests,
-// reads answers and the descriptors that come with them. Thread: any; one answer is read at a time.
+// The worker's end of the supervisor's control socket (proto/wire/control_wire.h): connects, sends
+// requests, and receives answers and their descriptors. Thread: any; only one thread may receive at
+// a time.
 #pragma once
 
 #include <chrono>
@@ -14,15 +15,15 @@ namespace ivy::comm {
 
 struct ControlAnswer {
   control::Reply reply;
-  Descriptor descriptor;  // The descriptor received with it, or none.
+  Descriptor descriptor;  // The descriptor received with the answer, or none.
 };
 
-// A socket that forked children do not inherit; close it with not_inherited::close(). Unavailable:
-// no supervisor listens at that path.
+// Returns a socket that forked children do not inherit; close it with not_inherited::close(). Fails
+// with Unavailable if no supervisor listens at that path.
 Result<int> connect_to_supervisor(const std::string& path);
-// False if it could not be sent: errno says why.
+// Returns false and sets errno if the request could not be sent.
 bool send_request(int socket, const control::Request& request);
-// Unavailable: no answer came in time, or the supervisor has closed the socket.
+// Fails with Unavailable if no answer arrives in time, or if the supervisor has closed the socket.
 Result<ControlAnswer> receive_answer(int socket, std::chrono::milliseconds at_most);
 // Returns the error for an answer of an unexpected kind.
 Error unexpected_answer(const ControlAnswer& answer);

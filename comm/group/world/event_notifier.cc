@@ -12,7 +12,8 @@
 namespace ivy::comm {
 namespace {
 
-// The kernel wakes the thread; this is for a kernel that cannot wait for two words (futex.h).
+// Usually the kernel wakes the thread. This interval is for kernels that cannot wait for two words
+// (futex.h).
 constexpr std::chrono::seconds kRecheck{10};
 
 class PageEvents final : public EventSource {

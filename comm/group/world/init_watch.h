@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Watches the supervisor's page while the world forms: if a rank dies, cancels this rank's waits at
-// the store and names the dead rank.
+// Watches the supervisor's page while the world is formed. If a rank dies, cancels this rank's
+// waits at the store and names the dead rank.
 //
-// Thread: a separate one, from construction to destruction. The page and the store outlive it.
+// Thread: a separate one, from construction to destruction. The page and the store must outlive it.
 #pragma once
 
 #include <atomic>
@@ -18,19 +18,20 @@
 
 namespace ivy::comm {
 
-// Returns the failure for a rank that ended before the world was formed. status.state is not
-// kAlive.
+// Returns the failure for a rank that exited before the world was formed. Requires that
+// status.state is not kAlive.
 Failure death_in_init(const Member& member, const comm_status::RankStatus& status);
 
 class InitWatch {
  public:
-  // A death cancels the store's client permanently: without that rank there will be no world.
+  // A death cancels the store's client permanently, because without that rank there will be no
+  // world.
   InitWatch(const comm_status::StatusPage& page, std::uint32_t own_rank, store::Client& store);
   ~InitWatch();
   InitWatch(const InitWatch&) = delete;
   InitWatch& operator=(const InitWatch&) = delete;
 
-  // The rank that died first; nothing: none has died.
+  // Returns the death of the rank that died first, or nothing.
   MaybeFailure death();
 
  private:
@@ -42,7 +43,7 @@ class InitWatch {
   store::Client& store_;
   std::mutex mutex_;  // Guards death_, which the thread sets.
   MaybeFailure death_;
-  std::atomic<std::uint32_t> ending_{0};  // A futex: 1 ends the thread.
+  std::atomic<std::uint32_t> ending_{0};  // A futex; 1 stops the thread.
   std::thread thread_;
 };
 

@@ -23,7 +23,7 @@ constexpr std::chrono::hours kForever{24 * 400};
 constexpr std::size_t kTokenBytesMax = 1 << 20;
 
 std::atomic<std::uint32_t> joins{0};
-// Number of worlds that were formed without ivyrun: a rank that failed alone may try again.
+// Number of worlds that were formed without ivyrun. A rank that failed alone may try again.
 std::atomic<std::uint32_t> worlds{0};
 
 Result<std::string> read_token(const std::string& path) {
@@ -36,8 +36,8 @@ Result<std::string> read_token(const std::string& path) {
 // How often the store is queried without an event, by waits that have lasted longer than this.
 constexpr milliseconds kStorePoll{200};
 
-// For ranks on several hosts without a supervisor: adds to the findings of `inner` the failure that
-// a rank of another host has stored. Queries the store after every event, and every kStorePoll.
+// For ranks on several hosts without a supervisor: extends `inner` by the failure that a rank of
+// another host has stored. Queries the store after every event, and every kStorePoll.
 class AgreedDetector final : public FailureDetector {
  public:
   AgreedDetector(std::unique_ptr<FailureDetector> inner, const EventNotifier& notifier,
@@ -59,7 +59,7 @@ class AgreedDetector final : public FailureDetector {
     return agreed ? agreed : inner_->check(waited_for);
   }
 
-  // The agreed failure comes first: the death that this host sees may follow from it.
+  // The agreed failure comes first, because it may have caused the death that this host sees.
   MaybeFailure check_now(std::int32_t waited_for) override {
     MaybeFailure found = query();
     return found ? found : inner_->check(waited_for);
@@ -70,7 +70,8 @@ class AgreedDetector final : public FailureDetector {
  private:
   MaybeFailure query() {
     queried_at_ = steady_now();
-    seen_events_ = notifier_.event_count();  // Before the query, so that no later event is missed.
+    // Read before the query, so that no later event is missed.
+    seen_events_ = notifier_.event_count();
     return records_.find_agreed(communicator_);
   }
 
@@ -82,8 +83,8 @@ class AgreedDetector final : public FailureDetector {
   std::chrono::steady_clock::time_point queried_at_ = steady_now();
 };
 
-// Events in the store: without a supervisor every rank waits for the next of these records, which
-// say that some communicator was aborted.
+// Events in the store. Without a supervisor, every rank waits for the next of these records, which
+// means that some communicator was aborted.
 class StoreEvents final : public EventSource {
  public:
   StoreEvents(store::Client& store, const StoreRecords& records)
@@ -116,7 +117,7 @@ Job::Job(Identity identity, milliseconds timeout)
 
 Job::~Job() {
   if (control_ != nullptr) control_->leave(milliseconds(500));
-  // The notifier ends below, and must not wait for a store that hangs.
+  // The notifier is destroyed below, and must not wait for a store that hangs.
   if (notifier_ != nullptr && control_ == nullptr) store_->cancel();
   notifier_.reset();
 }
@@ -132,7 +133,7 @@ Result<std::unique_ptr<Job>> Job::join(Identity identity, milliseconds timeout) 
   if (who.bootstrap == Bootstrap::kAlone) return job;
   IVY_CHECK(who.bootstrap == Bootstrap::kStore ? job->connect_to_store()
                                                : job->bootstrap_without_ivyrun());
-  // Under ivyrun only the job's ranks have its token.
+  // Under ivyrun, only the job's ranks have its token.
   job->reach_.credentials.waits_for_places = who.bootstrap != Bootstrap::kStore;
   if (who.spans_hosts) {
     job->reach_.streams = IVY_TRY(wanted_streams(std::getenv("IVY_TCP_STREAMS")));
@@ -175,8 +176,8 @@ Result<void> Job::bootstrap_without_ivyrun() {
   return {};
 }
 
-// Each world has a separate listener, so that a connection of the previous world is not taken for
-// one of this world.
+// Each world has a separate listener, so that connections of the previous world are not mistaken
+// for connections of this one.
 Result<void> Job::listen_to_peers(std::uint32_t rank) {
   listener_.reset();
   PeerCredentials credentials = reach_.credentials;
@@ -202,7 +203,7 @@ Result<void> Job::attach_to_supervisor() {
 Result<World> Job::form_world() {
   if (IVY_TRY(repairs_.is_newcomer())) {
     Result<World> entered = repairs_.enter(steady_now() + timeout_);
-    // The next world that all ranks begin together has the same number on all of them.
+    // The next world that all ranks form together has the same number on all of them.
     if (entered.ok()) joins.store(repairs_.number_of_base() + 1);
     return entered;
   }
@@ -213,7 +214,7 @@ Result<World> Job::form_world() {
   if (!world.ok()) return world;
   if (identity_.bootstrap != Bootstrap::kAlone && identity_.bootstrap != Bootstrap::kStore)
     worlds++;
-  endpoint_file_.reset();  // All ranks have come: remove the endpoint file.
+  endpoint_file_.reset();  // All ranks have joined, so remove the endpoint file.
   if (private_store_ != nullptr) private_store_->refuse_joins();
   begin_world(*world);
   return world;
@@ -300,7 +301,7 @@ void Job::report(const Failure& failure, const std::string& communicator) {
       std::find_if(std::begin(kReportKinds), std::end(kReportKinds),
                    [&](const auto& each) { return each.first == failure.kind; });
   if (kind == std::end(kReportKinds)) return;  // The supervisor reports deaths itself.
-  // Every rank reads a rejection that concerns all from rank 0's record in the store.
+  // A rejection that concerns all ranks is in rank 0's record in the store, which every rank reads.
   const bool is_refusal = failure.kind == FailureKind::kOther &&
                           failure.code == static_cast<std::int32_t>(Code::kFailedPrecondition);
   if (is_refusal) return;

@@ -30,33 +30,34 @@ namespace ivy::comm {
 
 class Job final : private WorldFormer, private LeftRanks {
  public:
-  // Dials the store and the supervisor. Waits for no other rank.
+  // Dials the store and the supervisor. Does not wait for other ranks.
   static Result<std::unique_ptr<Job>> join(Identity identity, std::chrono::milliseconds timeout);
   ~Job() override;
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;
 
-  // Collective over all ranks: waits for them; an error names the absent ones. A process that was
-  // started again waits for the survivors' grow instead.
+  // Collective over all ranks: waits for them; an error names the missing ones. A restarted process
+  // waits for the survivors' grow instead.
   Result<World> form_world();
   // Replaces the current world, of which no communicator may be left. Collective over its survivors
-  // and, for kGrow, the processes that were started again. For the errors see repair.h; it may be
-  // called again after an error. Timeout zero: the timeout of join().
+  // and, for kGrow, the restarted processes. For the errors see repair.h; it may be called again
+  // after an error. A timeout of zero means the timeout of join().
   Result<World> repair_world(RepairAim aim, std::chrono::milliseconds timeout);
   WorldRepairs& repairs() { return repairs_; }
-  // The death that made form_world() fail; nothing: it had another reason.
+  // The death that made form_world() fail, or nothing if it failed for another reason.
   const MaybeFailure& init_failure() const { return init_failure_; }
 
-  const std::string& source() const { return source_; }       // Says who assigned this rank.
-  store::Client* store() const { return store_.get(); }       // Null: a world of one.
-  PeerListener* listener() const { return listener_.get(); }  // Null: all ranks are on one host.
+  const std::string& source() const { return source_; }       // The source that assigned this rank.
+  store::Client* store() const { return store_.get(); }       // Null in a world of one.
+  PeerListener* listener() const { return listener_.get(); }  // Null if all ranks are on one host.
   std::uint32_t tcp_streams() const { return reach_.streams; }
   const MachineFacts& machine() const { return machine_; }
   StatusRows& rows() { return rows_; }
   StoreRecords& records() { return records_; }
-  // Returns a key in the store that is unique to this world, once all ranks have met.
+  // Returns a key in the store that is unique to this world. Requires that all ranks have
+  // synchronized.
   std::string key(const std::string& name) const { return records_.key(name); }
-  // Notifies of events of the supervisor's page, or without a supervisor of the store; null: all
+  // Notifies of events of the supervisor's page or, without a supervisor, of the store. Null if all
   // ranks are on one host.
   EventNotifier* notifier() const { return notifier_.get(); }
 
@@ -68,7 +69,7 @@ class Job final : private WorldFormer, private LeftRanks {
 
  private:
   Job(Identity identity, std::chrono::milliseconds timeout);
-  // How ranks of other hosts find this one.
+  // How ranks of other hosts reach this one.
   struct Reach {
     PeerCredentials credentials;
     std::string first_host_address;
@@ -87,24 +88,26 @@ class Job final : private WorldFormer, private LeftRanks {
   const Identity identity_;
   const std::chrono::milliseconds timeout_;
   const std::string source_;
-  const std::uint32_t joined_;  // How many times this process has joined before.
+  const std::uint32_t joined_;  // Number of times that this process has joined before.
   // Identifies this world in the job, so that an earlier world's keys in the store and rows in the
-  // status page are not taken for its own.
+  // status page are not mistaken for this world's.
   std::string life_;
   MachineFacts machine_;
   Reach reach_;
   MaybeFailure init_failure_;
-  std::unique_ptr<PrivateStore> private_store_;  // Rank 0's without ivyrun. Ends after store_.
+  // Rank 0's store without ivyrun. Destroyed after store_.
+  std::unique_ptr<PrivateStore> private_store_;
   std::unique_ptr<EndpointFile> endpoint_file_;  // Kept until all ranks have joined.
   std::unique_ptr<store::Client> store_;
   std::unique_ptr<ControlClient> control_;  // Null if there is no supervisor.
   std::unique_ptr<PeerListener> listener_;
-  std::unique_ptr<EventNotifier> notifier_;  // Ends before control_ or store_, which it watches.
+  // Destroyed before control_ and store_, which it watches.
+  std::unique_ptr<EventNotifier> notifier_;
   StoreRecords records_;
   StatusRows rows_;
   WorldRepairs repairs_;
-  // Without a supervisor: the world's shared memory on this host, which shows the ranks that have
-  // finalized, and the ranks that share it.
+  // Only without a supervisor: the world's shared memory on this host, which shows the ranks that
+  // have finalized, and the ranks that share it.
   std::shared_ptr<SharedSegment> world_segment_;
   std::vector<std::int32_t> world_members_;
 };

@@ -18,7 +18,8 @@ constexpr const char* kGone = "ivy/gone/";
 constexpr const char* kNewcomer = "ivycomm/newcomer/";
 constexpr const char* kCalled = "ivycomm/called/";
 constexpr const char* kEntered = "ivycomm/entered/";
-// How often the first survivor checks the ranks, and the others, whose number loads the store.
+// How often the first survivor checks the ranks, and how often the others do, whose number loads
+// the store.
 constexpr milliseconds kFirstLooks{20};
 constexpr milliseconds kOthersLook{100};
 constexpr milliseconds kOthersLookMax{1'000};
@@ -35,7 +36,7 @@ std::string seconds_until_now(RepairTime begun) {
 
 }  // namespace
 
-// Returns the values below a prefix, by the rank at the end of their names.
+// Returns the values of the keys with a prefix, by the rank at the end of their names.
 Result<std::map<std::uint32_t, std::string>> Repair::numbered(const std::string& prefix) {
   std::map<std::uint32_t, std::string> found;
   for (const std::string& name : IVY_TRY(context_.store->list(prefix))) {
@@ -54,7 +55,7 @@ bool Repair::has_ended_elsewhere(const Member& member) const {
   return context_.evidence.is_dead_by_page(member);
 }
 
-// Reads which processes have ended: the supervisor has stored it, or a newer process has their
+// Reads which processes have exited: the supervisor has stored it, or a newer process has their
 // rank.
 Result<void> Repair::read_gone() {
   gone_.clear();
@@ -95,7 +96,7 @@ Result<RepairView> Repair::view(const std::vector<Member>& members) {
   return view;
 }
 
-// The first decision of an epoch counts.
+// Stores the decision unless the epoch already has one. Returns the stored one.
 Result<RepairDecision> Repair::publish(const RepairDecision& decision) {
   const std::string own = decision.encoded();
   const auto stored = IVY_TRY(context_.store->compare_set(key("decision"), std::nullopt, own));
@@ -154,7 +155,7 @@ Result<RepairDecision> Repair::agree(RepairAim aim, const std::vector<Member>& m
   return decision;
 }
 
-// Every survivor calls the newcomers, so that the death of one survivor leaves none uncalled.
+// Every survivor calls the newcomers, so that none stays uncalled if a survivor dies.
 Result<void> Repair::call_newcomers(const RepairDecision& decision) {
   for (const RepairMember& member : decision.members) {
     if (!member.is_newcomer) continue;
@@ -204,7 +205,7 @@ Result<RepairEnd> Repair::conclude(const Result<void>& formed, bool is_death) {
   told.is_formed = end == "formed";
   told.is_death = end.starts_with("death ");
   if (told.is_formed) return told;
-  // The text has the form of a rejected decision.
+  // The text has the form of a rejection.
   const RepairDecision why =
       IVY_TRY(RepairDecision::decoded("no " + end.substr(std::min(end.size(), std::size_t{6}))));
   told.error = *why.refusal;
@@ -218,7 +219,7 @@ void Repair::forget_earlier() {
     if (!names.ok()) return;
     for (const std::string& name : *names) static_cast<void>(store.remove(name));
   };
-  // A newcomer may still read the epoch before this one.
+  // A newcomer may still read the previous epoch.
   if (epoch_ < 2) return;
   remove_below("ivycomm/" + base_ + "/repair/" + std::to_string(epoch_ - 2) + "/");
   remove_below("ivycomm/" + base_ + "+" + std::to_string(epoch_ - 1) + "/");

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// The survivors of a broken world, and processes that were started again, agree in the job's store
-// on the members of a repaired world. There is no leader: each survivor stores that it has called,
-// and checks which ranks have called and which are dead; the first that knows this of every rank
+// The survivors of a broken world, and restarted processes, agree in the job's store on the members
+// of a repaired world. There is no leader. Each survivor records its call in the store, and checks
+// which ranks have called and which are dead. The first survivor that knows the state of every rank
 // stores the decision, once. The members then form a world (world_formation.h), and the result is
 // stored in the same way: the world is formed for all of them, or for none, and then the next epoch
 // starts.
 //
-// Keys, below "ivycomm/BASE/repair/EPOCH/": came/RANK, decision, end. BASE is the life of the job's
-// first world. A process that was started again is in no world: it writes ivycomm/newcomer/RANK and
-// waits for ivycomm/called/RANK, which names base, epoch and its incarnation. The supervisor writes
+// Keys below "ivycomm/BASE/repair/EPOCH/" are came/RANK, decision and end. BASE is the life of the
+// job's first world. A restarted process is in no world: it writes ivycomm/newcomer/RANK and waits
+// for ivycomm/called/RANK, which contains base, epoch and its incarnation. The supervisor writes
 // ivy/gone/RANK.
 //
 // Thread: one. Lifetime: the context outlives it.
@@ -33,8 +33,8 @@ using RepairTime = std::chrono::steady_clock::time_point;
 // The result of one epoch's attempt, the same for all its members.
 struct RepairEnd {
   bool is_formed = false;
-  bool is_death = false;  // A member has died: the next epoch continues without it.
-  Error error;            // The reason why it is not formed.
+  bool is_death = false;  // A member has died; the next epoch continues without it.
+  Error error;            // The reason why it was not formed.
 };
 
 // Local evidence about other processes, each identified by rank and incarnation. Implemented by
@@ -42,13 +42,14 @@ struct RepairEnd {
 class RepairEvidence {
  public:
   virtual ~RepairEvidence() = default;
-  // The supervisor reports that the process has exited.
+  // Returns whether the supervisor reports that the process has exited.
   virtual bool is_dead_by_page(const Member& member) const = 0;
-  // A member of the broken world, on this host, whose process has exited.
+  // Returns whether it is a member of the broken world on this host whose process has exited.
   virtual bool is_dead_here(const Member& member) const = 0;
-  // A failure of the broken world blames the member, or its listener no longer answers.
+  // Returns whether a failure of the broken world blames the member, or its listener no longer
+  // answers.
   virtual bool is_missed(const Member& member) const = 0;
-  // The caller has interrupted the repair.
+  // Returns whether the caller has interrupted the repair.
   virtual bool is_interrupted() const = 0;
 };
 
@@ -66,21 +67,22 @@ class Repair {
   Repair(const RepairContext& context, std::string base, std::uint32_t epoch)
       : context_(context), base_(std::move(base)), epoch_(epoch) {}
 
-  // For a survivor; `members`: those of the broken world. DeadlineExceeded: names the absent ranks;
-  // Aborted: the ranks call different functions; FailedPrecondition: the others have continued
-  // without this rank; Cancelled: a rank has interrupted it. Every survivor of the epoch gets the
-  // same result.
+  // For a survivor. `members` are those of the broken world. Fails with DeadlineExceeded if ranks
+  // are missing (the text names them), Aborted if the ranks called different functions,
+  // FailedPrecondition if the others have continued without this rank, and Cancelled if a rank has
+  // interrupted the repair. Every survivor of the epoch gets the same result.
   Result<RepairDecision> agree(RepairAim aim, const std::vector<Member>& members, RepairTime end);
-  // For a newcomer that was called: returns the survivors' decision.
+  // For a newcomer that was called. Returns the survivors' decision.
   Result<RepairDecision> read_decision();
-  // Returns why the members cannot form their world; nothing: they still can.
+  // Returns why the members cannot form their world, or nothing if they still can.
   std::optional<Error> find_obstacle(const RepairDecision& decision,
                                      const std::vector<Member>& members);
-  // Stores how this member's attempt has ended, unless another member has stored it; returns what
-  // is stored. `formed`: the world is whole on every member. `is_death`: it is not because a member
-  // has died, which find_obstacle() need not have found.
+  // Stores the result of this member's attempt, unless another member has already stored one.
+  // Returns the stored result. `formed` means that the world is complete on every member.
+  // `is_death` means that it is not because a member has died, which find_obstacle() need not have
+  // found.
   Result<RepairEnd> conclude(const Result<void>& formed, bool is_death);
-  // The life of the world of this epoch, which is unique in the job.
+  // The life of this epoch's world, which is unique in the job.
   std::string life() const { return base_ + "+" + std::to_string(epoch_); }
   std::uint32_t epoch() const { return epoch_; }
   // Removes keys that are no longer read. Called by one member, after the world was formed.
@@ -102,12 +104,13 @@ class Repair {
   const std::string base_;
   const std::uint32_t epoch_;
   bool found_death_ = false;
-  // By rank: the incarnation of the last process that has ended, and of the one that waits.
+  // The incarnation of each rank's last process that has exited, and of its process that waits to
+  // join.
   std::map<std::uint32_t, std::uint32_t> gone_;
   std::map<std::uint32_t, std::uint32_t> newcomers_;
 };
 
-// A process that was started again and waits for the survivors' grow().
+// A restarted process that waits for the survivors' grow().
 class Newcomer {
  public:
   explicit Newcomer(const RepairContext& context) : context_(context) {}
@@ -118,11 +121,13 @@ class Newcomer {
   };
   // Stores that this process waits to join.
   Result<void> announce();
-  // Waits for the survivors' call in an epoch above that one. DeadlineExceeded: there was none.
+  // Waits for the survivors' call in an epoch above `above`. Fails with DeadlineExceeded if there
+  // was none.
   Result<Call> await_call(std::uint32_t above, RepairTime end);
-  // Records that it is in the world, so that it does not join again.
+  // Records that this process is in the world, so that it does not join again.
   void enter();
-  // True for another program of the same worker, which starts as those of all ranks do.
+  // Returns whether this rank's process has already joined. Then this is another program of the
+  // same worker, which starts like those of all ranks.
   Result<bool> has_entered();
 
  private:

@@ -9,7 +9,7 @@
 namespace ivy::comm {
 namespace {
 
-// A process that waits to come in has this rank only because the one before is gone.
+// A process that waits to join has this rank only because its predecessor is gone.
 bool is_gone(const RepairRank& rank) {
   return !rank.was_member || rank.is_dead || (rank.newcomer && *rank.newcomer > rank.incarnation);
 }
@@ -117,7 +117,7 @@ bool is_first_of_those_who_came(const RepairView& view, std::uint32_t job_rank) 
 }
 
 std::string missing_text(RepairAim aim, const RepairView& view) {
-  // Every one is named in a text of moderate length.
+  // Names as many ranks as fit into a text of moderate length.
   constexpr std::size_t kNamedMax = 16;
   std::vector<std::string> missing;
   std::size_t count = 0;

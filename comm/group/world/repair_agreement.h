@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The members of a world that is repaired, decided by what one of its survivors knows. The first
+// Decides the members of a repaired world from the knowledge of one of its survivors. The first
 // rank that can decide does so for all (repair.h).
 //
 // Pure; thread: any.
@@ -16,20 +16,20 @@
 namespace ivy::comm {
 
 enum class RepairAim : std::uint8_t {
-  kShrink,  // The survivors alone, in their order.
-  kGrow,    // Every rank of the job: the lost ones are processes that were started again.
+  kShrink,  // Only the survivors, in their order.
+  kGrow,    // Every rank of the job; the lost ones are restarted processes.
 };
-std::string_view name_of(RepairAim aim);  // As its function is called: "shrink".
+std::string_view name_of(RepairAim aim);  // The name of the function: "shrink".
 
 // The known state of one rank of the job.
 struct RepairRank {
-  bool was_member = false;          // In the world that is repaired.
-  std::uint32_t incarnation = 0;    // Its process then: how many times it had been started again.
-  bool is_dead = false;             // The process that was a member.
-  std::optional<RepairAim> called;  // The function that the process called; nothing: none yet.
-  std::optional<std::uint32_t> newcomer;  // Incarnation of the process that waits to join.
+  bool was_member = false;          // It was in the broken world.
+  std::uint32_t incarnation = 0;    // Number of times that its process then had been restarted.
+  bool is_dead = false;             // The process that was a member is dead.
+  std::optional<RepairAim> called;  // The function that the process has called, if any.
+  std::optional<std::uint32_t> newcomer;  // Incarnation of the process that waits to join, if any.
 };
-using RepairView = std::vector<RepairRank>;  // By rank of the job.
+using RepairView = std::vector<RepairRank>;  // Indexed by rank of the job.
 
 struct RepairMember {
   std::uint32_t job_rank = 0;
@@ -38,26 +38,27 @@ struct RepairMember {
   bool operator==(const RepairMember&) const = default;
 };
 
-// Either the members, by rank of the job, or why there will be no such world.
+// Either the members, by rank of the job, or the reason why there will be no such world.
 struct RepairDecision {
   std::vector<RepairMember> members;
   std::optional<Error> refusal;
 
   std::string encoded() const;
-  // DataLoss: not a decision.
+  // Fails with DataLoss if the text is not a decision.
   static Result<RepairDecision> decoded(const std::string& text);
-  // The place of that process among the members; nothing: it is not one of them.
+  // Returns the position of that process among the members, or nothing if it is not one of them.
   std::optional<std::uint32_t> place_of(std::uint32_t job_rank, std::uint32_t incarnation) const;
 };
 
-// Nothing: some rank may still come, or be known to be dead. Aborted: survivors have called
-// different things.
+// Returns nothing while some rank may still call or be found dead. Decides with Aborted if
+// survivors have called different functions.
 std::optional<RepairDecision> decide(RepairAim aim, const RepairView& view);
 
-// True if no living survivor with a lower rank has come: that rank looks often, the others seldom.
+// Returns whether no living survivor with a lower rank has called. That rank checks often, the
+// others seldom.
 bool is_first_of_those_who_came(const RepairView& view, std::uint32_t job_rank);
 
-// "rank 2 has not called shrink, rank 3 has not been started again"
+// Returns a text such as "rank 2 has not called shrink, rank 3 has not been started again".
 std::string missing_text(RepairAim aim, const RepairView& view);
 
 }  // namespace ivy::comm

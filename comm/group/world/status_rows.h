@@ -19,9 +19,9 @@ namespace ivy::comm {
 
 class StatusRows {
  public:
-  // Null, as before show_in(): no page.
+  // Before this call, or with null, there is no page.
   void show_in(ControlClient* control) { control_ = control; }
-  // Nothing: all rows are in use, or there is no page.
+  // Returns nothing if all rows are in use, or if there is no page.
   std::optional<std::uint32_t> take(const std::string& communicator) {
     if (control_ == nullptr) return std::nullopt;
     const std::lock_guard lock(mutex_);
@@ -36,7 +36,7 @@ class StatusRows {
     const std::lock_guard lock(mutex_);
     taken_[row] = false;
   }
-  // Only where take() gave a row.
+  // Requires that take() returned a row.
   comm_status::SlotView slot() const { return control_->page().slot(control_->slot()); }
 
  private:
@@ -45,7 +45,7 @@ class StatusRows {
   std::vector<bool> taken_ = std::vector<bool>(comm_status::kCommunicators, false);
 };
 
-// A communicator's row until the end of the scope; false: it has none.
+// A communicator's row until the end of the scope; converts to false if it has none.
 class StatusRow {
  public:
   StatusRow(StatusRows& rows, const std::string& communicator)

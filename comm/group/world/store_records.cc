@@ -54,7 +54,7 @@ Failure StoreRecords::agree(const Failure& failure, const std::string& communica
   const std::string own = bytes_of(failure);
   const std::optional<std::string> stored =
       store_.compare_set(key("failure/" + communicator), std::nullopt, own);
-  // Other failures are found through closed connections, or by a query: they need no event, which
+  // Other failures are found through closed connections, or by a query. They need no event, which
   // would also reach ranks that still finish the previous operation.
   if (stored == own && failure.kind == FailureKind::kAborted) add_event();
   return value_from<Failure>(stored).value_or(failure);
@@ -96,7 +96,8 @@ MaybeFailure StoreRecords::compare(const std::string& communicator, const Entere
     const std::optional<std::uint64_t> differs = first_difference(own, *other);
     if (differs) return difference(communicator, own, *other, *differs);
     if (other->sequence >= own.sequence) return std::nullopt;
-    expected = stored;  // An older record is replaced, unless another rank has done so meanwhile.
+    // An older record is replaced, unless another rank has done so concurrently.
+    expected = stored;
   }
   return std::nullopt;
 }

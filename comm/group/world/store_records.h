@@ -21,36 +21,36 @@ namespace ivy::comm {
 
 class StoreRecords {
  public:
-  // `rank` in the world; `prefix`: of every key, unique to this world.
+  // `rank` is this process's in the world. `prefix` starts every key and is unique to this world.
   StoreRecords(std::uint32_t rank, std::string prefix) : rank_(rank), prefix_(std::move(prefix)) {}
 
-  // `client` null: there is no store. Under a supervisor all ranks learn of deaths from its page,
-  // so deaths are not stored. Other failures are in the page, too, but only after the connections
-  // that they close.
+  // `client` is null if there is no store. With a supervisor, all ranks learn of deaths from its
+  // page, so deaths are not stored. Other failures are in the page, too, but only after the
+  // connections that they close.
   void use(store::Client* client, bool has_supervisor) {
     store_.use(client);
     stores_deaths_ = !has_supervisor;
   }
   void set_prefix(std::string prefix) { prefix_ = std::move(prefix); }
-  // Notifies this host's waits of events; add_event() counts from its number.
+  // Sets the notifier that passes events to this host's waits; add_event() counts from its number.
   void set_notifier(EventNotifier* notifier) { notifier_ = notifier; }
   std::string key(const std::string& name) const { return prefix_ + name; }
   std::string key_of_event(std::uint64_t number) const {
     return key("bell/" + std::to_string(number));
   }
   PatientStore& store() { return store_; }
-  // Ends this rank's wait for that event, or for the next one if that wait has started already. The
-  // client remains usable. False: the store does not answer.
+  // Ends this rank's wait for that event, or for the next one if that wait has already started. The
+  // client remains usable. Returns false if the store does not answer.
   bool end_wait_for_event(store::Client& client, std::uint64_t number) const;
 
-  // Stores why a communicator that spans hosts is broken, unless another rank has; returns the
-  // stored failure.
+  // Stores why a communicator that spans hosts is broken, unless another rank already has. Returns
+  // the stored failure.
   Failure agree(const Failure& failure, const std::string& communicator);
-  // The stored failure; nothing: there is none.
+  // Returns the stored failure, or nothing.
   MaybeFailure find_agreed(const std::string& communicator);
   // Stores the operations that this rank has entered, and compares them with those that another
-  // rank stored. The failure names that rank by its number in the communicator. Nothing: no
-  // difference, or nothing is stored.
+  // rank has stored. The failure names that rank by its number in the communicator. Returns nothing
+  // if they do not differ or nothing is stored.
   MaybeFailure compare(const std::string& communicator, const EnteredOperations& own);
   // Write and read a rank's record of its wait. They fail (false, nullopt) if the store does not
   // answer; a record may also not exist.
@@ -67,7 +67,7 @@ class StoreRecords {
   std::string prefix_;
   bool stores_deaths_ = true;
   EventNotifier* notifier_ = nullptr;
-  std::atomic<std::uint32_t> events_{0};  // How many this rank has added.
+  std::atomic<std::uint32_t> events_{0};  // Number of events that this rank has added.
   PatientStore store_;
 };
 

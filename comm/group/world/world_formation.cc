@@ -30,7 +30,7 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kDeathCheckStep{100};
 
-// Identifies the container, if no launcher does: ranks can share memory if they have the same
+// Identifies the container if no launcher does. Ranks can share memory if they have the same
 // /dev/shm, pid namespace and user.
 std::string own_container() {
   struct stat memory = {};
@@ -42,27 +42,27 @@ std::string own_container() {
          std::to_string(geteuid());
 }
 
-// A key that is equal for ranks that can share memory: one kernel, and one host of the job
-// (pretended hosts are several).
+// Returns a key that is equal for ranks that can share memory: those of one kernel and one host of
+// the job (fake hosts count as several).
 std::string own_host_key(const Identity& identity) {
   const std::string boot = read_file("/proc/sys/kernel/random/boot_id", 64).value_or("");
   return boot.substr(0, boot.find('\n')) + "/" +
          (identity.bootstrap == Bootstrap::kStore ? identity.host_key : own_container());
 }
 
-// The machine of a host key: pretended hosts share its processors.
+// Returns the machine of a host key; fake hosts share its processors.
 std::string machine_of(const std::string& host_key) {
   return host_key.substr(0, host_key.find('/'));
 }
 
-// The build's name. It is the first field, so that a build with other fields can read it.
+// Returns the build's name. It is the first field, so that a build with other fields can read it.
 std::string own_build() {
   return std::string(version()) + ", protocol " + hexadecimal(protocol_identity());
 }
 
 }  // namespace
 
-// A rank's description of itself for the others: one line per field, without newlines in a field.
+// A rank's record for the other ranks: one line per field, without newlines in a field.
 struct WorldFormation::MemberText {
   std::string build;
   std::string pid;
@@ -72,7 +72,7 @@ struct WorldFormation::MemberText {
   std::string host_name;
   std::string quotas;
   std::string caches;
-  // The addresses that its connections may come from; used without ivyrun only.
+  // Addresses from which its connections may come; used only without ivyrun.
   std::string places;
   std::string job_rank;
   std::string incarnation;
@@ -120,8 +120,8 @@ std::string WorldFormation::member_key(std::uint64_t rank) const {
   return prefix_of(first_life_) + "member/" + std::to_string(rank);
 }
 
-// A supervisor reports deaths. Without one the store does: a rank's death closes its connection to
-// the store, in which it has stored its record before.
+// With a supervisor, the supervisor reports deaths. Without one, the store does: a rank's death
+// closes the connection over which it has stored its record.
 Result<void> WorldFormation::wait_for_all_ranks() {
   const Identity& identity = inputs_.identity;
   const std::string name = prefix_of(world_.life) + "members";
@@ -206,7 +206,7 @@ Result<void> WorldFormation::exchange_members() {
 
 Result<void> WorldFormation::read_members(const std::vector<MemberText>& texts) {
   const std::string machine = machine_of(own_host_key(inputs_.identity));
-  std::vector<CoreList> processors;  // These three are by rank of this machine.
+  std::vector<CoreList> processors;  // The next three are by rank of this machine.
   std::vector<Quotas> quotas;
   std::vector<Caches> caches;
   std::vector<std::string> hosts;
@@ -236,7 +236,7 @@ Result<void> WorldFormation::read_members(const std::vector<MemberText>& texts) 
   return {};
 }
 
-// Exchanges the members, and names a rank that dies before the world is formed.
+// Exchanges the members. The error names a rank that dies before the world is formed.
 Result<void> WorldFormation::watched_exchange() {
   if (inputs_.control == nullptr || inputs_.repair != nullptr) return exchange_members();
   InitWatch watch(inputs_.control->page(), inputs_.identity.rank, *inputs_.store);
@@ -300,8 +300,8 @@ Result<std::unique_ptr<SharedSegment>> WorldFormation::segment_of_supervisor() c
   return SharedSegment::adopt(memory.release(), rings_memory, geometry.member_count);
 }
 
-// The first rank of the host creates the segment under a name, which each rank removes once all
-// have mapped it.
+// The first rank of the host creates the segment under a name, which is removed once all ranks have
+// mapped it.
 Result<std::unique_ptr<SharedSegment>> WorldFormation::segment_by_name() {
   store::Client& store = *inputs_.store;
   const std::vector<std::int32_t>& local = world_.local_ranks;
@@ -351,7 +351,7 @@ std::optional<Error> WorldFormation::find_obstacle(FailureDetector* detector) {
   return give_up(in_init);
 }
 
-// Waits at the store in short steps, and checks after each for a reason to give up.
+// Waits at the store in short steps, and checks after each step for a reason to give up.
 template <class Wait>
 auto WorldFormation::wait_and_check(FailureDetector* detector, Wait wait)
     -> decltype(wait(milliseconds())) {
@@ -360,7 +360,7 @@ auto WorldFormation::wait_and_check(FailureDetector* detector, Wait wait)
     auto waited = wait(kDeathCheckStep);
     if (waited.ok() || waited.error().code != Code::kDeadlineExceeded) return waited;
     if (const std::optional<Error> why = find_obstacle(detector)) {
-      // The dead rank's last write may be what this rank waits for.
+      // The dead rank may have written the awaited key before it died.
       waited = wait(milliseconds(1));
       if (waited.ok()) return waited;
       return *why;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Forms a world of the job's ranks: each stores its address and facts of its machine, waits for the
-// others, reads their records, and the ranks of one host create shared memory.
+// Forms a world of the job's ranks: each stores its address and properties of its machine, waits
+// for the others and reads their records. The ranks of one host create shared memory.
 //
 // Thread: one. Lifetime: form() is called once.
 #pragma once
@@ -26,9 +26,10 @@
 
 namespace ivy::comm {
 
-// Facts that all ranks of this machine have agreed on.
+// Properties that all ranks of this machine have agreed on.
 struct MachineFacts {
-  bool has_processor_each = true;  // All its ranks can run at the same time: waits spin only then.
+  // All its ranks can run at the same time. Only then do waits spin.
+  bool has_processor_each = true;
   bool is_crowded = false;
   Caches caches;
 };
@@ -37,22 +38,23 @@ struct MachineFacts {
 struct World {
   std::vector<Member> members;
   std::int32_t self = 0;
-  std::shared_ptr<SharedSegment> segment;  // Null: no other rank is on this host.
+  std::shared_ptr<SharedSegment> segment;  // Null if no other rank is on this host.
   std::vector<std::int32_t> local_ranks;   // The ranks that share this memory.
   std::chrono::milliseconds timeout{0};
   MachineFacts machine;
-  std::string life;  // Equal on all its ranks, and different for every other world of the job.
+  std::string life;  // The same on all its ranks, and different from every other world of the job.
 };
 
-// The repair that a world is formed for (repair.h). Implemented by world_repairs.cc.
+// The repair for which a world is formed (repair.h). Implemented by world_repairs.cc.
 class RepairAttempt {
  public:
   virtual ~RepairAttempt() = default;
   // World::life.
   virtual std::string life() const = 0;
-  // This process's rank as the launcher knows it.
+  // Returns this process's rank as assigned by the launcher.
   virtual std::uint32_t job_rank() const = 0;
-  // Called while ranks wait for each other: why the world cannot be formed; nothing: it still can.
+  // Called while ranks wait for each other. Returns why the world cannot be formed, or nothing if
+  // it still can.
   virtual std::optional<Error> find_obstacle() = 0;
   // Called once with this rank's result (`is_death`: a rank has died). Returns the result that all
   // ranks share.
@@ -61,25 +63,25 @@ class RepairAttempt {
 
 // This process's inputs to the formation, all of which outlive it.
 struct FormationInputs {
-  const Identity& identity;  // Has the rank and size in a repaired world, too.
+  const Identity& identity;  // In a repaired world, too, it has this process's rank and the size.
   std::chrono::milliseconds timeout;
-  std::uint32_t number;             // How many times this process has joined before.
-  store::Client* store;             // Null: a world of one.
+  std::uint32_t number;             // Number of times that this process has joined before.
+  store::Client* store;             // Null in a world of one.
   ControlClient* control;           // Null if there is no supervisor.
-  PeerListener* listener;           // Null: ranks are on one host.
-  RepairAttempt* repair = nullptr;  // Null: the first world of these processes.
+  PeerListener* listener;           // Null if all ranks are on one host.
+  RepairAttempt* repair = nullptr;  // Null for the first world of these processes.
 };
 
 class WorldFormation {
  public:
   explicit WorldFormation(const FormationInputs& inputs);
 
-  // Collective over all ranks: waits for them; an error names the absent ones.
+  // Collective over all ranks: waits for them; an error names the missing ones.
   Result<World> form();
-  // The death that made form() fail; nothing: it had another reason.
+  // The death that made form() fail, or nothing if it failed for another reason.
   const MaybeFailure& death() const { return death_; }
 
-  // Prefix of that world's keys in the store.
+  // Returns the prefix of that world's keys in the store.
   static std::string prefix_of(const std::string& life) { return "ivycomm/" + life + "/"; }
 
  private:

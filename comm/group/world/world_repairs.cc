@@ -14,7 +14,7 @@ namespace ivy::comm {
 
 using std::chrono::milliseconds;
 
-// The formation of the world of one epoch, whose members are decided.
+// Forms the world of one epoch, whose members are decided.
 class WorldRepairs::Attempt final : public RepairAttempt {
  public:
   Attempt(const WorldRepairs& repairs, Repair& repair, const RepairDecision& decision)
@@ -48,7 +48,7 @@ void WorldRepairs::use(store::Client* store, ControlClient* control) {
 }
 
 void WorldRepairs::world_begins(const World& world) {
-  // The name of a repaired world begins with that of the first one.
+  // The name of a repaired world starts with that of the first one.
   base_ = world.life.substr(0, world.life.find('+'));
   members_ = world.members;
   missed_.clear();
@@ -85,8 +85,8 @@ bool WorldRepairs::is_dead_here(const Member& member) const {
          has_process_ended(member.pid, member.process_start);
 }
 
-// If no supervisor reports the ranks of another host: a failure of the world blames the rank, or
-// its listener no longer accepts connections.
+// Used if no supervisor reports the ranks of another host: a failure of the world blames the rank,
+// or its listener no longer accepts connections.
 bool WorldRepairs::is_missed(const Member& member) const {
   if (std::find(missed_.begin(), missed_.end(), member.job_rank) != missed_.end()) return true;
   const bool may_ask = has_listeners_ && control_ == nullptr && !member.address.empty();
@@ -112,7 +112,7 @@ Result<World> WorldRepairs::try_to_form(Attempt& attempt, RepairTime end) {
 Result<World> WorldRepairs::repair(RepairAim aim, RepairTime end) {
   is_interrupted_.store(false);
   const RepairContext context = this->context();
-  // Every attempt but the last loses a rank that had come, so there are at most as many attempts
+  // Every attempt but the last loses a rank that had called, so there are at most as many attempts
   // as ranks.
   while (true) {
     Repair repair(context, base_, ++epoch_);
@@ -138,11 +138,11 @@ Result<World> WorldRepairs::enter(RepairTime end) {
     epoch_ = call.epoch;
     Repair repair(context, call.base, call.epoch);
     const Result<RepairDecision> decision = repair.read_decision();
-    // A later epoch may be over already, whose end removes this one's decision.
+    // A later epoch may have finished already, which removes this epoch's decision.
     if (!decision.ok()) continue;
     Attempt attempt(*this, repair, *decision);
     Result<World> world = try_to_form(attempt, end);
-    if (!world.ok()) continue;  // The survivors begin again, and call again.
+    if (!world.ok()) continue;  // The survivors start the next epoch and call again.
     newcomer.enter();
     return world;
   }

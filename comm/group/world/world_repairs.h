@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// This process's part in repairs of its world: its state of the last world, and the attempts, one
-// after the other, until a world is formed (repair.h).
+// This process's part in repairs of its world: its state of the last world, and attempts, one after
+// the other, until a world is formed (repair.h).
 //
-// Thread: one; interrupt() from any. Lifetime: identity, store and control outlive it.
+// Thread: one; interrupt() from any. Lifetime: identity, store and control must outlive it.
 #pragma once
 
 #include <atomic>
@@ -20,7 +20,7 @@
 
 namespace ivy::comm {
 
-// Forms a world of the members that a repair has decided on. Implemented by Job.
+// Forms a world of the members decided by a repair. Implemented by Job.
 class WorldFormer {
  public:
   virtual ~WorldFormer() = default;
@@ -31,17 +31,17 @@ class WorldFormer {
 
 class WorldRepairs final : private RepairEvidence {
  public:
-  // Both outlive it.
+  // Both must outlive it.
   WorldRepairs(const Identity& identity, WorldFormer& former)
       : identity_(identity), former_(former) {}
-  // Null: as FormationInputs has it.
+  // May be null, as in FormationInputs.
   void use(store::Client* store, ControlClient* control);
 
-  // For a survivor. Errors: those of Repair::agree(), and of the formation.
+  // For a survivor. Fails with the errors of Repair::agree() and of the formation.
   Result<World> repair(RepairAim aim, RepairTime end);
-  // For a process that was started again and is in no world yet.
+  // For a restarted process that is in no world yet.
   Result<World> enter(RepairTime end);
-  // True if this process has to enter() instead of beginning a world with all ranks.
+  // Returns whether this process must call enter() instead of forming a world with all ranks.
   Result<bool> is_newcomer() const;
 
   // Call when a world starts, repaired or not.
@@ -50,9 +50,9 @@ class WorldRepairs final : private RepairEvidence {
   // Records the rank that a failure of the world reports dead.
   void note_missed(const Failure& failure);
   // The number of the world from which the repairs started. A newcomer has not seen the repaired
-  // ones in between.
+  // worlds in between.
   std::uint32_t number_of_base() const;
-  // The launcher's number of a rank of the world; -1: no rank.
+  // Returns the launcher's number of a rank of the world, or -1 if there is no such rank.
   std::int64_t job_rank(std::int32_t world_rank) const;
 
  private:
@@ -72,7 +72,7 @@ class WorldRepairs final : private RepairEvidence {
   std::uint32_t epoch_ = 0;
   std::vector<Member> members_;
   std::vector<std::uint32_t> missed_;  // Ranks in the job that failures of that world blame.
-  // True while the ranks of that world that still run listen on their members' addresses.
+  // Set while the surviving ranks of that world listen on their members' addresses.
   bool has_listeners_ = false;
   std::atomic<bool> is_interrupted_{false};
 };
