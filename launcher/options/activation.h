@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// --activate: the virtual environment that workers run in, as its own `activate` makes it. Asks the
-// file system of this host for a conda environment's place. Thread: any.
+// --activate: the virtual environment in which workers run, with the same variables as its
+// `activate` script sets. Searches this host's file system for a conda environment. Thread: any.
 #pragma once
 
 #include <string>
@@ -17,8 +17,9 @@ struct Activation {
   std::vector<std::string> unset;
 };
 
-// `wanted` is a folder of venv or virtualenv, or "conda:NAME", "conda:PREFIX". Scripts that conda
-// packages put into activate.d are not run. NotFound names the places that were looked at.
+// `wanted` is a folder created by venv or virtualenv, or "conda:NAME" or "conda:PREFIX". Scripts
+// that conda packages put into activate.d are not run. The message of NotFound lists the searched
+// locations.
 Result<Activation> find_activation(const std::string& wanted, const Environment& caller);
 
 }  // namespace ivy

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // --app and --role: programs that run next to the user's. Pure; thread: any.
 //
-// Words of a command may hold names in braces, which app_plan.h replaces:
+// The words of a command may contain names in braces, which app_plan.h replaces:
 //
 //   {job}                  the first letters of the job's id
 //   {python} {directory}   the workers' interpreter; the job's directory on this host
-//   {head} {address}       the first host's address; that of the host on which the command runs
-//   {ROLE.port} {ROLE.1}   a port kept for that role, the second one: of the first host for a role
-//                          that runs there alone, else of the host on which the command runs
-//   {ROLE.addresses}       "HOST:PORT","HOST:PORT",...: that role's first port wherever it runs
-//   {node} {nodes}         this host's number, from 0, and how many there are
-//   {rank} {world} {local} the client's rank, how many there are in all and on its host
-//   {workers} {all-workers} --nproc-per-node; of all hosts together
-//   {arguments}            --app-args, as words of their own
-//   {program}              the user's program with its arguments, as words of their own
+//   {head} {address}       the address of the first host; of the host on which the command runs
+//   {ROLE.port} {ROLE.1}   that role's first and second port: on the first host if the role runs
+//                          only there, else on the host on which the command runs
+//   {ROLE.addresses}       "HOST:PORT","HOST:PORT",...: that role's first port on each of its hosts
+//   {node} {nodes}         this host's number, from 0, and the number of hosts
+//   {rank} {world} {local} the client's rank, the number of clients in total and on its host
+//   {workers} {all-workers} --nproc-per-node, and its total over all hosts
+//   {arguments}            --app-args, as separate words
+//   {program}              the user's program with its arguments, as separate words
 #pragma once
 
 #include <string>
@@ -46,19 +46,20 @@ struct AppSpec {
   std::vector<AppRole> roles;
   AppClient client = AppClient::kFirst;
   Environment client_environment = {};
-  // Run on the first host, again and again until it succeeds, before the client: all are there.
+  // Runs on the first host before the client, and is repeated until it succeeds: all servers have
+  // joined.
   std::vector<std::string> ready_command = {};
-  // Roles take their arguments from the command line, whose first word is no program.
+  // The command line gives the arguments of the roles, so its first word is not a program.
   bool serves_arguments = false;
 };
 
-// Ports that each host keeps for all roles together.
+// Returns the number of ports that each host reserves for all roles together.
 int port_count(const AppSpec& app);
 
-// "NAME=COMMAND" or "NAME@first=COMMAND", @others, @every (the default); a role of one's own with a
-// port, whose words are split at blanks and may be quoted.
+// Parses a role with one port: "NAME=COMMAND" or "NAME@first=COMMAND", @others, @every (the
+// default). The command is split at blanks; words may be quoted.
 Result<AppRole> parse_role(std::string_view text);
-// The app that roles of one's own make.
+// Returns the app that consists of the roles of --role.
 AppSpec app_of_roles(std::vector<AppRole> roles);
 
 }  // namespace ivy

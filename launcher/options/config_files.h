@@ -15,14 +15,14 @@ namespace ivy {
 
 struct ConfigPlaces {
   std::string system = "/etc/ivyrun/config.toml";
-  std::string user;  // Empty: no home directory.
+  std::string user;  // Empty if there is no home directory.
   std::string policy = "/etc/ivyrun/policy.toml";
 };
-// The user's file lies in ~/.config/ivyrun, or below XDG_CONFIG_HOME.
+// Returns the locations. The user's file is in ~/.config/ivyrun, or below XDG_CONFIG_HOME.
 ConfigPlaces config_places(const Environment& environment);
 
-// Adds the settings of the files for flags that are not decided yet; --config none reads no file.
-// InvalidArgument names file, line, and the key that was probably meant.
+// Adds the settings of the files for flags that are not set yet; --config none reads no file. The
+// message of InvalidArgument contains file, line, and the key that was probably meant.
 Result<void> add_config_files(const ConfigPlaces& places, Scanned& scanned);
 
 }  // namespace ivy

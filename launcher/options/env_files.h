@@ -2,14 +2,14 @@
 // The files of --env-file. Thread: any.
 //
 //   line  := [ 'export ' ] item [ '#' comment ] | '#' comment | nothing
-//   item  := NAME                  the caller's value; NAME* stands for all that begin so
-//          | NAME '=' plain        to the end of the line; blanks at its end do not count
+//   item  := NAME                  the caller's value; NAME* means all names with this prefix
+//          | NAME '=' plain        to the end of the line, without trailing blanks
 //          | NAME '=' "'" any "'"  byte for byte
 //          | NAME '=' '"' any '"'  byte for byte, but \" \\ \$ and \` lose their backslash
 //
-// This is the common subset of shells, docker and dotenv files. If these differ, nothing is
-// guessed: a plain value with quotes, backslashes or a '$' that a shell would expand is rejected. A
-// '#' starts a comment at the start of a line or after a blank.
+// This is the common subset of shells, docker and dotenv files. Where these differ, a value is
+// rejected rather than guessed: a plain value with quotes, backslashes or a '$' that a shell would
+// expand. A '#' starts a comment at the start of a line or after a blank.
 #pragma once
 
 #include <string>
@@ -21,11 +21,12 @@
 
 namespace ivy {
 
-// Later lines win. InvalidArgument reads "path:line:column: what"; `path` is only for messages.
+// Later lines take precedence. InvalidArgument reads "path:line:column: what"; `path` is only used
+// in messages.
 Result<Environment> parse_env_file(std::string_view content, const std::string& path,
                                    const Environment& caller);
 
-// The variables of all these files, later ones winning.
+// Returns the variables of all these files; later files take precedence.
 Result<Environment> read_env_files(const std::vector<std::string>& paths,
                                    const Environment& caller);
 

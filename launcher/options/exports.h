@@ -11,14 +11,15 @@
 
 namespace ivy {
 
-// Adds the variables of -x or of a line of an --env-file: "K=V", "K" (the caller's value) or "K*"
-// (all of the caller's that start with K). InvalidArgument names the variable.
+// Adds the variables of one -x or of one line of an --env-file: "K=V", "K" (the caller's value) or
+// "K*" (all of the caller's variables with this prefix). The message of InvalidArgument names the
+// variable.
 Result<void> add_export(Environment& out, std::string_view text, const Environment& caller);
 
-// Sets or replaces all of these.
+// Sets or replaces all of these variables.
 void set_variables(Environment& environment, const Environment& more);
 
-// The values of all -x, in order.
+// Parses the values of all -x, in order.
 Result<Environment> parse_exports(const std::vector<std::string>& exports,
                                   const Environment& caller);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Flags of a CLI11 program whose values our own parsers read (option_values.h). Their errors name
-// the flag and come back as an Error.
+// Flags of a CLI11 program whose values are parsed by our own functions (option_values.h). Their
+// errors name the flag and are returned as an Error.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -21,7 +21,8 @@ struct RejectedFlag : CLI::ParseError {
   ivy::Error why;
 };
 
-// The last value counts. take() returns a Result; `shown` is the flag as the user wrote it.
+// Adds a flag of which the last value counts. take() returns a Result; `shown` is the flag as the
+// user wrote it.
 template <class Take>
 void add_flag_value(CLI::App& app, const std::string& flag, const std::string& shown, Take take) {
   const auto checked = [shown, take](const std::string& text) {
@@ -31,7 +32,7 @@ void add_flag_value(CLI::App& app, const std::string& flag, const std::string& s
   app.add_option_function<std::string>(flag, checked)->take_last();
 }
 
-// Stores the result of parse() in `place`.
+// Returns a function that stores the result of parse() in `place`.
 template <class T, class Parse>
 auto stored_in(T& place, Parse parse) {
   return [&place, parse](const std::string& text) -> Result<void> {
@@ -40,7 +41,7 @@ auto stored_in(T& place, Parse parse) {
   };
 }
 
-// A parser of one of these words.
+// Returns a parser that accepts one of these words.
 template <class T>
 auto one_of(std::vector<std::pair<std::string, T>> choices) {
   return [known = std::move(choices)](const std::string& text) -> Result<T> {
@@ -58,10 +59,10 @@ inline auto parse_colour_choice() {
                               {"never", ColorChoice::kNever}});
 }
 
-// `advice`: what to do about a mistake that CLI11 itself finds.
+// Parses the words. `advice` is added to errors that CLI11 itself detects.
 inline Result<void> parse_words(CLI::App& app, std::vector<std::string> words,
                                 const std::string& advice = {}) {
-  // CLI11 takes the words from the back.
+  // CLI11 takes the words in reverse order.
   std::reverse(words.begin(), words.end());
   try {
     app.parse(words);

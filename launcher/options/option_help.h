@@ -9,17 +9,18 @@
 
 namespace ivy {
 
-// Twelve lines with two examples, for a call without arguments.
+// Returns twelve lines with two examples, for a call without arguments.
 std::string short_help();
 
-// For help, completions and the documentation.
+// Returns the table in the form used for help, completions and the documentation.
 CommandPage ivyrun_page();
 
-// --help TOPIC. "all", a topic, or a flag; empty: common flags. NotFound names the topics.
+// Returns the text of --help TOPIC: "all", a topic, or a flag; the common flags if empty. The
+// message of NotFound lists the topics.
 Result<std::string> help_about(const std::string& topic);
 
-// --generate FORM: markdown, bash, zsh, fish, and coming-from for the page about other launchers'
-// flags.
+// Returns the text of --generate FORM: markdown, bash, zsh, fish, or coming-from (the page about
+// other launchers' flags).
 Result<std::string> generated_text(const std::string& form);
 
 }  // namespace ivy

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one table of flags: the parser, the help (option_help.h) and the suggestions are made from
-// it. Pure; thread: any.
+// The single table of flags, from which the parser, the help (option_help.h) and the suggestions
+// are built. Pure; thread: any.
 #pragma once
 
 #include <cstdint>
@@ -32,12 +32,14 @@ enum class OptionOrigin : std::uint8_t { kOurs, kTorchrun };
 struct OptionEntry {
   std::string_view name;     // Canonical, with '-' and without the two leading dashes.
   std::string_view aliases;  // Other spellings, blank-separated; "-l=rank" implies a value.
-  std::string_view value;    // Name of its value in the help; empty: a switch.
+  std::string_view value;    // Name of its value in the help; empty for a switch.
   OptionGroup group;
   OptionKind kind;
   OptionOrigin origin;
-  std::string_view text;  // Help, note, or what to do instead. Ignored without text: silently.
-  // A switch to which this may be joined by '=': "json", or a name in capitals for any text.
+  std::string_view
+      text;  // Help, note, or what to do instead. An ignored flag without text is ignored silently.
+  // A value that may be attached to this switch with '=': "json", or a name in capitals for any
+  // text.
   std::string_view joined_value = {};
 };
 
@@ -45,15 +47,16 @@ std::span<const OptionEntry> option_table();
 
 struct OptionSpelling {
   const OptionEntry* entry = nullptr;
-  std::string_view implied_value;  // Not empty: this spelling is a switch that stands for a value.
+  std::string_view
+      implied_value;  // If not empty, this spelling is a switch that implies this value.
 
   bool takes_value() const { return implied_value.empty() && !entry->value.empty(); }
 };
 
-// Typed with its dashes and without "=value". '_' and '-' are alike.
+// Finds an option as typed, with its dashes and without "=value". '_' and '-' are equivalent.
 std::optional<OptionSpelling> find_option(std::string_view typed);
 
-// The known spelling that is nearest to a mistyped one, with dashes; empty when none is near.
+// Returns the known spelling nearest to a mistyped one, with dashes; empty if none is similar.
 std::string nearest_option(std::string_view typed);
 
 }  // namespace ivy

@@ -13,7 +13,7 @@ enum class ProgramKind { kAuto, kScript, kModule, kExecutable };
 enum class ColorChoice { kAuto, kAlways, kNever };
 enum class LogPlace { kHead, kNode, kBoth };
 enum class OverflowChoice { kBlock, kDrop };
-// --visible: which of its host's accelerators a worker sees. kAuto: as its profile is used to.
+// --visible: the accelerators of its host that a worker sees. kAuto: as its framework expects.
 enum class VisibleChoice { kAuto, kAll, kOwn };
 // --backend: the workers' framework.
 enum class Profile {
@@ -30,7 +30,7 @@ enum class Profile {
 };
 // --app: program that runs in addition to the workers.
 enum class App { kNone, kJaxService, kRoles };
-// --env: which of the caller's variables workers get. kListed: on other hosts, those that
+// --env: the caller's variables that workers get. kListed: on other hosts, only variables that
 // frameworks read.
 enum class EnvChoice { kListed, kAll, kNone };
 // --summary: report at the end of a job.
@@ -44,12 +44,12 @@ enum class MapChoice { kHost, kNvlink, kSwitch };
 // --bind-to. kAuto: near the worker's accelerators, if it has any.
 enum class BindChoice { kAuto, kNone, kCore, kL3, kNuma, kSocket };
 
-// Workers per host: a number, or a word that facts decide.
+// Workers per host: a number, or a word that is resolved by facts about the host.
 struct PerHost {
   enum class Kind { kNumber, kAuto, kGpu, kXpu, kCpu };
   Kind kind = Kind::kAuto;
   int number = 0;
-  bool written = false;  // True where --nproc_per_node was given.
+  bool written = false;  // --nproc_per_node was given.
 };
 
 // The ranks that reach the console: a list, or every rank.
@@ -68,8 +68,8 @@ struct ShowRanks {
   }
 };
 
-// torchrun's --redirects and --tee: streams as bits, 1 standard output, 2 standard error; for every
-// worker of a host, or by local rank (who is not named has none).
+// torchrun's --redirects and --tee: streams as bits, 1 standard output, 2 standard error, for every
+// worker of a host or by local rank (0 for a rank that is not listed).
 struct StreamChoice {
   int everywhere = 0;
   std::map<int, int> by_local_rank;

@@ -28,18 +28,20 @@ struct Scanned;
 
 // The hosts, and the number of workers on each.
 struct HostOptions {
-  // From -H, --hostfile, --fake-hosts or an allocation, in rank order, and cut to --nnodes. Main
-  // makes this host of an empty list.
+  // From -H, --hostfile, --fake-hosts or an allocation, in rank order, cut to --nnodes. If empty,
+  // main adds this host.
   std::vector<Host> hosts;
   std::string host_source;  // "-H", "hostfile x", "--fake-hosts", "Slurm job 7", or empty.
-  // --include, --exclude: one of them at most; main applies them once all hosts are known.
+  // --include, --exclude: at most one of them; main applies them once all hosts are known.
   std::vector<HostPick> include, exclude;
-  // The Slurm job whose hosts these are; none: outside of Slurm, or its allocation is not meant.
+  // The Slurm job to which these hosts belong; empty outside Slurm, or if its allocation is not
+  // used.
   std::optional<SlurmAllocation> allocation;
-  std::string batch_job;  // "PBS job 7": another scheduler's job, whose hosts these are.
+  std::string batch_job;  // "PBS job 7": another scheduler's job, to which these hosts belong.
   std::optional<int> num_proc;
   std::optional<int> num_nodes;  // --nnodes N, or MAX of MIN:MAX
-  // --nnodes MIN:MAX: this many hosts are enough (launcher/job/membership.h). Else all are needed.
+  // --nnodes MIN:MAX: this many hosts suffice (launcher/job/membership.h). Without it all are
+  // needed.
   std::optional<int> min_nodes;
   PerHost per_host;
   MapChoice map_by = MapChoice::kHost;
@@ -48,13 +50,15 @@ struct HostOptions {
 // Accelerators and cores of the workers.
 struct DeviceOptions {
   VisibleChoice visible = VisibleChoice::kAuto;
-  std::optional<int> gpus_per_proc;     // From --gpus_per_proc; a worker has one else.
-  std::optional<int> cpu_devices;       // --cpu-devices: what JAX makes of a worker's CPU.
-  bool oversubscribe = false;           // Workers may share accelerators that were asked for.
-  std::vector<std::string> device_env;  // --device-env: variables that get a worker's devices too.
+  std::optional<int> gpus_per_proc;  // From --gpus_per_proc; one per worker if not given.
+  std::optional<int>
+      cpu_devices;  // --cpu-devices: number of devices into which JAX divides a worker's CPU.
+  bool oversubscribe = false;  // Workers may share requested accelerators.
+  std::vector<std::string>
+      device_env;  // --device-env: variables that receive a worker's devices too.
   BindChoice bind_to = BindChoice::kAuto;
   bool report_bindings = false;
-  bool display_map = false;  // --display map: the plan as --dry-run shows it, and then the job.
+  bool display_map = false;  // --display map: shows the plan like --dry-run, and then runs the job.
 };
 
 // The workers' program and variables.
@@ -63,22 +67,22 @@ struct WorkerOptions {
   App app = App::kNone;
   AppSpec app_spec;  // App::kRoles: --app NAME or --role.
   std::vector<std::string> app_args;
-  int app_workers = 1;  // --nproc-per-node of an app that runs one rank on each host.
+  int app_workers = 1;  // --nproc-per-node for an app that runs one rank on each host.
   std::vector<TfRole> tf_roles;
-  bool allow_singletons = false;  // N worlds of one are meant.
+  bool allow_singletons = false;  // N worlds of one rank are intended.
   ProgramKind program_kind = ProgramKind::kAuto;
   std::vector<std::string> command;  // Program and its arguments, byte for byte.
   std::string python;
-  std::string working_directory;     // --wdir; empty: where ivyrun was started.
+  std::string working_directory;  // --wdir; empty means the directory in which ivyrun was started.
   std::vector<std::string> exports;  // -x K or K=V, in order.
   std::vector<std::string> env_files;
   EnvChoice env_choice = EnvChoice::kListed;
-  std::vector<std::string> wrap;   // --wrap: words in front of the program, with placeholders.
-  ShowRanks wrap_ranks;            // --wrap-ranks: which ranks get them.
+  std::vector<std::string> wrap;   // --wrap: words before the program, with placeholders.
+  ShowRanks wrap_ranks;            // --wrap-ranks: the ranks to which --wrap applies.
   std::string activate;            // --activate: a virtual environment, or "conda:NAME".
-  std::string stdin_choice = "0";  // --stdin: which ranks read it.
-  bool no_python_hook = false;     // Python workers cannot be asked where they are.
-  std::string nccl_profiler;       // --nccl-profiler; empty: not given, which is "calls".
+  std::string stdin_choice = "0";  // --stdin: the ranks that read standard input.
+  bool no_python_hook = false;     // Without the hook, Python workers cannot report their stacks.
+  std::string nccl_profiler;       // --nccl-profiler; empty if not given, which means "calls".
 };
 
 // Display and storage of the workers' output.
@@ -86,78 +90,79 @@ struct OutputOptions {
   std::string label = "auto";  // --label: auto, none, rank, host, or a template.
   ColorChoice color = ColorChoice::kAuto;
   ShowRanks show_ranks;
-  StreamChoice redirects;  // --redirects: these go to files alone,
-  StreamChoice tee;        // --tee: but these to the console as well.
-  std::string log_dir;     // --log-dir; empty: no such files.
+  StreamChoice redirects;  // --redirects: these streams go only to files,
+  StreamChoice tee;        // --tee: except that these go to the console as well.
+  std::string log_dir;     // --log-dir; empty for no such files.
   LogPlace log_to = LogPlace::kHead;
-  std::string output;  // --output: a pattern of file names; empty: no such files.
+  std::string output;  // --output: a pattern of file names; empty for no such files.
   bool raw = false;
   bool timestamps = false;
   OverflowChoice overflow = OverflowChoice::kBlock;
   SummaryChoice summary = SummaryChoice::kAuto;
-  std::string events;         // --events: an absolute path, or "fd:N"; empty: none.
-  std::string name;           // --name: what people call the job.
-  std::optional<bool> dedup;  // --dedup: equal lines are shown once; none: on a terminal.
-  std::string metrics_file;   // --metrics-file: an absolute path; empty: none.
+  std::string events;         // --events: an absolute path, or "fd:N"; empty if none.
+  std::string name;           // --name: the job's name for people.
+  std::optional<bool> dedup;  // --dedup: show equal lines only once; if not given, on a terminal.
+  std::string metrics_file;   // --metrics-file: an absolute path; empty if none.
 };
 
-// When the job ends, is given up or starts again.
+// When the job ends, is abandoned or restarts.
 struct LifecycleOptions {
   std::chrono::milliseconds start_timeout{120'000};
   std::optional<std::chrono::milliseconds> timeout;
   // If set, it replaces both grace periods.
   std::optional<std::chrono::milliseconds> shutdown_timeout;
   std::optional<std::chrono::milliseconds> lease;
-  std::chrono::seconds stall_timeout{0};  // Time until a stall is reported; 0: never.
+  std::chrono::seconds stall_timeout{0};  // Time until a stall is reported; 0 means never.
   OnStall on_stall = OnStall::kReport;
-  int max_restarts = 0;  // --max-restarts: how often a group that failed is started again.
+  int max_restarts = 0;  // --max-restarts: number of restarts of a failed group.
   OnFailure on_failure = OnFailure::kRestart;
   int max_replacements = 0;  // --max-restarts with --on-failure replace; max_restarts is 0 then.
-  int min_workers = 1;       // --on-failure shrink ends the job with fewer.
-  bool detach = false;       // Go into the background once all workers run.
-  // The end of a Slurm allocation: launcher/slurm/allocation_watch.h.
+  int min_workers = 1;       // --on-failure shrink ends the job with fewer workers.
+  bool detach = false;       // Continue in the background once all workers are running.
+  // The end of a Slurm allocation; see launcher/slurm/allocation_watch.h.
   std::optional<std::chrono::milliseconds> stop_before_end;
-  std::optional<int> preempt_signal;  // TERM where none was given.
+  std::optional<int> preempt_signal;  // TERM if not given.
   bool requeue = false;
 };
 
-// Addresses and ports of the workers, and their store.
+// Addresses and ports of the workers and of their store.
 struct NetworkOptions {
   std::string interface;
-  std::uint16_t port_low = 0;  // From --port-range or --master-port; 0: any port.
+  std::uint16_t port_low = 0;  // From --port-range or --master-port; 0 means any port.
   std::uint16_t port_high = 0;
   std::string master_addr;  // --master-addr: an address, or a name.
-  // The numeric addresses of its name, or why there are none: the job looks them up before it
-  // plans.
+  // The numeric addresses of that name, or the reason why there are none. The job resolves the name
+  // before it plans.
   std::vector<std::string> master_addresses;
   std::string master_addr_error;
   bool no_store = false;  // --no-store: rank 0's framework serves on MASTER_PORT.
 };
 
-// torchrun mode: every node has an ivyrun of its own, and that of node 0 is the job's launcher.
+// torchrun mode: every node has its own ivyrun, and node 0's is the job's launcher.
 struct JoinOptions {
-  std::optional<int> node_rank;  // --node-rank, in torchrun mode alone.
-  // --master-addr and --master-port: where node 0 listens for the others; an address or a name.
+  std::optional<int> node_rank;  // --node-rank, only in torchrun mode.
+  // --master-addr and --master-port: where node 0 listens for the other nodes; an address or a
+  // name.
   std::string join_address;
   std::uint16_t join_port = 29'500;
-  // --rdzv-id and --join-secret-file: what the nodes' key is made of.
+  // --rdzv-id and --join-secret-file: inputs of the nodes' key.
   std::string run_id;
   std::string join_secret_file;
-  // torchrun's place to meet; only advice needs it.
+  // torchrun's rendezvous endpoint; used only for advice.
   std::string rdzv_endpoint;
   // Flags and values that must be the same on all nodes.
   std::vector<std::pair<std::string, std::string>> join_terms;
 };
 
-// The way from ivyrun to the hosts.
+// How ivyrun reaches the hosts.
 struct TransportOptions {
   TransportChoice transport = TransportChoice::kAuto;
   std::uint16_t ssh_port = 0;
-  std::vector<std::string> ssh_command;  // --ssh-command, split at blanks; empty: libssh.
-  std::vector<std::string> ssh_args;     // --ssh-args, handed to the OpenSSH client.
-  std::vector<std::string> srun_args;    // --srun-args, behind ours on srun's command line.
+  std::vector<std::string> ssh_command;  // --ssh-command, split at blanks; empty means libssh.
+  std::vector<std::string> ssh_args;     // --ssh-args, passed to the OpenSSH client.
+  std::vector<std::string> srun_args;    // --srun-args, after ivyrun's own arguments of srun.
   int fanout = 64;
-  // The ways that `auto` may not choose: the policy of this host (policy.h) forbids them.
+  // Transports that `auto` may not choose, because this host's policy (policy.h) forbids them.
   bool no_ssh = false, no_agents = false, no_slurm = false;
 };
 
@@ -166,11 +171,11 @@ struct DiagnosisOptions {
   bool quiet = false;
   int verbose = 0;
   bool dry_run = false;
-  bool dry_run_json = false;  // The plan as an object.
-  bool doctor = false;        // A dry run that says what is wrong with the hosts.
+  bool dry_run_json = false;  // The plan as a JSON object.
+  bool doctor = false;        // A dry run that reports problems of the hosts.
   bool doctor_json = false;
   std::string check_module;      // --check-module: a Python module that hosts need.
-  std::string healthy_hostfile;  // --healthy-hostfile: where hosts are written that passed.
+  std::string healthy_hostfile;  // --healthy-hostfile: file for the hosts that passed.
   bool explain_env = false;      // A dry run that shows the workers' variables instead of the plan.
   std::vector<std::string> notes;  // Flags that were accepted without effect, one sentence each.
 };
@@ -193,19 +198,19 @@ struct ParsedCommandLine {
   int exit_code = 0;
 };
 
-// The text of a --hostfile, as far as a list of hosts may be long.
+// Returns the text of a --hostfile, up to the maximum length of a list of hosts.
 Result<std::string> read_hostfile(const std::string& path);
 using HostfileReader = std::function<Result<std::string>(const std::string& path)>;
 
 // Adds settings from IVY_*, PET_* and config files, each with its origin.
 Result<void> add_all_defaults(const Environment& environment, Scanned& scanned);
 
-// Refuses what the policy of the host (policy.h) forbids, and sets what it decides.
+// Rejects flags that the host's policy (policy.h) forbids, and applies its settings.
 Result<void> apply_policy(const Policy& policy, const Scanned& scanned, Options& options);
 
-// arguments: argv without argv[0]. environment: the caller's (IVY_* and PET_* defaults are read
-// from it). Reads config files and the policy, and a --hostfile by `read`. InvalidArgument names
-// the flag, what is wrong, and the nearest right flag.
+// arguments: argv without argv[0]. environment: the caller's, from which IVY_* and PET_* defaults
+// are read. Reads config files and the policy, and a --hostfile through `read`. The message of
+// InvalidArgument contains the flag, the problem, and the nearest known flag.
 Result<ParsedCommandLine> parse_command_line(const std::vector<std::string>& arguments,
                                              const Environment& environment,
                                              const HostfileReader& read = read_hostfile);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// --tf-roles: which task of TensorFlow's cluster each rank is. Pure; thread: any.
+// --tf-roles: assigns the tasks of a TensorFlow cluster to ranks. Pure; thread: any.
 #pragma once
 
 #include <optional>
@@ -11,8 +11,8 @@
 
 namespace ivy {
 
-// "ps:2": so many ranks, in rank order; without a number one chief or evaluator, and all that is
-// left of the others.
+// "ps:2": the number of ranks of a type, in rank order. Without a number: one chief or evaluator,
+// or all remaining ranks for another type.
 struct TfRole {
   std::string type;
   std::optional<int> count;
@@ -23,14 +23,15 @@ struct TfTask {
   int index = 0;
 };
 
-// "chief,ps:2,worker". InvalidArgument: an unknown type, one named twice, or two without a number.
+// Parses "chief,ps:2,worker". Returns InvalidArgument for an unknown type, a repeated type, or two
+// types without a number.
 Result<std::vector<TfRole>> parse_tf_roles(std::string_view text);
 
-// One task for each rank. Without roles every rank is a worker; ranks that no role takes are
-// workers too.
+// Returns one task for each rank. Ranks that no role takes are workers, as is every rank without
+// roles.
 std::vector<TfTask> tf_tasks(const std::vector<TfRole>& roles, int world_size);
 
-// The ranks that the roles need at least.
+// Returns the minimum number of ranks for these roles.
 int least_ranks(const std::vector<TfRole>& roles);
 
 }  // namespace ivy

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The hosts that a scheduler has given us, whichever scheduler it is. Another scheduler is one more
-// source in allocation.cc. Pure but for the reader that is handed in; thread: any.
+// The hosts that a scheduler has allocated to us, for any scheduler. Each scheduler is a source in
+// allocation.cc. Pure except for the reader that is passed in; thread: any.
 #pragma once
 
 #include <cstddef>
@@ -18,9 +18,10 @@ namespace ivy {
 struct Allocation {
   std::string name;                // "Slurm job 1234", for people.
   std::vector<std::string> hosts;  // In the scheduler's order; each once, at least one.
-  std::optional<std::size_t> own;  // The host that we are on; none: not one of them, or not said.
-  // Set only in a Slurm allocation. Its hosts are reached by a step of the scheduler, hosts of
-  // other schedulers by the usual transports.
+  std::optional<std::size_t>
+      own;  // The host on which we run; empty if it is not one of them or not known.
+  // Set only in a Slurm allocation. Its hosts are reached by a step of the scheduler; other
+  // schedulers' hosts are reached by the usual transports.
   std::optional<SlurmAllocation> slurm;
 };
 
@@ -29,8 +30,8 @@ Allocation allocation_of(const SlurmAllocation& slurm);
 // Reads a file that a variable names.
 using AllocationReader = std::function<Result<std::string>(const std::string& path)>;
 
-// Asks each scheduler's variables in turn. Nothing: none says that we are in an allocation. An
-// error: one says so, but what it says cannot be true.
+// Checks the variables of each scheduler in turn. Returns std::nullopt if none of them shows an
+// allocation, and an error if the variables of one contradict each other or are invalid.
 Result<std::optional<Allocation>> find_allocation(const Environment& environment,
                                                   const AllocationReader& read);
 

@@ -10,7 +10,7 @@
 
 namespace ivy {
 
-// Refuses hosts without an interpreter where a role needs one.
+// Rejects hosts without an interpreter if a role needs one.
 void check_app_plan(PlanContext& context);
 
 // Does nothing if no app runs.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads from the variables of PBS, LSF and Grid Engine the hosts of the job that ivyrun was started
-// in, which are then reached like any others. Slots are parsed but not used: they count processors,
-// and there is one worker per accelerator. Pure except for `read`; thread: any.
+// Reads the hosts of the job in which ivyrun was started from the variables of PBS, LSF and Grid
+// Engine. These hosts are then reached like any others. Slots are parsed but not used: they count
+// processors, but there is one worker per accelerator. Pure except for `read`; thread: any.
 #pragma once
 
 #include <functional>
@@ -19,8 +19,8 @@ struct BatchHosts {
   std::vector<std::string> hosts;  // In the scheduler's order; each once, at least one.
 };
 
-// Nothing: no variable says that we are in such a job. InvalidArgument: the list of its hosts
-// cannot be read, or is no list. `read` reads the file that a variable names.
+// Returns std::nullopt if no variable shows such a job, and InvalidArgument if the list of its
+// hosts cannot be read or parsed. `read` reads the file that a variable names.
 Result<std::optional<BatchHosts>> read_batch_hosts(
     const Environment& environment,
     const std::function<Result<std::string>(const std::string& path)>& read);

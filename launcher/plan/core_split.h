@@ -13,23 +13,24 @@ namespace ivy {
 
 struct CoreShare {
   CoreList processors;
-  std::optional<int> memory_node;  // If all of them belong to one node, and there are several.
-  int sharers = 1;                 // Workers with the same processors.
+  std::optional<int>
+      memory_node;  // Set if all of them belong to one node and the host has several.
+  int sharers = 1;  // Workers with the same processors.
   bool operator==(const CoreShare&) const = default;
 };
 
-// near_nodes: for each worker, in order of local rank, the NUMA node of its accelerators; -1: it
-// has none, or the node is unknown. Such workers are laid over the nodes in blocks, as many on each
-// as its cores allow. Then
+// near_nodes: for each worker, by local rank, the NUMA node of its accelerators, or -1 if it has
+// none or the node is unknown. Workers without a node are assigned to the nodes with the most cores
+// left, in blocks. Then
 //
-//   kCore    workers of a node divide its cores evenly, in order and with all hardware threads of a
-//            core together; with more workers than cores, neighbours share one
-//   kL3      each gets all cores behind one level-3 cache of its node, caches in turn
+//   kCore    the workers of a node divide its cores evenly and in order, always with all hardware
+//            threads of a core; with more workers than cores, neighbours share a core
+//   kL3      each gets all cores of one level-3 cache of its node, caches in turn
 //   kNuma    all cores of its node
-//   kSocket  all cores of the processor package that its node is on
+//   kSocket  all cores of the processor package that contains its node
 //
-// cores: what the host may use. One share for each worker; without cores, or for kAuto and kNone,
-// empty ones.
+// cores: the cores that the host may use. Returns one share per worker; the shares are empty if
+// there are no cores, and for kAuto and kNone.
 std::vector<CoreShare> split_cores(const std::vector<CoreFacts>& cores, BindChoice unit,
                                    const std::vector<int>& near_nodes);
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Accelerators and cores in the plan: which of them each worker gets, and what is wrong with that.
-// Pure; thread: any.
+// Assigns accelerators and cores to workers, and reports problems with that. Pure; thread: any.
 #pragma once
 
 #include <vector>
@@ -10,22 +9,23 @@
 
 namespace ivy {
 
-// Indices into the host's HostFacts::devices. Pretended hosts divide the machine's accelerators,
-// the first take the rest; where there are fewer accelerators than hosts, they share them one by
-// one.
+// Returns indices into the host's HostFacts::devices. Simulated hosts divide the machine's
+// accelerators, and the first ones get the remainder; with fewer accelerators than hosts, each host
+// shares one accelerator with others.
 std::vector<int> devices_of_host(const Options& options, const std::vector<HostAnswer>& answers,
                                  std::size_t index);
 
-// How many workers have accelerators of their own on this host: devices_of_host by --gpus_per_proc.
+// Returns the number of workers that can have separate accelerators on this host: devices_of_host()
+// divided by --gpus_per_proc.
 int device_places(const Options& options, const std::vector<HostAnswer>& answers,
                   std::size_t index);
 
-// Fills what plan.h says is filled here, for hosts whose workers are placed and numbered. Refuses
-// (IVY-P011, P017, P021) and warns (P011, P017, P018).
+// Fills in the members of the plan that job_plan.h attributes to this file, for hosts whose workers
+// are placed and numbered. May reject the plan (IVY-P011, P017, P021) or warn (P011, P017, P018).
 void plan_devices(PlanContext& context);
 
-// Why a host shows no accelerator, or fewer than it has, for a message's cause; empty: no reason is
-// known.
+// Explains why a host shows no accelerators, or fewer than it has, as the cause in a message; empty
+// if no reason is known.
 std::string hiding_reason(const HostFacts& facts);
 
 // Adds the request for accelerators and cores to a host's hello: masks from -x, which apply on

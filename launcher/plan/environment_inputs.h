@@ -19,12 +19,13 @@ struct EnvironmentInputs {
   const Options* options = nullptr;
   const JobPlan* plan = nullptr;
   const std::vector<HostAnswer>* answers = nullptr;
-  const Environment* caller = nullptr;    // The environment in which ivyrun was typed.
-  Environment from_files;                 // The variables of the --env-file files.
-  std::vector<std::string> interfaces;    // Per planned host: by which it reaches host 0.
+  const Environment* caller = nullptr;  // The environment in which ivyrun was started.
+  Environment from_files;               // The variables of the --env-file files.
+  std::vector<std::string>
+      interfaces;  // Per planned host: the interface through which it reaches host 0.
   std::set<std::string> shared_machines;  // shared_machines() of worker_environment.h.
   std::uint32_t generation = 0;
-  std::optional<WorkerLimits> limits;  // Of the shell in which ivyrun was typed.
+  std::optional<WorkerLimits> limits;  // Limits of the shell in which ivyrun was started.
 
   const HostFacts& facts(const PlannedHost& host) const {
     return (*answers)[host.host_index].facts;

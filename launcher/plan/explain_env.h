@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// --explain-env: what a worker finds in its environment, who reads it, and why it has that value.
-// Pure; thread: any.
+// --explain-env: shows a worker's variables, the software that reads each, and the reason for its
+// value. Pure; thread: any.
 #pragma once
 
 #include <string>
@@ -9,10 +9,10 @@
 
 namespace ivy {
 
-// The variables of the first host's first worker with reader and reason, then variables that
-// differ between ranks (first and last of each host), then the caller's variables that workers do
-// not get. Values that only the supervisor knows (paths in the job's directory) are omitted. Fails
-// as make_host_plan does.
+// Returns the variables of the first host's first worker with reader and reason, then the variables
+// that differ between ranks (first and last of each host), then the caller's variables that workers
+// do not get. Omits values that only the supervisor knows (paths in the job's directory). Fails
+// like make_host_plan().
 Result<std::string> explain_environment(const EnvironmentInputs& inputs);
 
 }  // namespace ivy

@@ -3,13 +3,13 @@
 // decision out. Thread: any, one at a time.
 //
 //   restart  the job ends, and --max-restarts starts all workers again (restart_policy.h)
-//   shrink   the others continue, as long as --min-workers of them are left
-//   replace  the same, and the rank alone is restarted, --max-restarts times in total
+//   shrink   the others continue, as long as at least --min-workers of them are left
+//   replace  likewise, and only this rank is restarted, up to --max-restarts times in total
 //
-// A rank is replaced immediately if its process had run for 10 s; after a shorter run the pause is
-// 1 s and doubles each time, up to 30 s. Five such quick failures in a row end the job. At least
-// one process must be left that has the job's state: one that is not itself a replacement younger
-// than 10 s.
+// A rank is replaced immediately if its process had run for 10 s. After a shorter run the pause is
+// 1 s, and doubles each time, up to 30 s. Five such quick failures in a row end the job. At least
+// one remaining process must have the job's state; a replacement younger than 10 s does not have
+// it.
 #pragma once
 
 #include <chrono>
@@ -29,14 +29,14 @@ struct FailureLimits {
   int max_quick_failures = 5;
 };
 
-// One worker has failed: facts about it and about the others.
+// Facts about a worker that has failed, and about the other workers.
 struct FailureFacts {
-  bool job_runs = false;         // The job is otherwise healthy: no stop has started.
+  bool job_runs = false;         // Its program was never executed.
   bool could_not_start = false;  // Its program has never been executed.
-  bool is_preempted = false;     // The ranks know that the allocation ends.
-  int living = 0;                // Other workers that run or are about to be started again,
-  int survivors = 0;             // those of them that have the job's state,
-  int done = 0;                  // and other workers that have ended well.
+  bool is_preempted = false;     // The ranks know that the allocation is ending.
+  int living = 0;                // Other workers that are running or about to be restarted,
+  int survivors = 0;             // the number of these that have the job's state,
+  int done = 0;                  // and other workers that exited successfully.
   std::chrono::milliseconds lived{0};
 };
 
@@ -44,15 +44,15 @@ enum class FailureAction { kEndJob, kGoOn, kReplace };
 
 struct FailureDecision {
   FailureAction action = FailureAction::kEndJob;
-  std::chrono::milliseconds pause{0};  // From now until it is started again.
-  std::string why_not;  // The reason why the job ends although the flag would let it continue.
+  std::chrono::milliseconds pause{0};  // From now until it is restarted.
+  std::string why_not;                 // Why the job ends although the flag would let it continue.
 };
 
 class FailurePolicy {
  public:
   explicit FailurePolicy(const FailureLimits& limits) : limits_(limits) {}
 
-  // Once for each worker that has ended badly, in order.
+  // Call it once for each worker that failed, in order.
   FailureDecision decide(const FailureFacts& facts);
   // Returns whether a process of this age has the job's state.
   bool is_survivor(int rejoins, std::chrono::milliseconds age) const {
@@ -60,7 +60,7 @@ class FailurePolicy {
   }
   int replacements() const { return replacements_; }
   const FailureLimits& limits() const { return limits_; }
-  // All workers are about to start again.
+  // Call it when all workers are about to restart.
   void begin_generation() { quick_failures_ = 0; }
 
  private:

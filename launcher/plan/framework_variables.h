@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Variables from which frameworks other than torch and JAX learn their world. Variables that cost
+// Variables that describe the world to frameworks other than torch and JAX. Variables that cost
 // nothing and mislead no program are set for every worker, the others only if -B names the
 // framework. Pure; thread: any.
 #pragma once
@@ -10,9 +10,10 @@
 
 namespace ivy {
 
-// For all workers of a host. The user's own values of TF_CONFIG and its like are replaced.
+// Returns the variables of all workers of a host. Overrides the user's own values of TF_CONFIG and
+// similar variables.
 Environment framework_variables(const EnvironmentInputs& inputs, const PlannedHost& host);
-// The variables that differ between workers.
+// Returns the variables that differ between workers.
 Environment framework_rank_variables(const EnvironmentInputs& inputs, const PlannedHost& host,
                                      const PlannedWorker& worker);
 // Adds the files that these variables name.

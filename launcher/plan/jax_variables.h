@@ -14,19 +14,19 @@ namespace ivy {
 // Defaults for variables that the caller has not set.
 Environment jax_defaults(const Options& options);
 
-// --app jax-service: JAX's coordination service in a process beside the workers. Refused without a
-// Python program, whose interpreter it needs.
+// --app jax-service: plans JAX's coordination service in a separate process. Rejects jobs without a
+// Python program, because the service needs its interpreter.
 void plan_jax_service(PlanContext& context);
-// Moves the service that rank 0 starts on its own to a port that no other process knows.
+// Returns the variables that move rank 0's own service to a port that no other process knows.
 Environment jax_service_variables(const Options& options);
 
-// Appends a flag for --cpu-devices to the user's XLA flags; the last of two flags wins.
+// Appends a flag for --cpu-devices to the user's XLA flags; XLA uses the last of two flags.
 std::string xla_flags(const std::string& said, int cpu_devices);
 
-// True if JAX learns its rank only from variables: -B jax --no-python-hook.
+// Returns true if JAX learns its rank only from variables: -B jax --no-python-hook.
 bool is_jax_by_variables(const Options& options);
-// For such a worker: what JAX's detection of Open MPI reads. It takes the coordinator's address
-// from JAX_COORDINATOR_ADDRESS, so that the URI is never read.
+// Returns the variables that JAX's detection of Open MPI reads, for such a worker. JAX takes the
+// coordinator's address from JAX_COORDINATOR_ADDRESS and does not parse Open MPI's URI.
 Environment jax_rank_variables(const JobPlan& plan, const PlannedWorker& worker);
 
 }  // namespace ivy

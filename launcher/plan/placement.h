@@ -12,20 +12,22 @@
 
 namespace ivy {
 
-// The allocation is not meant: pretended hosts, this machine alone (--transport local), or hosts
-// that are named and reached by ssh or by agents (--transport ssh, agent).
+// Returns true if the allocation is not used: for simulated hosts, for this machine only
+// (--transport local), and for named hosts that are reached through ssh or agents (--transport ssh,
+// agent).
 bool passes_allocation_over(const Options& options);
 
-// options.hosts becomes the allocation's hosts, or what -H or a hostfile names of them;
-// options.allocation or batch_job, and options.host_source, say so. Written slots stay; a
-// scheduler's counts are never used. is_here: is this name this machine? InvalidArgument: a host
-// that is named is not in the allocation, or is to be reached in another way.
+// Sets options.hosts to the allocation's hosts, or to those that -H or a hostfile names; sets
+// options.allocation or batch_job, and options.host_source. Keeps slots that were written; never
+// uses a scheduler's counts. is_here tells whether a name is this machine. Returns InvalidArgument
+// if a named host is not in the allocation or is to be reached in another way.
 Result<void> place_in_allocation(const Allocation& allocation,
                                  const std::function<bool(const std::string& name)>& is_here,
                                  Options& options);
 
-// Started as one of several tasks of a step (`srun -n 8 ivyrun ...`): each would start the whole
-// job. `command`: the command line, quoted, for the line that is right.
+// Returns the error for an ivyrun that was started as one of several tasks of a step (`srun -n 8
+// ivyrun ...`), each of which would start the whole job. `command`: the quoted command line, for
+// the corrected line.
 Error started_as_tasks(const SlurmAllocation& allocation, const std::string& command);
 
 }  // namespace ivy

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether a group that has failed runs again, and when. Pure: facts in, a decision out. Thread:
-// any, one at a time.
+// Decides whether and when a failed group is restarted. Pure: takes facts and returns a decision.
+// Thread: any, one at a time.
 //
-// The pause before a restart is 1 s, and doubles up to 30 s as long as attempts fail within 10 s of
-// their start. An attempt that lived longer has made progress: the pause is 1 s again. Five quick
-// failures in a row end the job, however many restarts are left: up to --max-restarts 4 every
-// restart is made, above it a script that cannot work does not keep its hosts for hours.
+// The pause before a restart is 1 s, and doubles up to 30 s while attempts fail within 10 s of
+// their start. An attempt that lived longer has made progress and resets the pause to 1 s. Five
+// quick failures in a row end the job even if restarts are left. So up to --max-restarts 4 every
+// restart is used; with more, a script that cannot work does not occupy its hosts for hours.
 //
-// A lost host of --nnodes MIN:MAX uses up no restart, since hosts that may be lost are bounded by
-// themselves, and is no quick failure of the script; an attempt that had lived long ends the row.
+// The loss of a host with --nnodes MIN:MAX uses up no restart, since the number of hosts limits it,
+// and does not count as a quick failure; after a long attempt it resets the count.
 #pragma once
 
 #include <chrono>
@@ -24,23 +24,24 @@ struct RestartLimits {
   int max_quick_failures = 5;
 };
 
-// The end of one attempt, after all of its processes have exited.
+// Facts about an attempt, after all of its processes have exited.
 struct AttemptFacts {
-  int restarts = 0;                    // Restarts before it, less those after a lost host.
+  int restarts = 0;                    // Earlier restarts, without those after a lost host.
   std::chrono::milliseconds lived{0};  // From its start to its first failure.
-  // A worker is the first cause (exit, signal, out of memory), or a stall, or the lost store.
+  // The first cause is a worker (exit, signal, out of memory), a stall, or the lost store.
   bool worker_failed = false;
-  bool host_lost = false;        // A lost host is the first cause, and the others are enough.
+  bool host_lost = false;        // The first cause is a lost host, and enough hosts are left.
   bool could_not_start = false;  // Some worker's program was never executed.
-  bool has_leftovers = false;    // A process of it could not be ended.
-  bool job_is_ending = false;    // Ctrl-C, --timeout, a lost host: the launcher has its own reason.
+  bool has_leftovers = false;    // Some process could not be killed.
+  bool job_is_ending =
+      false;  // Ctrl-C, --timeout, a lost host: the launcher has another reason to end the job.
 };
 
 struct RestartDecision {
   bool restarts = false;
   std::chrono::milliseconds pause{0};
-  // Tells the user why the job is not restarted although a restart is left and a worker failed;
-  // else empty.
+  // Tells the user why the job is not restarted although a worker failed and restarts are left;
+  // empty otherwise.
   std::string why_not;
 };
 
@@ -48,7 +49,7 @@ class RestartPolicy {
  public:
   explicit RestartPolicy(const RestartLimits& limits) : limits_(limits) {}
 
-  // Once for each attempt, in order.
+  // Call it once for each attempt, in order.
   RestartDecision decide(const AttemptFacts& facts);
   int max_restarts() const { return limits_.max_restarts; }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One worker's variables, each with its reason. Pure; thread: any.
+// The variables of a worker, each with its reason. Pure; thread: any.
 #pragma once
 
 #include <set>
@@ -14,25 +14,26 @@
 
 namespace ivy {
 
-// The plan of one host, ready to be sent: arguments, directory, variables of the host and of each
-// worker. On the launcher's own host the supervisor inherits the caller's environment, so only
-// differences travel; on others the allow-listed variables travel too.
+// Returns the plan of one host in the form in which it is sent: arguments, directory, variables of
+// the host and of each worker. The supervisor on the launcher's own host inherits the caller's
+// environment, so only differences are sent there; other hosts are also sent the allow-listed
+// variables.
 Result<HostPlan> make_host_plan(const EnvironmentInputs& inputs, const PlannedHost& host);
 
-// Host name and boot id of planned hosts that share both, as containers of one machine may: NCCL
-// would look for memory that they do not share.
+// Returns host name and boot id of planned hosts that have both in common, as containers on one
+// machine may. NCCL would expect them to share memory, which they do not.
 std::set<std::string> shared_machines(const JobPlan& plan, const std::vector<HostAnswer>& answers);
 
-// The variables that change from one generation to the next, for StartAgain.
+// Returns the variables that change with each generation, for StartAgain.
 Environment generation_variables(std::uint32_t generation);
 
-// One line that names (not values) what the caller exported in this shell and other hosts do not
-// get; empty when there is nothing to say. login_environment: what a fresh login of this user has,
-// approximated by a list of names that every login has.
+// Returns one line with the names (not the values) of variables that the caller exported in this
+// shell and that other hosts do not get; may be empty. login_environment: the variables of a fresh
+// login of this user, approximated by a list of names that every login has.
 std::string not_passed_line(const EnvironmentInputs& inputs);
 
-// One line about variables of OpenMP that pin the threads of every rank of a host to the same
-// cores; empty when there is nothing to say.
+// Returns one line about OpenMP variables that would pin the threads of all ranks of a host to the
+// same cores; may be empty.
 std::string pinned_threads_line(const EnvironmentInputs& inputs);
 
 }  // namespace ivy

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// When a Slurm allocation ends, and what has to happen before that. Pure: time is an argument, in
-// milliseconds since 1970 as Slurm counts it. Thread: any.
+// The end of a Slurm allocation, and the steps before it. Pure: time is an argument, in
+// milliseconds since 1970 like Slurm's. Thread: any.
 //
 //      learned                                        S before   last call   the end
-//   ------|------ asked again, ever more often ----------|-----------|----------|
+//   ------|------ queried again, ever more often --------|-----------|----------|
 //                                                   --preempt-signal  stop
 //
-// A notice reaches the ranks once, whichever source sends it first: our own timer, Slurm by way of
-// ivyrun (sbatch --signal=B:USR1@60 and `exec ivyrun`), or Slurm by way of the step that carries us
-// (--signal=USR1@60).
+// The ranks are notified once, by whichever source is first: our own timer; Slurm, through ivyrun
+// (sbatch --signal=B:USR1@60 and `exec ivyrun`); or Slurm, through the step in which our processes
+// run (--signal=USR1@60).
 #pragma once
 
 #include <array>
@@ -24,8 +24,8 @@
 
 namespace ivy {
 
-// Parses what squeue -o %L prints: "1-02:03:04", "59:58", "0:07". Nothing: the job has no limit
-// (UNLIMITED). InvalidArgument: something else (INVALID, NOT_SET).
+// Parses the output of squeue -o %L: "1-02:03:04", "59:58", "0:07". Returns std::nullopt if the job
+// has no limit (UNLIMITED), and InvalidArgument for other text (INVALID, NOT_SET).
 Result<std::optional<std::chrono::seconds>> parse_time_left(std::string_view text);
 
 struct EndSettings {
@@ -38,63 +38,64 @@ inline constexpr std::size_t kSignalSources = 3;
 
 enum class SignalMeaning : std::uint8_t {
   kInterrupt,  // The usual meaning of the signal: TERM stops the job.
-  kPassOn,     // Pass it to the ranks' processes; it is not a notice.
-  kNotice,     // To the ranks' own processes: they should save their state and end.
-  kKnown,      // The ranks have the signal already.
+  kPassOn,     // Pass it on to the ranks' processes; it is not a notice.
+  kNotice,     // For the ranks' own processes, which should save their state and exit.
+  kKnown,      // The ranks have received the signal already.
   kTimeIsUp,   // Slurm's last signal, or TERM after the notice: stop the job in the remaining time.
 };
 
 enum class EndStep : std::uint8_t {
   kNothing,
-  kAsk,     // When does the allocation end now? `scontrol update` may have moved it.
+  kAsk,     // Query the end of the allocation again, because `scontrol update` may have changed it.
   kNotice,  // Send --preempt-signal to the ranks.
-  kStop,    // They have had their time: stop the job.
+  kStop,    // The ranks have had their time: stop the job.
 };
 
 class AllocationEnd {
  public:
-  // The last call: Slurm's clock and ours, and what it takes to stop a job of many hosts.
+  // The last call covers differences between Slurm's clock and ours, and stopping a job of many
+  // hosts.
   static constexpr std::chrono::milliseconds kLastCall{5'000};
-  // KillWait, and as much again for a slow controller.
+  // KillWait, and some time for a slow controller.
   static constexpr std::chrono::milliseconds kSlurmIsLate{90'000};
   // Slurm sends its signal up to a minute early (sbatch(1), --signal).
   static constexpr std::chrono::milliseconds kSlurmIsEarly{60'000};
-  // The end is asked for again this long before something is due, with a deadline that is shorter.
+  // How long before a step the end is queried again; the query has a shorter deadline.
   static constexpr std::chrono::milliseconds kAskAhead{6'000};
-  // KillWait where it was not changed, less what our own end takes: TERM is followed by KILL.
+  // The default of KillWait, less the time for our own exit: TERM is followed by KILL.
   static constexpr std::chrono::milliseconds kUntilSlurmKills{25'000};
 
   explicit AllocationEnd(EndSettings settings)
       : settings_(settings),
         stop_before_(settings.stop_before.value_or(std::chrono::milliseconds(0))) {}
 
-  // Sets when the allocation ends; nothing: never. True if that is sooner than --stop-before-end
-  // allows for, so that the notice comes after half of the time left.
+  // Sets the end of the allocation; std::nullopt means never. Returns true if the end is sooner
+  // than --stop-before-end allows for, so that the notice comes after half of the time left.
   bool learned(std::optional<std::int64_t> end_ms, std::int64_t now_ms);
   std::optional<std::int64_t> end_ms() const { return end_ms_; }
-  // Reports that kAsk was not answered: the known end stays, and kAsk is due again later.
+  // Reports that kAsk was not answered: the known end remains valid, and kAsk is due again later.
   void ask_failed(std::int64_t now_ms) { plan_to_ask(now_ms); }
 
-  // Returns the step that is due by now; each one is returned once.
+  // Returns the step that is due by now; each step is returned once.
   EndStep due(std::int64_t now_ms);
-  // When due() returns the next step. Nothing: never.
+  // Returns when due() will return the next step; std::nullopt means never.
   std::optional<std::int64_t> next_ms() const;
 
   SignalMeaning received(int signal, SignalSource source, std::int64_t now_ms);
 
-  // True once the ranks have been told of the end.
+  // Returns true once the ranks have been notified.
   bool has_notice() const { return notice_; }
 
-  // The time from TERM to KILL: no longer than the allocation lasts, nor than Slurm waits when it
-  // has sent TERM itself.
+  // Returns the time from TERM to KILL: at most the remaining time of the allocation, and, if Slurm
+  // has sent TERM itself, at most the time that Slurm waits.
   std::chrono::milliseconds grace(std::chrono::milliseconds usual, std::int64_t now_ms) const;
 
-  // True if a rank that TERM ends now is ended with the allocation: Slurm sends TERM to all of a
-  // step, and a rank may receive it before ivyrun does.
+  // Returns true if a rank that TERM kills now is considered killed by the allocation's end: Slurm
+  // sends TERM to all processes of a step, and a rank may receive it before ivyrun does.
   bool is_last_call(std::int64_t now_ms) const;
 
  private:
-  // One signal, sent once, which each source may report.
+  // One signal, sent once, that several sources may report.
   struct Delivery {
     int signal = 0;
     std::int64_t began_ms = 0;
@@ -112,7 +113,7 @@ class AllocationEnd {
 
   const EndSettings settings_;
   std::optional<std::int64_t> end_ms_;
-  std::chrono::milliseconds stop_before_;  // The setting; half of the time left if that is less.
+  std::chrono::milliseconds stop_before_;  // The setting, or half of the time left if that is less.
   std::optional<std::int64_t> ask_at_ms_;
   std::vector<Delivery> deliveries_;  // The newest one of each signal.
   bool notice_ = false;

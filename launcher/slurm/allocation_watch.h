@@ -18,37 +18,38 @@ namespace ivy {
 
 class AllocationWatch {
  public:
-  // squeue and scontrol wait for a controller that may be busy or away: a job does not.
+  // squeue and scontrol wait for a controller that may be busy or down; a job must not.
   static constexpr std::chrono::seconds kAskDeadline{5};
   static constexpr std::chrono::seconds kRequeueDeadline{20};
 
   struct Handlers {
-    // To the ranks' own processes, before the end; by_slurm: those in the step have it already.
+    // Signal the ranks' own processes before the end. by_slurm: processes in the step have received
+    // it already.
     std::function<void(int signal, bool by_slurm)> notice;
-    std::function<void(int signal)> pass_on;    // To the ranks' own processes.
+    std::function<void(int signal)> pass_on;    // Signal the ranks' own processes.
     std::function<void(int signal)> interrupt;  // Handles the signal as without Slurm.
-    std::function<void()> time_is_up;           // Stop the job; grace() says how fast.
+    std::function<void()> time_is_up;           // Stop the job; grace() returns the time for that.
     std::function<void(const std::string& line)> say;
   };
 
-  // asks: whether squeue may be queried; if not, the end is taken from the environment. tells:
-  // prints the end as soon as it is known.
+  // asks: whether squeue may be queried; if not, the end is read from the environment. tells:
+  // prints the end once it is known.
   AllocationWatch(boost::asio::io_context& loop, const SlurmAllocation& allocation,
                   EndSettings settings, bool asks, bool tells);
 
   void start(Handlers handlers);
   void stop();
 
-  // ranks_have_it: Slurm has sent it to every process of the step, not to its tasks alone.
+  // ranks_have_it: Slurm has sent the signal to every process of the step, not only to its tasks.
   void received(int signal, SignalSource source, bool ranks_have_it = false);
-  // The usual grace, cut to the time that is left.
+  // Returns the usual grace period, limited to the remaining time.
   std::chrono::milliseconds grace(std::chrono::milliseconds usual) const;
   bool is_last_call() const;
   const SlurmAllocation& allocation() const { return allocation_; }
 
-  // `scontrol requeue`; on success Slurm ends this allocation, and us with it. `begins` is called
-  // right before. FailedPrecondition without `begins`: the job has ended before its time, because
-  // it was cancelled.
+  // Runs `scontrol requeue`; on success Slurm ends this allocation, including this process. Calls
+  // `begins` right before that. Returns FailedPrecondition without calling `begins` if the job has
+  // ended early because it was cancelled.
   void requeue(std::function<void()> begins, std::function<void(Result<void>)> done);
 
  private:

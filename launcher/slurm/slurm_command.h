@@ -12,11 +12,11 @@
 
 namespace ivy {
 
-// done is called once, from the loop: what the command wrote to standard output when it exited with
-// 0, without the last newline. Else an error that has its standard error in it: NotFound (there is
-// no such program), DeadlineExceeded (it was killed), FailedPrecondition (it failed). The first
-// 64 KiB of each stream are kept. The command keeps itself alive; a loop that ends first leaves it
-// alone.
+// Calls `done` once, from the loop, with the command's standard output without the last newline if
+// it exited with 0. Otherwise passes an error that contains its standard error: NotFound (no such
+// program), DeadlineExceeded (it was killed), FailedPrecondition (it failed). Keeps the first 64
+// KiB of each stream. The command keeps itself alive; if the loop ends first, the command continues
+// to run.
 void run_slurm_command(boost::asio::io_context& loop, const std::vector<std::string>& arguments,
                        std::chrono::milliseconds deadline,
                        std::function<void(Result<std::string>)> done);
