@@ -62,18 +62,17 @@ int complain(const ivy::Error& error) {
   return ivy::kExitUsage;
 }
 
-// Signals that were ignored when we were started (nohup) stay ignored.
+// Signals that were ignored at our start (nohup) remain ignored.
 bool is_ignored(int signal) {
   struct sigaction action {};
   return sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
 }
 
-// Waits for signals as long as the job lives. One request may come twice: timeout(1) signals its
-// child and then its own process group, in which that child is.
+// Waits for signals as long as the job runs. One request may arrive twice: timeout(1) signals its
+// child and then its own process group, which contains that child.
 class Signals {
  public:
-  // watch: null outside of a Slurm allocation.
-  // nodes: null but in torchrun mode.
+  // watch: null outside a Slurm allocation. nodes: null except in torchrun mode.
   Signals(boost::asio::io_context& loop, ivy::Job& job, ivy::AllocationWatch* watch,
           ivy::NodeZero* nodes)
       : job_(job), watch_(watch), nodes_(nodes), set_(loop) {
@@ -92,7 +91,7 @@ class Signals {
     });
   }
 
-  // No finger presses Ctrl-C again this soon.
+  // Faster than a person can press Ctrl-C again.
   static constexpr std::int64_t kEchoNs = 20'000'000;
 
   bool is_echo(int signal) {
@@ -134,13 +133,13 @@ class Signals {
   std::int64_t last_at_ns_ = 0;
 };
 
-// The warden and the supervisor of this host are exiting now. If the first process never reaps, as
-// in many containers, a process that is not waited for remains a zombie. The longer bound is for a
-// machine under load, the shorter one for children that are not ivyrun's.
+// The warden and the supervisor of this host are exiting. If the init process never reaps, as in
+// many containers, a child that is not waited for remains a zombie. The longer limit is for a
+// loaded machine, the shorter one for children that are not ivyrun's.
 constexpr std::int64_t kReapPatienceNs = 500'000'000;
 constexpr std::int64_t kOthersPatienceNs = 5'000'000;
 
-// warden: the leader of its process group, to which the supervisor belongs; 0: there is none.
+// warden: the leader of its process group, to which the supervisor belongs; 0 if there is none.
 bool has_children_of_ours(pid_t warden) {
   siginfo_t child{};
   return ivy::ChildProcess::any_runs() ||
@@ -168,7 +167,7 @@ void reap_children(pid_t warden) {
   }
 }
 
-// A shell looks at how its child died: an interrupted ivyrun dies of the signal itself.
+// A shell checks how its child exited, so an interrupted ivyrun kills itself with the same signal.
 [[noreturn]] void die_of(int signal, int exit_code) {
   std::fflush(nullptr);
   std::signal(signal, SIG_DFL);
@@ -176,7 +175,7 @@ void reap_children(pid_t warden) {
   _exit(exit_code);
 }
 
-// The background has no standard input and no console.
+// A process in the background has no standard input and no console.
 void prepare_to_detach(ivy::JobRequest& request) {
   ivy::Options& options = request.options;
   options.stdin_choice = "none";
@@ -185,7 +184,7 @@ void prepare_to_detach(ivy::JobRequest& request) {
     if (!path->empty() && !path->starts_with('/')) *path = request.started_in + "/" + *path;
 }
 
-// Null outside of a Slurm allocation.
+// Returns null outside a Slurm allocation.
 std::unique_ptr<ivy::AllocationWatch> make_watch(boost::asio::io_context& loop,
                                                  const ivy::Options& options,
                                                  const std::optional<ivy::Allocation>& in) {
@@ -215,8 +214,8 @@ void say_line(const std::string& line) {
   std::fputs(ivy::escape_control("ivyrun: " + line + "\n").c_str(), stderr);
 }
 
-// Waits for the other nodes of torchrun mode, in the loop. Not 0: the exit code of a job that will
-// not be.
+// Runs the loop until the other nodes of torchrun mode have connected. Returns 0, or the exit code
+// if the job cannot start.
 int gather_nodes(boost::asio::io_context& loop, ivy::JobRequest& request, ivy::NodeZero& nodes) {
   int exit_code = 0;
   boost::asio::signal_set signals(loop);
@@ -235,7 +234,7 @@ int gather_nodes(boost::asio::io_context& loop, ivy::JobRequest& request, ivy::N
             .exit_code = 128 + signal});
   });
   nodes.gather([&](const std::optional<ivy::Diagnostic>& refusal) {
-    // Later: this may be a call of a connection that the end closes.
+    // In a later turn, since this may be called from a connection that is then closed.
     boost::asio::post(loop, [&, refusal] {
       if (refusal) return refuse(*refusal);
       request.options.hosts = nodes.host_list();
@@ -247,7 +246,7 @@ int gather_nodes(boost::asio::io_context& loop, ivy::JobRequest& request, ivy::N
   return exit_code;
 }
 
-// Node 0 of torchrun mode, with all nodes that are needed; null where hosts are named.
+// Opens node 0 in torchrun mode; returns null otherwise.
 ivy::Result<std::unique_ptr<ivy::NodeZero>> open_node_zero(boost::asio::io_context& loop,
                                                            const ivy::JobRequest& request) {
   const ivy::Options& options = request.options;
@@ -266,11 +265,11 @@ int run_node(const ivy::JobRequest& request) {
   if (!key.ok()) return complain(key.error());
   const int exit_code = ivy::run_joiner(loop, request, *key);
   std::fflush(nullptr);
-  // Look-ups of names may still run.
+  // Name lookups may still be running, so do not run destructors.
   _exit(exit_code);
 }
 
-// node_zero: null but in torchrun mode.
+// node_zero: null except in torchrun mode.
 [[noreturn]] void run_in_loop(boost::asio::io_context& loop, ivy::JobRequest request,
                               const std::optional<ivy::Allocation>& allocation,
                               ivy::NodeZero* node_zero) {
@@ -297,7 +296,7 @@ int run_node(const ivy::JobRequest& request) {
   reap_children(warden);
   if (death != 0) die_of(death, exit_code);
   std::fflush(nullptr);
-  // Everything has been said and every host has ended: nothing is left that a destructor must do.
+  // All messages are printed and every host has exited, so no destructor needs to run.
   _exit(exit_code);
 }
 
@@ -306,9 +305,9 @@ bool has_warden_here(const ivy::JobRequest& request) {
          ivy::uses_local_transport(request.options, request.options.hosts.front());
 }
 
-// The warden of the first host, if that is this host and its supervisor is to be a new one.
-// is_alone: it is the only host, so no other process that this one starts, such as ssh's, may
-// continue in the background and become its child.
+// Starts the warden of the first host, if that is this host and needs a new supervisor. is_alone:
+// this is the only host, so no other process that this one starts, such as ssh's, may continue in
+// the background and become the warden's child.
 void start_warden_of(ivy::JobRequest& request) {
   if (!has_warden_here(request)) return;
   const bool is_alone = request.options.hosts.size() == 1;
@@ -346,20 +345,21 @@ std::string command_of(char* const* argv) {
   return ivy::quoted_arguments(words);
 }
 
-// One of several tasks of a step would start the whole job again; it says nothing unless it is the
-// first.
+// Rejects an ivyrun that is one of several tasks of a step: each would start the whole job again.
+// Only the first task prints the error.
 ivy::Result<void> is_started_once(const ivy::SlurmAllocation& allocation, char* const* argv) {
   if (!allocation.step || allocation.step->tasks <= 1) return {};
   if (allocation.step->task > 0) _exit(ivy::kExitUsage);
   return ivy::started_as_tasks(allocation, command_of(argv));
 }
 
-// True where mpirun is our parent, on its own host or by its daemon. Variables alone prove nothing:
-// a shell below another job has them too.
+// Returns true if mpirun is our parent, directly or through its daemon on this host. Variables
+// alone prove nothing, since a shell inside another job has them too.
 bool is_started_by_mpirun() {
   const std::optional<std::string> parent =
       ivy::read_file("/proc/" + std::to_string(getppid()) + "/comm", 64);
-  // Debian's have endings, such as mpirun.openmpi; orted and prted are Open MPI's daemons.
+  // Debian's programs have suffixes, such as mpirun.openmpi; orted and prted are Open MPI's
+  // daemons.
   constexpr std::array<std::string_view, 5> kStarters = {"mpirun", "mpiexec", "orte", "prte",
                                                          "hydra_pmi_proxy"};
   return parent && std::ranges::any_of(kStarters, [&](std::string_view starter) {
@@ -367,7 +367,7 @@ bool is_started_by_mpirun() {
          });
 }
 
-// Refuses to be one of several processes that mpirun started.
+// Rejects an ivyrun that is one of several processes started by mpirun.
 ivy::Result<void> is_started_once_by_mpirun(const ivy::Environment& caller, char* const* argv) {
   for (const auto& [size, rank] : {std::pair{"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"},
                                    std::pair{"PMI_SIZE", "PMI_RANK"}}) {
@@ -383,7 +383,7 @@ ivy::Result<void> is_started_once_by_mpirun(const ivy::Environment& caller, char
   return {};
 }
 
-// srun and mpirun would start as many; ivyrun starts one worker for each accelerator.
+// srun and mpirun would start that many tasks, but ivyrun starts one worker per accelerator.
 void note_tasks_per_node(const ivy::Environment& caller, ivy::Options& options) {
   const std::string* const tasks = ivy::find_variable(caller, "SLURM_NTASKS_PER_NODE");
   if (tasks == nullptr || *tasks == "1" || options.num_proc || options.per_host.written) return;
@@ -391,7 +391,7 @@ void note_tasks_per_node(const ivy::Environment& caller, ivy::Options& options) 
                           " does not set the number of workers: use --nproc-per-node " + *tasks);
 }
 
-// Flux sets no variable that lists the hosts: only the flux command knows them.
+// Flux sets no variable with the list of hosts; only the flux command knows them.
 void note_flux_instance(const ivy::Environment& caller, ivy::Options& options) {
   if (ivy::find_variable(caller, "FLUX_URI") == nullptr || !options.hosts.empty()) return;
   options.notes.push_back(
@@ -399,11 +399,11 @@ void note_flux_instance(const ivy::Environment& caller, ivy::Options& options) {
       "uses all of its hosts");
 }
 
-// The allocation that we are in; its hosts are the job's, unless others are meant.
+// Finds the allocation in which we run; its hosts become the job's unless other hosts are meant.
 ivy::Result<std::optional<ivy::Allocation>> use_allocation(const ivy::Environment& caller,
                                                            char* const* argv,
                                                            ivy::Options& options) {
-  // In torchrun mode the hosts are those on which a node was started.
+  // In torchrun mode the hosts are those on which nodes were started.
   if (options.node_rank) return std::optional<ivy::Allocation>{};
   const bool wants_end = options.stop_before_end || options.requeue;
   const bool passes_over = ivy::passes_allocation_over(options);
@@ -439,7 +439,7 @@ ivy::Result<void> fits_slurm(const ivy::Options& options) {
     return ivy::Error{ivy::Code::kInvalidArgument,
                       "--transport slurm: this is not a Slurm allocation (SLURM_JOB_ID is not set)",
                       "start ivyrun inside sbatch or salloc, or leave out --transport"};
-  // Hosts dial back to the launcher that started them, and know of no other.
+  // Hosts dial back to the launcher that started them, and do not know another one.
   if (options.detach && options.lease)
     return ivy::Error{ivy::Code::kInvalidArgument,
                       "--detach --lease: on hosts of " + options.allocation->name() +
@@ -448,7 +448,7 @@ ivy::Result<void> fits_slurm(const ivy::Options& options) {
   return {};
 }
 
-// --include and --exclude, of whatever list the hosts come from.
+// Applies --include and --exclude, whatever the source of the hosts.
 ivy::Result<void> pick_hosts(ivy::Options& options) {
   if (!options.include.empty()) {
     ivy::Result<std::vector<ivy::Host>> left = ivy::included_hosts(options.include, options.hosts);
@@ -462,18 +462,18 @@ ivy::Result<void> pick_hosts(ivy::Options& options) {
   return {};
 }
 
-// The hosts that the job is meant for, in rank order.
+// Determines the job's hosts, in rank order.
 ivy::Result<void> settle_hosts(ivy::Options& options) {
   std::vector<ivy::Host>& hosts = options.hosts;
   if (hosts.empty()) hosts.emplace_back().name = "localhost";
   IVY_CHECK(pick_hosts(options));
-  // If no host comes up, an older list would be taken for this one.
+  // If no host comes up, an older list must not be mistaken for the result of this run.
   const std::string& healthy = options.healthy_hostfile;
   if (!healthy.empty() && !ivy::overwrite(healthy, ""))
     return ivy::errno_error(ivy::Code::kPermissionDenied, healthy, errno)
         .context("--healthy-hostfile");
   if (options.doctor && hosts.size() > 1 && !options.min_nodes) {
-    // Each host that does not come up is a finding of its own.
+    // Each host that does not come up is a separate finding.
     options.min_nodes = 1;
     options.num_nodes = options.num_nodes.value_or(static_cast<int>(hosts.size()));
   }
@@ -516,7 +516,7 @@ int run(ivy::JobRequest request, const std::optional<ivy::Allocation>& allocatio
   return run_job(std::move(request), allocation);
 }
 
-// `ivyctl attach` starts us so when the launcher of a job that outlives it is dead.
+// `ivyctl attach` starts ivyrun in this way if a job has outlived its launcher.
 int resume(const std::string& record_path, const ivy::Environment& caller,
            const ivy::WorkerLimits& limits) {
   ivy::Result<ivy::ctl::JobRecord> read = ivy::read_job_record(record_path);
@@ -534,7 +534,8 @@ int resume(const std::string& record_path, const ivy::Environment& caller,
   return run_job(std::move(request), std::nullopt);
 }
 
-// --activate: this process takes the variables of the environment, and so does all that it starts.
+// --activate: sets the environment's variables in this process and thereby in everything that it
+// starts.
 ivy::Result<void> activate(ivy::Options& options, ivy::Environment& caller) {
   if (options.activate.empty()) return {};
   ivy::Result<ivy::Activation> found = ivy::find_activation(options.activate, caller);
@@ -553,9 +554,10 @@ std::uint64_t soft_limit(int resource) {
   return limit.rlim_cur;
 }
 
-// Before ivyrun changes its own.
+// Returns the caller's limits; call it before ivyrun changes its own.
 ivy::WorkerLimits callers_limits() {
-  // The kernel's default, made for programs that use select(), is too low for a job of many ranks.
+  // The kernel's default, which is meant for programs that use select(), is too low for a job of
+  // many ranks.
   constexpr std::uint64_t kDefaultFiles = 1024;
   constexpr std::uint64_t kRaisedFiles = 65536;
   ivy::WorkerLimits limits;
@@ -578,7 +580,7 @@ int launch(int argc, char** argv) {
   ivy::raise_descriptor_limit();  // Each host needs a few descriptors.
   ivy::Environment caller = ivy::environment_of(environ);
   const std::vector<std::string> arguments(argv + 1, argv + argc);
-  // No flag for people: it stands in no table and no help.
+  // An internal flag, so it appears in no table and no help.
   if (arguments.size() == 2 && arguments[0] == "--resume")
     return resume(arguments[1], caller, limits);
   ivy::Result<ivy::ParsedCommandLine> parsed =
@@ -610,7 +612,7 @@ int main(int argc, char** argv) {
   try {
     return launch(argc, argv);
   } catch (const std::exception& error) {
-    // While a job runs, run_to_the_end() has this care.
+    // While a job runs, run_to_the_end() handles exceptions.
     Diagnostic diagnostic;
     diagnostic.id = "IVY-X001";
     diagnostic.what = std::string("internal error in ivyrun: ") + error.what();

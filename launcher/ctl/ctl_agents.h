@@ -11,11 +11,11 @@
 
 namespace ivy {
 
-// Calls take() for each job of each host. Returns false if a host rejected the call or did not
-// answer, which has been reported.
+// Calls take() for each job of each host. Returns false, after reporting it, if a host rejected the
+// call or did not answer.
 bool list_jobs_on(const std::vector<Host>& hosts,
                   const std::function<void(const Host& host, const JobEntry& job)>& take);
-// The same for what each host answers to the order to stop a job.
+// Likewise for the answers of the hosts to an order to stop a job.
 bool stop_job_on(const std::vector<Host>& hosts, const StopOrder& order,
                  const std::function<void(const Host& host, const StopAnswer& answer)>& take);
 

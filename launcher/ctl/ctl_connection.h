@@ -19,29 +19,29 @@
 
 namespace ivy {
 
-// Returns the job whose id starts with `prefix`; empty: the only job. InvalidArgument lists the
-// candidates; NotFound if there are none.
+// Returns the job whose id starts with `prefix`, or the only job if that is empty. The message of
+// InvalidArgument lists the candidates; NotFound means that there are none.
 Result<FoundJob> choose_job(const std::string& prefix);
-// The same, for verbs that need its launcher: FailedPrecondition when that is dead.
+// Likewise for verbs that need the job's launcher. Returns FailedPrecondition if it has exited.
 Result<FoundJob> choose_living_job(const std::string& prefix);
-// Pure. The same among given jobs; `names`, by id, are for the message.
+// Likewise for a given list of jobs. Pure. `names`, by id, are used in the message.
 using JobNames = std::map<std::string, std::string>;
 Result<FoundJob> choose_job(const std::string& prefix, const std::vector<FoundJob>& jobs,
                             const JobNames& names = {});
 
-// The first digits of a job's id, as people use them.
+// Returns the first digits of a job's id, as shown to people.
 std::string short_id(const std::string& job_id);
 
 class CtlConnection {
  public:
-  // Time for a living launcher to answer: it is one loop that never blocks.
+  // Limit for an answer of a running launcher, whose loop never blocks.
   static constexpr std::chrono::milliseconds kPatience{5'000};
 
-  // Connects and sends the request. Unavailable: the launcher does not answer.
+  // Connects and sends the request. Returns Unavailable if the launcher does not answer.
   static Result<CtlConnection> ask(const JobPlace& place, const ctl::Request& request);
 
-  // Returns the next reply; Unavailable if the launcher is gone, DeadlineExceeded after `patience`,
-  // FailedPrecondition with its text if it rejects the request.
+  // Returns the next reply. Fails with Unavailable if the launcher has exited, DeadlineExceeded
+  // after `patience`, and FailedPrecondition with the launcher's text if it rejects the request.
   Result<ctl::Reply> receive(std::chrono::milliseconds patience = kPatience);
 
   // For an event loop: the descriptor, non-blocking and owned by the caller, and the bytes already
@@ -55,21 +55,22 @@ class CtlConnection {
   CtlDecoder decoder_{kMaxCtlReplyBytes};
 };
 
-// A reply of these bytes; FailedPrecondition when it is a refusal.
+// Parses a reply. Returns FailedPrecondition if the reply is a rejection.
 Result<ctl::Reply> parse_reply(const std::string& message);
 
-// Asks a job's launcher one question and returns its answer.
+// Sends one request to a job's launcher and returns the reply.
 Result<ctl::Reply> ask_once(const JobPlace& place, const ctl::Request& request,
                             std::chrono::milliseconds patience = CtlConnection::kPatience);
 Result<ctl::JobDescription> describe_job(const JobPlace& place);
 
-// NotFound: this job, of this size, has none of the requested ranks.
+// Returns NotFound if a job of this size has none of the requested ranks.
 Result<void> check_ranks(const ShowRanks& wanted, std::uint32_t world_size);
-// Adds the requested ranks to a request, none if all are. NotFound: the job has none of them.
+// Adds the requested ranks to a request; adds nothing if all are requested. Returns NotFound if the
+// job has none of them.
 Result<void> add_ranks(const ShowRanks& wanted, const JobPlace& place,
                        google::protobuf::RepeatedPtrField<ctl::RankRange>& ranges);
 
-// "job 3f2a has ended: succeeded (exit code 0)"
+// Returns "job 3f2a has ended: succeeded (exit code 0)".
 std::string ended_text(const EndedJob& ended);
 
 }  // namespace ivy

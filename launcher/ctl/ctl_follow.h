@@ -14,20 +14,20 @@ struct FollowRequest {
   const CtlOptions* options = nullptr;
   ctl::JobDescription job;
   JobPlace place;  // For requests on other connections.
-  // Follow was requested on it and the description was received. Without it only the present
-  // content of the files is shown.
+  // The connection on which Follow was requested and the description was received. Without it only
+  // the current contents of the files are shown.
   std::optional<CtlConnection> connection;
-  std::optional<int> last_lines;  // Lines of each file to start with; none: the whole files.
+  std::optional<int> last_lines;  // Lines of each file to start with; if empty, whole files.
   bool shows_messages = false;    // Also ivyrun's own messages.
 };
 
 enum class FollowEnd {
-  kShown,         // Everything in the files has been shown.
-  kJobEnded,      // Followed::end has the verdict.
-  kLauncherLost,  // The connection ended without a word.
+  kShown,         // Everything in the files was shown.
+  kJobEnded,      // Followed::end contains the verdict.
+  kLauncherLost,  // The connection closed without a message.
   kNoAnswer,      // The launcher has not answered for long; Followed::trouble has the reason.
-  kInterrupted,   // Ctrl-C or TERM to us.
-  kOutputClosed,  // The output has no reader any longer.
+  kInterrupted,   // This process received Ctrl-C or TERM.
+  kOutputClosed,  // The output no longer has a reader.
   kNoFiles,       // Followed::trouble has the reason.
 };
 
@@ -42,8 +42,8 @@ struct Followed {
 Result<FollowRequest> begin_to_follow(const CtlOptions& options, const JobPlace& place,
                                       bool shows_messages);
 
-// Returns when the job has ended, or the requested output was shown. NotFound: none of the
-// requested ranks exists.
+// Returns when the job has ended, or when the requested output was shown. Returns NotFound if none
+// of the requested ranks exists.
 Result<Followed> follow_job(FollowRequest request);
 
 }  // namespace ivy

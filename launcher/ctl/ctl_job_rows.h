@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A job as a row of `ps` and as the object of `status`, whether it runs or has ended. Thread: any.
+// A job as a row of `ps` and as the object of `status`, whether it is running or has ended. Thread:
+// any.
 #pragma once
 
 #include <string>
@@ -12,7 +13,7 @@ namespace ivy {
 
 ListRow running_row(const std::string& job_id, const ctl::JobDescription& job);
 ListRow ended_row(const EndedJob& ended);
-// A job that cannot be asked, and why.
+// Returns the row of a job that cannot be queried, with the reason.
 ListRow silent_row(const std::string& job_id, const std::string& why);
 
 }  // namespace ivy

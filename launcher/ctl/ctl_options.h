@@ -14,7 +14,7 @@ namespace ivy {
 
 struct CtlOptions {
   std::string
-      job;  // The beginning of a job's id, or its name; empty: the only job. explain: a message.
+      job;  // The start of a job's id, or its name; empty for the only job. For explain, a message.
   // Flags of `ps`.
   bool json = false;       // Also for why, stack, status and config.
   bool all = false;        // Also finished jobs.
@@ -45,7 +45,8 @@ struct ParsedCtl {
   int exit_code = 0;
 };
 
-// arguments: argv without argv[0]. InvalidArgument names the word and the nearest right one.
+// arguments: argv without argv[0]. The message of InvalidArgument contains the word and the nearest
+// correct one.
 Result<ParsedCtl> parse_ctl_command_line(const std::vector<std::string>& arguments);
 
 }  // namespace ivy

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shared by ivyctl's lists: cells and JSON. Thread: any.
+// Cells and JSON of ivyctl's lists. Thread: any.
 #pragma once
 
 #include <boost/json.hpp>
@@ -17,28 +17,28 @@
 
 namespace ivy {
 
-// Makes one line of at most that many columns, whatever bytes are in the text.
+// Converts any bytes to one line of at most that many columns.
 std::string table_cell(const RemoteText& text, std::size_t columns);
-// The time since then on a clock: "00:12:34".
+// Returns the time since then: "00:12:34".
 std::string elapsed_since(std::int64_t unix_ms);
-// A moment of local time: "14:03:12", before today "2026-11-28 14:03:12".
+// Returns a local time: "14:03:12", or "2026-11-28 14:03:12" for an earlier day.
 std::string moment_text(std::int64_t unix_ms);
 
-// Columns of standard output, if it is a terminal.
+// Returns the number of columns of standard output if it is a terminal.
 std::optional<std::size_t> shown_columns();
-// Leaves out columns, in the order of their names in `dispensable`, until the table below its first
-// row, the names, is no wider than that. The last column is cut by the caller: it counts as no
-// wider than 16.
+// Removes columns, in the order of their names in `dispensable`, until the table is no wider than
+// `columns`. The first row contains the names. The last column counts with at most 16 characters,
+// because the caller truncates it.
 void drop_columns(std::vector<TextRow>& lines, std::span<const std::string_view> dispensable,
                   std::size_t columns);
 
-// One row of a list: for people, and with --json for programs.
+// One row of a list: cells for people, and an object for --json.
 struct ListRow {
   TextRow cells;
   boost::json::object json;
 };
-// Prints the rows to standard output, as a table below its header or as a list of objects, escaped
-// so that a terminal shows it as it is. An empty table prints nothing.
+// Prints the rows to standard output, as a table below its header or as a JSON list, escaped so
+// that a terminal shows all bytes unchanged. An empty table prints nothing.
 void print_list(const TextRow& header, const std::vector<ListRow>& rows, bool as_json);
 
 }  // namespace ivy

@@ -20,7 +20,7 @@ int ctl_logs(const CtlOptions& options);
 int ctl_signal(const CtlOptions& options);
 int ctl_stop(const CtlOptions& options);
 int ctl_stop_on_hosts(const CtlOptions& options);  // `stop -H`: the hosts' agents stop the job.
-// Stops a job that has no launcher on this host. Nothing: this host has no such job.
+// Stops a job that has no launcher on this host. Returns std::nullopt if this host has no such job.
 std::optional<int> ctl_stop_on_this_host(const CtlOptions& options);
 int ctl_attach(const CtlOptions& options);
 int ctl_why(const CtlOptions& options);
@@ -29,14 +29,14 @@ int ctl_config(const CtlOptions& options);
 int ctl_explain(const CtlOptions& options);
 int ctl_status(const CtlOptions& options);
 int ctl_top(const CtlOptions& options);
-// Becomes `ivyrun --doctor`, which reaches hosts as a job does.
+// Executes `ivyrun --doctor`, which reaches hosts in the same way as a job.
 int ctl_doctor(const CtlOptions& options);
 
-// Prints one line of ivyctl to standard error.
+// Prints one line from ivyctl to standard error.
 void ctl_say(const std::string& text);
-// "ivyctl: error: ..." with what to do, to standard error; returns the exit code.
+// Prints "ivyctl: error: ..." with the fix to standard error. Returns the exit code.
 int ctl_complain(const Error& error, int exit_code = kCtlFailed);
-// Prints a text of other hosts to standard output, or complains; returns the exit code.
+// Prints a text from other hosts to standard output, or the error. Returns the exit code.
 int ctl_print(const Result<std::string>& text);
 
 }  // namespace ivy

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads the files of --log-dir of one job, from their beginning or near their end, as far as they
-// are now; again and again while they grow. Keeps no descriptor between two calls, so thousands of
-// files cost none. Thread: any, one at a time.
+// Reads the --log-dir files of one job, from their start or near their end up to their current end,
+// and again while they grow. Keeps no descriptor between two calls, so that thousands of files can
+// be followed. Thread: any, one at a time.
 #pragma once
 
 #include <cstdint>
@@ -16,16 +16,18 @@ class LogReader {
  public:
   using Feed = std::function<void(int rank, int stream, std::string_view bytes)>;
 
-  // folder: the one in which rank00000.out lies.
+  // folder: the directory that contains rank00000.out.
   LogReader(const std::string& folder, const std::vector<int>& ranks);
-  // Begins with the last lines of each file; a long last line is cut at its beginning.
+  // Starts with the last lines of each file; truncates a long first line at its start.
   void begin_with_last(int lines);
-  // Feeds at most `most_bytes` new bytes, file by file. False: there may be more.
+  // Passes at most `most_bytes` new bytes to `feed`, file by file. Returns false if there may be
+  // more.
   bool read(std::size_t most_bytes, const Feed& feed);
   // Makes the next read() start with the first file again, so that it misses nothing written
   // earlier.
   void start_over() { next_ = 0; }
-  // No file could be opened so far: the first one's path and why; empty otherwise.
+  // If no file could be opened so far, returns the first one's path and the reason; otherwise an
+  // empty text.
   std::string trouble() const { return any_opened_ ? "" : trouble_; }
 
  private:
@@ -35,11 +37,11 @@ class LogReader {
     std::string path;
     std::uint64_t offset = 0;
   };
-  // Reads one file; false when the budget is used up.
+  // Reads one file. Returns false when the budget is used up.
   bool read_file(File& file, std::size_t& budget, const Feed& feed);
 
   std::vector<File> files_;
-  std::size_t next_ = 0;  // Position of the next read().
+  std::size_t next_ = 0;  // Index of the file with which the next read() starts.
   bool any_opened_ = false;
   std::string trouble_;
 };

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds the position of each rank when a job hangs or its collectives' watchdog has ended one:
-// queries the hosts, reads torch's flight records, and summarizes them. The cost of a query for a
-// host is limited by agent/node/hang/stack_collector.h; the flight records of all hosts together
-// stay below 96 MiB.
+// Determines the position of each rank when a job hangs or a collective library's watchdog has
+// ended it: queries the hosts, parses torch's flight records, and summarizes the answers.
+// agent/node/hang/stack_collector.h limits the cost of a query for a host; the flight records of
+// all hosts together are limited to 96 MiB.
 //
 // Thread: the loop's. Lifetime: destroy it outside its callbacks; none is called afterwards.
 #pragma once
@@ -24,7 +24,7 @@
 
 namespace ivy {
 
-// Whether a collective library's watchdog ended the worker that failed.
+// Whether a collective library's watchdog ended the failed worker.
 enum class WatchdogAbort { kNo, kYes, kNotKnownYet };
 
 // The job whose ranks JobEvidence examines: RankEvents, and tests.
@@ -38,11 +38,11 @@ class ExaminedJob {
   // Returns false if nothing can be sent to that host any longer.
   virtual bool send(std::size_t host, const Command& command) = 0;
   virtual std::vector<HostRanks> ranks_by_host() = 0;
-  // Workers run, and nothing is being stopped.
+  // Returns true if workers are running and nothing is being stopped.
   virtual bool is_running() = 0;
   virtual WatchdogAbort watchdog_abort() = 0;
   virtual void say(const std::string& text) = 0;
-  // A stall has been reported, and it lasts.
+  // A stall was reported and continues.
   virtual void stall_lasts() = 0;
 
  protected:
@@ -52,17 +52,17 @@ class ExaminedJob {
 class JobEvidence {
  public:
   struct Question {
-    std::set<std::uint32_t> ranks;  // Empty where all were asked.
+    std::set<std::uint32_t> ranks;  // Empty if all ranks are queried.
     bool native = false;
     bool light = false;
     bool flight_records = true;
     std::chrono::milliseconds patience{5'000};
   };
   struct Answer {
-    std::vector<HostStacks> hosts;  // The bytes of flight records are taken out.
+    std::vector<HostStacks> hosts;  // Without the bytes of flight records.
     std::vector<std::string> silent;
     std::vector<RankFlight> flights;
-    std::vector<std::string> notes;  // Records and answers that could not be had or read.
+    std::vector<std::string> notes;  // Records and answers that could not be obtained or parsed.
     std::vector<std::string> lines;  // For the terminal: flight_lines() and the notes.
   };
   using Done = std::function<void(const Answer& answer)>;
@@ -77,27 +77,29 @@ class JobEvidence {
 
   void ask(const Question& question, Done done);
   void on_part(std::size_t host, const EvidencePart& part);
-  // Answers `ivyctl stack` and its like with a text.
+  // Answers `ivyctl stack` and similar requests with a text.
   void describe(const ctl::DescribeStacks& request, std::function<void(const std::string&)> done);
 
-  // Watches the job from now on: says where the ranks are when none has printed anything for
-  // `limit` and none has moved between two samples; once, until a rank prints again. Zero: never.
+  // Watches the job from now on. Reports the ranks' positions if no rank has printed anything for
+  // `limit` and none has moved between two samples; once, until a rank prints again. Zero disables
+  // this.
   void watch(std::chrono::seconds limit);
   // Call when a rank has printed output; output caused by a query itself does not count.
   void output_came();
-  // Call when another detector has reported a stall: reports the ranks' positions.
+  // Call when another detector has reported a stall; reports the ranks' positions.
   void stalled();
 
-  // A worker has failed and no other has been stopped yet. If a watchdog has ended it, what the
-  // others do is first collected and printed, for at most 5 s. Calls done once.
+  // Call when a worker has failed and no other has been stopped yet. If a watchdog ended the
+  // worker, first collects and prints the positions of the others, for at most 5 s. Calls `done`
+  // once.
   void after_failure(std::function<void()> done);
-  // Returns the finding of after_failure(), in one line; empty: none.
+  // Returns the finding of after_failure() in one line; empty if none.
   const std::string& finding() const { return finding_; }
 
  private:
   struct Open;
   void answer(const std::shared_ptr<Open>& open);
-  // False: the answer cannot be read.
+  // Returns false if the answer cannot be parsed.
   bool host_answered(Open& open, std::size_t host, const std::string& bytes);
   std::size_t bytes_under_way() const;
   void wait_second();
@@ -118,13 +120,13 @@ class JobEvidence {
   boost::asio::steady_timer abort_timer_;
   std::chrono::seconds limit_{0};
   std::int64_t moved_at_ns_ = 0;
-  std::int64_t echo_until_ns_ = 0;  // Until then output may be caused by our own question.
+  std::int64_t echo_until_ns_ = 0;  // Until then, output may be caused by our own query.
   bool is_looking_ = false;
-  bool was_said_ = false;  // The present stall has been reported.
+  bool was_said_ = false;  // The current stall was reported.
   std::string finding_;
 };
 
-// The text that `ivyctl stack` prints.
+// Returns the text of `ivyctl stack`.
 std::string evidence_text(const JobEvidence::Answer& answer, StackDetail detail);
 
 }  // namespace ivy

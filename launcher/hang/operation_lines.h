@@ -21,13 +21,13 @@ struct HostOperations {
 //   rank 3 (host b, pid 77): between operations: finished all_reduce #811 of "world" 30 s ago
 //   rank 4 (host b, pid 78; SIGKILL): was in barrier #812 of "world", at the start, entered 2 s ago
 // clang-format on
-// First who is absent, as of torch's collectives (flight_analysis.h); then all, ordered by rank.
-// Lines without a newline at the end. Empty: no rank has attached. `silent`: hosts
-// that listen and have not answered, which are named.
+// Lists absent ranks first, as for torch's collectives (flight_analysis.h); then all ranks, in
+// order. Lines have no newline. Returns an empty text if no rank has attached. `silent`: hosts that
+// listen but did not answer, which are named.
 std::string operation_lines(const std::vector<HostOperations>& hosts,
                             const std::vector<std::string>& silent);
 
-// The operation in words, such as: all_reduce #812 of "world".
+// Returns the operation as a text such as: all_reduce #812 of "world".
 std::string name_of_operation(const OperationState& state);
 
 }  // namespace ivy

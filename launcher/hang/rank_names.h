@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// From the store's words to ranks: the store knows torch's clients by process and address only, the
-// launcher knows which rank on which host that process is. Pure. Thread: any.
+// Adds ranks to the store's explanations: the store knows torch's clients only by process and
+// address, but the launcher knows which rank that process is. Pure. Thread: any.
 #pragma once
 
 #include <string>
@@ -17,7 +17,7 @@ namespace ivy {
 // are not connected. A last line names the ranks that have exited, which will write nothing more.
 std::string explain_ranks(std::string_view explanation, const ctl::StoreDescription& store);
 
-// Every line two columns to the right.
+// Indents every line by two columns.
 std::string indented(std::string_view text);
 
 }  // namespace ivy

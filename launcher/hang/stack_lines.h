@@ -17,7 +17,7 @@ struct HostStacks {
 };
 
 enum class StackDetail {
-  kWhole,  // Every thread, equal ones together.
+  kWhole,  // Every thread; threads with equal stacks are combined.
   kMain,
   kBrief,  // One line: "ranks 0-2 (host a): in torch's all_reduce at train.py:12".
 };
@@ -32,12 +32,13 @@ enum class StackDetail {
 std::string stack_lines(const std::vector<HostStacks>& hosts,
                         const std::vector<std::string>& silent, StackDetail detail);
 
-// "ranks 0-2 are in torch's all_reduce at train.py:12; rank 3 is in no collective": where some
-// ranks are inside a library's collective and others are not, by their main threads. Else empty.
+// Returns "ranks 0-2 are in torch's all_reduce at train.py:12; rank 3 is in no collective" if some
+// ranks' main threads are inside a library's collective and others are not; otherwise an empty
+// text.
 std::string collective_line(const std::vector<HostStacks>& hosts);
 
-// True if any rank has moved between two samples: by its Python stack, or where there is none by
-// the time that it has computed.
+// Returns true if any rank has moved between two samples, judged by its Python stack or, without
+// one, by its CPU time.
 bool has_moved(const std::vector<HostStacks>& before, const std::vector<HostStacks>& now);
 
 }  // namespace ivy

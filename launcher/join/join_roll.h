@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The nodes of torchrun mode that have connected, and whether they belong together. Pure; thread:
-// one at a time.
+// The nodes of torchrun mode that have connected, and checks that they belong together. Pure;
+// thread: one at a time.
 #pragma once
 
 #include <cstddef>
@@ -16,12 +16,12 @@ namespace ivy {
 
 struct JoiningNode {
   int rank = 0;
-  std::string host;     // Its name, as its own system says it.
-  std::string address;  // Numeric, as it was seen here.
-  std::string process;  // Distinguishes two ivyruns with one rank.
+  std::string host;     // The name that the node's system reports.
+  std::string address;  // Numeric address of the node as seen here.
+  std::string process;  // Distinguishes two ivyruns with the same rank.
   std::string build;
   std::vector<std::pair<std::string, std::string>>
-      terms;  // Its command line's terms (Options::join_terms).
+      terms;  // Terms of its command line (Options::join_terms).
 };
 
 class JoinRoll {
@@ -29,12 +29,13 @@ class JoinRoll {
   // head: node 0. least: the minimum number of nodes to start with.
   JoinRoll(JoiningNode head, int nodes, int least);
 
-  // Returns nothing if the node was admitted, else the reason why these nodes cannot form a job.
+  // Returns nothing if the node was admitted, or else the reason why these nodes cannot form a job.
   std::optional<Diagnostic> add(const JoiningNode& node);
   void leave(int rank) { nodes_.erase(rank); }
   bool is_complete() const { return nodes_.size() == static_cast<std::size_t>(count_); }
   bool is_enough() const { return nodes_.size() >= static_cast<std::size_t>(least_); }
-  // Names of node 0 and of those that are here, by rank. Hosts of one name are told apart.
+  // Returns the names of node 0 and of the connected nodes, by rank. Makes equal host names
+  // distinct.
   std::vector<std::pair<int, std::string>> names() const;
   // Returns the missing nodes: "nodes 2,5-7".
   std::string missing_text() const;
@@ -49,9 +50,9 @@ class JoinRoll {
   std::map<int, JoiningNode> nodes_;
 };
 
-// For messages: "node 2 (gpu07)".
+// Returns "node 2 (gpu07)" for messages.
 std::string node_text(int rank, const std::string& host);
-// The time that was given is over, and too few are here. where: the listening address.
+// Returns the message for too few nodes after the time limit. where: the listening address.
 Diagnostic nodes_missing(const JoinRoll& roll, const std::string& where, const std::string& how);
 
 }  // namespace ivy

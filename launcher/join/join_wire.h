@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages of proto/wire/join.proto as bytes; CtlDecoder (launcher/job/ctl_wire.h) cuts them again.
-// Pure; thread: any.
+// Encodes messages of proto/wire/join.proto; CtlDecoder (launcher/job/ctl_wire.h) splits the byte
+// stream into messages again. Pure; thread: any.
 #pragma once
 
 #include <string>
@@ -16,10 +16,11 @@ namespace ivy {
 std::string encode_join(const join::NodeSays& message);
 std::string encode_join(const join::HeadSays& message);
 join::Join encode_node(const JoiningNode& node);
-// address: as it was seen here.
+// address: the node's address as seen here.
 JoiningNode decode_node(const join::Join& message, const std::string& address);
 
-// Gives take() each message of these bytes. False: they have another form, or take() said so.
+// Passes each message in these bytes to take(). Returns false if the bytes are malformed or take()
+// returns false.
 template <class Message, class Take>
 bool take_messages(CtlDecoder& decoder, std::string_view bytes, Take take) {
   decoder.feed(bytes);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// One other node as node 0 knows it: the connection of its ivyrun, and what outlasts a connection.
+// Another node as node 0 sees it: the connection to its ivyrun, and the state that outlasts a
+// connection.
 //
-// From Begin on what node 0 says is counted and kept until the node says that it has heard it, so
-// that another connection goes on where the last one broke. Thread: the loop's.
+// From Begin on, messages of node 0 are counted and kept until the node acknowledges them, so that
+// a new connection can continue where the last one broke. Thread: the loop's.
 #pragma once
 
 #include <boost/asio/steady_timer.hpp>
@@ -19,24 +20,25 @@ namespace ivy {
 
 struct JoinedNode {
   void say(const join::HeadSays& message);
-  // The node has heard that many messages, in all.
+  // Drops kept messages: the node has acknowledged this many in total.
   void drop_heard(std::uint64_t messages);
-  // The node has shown that many bytes of output, in all. Returns how many of them are new.
+  // The node has shown this many bytes of output in total. Returns the number of new ones.
   std::uint64_t take_shown(std::uint64_t total);
   bool is_new_signal(std::uint32_t number);
-  // Takes over the connection of `other`, which is in `other`'s place in a list that handlers know:
-  // so the two change places. Afterwards `other` is this node, and this one can be thrown away.
+  // Moves the connection of this node to `other`, whose position in a list is known to handlers, by
+  // swapping the two objects. Afterwards `other` represents this node, and this object can be
+  // destroyed.
   void move_to(JoinedNode& other);
 
   int rank = 0;
   std::shared_ptr<DialBackStream> stream;
   CtlDecoder decoder;
-  std::string name;           // Empty: it has not said yet who it is.
+  std::string name;           // Empty if the node has not identified itself yet.
   int host = -1;              // Its number in the job.
-  std::uint64_t unshown = 0;  // Bytes of output that it has been given.
-  bool is_done = false;       // It has been told that it is over, and hangs up when it has read it.
+  std::uint64_t unshown = 0;  // Bytes of output sent to it and not shown yet.
+  bool is_done = false;       // It was told that the job has ended, and will close the connection.
   std::string process;
-  std::unique_ptr<boost::asio::steady_timer> absence;  // Runs while it has no connection.
+  std::unique_ptr<boost::asio::steady_timer> absence;  // Running while it has no connection.
 
  private:
   std::deque<std::string> unheard_;

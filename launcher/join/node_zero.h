@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Node 0 of torchrun mode: waits for the ivyruns of the other nodes before there is a job, and is
-// what they hear and say while it runs. The job itself is one as always; its hosts dial back.
+// Node 0 of torchrun mode: waits for the other nodes' ivyruns before the job starts, and exchanges
+// messages with them while it runs. The job itself is an ordinary one whose hosts dial back.
 //
-//   open ─ listen ─ gather ─┬─ all are here ─▶ Begin to each ─ Job ─ Attempt, Output, Said ─ End
+//   open ─ listen ─ gather ─┬─ all connected ─▶ Begin to each ─ Job ─ Attempt, Output, Said ─ End
 //                           └─ too few, or they differ ─▶ Said and End to each
 //
 // Thread: the loop's. Lifetime: outlives the job; destroy it outside its handlers.
@@ -31,12 +31,13 @@ namespace ivy {
 
 class NodeZero : public JoinedNodes {
  public:
-  // Empty: all are here, and hosts() has been filled. Else why there will be no job.
+  // Empty if all nodes are there and hosts() has been filled; otherwise the reason why the job
+  // cannot start.
   using Gathered = std::function<void(const std::optional<Diagnostic>& refusal)>;
-  // Says one line for the user, before the job has a screen.
+  // Prints one line for the user, before the job has a screen.
   using Say = std::function<void(const std::string& line)>;
 
-  // Listens; Unavailable names the port.
+  // Starts to listen. Unavailable names the port.
   static Result<std::unique_ptr<NodeZero>> open(boost::asio::io_context& loop,
                                                 const JobRequest& request, const JoinKey& key,
                                                 Say say);
@@ -44,16 +45,17 @@ class NodeZero : public JoinedNodes {
   NodeZero(const NodeZero&) = delete;
   NodeZero& operator=(const NodeZero&) = delete;
 
-  // Once the job has a screen.
+  // Call it once the job has a screen.
   void set_say(Say say) { say_ = std::move(say); }
   void gather(Gathered gathered);
-  // By rank, once they are gathered.
+  // Returns the hosts by rank, after gather() has finished.
   std::vector<Host> host_list() const;
-  // Before the job has begun: why it will not.
+  // Tells all nodes why the job will not start.
   void refuse(const Diagnostic& why, std::function<void()> told);
 
-  // A user has interrupted the ivyrun of this node. Every one of them may get the same signal from
-  // a scheduler: it counts as the second one only from a node that had the first.
+  // A user has interrupted the ivyrun of this node. A scheduler may send the same signal to every
+  // node, so it counts as the second one only from a node that has sent the first. Returns whether
+  // it counts.
   bool is_new_interrupt(int rank);
   void set_interrupt_handler(std::function<void(int signal)> handler) {
     on_interrupt_ = std::move(handler);
@@ -89,7 +91,7 @@ class NodeZero : public JoinedNodes {
   const Options options_;
   const std::string job_id_;
   Say say_;
-  const std::string key_;  // The job's own, for its hosts.
+  const std::string key_;  // The job's key, for its hosts.
   JoinRoll roll_;
   std::shared_ptr<JoinedHosts> hosts_;
   std::shared_ptr<DialBackListener> listener_;

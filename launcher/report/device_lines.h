@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Events of a job's devices, for the report next to the rank that failed. Pure; thread: any.
+// Formats events of a job's devices for the report of the rank that failed first. Pure; thread:
+// any.
 #pragma once
 
 #include <cstdint>
@@ -15,13 +16,13 @@ struct DeviceNote {
   std::string host;
   std::string device;                 // "GPU 3", "mlx5_0 port 1"
   std::string text;                   // "Xid 79, fallen off the bus"
-  std::optional<int> rank;            // The rank whose device it is.
-  std::optional<std::int64_t> at_ns;  // Launcher's clock; nothing: at some time since the start.
+  std::optional<int> rank;            // The rank that uses the device.
+  std::optional<std::int64_t> at_ns;  // Launcher's clock; if empty, at some time since the start.
 };
 
-// "GPU 3 on node07 (rank 27): Xid 79, fallen off the bus, 2.0 s before". The notes of the rank's
-// own device and host come first; in the others' order. At most eight lines; the last counts the
-// rest.
+// Returns lines such as "GPU 3 on node07 (rank 27): Xid 79, fallen off the bus, 2.0 s before". The
+// failed rank's own device and host come first; the others keep their order. At most eight lines,
+// of which the last then gives the number of the remaining ones.
 std::vector<std::string> device_lines(const std::vector<DeviceNote>& notes, const WorkerEnd* first);
 
 // Returns the event that most likely explains this exit, for a separate line: "GPU 3: Xid 79,

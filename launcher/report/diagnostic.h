@@ -22,11 +22,11 @@ struct Diagnostic {
   std::string what = {};   // One sentence without a full stop.
   std::string where = {};  // Host, rank, step; may be empty.
   std::string cause = {};  // Raw text of ssh or the operating system; may have several lines.
-  std::string fix = {};    // One to three commands or actions, one a line.
+  std::string fix = {};    // One to three commands or actions, one per line.
   int exit_code = 0;       // The exit code of ivyrun if this ends the job.
 };
 
-// The lines above, ending with a newline. Control characters in it are escaped.
+// Returns the lines above, ending with a newline. Escapes control characters.
 std::string render(const Diagnostic& diagnostic);
 
 }  // namespace ivy

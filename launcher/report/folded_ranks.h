@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks and their hosts in few words: "0-2,5". Pure; thread: any.
+// Short texts for ranks and their hosts: "0-2,5". Pure; thread: any.
 #pragma once
 
 #include <algorithm>
@@ -24,17 +24,17 @@ std::string named_ranks(const std::vector<Number>& ranks) {
   return (ranks.size() == 1 ? "rank " : "ranks ") + folded_ranks(ranks);
 }
 
-// Ranks about which the same is said, and the hosts that they run on.
+// Ranks with the same statement about them, and the hosts on which they run.
 struct RankGroup {
   std::vector<std::uint32_t> ranks = {};
   std::vector<std::string> hosts = {};
-  std::int32_t pid = 0;  // The rank's, if it is the only one; 0: not known.
+  std::int32_t pid = 0;  // The pid of a single rank; 0 if unknown.
 
   void add(std::uint32_t rank, const std::string& host) {
     ranks.push_back(rank);
     if (std::find(hosts.begin(), hosts.end(), host) == hosts.end()) hosts.push_back(host);
   }
-  // "ranks 0-2 (hosts a, b", "rank 3 (host b, pid 77": the caller closes the bracket.
+  // Returns "ranks 0-2 (hosts a, b" or "rank 3 (host b, pid 77"; the caller closes the bracket.
   std::string text() const {
     constexpr std::size_t kMaxHostsNamed = 4;
     std::string text = named_ranks(ranks) + " (host" + (hosts.size() == 1 ? " " : "s ");

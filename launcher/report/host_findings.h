@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ivyrun --doctor: what was found on each host, and what to do about it. Pure; thread: any.
+// ivyrun --doctor: the findings on each host, with advice. Pure; thread: any.
 #pragma once
 
 #include <boost/json.hpp>
@@ -16,33 +16,33 @@ namespace ivy {
 struct ExaminedHost {
   std::string name;
   std::string transport;
-  bool is_up = true;  // Else only the next two are known.
+  bool is_up = true;  // If false, only the next two members are set.
   std::string step;   // The step at which connecting failed; may be empty.
   RemoteText failure;
-  HostFacts facts;  // With a HostCheckup, since it was asked for.
-  // By so much its clock is ahead of this host's, and by so much that may be wrong.
+  HostFacts facts;  // Includes the HostCheckup that --doctor requests.
+  // How far its clock is ahead of this host's, and the error of that value.
   std::int64_t clock_ms = 0;
   std::int64_t clock_error_ms = 0;
 };
 
 struct Finding {
-  bool has_failed = false;  // Otherwise it is a warning.
+  bool has_failed = false;  // If false, it is a warning.
   std::string check;        // A word such as "reach", "clock" or "disk".
   std::string what;
   std::string fix;
   std::vector<std::string> hosts;
 };
 
-// Hosts are in rank order.
+// Facts for --doctor; hosts are in rank order.
 struct Examination {
-  std::string module;  // --check-module; empty where none was named.
+  std::string module;  // --check-module; empty if not given.
   std::vector<ExaminedHost> hosts;
   std::vector<Diagnostic> refusals;  // Errors that would keep the job from starting.
 };
 
-// Hosts with the same problem share a finding. Failures are listed before warnings.
+// Returns the findings, failures before warnings. Hosts with the same problem share a finding.
 std::vector<Finding> find_troubles(const Examination& examined);
-// A table of the hosts, and the findings below it.
+// Returns a table of the hosts, followed by the findings.
 std::string findings_text(const Examination& examined, const std::vector<Finding>& findings);
 boost::json::object findings_object(const Examination& examined,
                                     const std::vector<Finding>& findings);

@@ -10,13 +10,13 @@ namespace ivy {
 
 enum class Colour { kOff, kOn };
 
-// The parts that all labels of one generation share.
+// Properties shared by all labels of one generation.
 struct LabelStyle {
   std::string choice = "auto";  // auto | none | rank | host | a template
   std::string job_id;
   std::uint32_t generation = 0;
-  int max_attempts = 1;         // More than 1: labels say which attempt this is.
-  int max_rank = 0;             // Decides the width of ranks.
+  int max_attempts = 1;         // If more than 1, labels contain the number of the attempt.
+  int max_rank = 0;             // Determines the width of ranks.
   std::size_t shown_ranks = 1;  // Ranks that reach the console.
   std::size_t hosts = 1;
   std::size_t host_width = 0;  // Length of the longest host name.
@@ -30,9 +30,9 @@ struct LabelSubject {
   int host_index = 0;
 };
 
-// "[ 27 node03] ", on one host "[27] "; standard error has a '!' behind the bracket: "[!27 node03]
-// ". A template is one of placeholders.h. Empty for none, and for auto when one rank is shown. With
-// restarts: "[ 27 node03 #2/4] ".
+// Returns "[ 27 node03] ", or "[27] " on one host; for standard error, a '!' follows the bracket:
+// "[!27 node03] ". With restarts: "[ 27 node03 #2/4] ". A template uses placeholders.h. Empty for
+// "none", and for "auto" if only one rank is shown.
 std::string make_label(const LabelStyle& style, const LabelSubject& subject, Colour colour);
 
 }  // namespace ivy

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// All messages that have an identifier, with meaning, cause and fix. `ivyctl explain` and
-// docs/when-it-fails.md are generated from it. Pure; thread: any.
+// All messages with an identifier: meaning, cause and fix. `ivyctl explain` and
+// docs/when-it-fails.md are generated from this table. Pure; thread: any.
 #pragma once
 
 #include <span>
@@ -14,7 +14,7 @@ struct MessageEntry {
   std::string_view meaning;
   std::string_view cause;
   std::string_view fix;
-  std::string_view exit;  // "120", "its own"; empty: a warning or a note.
+  std::string_view exit;  // "120", "its own"; empty for a warning or a note.
 };
 
 std::span<const MessageEntry> message_table();
@@ -23,7 +23,7 @@ std::span<const MessageEntry> message_table();
 const MessageEntry* find_message(std::string_view id);
 std::string explain_message(const MessageEntry& entry);
 
-// The page docs/when-it-fails.md, in Markdown.
+// Returns the page docs/when-it-fails.md, in Markdown.
 std::string messages_page();
 
 }  // namespace ivy

@@ -12,7 +12,7 @@
 
 namespace ivy {
 
-// How one worker ended, on the launcher's clock.
+// The exit of one worker, on the launcher's clock.
 struct WorkerEnd {
   int rank = 0;
   std::string host;
@@ -20,29 +20,30 @@ struct WorkerEnd {
   ExitStatus status;
   bool core_dumped = false;
   bool out_of_memory = false;
-  bool tolerated = false;           // The job continued without it (--on-failure shrink).
-  bool lost_with_host = false;      // It is tolerated, and how it has ended is not known.
-  bool after_stop = false;          // The supervisor had already been told to stop it: a victim.
-  std::int64_t at_ns = 0;           // On the launcher's CLOCK_MONOTONIC (host_clock.h).
-  std::int64_t clock_error_ns = 0;  // To other hosts' ends; one host orders its own.
-  std::string error_file;           // Content of TORCHELASTIC_ERROR_FILE.
-  std::string stderr_tail;          // The last bytes of its standard error, at most 64 KiB.
+  bool tolerated = false;       // The job continued without it (--on-failure shrink).
+  bool lost_with_host = false;  // It is tolerated, and its exit status is unknown.
+  bool after_stop = false;  // The supervisor had already been told to stop it, so it is a victim.
+  std::int64_t at_ns = 0;   // On the launcher's CLOCK_MONOTONIC (host_clock.h).
+  std::int64_t clock_error_ns =
+      0;                    // Relative to other hosts; exits on one host are ordered by that host.
+  std::string error_file;   // Content of TORCHELASTIC_ERROR_FILE.
+  std::string stderr_tail;  // The last bytes of its standard error, at most 64 KiB.
   bool is_just_shown = false;  // The end of stderr_tail is among the last lines on the console.
-  std::string cause;           // "by MPI_Abort(7)": how it ended, if its status does not show it.
-  std::string exec_failure;    // "exec: No such file or directory: /x" when it never ran.
+  std::string cause;           // "by MPI_Abort(7)": the cause, if the exit status does not show it.
+  std::string exec_failure;    // "exec: No such file or directory: /x" if it never ran.
 };
 
-// Why the launcher itself ended the job, when it did.
+// Why the launcher itself ended the job, if it did.
 enum class LauncherReason {
   kNone,
   kInterrupted,
   kTimeout,
-  kStalled,  // A stall ends the job, as --on-stall stop says.
+  kStalled,  // A stall ends the job because of --on-stall stop.
   kHostLost,
   kSupervisorLost,
   kStoreLost,
   kOutputClosed,
-  kPreempted,  // The time of the Slurm allocation is up.
+  kPreempted,  // The time of the Slurm allocation has expired.
   kHostsNotUp,
   kRefused,
   kInternal
@@ -57,30 +58,34 @@ struct LauncherEnd {
 
 struct Outcome {
   int exit_code = 0;
-  int raise_signal = 0;                 // Restore the default handler and raise this at the end.
-  bool origin_is_worker = false;        // The exit code is a worker's.
-  std::optional<std::size_t> first;     // Index into ends: the first cause.
-  std::vector<std::size_t> candidates;  // Others that failed by themselves, in order of time.
+  int raise_signal = 0;  // If set, restore the default handler and raise this signal at the end.
+  bool origin_is_worker = false;     // The exit code is a worker's.
+  std::optional<std::size_t> first;  // Index of the first cause in `ends`.
+  std::vector<std::size_t>
+      candidates;  // Other workers that failed on their own, in chronological order.
   std::vector<std::size_t> victims;
   std::vector<std::size_t> succeeded;
   std::vector<std::size_t> lost;  // The job continued without them and did not fail.
 };
 
-// Ends on one host are ordered by that host. Between hosts the earlier one is the cause. If two are
-// closer than the sum of their clock errors, the heavier is: an out-of-memory kill, then a signal,
-// then an exit code; at equal weight the earlier estimate. An exit after the stop order is a
-// victim's; a collective library's watchdog abort (SIGABRT, also as a shell's 134, with its text in
-// the tail) is a symptom and loses to any other cause. A tolerated end counts only where another
-// failure has ended the job.
+// Determines the first cause. Exits on one host are ordered by that host. Between hosts the earlier
+// exit is the cause. If two exits are closer than the sum of their clock errors, the more severe
+// one is: an out-of-memory kill, then a signal, then an exit code; if these are equal, the earlier
+// estimate. A worker that exits after the stop order is a victim. An abort by a collective
+// library's watchdog (SIGABRT, or a shell's 134, with the watchdog's text in the tail) is a
+// symptom, and any other cause takes precedence. A tolerated exit counts only if another failure
+// has ended the job.
 Outcome judge(const std::vector<WorkerEnd>& ends, const LauncherEnd& launcher_end);
 
-// A collective library's watchdog ended it, by its words: a symptom of what another rank did or
-// left.
+// Returns true if the worker's output shows that a collective library's watchdog aborted it, which
+// is a symptom of another rank's failure.
 bool was_aborted_by_watchdog(const WorkerEnd& end);
-// True after SIGABRT, or a shell's exit code for it: the worker's last output may still arrive.
+// Returns true for SIGABRT, or a shell's exit code for it: the worker's last output may still
+// arrive.
 bool was_abort(const ExitStatus& status);
 
-// The last Python traceback in a standard error tail, without a decorator's help; empty if none.
+// Returns the last Python traceback in the tail of standard error, without a decorator's help;
+// empty if there is none.
 std::string last_traceback(const std::string& stderr_tail);
 
 }  // namespace ivy

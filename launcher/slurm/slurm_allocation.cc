@@ -169,7 +169,7 @@ std::string SlurmAllocation::name() const {
 
 std::optional<int> SlurmAllocation::gpus_of(std::string_view host) const {
   const auto at = std::find(hosts.begin(), hosts.end(), host);
-  // Slurm gives every node the same number of GPUs, so the first entry stands for all.
+  // Without a list, the number of this node stands for all.
   if (gpus.empty() || at == hosts.end()) return gpus_here;
   return gpus[static_cast<std::size_t>(at - hosts.begin())];
 }

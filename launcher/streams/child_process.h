@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A child of the launcher that is not a worker: the warden of this host, or an OpenSSH client. It
-// is started without copying our memory and reaped by the loop, so it never stays behind as a
-// zombie.
+// is started without copying our memory, and reaped by the loop so that it never remains a zombie.
 //
 // Thread: the loop's.
 #pragma once
@@ -25,49 +24,52 @@
 namespace ivy {
 
 struct ChildRequest {
-  std::vector<std::string> arguments;  // arguments[0] is looked up in PATH when it has no '/'.
-  int stdin_fd = -1;                   // -1: /dev/null. The caller keeps ownership of all four.
+  std::vector<std::string> arguments;  // arguments[0] is looked up in PATH if it has no '/'.
+  int stdin_fd = -1;  // -1 means /dev/null. The caller keeps ownership of all four.
   int stdout_fd = -1;
   int stderr_fd = -1;
-  int third_fd = -1;  // Becomes descriptor 3; -1: there is none.
+  int third_fd = -1;  // Becomes descriptor 3; -1 if there is none.
   // NAME=VALUE texts; by default those of tool_environment().
   std::optional<std::vector<std::string>> environment;
 };
 
-// The launcher's environment for a program of the system (ssh, srun, squeue): without
-// LD_LIBRARY_PATH and LD_PRELOAD, which conda and vendor images set for the user's own program. A
-// foreign libcrypto on that path stops ssh before it prints a word. Workers get both variables by
-// the plan.
+// Returns the launcher's environment for a program of the system (ssh, srun, squeue): without
+// LD_LIBRARY_PATH and LD_PRELOAD, which conda and vendor images set for the user's program. With a
+// foreign libcrypto on that path, ssh would fail before it prints anything. The plan restores both
+// variables for workers.
 Environment tool_environment();
-// NAME=VALUE texts, as ChildRequest takes them.
+// Converts variables to NAME=VALUE texts for ChildRequest.
 std::vector<std::string> environment_texts(const Environment& environment);
 
-// Stays alive by itself until the child has ended (or the loop is destroyed); a holder may let go
-// of it at any time.
+// Keeps itself alive until the child has exited (or the loop is destroyed), so that the owner may
+// drop its reference at any time.
 class ChildProcess : public std::enable_shared_from_this<ChildProcess> {
  public:
-  // Own session (a Ctrl-C of the terminal is not for it), default signal state, no other
-  // descriptors. NotFound, PermissionDenied, ResourceExhausted or Internal.
+  // Starts the child in a separate session (so that the terminal's Ctrl-C does not reach it), with
+  // default signals and no other descriptors. Returns NotFound, PermissionDenied, ResourceExhausted
+  // or Internal on failure.
   static Result<std::shared_ptr<ChildProcess>> start(boost::asio::io_context& loop,
                                                      const ChildRequest& request);
-  // A child of ours that lives already: a fork of this process. Internal, and it is ended.
+  // Adopts a running child that this process has forked. If that fails, kills it and returns
+  // Internal.
   static Result<std::shared_ptr<ChildProcess>> adopt(boost::asio::io_context& loop, pid_t pid,
                                                      const std::string& name);
-  // True if any that was started has not been seen to end.
+  // Returns true if the exit of any started child has not been noticed yet.
   static bool any_runs();
   ~ChildProcess();
   ChildProcess(const ChildProcess&) = delete;
   ChildProcess& operator=(const ChildProcess&) = delete;
 
   pid_t pid() const { return pid_; }
-  // How it ended; nothing while it runs.
+  // Returns the exit status; empty while the child is running.
   const std::optional<ExitStatus>& ended();
-  // Called once from the loop when it has ended; an empty function stops that.
+  // Sets a function that is called once, from the loop, when the child has exited. An empty
+  // function cancels that.
   void on_end(std::function<void(const ExitStatus&)> callback) { on_end_ = std::move(callback); }
-  // Sends a signal while it runs; never to a process that took over its number.
+  // Sends a signal while the child is running; never to another process that reused its pid.
   void signal(int number);
-  // It should end by itself now (its input was closed); it gets SIGTERM when it has not in this
-  // time.
+  // Call this when the child should exit by itself (its input was closed). It gets SIGTERM if it
+  // has not exited after kEndPatience.
   void end_within(boost::asio::io_context& loop);
 
   static constexpr std::chrono::seconds kEndPatience{2};
@@ -90,7 +92,8 @@ struct PipedChild {
   Descriptor output;
   Descriptor errors;
 };
-// The same errors as ChildProcess::start(). The request's descriptors are set here.
+// Starts the child. Sets the request's descriptors; returns the same errors as
+// ChildProcess::start().
 Result<PipedChild> start_piped(boost::asio::io_context& loop, ChildRequest request);
 
 }  // namespace ivy

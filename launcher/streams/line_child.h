@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A child whose words are read line by line: srun, `ssh -G`. Thread: the
-// loop's. Lifetime: until stop() or its end.
+// A child whose output is read line by line: srun, `ssh -G`. Thread: the loop's. Lifetime: until
+// stop() or its exit.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -19,16 +19,16 @@ namespace ivy {
 class LineChild : public std::enable_shared_from_this<LineChild> {
  public:
   struct Handlers {
-    std::function<void(const std::string&)> output_line;  // Each line comes without its newline.
+    std::function<void(const std::string&)> output_line;  // Receives each line without its newline.
     std::function<void(const std::string&)> error_line;
-    // Once, behind its last line.
+    // Called once, after the last line.
     std::function<void(const ExitStatus&)> ended;
   };
 
-  // A longer line is given in pieces.
+  // Longer lines are passed on in pieces.
   static constexpr std::size_t kLineMaxBytes = 4096;
 
-  // NotFound: there is no such program on the PATH.
+  // Returns NotFound if the program is not in PATH.
   static Result<std::shared_ptr<LineChild>> start(boost::asio::io_context& loop,
                                                   const std::vector<std::string>& command,
                                                   const Environment& environment,
@@ -40,7 +40,7 @@ class LineChild : public std::enable_shared_from_this<LineChild> {
   void end_input() { input_->end_writing(); }
   void signal(int number) { child_->signal(number); }
   bool has_ended() const { return is_over_; }
-  // Calls no handler any more; the program itself goes on.
+  // Stops calling handlers; the program continues to run.
   void forget() { handlers_ = {}; }
 
  private:

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lets other threads post to a loop that may be gone by then, or that ignores posts by
-// then. Keeps the loop running until it is closed.
+// Lets other threads post to a loop that may no longer exist or accept posts by then. Keeps the
+// loop running until the gate is closed.
 //
-// Thread: post() from any, close() from the loop's. Lifetime: shared; the loop outlives the moment
-// in which it is closed, not the gate.
+// Thread: post() from any, close() from the loop's. Lifetime: shared. The loop must exist until the
+// gate is closed; the gate may outlive the loop.
 #pragma once
 
 #include <boost/asio/executor_work_guard.hpp>
@@ -20,7 +20,7 @@ class LoopGate : public std::enable_shared_from_this<LoopGate> {
  public:
   explicit LoopGate(boost::asio::io_context& loop) : loop_(&loop), work_(loop.get_executor()) {}
 
-  // The action runs on the loop unless the gate is closed before its turn.
+  // Runs the action on the loop, unless the gate is closed before its turn.
   template <class Action>
   void post(Action action) {
     const std::lock_guard lock(mutex_);

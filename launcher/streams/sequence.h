@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs one coroutine (which may await others) for an owner, and ends it with the owner.
 //
-// The coroutine waits here only. `wait(start)` calls `start` with a function; the first call of
+// The coroutine may only wait here. `wait(start)` calls `start` with a function. The first call of
 // that function resumes the coroutine with its argument, and later calls do nothing, so several
 // callbacks may compete for one wait: a connection, a failure, a time limit.
 //
-// stop(), and the end of the Sequence, ends the coroutine in its wait: it is never resumed. If it
-// is running at that moment (it called the owner, who called stop()) it ends in its next wait. Its
-// frames are destroyed in a later turn of the loop. Therefore locals hold values; what calls the
-// owner back is a member of the owner, and stopped by the owner.
+// stop() and the destruction of the Sequence end the coroutine in its wait: it is never resumed. If
+// it is running at that moment (it called the owner, who called stop()), it ends in its next wait.
+// Its frames are destroyed in a later turn of the loop. Therefore its locals must be values;
+// objects that call the owner back must be members of the owner, which stops them.
 //
-// GCC 12 destroys capturing lambdas and aggregates inside a co_await expression twice: name them
-// first, then await. scripts/style_rules.py looks for them.
+// GCC 12 destroys capturing lambdas and aggregates inside a co_await expression twice. Assign them
+// to variables first, then await. scripts/style_rules.py checks this.
 //
-// Thread: the loop's. Lifetime: a member of what its coroutine uses.
+// Thread: the loop's. Lifetime: a member of the object that its coroutine uses.
 #pragma once
 
 #include <boost/asio/awaitable.hpp>
@@ -32,7 +32,8 @@ using LoopExecutor = boost::asio::io_context::executor_type;
 template <class Value>
 using Awaitable = boost::asio::awaitable<Value, LoopExecutor>;
 
-// Resumes a coroutine with what it waits for. May be copied, called several times, and outlive it.
+// Resumes a coroutine with the event that it waits for. It may be copied, called several times, and
+// outlive the coroutine.
 template <class Event>
 using Arrival = std::function<void(Event)>;
 
@@ -44,20 +45,20 @@ class Sequence {
 
   boost::asio::io_context& loop() { return loop_; }
 
-  // Begins in the next turn of the loop. Called once.
+  // Starts the coroutine in the next turn of the loop. Call it once.
   void start(Awaitable<void> steps);
   void stop();
 
-  // `start` must not call back before it returns.
+  // Waits for an event; `start` must not call back before it returns.
   template <class Event, class Start>
   Awaitable<Event> wait(Start start) {
     const auto suspend = [this](auto handler, Start begin) {
-      if (stopped_) return;  // The coroutine goes with its handler.
+      if (stopped_) return;  // The coroutine is destroyed with its handler.
       using Handler = decltype(handler);
       const auto waiting = std::make_shared<Handler>(std::move(handler));
       waiting_ = waiting;
       begin(Arrival<Event>([this, weak = std::weak_ptr<Handler>(waiting)](Event event) {
-        // A second call finds nothing, and neither does a call after stop().
+        // A second call finds no handler, and neither does a call after stop().
         std::shared_ptr<Handler> held = weak.lock();
         if (!held) return;
         Handler resume = std::move(*held);
@@ -71,7 +72,7 @@ class Sequence {
         suspend, boost::asio::use_awaitable_t<LoopExecutor>(), std::move(start));
   }
 
-  // Nothing: `limit` was over first.
+  // Returns std::nullopt if `limit` expires first.
   template <class Event, class Start>
   Awaitable<std::optional<Event>> wait_at_most(std::chrono::steady_clock::duration limit,
                                                Start start) {
@@ -90,9 +91,9 @@ class Sequence {
   }
 
   Awaitable<void> sleep(std::chrono::steady_clock::duration time);
-  // Lets the loop take a turn.
+  // Waits for one turn of the loop.
   Awaitable<void> turn();
-  // Ends the coroutine if what it has just called has stopped it.
+  // Ends the coroutine if the preceding call has stopped it.
   Awaitable<void> checkpoint();
 
  private:
