@@ -13,7 +13,7 @@
 namespace ivy {
 namespace {
 
-// A list of the environments of one user is far shorter.
+// Far more than the list of one user's environments takes.
 constexpr std::size_t kMaxEnvironmentList = 1u << 20;
 
 bool has_python(const std::string& prefix) {
@@ -47,7 +47,7 @@ std::vector<std::string> conda_roots(const Environment& caller) {
   return roots;
 }
 
-// conda writes down every environment that it has made.
+// conda lists every environment that it has created.
 std::optional<std::string> listed_environment(const std::string& name, const Environment& caller) {
   const std::optional<std::string> list =
       read_file(value(caller, "HOME") + "/.conda/environments.txt", kMaxEnvironmentList);
@@ -77,7 +77,7 @@ Result<std::string> conda_prefix(const std::string& name, const Environment& cal
                "give its directory: --activate conda:/path/to/" + name};
 }
 
-// The folder, whatever of it was written.
+// Returns the environment's folder if its activation script, Python or bin folder was given.
 std::string venv_prefix(const std::string& wanted) {
   std::string prefix = absolute(wanted);
   for (const std::string_view end : {"/bin/activate", "/bin/python", "/bin"})

@@ -23,11 +23,11 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-// A role that needs more ports is several roles.
+// A role that needs more ports should be split into several roles.
 constexpr std::int64_t kMaxPortsOfRole = 64;
 constexpr std::size_t kMaxRoles = 32;
 
-// Reads the keys of one table; the first mistake is kept.
+// Reads the keys of one table. Keeps the first error.
 class Reader {
  public:
   Reader(const toml::table& table, const std::string& path) : table_(table), path_(path) {}
@@ -39,7 +39,7 @@ class Reader {
     if (!value) fail(*node, std::string(key) + " is not a string");
     return value.value_or("");
   }
-  // One of the words; the first is the default.
+  // Returns the index of the chosen word; the first word is the default.
   std::size_t choice(std::string_view key, std::initializer_list<std::string_view> words) {
     const std::string chosen = text(key);
     if (chosen.empty()) return 0;

@@ -11,9 +11,9 @@
 namespace ivy {
 namespace {
 
-// Flags that make no sense as defaults, or that exit immediately.
+// Flags that would be pointless as defaults, or that exit immediately.
 constexpr std::string_view kNeverInFiles[] = {"config", "help", "version"};
-// These may be given several times, so a file may have a list of them.
+// Flags that may be repeated, so a file may contain a list of values.
 constexpr std::string_view kLists[] = {"hosts", "export", "env-file", "device-env"};
 
 template <class Names>
@@ -48,7 +48,7 @@ Error wrong_kind(const TomlEntry& entry, const std::string& wanted) {
                "ivyrun --help " + dashed(entry.key)};
 }
 
-// The settings of one line. A switch that is off only keeps later files from turning it on.
+// Adds the settings of one line. A switch that is off only keeps later files from turning it on.
 Result<void> add_entry(const TomlEntry& entry, const OptionSpelling& spelling, Scanned& scanned) {
   Setting setting{spelling.entry, "true", entry.key + " (" + entry.place + ")"};
   setting.origin = entry.place;
@@ -103,7 +103,7 @@ ConfigPlaces config_places(const Environment& environment) {
   ConfigPlaces places;
   const std::string* const config_home = find_variable(environment, "XDG_CONFIG_HOME");
   const std::string* const home = find_variable(environment, "HOME");
-  // The XDG specification says that a relative path counts as unset.
+  // According to the XDG specification, a relative path counts as unset.
   if (config_home != nullptr && config_home->starts_with('/')) {
     places.user = *config_home + "/ivyrun/config.toml";
   } else if (home != nullptr && !home->empty()) {

@@ -17,7 +17,7 @@ constexpr std::string_view kBlanks = " \t";
 // Larger files are not lists of variables.
 constexpr std::size_t kMaxEnvFileBytes = 1u << 20;
 
-// One line, with its place for messages.
+// One line, with its location for messages.
 struct Line {
   std::string_view text;
   std::string path;
@@ -33,7 +33,7 @@ struct Line {
   }
 };
 
-// "$NAME", "${", "$(" and the like: a shell would put something else there.
+// Returns true for "$NAME", "${", "$(" and the like, which a shell would expand.
 bool is_expanded(std::string_view text, std::size_t at) {
   if (text[at] == '`') return true;
   if (text[at] != '$' || at + 1 == text.size()) return false;
@@ -42,7 +42,7 @@ bool is_expanded(std::string_view text, std::size_t at) {
          std::string_view("_{(@*#?!-").find(next) != std::string_view::npos;
 }
 
-// The value in '...' or "..." that begins here; only a comment may follow it.
+// Parses the value in '...' or "..." that starts here; only a comment may follow it.
 Result<std::string> quoted_value(const Line& line, std::size_t begin) {
   const char quote = line.text[begin];
   std::string value;
@@ -71,7 +71,7 @@ Result<std::string> quoted_value(const Line& line, std::size_t begin) {
   return value;
 }
 
-// A value without quotes: to the end of the line or to a comment.
+// Parses a value without quotes, up to the end of the line or a comment.
 Result<std::string> plain_value(const Line& line, std::size_t begin) {
   std::size_t end = begin;
   for (std::size_t at = begin; at < line.text.size(); ++at) {
@@ -99,7 +99,7 @@ Result<std::string> value_of(const Line& line, std::size_t begin) {
   return plain_value(line, begin);
 }
 
-// Length of "export " with its blanks, 0 when the line begins with something else.
+// Returns the length of "export " with its blanks; 0 if the line does not start with it.
 std::size_t export_length(std::string_view text, std::size_t at) {
   constexpr std::string_view kExport = "export";
   const std::string_view rest = text.substr(at);

@@ -6,7 +6,7 @@
 namespace ivy {
 namespace {
 
-// Linux refuses a longer "NAME=value" (MAX_ARG_STRLEN, with its final NUL).
+// Linux rejects a longer "NAME=value" (MAX_ARG_STRLEN, including the final NUL).
 constexpr std::size_t kMaxVariableBytes = (128u << 10) - 1;
 
 Error refused_name(const std::string& name) {
@@ -41,7 +41,8 @@ Result<void> add_export(Environment& out, std::string_view text, const Environme
     return add_checked(out, name, std::string(text.substr(equals + 1)));
   if (name.ends_with('*')) {
     for (const EnvVariable& variable : caller) {
-      // A pattern means what may be passed: ranks of an outer job and odd names are left out.
+      // A pattern only matches variables that may be passed: ranks of an outer job and unusual
+      // names are left out.
       const EnvRule rule = env_rule(variable.name);
       if (!env_pattern_matches(name, variable.name) || !is_env_name(variable.name)) continue;
       if (rule == EnvRule::kSet || rule == EnvRule::kScrub) continue;

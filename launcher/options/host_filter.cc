@@ -10,14 +10,14 @@
 namespace ivy {
 namespace {
 
-// Above the slots of the largest host.
+// More than the slots of the largest host.
 constexpr int kMaxPlace = 8191;
 
 bool is_numeric(std::string_view text) {
   return !text.empty() && text.find_first_not_of("0123456789-") == std::string_view::npos;
 }
 
-// The text is a place or a range of them, such as "3" or "0-3".
+// Parses a place or a range of places: "3" or "0-3".
 Result<void> add_places(std::string_view text, std::vector<int>& places) {
   const std::size_t dash = text.find('-');
   const Result<int> first = parse_number(text.substr(0, dash), 0, kMaxPlace);
@@ -31,7 +31,8 @@ Result<void> add_places(std::string_view text, std::vector<int>& places) {
   return {};
 }
 
-// The colon in front of the places; an address in brackets has colons of its own.
+// Returns the position of the colon before the places. An address in brackets contains colons
+// itself.
 std::size_t colon_of(std::string_view text) {
   const std::size_t bracket = text.rfind(']');
   return text.find(':', bracket == std::string_view::npos ? 0 : bracket);
@@ -46,7 +47,7 @@ Result<HostPick> parse_pick(std::string_view text) {
   return pick;
 }
 
-// The slots picked of each name, all together; none: the whole host.
+// The selected places by name of the host; none means the whole host.
 using Picked = std::map<std::string, std::vector<int>>;
 
 Result<Picked> by_name(const std::vector<HostPick>& picks, const std::vector<Host>& hosts) {
@@ -58,7 +59,7 @@ Result<Picked> by_name(const std::vector<HostPick>& picks, const std::vector<Hos
       if (std::none_of(hosts.begin(), hosts.end(), has_name)) unknown.push_back(name);
       const auto [found, is_new] = picked.try_emplace(name, pick.places);
       if (is_new) continue;
-      // The whole host holds every place of it.
+      // A whole host includes all of its places.
       if (pick.places.empty() || found->second.empty())
         found->second.clear();
       else

@@ -20,15 +20,15 @@
 namespace ivy {
 namespace {
 
-// More workers than this on one host is a typing error (a port written as slots, say).
+// More workers than this on one host must be a typing error, such as a port written as slots.
 constexpr int kMaxSlots = 8192;
-// Mentions of hosts before repeated ones are added up: PBS writes a line for every slot. Times
+// Limit of entries before repeated hosts are added up: PBS writes a line for every slot. Times
 // kMaxSlots it still fits in an int.
 constexpr std::size_t kMaxMentions = 1u << 17;
 // The origin of a text: "-H, column 5" or "hosts.txt:3:5".
 struct Origin {
   std::string name;
-  std::size_t line = 0;  // 0: a list without lines.
+  std::size_t line = 0;  // 0 for a list without lines.
 
   Error error(std::size_t column, const std::string& what, const std::string& fix = {}) const {
     const std::string place =
@@ -73,7 +73,8 @@ Result<std::uint16_t> parse_port(const TextPiece& piece, const Origin& origin) {
   return static_cast<std::uint16_t>(*port);
 }
 
-// Length of the name at the beginning of "name:slots:port=N", which may be an address with colons.
+// Returns the length of the name at the start of "name:slots:port=N". It may be an address with
+// colons.
 std::size_t name_length(std::string_view text) {
   if (is_ipv6(text)) return text.size();
   int depth = 0;
@@ -85,7 +86,8 @@ std::size_t name_length(std::string_view text) {
   return text.size();
 }
 
-// The names of an entry: an address in brackets is one, everything else may have ranges.
+// Returns the names of an entry. An address in brackets is a single name; all other names may
+// contain ranges.
 Result<std::vector<std::string>> entry_names(const TextPiece& piece, const Origin& origin) {
   const std::string_view text = piece.text;
   if (text.size() > 2 && text.front() == '[' && text.find(']') == text.size() - 1 &&
@@ -105,14 +107,14 @@ Result<std::vector<std::string>> entry_names(const TextPiece& piece, const Origi
                           name.find(' ') == std::string::npos
                               ? "a host name may have only letters, digits and \".-_\""
                               : "separate hosts with commas");
-    // Bracket numbers alone ("[1-4]") are almost always a slip.
+    // A bracket without a name ("[1-4]") is almost always a mistake.
     if (text.front() == '[')
       return origin.error(piece.column, in_quotes(text) + " has no host name before the bracket");
   }
   return names;
 }
 
-// ":4", ":22:4", ":port=22", in any order that has one meaning.
+// Parses ":4", ":22:4", ":port=22", in any unambiguous order.
 Result<void> parse_fields(const TextPiece& piece, const Origin& origin, Host& host) {
   std::vector<TextPiece> numbers;
   std::size_t at = 0;
@@ -139,7 +141,7 @@ Result<void> parse_entry(const TextPiece& entry, const Origin& origin, std::vect
   Host host;
   host.origin = origin.text();
   TextPiece rest = entry;
-  // The last '@': some sites have user names with a domain in them.
+  // Use the last '@', because some sites have user names that contain a domain.
   const std::size_t sign = rest.text.rfind('@');
   if (sign != std::string_view::npos) {
     host.user = rest.text.substr(0, sign);
@@ -167,7 +169,7 @@ TextPiece trimmed(TextPiece piece) {
   return piece.sub(first, piece.text.find_last_not_of(kWhite) - first + 1);
 }
 
-// The comma-separated entries of one list.
+// Parses the comma-separated entries of one list.
 Result<void> parse_entries(const TextPiece& list, const Origin& origin, std::vector<Host>& hosts) {
   for (const TextPiece& piece : cut_at_commas(list, true)) {
     const TextPiece entry = trimmed(piece);
@@ -183,8 +185,8 @@ Result<void> parse_entries(const TextPiece& list, const Origin& origin, std::vec
   return {};
 }
 
-// A host that is written again adds its slots to the first mention. An entry without slots counts
-// one place as soon as it is repeated: PBS writes one line per slot.
+// Adds the slots of repeated hosts to their first entry. A repeated entry without slots counts as
+// one slot, because PBS writes one line per slot.
 Result<std::vector<Host>> merged(const std::vector<Host>& hosts, const std::string& origin) {
   std::vector<Host> result;
   std::map<std::string, std::size_t> index;
@@ -196,7 +198,7 @@ Result<std::vector<Host>> merged(const std::vector<Host>& hosts, const std::stri
       continue;
     }
     Host& first = result[position->second];
-    // A mention without a bound allows its own slots.
+    // An entry without a limit allows its own slots.
     const auto most = [](const Host& one) { return one.max_slots.value_or(one.slots.value_or(1)); };
     if (first.max_slots || host.max_slots) first.max_slots = most(first) + most(host);
     first.slots = first.slots.value_or(1) + host.slots.value_or(1);
@@ -213,7 +215,7 @@ Error too_long(const std::string& origin) {
                origin + ": longer than " + std::to_string(kMaxHostListBytes) + " bytes"};
 }
 
-// The values at a host's name and after it must not contradict each other.
+// Returns the error for contradictory values in a host's name and after it.
 Error written_twice(const TextPiece& word, const Origin& origin, const Host& host,
                     const std::string& earlier) {
   return origin.error(
@@ -248,7 +250,7 @@ Error unknown_key(const TextPiece& word, const Origin& origin, std::string_view 
                       "known keys: slots, gpus, max_slots, port, user");
 }
 
-// "slots=4" and its relatives behind the name.
+// Parses "slots=4" and similar fields after the name.
 Result<void> parse_key(const TextPiece& word, const Origin& origin, std::span<Host> hosts) {
   const std::size_t equals = word.text.find('=');
   const std::string_view key = word.text.substr(0, equals);

@@ -30,7 +30,7 @@ constexpr Topic kTopics[] = {
     {kDiagnosis, "diagnosis", "Plan, configuration and help"},
 };
 
-// The flags that `ivyrun --help` shows.
+// The flags that `ivyrun --help` lists.
 constexpr std::string_view kDaily[] = {
     "hosts",        "hostfile",      "num-proc", "nproc-per-node", "nnodes",  "fake-hosts",
     "module",       "python",        "wdir",     "export",         "label",   "log-dir",
@@ -46,7 +46,7 @@ PageOption page_option(const OptionEntry& entry) {
       option.aliases.emplace_back(alias);
     }
   }
-  // More than one letter: the help shows one.
+  // The help shows only one of several spellings.
   while (option.spellings.size() > 1) {
     option.aliases.push_back(option.spellings.back());
     option.spellings.pop_back();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The scan is ours because CLI11 reads `-np 4` as `-n p`, takes an unknown flag before the program
-// for the program, and does not equate '_' and '-'.
+// We scan the command line ourselves, because CLI11 reads `-np 4` as `-n p`, takes an unknown flag
+// before the program for the program, and does not treat '_' and '-' as equal.
 #include "launcher/options/option_scan.h"
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 namespace ivy {
 namespace {
 
-// "-nproc_per_node 2": one dash before a long name means that name, as in Open MPI.
+// "-nproc_per_node 2": a single dash before a long name is accepted, as in Open MPI.
 std::optional<OptionSpelling> find_flag(const std::string& typed) {
   std::optional<OptionSpelling> spelling = find_option(typed);
   if (!spelling && typed.size() > 2 && typed[1] != '-') spelling = find_option("-" + typed);
@@ -33,27 +33,28 @@ Error unknown_flag(const std::string& typed) {
                          : "did you mean " + nearest + "?");
 }
 
-// "-Host" and "-NP": a long name with other capitals, and not a letter with its value.
+// Returns true for "-Host" and "-NP": a long name with wrong capitals, not a letter with its value.
 bool is_misspelt_case(const std::string& typed) {
   const std::string lower = lower_case(typed);
   if (lower == typed || typed.size() <= 2) return false;
   return find_flag(lower).has_value();
 }
 
-// "--nproc-per-node N|auto|gpu|cpu", as the help writes it.
+// Returns "--nproc-per-node N|auto|gpu|cpu", as shown in the help.
 std::string wanted_form(const std::string& typed) {
   const std::optional<OptionSpelling> spelling = find_flag(typed);
   return typed + " " + (spelling ? std::string(spelling->entry->value) : "VALUE");
 }
 
-// U+2010 to U+2015 and the minus sign: what word processors and web pages make of "-" and "--".
+// U+2010 to U+2015 and the minus sign, with which word processors and web pages replace "-" and
+// "--".
 bool begins_with_typographic_dash(const std::string& token) {
   const bool is_dash =
       token.starts_with("\xe2\x80") && token.size() > 2 && token[2] >= '\x90' && token[2] <= '\x95';
   return is_dash || token.starts_with("\xe2\x88\x92");
 }
 
-// A value that is itself a flag is nearly always a forgotten value.
+// If the value is itself a flag, the value was almost certainly forgotten.
 Result<std::string> following_value(const std::vector<std::string>& arguments, std::size_t& at,
                                     const std::string& typed) {
   if (at + 1 >= arguments.size()) return usage_error(typed + " needs a value", wanted_form(typed));
@@ -66,13 +67,13 @@ Result<std::string> following_value(const std::vector<std::string>& arguments, s
   return next;
 }
 
-// "json" for --dry-run[=json]; a name in capitals stands for any text.
+// Returns true for "json" with --dry-run[=json]; a name in capitals allows any text.
 bool is_joinable(std::string_view wanted, std::string_view text) {
   const bool is_any = !wanted.empty() && std::isupper(static_cast<unsigned char>(wanted.front()));
   return !text.empty() && (is_any || wanted == text);
 }
 
-// One flag that was found by its spelling; `joined` is what followed its '='.
+// Adds a flag that was found by its spelling; `joined` is the text after its '='.
 Result<void> add_setting(const OptionSpelling& spelling, const std::string& typed,
                          const std::optional<std::string>& joined,
                          const std::vector<std::string>& arguments, std::size_t& at, Scanned& out) {
@@ -104,15 +105,15 @@ Result<void> add_setting(const OptionSpelling& spelling, const std::string& type
   return {};
 }
 
-// The value of a number flag that is joined to its letter begins as a number does, so "-nproc" is a
-// name that was mistyped, and not the letter n with the value "proc".
+// A number joined to a letter must start like a number, so that "-nproc" counts as a mistyped name
+// and not as the letter n with the value "proc".
 bool can_be_joined(const OptionSpelling& spelling, std::string_view rest) {
   const std::string_view wanted = spelling.entry->value;
   const bool is_number = wanted == "N" || wanted.starts_with("0..");
   return !is_number || rest.find_first_of("0123456789+-") == 0;
 }
 
-// "-n4", "-vv", "-lv": letters until one takes the rest as its value.
+// Scans "-n4", "-vv", "-lv": letters, until one takes the rest as its value.
 Result<void> scan_letters(const std::vector<std::string>& arguments, std::size_t& at,
                           Scanned& out) {
   const std::string& token = arguments[at];
@@ -127,11 +128,11 @@ Result<void> scan_letters(const std::vector<std::string>& arguments, std::size_t
       if (!has_equals && !can_be_joined(*spelling, *rest))
         return unknown_flag(token.substr(0, token.find('=')));
     }
-    // "-mpkg" is not about a flag -p, which was not typed.
+    // The error for "-mpkg" must not be about a flag -p, which was not typed.
     if (i > 1 && spelling->entry->kind == OptionKind::kRefused)
       return unknown_flag(token.substr(0, token.find('=')));
     IVY_CHECK(add_setting(*spelling, typed, rest, arguments, at, out));
-    // srun's "-K1": a number behind a switch that changes nothing here belongs to it.
+    // srun's "-K1": a number after a switch without effect belongs to the switch.
     if (spelling->entry->kind == OptionKind::kIgnored && i + 1 < token.size() &&
         token.find_first_not_of("0123456789", i + 1) == std::string::npos)
       break;
@@ -180,7 +181,7 @@ bool names_hosts(std::string_view flag) {
   return flag == "hosts" || flag == "hostfile" || flag == "fake-hosts";
 }
 
-// --rdzv-conf and the like are read from PET_* for their notes.
+// torchrun's flags without effect, such as --rdzv-conf, are read from PET_* for their notes.
 bool may_have_default(const OptionEntry& entry) {
   if (entry.name == "help" || entry.name == "version") return false;
   return entry.kind == OptionKind::kHonoured || entry.origin == OptionOrigin::kTorchrun;
@@ -193,7 +194,7 @@ std::string variable_of(std::string_view prefix, std::string_view flag) {
   return name;
 }
 
-// Returns the variables that can be a flag's default. There are few, if any, and each flag scans
+// Returns the variables that can be a flag's default. There are few, if any, and each flag searches
 // them.
 Environment possible_defaults(const Environment& environment) {
   Environment possible;
@@ -243,7 +244,7 @@ Result<void> add_defaults(const Environment& environment, Scanned& scanned) {
 }
 
 void note_unknown_variables(const Environment& environment, std::vector<std::string>& notes) {
-  // Read by our programs, though neither a flag's default nor a worker's.
+  // Read by ivyrun's programs, although they are neither a flag's default nor a worker's variable.
   constexpr std::string_view kRead[] = {"IVY_PYTHON",      "IVY_SSH_CONFIG",  "IVY_AGENT_*",
                                         "IVY_DEVICE_ROOT", "IVY_LAUNCHER",    "IVY_INIT_METHOD",
                                         "IVY_RENDEZVOUS",  "IVY_JOIN_SECRET", "IVY_NODE_SCOPE_*",

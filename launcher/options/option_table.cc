@@ -14,19 +14,19 @@ using enum OptionGroup;
 using enum OptionKind;
 using enum OptionOrigin;
 
-// A flag of another launcher that is missing here; `instead` says what to use.
+// Another launcher's flag that does not exist here; `instead` names the alternative.
 constexpr OptionEntry refused(std::string_view name, std::string_view aliases,
                               std::string_view instead) {
   return {name, aliases, "", kDiagnosis, kRefused, kOurs, instead};
 }
 
-// A switch of another launcher that changes nothing here, with a note.
+// Another launcher's switch that has no effect here, with a note.
 constexpr OptionEntry ignored(std::string_view name, std::string_view aliases,
                               std::string_view note) {
   return {name, aliases, "", kDiagnosis, kIgnored, kOurs, note};
 }
 
-// A flag of torchrun's that changes nothing here, and the name of its value.
+// A flag of torchrun that has no effect here, with the name of its value.
 constexpr OptionEntry torchruns(std::string_view name, std::string_view value,
                                 std::string_view note) {
   return {name, "", value, kDiagnosis, kIgnored, kTorchrun, note};
@@ -298,7 +298,7 @@ constexpr OptionEntry kTable[] = {
     // clang-format on
 };
 
-// The spellings of one entry: "--name" first, then its aliases as they stand in the table.
+// Returns the spellings of one entry: "--name" first, then its aliases in the order of the table.
 std::vector<std::string> spellings(const OptionEntry& entry) {
   std::vector<std::string> all;
   if (entry.name.front() != '-') all.push_back("--" + std::string(entry.name));
@@ -312,7 +312,7 @@ std::string normalised(std::string_view typed) {
   return text;
 }
 
-// "--Nproc_per_node" and "-nproc-per-node" as "nproc-per-node".
+// Returns "nproc-per-node" for "--Nproc_per_node" and "-nproc-per-node".
 std::string bare_name(std::string_view typed) {
   const std::size_t begin = std::min(typed.find_first_not_of('-'), typed.size());
   return lower_case(normalised(typed.substr(begin)));
@@ -338,26 +338,26 @@ std::optional<OptionSpelling> find_option(std::string_view typed) {
 }
 
 std::string nearest_option(std::string_view typed) {
-  // A name longer than any of ours by half is not a slip of the fingers.
+  // A name that is half as long again as any of ours is not a typing error.
   constexpr std::size_t kMaxTypedBytes = 64;
-  // A letter alone says nothing about a name.
+  // A single letter does not resemble any name.
   if (typed.size() > kMaxTypedBytes || typed.size() <= 2) return {};
   const std::string wanted = bare_name(typed);
   const std::size_t limit = wanted.size() <= 4 ? 1 : std::max<std::size_t>(2, wanted.size() / 4);
   std::string best;
   std::size_t best_distance = limit + 1;
-  std::string longer;  // The first name that begins as what was typed: "--nproc".
+  std::string longer;  // The first name that starts with the typed text: "--nproc".
   for (const OptionEntry& entry : kTable) {
     if (entry.kind != kHonoured) continue;
     for (const std::string& spelling : spellings(entry)) {
       const std::string known = spelling.substr(0, spelling.find('='));
-      // Letters are too near to each other to suggest one for another.
+      // Single letters are too similar to suggest one for another.
       if (known.size() == 2) continue;
       const std::string name = bare_name(known);
       const bool is_canonical = name == entry.name;
       if (longer.empty() && is_canonical && wanted.size() >= 3 && name.starts_with(wanted))
         longer = known;
-      // "--nprc": one slip in the first word of a name.
+      // "--nprc": one typing error in the first word of a name.
       const std::string_view head = std::string_view(name).substr(0, name.find('-'));
       if (longer.empty() && is_canonical && wanted.size() >= 4 && edit_distance(wanted, head) == 1)
         longer = known;

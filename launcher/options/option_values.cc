@@ -34,8 +34,8 @@ namespace {
 
 constexpr std::string_view kTimeForms = "a time such as 90, 1.5s, 250ms, 30m, 1h30m or 01:30:00";
 
-// "1h30m", "1.5s": numbers with their units, each unit smaller than the one before. A number alone
-// is seconds.
+// Parses "1h30m" and "1.5s": numbers with units, each unit smaller than the previous one. A number
+// without a unit is in seconds.
 std::optional<double> milliseconds_of_units(std::string_view text) {
   static constexpr std::pair<std::string_view, double> kUnits[] = {
       {"", 1e3}, {"s", 1e3}, {"ms", 1}, {"m", 60e3}, {"h", 3600e3}, {"d", 86400e3}};
@@ -125,7 +125,7 @@ Result<BindChoice> parse_bind_to(std::string_view text) {
 
 namespace {
 
-// The first word of each is its name.
+// The first word of each profile is its name.
 constexpr std::pair<std::string_view, Profile> kProfiles[] = {
     {"torch", Profile::kTorch},    {"pytorch", Profile::kTorch},
     {"auto", Profile::kTorch},     {"jax", Profile::kJax},
@@ -155,7 +155,7 @@ Result<Profile> parse_profile(std::string_view text) {
 
 namespace {
 
-// "8" or "8-15", both within [low, high].
+// Parses "8" or "8-15", both within [low, high].
 std::optional<std::pair<int, int>> parse_range(std::string_view text, int low, int high) {
   const Result<int> first = parse_number(text.substr(0, text.find('-')), low, high);
   const Result<int> last = parse_number(text.substr(text.find('-') + 1), low, high);
@@ -179,7 +179,7 @@ Result<ShowRanks> parse_show_ranks(std::string_view text) {
     if (!range)
       return invalid(text, "a list of ranks such as 0,8-15, all, first-per-host or failed");
     for (int rank = range->first; rank <= range->second; ++rank) result.ranks.push_back(rank);
-    // Overlapping ranges may repeat ranks, but never without an end.
+    // Overlapping ranges may repeat ranks, but only up to this limit.
     if (result.ranks.size() > 2u * kMaxWorkers) return invalid(text, "a list of that many ranks");
   }
   std::sort(result.ranks.begin(), result.ranks.end());
@@ -199,7 +199,7 @@ Result<std::string> parse_label(std::string_view text) {
 }
 
 Result<std::string> parse_output_pattern(std::string_view text) {
-  // Open MPI's words of the same flag say how lines look, or name a folder.
+  // Open MPI's values of the same flag specify the form of lines, or a folder.
   for (const std::string_view word : {"tag", "tag-detailed", "tag-fullname", "timestamp", "xml"}) {
     if (text.substr(0, text.find_first_of(",:")) == word)
       return invalid(text, "a pattern of file names",
@@ -220,7 +220,7 @@ Result<StreamChoice> parse_streams(std::string_view text) {
     Error error = invalid(text,
                           "0, 1 (standard output), 2 (standard error) or 3 (both), or one of them "
                           "for each local rank, such as 0:3,1:2");
-    // srun's -t is the time limit, in minutes or as a clock shows it.
+    // srun's -t is the time limit, in minutes or as hours, minutes and seconds.
     const bool is_minutes = text.find_first_not_of("0123456789") == std::string_view::npos;
     if (is_minutes || parse_duration(text).ok())
       error.fix = "for a time limit use --timeout " + std::string(text) + (is_minutes ? "m" : "");

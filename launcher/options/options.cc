@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // A command line goes through four steps:
 //
-//   scan      argv to settings {flag, value}: spellings, '_' and '-', where the program begins
-//   defaults  IVY_<FLAG>, PET_<FLAG> and config files for what was not typed (config_files)
-//   sort out  other launchers' flags: a note, or a refusal by name (these three: option_scan)
-//   bind      CLI11 converts the values and puts them into Options; then what depends on two flags
+//   scan      argv to settings {flag, value}: spellings, '_' and '-', the start of the program
+//   defaults  IVY_<FLAG>, PET_<FLAG> and config files for flags that were not typed (config_files)
+//   sort out  other launchers' flags: a note, or an error (these three: option_scan)
+//   bind      CLI11 converts the values and stores them in Options; then values of several flags
 #include "launcher/options/options.h"
 
 #include <algorithm>
@@ -34,7 +34,7 @@ namespace {
 // How long --doctor waits for hosts.
 constexpr std::chrono::seconds kDoctorPatience{20};
 
-// Values that several flags decide together.
+// Values that depend on several flags.
 struct Raw {
   std::optional<int> node_rank;
   std::string per_host_text = "auto";
@@ -50,7 +50,7 @@ struct Raw {
   bool wants_version = false;
 };
 
-// One CLI::App and the spellings that the user chose, for messages.
+// A CLI::App, and the spellings that the user chose, for messages.
 class Binder {
  public:
   explicit Binder(const Scanned& scanned) {
@@ -65,13 +65,13 @@ class Binder {
     }
   }
 
-  // A flag whose last value counts. take returns Result<void>.
+  // Binds a flag of which the last value counts. `take` returns Result<void>.
   template <class Take>
   void value(const std::string& name, Take take) {
     if (is_wanted(name)) add_flag_value(app_, "--" + name, shown_[name], take);
   }
 
-  // A flag whose value is parsed into a place.
+  // Binds a flag whose value is parsed and stored in `place`.
   template <class T, class Parse>
   void parsed(const std::string& name, T& place, Parse parse) {
     value(name, stored_in(place, parse));
@@ -101,23 +101,23 @@ class Binder {
     return parse_words(app_, tokens_);
   }
 
-  // As the user wrote it, for messages that concern two flags.
+  // Returns the flag as the user wrote it, for messages about two flags.
   std::string shown(std::string_view name) const {
     const auto found = shown_.find(name);
     return found == shown_.end() ? "--" + std::string(name) : found->second;
   }
   bool is_given(std::string_view name) const { return shown_.contains(name); }
-  // Given on the command line.
+  // Returns true if the flag was given on the command line.
   bool is_typed(std::string_view name) const { return typed_.contains(name); }
-  // The last text of a flag; empty: it was not given.
+  // Returns the last value of a flag; empty if it was not given.
   std::string value_of(std::string_view name) const {
     const auto found = texts_.find(name);
     return found == texts_.end() ? "" : found->second;
   }
 
  private:
-  // CLI11 compares each new option with all before it, so it hears only of those that were given:
-  // all of them would cost a quarter of a millisecond of every start.
+  // CLI11 compares each new option with all previous ones, so only flags that were given are added:
+  // adding all would cost a quarter of a millisecond at every start.
   bool is_wanted(const std::string& name) {
     bound_.insert(name);
     return shown_.contains(name);
@@ -127,7 +127,7 @@ class Binder {
   std::set<std::string, std::less<>> bound_;
   std::set<std::string, std::less<>> typed_;
   std::map<std::string, std::string, std::less<>> shown_;
-  // The switches to which a text may be joined.
+  // Switches that may have a joined value.
   std::map<std::string, std::string, std::less<>> texts_;
   std::vector<std::string> tokens_;
 };
@@ -166,7 +166,7 @@ void bind_placement(Binder& binder, HostOptions& options, Raw& raw) {
       return usage_error("a range of hosts is MIN:MAX, but " + text + " has a MIN greater than MAX",
                          "--nnodes " + std::to_string(high) + ":" + std::to_string(low));
     options.num_nodes = high;
-    // "2:2" is how torchrun's users write a fixed number.
+    // torchrun's users write "2:2" for a fixed number.
     if (low < high) options.min_nodes = low;
     return {};
   });
@@ -175,9 +175,9 @@ void bind_placement(Binder& binder, HostOptions& options, Raw& raw) {
 void bind_devices(Binder& binder, DeviceOptions& options) {
   binder.choice<VisibleChoice>("visible", options.visible,
                                {{"all", VisibleChoice::kAll}, {"own", VisibleChoice::kOwn}});
-  // 1024: more than any host has.
+  // 1024 is more than any host has.
   binder.parsed("gpus-per-proc", options.gpus_per_proc, number_between(1, 1024));
-  // More than the largest slice that anybody would pretend to have.
+  // More than the largest number of devices that is worth simulating.
   binder.parsed("cpu-devices", options.cpu_devices, number_between(1, 4096));
   binder.on("oversubscribe", options.oversubscribe);
   binder.list("device-env", options.device_env);
@@ -267,7 +267,7 @@ void bind_output(Binder& binder, OutputOptions& options, Raw& raw) {
 
 void bind_lifecycle(Binder& binder, LifecycleOptions& options) {
   binder.parsed("start-timeout", options.start_timeout, parse_duration);
-  // 0 is no limit, as for timeout(1) and Slurm.
+  // 0 means no limit, as for timeout(1) and Slurm.
   binder.value("timeout", [&](const std::string& text) -> Result<void> {
     const std::chrono::milliseconds limit = IVY_TRY(parse_duration(text));
     options.timeout.reset();
@@ -317,7 +317,7 @@ void bind_network(Binder& binder, NetworkOptions& options) {
     return {};
   });
   binder.value("master-port", [&](const std::string& text) -> Result<void> {
-    // "Any free port" for torchrun, and so it is without the flag.
+    // torchrun reads 0 as "any free port", which is the default here.
     if (text == "0") return {};
     options.port_low = IVY_TRY(port_number()(text));
     options.port_high = options.port_low;
@@ -335,16 +335,17 @@ void bind_transports(Binder& binder, TransportOptions& options) {
   binder.parsed("ssh-command", options.ssh_command, words);
   binder.parsed("ssh-args", options.ssh_args, words);
   binder.parsed("srun-args", options.srun_args, words);
-  // 512: far beyond what a head can encrypt at a time, and below the limit of open files.
+  // 512 connections are far more than a launcher can encrypt at a time, and below the limit of open
+  // files.
   binder.parsed("fanout", options.fanout, number_between(1, 512));
 }
 
-// torchrun's flags for one start on each host, and for how these starts find each other.
+// Binds torchrun's flags for one start on each host, and for the rendezvous of these starts.
 void bind_rendezvous(Binder& binder, JoinOptions& options, Raw& raw) {
   binder.value("rdzv-backend", [](const std::string& text) -> Result<void> {
     if (text == "static" || text == "c10d") return {};
-    // If it names a server by which hosts find each other, the job would not be what the user asked
-    // for.
+    // If it names a server for the hosts' rendezvous, the job would not be the one that the user
+    // requested.
     return usage_error(
         "rendezvous backend \"" + text + "\" is not supported; ivyrun has its own store",
         "leave it out, and start ivyrun once: ivyrun -H host0,host1 ...");
@@ -382,14 +383,14 @@ void bind_all(Binder& binder, Options& options, Raw& raw) {
   bind_diagnosis(binder, options, raw);
 }
 
-// "node" and "7" of "node7"; the number is empty where a name does not end with one.
+// Splits "node7" into "node" and "7"; the number is empty if the name does not end with one.
 std::pair<std::string, std::string> cut_at_last_number(const std::string& name) {
   const std::size_t last = name.find_last_not_of("0123456789");
   const std::size_t cut = last == std::string::npos ? 0 : last + 1;
   return {name.substr(0, cut), name.substr(cut)};
 }
 
-// "-H node1 node2 train.py": node2 would be the program.
+// Rejects "-H node1 node2 train.py", in which node2 would be the program.
 Result<void> check_commas(const Binder& binder, const std::string& host,
                           const std::vector<std::string>& command) {
   std::string hosts = host;
@@ -408,7 +409,8 @@ Result<void> check_commas(const Binder& binder, const std::string& host,
                          command.front());
 }
 
-// Beside files of that name a shell makes "-H node1 node2 train.py" of -H node[1-2] train.py.
+// Rejects "-H node1 node2 train.py" if a shell has expanded -H node[1-2] to the names of existing
+// files.
 Result<void> check_expanded_brackets(const Binder& binder, const Raw& raw,
                                      const std::vector<std::string>& command) {
   if (raw.hosts.size() != 1) return {};
@@ -441,7 +443,7 @@ void note_odd_hosts(const Binder& binder, const Raw& raw, Options& options) {
         " is also a directory here: quote names with brackets, or the shell expands "
         "them");
   for (const Host& host : options.hosts) {
-    // The ports at which SSH listens, as many people write them.
+    // The usual ports of SSH, which many people write in this position.
     if (host.slots != 22 && host.slots != 2222) continue;
     const std::string number = std::to_string(*host.slots);
     options.notes.push_back(host.name + ":" + number + " means " + number + " workers on " +
@@ -451,7 +453,7 @@ void note_odd_hosts(const Binder& binder, const Raw& raw, Options& options) {
   }
 }
 
-// A -H that is a file: "@f", or a path that exists and cannot be meant as a list.
+// Returns the hostfile in -H: "@f", or an existing path that cannot be a list.
 std::string hostfile_in(const std::string& text) {
   if (text.starts_with('@')) return text.substr(1);
   std::error_code ignored;
@@ -541,8 +543,8 @@ void note_odd_commands(Options& options) {
   }
 }
 
-// "-np 2 a : -np 2 b": a job of another shape than the one that would run. Behind "--" a : is an
-// argument, and so it is as the last word, where no program follows.
+// Rejects "-np 2 a : -np 2 b", which describes a job of another shape than the one that would run.
+// After "--", and as the last word, a : is an ordinary argument.
 Result<void> check_one_program(const Scanned& scanned) {
   if (scanned.is_command_marked) return {};
   const auto colon = std::find(scanned.command.begin(), scanned.command.end(), ":");
@@ -563,7 +565,7 @@ Result<void> check_module(const Binder& binder, const std::string& module) {
                          name.substr(std::min(name.find_first_not_of('.'), name.size())));
 }
 
-// srun's --export is one list for all; ours is one flag for each variable.
+// srun's --export is a single list; ours is one flag per variable.
 Result<void> check_exports(const Binder& binder, const Options& options) {
   const std::string shown = binder.shown("export");
   for (const std::string& text : options.exports) {
@@ -613,7 +615,7 @@ Result<void> settle_command(const Binder& binder, const Raw& raw, Options& optio
   return {};
 }
 
-// Two flags that cannot both be meant, and why where it is not plain.
+// Two flags that contradict each other, with the reason if it is not obvious.
 struct Contradiction {
   std::string_view one;
   std::string_view other;
@@ -658,7 +660,8 @@ Result<void> settle_output(const Binder& binder, Options& options) {
   return {};
 }
 
-// In torchrun mode these belong to the way to node 0, and the workers' own are chosen.
+// In torchrun mode these flags specify the address of node 0; the workers' addresses are chosen
+// automatically.
 void take_address_of_node_0(const Binder& binder, Options& options) {
   options.join_address = std::exchange(options.master_addr, "");
   if (!binder.is_given("master-port") || options.port_low == 0) return;
@@ -673,7 +676,8 @@ std::string command_text(const Raw& raw, const Options& options) {
          quoted_arguments(options.command);
 }
 
-// Flags for one ivyrun that starts every host, where something else starts one on each.
+// Flags for a single ivyrun that starts every host; they conflict with one ivyrun started on each
+// host.
 struct NotInJoin {
   std::string_view flag;
   const char* why;
@@ -705,7 +709,7 @@ Result<void> refuse_beside_join(const Binder& binder, const std::string& node_ra
   return {};
 }
 
-// Why torchrun mode is not meant, or does not go with another flag.
+// Explains why torchrun mode cannot be meant, or which flag conflicts with it.
 Result<void> check_join(const Binder& binder, const Raw& raw, const Options& options) {
   const std::string shown = binder.shown("node-rank");
   const std::string rank = std::to_string(*raw.node_rank);
@@ -726,7 +730,7 @@ Result<void> check_join(const Binder& binder, const Raw& raw, const Options& opt
   return refuse_beside_join(binder, shown);
 }
 
-// torchrun mode: --node-rank beside a number of nodes that no host list names.
+// torchrun mode: --node-rank with a number of nodes but without a list of hosts.
 Result<void> settle_join(const Binder& binder, const Raw& raw, Options& options) {
   const bool is_join = raw.node_rank && options.hosts.empty() && options.num_nodes.value_or(1) > 1;
   const auto without_effect = [&](std::string_view flag, const std::string& why) {
@@ -809,7 +813,7 @@ Result<void> settle_failure(const Binder& binder, Options& options) {
                        "--on-failure shrink continues without the lost worker");
   options.max_replacements =
       binder.is_given("max-restarts") ? options.max_restarts : kDefaultReplacements;
-  // All workers never start again together then.
+  // There are no restarts of all workers together then.
   options.max_restarts = 0;
   return {};
 }
@@ -826,7 +830,7 @@ Result<void> settle_devices(const Binder& binder, const DeviceOptions& options) 
   return {};
 }
 
-// "default" is torchrun's name for the one role that there is without others.
+// "default" is torchrun's name of the only role if no others are defined.
 Result<void> take_roles(const Binder& binder, const Raw& raw, Options& options) {
   std::vector<AppRole> roles;
   for (const std::string& text : raw.roles)
@@ -841,12 +845,13 @@ Result<void> take_roles(const Binder& binder, const Raw& raw, Options& options) 
   return {};
 }
 
-// Servers of models: without --app-args the command line is the server's, and there is no client.
+// Model servers: without --app-args the command line contains the server's arguments, and there is
+// no client.
 void take_served_arguments(const Binder& binder, Options& options) {
   if (!options.app_spec.serves_arguments || binder.is_given("app-args")) return;
   options.app_args = std::exchange(options.command, {options.app_spec.name});
   options.app_spec.client = AppClient::kNone;
-  // A name that nothing looks for on the hosts; the roles need the interpreter alone.
+  // A name that is not looked up on the hosts; the roles only need the interpreter.
   options.program_kind = ProgramKind::kModule;
 }
 
@@ -866,7 +871,8 @@ Result<void> check_app(const Binder& binder, const Options& options) {
                      "use --nproc-per-node N if the app has workers on each host");
 }
 
-// A rank of JAX that comes back finds its world only in a service that has outlived it.
+// Returns true if the job needs --app jax-service: a restarted rank of JAX can rejoin only through
+// a service that has outlived it.
 bool needs_jax_service(const Raw& raw, const Options& options) {
   const bool is_python = raw.is_module || options.command.front().ends_with(".py");
   return is_python && options.app == App::kNone && options.profile == Profile::kJax &&
@@ -886,14 +892,15 @@ Result<void> settle_app(const Binder& binder, const Raw& raw, Options& options) 
   IVY_CHECK(check_app(binder, options));
   take_served_arguments(binder, options);
   if (options.app_spec.client == AppClient::kEvery) return {};
-  // One rank on each host starts what its host has; the app shares out the rest.
+  // One rank per host starts the app's processes there; the app distributes the rest.
   if (options.per_host.kind == PerHost::Kind::kNumber)
     options.app_workers = options.per_host.number;
   options.per_host = PerHost{PerHost::Kind::kNumber, 1, true};
   return {};
 }
 
-// A host that does not come up is what is looked for: it is not waited for as long as by a job.
+// A host that does not come up is a finding of --doctor, so it is not awaited for as long as by a
+// job.
 Result<void> settle_doctor(const Binder& binder, Options& options) {
   if (!options.doctor) {
     for (const std::string_view flag : {"check-module", "healthy-hostfile"})
@@ -924,7 +931,7 @@ Result<void> settle(const Binder& binder, const Raw& raw, const HostfileReader& 
   return {};
 }
 
-// "--help=output" has to be a topic. In "--help output" the word may also be a program, which is
+// "--help=output" must name a topic. In "--help output" the word may also be a program, which is
 // not started.
 Result<std::string> wanted_help(const Scanned& scanned) {
   for (const Setting& setting : scanned.settings)
@@ -991,10 +998,10 @@ bool asks_for(const Scanned& scanned, std::string_view name) {
                      [&](const Setting& setting) { return setting.entry->name == name; });
 }
 
-// Takes the program and its arguments, if they and the flags go together.
+// Takes the program and its arguments, if they do not conflict with the flags.
 Result<void> settle_program(const Binder& binder, Scanned& scanned, Raw& raw, Options& options) {
   if (scanned.command.empty() && options.doctor) {
-    // The interpreter is looked for as for any module.
+    // Searches for the interpreter as for any module.
     scanned.command = {"site"};
     raw.is_module = true;
   }
@@ -1013,7 +1020,7 @@ Result<std::string> read_hostfile(const std::string& name) {
   std::error_code ignored;
   if (std::filesystem::is_directory(path, ignored))
     return usage_error(path + " is a directory, not a hostfile");
-  // One byte more than allowed, so that the parser can say that it is too long.
+  // One byte more than allowed, so that the parser can report that the text is too long.
   std::optional<std::string> content = read_file(path, kMaxHostListBytes + 1);
   if (!content) return errno_error(Code::kInvalidArgument, "cannot read " + path, errno);
   return *std::move(content);

@@ -18,7 +18,7 @@
 namespace ivy {
 namespace {
 
-// A file of flags has some dozen lines.
+// More than a file of flags needs, which has some dozen lines.
 constexpr std::size_t kMaxSettingsBytes = 64 * 1024;
 
 std::string place_of(const toml::source_region& source, const std::string& path) {
@@ -32,7 +32,8 @@ Error toml_error(const toml::source_region& source, const std::string& path,
                std::move(fix)};
 }
 
-// A text, a number or a switch; nothing for what a flag cannot be given.
+// Returns a text, a number or a switch; std::nullopt for other types, which are not values of
+// flags.
 std::optional<std::string> scalar_text(const toml::node& node) {
   if (const auto text = node.value_exact<std::string>()) return *text;
   if (const auto number = node.value_exact<std::int64_t>()) return std::to_string(*number);
@@ -76,7 +77,7 @@ Result<std::vector<TomlEntry>> parse_toml(const std::string& text, const std::st
   if (!parsed)
     return toml_error(parsed.error().source(), path, std::string(parsed.error().description()),
                       "write TOML, one setting per line: NAME = \"TEXT\", NAME = 8 or NAME = true");
-  // The table is sorted by name: lines are in the order of the file.
+  // The parsed table is sorted by name; this restores the order of lines.
   std::vector<std::pair<std::pair<std::uint32_t, std::uint32_t>, TomlEntry>> found;
   for (const auto& [key, node] : parsed.table()) {
     const toml::source_position at = key.source().begin;

@@ -14,7 +14,7 @@ struct ChoiceRow {
   bool passes_allocation_over = false;
 };
 
-// In the order of the enumeration. option_table.cc has the words for users.
+// In the order of the enumeration. option_table.cc has the help for users.
 constexpr ChoiceRow kChoices[] = {
     {"auto"}, {"local", true}, {"agent", true}, {"ssh", true}, {"slurm"}};
 
@@ -28,7 +28,7 @@ struct TransportRow {
   std::chrono::milliseconds unattended_lease = kLeaseUnattended;
 };
 
-// In the order of the enumeration. A transport may have leases of its own.
+// In the order of the enumeration. A transport may have separate default leases.
 constexpr TransportRow kRows[] = {{"local"}, {"ssh"},  {"OpenSSH client"},
                                   {"agent"}, {"srun"}, {"own ivyrun"}};
 

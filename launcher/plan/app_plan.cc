@@ -17,7 +17,7 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-// One rank of an app, and what the names in braces stand for there.
+// One rank of an app, and the values of the names in braces there.
 struct AppRank {
   const EnvironmentInputs& inputs;
   const PlannedHost& host;
@@ -31,7 +31,8 @@ bool runs_on(const PlannedHost& host, const AppRole& role) {
          (role.place == AppPlace::kFirst) == (host.node_rank == 0);
 }
 
-// As the elements of a list of JSON. `port`: which of the ports that each host keeps.
+// Returns the elements of a JSON list. `port`: index of the port among those that each host
+// reserves.
 std::string addresses_of(const AppRank& rank, const AppRole& role, int port) {
   std::string all;
   for (const PlannedHost& host : rank.inputs.plan->hosts) {
@@ -43,7 +44,7 @@ std::string addresses_of(const AppRank& rank, const AppRole& role, int port) {
   return all;
 }
 
-// The ports of a role stand behind those of the roles before it.
+// The ports of a role follow those of the previous roles.
 void name_ports(AppRank& rank) {
   int first = 0;
   for (const AppRole& role : rank.inputs.options->app_spec.roles) {
@@ -84,7 +85,7 @@ AppRank app_rank(const EnvironmentInputs& inputs, const PlannedHost& host,
   return rank;
 }
 
-// Braces that hold no known name are left alone: JSON has braces too.
+// Braces without a known name are kept, because JSON has braces too.
 std::string replaced(const AppRank& rank, std::string_view text) {
   std::string out;
   while (!text.empty()) {
@@ -135,7 +136,7 @@ void add_server(const AppRank& rank, const AppRole& role, AppPlan& plan) {
   copy_environment(rank, role.environment, server.mutable_environment());
   server.set_may_end(role.may_end);
   server.set_is_first(role.place == AppPlace::kFirst);
-  // Its words are the only ones that a job without a client has.
+  // Without a client this is the only output of the job.
   server.set_is_shown(rank.inputs.options->app_spec.client == AppClient::kNone ||
                       rank.inputs.options->verbose > 0);
   if (role.ready.empty()) return;
@@ -178,7 +179,7 @@ void add_app_plan(const EnvironmentInputs& inputs, const PlannedHost& host,
   const AppRank rank = app_rank(inputs, host, worker);
   AppPlan& plan = *spec.mutable_app();
   plan.set_name(app.name);
-  // First what the other hosts wait for.
+  // Start the servers first for which the other hosts wait.
   for (const AppRole& role : app.roles)
     if (role.place == AppPlace::kFirst && runs_here(rank, role)) add_server(rank, role, plan);
   for (const AppRole& role : app.roles)

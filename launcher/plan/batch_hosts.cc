@@ -14,19 +14,20 @@ using ReadFile = std::function<Result<std::string>(const std::string& path)>;
 
 struct Scheduler {
   std::string_view name;
-  std::string_view job;   // The variable with the job's id.
-  std::string_view file;  // The variable that names a file: a line for each host, or for each slot.
-  std::string_view list;  // The variable with "host slots host slots ..."; empty: none.
+  std::string_view job;  // The variable with the job's id.
+  std::string_view
+      file;  // The variable that names a file with a line for each host, or for each slot.
+  std::string_view list;  // The variable with "host slots host slots ..."; empty if there is none.
 };
 
 constexpr Scheduler kSchedulers[] = {
     {"PBS job", "PBS_JOBID", "PBS_NODEFILE", ""},
     {"LSF job", "LSB_JOBID", "LSB_DJOB_HOSTFILE", "LSB_MCPU_HOSTS"},
-    // JOB_ID alone may be anybody's.
+    // Other programs may set JOB_ID, too.
     {"Grid Engine job", "JOB_ID", "PE_HOSTFILE", ""},
 };
 
-// An empty variable says nothing.
+// An empty variable counts as unset.
 const std::string* find(const Environment& environment, std::string_view name) {
   const std::string* value = name.empty() ? nullptr : find_variable(environment, name);
   return value == nullptr || value->empty() ? nullptr : value;
@@ -41,7 +42,7 @@ Error bad(const Scheduler& scheduler, const std::string& what) {
           " ivyrun ..."};
 }
 
-// The first word of each line, or every second word of a list.
+// Returns the first word of each line, or every second word of a list.
 std::vector<std::string> first_words(std::string_view text, char end, int step) {
   std::vector<std::string> words;
   for (int at = 0; !text.empty(); ++at) {

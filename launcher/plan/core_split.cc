@@ -9,15 +9,15 @@ namespace {
 
 using Cores = std::vector<const CoreFacts*>;
 
-// A core's processors, once they have been read.
+// Returns the processors of these cores.
 CoreList processors_of(const Cores& cores) {
   CoreList all;
   for (const CoreFacts* core : cores) all = joined_cores(all, parse_core_list(core->processors()));
   return all;
 }
 
-// Groups workers by their node, each node's in order. A worker without one goes, in turn, to the
-// node where most cores are left for it, so that none gets fewer cores than necessary.
+// Groups workers by their node, in order. A worker without a node goes to the node with the most
+// cores left per worker, so that no worker gets fewer cores than necessary.
 std::map<int, std::vector<std::size_t>> workers_by_node(const std::map<int, Cores>& nodes,
                                                         const std::vector<int>& near_nodes) {
   std::map<int, std::size_t> counts;
@@ -41,7 +41,7 @@ std::map<int, std::vector<std::size_t>> workers_by_node(const std::map<int, Core
   return workers;
 }
 
-// The part of `cores` that worker `index` of `count` gets: parts differ by one core at most.
+// Returns the part of `cores` for worker `index` of `count`; parts differ by at most one core.
 Cores even_part(const Cores& cores, std::size_t index, std::size_t count) {
   const std::size_t begin = index * cores.size() / count;
   const std::size_t end = std::max(begin + 1, (index + 1) * cores.size() / count);
@@ -52,7 +52,7 @@ Cores even_part(const Cores& cores, std::size_t index, std::size_t count) {
 Cores one_cache(const Cores& cores, std::size_t index, std::size_t count) {
   std::map<int, Cores> caches;
   for (const CoreFacts* core : cores) caches[core->l3()].push_back(core);
-  // Fewer workers than caches lie apart; more workers take the caches in turn.
+  // With fewer workers than caches, spread them; otherwise assign the caches in turn.
   const std::size_t chosen =
       count <= caches.size() ? index * caches.size() / count : index % caches.size();
   return std::next(caches.begin(), static_cast<std::ptrdiff_t>(chosen))->second;

@@ -35,7 +35,7 @@ Environment slurm_host_variables(const JobPlan& plan, const PlannedHost& host) {
       {"SLURM_STEP_NUM_TASKS", world},
       {"SLURM_STEP_TASKS_PER_NODE", per_node},
   };
-  // One number has to be true of every host; else Slurm does not set it either.
+  // The number must be true for every host; otherwise Slurm does not set it either.
   if (plan.same_local_size)
     set_variable(variables, "SLURM_NTASKS_PER_NODE", std::to_string(host.workers.size()));
   return variables;
@@ -58,7 +58,7 @@ bool is_of_slurm_job(std::string_view name) {
 
 namespace {
 
-// How a mask names the accelerator with this index.
+// Returns the entry of a mask for the accelerator with this index.
 std::string entry_of(const HostFacts& facts, int index, bool by_uuid) {
   if (index >= facts.devices_size()) return std::to_string(index);
   const Accelerator& device = facts.devices(index);
@@ -114,13 +114,14 @@ Environment worker_device_variables(const Options& options, const PlannedHost& h
   add("IVY_DEVICE_BDF", addresses);
   if (host.sees_own) {
     add(mask_variable(facts), mask);
-    // The local rank counts what a worker sees (torchrun --virtual-local-rank).
+    // The local rank is an index into the devices that a worker sees (torchrun
+    // --virtual-local-rank).
     add("LOCAL_RANK", "0");
   }
-  // If workers share devices, JAX must not be told to divide them.
+  // Do not make JAX divide devices that workers share.
   if (!host.shares_devices) add("JAX_LOCAL_DEVICE_IDS", ordinals);
   if (mask.empty()) {
-    // Accelerators of a vendor that we do not know: those that would be this worker's.
+    // Accelerators of an unknown vendor: the ones that would belong to this worker.
     const int each = options.gpus_per_proc.value_or(1);
     for (int i = 0; i < each; ++i) add_item(mask, std::to_string(worker.local_rank * each + i));
   }

@@ -15,10 +15,11 @@ std::string asked_text(const SlurmAllocation& allocation) {
 }
 
 struct Hidden {
-  // Hosts that show their task of the step less than the job has there.
+  // Hosts that show fewer devices to their task of the step than the job has there.
   std::vector<std::string> names;
-  const PlannedHost* too_few = nullptr;  // One of them with more workers than it shows devices.
-  std::size_t visible = 0;               // There, else on the first of them.
+  const PlannedHost* too_few =
+      nullptr;              // One of these hosts that has more workers than visible devices.
+  std::size_t visible = 0;  // On that host, or else on the first of `names`.
   int allocated = 0;
 };
 
@@ -56,11 +57,11 @@ Diagnostic text_of(const Hidden& hidden, const SlurmAllocation& allocation) {
   return text;
 }
 
-// A shortage stops the job, unless sharing is wanted.
+// Turns the message into a refusal: without --oversubscribe a shortage stops the job.
 Diagnostic refusal_of(Diagnostic text, const Hidden& hidden) {
   text.severity = Severity::kError;
   text.what = std::to_string(hidden.too_few->workers.size()) + " workers, but " + text.what;
-  // One host says it for all: they were asked for alike.
+  // One host suffices, since the same was requested on all of them.
   text.where = hidden.too_few->name;
   text.fix += "\nor --nproc-per-node " + std::to_string(hidden.visible) +
               "\nor use --oversubscribe to share the visible devices between workers";

@@ -21,7 +21,7 @@ bool is_fake(const Options& options, std::size_t index) {
   return index < options.hosts.size() && options.hosts[index].fake.has_value();
 }
 
-// --include and --exclude: place number `place` of this host is meant.
+// Returns true if --include and --exclude select this place of the host.
 bool is_picked(const Options& options, std::size_t index, int place) {
   if (index >= options.hosts.size()) return true;
   const Host& host = options.hosts[index];
@@ -40,7 +40,7 @@ void say(PlanContext& context, std::string words) {
   all += (all.empty() ? "" : ", ") + std::move(words);
 }
 
-// " on node[01-03]", where there are others.
+// Returns " on node[01-03]" if there are other hosts.
 std::string on(const PlanContext& context, const std::vector<std::string>& names) {
   return context.plan.hosts.size() > 1 ? " on " + fold_host_names(names) : "";
 }
@@ -51,14 +51,14 @@ bool has_instances(const HostFacts& facts, const std::vector<int>& devices) {
   });
 }
 
-// A process can use one MIG instance only, the first that it sees: so each must see its own.
+// A process can use only one MIG instance, the first that it sees, so each must see only its own.
 bool sees_own(const Options& options, const HostFacts& facts, const std::vector<int>& devices) {
   if (devices.empty()) return false;
   if (has_instances(facts, devices)) return true;
   if (options.visible != VisibleChoice::kAuto) return options.visible == VisibleChoice::kOwn;
   if (options.profile == Profile::kJax) return false;
-  // Scripts of torch and Horovod take number LOCAL_RANK of those they see, which is right for one
-  // device each.
+  // Scripts of torch and Horovod use device number LOCAL_RANK of the visible ones, which is correct
+  // for one device per worker.
   const bool counts = options.profile == Profile::kTorch || options.profile == Profile::kHorovod;
   return !counts || options.gpus_per_proc.has_value();
 }
@@ -79,13 +79,13 @@ void assign_devices(PlanContext& context) {
     if (count == 0) continue;
     for (PlannedWorker& worker : host.workers)
       for (std::size_t i = 0; i < std::min(each, count); ++i)
-        // In turn, as scripts do that take LOCAL_RANK modulo the number of devices.
+        // In turn, as in scripts that use LOCAL_RANK modulo the number of devices.
         worker.devices.push_back(
             static_cast<int>((static_cast<std::size_t>(worker.local_rank) * each + i) % count));
   }
 }
 
-// Devices were asked for, not only found.
+// Returns true if the user requested devices, rather than using whatever is found.
 bool is_strict(const Options& options) {
   return options.visible == VisibleChoice::kOwn || options.gpus_per_proc ||
          (options.per_host.written && (options.per_host.kind == PerHost::Kind::kGpu ||
@@ -100,7 +100,7 @@ std::string slurm_advice(const HostFacts& facts) {
          "accelerators to them";
 }
 
-// How workers get more of the accelerators that the host has; a line of its own for each way.
+// Returns advice for getting more of the host's accelerators, one line per option.
 std::string hidden_advice(const HostFacts& facts, std::size_t needed) {
   const DeviceView& view = facts.device_view();
   const std::size_t all = view.present() + view.unusable();
@@ -152,7 +152,7 @@ void check_shortage(PlanContext& context) {
     const bool is_short = host.workers.size() * each > host.devices.size();
     const HostFacts& facts = context.facts(host);
     const bool is_hidden = !facts.device_view().mask().empty();
-    // Without accelerators at all a job may well be meant to have none.
+    // A job on hosts without any accelerator probably does not need one.
     if (!is_short || (!strict && (!is_hidden || host.devices.empty()))) continue;
     Shortage& shortage = shortages[std::to_string(host.workers.size()) + " " +
                                    std::to_string(host.devices.size()) + hiding_reason(facts)];
@@ -174,7 +174,7 @@ void check_shortage(PlanContext& context) {
   }
 }
 
-// CUDA enumerates one instance for a process, whatever its mask names.
+// CUDA shows a process only one instance, even if its mask names more.
 void check_instances(PlanContext& context) {
   std::vector<std::string> names;
   for (const PlannedHost& host : context.plan.hosts) {
@@ -194,7 +194,7 @@ void check_instances(PlanContext& context) {
                   "use --gpus-per-proc 1, or larger instances, or no MIG (nvidia-smi mig)"});
 }
 
-// --include h:7 where there are four, and --exclude h:0 where nothing is counted.
+// Rejects --include h:7 if the host has four places, and --exclude h:0 if it has nothing to count.
 void check_picked(PlanContext& context) {
   for (const PlannedHost& host : context.plan.hosts) {
     if (host.host_index >= context.options.hosts.size()) continue;
@@ -250,7 +250,7 @@ void check_views(PlanContext& context) {
   for (const PlannedHost& host : context.plan.hosts) {
     for (const std::string& text : context.facts(host).device_view().disagreements()) {
       std::vector<std::string>& names = disagreements[text];
-      // Pretended hosts are one machine, which says it once.
+      // Simulated hosts are one machine, so it is named once.
       if (!is_fake(context.options, host.host_index) || names.empty()) names.push_back(host.name);
     }
   }
@@ -263,7 +263,7 @@ void check_views(PlanContext& context) {
                      " of " + counted(all, "accelerator");
   });
   for (const auto& [text, names] : hidden)
-    // A refusal names it as its cause.
+    // If there is a refusal, it already names this cause.
     if (context.refusals.empty())
       context.warn("IVY-P018", text, fold_host_names(names),
                    {"Slurm assigned accelerators to each task, and ivyrun runs as one of the tasks",
@@ -287,8 +287,8 @@ void say_sharing(PlanContext& context) {
                      counted(counts.second, "accelerator") + on(context, names));
 }
 
-// One rank for each accelerator: a host with fewer of them than the others has lost some, or is
-// another kind of machine.
+// With one rank per accelerator, a host with fewer accelerators than the others has lost some or is
+// a different kind of machine.
 void say_uneven_hosts(PlanContext& context) {
   const PerHost& per_host = context.options.per_host;
   if (per_host.written && per_host.kind == PerHost::Kind::kNumber) return;
@@ -323,7 +323,7 @@ std::string gibibytes(std::uint64_t bytes) {
   return text;
 }
 
-// A longer list would not be read.
+// Nobody would read a longer list.
 constexpr std::size_t kMaxUsersShown = 4;
 
 void say_users(PlanContext& context) {
@@ -356,14 +356,15 @@ int near_node(const HostFacts& facts, const PlannedHost& host, const PlannedWork
   return index < facts.devices_size() ? facts.devices(index).numa_node() : -1;
 }
 
-// Without --bind-to: the processors near a worker's accelerators, where these are not all.
+// Without --bind-to, binds a worker to the processors near its accelerators, unless these are all
+// processors.
 void bind_near_devices(const HostFacts& facts, const PlannedHost& host, PlannedWorker& worker) {
   CoreList near;
   for (const int place : worker.devices) {
     const int index = host.devices[static_cast<std::size_t>(place)];
     if (index >= facts.devices_size()) return;
     const CoreList cores = parse_core_list(facts.devices(index).cores());
-    // A device whose cores are not known is near to all.
+    // A device with unknown cores counts as near to all.
     if (cores.empty()) return;
     near = joined_cores(near, cores);
   }
@@ -379,7 +380,7 @@ void count_sharers(std::vector<PlannedWorker*>& workers) {
   for (PlannedWorker* worker : workers) worker->sharers = counts[worker->cores];
 }
 
-// The workers of one machine: of a host, or of all pretended ones.
+// Binds the workers of one machine, which belong to one host or to all simulated hosts.
 void bind_machine(const PlanContext& context, const std::vector<PlannedHost*>& hosts) {
   const HostFacts& facts = context.facts(*hosts.front());
   std::vector<PlannedWorker*> workers;

@@ -12,16 +12,17 @@
 namespace ivy {
 namespace {
 
-// A longer value (PATH and its like) would break every table, so it is cut.
+// A longer value (such as PATH) would break every table, so it is truncated.
 constexpr std::size_t kMaxValueBytes = 60;
 
-// True for a variable whose value is not shown: users pass this output on when they ask for help.
+// Returns true for a variable whose value is not shown, since users publish this output when they
+// ask for help.
 bool is_secret(const std::string& name) {
   return name.find("TOKEN") != std::string::npos || name.find("SECRET") != std::string::npos ||
          name.find("PASSW") != std::string::npos || name.ends_with("_KEY");
 }
 
-// A proxy's address may carry one: http://user:password@proxy:3128.
+// Returns true if a proxy's address contains a password: http://user:password@proxy:3128.
 bool has_password(const std::string& name, const std::string& value) {
   return (name.ends_with("_proxy") || name.ends_with("_PROXY")) &&
          value.find('@') != std::string::npos;
@@ -33,7 +34,7 @@ std::string shown(const std::string& name, const std::string& value) {
   return name + "=" + text + (value.size() > kMaxValueBytes ? "..." : "");
 }
 
-// Why what we set has its value; the first matching pattern counts.
+// The reason for the value of a variable that we set; the first matching pattern counts.
 struct Reason {
   std::string_view pattern;
   std::string_view why;
@@ -95,7 +96,7 @@ constexpr Reason kReasons[] = {
     {"TORCHELASTIC_MAX_RESTARTS", "--max-restarts"},
     {"TORCHELASTIC_USE_AGENT_STORE", "True: the store is ivyrun's; False with --no-store"},
     {"IVY_STORE", "where the store listens"},
-    // Only a default, set where no other source has set it.
+    // A default, only set if no other source has set the variable.
     {"OMP_NUM_THREADS",
      "cores, or the processor quota of the cgroup, divided by the workers of the host"},
     {"CUDA_DEVICE_ORDER", "numbers as nvidia-smi and PCI count, because it was not set"},
@@ -133,7 +134,7 @@ std::string reader_of(const std::string& name) {
   return entry == nullptr ? "your program" : std::string(entry->reader);
 }
 
-// Why a variable that is sent with the plan has its value.
+// Returns the reason for the value of a variable that is sent with the plan.
 std::string reason_of(const EnvironmentInputs& inputs, const Environment& exports,
                       const EnvVariable& variable) {
   const auto holds = [&](const Environment& environment) {
@@ -160,8 +161,8 @@ Environment environment_of_spec(const HostPlan& plan, const WorkerSpec& spec) {
   return environment;
 }
 
-// Variables that the host's supervisor adds if MPI is served (agent/node/workers/mpi_place.h). The
-// user's own settings that match the third column are kept.
+// Variables that the host's supervisor adds if MPI is served (agent/node/workers/mpi_place.h). A
+// setting of the user that matches the third column is kept.
 struct MpiRow {
   const char* name;
   const char* reader;
@@ -188,7 +189,7 @@ constexpr MpiRow kMpiRows[] = {
      "a key of the job; unless you set it"},
     {"IVY_MPI_PLACE=...", "ivyrun's Python hook", "which of these are this job's"}};
 
-// The numbers that are known before the job begins.
+// Returns the numbers that are known before the job starts.
 std::string mpi_number(std::string_view name, const HostPlan& plan) {
   const WorkerSpec& spec = plan.workers(0);
   if (name == "PMI_SIZE=") return std::to_string(plan.world_size());
@@ -262,7 +263,7 @@ void add_differences(const HostPlan& plan, const std::string& host, std::string&
   }
 }
 
-// The caller's variables that do not reach a worker of this host.
+// Lists the caller's variables that are not passed to workers of this host.
 std::string removed_line(const EnvironmentInputs& inputs) {
   std::string names;
   for (const EnvVariable& variable : *inputs.caller)

@@ -18,7 +18,7 @@ namespace {
 constexpr const char* kMlxFile = "mlx-hosts.json";
 constexpr const char* kPaddleBackend = "PADDLE_DISTRI_BACKEND";
 
-// Horovod and DeepSpeed number the hosts that have a worker of the same local rank.
+// Horovod and DeepSpeed number the hosts that have a worker with the same local rank.
 std::pair<int, int> cross_place(const JobPlan& plan, const PlannedHost& host,
                                 const PlannedWorker& worker) {
   int place = 0;
@@ -67,7 +67,7 @@ Environment horovod_variables(const EnvironmentInputs& inputs, const PlannedHost
           {"HOROVOD_CROSS_SIZE", std::to_string(cross_size)}};
 }
 
-// The rendezvous is the store's: it speaks Horovod's HTTP on the port of torch's dialect.
+// The store serves Horovod's rendezvous: it speaks Horovod's HTTP on the port of torch's dialect.
 Environment horovod_host_variables(const EnvironmentInputs& inputs, const PlannedHost& host) {
   const JobPlan& plan = *inputs.plan;
   return {{"HOROVOD_HOSTNAME", host.name},
@@ -83,7 +83,7 @@ std::string tf_config(const EnvironmentInputs& inputs, const PlannedWorker& work
       tf_tasks(inputs.options->tf_roles, static_cast<int>(addresses.size()));
   boost::json::object cluster;
   for (std::size_t i = 0; i < tasks.size(); ++i) {
-    // TensorFlow's evaluator looks on and is no part of the cluster.
+    // TensorFlow's evaluator only observes and is not part of the cluster.
     if (tasks[i].type == "evaluator") continue;
     boost::json::value& list = cluster[tasks[i].type];
     if (list.is_null()) list.emplace_array();
@@ -101,13 +101,13 @@ Environment framework_variables(const EnvironmentInputs& inputs, const PlannedHo
   const JobPlan& plan = *inputs.plan;
   Environment variables = {
       {"LOCAL_SIZE", std::to_string(host.workers.size())},
-      // No script opens cupyx's server and JAX's coordinator.
+      // No script opens both cupyx's server and JAX's coordinator.
       {"CUPYX_DISTRIBUTED_HOST", plan.master_address},
       {"CUPYX_DISTRIBUTED_PORT", std::to_string(plan.coordinator_port)},
   };
   if (inputs.options->profile == Profile::kHorovod)
     set_variables(variables, horovod_host_variables(inputs, host));
-  // As its own launcher does: on the CPU its collectives want to be told.
+  // Like Paddle's own launcher: on the CPU its collectives need this setting.
   if (inputs.options->profile == Profile::kPaddle && inputs.facts(host).accelerators() == 0 &&
       find_variable(*inputs.caller, kPaddleBackend) == nullptr)
     set_variable(variables, kPaddleBackend, "gloo");
@@ -130,7 +130,7 @@ Environment framework_rank_variables(const EnvironmentInputs& inputs, const Plan
                            {"PJRT_LOCAL_PROCESS_RANK", std::to_string(worker.local_rank)}};
   switch (inputs.options->profile) {
     case Profile::kTensorflow:
-      // Absent in a dry run of hosts that have kept no ports.
+      // Absent in a dry run, because its hosts have reserved no ports.
       if (!rank_addresses(inputs).empty())
         set_variable(variables, "TF_CONFIG", tf_config(inputs, worker));
       break;
@@ -154,7 +154,7 @@ Environment framework_rank_variables(const EnvironmentInputs& inputs, const Plan
 
 void add_framework_files(const EnvironmentInputs& inputs, HostPlan& plan) {
   if (inputs.options->profile != Profile::kMlx) return;
-  // One list of addresses for each rank: a rank may have several.
+  // Each rank has a list of addresses, because it may have several.
   boost::json::array ranks;
   for (const std::string& address : rank_addresses(inputs))
     ranks.push_back(boost::json::array{boost::json::value(address)});

@@ -29,8 +29,8 @@ std::vector<std::string> all_in_path(const std::string& name, const Environment&
   return all;
 }
 
-// True for the virtual environment that ivyrun was installed into, unless something else was, too:
-// an `activate` for ivyrun's sake says nothing about the program's Python.
+// Returns true for the virtual environment into which only ivyrun was installed. Its activation is
+// meant for ivyrun and does not select the program's Python.
 bool is_only_ours(const std::string& bin) {
   if (bin != program_directory()) return false;
   const std::string prefix = bin.substr(0, bin.rfind('/'));
@@ -73,7 +73,7 @@ std::vector<std::string> interpreter_candidates(const Options& options, const En
       if (!is_only_ours(found.substr(0, found.rfind('/')))) break;
     }
   }
-  // Ours comes last.
+  // ivyrun's own environment comes last.
   std::stable_partition(candidates.begin(), candidates.end(), [](const std::string& path) {
     return !is_only_ours(path.substr(0, path.rfind('/')));
   });

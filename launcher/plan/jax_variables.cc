@@ -6,7 +6,7 @@
 namespace ivy {
 namespace {
 
-// JAX takes TERM, and no other signal, as the notice that its host will go away.
+// JAX accepts only TERM as the notice that its host will go away.
 bool has_notice_for_jax(const LifecycleOptions& options) {
   const bool is_asked_for = options.stop_before_end || options.preempt_signal;
   return is_asked_for && options.preempt_signal.value_or(SIGTERM) == SIGTERM;
@@ -16,11 +16,12 @@ bool has_notice_for_jax(const LifecycleOptions& options) {
 
 Environment jax_defaults(const Options& options) {
   Environment variables;
-  // With its preemption service JAX survives TERM: every stop would take the whole grace.
+  // With its preemption service JAX survives TERM, so that every stop would take the whole grace
+  // period.
   variables.push_back(
       {"JAX_ENABLE_PREEMPTION_SERVICE", has_notice_for_jax(options) ? "true" : "false"});
   if (options.cpu_devices) variables.push_back({"JAX_PLATFORMS", "cpu"});
-  // Ranks live on when another one is lost, which may come back.
+  // Ranks continue to run when another rank is lost, because that rank may return.
   if (options.app == App::kJaxService) variables.push_back({"JAX_ENABLE_RECOVERABILITY", "true"});
   return variables;
 }

@@ -13,7 +13,7 @@ namespace {
 
 bool is_ipv6(const std::string& address) { return address.find(':') != std::string::npos; }
 
-// True if both texts are the same address, however it is spelled.
+// Returns true if both texts are the same address, even if written differently.
 bool is_same_address(const std::string& a, const std::string& b) {
   const SocketAddress left = parse_address(a, 0);
   const SocketAddress right = parse_address(b, 0);
@@ -36,7 +36,7 @@ bool is_name_of(const HostAnswer& host, const std::string& name) {
   return equal_names(name, host.name) || equal_names(name, host.facts.host_name());
 }
 
-// "eth0 10.1.0.1", one a line; those that another host can use.
+// Returns "eth0 10.1.0.1" lines for the addresses that another host can use.
 std::string address_lines(const HostFacts& facts) {
   std::string lines;
   for (const Address& address : facts.addresses())
@@ -45,7 +45,7 @@ std::string address_lines(const HostFacts& facts) {
   return lines;
 }
 
-// Another host of the job that has one of these addresses, or this name.
+// Returns another host of the job that has one of these addresses or this name.
 const PlannedHost* host_with(const std::string& name, const std::vector<std::string>& addresses,
                              const std::vector<HostAnswer>& answers, const JobPlan& plan) {
   for (std::size_t i = 1; i < plan.hosts.size(); ++i) {
@@ -64,7 +64,7 @@ std::vector<std::string> written_addresses(const Options& options) {
   if (name == "localhost") return {"127.0.0.1"};
   if (parse_address(name.substr(0, name.find('%')), 0).is_valid()) return {name};
   std::vector<std::string> addresses = options.master_addresses;
-  // Every framework can use IPv4.
+  // IPv4 first, since every framework can use it.
   std::stable_partition(addresses.begin(), addresses.end(),
                         [](const std::string& address) { return !is_ipv6(address); });
   return addresses;
@@ -115,7 +115,7 @@ std::optional<std::string> written_master(PlanContext& context) {
   const bool is_numeric = !addresses.empty() && addresses.front() == options.master_addr;
   const bool is_alone = is_one_machine(context.answers, context.plan);
   for (const std::string& address : addresses) {
-    // Many a machine's own name leads to its loopback: the user did not ask for that one.
+    // On many machines the own name resolves to a loopback address, which the user did not request.
     const bool is_asked = is_alone || is_numeric || options.master_addr == "localhost" ||
                           !is_unreachable_elsewhere(address);
     if (is_asked && has_address(first.facts, address)) return address;
@@ -145,7 +145,7 @@ const PlannedHost* other_owner(const std::vector<HostAnswer>& answers, const Job
 
 void check_master(PlanContext& context) {
   const JobPlan& plan = context.plan;
-  // The check between hosts cannot tell: such a host reaches itself.
+  // The check between hosts cannot detect this: such a host reaches itself.
   if (const PlannedHost* other = other_owner(context.answers, plan, plan.master_address)) {
     const std::string& first = plan.hosts.front().name;
     context.refuse("IVY-P023",

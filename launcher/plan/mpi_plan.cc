@@ -17,7 +17,7 @@ std::string program_path(const PlanContext& context, const std::vector<std::stri
   return first_facts(context, names).program_path();
 }
 
-// "libmpi.so.40 libmpich.so.12": of two families.
+// Returns true for libraries of two families: "libmpi.so.40 libmpich.so.12".
 bool has_two_families(const std::string& libraries) {
   std::set<MpiFamily> families;
   for (const std::string_view library : words_of(libraries)) {
@@ -36,7 +36,7 @@ void refuse_two(PlanContext& context, const std::string& libraries,
                   "other"});
 }
 
-// Libraries that differ in family or in major version cannot be one world.
+// Rejects libraries that differ in family or major version, because they cannot form one world.
 void refuse_different(PlanContext& context, const Sayings& said) {
   std::string cause;
   for (const auto& [libraries, names] : said)
@@ -49,7 +49,7 @@ void refuse_different(PlanContext& context, const Sayings& said) {
                  {cause, "build it with the same MPI everywhere, or use a shared directory"});
 }
 
-// An MPI library that neither server is known to serve; -B mpi tries both.
+// Rejects an MPI library that neither server is known to serve; -B mpi tries both.
 void refuse_unknown(PlanContext& context, const std::string& libraries,
                     const std::vector<std::string>& names) {
   context.refuse(
@@ -76,7 +76,7 @@ void refuse_to_lose_ranks(PlanContext& context) {
        "leave out --on-failure; --max-restarts N restarts all ranks\n" + std::string(kSingletons)});
 }
 
-// If the program names no MPI library, both servers run: a script may start any program.
+// If the program names no MPI library, both servers run, because a script may start any program.
 void choose(PlanContext& context, MpiFamily family) {
   MpiChoice& choice = context.plan.mpi;
   const bool is_asked = context.options.profile == Profile::kMpi;

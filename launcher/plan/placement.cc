@@ -12,8 +12,9 @@ namespace {
 
 std::string_view first_label(std::string_view name) { return name.substr(0, name.find('.')); }
 
-// The allocation's name of a host that was written: the same, this machine by any of its names, or
-// the same machine with or without its domain. Null: not in the allocation.
+// Returns the allocation's name of a host that the user wrote: the same name, this machine under
+// any of its names, or the same machine with or without its domain. Returns null if it is not in
+// the allocation.
 const std::string* name_in(const Allocation& allocation, const std::string& written,
                            const std::function<bool(const std::string&)>& is_here) {
   const std::vector<std::string>& hosts = allocation.hosts;

@@ -17,14 +17,14 @@
 namespace ivy {
 namespace {
 
-// More workers than any host has use for; a supervisor takes no more
-// (agent/node/supervisor/supervisor.cc).
+// More workers than any host can use; a supervisor accepts no more
+// (agent/node/supervisor/generation.cc).
 constexpr int kMaxWorkersPerHost = 4096;
 
-// How many workers each host offers, and which rule said so.
+// The number of workers that each host offers, and the rule that decided it.
 struct Offer {
-  std::vector<int> places;  // One number for each host that was asked.
-  bool bounded = false;     // -n may not ask for more: the user wrote the number of places.
+  std::vector<int> places;  // One number per host that was asked.
+  bool bounded = false;     // -n may not exceed these: the user wrote the number of slots.
   std::string rule;
 };
 
@@ -43,7 +43,7 @@ int places_on(const PerHost& per_host, int accelerators, int cores) {
   return std::max(1, accelerators);
 }
 
-// --nproc-per-node xpu counts Intel's accelerators alone, as torchrun does.
+// --nproc-per-node xpu counts only Intel's accelerators, as torchrun does.
 int counted_devices(const PlanContext& context, std::size_t host) {
   const bool is_other = context.options.per_host.kind == PerHost::Kind::kXpu &&
                         context.facts(host).accelerator_source() != "intel";
@@ -115,7 +115,7 @@ Offer offer_of(PlanContext& context, std::size_t host_count) {
   return offer;
 }
 
-// -n alone: blocks over the hosts, the first take the rest.
+// -n without other numbers: distributes blocks over the hosts; the first hosts get the remainder.
 void spread_blocks(int workers, Offer& offer) {
   const int hosts = static_cast<int>(offer.places.size());
   for (int i = 0; i < hosts; ++i)
@@ -123,7 +123,7 @@ void spread_blocks(int workers, Offer& offer) {
   offer.rule = "-n " + std::to_string(workers);
 }
 
-// "node01:8 node02:8"; long lists are cut, since the sum says the rest.
+// Returns "node01:8 node02:8"; truncates long lists, because the sum is shown too.
 std::string places_text(const PlanContext& context, const Offer& offer) {
   constexpr std::size_t kShown = 16;
   std::string text;
@@ -134,7 +134,7 @@ std::string places_text(const PlanContext& context, const Offer& offer) {
   return text;
 }
 
-// -n on top of written places: the first N of them.
+// -n in addition to written slots: takes the first N of them.
 void take_first(PlanContext& context, int workers, Offer& offer) {
   long total = 0;
   for (const int places : offer.places) total += places;
@@ -164,7 +164,7 @@ std::string more_hosts_advice(const Options& options, std::size_t wanted) {
   const std::string count = std::to_string(wanted);
   if (options.allocation) return "allocate more hosts: sbatch or salloc -N " + count;
   std::string advice = "name the hosts: -H host1,host2,...";
-  // torchrun's nodes number themselves at the endpoint; ours are told.
+  // torchrun's nodes number themselves at the endpoint; ours need a number.
   const std::string node_0 = options.rdzv_endpoint.substr(0, options.rdzv_endpoint.rfind(':'));
   if (!node_0.empty())
     advice = "on each node: --nnodes " + count + " --node-rank R --master-addr " + node_0 +
@@ -177,7 +177,7 @@ Offer place_workers(PlanContext& context) {
   std::size_t host_count = context.answers.size();
   if (options.num_nodes) {
     const auto wanted = static_cast<std::size_t>(*options.num_nodes);
-    // With MIN:MAX fewer hosts than MAX are fine here; the job enforces MIN.
+    // With MIN:MAX, fewer hosts than MAX are accepted here; the job enforces MIN.
     if (wanted > host_count && !options.min_nodes) {
       std::vector<std::string> names;
       for (const HostAnswer& answer : context.answers) names.push_back(answer.name);
@@ -199,7 +199,7 @@ Offer place_workers(PlanContext& context) {
   return offer;
 }
 
-// Refused hosts keep as many workers as they may have, so that the plan stays small.
+// Rejected hosts keep the maximum number of workers, so that the plan remains small.
 void limit_places(PlanContext& context, Offer& offer) {
   std::vector<std::string> names;
   int most = 0;
@@ -217,7 +217,7 @@ void limit_places(PlanContext& context, Offer& offer) {
                  {"", "start fewer processes or use more hosts", kExitUsage});
 }
 
-// Refuses more workers than a hostfile's max_slots allows, whichever option asked for them.
+// Rejects more workers than a hostfile's max_slots allows, whatever option requested them.
 void check_max_slots(PlanContext& context, const Offer& offer) {
   const std::vector<Host>& hosts = context.options.hosts;
   for (std::size_t i = 0; i < offer.places.size() && i < hosts.size(); ++i) {
@@ -256,7 +256,7 @@ bool is_link_local(const std::string& address) {
   return address.starts_with("fe80:") || address.starts_with("169.254.");
 }
 
-// IPv4 before IPv6, since every framework can use it; never a link-local address.
+// Prefers IPv4 to IPv6, since every framework can use it; never returns a link-local address.
 const Address* best_address(const HostFacts& facts,
                             const std::function<bool(const Address&)>& fits) {
   const Address* best = nullptr;
@@ -295,7 +295,7 @@ std::string choose_master_address(PlanContext& context, const JobPlan& plan) {
   });
   if (remote == plan.hosts.end()) return "127.0.0.1";
   const HostAnswer& answer = context.answers[first.host_index];
-  // This very host, by its own agent's Unix socket.
+  // This host itself, through its agent's Unix socket.
   if (plan.hosts.size() == 1 && first.transport == Transport::kAgent && answer.peer_address.empty())
     return "127.0.0.1";
   const std::string& reached = first.transport == Transport::kLocal
@@ -305,8 +305,8 @@ std::string choose_master_address(PlanContext& context, const JobPlan& plan) {
       owns_address(answer.facts, reached) &&
       (!is_unreachable_elsewhere(reached) || is_one_machine(context.answers, plan));
   if (!reached.empty() && is_usable) return reached;
-  // Through a jump host or the OpenSSH client the launcher may not know an address; through a
-  // forwarded port it is that of a gateway, or our own loopback.
+  // Through a jump host or the OpenSSH client, the launcher may not know an address; through a
+  // forwarded port, the address belongs to a gateway or is our own loopback.
   const Address* address = best_address(answer.facts, [&](const Address& a) {
     return !a.loopback() && other_owner(context.answers, plan, a.address()) == nullptr;
   });
@@ -325,9 +325,9 @@ bool have_same_devices(const HostFacts& a, const HostFacts& b) {
   });
 }
 
-// Two entries of -H that lead to one machine would each count its devices from 0. Pretended hosts,
-// two users of one machine and nodes of torchrun mode are separate on purpose, and so are
-// containers that share the machine's network with devices of their own.
+// Rejects two entries of -H that lead to the same machine, because each would count its devices
+// from 0. Simulated hosts, two users of one machine and nodes of torchrun mode are separate on
+// purpose, and so are containers that share the machine's network but have separate devices.
 void check_same_machine(PlanContext& context) {
   const Options& options = context.options;
   std::map<std::string, const PlannedHost*> machines;

@@ -15,7 +15,7 @@
 namespace ivy {
 namespace {
 
-// Linux refuses a longer argument or variable (MAX_ARG_STRLEN, with its final NUL).
+// Linux rejects a longer argument or variable (MAX_ARG_STRLEN, including the final NUL).
 constexpr std::size_t kMaxStringBytes = (128u << 10) - 1;
 
 // Value of program_errno for a program whose interpreter is missing, as in the node's
@@ -36,7 +36,7 @@ void check_directory(PlanContext& context) {
   }
 }
 
-// "pkg.mod": names of Python, with dots between them.
+// Returns true for a name that could be a Python module: "pkg.mod".
 bool may_be_module(const std::string& program) {
   std::string_view rest = program;
   while (true) {
@@ -70,7 +70,7 @@ std::string not_found_fix(const std::string& program) {
   return "write a path that exists on every host";
 }
 
-// "bash run.sh": what runs a text of this name; the program alone where nothing does.
+// Returns "bash run.sh" for a script with a known suffix, otherwise only the program.
 std::string through_interpreter(const std::string& program) {
   constexpr std::pair<std::string_view, std::string_view> kEndings[] = {
       {".sh", "bash"}, {".bash", "bash"}, {".zsh", "zsh"},   {".csh", "csh"},  {".py", "python3"},
@@ -109,14 +109,14 @@ std::string cannot_run_fix(const HostFacts& facts, const std::string& program) {
 
 void check_program(PlanContext& context) {
   const Sayings said = sayings(context, [](const HostFacts& facts) {
-    // A relative program is missing wherever its directory is: that has been said.
+    // If the working directory is missing, so is a relative program; that was reported already.
     return facts.working_directory_error().empty() ? facts.program_error() : std::string();
   });
   for (const auto& [error, names] : said) {
     const HostFacts& facts = first_facts(context, names);
     const std::string where = fold_host_names(names);
     if (facts.program_errno() == ENOENT || facts.program_errno() == ENOTDIR) {
-      // The host may have found what was meant: its message ends with it.
+      // The host may have found the intended program; its message then ends with that.
       const std::size_t advice = error.rfind(": write ");
       context.refuse("IVY-P004", "program not found: " + context.plan.program, where,
                      {error,
@@ -134,7 +134,7 @@ void check_interpreter(PlanContext& context) {
   const Sayings missing =
       sayings(context, [](const HostFacts& facts) { return facts.interpreter_error(); });
   for (const auto& [error, names] : missing) {
-    // The host may have found another: its message ends with it.
+    // The host may have found another interpreter; its message then ends with that.
     const std::size_t advice = error.rfind(": write ");
     context.refuse("IVY-P006", "no interpreter for " + context.plan.program, fold_host_names(names),
                    {error.substr(0, advice),
@@ -153,7 +153,7 @@ void check_interpreter(PlanContext& context) {
                {cause, "choose one that is the same everywhere: --python PATH"});
 }
 
-// The program that a first line names: "uv" of "/usr/bin/env -S uv run --script".
+// Returns the program that a first line names: "uv" for "/usr/bin/env -S uv run --script".
 std::string named_program(std::string_view line) {
   while (!line.empty()) {
     const std::string_view word = take_part(line, ' ');
@@ -165,7 +165,8 @@ std::string named_program(std::string_view line) {
   return {};
 }
 
-// A script runs by the Python that ivyrun has chosen, whatever its first line says.
+// Warns if a script's first line names another program than Python, because ivyrun runs it with the
+// Python that it has chosen.
 void check_first_line(PlanContext& context) {
   const HostFacts& facts = context.facts(context.plan.hosts.front());
   if (!facts.program_is_script() || !context.options.python.empty()) return;
@@ -179,7 +180,7 @@ void check_first_line(PlanContext& context) {
        "use --no-python to run it as its first line says, or choose a Python with --python PATH"});
 }
 
-// The text that most hosts have counts as right; among equals, the first host's.
+// The text that most hosts have counts as correct; among equals, the first host's.
 void check_script(PlanContext& context) {
   const Sayings hashes =
       sayings(context, [](const HostFacts& facts) { return facts.program_sha256(); });
@@ -214,17 +215,17 @@ void check_arguments(PlanContext& context) {
   }
 }
 
-// "there are no ranks 0-2,5" for {0,1,2,5}, "there is no rank 9" for {9}.
+// Returns "there are no ranks 0-2,5" for {0,1,2,5} and "there is no rank 9" for {9}.
 std::string absent_text(const std::vector<int>& ranks) {
-  // A longer list would not be read.
+  // Nobody would read a longer list.
   constexpr std::size_t kMostBytes = 80;
   std::string text = folded_ranks(ranks);
   if (text.size() > kMostBytes) text = text.substr(0, text.rfind(',', kMostBytes)) + ",...";
   return (ranks.size() == 1 ? "there is no rank " : "there are no ranks ") + text;
 }
 
-// Ranks that this job does not have: nothing at all would be shown or wrapped, or less than is
-// hoped for.
+// Checks for ranks that this job does not have: nothing, or less than intended, would be shown or
+// wrapped.
 void check_named_ranks(PlanContext& context, const ShowRanks& shown, const std::string& flag) {
   std::size_t count = static_cast<std::size_t>(context.plan.world_size);
   if (shown.local) count = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The plan in words: one line at the start of a job, and the table of --dry-run.
+// The plan as text: one line at the start of a job, and the table of --dry-run.
 #include <algorithm>
 
 #include "launcher/plan/plan.h"
@@ -36,7 +36,8 @@ TextRow host_row(const PlannedHost& host, const HostAnswer& answer) {
       facts.interpreter().empty() ? "-" : facts.interpreter() + " " + facts.interpreter_version()};
 }
 
-// ", by agent"; ", 3 by agent, 1 by ssh" where hosts differ; nothing for this machine alone.
+// Returns ", by agent", or ", 3 by agent, 1 by ssh" if hosts differ; empty if this is the only
+// machine.
 std::string transports_text(const JobPlan& plan) {
   std::vector<std::pair<Transport, int>> counts;
   for (const PlannedHost& host : plan.hosts) {
@@ -57,7 +58,7 @@ std::string transports_text(const JobPlan& plan) {
 
 std::string or_dash(const std::string& text) { return text.empty() ? "-" : text; }
 
-// For --map-by, behind the other columns.
+// Adds a column for --map-by after the others.
 void add_cell(const JobPlan& plan, MapChoice choice, const std::string& cell, TextRow& row) {
   if (plan.map_by == choice) row.push_back(or_dash(cell));
 }
@@ -115,8 +116,8 @@ std::string view_line(const PlannedHost& host, const HostFacts& facts) {
   return line;
 }
 
-// A row for each rank with its accelerators and processors, and what each host's sources said.
-// Empty where no worker has any.
+// Returns a row for each rank with its accelerators and processors, and each host's sources. Empty
+// if no worker has any.
 std::string device_table(const JobPlan& plan, const std::vector<HostAnswer>& answers) {
   std::vector<TextRow> rows = {{"rank", "host", "local rank", "accelerator", "address", "UUID",
                                 "processors", "NUMA", "near interface"}};
@@ -155,7 +156,7 @@ std::string listening_lines(const Options& options, const JobPlan& plan) {
               : " (for the coordinator of JAX and Keras, opened by rank 0)\n");
 }
 
-// The workers' command; a line for each host where they differ.
+// Returns the workers' command, with a line for each host if they differ.
 std::string command_lines(const Options& options, const JobPlan& plan,
                           const std::vector<HostAnswer>& answers) {
   std::string lines;

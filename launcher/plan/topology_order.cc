@@ -12,8 +12,7 @@
 namespace ivy {
 namespace {
 
-// The order in which paths came up first, level by level: a path's place is that of its first
-// member.
+// Orders paths by first appearance, level by level: a path's position is that of its first member.
 class FirstSeen {
  public:
   explicit FirstSeen(char separator) : separator_(separator) {}
@@ -34,7 +33,7 @@ class FirstSeen {
   std::map<std::string, int> numbers_;
 };
 
-// Sorts `items` so that those with a common path stand together.
+// Sorts `items` so that those with a common path are consecutive.
 template <class Item>
 void group(std::vector<Item>& items, const std::vector<std::string>& paths, char separator) {
   FirstSeen seen(separator);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The variables of a worker come from these sources; later ones replace earlier ones:
+// The variables of a worker come from these sources; later ones override earlier ones:
 //
 //   the supervisor's own environment, less HostPlan.unset
 //   the caller's variables for other hosts       (proto/env: kAllow; not on the launcher's host)
@@ -41,14 +41,15 @@ std::string address_and_port(const JobPlan& plan, std::uint16_t port) {
   return with_port(plan.master_address, port);
 }
 
-// Workers that share this machine's cores: those of all pretended hosts.
+// Returns the number of workers that share this machine's cores, including those of all simulated
+// hosts on it.
 std::size_t workers_on_machine(const EnvironmentInputs& inputs, const PlannedHost& host) {
   if (!is_fake(inputs, host)) return host.workers.size();
   return static_cast<std::size_t>(inputs.plan->world_size);
 }
 
-// Threads for a worker with a share of so many cores: no more than the processor quota of the
-// host's cgroups lets run, since threads beyond it are throttled.
+// Returns the number of threads for a worker, limited by the processor quota of the host's cgroups,
+// since threads beyond it are throttled.
 std::size_t threads_within_quota(const EnvironmentInputs& inputs, const PlannedHost& host,
                                  std::size_t threads) {
   const double quota = answer_of(inputs, host).facts.processor_quota();
@@ -57,9 +58,9 @@ std::size_t threads_within_quota(const EnvironmentInputs& inputs, const PlannedH
   return std::max<std::size_t>(1, threads);
 }
 
-// The interface by which this host reaches rank 0; empty when it is not known. Host 0 reaches
-// itself by its loopback, which is of no use to its peers: there the interface that has the address
-// counts.
+// Returns the interface through which this host reaches rank 0; empty if unknown. Host 0 reaches
+// itself through its loopback, which is of no use to its peers, so for host 0 it returns the
+// interface that has the address.
 std::string interface_to_master(const EnvironmentInputs& inputs, const PlannedHost& host) {
   const auto index = static_cast<std::size_t>(host.node_rank);
   const std::string route = index < inputs.interfaces.size() ? inputs.interfaces[index] : "";
@@ -70,8 +71,8 @@ std::string interface_to_master(const EnvironmentInputs& inputs, const PlannedHo
   return "";
 }
 
-// Set unless the caller has a value: the caller's travels by itself. An empty one counts as none,
-// since runtimes of OpenMP complain about it.
+// Sets a default unless the caller has a value, which is passed on separately. An empty value
+// counts as none, since OpenMP runtimes complain about it.
 void set_default(const EnvironmentInputs& inputs, Environment& out, const std::string& name,
                  const std::string& value) {
   const bool travels = inputs.options->env_choice != EnvChoice::kNone;
@@ -90,7 +91,7 @@ std::string ras_address(const std::string& job_id) {
     for (const char digit : std::string_view(job_id).substr(std::min(at, job_id.size()), 2))
       value =
           value * 16 + static_cast<unsigned>(digit > '9' ? (digit | 32) - 'a' + 10 : digit - '0');
-    // Leaves out 127.0, which other programs use, and the ends of a network.
+    // Leaves out 127.0, which other programs use, and the first and last number of a network.
     return std::to_string(1 + value % 254);
   };
   return "127." + part(0) + "." + part(2) + "." + part(4) + ":" + std::to_string(kPort);
@@ -102,7 +103,7 @@ bool has_callers_environment(const PlannedHost& host) {
   return host.transport == Transport::kSrun || host.transport == Transport::kJoined;
 }
 
-// By this NCCL decides whether two ranks are on one machine.
+// NCCL uses this to decide whether two ranks are on one machine.
 std::string machine_of(const HostFacts& facts) { return facts.boot_id() + " " + facts.host_name(); }
 
 void add_defaults(const EnvironmentInputs& inputs, const PlannedHost& host, Environment& out) {
@@ -115,7 +116,8 @@ void add_defaults(const EnvironmentInputs& inputs, const PlannedHost& host, Envi
     set_default(inputs, out, "IVY_NCCL_SHRINK", "1");
   for (const EnvVariable& variable : jax_defaults(*inputs.options))
     set_default(inputs, out, variable.name, variable.value);
-  // A uid may have no name in a container; Python's getpass, and so torch's compiler, needs one.
+  // In a container a uid may have no name, which Python's getpass, and thereby torch's compiler,
+  // needs.
   if (is_on_this_host(host) || has_callers_environment(host))
     for (const char* name : {"USER", "LOGNAME"}) set_default(inputs, out, name, facts.user());
   const std::size_t threads = facts.cores() / workers_on_machine(inputs, host);
@@ -135,7 +137,8 @@ bool is_proxy(std::string_view name) {
 
 bool is_no_proxy(std::string_view name) { return name == "no_proxy" || name == "NO_PROXY"; }
 
-// A proxy of the network, and not one on this host; a password in it stays here.
+// Returns true for a proxy of the network rather than on this host, and without a password, which
+// is not sent.
 bool is_proxy_for_others(std::string_view value) {
   if (const std::size_t scheme = value.find("://"); scheme != std::string_view::npos)
     value.remove_prefix(scheme + 3);
@@ -143,14 +146,15 @@ bool is_proxy_for_others(std::string_view value) {
          !value.starts_with("127.") && !value.starts_with("[::1]");
 }
 
-// Allowed by name, and by value where that matters.
+// Returns true if the variable is allowed by name, and by value if that matters.
 bool may_pass_on(const EnvVariable& variable) {
   if (!is_env_name(variable.name) || env_rule(variable.name) != EnvRule::kAllow) return false;
   return !is_proxy(variable.name) || is_no_proxy(variable.name) ||
          is_proxy_for_others(variable.value);
 }
 
-// Variables that every login has, or that are only true of this terminal: not needed elsewhere.
+// Variables that every login has, or that describe only this terminal; other hosts do not need
+// them.
 constexpr std::string_view kLoginNames =
     "HOME USER LOGNAME SHELL PWD OLDPWD SHLVL _ TERM MAIL HOSTNAME HOST HOSTTYPE OSTYPE "
     "MACHTYPE LINES COLUMNS COLORTERM LS_COLORS LESS* PAGER EDITOR VISUAL HIST* PS1 PS2 PS4 "
@@ -167,12 +171,12 @@ bool is_login_name(std::string_view name) {
   });
 }
 
-// "BASH_FUNC_module%%": a function that bash has exported.
+// Returns true for a function that bash has exported: "BASH_FUNC_module%%".
 bool is_shell_function(std::string_view name) {
   return name.starts_with("BASH_FUNC_") && name.ends_with("%%");
 }
 
-// The variable goes to other hosts, as --env says.
+// Returns true if --env sends the variable to other hosts.
 bool is_passed_on(const EnvironmentInputs& inputs, const EnvVariable& variable) {
   switch (inputs.options->env_choice) {
     case EnvChoice::kListed:
@@ -187,15 +191,15 @@ bool is_passed_on(const EnvironmentInputs& inputs, const EnvVariable& variable) 
   return false;
 }
 
-// Excepts the first host from proxies: gRPC, which JAX is built on, would look for rank 0 behind
-// them too.
+// Excepts the first host from proxies, because gRPC, which JAX uses, would contact rank 0 through
+// them, too.
 void reach_the_first_host_directly(const std::string& address, Environment& out) {
   const bool has_proxy = std::any_of(out.begin(), out.end(), [](const EnvVariable& variable) {
     return is_proxy(variable.name) && !is_no_proxy(variable.name);
   });
   if (!has_proxy) return;
-  // Libraries read one of the two, some the small one first and some the large one, so that both
-  // must say what the user has said in either.
+  // Libraries read either the lower-case or the upper-case variable first, so both must contain
+  // what the user has set in either.
   const auto said = [&](const char* name) {
     const std::string* const value = find_variable(out, name);
     return value == nullptr ? std::string() : *value;
@@ -250,8 +254,7 @@ Environment world_variables(const EnvironmentInputs& inputs, const PlannedHost& 
                                                        ? inputs.options->max_replacements
                                                        : inputs.options->max_restarts)},
       {"TORCHELASTIC_RUN_ID", plan.job_id},
-      // True: every rank is a client of our store. False: rank 0 serves on the port that is
-      // reserved.
+      // True: every rank is a client of our store. False: rank 0 serves on the reserved port.
       {"TORCHELASTIC_USE_AGENT_STORE", plan.store_port != 0 ? "True" : "False"},
       {"IVY_WORLD_SIZE", world},
       {"IVY_LOCAL_WORLD_SIZE", local_world},
@@ -260,7 +263,7 @@ Environment world_variables(const EnvironmentInputs& inputs, const PlannedHost& 
       {"IVY_JOB_ID", plan.job_id},
       {"IVY_MASTER_ADDR", plan.master_address},
       {"IVY_MASTER_PORT", port},
-      // JAX and Keras use the same port: no script opens two of these.
+      // JAX and Keras use the same port, because no script opens both.
       {"JAX_COORDINATOR_ADDRESS", coordinator},
       {"KERAS_DISTRIBUTION_JOB_ADDRESSES", coordinator},
       {"KERAS_DISTRIBUTION_NUM_PROCESSES", world},
@@ -293,20 +296,20 @@ struct HostInputs {
   const Environment& exports;
 };
 
-// True if the user has a value for this in one of the places that we pass on.
+// Returns true if the user has a value for this variable in one of the sources that we pass on.
 bool is_given(const HostInputs& to, const std::string& name) {
   return find_variable(*to.inputs.caller, name) != nullptr ||
          find_variable(to.inputs.from_files, name) != nullptr ||
          find_variable(to.exports, name) != nullptr;
 }
 
-// True if --env-file chooses accelerators: then ivyrun does not.
+// Returns true if --env-file selects accelerators, so that ivyrun does not.
 bool chooses_devices(const Environment& from_files) {
   return std::any_of(from_files.begin(), from_files.end(),
                      [](const EnvVariable& variable) { return is_device_mask(variable.name); });
 }
 
-// Behind -x and --env-file: their flags of XLA stay.
+// Applied after -x and --env-file, so that their XLA flags are kept.
 void add_cpu_devices(const HostInputs& to, Environment& out) {
   const std::optional<int> count = to.inputs.options->cpu_devices;
   if (!count) return;
@@ -319,7 +322,8 @@ void add_host_devices(const HostInputs& to, Environment& out) {
   if (chooses_devices(to.inputs.from_files)) return;
   for (const EnvVariable& variable :
        host_device_variables(to.host, answer_of(to.inputs, to.host).facts))
-    // -x with a mask has been counted in what the host offers: its part of that is what it gets.
+    // A mask from -x already restricted the devices of the host, so the worker gets its part of
+    // those.
     if (is_device_mask(variable.name) || !is_given(to, variable.name))
       set_variable(out, variable.name, variable.value);
 }
@@ -373,13 +377,13 @@ void add_unset(const EnvironmentInputs& inputs, const PlannedHost& host, HostPla
         plan.add_unset(variable.name);
   }
   plan.add_unset("OLDPWD");
-  // The SSH session that carries us to another host is not the workers': above all they must not
-  // sign with the user's keys where ssh forwards the user's agent.
+  // The SSH session that carries us to another host does not belong to the workers; above all they
+  // must not sign with the user's keys if ssh forwards the user's agent.
   if (has_callers) return;
   for (const char* name : {"SSH_AUTH_SOCK", "SSH_CLIENT", "SSH_CONNECTION"}) plan.add_unset(name);
 }
 
-// Relative paths below the working directory, as on the launcher's host.
+// Relative paths are below the working directory, as on the launcher's host.
 std::string node_log_directory(const Options& options, const std::string& working_directory) {
   if (options.log_to == LogPlace::kHead || options.log_dir.empty()) return "";
   if (options.log_dir.starts_with('/')) return options.log_dir;
@@ -446,7 +450,7 @@ void add_spec(const HostInputs& to, const PlannedWorker& worker, WorkerSpec& spe
   add_app_plan(to.inputs, to.host, worker, spec);
 }
 
-// Linux passes no longer string than this to a program (MAX_ARG_STRLEN), with its final zero.
+// The longest string that Linux passes to a program (MAX_ARG_STRLEN), including the final NUL.
 constexpr std::size_t kMaxVariableBytes = 128u << 10;
 
 template <class Repeated>
@@ -552,7 +556,7 @@ std::string not_passed_line(const EnvironmentInputs& inputs) {
     return is_on_this_host(host) || has_callers_environment(host);
   };
   if (std::all_of(hosts.begin(), hosts.end(), has_all)) return "";
-  // A user of --env all or none knows what is passed.
+  // Users of --env all or none know what is passed.
   if (inputs.options->env_choice != EnvChoice::kListed) return "";
   const Result<Environment> exports = parse_exports(inputs.options->exports, *inputs.caller);
   std::vector<std::string> names;
@@ -567,7 +571,7 @@ std::string not_passed_line(const EnvironmentInputs& inputs) {
   }
   if (names.empty()) return "";
   std::sort(names.begin(), names.end());
-  // Names shown: one line of a terminal.
+  // Number of names that fit into one line of a terminal.
   constexpr std::size_t kShown = 8;
   std::string line = "not sent to other hosts:";
   for (std::size_t i = 0; i < names.size() && i < kShown; ++i)

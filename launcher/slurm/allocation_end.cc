@@ -12,13 +12,13 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-// Ranks that have had their notice are stopped a quarter of their time before the end, at most this
-// long before it.
+// Ranks that were notified are stopped when a quarter of their time is left, but at most this long
+// before the end.
 constexpr milliseconds kStopAtMost{15'000};
-// While nothing is due the end is asked for again when half of the time has passed, but not more
-// often than this: the controller has other jobs.
+// While nothing is due, the end is queried again after half of the remaining time, but not more
+// often than this, because the controller has other jobs.
 constexpr milliseconds kAskPause{60'000};
-// Hosts hear of one signal within this time.
+// All hosts receive one signal within this time.
 constexpr milliseconds kSameStep{3'000};
 
 }  // namespace
@@ -36,7 +36,7 @@ bool AllocationEnd::learned(std::optional<std::int64_t> end_ms, std::int64_t now
   if (!end_ms) return false;
   const std::int64_t left_ms = std::max<std::int64_t>(0, *end_ms - now_ms);
   const bool is_first = !std::exchange(was_learned_, true);
-  // Only at first: later there has been time, and it is over.
+  // Only at first; later, the ranks have had their time.
   const bool is_too_soon =
       is_first && stop_before_ > milliseconds(0) && stop_before_.count() >= left_ms;
   if (is_too_soon) stop_before_ = milliseconds(left_ms / 2);
@@ -45,7 +45,7 @@ bool AllocationEnd::learned(std::optional<std::int64_t> end_ms, std::int64_t now
 }
 
 void AllocationEnd::plan_to_ask(std::int64_t now_ms) {
-  // The ranks are about to end: nothing is planned any more.
+  // The ranks are about to exit, so nothing more is planned.
   if (!end_ms_ || notice_) return;
   const std::int64_t due_ms = notice_at_ms().value_or(*end_ms_ - kLastCall.count());
   if (due_ms - now_ms <= 2 * kAskAhead.count()) return;
@@ -90,8 +90,8 @@ std::optional<std::int64_t> AllocationEnd::next_ms() const {
   return next;
 }
 
-// Slurm kills at the latest KillWait (30 s) after the end: whoever lives on longer has been given
-// more time (scontrol update TimeLimit, OverTimeLimit).
+// Slurm kills at the latest KillWait (30 s) after the end. An allocation that still exists then was
+// extended (scontrol update TimeLimit, OverTimeLimit).
 bool AllocationEnd::was_extended(std::int64_t now_ms) const {
   return end_ms_ && now_ms > *end_ms_ + kSlurmIsLate.count();
 }
@@ -100,7 +100,7 @@ bool AllocationEnd::is_last_call(std::int64_t now_ms) const {
   return end_ms_ && now_ms >= *end_ms_ - kLastCall.count() && !was_extended(now_ms);
 }
 
-// Late enough for what Slurm sends because of the end.
+// Returns true if it is late enough for the signals that Slurm sends because of the end.
 bool AllocationEnd::is_near_end(std::int64_t now_ms) const {
   return settings_.stop_before && end_ms_ && !was_extended(now_ms) &&
          now_ms >= *end_ms_ - (stop_before_ + kSlurmIsEarly + kLastCall).count();
@@ -114,17 +114,17 @@ AllocationEnd::Delivery& AllocationEnd::delivery_of(int signal) {
   return added;
 }
 
-// True if another source, or another host of the step, has sent the same signal. One that is not a
-// repetition begins a new delivery.
+// Returns true if another source, or another host of the step, has sent the same signal. Otherwise
+// starts a new delivery.
 bool AllocationEnd::is_repetition(Delivery& delivery, SignalSource source, std::int64_t now_ms) {
-  // Slurm may be early by so much, and looks at its timers twice a minute.
+  // Slurm may be this early, and checks its timers twice a minute.
   constexpr std::int64_t kWindowMs = kSlurmIsEarly.count() * 3 / 2;
   std::optional<std::int64_t>& heard_ms = delivery.heard_ms[static_cast<std::size_t>(source)];
   if (heard_ms && source == SignalSource::kStep && now_ms - *heard_ms <= kSameStep.count())
     return true;
   const auto has_come = [](const std::optional<std::int64_t>& at_ms) { return at_ms.has_value(); };
   const bool has_begun = std::any_of(delivery.heard_ms.begin(), delivery.heard_ms.end(), has_come);
-  // Slurm's own may be as far from ours as --signal and --stop-before-end are.
+  // Slurm's own notice may differ from ours by as much as --signal and --stop-before-end do.
   const bool may_repeat = delivery.is_notice || now_ms - delivery.began_ms <= kWindowMs;
   if (has_begun && !heard_ms && may_repeat) {
     heard_ms = now_ms;
@@ -141,7 +141,8 @@ SignalMeaning AllocationEnd::received(int signal, SignalSource source, std::int6
   const bool is_slurms_term = signal == SIGTERM && source != SignalSource::kTimer;
   if (is_slurms_term && is_last_call(now_ms)) return SignalMeaning::kTimeIsUp;
   Delivery& delivery = delivery_of(signal);
-  // scancel sends it to ivyrun and to the step alike; twice from the same side means it twice.
+  // scancel sends it to both ivyrun and the step; two signals from the same source are two
+  // requests.
   if (is_repetition(delivery, source, now_ms)) return SignalMeaning::kKnown;
   if (is_slurms_term) {
     if (!is_near_end(now_ms)) return SignalMeaning::kInterrupt;
@@ -155,9 +156,10 @@ SignalMeaning AllocationEnd::received(int signal, SignalSource source, std::int6
 
 milliseconds AllocationEnd::grace(milliseconds usual, std::int64_t now_ms) const {
   if (!end_ms_ || was_extended(now_ms)) return usual;
-  // The end has come and we are still there: Slurm has sent TERM, and KILL follows.
+  // The end has come and we are still running: Slurm has sent TERM, and KILL follows.
   if (is_last_call(now_ms)) return std::min(usual, kUntilSlurmKills);
-  // A third of what is left, at most 5 s, is for what follows KILL: proof, output, summary.
+  // Reserves a third of the remaining time, at most 5 s, for the steps after KILL: proof, output,
+  // summary.
   const milliseconds left(*end_ms_ - now_ms);
   return std::min(usual, left - std::min(left / 3, kLastCall));
 }

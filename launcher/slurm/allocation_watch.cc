@@ -15,7 +15,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-// Pause between questions while the end is awaited but not known yet.
+// Pause between queries while the end is not known yet.
 constexpr seconds kAskAgain{60};
 
 std::string date_text(std::int64_t at_ms) {
@@ -69,7 +69,7 @@ void AllocationWatch::answered(const Result<std::string>& said) {
     return learned(*left ? std::optional<std::int64_t>(wall_ms() + milliseconds(**left).count())
                          : std::nullopt);
   log::debug("the end of " + allocation_.name() + ": " + left.error().message);
-  // The end known before still holds.
+  // The end that was known before remains valid.
   if (is_known_) {
     end_.ask_failed(wall_ms());
     return schedule();
@@ -170,10 +170,10 @@ void AllocationWatch::requeue(std::function<void()> begins,
                       });
   };
   if (is_last_call()) return ask_slurm();
-  // scancel sends TERM, as an early notice does; what is cancelled stays so.
+  // scancel sends TERM, like an early notice; a cancelled job must not be requeued.
   run_slurm_command(loop_, {"squeue", "-h", "-j", allocation_.job_id, "-o", "%T"}, kAskDeadline,
                     [this, ask_slurm, done](const Result<std::string>& state) {
-                      // Also SIGNALING, which is running.
+                      // SIGNALING is a state of a running job.
                       const bool is_ending =
                           state.ok() &&
                           (state->empty() || *state == "COMPLETING" || *state == "CANCELLED");

@@ -10,7 +10,7 @@
 namespace ivy {
 namespace {
 
-// The advice that helps whatever is wrong with the variables.
+// Advice that helps with any problem of the variables.
 constexpr const char* kNotMeant =
     "start it with sbatch, salloc or srun\n"
     "or, to ignore the Slurm job: env -u SLURM_JOB_ID -u SLURM_JOBID ivyrun ...";
@@ -18,7 +18,7 @@ constexpr const char* kNotMeant =
 struct Reader {
   const Environment& environment;
 
-  // An empty variable says nothing.
+  // An empty variable counts as unset.
   const std::string* find(std::string_view name) const {
     const std::string* value = find_variable(environment, name);
     return value == nullptr || value->empty() ? nullptr : value;
@@ -79,7 +79,7 @@ Result<void> read_hosts(const Reader& reader, SlurmAllocation& out) {
   return {};
 }
 
-// The counts of processors say for how many hosts they are.
+// Checks that the counts of processors match the number of hosts.
 Result<void> check_cpus(const Reader& reader, const SlurmAllocation& out) {
   const std::string* text = reader.find("SLURM_JOB_CPUS_PER_NODE");
   if (text == nullptr) return {};
@@ -91,10 +91,11 @@ Result<void> check_cpus(const Reader& reader, const SlurmAllocation& out) {
                kNotMeant};
 }
 
-// More than any host has: a bound, since the variable may hold anything.
+// More than any host has; a limit, since the variable may contain anything.
 constexpr int kMostGpus = 4096;
 
-// "2", "a100:1,h100:1", "a100"; "cpu=4,gres/gpu:a100=2", where other kinds stand beside.
+// Parses "2", "a100:1,h100:1", "a100", and "cpu=4,gres/gpu:a100=2", in which other resources are
+// ignored.
 int gpus_in(std::string_view text) {
   const bool has_kinds = text.find("gpu") != text.npos;
   int total = 0;
@@ -102,7 +103,7 @@ int gpus_in(std::string_view text) {
     const std::string_view part = take_part(text, ',');
     if (has_kinds && part.find("gpu") == part.npos) continue;
     const std::string_view number = part.substr(part.find_last_of(":=") + 1);
-    // A type alone, which may begin with a digit too, is one.
+    // A type without a count means one device; the type may start with a digit.
     const std::optional<int> count = is_number(number) ? to_number<int>(number) : 1;
     total = std::min(total + std::min(count.value_or(1), kMostGpus), kMostGpus);
   }
@@ -121,7 +122,8 @@ void read_gpus(const Reader& reader, SlurmAllocation& out) {
     if (value == nullptr) continue;
     out.gpus_asked += (out.gpus_asked.empty() ? "" : " ") + std::string(flag) + " " + *value;
   }
-  // Newer Slurm says it as a kind of trackable resource, and how it will bind in another.
+  // Newer versions of Slurm specify it as a trackable resource, and the binding in another
+  // variable.
   const std::string per_task = reader.text("SLURM_TRES_PER_TASK");
   const std::string bind = reader.text("SLURM_TRES_BIND");
   const bool has_per_task = per_task.find("gpu") != std::string::npos;
@@ -145,7 +147,7 @@ Result<void> read_place(const Reader& reader, SlurmAllocation& out) {
   out.node_name = reader.text("SLURMD_NODENAME");
   const auto at = std::find(out.hosts.begin(), out.hosts.end(), out.node_name);
   if (at != out.hosts.end()) out.node_id = static_cast<int>(at - out.hosts.begin());
-  // A worker of ivyrun has these variables from us, and they say who it is in our own job.
+  // A worker of ivyrun has these variables from us; they describe its rank in our own job.
   if (reader.find("IVY_RANK") != nullptr) return {};
   const std::string* id = reader.find("SLURM_STEP_ID", "SLURM_STEPID");
   const std::optional<int> task = IVY_TRY(reader.number<int>("SLURM_PROCID"));

@@ -31,8 +31,8 @@ constexpr std::string_view kHidden =
 
 constexpr std::string_view kMarker = "\001ivy:";
 
-// Nothing but variables stands outside of quotes, and single quotes stand only around what has
-// none.
+// Outside quotes there are only variables, and single quotes surround only text without single
+// quotes.
 constexpr std::string_view kScript = R"script(
 a=$(uname -m); u=$(id -u)
 k=$XDG_CACHE_HOME w=
@@ -63,9 +63,10 @@ while read -r w m n s c; do
 done
 )script";
 
-// Runs with z and with a, h, k, n, s, tried, u and w of the script above. Reads the bundle once,
-// whatever becomes of it; a directory in which it cannot be put is not tried again. A candidate is
-// refused when it is another user's or a link, and when programs may not run there.
+// Uses z, and a, h, k, n, s, tried, u and w of the script above. Reads the bundle exactly once,
+// whether or not it can be installed. Does not try a directory again in which the installation
+// failed. Rejects a directory that belongs to another user or is a link, and one in which programs
+// may not be executed.
 constexpr std::string_view kInstallScript = R"script(
 umask 077
 why= t=
@@ -122,7 +123,7 @@ std::optional<std::string_view> behind(std::string_view text, std::string_view p
   return text.substr(prefix.size());
 }
 
-// srun's last error is mostly what follows from the first.
+// srun's last error is usually a consequence of the first one.
 std::string_view telling_line_of(std::string_view said) {
   std::string_view telling;
   while (!said.empty()) {
@@ -176,14 +177,14 @@ std::vector<std::string> srun_command(const StepRequest& request) {
   if (request.version && *request.version >= kExternalLauncher) {
     words.emplace_back("--external-launcher");
   } else if (!request.version || *request.version >= kOverlap) {
-    // Before 20.11 steps shared without being asked.
+    // Before 20.11, steps shared resources by default.
     words.insert(words.end(), {"--overlap", "--whole", "--mem=0"});
   }
   const std::string count = std::to_string(request.hosts.size());
   words.insert(words.end(), {"--nodes=" + count, "--ntasks=" + count, "--ntasks-per-node=1"});
   if (!request.is_whole_allocation) words.push_back("--nodelist=" + nodelist_text(request.hosts));
   for (const char* const word : {"--mpi=none", "--cpu-bind=none",
-                                 // One host's end is for us to judge, not for Slurm.
+                                 // ivyrun decides what the exit of one host means, not Slurm.
                                  "--kill-on-bad-exit=0", "--wait=0", "--no-kill", "--input=all",
                                  "--export=ALL", "--chdir=/", "--job-name=ivyrun"}) {
     words.emplace_back(word);
@@ -199,7 +200,7 @@ Environment srun_environment(const Environment& caller, bool is_here_alone) {
   Environment kept;
   for (const EnvVariable& variable : caller) {
     if (is_hidden_from_srun(variable.name)) continue;
-    // Slurm gives each node its own; one that it does not manage would hear of this node's.
+    // Slurm sets these on each node; a node that it does not manage would get this node's.
     if (!is_here_alone && selects_devices(variable.name)) continue;
     const bool is_for_workers = variable.name == "LD_LIBRARY_PATH" || variable.name == "LD_PRELOAD";
     kept.push_back({(is_for_workers ? "IVY_" : "") + variable.name, variable.value});
@@ -276,7 +277,7 @@ std::string why_srun_waits(std::string_view line) {
 
 bool is_srun_noise(std::string_view line) {
   return line.find("lacks support for cpu binding") != std::string_view::npos ||
-         // Said before the line that tells why.
+         // Printed before the line with the reason.
          line.find("If munged is up, restart with") != std::string_view::npos;
 }
 
