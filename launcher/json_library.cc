@@ -1,3 +1,3 @@
 // SPDX-License-Identifier: Apache-2.0
-// Boost.JSON compiled once for the launcher.
+// Compiles Boost.JSON once for the launcher.
 #include <boost/json/src.hpp>

@@ -12,7 +12,8 @@ namespace {
 
 constexpr std::chrono::milliseconds kDeadline{5'000};
 
-// ask(loop, context, answered) asks all hosts; answered(host, answer) is called for each of them.
+// ask(loop, context, answered) queries all hosts; answered(host, answer) is called for each of
+// them.
 template <class Answer, class Ask, class Take>
 bool ask_all(const std::vector<Host>& hosts, Ask ask, Take take) {
   boost::asio::io_context loop(1);

@@ -11,7 +11,7 @@
 namespace ivy {
 namespace {
 
-// It was over before there was anything to follow.
+// Returns the result for a job that ended before it could be followed.
 Followed over_with(int exit_code) {
   Followed followed;
   followed.how = FollowEnd::kJobEnded;
@@ -48,7 +48,7 @@ int ctl_attach(const CtlOptions& options) {
   std::string id;
   Result<Followed> followed = attach(options, id);
   if (!followed.ok()) {
-    // A short job may have ended before anybody could attach to it.
+    // A short job may end before anybody can attach to it.
     if (const std::optional<EndedJob> ended = find_ended_job(id.empty() ? options.job : id)) {
       ctl_say(ended_text(*ended));
       followed = over_with(ended->exit_code);

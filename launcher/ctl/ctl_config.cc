@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// ivyctl config: which flags have a default on this host for this user, and where each comes from.
+// ivyctl config: shows the flags that have a default on this host for this user, and the source of
+// each.
 #include <unistd.h>
 
 #include <algorithm>
@@ -26,7 +27,7 @@ Result<EffectiveConfig> effective_config(const CtlOptions& options) {
   EffectiveConfig config;
   IVY_CHECK(add_all_defaults(environment, config.scanned));
   config.policy = IVY_TRY(read_policy(config_places(environment).policy));
-  // A wrong value is refused when its flag is read.
+  // Wrong values are rejected when their flags are read.
   IVY_TRY(parse_command_line({"true"}, environment));
   return config;
 }
@@ -67,7 +68,7 @@ std::string toml_string(const std::string& text) {
   return out + "\"";
 }
 
-// In the form of a config file. A flag that was given several times is a list there.
+// Prints in the form of a config file. A flag that was given several times becomes a list.
 void print_as_file(const Scanned& scanned) {
   std::string text;
   for (auto setting = scanned.settings.begin(); setting != scanned.settings.end(); ++setting) {

@@ -19,13 +19,13 @@ using std::chrono::milliseconds;
 
 constexpr std::size_t kShortDigits = 12;
 constexpr char kFinished[] = "finished jobs: ivyctl ps -a";
-// Candidates that a message lists.
+// Limit of candidates listed in a message.
 constexpr std::size_t kMaxListed = 16;
-// A launcher that has just started makes its socket a moment later.
+// A launcher that has just started creates its socket a moment later.
 constexpr int kConnectTries = 20;
 constexpr useconds_t kConnectPauseMicroseconds = 50'000;
 
-// "running jobs: 3f2a91c07d55 (bert), 77aa00112233", with names by id.
+// Returns "running jobs: 3f2a91c07d55 (bert), 77aa00112233", with names by id.
 std::string listed(const std::vector<FoundJob>& jobs, const JobNames& names = {}) {
   std::string text = jobs.size() == 1 ? "running job:" : "running jobs:";
   for (std::size_t i = 0; i < std::min(jobs.size(), kMaxListed); ++i) {
@@ -87,7 +87,7 @@ Result<FoundJob> choose_job(const std::string& prefix) {
     return job.place.job_id.starts_with(prefix);
   });
   if (chosen.ok() || (is_id && !prefix.empty())) return chosen;
-  // By its --name, which only its launcher knows.
+  // Search by --name, which only the job's launcher knows.
   std::vector<FoundJob> named;
   JobNames names;
   for (const FoundJob& job : jobs) {
@@ -167,7 +167,7 @@ Result<void> check_ranks(const ShowRanks& wanted, std::uint32_t world_size) {
   const bool has_one = std::any_of(wanted.ranks.begin(), wanted.ranks.end(), [&](int rank) {
     return static_cast<std::uint32_t>(rank) < world_size;
   });
-  // A job whose plan is not made yet has none at all.
+  // A job that is not planned yet has no ranks at all.
   if (wanted.all || wanted.first_per_host || has_one || world_size == 0) return {};
   return Error{Code::kNotFound, "this job has none of these ranks",
                "--ranks takes numbers from 0 to " + std::to_string(world_size - 1)};
@@ -189,7 +189,7 @@ Result<void> add_ranks(const ShowRanks& wanted, const JobPlace& place,
 
 std::string ended_text(const EndedJob& ended) {
   EndedJob shown = ended;
-  // "note[IVY-R003]: stopped by ivyctl": the words without what the launcher puts before them.
+  // For "note[IVY-R003]: stopped by ivyctl", keep only the text after the launcher's prefix.
   if (const std::size_t at = shown.cause.find("]: "); at != std::string::npos)
     if (shown.cause.find("[IVY-") < at) shown.cause.erase(0, at + 3);
   return "job " + short_id(ended.job_id) + " has ended: " + how_it_ended(shown);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ivyctl doctor: hosts are reached as a job reaches them, so ivyrun does it.
+// ivyctl doctor: executes ivyrun, because hosts must be reached in the same way as by a job.
 #include <unistd.h>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ivyctl explain: what a message means.
+// ivyctl explain: prints the meaning of a message.
 #include <cstdio>
 
 #include "launcher/ctl/ctl_options.h"

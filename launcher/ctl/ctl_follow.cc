@@ -24,9 +24,9 @@ namespace {
 
 using boost::asio::posix::stream_descriptor;
 
-// How often growing files are looked at: shorter than anybody notices.
+// How often growing files are read; too short to be noticed.
 constexpr std::chrono::milliseconds kLook{100};
-// Bytes on their way to the terminal.
+// Limit of bytes that wait for the terminal.
 constexpr std::size_t kMostAheadBytes = 1u << 20;
 // After an interrupt, output that cannot be shown within this time is dropped.
 constexpr std::chrono::milliseconds kInterruptPatience{100};
@@ -87,20 +87,20 @@ class Follower {
   boost::asio::signal_set signals_{loop_, SIGINT, SIGTERM, SIGHUP};
   boost::asio::steady_timer look_timer_{loop_};
   boost::asio::steady_timer life_timer_{loop_};
-  stream_descriptor life_{loop_};  // Open while an answer is awaited.
-  std::int64_t heard_at_ns_ = 0;   // When the launcher was heard last,
-  std::int64_t asked_at_ns_ = 0;   // was asked for a sign of life,
-  std::int64_t reported_ns_ = 0;   // and how long its silence was when that was last said.
+  stream_descriptor life_{loop_};  // Open while an answer is expected.
+  std::int64_t heard_at_ns_ = 0;   // When the last data of the launcher arrived,
+  std::int64_t asked_at_ns_ = 0;   // when it was probed,
+  std::int64_t reported_ns_ = 0;   // and how long it had been silent at the last report.
   std::unique_ptr<Output> output_;
   std::optional<LogReader> files_;
-  // The attempt that follows, until the files of this one have been read to their end; what the
-  // launcher says meanwhile waits.
+  // The following attempt, until the files of the current one have been read to their end; later
+  // messages of the launcher wait until then.
   std::optional<ctl::JobDescription> next_attempt_;
-  std::size_t ahead_ = 0;  // Bytes given to the output and not yet shown.
+  std::size_t ahead_ = 0;  // Bytes passed to the output and not yet shown.
   bool waits_for_room_ = false;
   bool waits_readable_ = false;
-  bool is_over_ = false;      // Nothing more will come: show what there is.
-  bool is_stopping_ = false;  // finish() has been called: take no more replies.
+  bool is_over_ = false;      // No more data will arrive: show the rest.
+  bool is_stopping_ = false;  // finish() was called: handle no more replies.
   Followed followed_;
 };
 
@@ -129,7 +129,7 @@ Follower::Follower(FollowRequest request) : request_(std::move(request)) {
 
 void Follower::show_attempt() {
   places_ = places_of(request_.job, request_.options->ranks);
-  // Files are never made here, so it is ready at once and cannot fail.
+  // No files are created here, so this finishes immediately and cannot fail.
   output_->begin(request_.job.generation(), places_, max_attempts(),
                  [](const Result<void>& begun) { IVY_ASSERT(begun.ok()); });
   if (!has_files()) return;
@@ -173,13 +173,13 @@ void Follower::look_at_files() {
       [this](int rank, int stream, std::string_view bytes) { feed(rank, stream, bytes); });
   waits_for_room_ = !read_all;
   if (waits_for_room_ && ahead_ == 0) {
-    // Nothing is under way that could wake us.
+    // No other operation is pending that could wake us.
     waits_for_room_ = false;
     boost::asio::post(loop_, [this] { look_at_files(); });
   }
   if (!read_all) return;
   if (!next_attempt_) return finish_when_read();
-  // A host may have kept this attempt's files only for itself.
+  // A host may have kept this attempt's files to itself.
   const bool keeps_files = !next_attempt_->log_directory().empty();
   if (keeps_files) request_.job = *next_attempt_;
   next_attempt_.reset();
@@ -188,7 +188,7 @@ void Follower::look_at_files() {
   look_at_files();
 }
 
-// The launcher had written everything of the attempt before when it spoke of this one.
+// Before the launcher announced this attempt, it had written all output of the previous one.
 void Follower::next_attempt(const ctl::JobDescription& job) {
   if (job.generation() <= request_.job.generation()) return;
   if (has_files()) {
@@ -197,7 +197,7 @@ void Follower::next_attempt(const ctl::JobDescription& job) {
     boost::asio::post(loop_, [this] { look_at_files(); });
     return;
   }
-  // Its output comes over this connection.
+  // The output arrives through this connection.
   request_.job = job;
   request_.job.clear_log_directory();
   show_attempt();
@@ -222,7 +222,7 @@ void Follower::wait_readable() {
 }
 
 void Follower::read_socket() {
-  // The launcher counts what it cannot send us; it never waits.
+  // The launcher never waits for us; it counts the bytes that it cannot send.
   if (next_attempt_ || (waits_for_room_ && !has_files())) return;
   std::array<char, 65536> buffer;
   const ssize_t count = ::read(socket_.native_handle(), buffer.data(), buffer.size());
@@ -282,7 +282,7 @@ void Follower::conversation_over(FollowEnd how) {
   is_over_ = true;
   boost::system::error_code ignored;
   socket_.close(ignored);
-  // The launcher wrote the files before it said that it ends.
+  // The launcher wrote the files before it announced its end.
   if (!has_files()) return finish_when_read();
   files_->start_over();
   look_at_files();
@@ -301,12 +301,12 @@ void Follower::watch_launcher() {
   });
 }
 
-// Uses a separate connection: the other one is silent as long as the ranks print nothing.
+// Uses a separate connection, because the other one is silent while the ranks print nothing.
 void Follower::ask_for_life() {
   ctl::Request request;
   request.mutable_describe();
   Result<CtlConnection> asked = CtlConnection::ask(request_.place, request);
-  if (!asked.ok()) return;  // Its end shows on the other connection.
+  if (!asked.ok()) return;  // Its exit shows on the other connection.
   asked_at_ns_ = monotonic_ns();
   life_.assign(asked->release());
   life_.async_wait(stream_descriptor::wait_read, [this](const boost::system::error_code& error) {
@@ -343,7 +343,7 @@ void Follower::finish_when_read() {
 
 void Follower::stop(FollowEnd how) {
   if (std::exchange(is_stopping_, true)) {
-    // The second Ctrl-C, or a reader that went away meanwhile.
+    // A second Ctrl-C, or a reader that was closed in the meantime.
     output_->limit_finish(kInterruptPatience);
     return;
   }
@@ -372,7 +372,7 @@ Result<FollowRequest> begin_to_follow(const CtlOptions& options, const JobPlace&
   follow.place = place;
   follow.job = IVY_TRY(describe_job(place));
   ctl::Request request;
-  // Output that is in files need not be sent twice.
+  // Output that is in files need not be sent, too.
   request.mutable_follow()->set_output(follow.job.log_directory().empty());
   request.mutable_follow()->set_unheard(shows_messages);
   follow.connection.emplace(IVY_TRY(CtlConnection::ask(place, request)));

@@ -10,7 +10,7 @@
 namespace ivy {
 namespace {
 
-// Columns of a command in the table; --json has all of it.
+// Columns of a command in the table; --json contains the whole command.
 constexpr std::size_t kCommandColumns = 60;
 
 std::vector<std::string> host_names(const ctl::JobDescription& job) {
@@ -19,7 +19,7 @@ std::vector<std::string> host_names(const ctl::JobDescription& job) {
   return names;
 }
 
-// The first cell of a row: "3f2a91c07d55 bert-large".
+// Returns the first cell of a row: "3f2a91c07d55 bert-large".
 std::string job_cell(const std::string& job_id, const std::string& name) {
   return name.empty() ? short_id(job_id) : short_id(job_id) + " " + table_cell(name, 24);
 }
@@ -44,7 +44,7 @@ boost::json::object job_object(const std::string& job_id, const ctl::JobDescript
           {"orphan", job.orphan()}};
 }
 
-// " (1 lost, 2 replaced)"
+// Returns " (1 lost, 2 replaced)".
 std::string losses_text(const ctl::JobDescription& job) {
   std::size_t lost = 0;
   for (const std::string& line : job.losses()) lost += line.starts_with("lost: ") ? 1 : 0;

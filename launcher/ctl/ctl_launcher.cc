@@ -19,7 +19,7 @@ extern char** environ;
 namespace ivy {
 namespace {
 
-// The kernel takes a killed process apart for some milliseconds.
+// The kernel takes some milliseconds to free the resources of a killed process.
 constexpr int kLooksAtDying = 40;
 constexpr useconds_t kPauseBetweenLooksMicroseconds = 25'000;
 
@@ -27,8 +27,8 @@ constexpr useconds_t kPauseBetweenLooksMicroseconds = 25'000;
 constexpr std::size_t kMostNoticeBytes = 64u << 10;
 
 struct NewLauncher {
-  bool has_left = false;  // It has taken the job over and gone into the background.
-  int exit_code = 0;      // Else: the job's, or why it could not.
+  bool has_left = false;  // It has taken the job over and continues in the background.
+  int exit_code = 0;      // Otherwise the job's exit code, or the reason why the takeover failed.
 };
 
 Result<NewLauncher> start_launcher(const JobPlace& place) {
@@ -39,9 +39,9 @@ Result<NewLauncher> start_launcher(const JobPlace& place) {
   auto [reader, writer] = make_pipe();
   if (!reader) return errno_error(Code::kResourceExhausted, "pipe", errno);
   SpawnSetup setup;
-  // It says there that it goes into the background, which the user has not asked for.
+  // Its output says that it continues in the background, which the user has not requested.
   setup.copy(writer.get(), STDOUT_FILENO);
-  // A Ctrl-C while it takes over leaves the job alone, too: it is no member of our group.
+  // A separate process group, so that a Ctrl-C during the takeover does not reach it.
   posix_spawnattr_setflags(&setup.attributes, POSIX_SPAWN_SETPGROUP);
   pid_t pid = 0;
   const int error =
@@ -82,7 +82,7 @@ Result<std::optional<int>> have_launcher(const FoundJob& job) {
   ctl_say("the launcher of job " + id + " has exited; starting another");
   const NewLauncher launcher = IVY_TRY(start_launcher(job.place));
   if (launcher.has_left) return std::optional<int>();
-  // Another attach may have been faster: then its launcher is followed.
+  // Another attach may have been faster; follow its launcher then.
   if (has_launcher(job.place.job_id)) {
     ctl_say("another launcher has taken job " + id + " over");
     return std::optional<int>();

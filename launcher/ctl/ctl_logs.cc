@@ -18,7 +18,7 @@ Error nothing_is_kept() {
                "ivyctl logs -f shows new output"};
 }
 
-// Returns the log files' description from the record of a job whose launcher is dead.
+// Returns the log files' description from the record of a job whose launcher has exited.
 Result<ctl::JobDescription> recorded_description(const JobPlace& place) {
   const ctl::JobRecord record = IVY_TRY(read_job_record(place.record()));
   const Options options = recorded_options(record.options());
@@ -37,7 +37,7 @@ Result<ctl::JobDescription> recorded_description(const JobPlace& place) {
   return job;
 }
 
-// Its files outlive it. Nothing: no such job is remembered.
+// Shows the files that a finished job has left. Returns std::nullopt if no such job is recorded.
 std::optional<Result<Followed>> show_ended_logs(const CtlOptions& options) {
   const std::optional<EndedJob> ended = find_ended_job(options.job);
   FollowRequest request;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ivyctl: looks after running jobs, over their launchers' sockets.
+// ivyctl: shows and controls running jobs through the sockets of their launchers.
 #include <csignal>
 #include <cstdio>
 

@@ -18,9 +18,9 @@
 namespace ivy {
 namespace {
 
-// One flag of a verb: what help and completions say of it, and how it is read.
+// One flag of a verb: its text in help and completions, and the function that adds it.
 struct CtlFlag {
-  std::string_view spellings;  // "-H,--hosts", as CLI11 takes them.
+  std::string_view spellings;  // "-H,--hosts", in CLI11's form.
   std::string_view value;
   std::string_view text;
   void (*add)(CLI::App& app, const std::string& spellings, CtlOptions& options);
@@ -234,7 +234,7 @@ CommandPage ctl_page() {
   return page;
 }
 
-// For completions: jobs by name and id, and the ids of messages.
+// Returns words for completions: jobs by name and id, and the ids of messages.
 std::vector<std::string> known_words(std::string_view value) {
   std::vector<std::string> words;
   if (value == "ID")
@@ -255,7 +255,7 @@ Result<const Verb*> find_verb(const std::string& typed) {
     if (verb.name == typed) return &verb;
     names.push_back(verb.name);
   }
-  // Names of the same verbs in other tools.
+  // Other tools' names for these verbs.
   const std::string habit = typed == "kill" || typed == "cancel" ? "stop"
                             : typed == "list" || typed == "ls"   ? "ps"
                             : typed.starts_with("completion")    ? "--generate bash"

@@ -14,7 +14,8 @@
 namespace ivy {
 namespace {
 
-// As in a container, or in a job step with a /tmp of its own.
+// Reports jobs of launchers that are not visible from here, as in a container or in a job step with
+// a separate /tmp.
 void say_jobs_elsewhere(const std::set<pid_t>& known) {
   const std::string user = geteuid() == 0 ? "" : " -S " + std::to_string(geteuid());
   for (const pid_t pid : launchers_with_another_tmp()) {
@@ -38,14 +39,15 @@ int ctl_ps(const CtlOptions& options) {
     const std::string& id = job.place.job_id;
     const Result<ctl::JobDescription> described =
         job.is_alive ? describe_job(job.place) : Error{Code::kNotFound, "no launcher"};
-    // It ended while we looked.
+    // It ended in the meantime.
     if (!described.ok() && described.error().code == Code::kUnavailable) continue;
     listed.insert(id);
     if (described.ok()) known.insert(described->pid());
     rows.push_back(described.ok() ? running_row(id, *described)
                                   : silent_row(id, job.is_alive ? "not answering" : "no launcher"));
   }
-  // Processes on this host of jobs that were launched elsewhere, or whose launcher left no record.
+  // Adds jobs with processes on this host that were launched elsewhere, or whose launcher left no
+  // record.
   for (const HostedJob& hosted : find_hosted_jobs())
     if (listed.insert(hosted.job_id).second)
       rows.push_back(silent_row(hosted.job_id, "no launcher here"));

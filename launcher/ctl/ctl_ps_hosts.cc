@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ivyctl ps -H: asks the agents of hosts, all at once.
+// ivyctl ps -H: queries the agents of all hosts in parallel.
 #include <algorithm>
 #include <cstdio>
 #include <map>
@@ -19,7 +19,7 @@ namespace {
 constexpr std::size_t kProgramColumns = 60;
 
 struct HostJob {
-  std::size_t place = 0;  // Its host's place among those that were named.
+  std::size_t place = 0;  // Index of its host in the list of hosts.
   std::string host;
   JobEntry job;
 };
@@ -66,7 +66,7 @@ int ctl_ps_hosts(const CtlOptions& options) {
   const bool all_answered = list_jobs_on(*hosts, [&](const Host& host, const JobEntry& job) {
     jobs.push_back({places[host.name], host.name, job});
   });
-  // Answers come in any order.
+  // Answers arrive in any order.
   std::stable_sort(jobs.begin(), jobs.end(), [](const HostJob& a, const HostJob& b) {
     return std::pair(a.place, a.job.job_id.bytes()) < std::pair(b.place, b.job.job_id.bytes());
   });

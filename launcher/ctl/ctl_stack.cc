@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ivyctl stack: asks the launcher where the ranks are, and the launcher asks their hosts.
+// ivyctl stack: requests the ranks' stacks from the launcher, which queries the hosts.
 #include <chrono>
 
 #include "launcher/ctl/ctl_connection.h"
@@ -13,7 +13,8 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// gdb reads the symbols of a process with torch in it for some seconds, four processes at a time.
+// gdb takes several seconds to read the symbols of a process that has loaded torch, and runs on
+// four processes at a time.
 constexpr milliseconds kHostsPatience{40'000};
 constexpr milliseconds kAnswerPatience{45'000};
 

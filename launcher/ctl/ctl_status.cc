@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ivyctl status: one job, as its launcher describes it, or as it was when it ended.
+// ivyctl status: describes one job, as reported by its launcher or as recorded at its end.
 #include <algorithm>
 #include <optional>
 #include <string_view>
@@ -16,7 +16,7 @@
 namespace ivy {
 namespace {
 
-// A job as its launcher describes it, as it was when it ended, or only its id.
+// A job as described by its launcher, as recorded at its end, or only its id.
 struct Described {
   ListRow row;
   ctl::JobDescription job;
@@ -73,7 +73,7 @@ std::string field_text(std::string_view name, std::string_view value, std::size_
   return text;
 }
 
-// For people: what they ask first comes first.
+// Returns the text for people, with the most interesting fields first.
 std::string status_text(const Described& described) {
   const ctl::JobDescription& job = described.job;
   const std::string id = described.ended ? described.ended->job_id : job.job_id();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ivyctl stop and signal: what is asked of a job's launcher.
+// ivyctl stop and signal: requests to a job's launcher.
 #include <algorithm>
 #include <utility>
 
@@ -12,7 +12,7 @@
 namespace ivy {
 namespace {
 
-// Tells that a job without a launcher has ended, or fails because it still runs.
+// Reports that a job without a launcher has ended, or fails because it is still running.
 Result<void> ended_or_left(const std::string& job_id, int exit_code) {
   const std::string id = short_id(job_id);
   if (choose_job(job_id).ok())
@@ -23,7 +23,7 @@ Result<void> ended_or_left(const std::string& job_id, int exit_code) {
   return {};
 }
 
-// A launcher that was killed just now does not answer any more: then another one is asked.
+// Sends the request to another launcher if this one was just killed and no longer answers.
 Result<CtlConnection> ask_launcher(const FoundJob& job, const ctl::Request& request) {
   Result<CtlConnection> asked = CtlConnection::ask(job.place, request);
   if (asked.ok() || asked.error().code != Code::kUnavailable) return asked;
@@ -35,15 +35,16 @@ Result<CtlConnection> ask_launcher(const FoundJob& job, const ctl::Request& requ
   return CtlConnection::ask(now.place, request);
 }
 
-// Several jobs whose launchers are here begin so: none of them is chosen for the user.
+// Returns true if several jobs with launchers here start with this prefix; then none of them is
+// chosen for the user.
 bool is_ambiguous(const std::string& prefix) {
   const std::vector<FoundJob> jobs = find_job_places();
   return std::any_of(jobs.begin(), jobs.end(),
                      [&](const FoundJob& job) { return job.place.job_id.starts_with(prefix); });
 }
 
-// The end takes as long as the ranks' grace and the reader of their output want; meanwhile the
-// launcher has to answer questions.
+// Waits for the job's end, which takes as long as the ranks' grace period and the reader of their
+// output need. The launcher must answer probes in the meantime.
 Result<void> await_end(CtlConnection& connection, const JobPlace& place) {
   const std::string& job_id = place.job_id;
   bool is_accepted = false;
@@ -66,9 +67,10 @@ Result<void> await_end(CtlConnection& connection, const JobPlace& place) {
   }
 }
 
-// Interrupting ivyctl does not take the stop back.
+// Interrupting ivyctl does not cancel the stop.
 Result<void> stop_job(const CtlOptions& options) {
-  // A job that outlives its launcher is stopped by a new one: hosts obey only a launcher.
+  // A job that has outlived its launcher is stopped through a new one, because hosts obey only a
+  // launcher.
   const FoundJob job = IVY_TRY(choose_job(options.job));
   if (const std::optional<int> ended = IVY_TRY(have_launcher(job)))
     return ended_or_left(job.place.job_id, *ended);

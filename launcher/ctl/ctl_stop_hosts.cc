@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// ivyctl stop of a job that has no launcher here: on the hosts of -H by their agents, on this host
-// by the job's directory.
+// ivyctl stop for a job that has no launcher here: through the agents on the hosts of -H, or
+// through the job's directory on this host.
 #include <unistd.h>
 
 #include <algorithm>
@@ -25,15 +25,15 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kPause{200};
-// A launcher makes itself known to ivyctl at most a second after its start.
+// A launcher creates its socket for ivyctl at most a second after its start.
 constexpr milliseconds kUnknownLauncher{1500};
-// A job's own grace is 30 s unless its options say otherwise, which is not known here.
+// A job's grace period is 30 s unless its options specify another one, which is not known here.
 constexpr milliseconds kOwnGrace{45'000};
-// For processes that outlive their supervisor, which has waited long enough itself: nothing else is
-// left to end them.
+// For processes that outlive their supervisor. The supervisor has waited long enough, and no other
+// process would kill them.
 constexpr milliseconds kLeftoverPatience{5'000};
 
-// Answers of all hosts to one question, and whether each has answered.
+// The answers of all hosts, and whether each host has answered.
 struct Listed {
   std::map<std::string, std::set<std::string>> hosts_of_job;
   std::map<std::string, std::string> names;  // By id; jobs with a --name.
@@ -61,7 +61,8 @@ Result<std::string> choose_id(const std::string& prefix, const std::set<std::str
   return chosen.place.job_id;
 }
 
-// The whole id of the job with this --name, if exactly one has it; else what was typed.
+// Returns the whole id of the job with this --name if there is exactly one; otherwise the typed
+// text.
 std::string id_of_name(const std::string& typed, const Listed& listed) {
   std::string id;
   for (const auto& [of, name] : listed.names) {
@@ -82,7 +83,7 @@ std::optional<milliseconds> grace_of(const CtlOptions& options) {
   return options.now ? milliseconds(0) : options.grace;
 }
 
-// Asks `is_there` until it says no; false when the patience is over.
+// Calls `is_there` until it returns false. Returns false if that does not happen in time.
 template <class IsThere>
 bool wait_until_gone(IsThere is_there, milliseconds patience) {
   const std::int64_t until =

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ivyctl top: what each rank does and uses, again and again.
+// ivyctl top: repeatedly shows the operation and the resource usage of each rank.
 #include <poll.h>
 #include <sys/ioctl.h>
 #include <termios.h>
@@ -29,19 +29,19 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Between two pictures, and between the two samples of a single one.
+// Pause between two pictures, and between the two samples of a single picture.
 constexpr milliseconds kPicturePause{2'000};
 constexpr milliseconds kSamplePause{500};
 // For a terminal that does not report its height.
 constexpr std::size_t kUsualLines = 24;
-// Lines of a picture that are no ranks: the job, the header, what is left out, the cursor's.
+// Lines of a picture without ranks: the job, the header, the omitted rows, the cursor.
 constexpr std::size_t kOtherLines = 4;
 
-// A job that is silent for so long is asked where its ranks are.
+// If a job is silent for this long, the positions of its ranks are queried.
 constexpr milliseconds kSilence{10'000};
 constexpr milliseconds kPlacesLimit{5'000};
 
-// True if ranks run and none has printed anything for a while.
+// Returns true if ranks are running and none has printed anything for a while.
 bool is_silent(const ctl::RanksDescription& ranks) {
   const auto quiet_for = [&](const ctl::RankRow& rank) {
     return rank.output_age_ms() >= 0 ? rank.output_age_ms()
@@ -52,7 +52,7 @@ bool is_silent(const ctl::RanksDescription& ranks) {
                      [&](const ctl::RankRow& rank) { return quiet_for(rank) >= kSilence.count(); });
 }
 
-// True if ivycomm does not know what some rank does.
+// Returns true if the job is silent and ivycomm does not know the operation of some rank.
 bool needs_places(const ctl::RanksDescription& ranks) {
   return is_silent(ranks) && std::any_of(ranks.ranks().begin(), ranks.ranks().end(),
                                          [](const auto& rank) { return rank.operation().empty(); });
@@ -76,7 +76,7 @@ std::string fixed(const char* format, double value) {
 
 bool uses_devices(const ctl::RankRow& rank) { return rank.devices() > 0; }
 
-// Columns that stand there only where a rank uses devices.
+// Adds the columns that exist only if a rank uses devices.
 void add_devices(const ctl::RankRow& rank, ListRow& row) {
   const bool is_measured = uses_devices(rank) && rank.device_percent() >= 0;
   row.cells.push_back(is_measured ? std::to_string(rank.device_percent()) : "-");
@@ -113,11 +113,11 @@ ListRow rank_row(const ctl::RankRow& rank, std::optional<double> cpu, bool with_
   return row;
 }
 
-// The wanted ranks of the newer sample, below the names of their columns.
+// The requested ranks of the newer sample, below the names of the columns.
 struct RankTable {
   TextRow names;
   std::vector<ListRow> rows;
-  std::vector<bool> failed;  // Of each row: its rank has exited, and not with 0.
+  std::vector<bool> failed;  // For each row, whether its rank has exited with another code than 0.
 };
 
 RankTable rank_table(const ctl::RanksDescription& before, const ctl::RanksDescription& now,
@@ -148,7 +148,7 @@ std::string job_line(const ctl::RanksDescription& ranks) {
          elapsed_since(job.since_unix_ms()) + "\n";
 }
 
-// The names of the columns in bold, ranks that have failed in red.
+// Shows the names of the columns in bold and failed ranks in red.
 std::string coloured(std::string_view plain, const RankTable& table, std::size_t lines) {
   std::string text;
   for (std::size_t line = 0; !plain.empty(); ++line) {
@@ -161,7 +161,7 @@ std::string coloured(std::string_view plain, const RankTable& table, std::size_t
   return text;
 }
 
-// Each line cut to the terminal's columns.
+// Truncates each line to the width of the terminal.
 std::string fitted(std::string_view text) {
   const std::optional<std::size_t> columns = shown_columns();
   if (!columns) return std::string(text);
@@ -172,7 +172,7 @@ std::string fitted(std::string_view text) {
 }
 
 std::string table_text(const RankTable& table, std::size_t most, Colour colour = Colour::kOff) {
-  // In the order in which a narrow terminal does without them.
+  // In the order in which a narrow terminal omits them.
   constexpr std::string_view kDispensable[] = {"PROCS",  "GPUMEM", "MEMORY", "PID",
                                                "OUTPUT", "HOST",   "GPU%",   "CPU%"};
   const std::vector<ListRow>& rows = table.rows;
@@ -193,8 +193,8 @@ std::size_t terminal_lines() {
   return is_known ? size.ws_row : kUsualLines;
 }
 
-// Reads keys without waiting for a line, and restores the terminal at the end or at a signal that
-// ends this process.
+// Reads single keys, and restores the terminal at the end or at a signal that terminates this
+// process.
 class Keys {
  public:
   Keys() {
@@ -211,7 +211,7 @@ class Keys {
   Keys(const Keys&) = delete;
   Keys& operator=(const Keys&) = delete;
 
-  // True: q was pressed within the time.
+  // Returns true if q was pressed within the time.
   bool wants_to_leave(milliseconds time) {
     if (!is_raw_) {
       std::this_thread::sleep_for(time);
@@ -256,7 +256,7 @@ int show_once(const FoundJob& job, const CtlOptions& options) {
     return ctl_complain(there.error());
   if (!options.json) {
     std::string text = fitted(job_line(*now)) + table_text(table, table.rows.size());
-    text.pop_back();  // ctl_print() ends the last line.
+    text.pop_back();  // ctl_print() adds the last line end.
     return ctl_print(text);
   }
   boost::json::array ranks;
@@ -267,7 +267,7 @@ int show_once(const FoundJob& job, const CtlOptions& options) {
                               {"ranks", std::move(ranks)}}));
 }
 
-// Until the job ends, or somebody presses q or Ctrl-C.
+// Runs until the job ends, or the user presses q or Ctrl-C.
 int show_always(const FoundJob& job, const CtlOptions& options) {
   ctl::RanksDescription before;
   bool asks_places = false;

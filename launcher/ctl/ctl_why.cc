@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// ivyctl why: asks the launcher what the ranks do in the comm runtime or in torch's collectives,
-// where they are and where the job's store is, and the store for its wait graph.
+// ivyctl why: queries the launcher for the ranks' operations in the comm runtime or in torch's
+// collectives, their positions and the address of the job's store, and queries the store for its
+// wait graph.
 #include <chrono>
 #include <optional>
 
@@ -17,11 +18,11 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Together five seconds. A store that lives answers at once, also one that is started because it is
-// asked: its process is born with its first client.
+// Five seconds in total. A running store answers immediately, and so does one whose process is
+// started by this first client.
 constexpr milliseconds kConnectLimit{3'000};
 constexpr milliseconds kAnswerLimit{2'000};
-// torch looks once per second whether a record is asked for.
+// torch checks once per second whether a record is requested.
 constexpr milliseconds kFlightLimit{4'000};
 
 Result<std::string> ask_store(const ctl::StoreDescription& store) {
@@ -39,7 +40,7 @@ Result<std::string> ask_store(const ctl::StoreDescription& store) {
   return answer;
 }
 
-// Empty: no rank uses the comm runtime, or the launcher is an older one and knows nothing of it.
+// Returns an empty text if no rank uses the comm runtime, or if an older launcher does not know it.
 Result<std::string> ask_operations(const FoundJob& job) {
   ctl::Request request;
   request.mutable_describe_operations();
@@ -63,26 +64,26 @@ Result<std::string> explain_store(const FoundJob& job) {
   return text;
 }
 
-// Without debuggers. Empty: nothing is known.
+// Queries the stacks without debuggers. Returns an empty text if nothing is known.
 Result<std::string> ask_stacks(const FoundJob& job, bool is_brief) {
   ctl::Request request;
   ctl::DescribeStacks& question = *request.mutable_describe_stacks();
   question.set_patience_ms(kFlightLimit.count());
-  // Brief: the ranks that torch's collectives wait for, by their flight records or stacks.
+  // Brief: only the ranks that torch's collectives wait for, from their flight records or stacks.
   question.set_brief(is_brief);
   question.set_main_threads(!is_brief);
   return IVY_TRY(ask_once(job.place, request, 2 * kFlightLimit)).stacks().text();
 }
 
-// The findings about a job that hangs, the likely cause first. Empty: none.
+// The findings about a job that hangs, the likely cause first; each may be empty.
 struct HangParts {
   std::string job_id;
   std::string operations;   // The ranks' operations in the comm runtime.
   std::string collectives;  // The ranks that torch's collectives wait for.
-  std::string store;        // The waits in the job's store, or why they are not known.
+  std::string store;        // The waits in the job's store, or the reason why they are unknown.
   bool knows_store = false;
   Error store_error;
-  std::vector<std::string> losses;  // Ranks that ended while the job went on (--on-failure).
+  std::vector<std::string> losses;  // Ranks that exited while the job continued (--on-failure).
   std::string places;
 };
 
@@ -99,7 +100,7 @@ Result<HangParts> ask_job(const CtlOptions& options) {
   const auto text_of = [](const Result<std::string>& part) { return part.ok() ? *part : ""; };
   parts.operations = text_of(ask_operations(job));
   parts.collectives = text_of(ask_stacks(job, /*is_brief=*/true));
-  // Operations say where their ranks are; of other programs nothing else is known.
+  // Operations show where their ranks are; about other programs nothing else is known.
   if (!parts.collectives.empty() || parts.operations.empty())
     parts.places = text_of(ask_stacks(job, /*is_brief=*/false));
   const Result<std::string> store = explain_store(job);
@@ -141,7 +142,7 @@ std::string hang_json(const HangParts& parts) {
                                        {"places", json_text(parts.places)}});
 }
 
-// Nothing: no such job is remembered.
+// Returns std::nullopt if no such job is recorded.
 std::optional<std::string> explain_ended(const CtlOptions& options) {
   const std::optional<EndedJob> ended = find_ended_job(options.job);
   if (!ended) return std::nullopt;

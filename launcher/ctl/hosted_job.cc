@@ -36,8 +36,9 @@ std::optional<HostedJob> parse_name(const std::string& parent, std::string_view 
   return HostedJob{job_id, *host, parent + "/" + std::string(name)};
 }
 
-// True if a supervisor holds the directory's lock (agent/node/spawn/job_directory.h). Its socket is
-// not asked: a stopped supervisor accepts no connection, and each question would fill its backlog.
+// Returns true if a supervisor holds the directory's lock (agent/node/spawn/job_directory.h). Does
+// not use its socket: a stopped supervisor accepts no connection, and each attempt would fill its
+// backlog.
 bool is_lived_in(const HostedJob& job) {
   const Descriptor lock(
       open(job.directory.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
@@ -45,7 +46,8 @@ bool is_lived_in(const HostedJob& job) {
   return flock(lock.get(), LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
 }
 
-// The process that listens on the job's command socket: its warden. Nothing: there is none.
+// Returns the process that listens on the job's command socket, which is its warden; std::nullopt
+// if there is none.
 std::optional<pid_t> warden_of(const HostedJob& job) {
   SocketAddress address = unix_address(job.directory + "/command.sock");
   if (!address.is_valid()) return std::nullopt;
@@ -58,10 +60,10 @@ std::optional<pid_t> warden_of(const HostedJob& job) {
   return answers && peer.pid > 0 ? std::optional<pid_t>(peer.pid) : std::nullopt;
 }
 
-// The environment of a process may have megabytes.
+// The environment of a process may take megabytes.
 constexpr std::size_t kMostTextBytes = 8u << 20;
 
-// A process that ends meanwhile has no text: reading it is an error then.
+// Returns an empty text if the process has exited in the meantime, because reading then fails.
 std::string text_of(const std::string& path) {
   return read_file(path, kMostTextBytes).value_or("");
 }
@@ -89,12 +91,13 @@ std::optional<ProcessLine> line_of(pid_t pid) {
   return rest ? std::optional<ProcessLine>(line) : std::nullopt;
 }
 
-// A main thread that has left is called a zombie though its other threads live.
+// A process whose main thread has exited is called a zombie although its other threads are running.
 bool has_ended(const ProcessLine& line) {
   return (line.state == 'Z' || line.state == 'X') && line.threads <= 1;
 }
 
-// Its own directory in /proc; those of its threads where the main thread has left its environment.
+// Reads the environment from the process's directory in /proc, or from a thread's if the main
+// thread has exited.
 std::string environment_of(pid_t pid) {
   const std::string process = "/proc/" + std::to_string(pid);
   std::string environment = text_of(process + "/environ");
@@ -116,7 +119,7 @@ bool is_supervisor_of(pid_t pid, pid_t warden) {
   return line && line->name == "ivy-supervisor" && line->parent == warden && line->state != 'Z';
 }
 
-// A pid that ends and is given to another between the look and the signal is not signalled.
+// Never signals another process that reused the pid in the meantime.
 bool terminate_supervisor(pid_t pid, pid_t warden) {
   const Descriptor process(open_pidfd(pid));
   return process && is_supervisor_of(pid, warden) &&
@@ -161,7 +164,7 @@ bool ask_to_end(const HostedJob& job) {
   if (!warden) return false;
   for (const std::string& name : names_in("/proc")) {
     const pid_t pid = static_cast<pid_t>(std::strtol(name.c_str(), nullptr, 10));
-    // The warden heeds no signal; its supervisor ends the job in order on SIGTERM.
+    // The warden ignores signals; its supervisor ends the job in an orderly way on SIGTERM.
     if (pid > 1 && is_supervisor_of(pid, *warden)) return terminate_supervisor(pid, *warden);
   }
   return false;

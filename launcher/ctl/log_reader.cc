@@ -17,7 +17,7 @@ namespace ivy {
 namespace {
 
 constexpr std::size_t kLogBytes = 64u << 10;
-// Last lines are searched in this many bytes of each file.
+// The last lines are searched in this many bytes of each file.
 constexpr std::uint64_t kTailBytes = 64u << 10;
 
 // Returns the offset at which the last lines of a file begin.
@@ -28,7 +28,7 @@ std::uint64_t offset_of_last(int fd, std::uint64_t size, int lines) {
   tail.resize(count > 0 ? static_cast<std::size_t>(count) : 0);
   std::size_t at = tail.size();
   for (int found = 0; at > 0; --at) {
-    // A newline at the very end ends the last line, it does not begin another.
+    // A newline at the very end terminates the last line and does not start another.
     const bool begins_line = tail[at - 1] == '\n' && at != tail.size();
     if (begins_line && ++found == lines) break;
   }

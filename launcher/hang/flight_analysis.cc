@@ -14,11 +14,11 @@ namespace {
 constexpr std::size_t kMaxLines = 16;
 constexpr std::int64_t kSecond = 1'000'000'000;
 
-// One rank in one group.
+// The progress of one rank in one group.
 struct RankProgress {
-  const FlightEntry* last = nullptr;     // Newest that it has entered.
-  std::int64_t reached = 0;              // Its number, or that of a newer one that is not recorded.
-  const FlightEntry* waiting = nullptr;  // Oldest that is not over.
+  const FlightEntry* last = nullptr;  // The newest one that the rank has entered.
+  std::int64_t reached = 0;  // Its number, or the number of a newer one that is not recorded.
+  const FlightEntry* waiting = nullptr;  // The oldest unfinished one.
   std::map<std::int64_t, const FlightEntry*> entries;
 };
 using FlightGroup = std::map<std::uint32_t, RankProgress>;
@@ -49,8 +49,8 @@ bool is_default(const FlightEntry& entry) {
   return entry.group_text == "default_pg" || entry.group == "0";
 }
 
-// True for operations whose sizes must be the same on all ranks. With the others (scatter, gather,
-// broadcast of lists) ranks may give different sizes.
+// Returns true for operations whose sizes must be equal on all ranks. With the others (scatter,
+// gather, broadcast of lists) ranks may pass different sizes.
 bool must_have_equal_sizes(const std::string& operation) {
   return operation.starts_with("all_reduce") || operation.starts_with("allreduce") ||
          operation.starts_with("_all_gather_base") || operation.starts_with("all_gather_into") ||
@@ -63,7 +63,7 @@ std::string meaning(const FlightEntry& entry) {
   return entry.operation + (sizes ? "|" + entry.sizes + "|" + entry.types : "");
 }
 
-// Ranks that stand at `sequence` with something else than the others.
+// Describes ranks whose collective at `sequence` differs from the others'.
 std::string mismatch_line(const FlightGroup& group, std::int64_t sequence) {
   std::vector<std::pair<std::string, std::vector<std::uint32_t>>> sides;
   std::vector<const FlightEntry*> firsts;
@@ -91,7 +91,7 @@ std::string mismatch_line(const FlightGroup& group, std::int64_t sequence) {
 }
 
 struct StuckCollective {
-  const FlightEntry* entry = nullptr;  // The oldest that a rank waits in.
+  const FlightEntry* entry = nullptr;  // The oldest one in which a rank waits.
   std::vector<std::uint32_t> waiting;
   std::vector<std::uint32_t> absent;
   std::int64_t since_ns = 0;
@@ -110,14 +110,14 @@ std::optional<StuckCollective> find_stuck_collective(const FlightGroup& group) {
       stuck.absent.push_back(rank);
     } else if (progress.waiting != nullptr && progress.waiting->sequence == stuck.entry->sequence) {
       stuck.waiting.push_back(rank);
-      // The last that came: until then it was not the others' fault.
+      // When the last of them arrived; until then the absent ranks delayed nobody.
       stuck.since_ns = std::max(stuck.since_ns, progress.waiting->created_unix_ns);
     }
   }
   return stuck;
 }
 
-// The last operation of the missing ranks, where it is the same.
+// Returns the last operation of the absent ranks, if it is the same for all.
 std::string last_of_absent(const FlightGroup& group, const std::vector<std::uint32_t>& absent,
                            std::int64_t now_ns) {
   const RankProgress& first = group.at(absent.front());
@@ -166,7 +166,7 @@ void add_point_to_point(const RankFlight& flight, std::int64_t now_ns,
   }
 }
 
-// Groups of the same name are different ones where their backends are: "cpu:gloo,cuda:nccl".
+// Groups with the same name are different if their backends are: "cpu:gloo,cuda:nccl".
 using GroupKey = std::pair<std::string, std::string>;
 
 void add_entry(const FlightEntry& entry, RankProgress& progress) {
@@ -177,8 +177,8 @@ void add_entry(const FlightEntry& entry, RankProgress& progress) {
   if (!entry.is_over && is_older) progress.waiting = &entry;
 }
 
-// Ranks that have entered nothing in a group and are in it nevertheless: in the default group all,
-// in another one those that a record names.
+// Adds members that have entered nothing: in the default group all ranks, in other groups those
+// that a record names.
 void add_members(const std::vector<RankFlight>& flights, const GroupKey& key, bool is_default_group,
                  FlightGroup& group) {
   std::set<std::uint32_t> members;

@@ -15,7 +15,7 @@ namespace {
 using boost::json::object;
 using boost::json::value;
 
-// Sizes and names are shown to people.
+// Limit for sizes and names, which are shown to people.
 constexpr std::size_t kMaxShownBytes = 200;
 
 std::string cut(std::string_view text) { return std::string(text.substr(0, kMaxShownBytes)); }
@@ -32,7 +32,7 @@ std::int64_t number_of(const object& parent, std::string_view key) {
   return found->is_int64() ? found->as_int64() : 0;
 }
 
-// "default_pg" or "[[1000],[2]]" as people read it: "[[1000], [2]]".
+// Returns a readable form of "default_pg" or "[[1000],[2]]": "[[1000], [2]]".
 std::string shown(const value& found) {
   if (found.is_string()) return cut(found.as_string());
   if (!found.is_array()) return cut(boost::json::serialize(found));
@@ -55,7 +55,7 @@ const boost::json::array* list_of(const object& parent, std::string_view key) {
   return found == nullptr ? nullptr : found->if_array();
 }
 
-// "nccl:all_reduce" -> "nccl", "all_reduce"; "nccl:send 0->1" keeps its peers.
+// Splits "nccl:all_reduce" into "nccl" and "all_reduce"; "nccl:send 0->1" keeps its peers.
 void set_operation(const object& recorded, FlightEntry& entry) {
   entry.operation = text_of(recorded, "profiling_name");
   const std::size_t colon = entry.operation.find(':');
@@ -66,7 +66,7 @@ void set_operation(const object& recorded, FlightEntry& entry) {
 
 FlightEntry entry_of(const object& recorded) {
   FlightEntry entry;
-  // (name, description); before version 2.2 the name alone.
+  // (name, description); before version 2.2 only the name.
   const boost::json::array* group = list_of(recorded, "process_group");
   if (group != nullptr && !group->empty()) {
     entry.group = shown(group->front());
@@ -79,7 +79,7 @@ FlightEntry entry_of(const object& recorded) {
   entry.sequence = number_of(recorded, entry.is_point_to_point ? "p2p_seq_id" : key);
   set_operation(recorded, entry);
   entry.sizes = shown_of(recorded, "input_sizes");
-  // The type of the first tensor is enough.
+  // The type of the first tensor suffices.
   const boost::json::array* types = list_of(recorded, "input_dtypes");
   if (types != nullptr && !types->empty()) entry.types = shown(types->front());
   const std::string state = text_of(recorded, "state");
@@ -104,7 +104,7 @@ std::set<std::uint32_t> ranks_of(std::string_view text) {
   return ranks;
 }
 
-// Members by the name of their group. Gloo makes its groups known before they have a name.
+// Reads the members by name of the group. Gloo announces its groups before they have a name.
 void add_members(const object& root, FlightRecord& record) {
   const value* groups = root.if_contains("pg_config");
   if (groups == nullptr || !groups->is_object()) return;
@@ -118,7 +118,8 @@ void add_members(const object& root, FlightRecord& record) {
   }
 }
 
-// Each process numbers its groups itself; only the default group has the same number, 0, in all.
+// Each process numbers its groups independently; only the default group has the same number, 0,
+// everywhere.
 void add_last_of_default(const object& root, const std::string& backend, FlightRecord& record) {
   const value* groups = root.if_contains("pg_status");
   if (groups == nullptr || !groups->is_object()) return;
@@ -126,7 +127,7 @@ void add_last_of_default(const object& root, const std::string& backend, FlightR
   if (status == nullptr || !status->is_object()) return;
   const std::string last = text_of(status->as_object(), "last_enqueued_collective");
   const std::int64_t number = number_of(status->as_object(), "last_enqueued_collective");
-  // Entries know best what the backend calls itself.
+  // Entries contain the backend's own name for itself.
   record.last_of_default[record.entries.empty() ? backend : record.entries.front().backend] =
       last.empty() ? number : std::strtoll(last.c_str(), nullptr, 10);
 }

@@ -24,34 +24,34 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Limits of the flight records of all hosts and of one; they are read and forgotten host by host.
+// Limits of the flight records of all hosts and of one; they are parsed and released host by host.
 constexpr std::uint64_t kFlightBytesOfJob = 96u << 20;
 constexpr std::uint64_t kFlightBytesOfHost = 24u << 20;
-// Added to a host's own deadline for the round trip and the pieces of the answer.
+// Added to a host's own deadline, for the round trip and the pieces of the answer.
 constexpr milliseconds kTravel{1'000};
 // Limits of one host's answer (4096 ranks with a short stack each, or its flight records) and of
-// all answers to open questions: hosts that misbehave must not fill the launcher's memory.
+// all answers to pending queries: misbehaving hosts must not fill the launcher's memory.
 constexpr std::size_t kMaxAnswerBytes = 64u << 20;
 constexpr std::size_t kMaxBytesUnderWay = 256u << 20;
-// Fields that an answer may have for each rank of its host: what a rank says itself, its flight
-// records, and its places in communicators.
+// Limit of fields that an answer may have for each rank of its host: the rank's own data, its
+// flight records, and its positions in communicators.
 constexpr std::size_t kMaxFieldsOfRank = 256;
 constexpr milliseconds kBetweenLooks{1'000};
-// For this long after an answer ranks may still print what the question made them print.
+// For this long after an answer, ranks may still print output that the query has caused.
 constexpr milliseconds kEcho{500};
 constexpr milliseconds kLookPatience{3'000};
 constexpr milliseconds kStallPatience{10'000};
-// Design: after a watchdog's abort a stop waits for the dumps, at most this long.
+// After a watchdog's abort a stop waits for the dumps, at most this long (design).
 constexpr milliseconds kAbortPatience{5'000};
-// Bytes shown of what NCCL's health service says, in one line.
+// Limit of the text of NCCL's health service, in one line.
 constexpr std::size_t kMaxHealth = 500;
 // The last output of an aborted worker arrives after its exit.
 constexpr milliseconds kWordsPause{20};
 constexpr int kMaxWordsPauses = 15;
 constexpr milliseconds kMaxCtlPatience{60'000};
 
-// A field of two bytes may take hundreds of them once it is read. Fields of ranks are counted with
-// those of the answer.
+// Parsing may expand a field of two bytes to hundreds of bytes. Counts the fields of ranks together
+// with those of the answer.
 std::size_t fields_of_answer(const std::string& bytes) {
   constexpr std::uint32_t kRanksTag = HostEvidence::kRanksFieldNumber << 3 | 2;
   google::protobuf::io::CodedInputStream input(reinterpret_cast<const std::uint8_t*>(bytes.data()),
@@ -68,7 +68,8 @@ std::size_t fields_of_answer(const std::string& bytes) {
   return fields;
 }
 
-// "ranks 0-1,3: NCCL says: ...": an address or a number often keeps equal ones apart.
+// Formats "ranks 0-1,3: NCCL says: ...". An address or a number often makes otherwise equal
+// warnings differ.
 void add_warnings(const std::map<std::string, std::vector<std::uint32_t>>& warnings,
                   std::vector<std::string>& lines) {
   constexpr std::size_t kMaxWarnings = 8;
@@ -81,14 +82,15 @@ void add_warnings(const std::map<std::string, std::vector<std::uint32_t>>& warni
     lines.push_back("and " + std::to_string(warnings.size() - kMaxWarnings) + " more warnings");
 }
 
-// Each rank's place in NCCL's operations, where they differ; who is silent there.
+// Adds a summary of the ranks' positions in NCCL's operations if they differ, and the ranks that do
+// not answer.
 void add_health(const std::string& said, std::vector<std::string>& lines) {
   if (said.empty()) return;
   const std::string summary = summary_of_ras(said, kMaxHealth);
   if (summary != kRasNoError) lines.push_back("NCCL's health service says: " + summary);
 }
 
-// Merges the records of a rank's backends, and returns the last error of those that cannot be read.
+// Merges the records of a rank's backends. Returns the last error of records that cannot be parsed.
 Result<void> read_flight(const RankEvidence& rank, FlightRecord& record) {
   Result<void> all;
   for (const FlightJson& json : rank.flight_json()) {
@@ -104,7 +106,8 @@ Result<void> read_flight(const RankEvidence& rank, FlightRecord& record) {
   return all;
 }
 
-// The record has no stack: the main thread's says where the newest collective was called.
+// Takes the location of the newest collective from the main thread's stack, because the record does
+// not contain stacks.
 void add_place(const RankEvidence& rank, FlightRecord& record) {
   const std::vector<StackThread> threads = parse_stack(rank.tool(), rank.stack());
   const std::string collective = threads.empty() ? "" : collective_of(threads.front());
@@ -122,7 +125,7 @@ struct JobEvidence::Open {
   explicit Open(boost::asio::io_context& loop) : timer(loop) {}
   std::uint32_t number = 0;
   std::map<std::size_t, std::string> names;              // Names of hosts that have not answered.
-  std::map<std::size_t, std::set<std::uint32_t>> ranks;  // Ranks of each host that was asked.
+  std::map<std::size_t, std::set<std::uint32_t>> ranks;  // Ranks of each queried host.
   std::map<std::size_t, std::string> received;           // Bytes of their answers so far.
   std::uint32_t world = 0;
   // NCCL's warnings, each with its ranks.
@@ -185,7 +188,7 @@ void JobEvidence::on_part(std::size_t host, const EvidencePart& part) {
     received += part.bytes();
     if (!part.last()) return;
   }
-  // Unread answers are not kept: they would use the other hosts' share of memory.
+  // Drops unread answers: they would use the memory that other hosts need.
   if (is_too_much || !host_answered(*open, host, received))
     open->answer.notes.push_back("host " + open->names[host] + ": its answer " +
                                  (is_too_much ? "is too long" : "cannot be read"));
@@ -207,7 +210,7 @@ bool JobEvidence::host_answered(Open& open, std::size_t host, const std::string&
   HostStacks stacks;
   stacks.host = open.names[host];
   if (!stacks.evidence.ParseFromString(bytes)) return false;
-  // A host is believed for its own ranks, and once for each.
+  // Accepts a host's data only for its own ranks, and only once for each.
   const std::set<std::uint32_t> own = expected;
   auto& ranks = *stacks.evidence.mutable_ranks();
   ranks.erase(
@@ -243,9 +246,9 @@ void JobEvidence::answer(const std::shared_ptr<Open>& open) {
   open->timer.cancel();
   for (const auto& [host, name] : open->names) open->answer.silent.push_back(name);
   open->answer.lines = flight_lines(open->answer.flights, open->world, wall_ns());
-  // Collectives that torch has recorded need not be described by NCCL again.
+  // NCCL's lines are not needed for collectives that torch has recorded.
   if (open->answer.lines.empty()) open->answer.lines = nccl_lines(open->nccl_places);
-  // Without records the stacks tell at least who is inside a collective.
+  // Without records, the stacks at least show which ranks are inside a collective.
   if (open->answer.lines.empty())
     if (std::string line = collective_line(open->answer.hosts); !line.empty())
       open->answer.lines.push_back(std::move(line));
@@ -288,8 +291,8 @@ void JobEvidence::has_moved_now() {
   was_said_ = false;
 }
 
-// A look sends signals: a rank that waits in a call which they interrupt may print that, as torch
-// does where it connects to its store. Such words are our own echo.
+// A query sends signals, and a rank that waits in a call which they interrupt may print that, as
+// torch does while connecting to its store. Such output does not count.
 void JobEvidence::output_came() {
   if (open_.empty() && monotonic_ns() >= echo_until_ns_) has_moved_now();
 }
@@ -316,7 +319,7 @@ void JobEvidence::check_stall() {
   });
 }
 
-// A light look: where the ranks are, and nothing else.
+// Queries only the ranks' positions.
 void JobEvidence::look(Done done) {
   Question question;
   question.light = true;
@@ -330,7 +333,7 @@ void JobEvidence::look_again(const Answer& first) {
     is_looking_ = false;
     const bool printed = monotonic_ns() - moved_at_ns_ < std::chrono::nanoseconds(limit_).count();
     if (was_said_ || printed || !job_.is_running()) return;
-    // It works quietly: the next look is one limit away.
+    // The job works without printing anything: check again after the limit.
     if (has_moved(first.hosts, second.hosts)) return has_moved_now();
     was_said_ = true;
     report("no output and no progress for " + std::to_string(limit_.count()) + " s", kStallPatience,
@@ -343,7 +346,7 @@ void JobEvidence::look_again(const Answer& first) {
 void JobEvidence::stalled() {
   if (was_said_) return;
   was_said_ = true;
-  // Output of other ranks meanwhile is no end of this one: an operation has its own clock.
+  // Output of other ranks does not end this stall, because an operation has a separate clock.
   report("", kStallPatience, [this] {
     if (job_.is_running()) job_.stall_lasts();
   });

@@ -18,12 +18,12 @@ using comm_status::Operation;
 using comm_status::Phase;
 
 constexpr std::size_t kMaxNcclLines = 16;
-// Ranks that are this much ahead of others are not just between two operations.
+// Ranks that are this far ahead of others are not just between two operations.
 constexpr std::uint64_t kAheadMs = 1'000;
 
 using Places = std::vector<const NcclPlace*>;
 
-// True if the device, or NCCL, is known to be at it still.
+// Returns true if the device, or NCCL, is known to be still working on it.
 bool is_waiting(const NcclPlace& place) {
   const auto phase = static_cast<Phase>(place.operation().phase());
   return place.has_operation() && !place.is_over() &&
@@ -51,8 +51,8 @@ std::string operation_details(const OperationState& state) {
 
 std::string seconds_of(std::uint64_t age_ms) { return std::to_string(age_ms / 1000) + " s"; }
 
-// The members of one communicator and their names: ranks of the job if each member has a different
-// one, otherwise their numbers in the communicator.
+// The members of one communicator with their names: ranks of the job if each member is a different
+// rank, otherwise their numbers in the communicator.
 class Members {
  public:
   explicit Members(const Places& places) : places_(places) {
@@ -69,7 +69,7 @@ class Members {
       numbers.push_back(has_ranks_ ? place->rank() : place->member());
     return prefixed(numbers);
   }
-  // The member of this number in the communicator.
+  // Returns the name of the member with this number in the communicator.
   std::string named(std::uint32_t member) const {
     const auto rank = ranks_.find(member);
     const bool is_known = has_ranks_ && knows_members() && rank != ranks_.end();
@@ -83,7 +83,7 @@ class Members {
     if (blank != std::string::npos) text += " \"" + told.substr(blank + 1) + "\"";
     return text;
   }
-  // How many of its members have not been heard of; 0 also where that is not known.
+  // Returns the number of members without data; 0 if unknown.
   std::size_t unheard() const {
     const std::size_t members = places_.front()->members();
     return members > places_.size() ? members - places_.size() : 0;
@@ -101,15 +101,15 @@ class Members {
   std::map<std::uint32_t, std::uint32_t> ranks_;
 };
 
-// How the members stand to the oldest operation in which one of them waits.
+// The members' positions relative to the oldest operation in which one of them waits.
 struct CollectiveProgress {
   std::uint64_t sequence = 0;
   Places waiting;
   Places absent;
-  std::uint64_t age_ms = ~std::uint64_t{0};  // Since the last of them came.
+  std::uint64_t age_ms = ~std::uint64_t{0};  // Since the last of them arrived.
 };
 
-// By operations that are not over: with the events of kernels, or inside NCCL.
+// Determines the progress from unfinished operations: with events of kernels, or inside NCCL.
 CollectiveProgress progress_by_waits(const Places& places) {
   CollectiveProgress found;
   for (const NcclPlace* place : places) {
@@ -130,7 +130,7 @@ CollectiveProgress progress_by_waits(const Places& places) {
   return found;
 }
 
-// By the counts of what was entered alone.
+// Determines the progress only from the numbers of entered operations.
 CollectiveProgress progress_by_counts(const Places& places) {
   CollectiveProgress found;
   std::uint64_t least = ~std::uint64_t{0};
@@ -139,8 +139,8 @@ CollectiveProgress progress_by_counts(const Places& places) {
     found.sequence = std::max(found.sequence, place->operation().sequence());
   }
   if (least == found.sequence) return {};
-  // All that are ahead have entered the first operation that one has not; only who stands in just
-  // that one says what it is.
+  // All members ahead have entered the first operation that an absent one has not; only a member
+  // that is in exactly that operation can describe it.
   for (const NcclPlace* place : places) {
     const bool is_ahead = place->operation().sequence() > least;
     (is_ahead ? found.waiting : found.absent).push_back(place);
@@ -150,7 +150,7 @@ CollectiveProgress progress_by_counts(const Places& places) {
   return found.age_ms >= kAheadMs ? found : CollectiveProgress();
 }
 
-// The last operation of the missing members, where it is the same.
+// Returns the last operation of the absent members, if it is the same for all.
 std::string last_of(const Places& absent) {
   const OperationState& first = absent.front()->operation();
   const auto is_same = [&first](const NcclPlace* place) {
@@ -161,7 +161,7 @@ std::string last_of(const Places& absent) {
   return " (last entered " + operation_name(first) + " " + seconds_of(first.age_ms()) + " ago)";
 }
 
-// Members that stand at this sequence with something else than the others.
+// Describes members whose operation at this sequence differs from the others'.
 std::string differing_line(const Members& members, std::uint64_t sequence) {
   std::map<std::string, Places> sides;
   for (const NcclPlace* place : members.places()) {

@@ -26,12 +26,12 @@ using comm_status::Reduction;
 constexpr const char* kWorld = "world";
 constexpr std::int64_t kMilli = 1'000'000;
 
-// Ranks that do the same.
+// Ranks in the same state.
 struct OperationGroup {
   std::string says = {};
   std::string behind = {};  // Text after the age: " ago".
   RankGroup who = {};
-  std::string end = {};  // How its process ended, such as "SIGKILL"; empty: it lives.
+  std::string end = {};  // How its process exited, such as "SIGKILL"; empty if it is running.
   bool has_age = true;
   std::uint64_t least_ms = ~std::uint64_t{0};
   std::uint64_t most_ms = 0;
@@ -95,14 +95,14 @@ FlightEntry entry_of(const OperationState& state, bool is_over, std::int64_t now
   entry.operation = comm_status::name_of(static_cast<Operation>(state.operation()));
   entry.sizes = bare_details(state);
   entry.is_over = is_over;
-  // The age of one that is over is not that of its beginning.
+  // The age of a finished operation counts from its end, not its start.
   const auto age_ns = static_cast<std::int64_t>(state.age_ms()) * kMilli;
   entry.created_unix_ns = is_over ? 0 : now_ns - age_ns;
   return entry;
 }
 
-// A rank's operations in the form of torch's flight record, so that one analysis says who is
-// absent.
+// Converts a rank's operations to the form of torch's flight record, so that one analysis
+// determines absent ranks.
 std::vector<RankFlight> flights_of(const std::vector<HostOperations>& hosts, std::int64_t now_ns) {
   std::vector<RankFlight> flights;
   std::set<std::uint32_t> world;
@@ -113,7 +113,7 @@ std::vector<RankFlight> flights_of(const std::vector<HostOperations>& hosts, std
       FlightRecord record;
       if (rank.has_last() && !is_message(rank.last()))
         record.entries.push_back(entry_of(rank.last(), true, now_ns));
-      // The dead wait for nobody.
+      // Dead ranks do not wait for others.
       const bool is_dead = !end_of(rank).empty();
       for (const OperationState& state : rank.running())
         if (!is_message(state)) record.entries.push_back(entry_of(state, is_dead, now_ns));

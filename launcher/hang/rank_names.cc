@@ -20,14 +20,14 @@ constexpr std::string_view kProcess = "pid ";
 constexpr std::string_view kAt = " at ";
 constexpr std::string_view kAnonymous = "a client at ";
 
-// A client as the store names it.
+// A client as it appears in the store's text.
 struct NamedClient {
   std::size_t length = 0;  // Length of its name in the text.
-  std::int32_t pid = 0;    // 0 where it is not known.
+  std::int32_t pid = 0;    // 0 if unknown.
   std::string address;     // Its address without port and brackets.
 };
 
-// A client that has said its rank.
+// Parses a client that has told its rank.
 std::optional<std::uint32_t> rank_at(std::string_view text) {
   constexpr std::string_view kRank = "rank ";
   if (!text.starts_with(kRank)) return std::nullopt;
@@ -37,7 +37,7 @@ std::optional<std::uint32_t> rank_at(std::string_view text) {
   return error == std::errc() ? std::optional(rank) : std::nullopt;
 }
 
-// Up to what cannot stand in an address.
+// Returns the text up to the first character that cannot be part of an address.
 std::string_view word_at(std::string_view text) {
   return text.substr(0, text.find_first_of(" ,;)\n"));
 }
@@ -48,7 +48,7 @@ std::string without_brackets(std::string_view address) {
   return std::string(address);
 }
 
-// The client that the text begins with; length 0: it begins with something else.
+// Parses the client at the start of the text; its length is 0 if there is none.
 NamedClient client_at(std::string_view text) {
   NamedClient client;
   if (text.starts_with(kAnonymous)) {
@@ -88,7 +88,8 @@ class RankNames {
         if (worker.pid() > 0) workers_.emplace(worker.pid(), Place{&host, worker.rank()});
   }
 
-  // One of the explanation's lines: a key, who waits for it, who else is connected.
+  // Explains one line, which consists of a key, its waiting clients, and the other connected
+  // clients.
   std::string explain_line(std::string_view line) const {
     std::string text;
     std::set<std::uint32_t> connected;
@@ -97,7 +98,7 @@ class RankNames {
     // The text does not name all clients.
     knows_all &= line.find(" more") == std::string_view::npos;
     for (std::size_t i = 0; i < line.size();) {
-      // A name stands behind a key or behind another name, never inside of a key in quotes.
+      // A name follows a key or another name, and is never inside a quoted key.
       const bool may_begin = line.substr(0, i).ends_with(": ") || line.substr(0, i).ends_with(", ");
       const std::string_view rest = line.substr(i);
       if (const auto rank = may_begin ? rank_at(rest) : std::nullopt) connected.insert(*rank);
@@ -122,7 +123,7 @@ class RankNames {
     std::uint32_t rank;
   };
 
-  // The only rank that this process can be.
+  // Returns the only rank that this process can be.
   std::optional<Place> place_of(const NamedClient& client) const {
     std::optional<Place> place;
     const auto [first, last] = workers_.equal_range(client.pid);
@@ -139,7 +140,7 @@ class RankNames {
            std::to_string(client.pid) + ")";
   }
 
-  // Names the ranks that are not connected yet but could still come.
+  // Names the ranks that are not connected but may still connect.
   std::string absent_text(const std::set<std::uint32_t>& connected) const {
     std::vector<std::uint32_t> absent;
     for (const ctl::StorePeer& host : store_.hosts())
@@ -149,7 +150,7 @@ class RankNames {
     return absent.empty() ? "" : "; not connected: " + named_ranks(absent);
   }
 
-  // A process that a rank has started, or one that did not say who it is.
+  // Describes a process that a rank has started, or one that has not identified itself.
   std::string host_text(const std::string& address) const {
     if (store_.hosts_size() < 2) return "";
     const ctl::StorePeer* only = nullptr;

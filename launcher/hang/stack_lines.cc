@@ -12,7 +12,7 @@ namespace ivy {
 namespace {
 
 constexpr std::size_t kMaxTextBytes = 480u << 10;
-// Two looks of one process that sleeps all the time are a few ticks apart, by our own questions.
+// Our own queries use a few ticks of a process that otherwise sleeps all the time.
 constexpr std::uint64_t kIdleTicks = 5;
 
 struct StackGroup {
@@ -38,7 +38,7 @@ std::string state_text(const RankEvidence& rank) {
   }
 }
 
-// False for R and S: a stack says more, and these states change from sample to sample.
+// Returns false for R and S, since the stack shows more and these states change between samples.
 bool state_matters(const RankEvidence& rank) {
   return !rank.state().empty() &&
          std::string_view("TtDZ").find(rank.state().front()) != std::string_view::npos;
@@ -52,8 +52,9 @@ std::string thread_block(const StackThread& thread, std::size_t count) {
   return text;
 }
 
-// "230 0x0 0x1 ...": its number and arguments. Addresses, as the stack pointer and the place in the
-// program that come last, differ from rank to rank where nothing else does.
+// Returns the number and the arguments of "230 0x0 0x1 ...". Leaves out addresses, such as the
+// stack pointer and the program counter at the end, because they differ between ranks whose state
+// is otherwise equal.
 std::string system_call_text(const std::string& line) {
   constexpr std::size_t kWords = 7;
   constexpr std::size_t kAddressLength = 10;  // A word as long as "0x7f123456" is an address.
@@ -115,7 +116,7 @@ std::string says(const RankEvidence& rank, StackDetail detail) {
   return text;
 }
 
-// Hosts answer in any order.
+// Sorts the hosts, which answer in any order.
 std::vector<const HostStacks*> in_rank_order(const std::vector<HostStacks>& hosts) {
   std::vector<const HostStacks*> ordered;
   for (const HostStacks& host : hosts)

@@ -9,19 +9,19 @@
 namespace ivy {
 namespace {
 
-// More than any of the three tools gives.
+// More than any of the three tools prints.
 constexpr std::size_t kMaxThreads = 2048;
 constexpr std::size_t kMaxStackFrames = 256;
 constexpr std::size_t kMaxFrameBytes = 400;
 constexpr std::string_view kMain = "main thread";
 
-// Shortens a path to what users know: from below the packages' folder, or the file alone with two
-// folders.
+// Shortens a path to the part that users know: below the packages' folder, or the file with its
+// last two folders.
 std::string short_path(std::string_view path) {
   for (const std::string_view folder : {"/site-packages/", "/dist-packages/"})
     if (const std::size_t at = path.rfind(folder); at != std::string_view::npos)
       return std::string(path.substr(at + folder.size()));
-  // A file of the interpreter's own library.
+  // A file of the interpreter's standard library.
   if (const std::size_t at = path.rfind("/lib/python"); at != std::string_view::npos)
     if (const std::size_t slash = path.find('/', at + 11); slash != std::string_view::npos)
       return std::string(path.substr(slash + 1));
@@ -45,7 +45,7 @@ class Threads {
   }
   std::vector<StackThread> take() {
     std::erase_if(all_, [](const StackThread& thread) { return thread.frames.empty(); });
-    // Asked twice, for itself and among all: once is enough.
+    // The main thread was requested twice, by itself and among all; keep it once.
     const auto is_main = [](const StackThread& thread) { return thread.name == kMain; };
     const auto first = std::find_if(all_.begin(), all_.end(), is_main);
     if (first == all_.end()) return std::move(all_);
@@ -59,7 +59,7 @@ class Threads {
   std::vector<StackThread> all_;
 };
 
-//   Stack (most recent call first):                          the main thread, asked alone
+//   Stack (most recent call first):                          the main thread, by itself
 //   Current thread 0x00007f... (most recent call first):     the main thread, among all
 //   Thread 0x00007f... [name] (most recent call first):
 //     File "/x/train.py", line 12 in step
@@ -137,7 +137,7 @@ std::string gdb_frame(std::string_view line) {
     if (in == std::string_view::npos) return "";
     line.remove_prefix(in + 4);
   }
-  // Values of arguments are a process's own.
+  // Leave out the values of arguments, which differ between processes.
   const std::size_t open = line.find(" (");
   const std::string function(line.substr(0, open));
   for (const std::string_view word : {" at ", " from "}) {
@@ -156,7 +156,7 @@ std::vector<StackThread> parse_gdb(std::string_view text) {
   while (!text.empty()) {
     const std::string_view line = take_part(text, '\n');
     if (line.starts_with("Thread ") && line.ends_with(":")) {
-      // gdb numbers a process's threads in the order in which they were born.
+      // gdb numbers a process's threads in the order of their creation.
       threads.begin(line.starts_with("Thread 1 ") ? std::string(kMain) : "thread");
     } else if (line.starts_with("#")) {
       const std::string frame = gdb_frame(line);
@@ -185,7 +185,7 @@ const Library* library_of(const std::string& frame) {
   return nullptr;
 }
 
-// Wrappers that stand around every call.
+// Returns true for wrappers that appear around every call.
 bool is_wrapper(const std::string& frame) {
   return frame.find("c10d_logger.py") != std::string::npos || frame.starts_with("wrapper ") ||
          frame.starts_with("inner ");
@@ -201,7 +201,7 @@ std::vector<StackThread> parse_stack(std::string_view tool, std::string_view tex
 }
 
 std::string collective_of(const StackThread& thread) {
-  // From the inside: whatever the library calls, then the library, then who called it.
+  // From the innermost frame outwards: functions that the library calls, the library, its caller.
   const Library* library = nullptr;
   std::string function;
   for (const std::string& frame : thread.frames) {

@@ -35,20 +35,21 @@ using std::chrono::milliseconds;
 constexpr milliseconds kPause{500};
 constexpr milliseconds kConnectPatience{3'000};
 constexpr milliseconds kHandshakePatience{5'000};
-// Failures that last longer than this are told, once.
+// Failures that last longer than this are reported, once.
 constexpr std::int64_t kTroubleNs = 3'000'000'000;
-// Node 0 says in its Welcome when it will have begun the job or given up; the network may add this.
+// Node 0's Welcome contains the time by which it will have started the job or given up; this margin
+// is for the network.
 constexpr milliseconds kBeginMargin{5'000};
 // The user is told what this node waits for after the first time, then at this interval.
 constexpr std::chrono::seconds kFirstNamed{2};
 constexpr std::chrono::seconds kNamedAgain{30};
-// Files that cannot be opened get this long for what was printed.
+// Limit for showing the remaining output if the files cannot be opened.
 constexpr milliseconds kDropRest{2'000};
-// The job has ended: ivy-node has nothing left to do.
+// Limit for ivy-node's exit after the job has ended.
 constexpr std::chrono::seconds kNodePatience{5};
-// ivy-node has ended before node 0 has said that the job is over.
+// How long to wait for node 0's message that the job has ended, after ivy-node has exited.
 constexpr std::chrono::seconds kLastWordPatience{15};
-// The third request of a user is not passed on: we leave.
+// The user's third interrupt is not passed on: this process exits.
 constexpr int kMostPassedOn = 2;
 
 Environment without_secret(const Environment& caller) {
@@ -58,10 +59,10 @@ Environment without_secret(const Environment& caller) {
   return rest;
 }
 
-// State that must outlast a connection: how far both sides have received each other's messages,
-// from Begin on.
+// State that outlasts a connection: how far each side has received the other's messages, from Begin
+// on.
 struct MessageState {
-  CtlDecoder decoder;  // Every connection has its own.
+  CtlDecoder decoder;  // Each connection has a new one.
   bool is_up = false;
   std::string job_id;
   std::uint64_t heard_messages = 0;
@@ -122,12 +123,12 @@ class Joiner {
   bool has_said_trouble_ = false;
   std::unique_ptr<Output> output_;
   int host_ = -1;            // Our number in the job, from Begin on.
-  bool is_opening_ = false;  // The files of an attempt: what follows waits.
+  bool is_opening_ = false;  // The files of an attempt are being opened; later messages wait.
   std::deque<join::HeadSays> held_;
   std::shared_ptr<LineChild> node_;
   std::optional<int> exit_code_;
-  bool is_shown_ = false;             // Everything that had to be shown.
-  std::int64_t begins_until_ns_ = 0;  // When node 0 has begun the job or given up.
+  bool is_shown_ = false;             // All output has been shown.
+  std::int64_t begins_until_ns_ = 0;  // By then node 0 has started the job or given up.
   boost::asio::steady_timer node_timer_, begin_timer_, files_timer_;
 };
 
@@ -149,7 +150,7 @@ Joiner::Joiner(boost::asio::io_context& loop, const JobRequest& request, const J
 }
 
 int Joiner::run() {
-  // Node 0's ivyrun passes them on to all ranks.
+  // Node 0's ivyrun passes these on to all ranks.
   for (const int signal : {SIGUSR1, SIGUSR2}) std::signal(signal, SIG_IGN);
   for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) signals_.add(signal);
   wait_for_signal();
@@ -188,7 +189,7 @@ Awaitable<void> Joiner::reach() {
     Dialled dialled = co_await dial_tcp(*dialling_, resolvers_, options_.join_address,
                                         options_.join_port, limits);
     if (dialled.failed) {
-      // It listens as long as it lives.
+      // Node 0 listens as long as it runs.
       if (output_ && dialled.failed->failure == LinkFailure::kRefused) co_return give_up();
       if (!may_go_on(dialled.failed->message.line(), began_ns)) co_return;
       continue;
@@ -197,7 +198,7 @@ Awaitable<void> Joiner::reach() {
     const Result<void> introduced = co_await introduce(dialled.socket.release(), is_v6);
     if (introduced.ok()) co_return serve();
     if (introduced.error().code == Code::kUnauthenticated) {
-      if (output_) co_return give_up();  // Another program has its port by now.
+      if (output_) co_return give_up();  // Another program has taken the port.
       const Diagnostic why{
           .id = "IVY-J004",
           .what = "the server at " + head() + " rejected this node",
@@ -233,7 +234,7 @@ Awaitable<Result<void>> Joiner::introduce(int fd, bool is_v6) {
   co_return Error{Code::kDeadlineExceeded, "node 0 did not respond"};
 }
 
-// False: its time is over, and that has been said.
+// Returns false, after reporting it, if the time limit has expired.
 bool Joiner::may_go_on(const std::string& why, std::int64_t began_ns) {
   const std::int64_t passed_ns = monotonic_ns() - began_ns;
   if (output_) {
@@ -272,13 +273,13 @@ void Joiner::serve() {
   handlers.ended = [this](const std::string&) { stream_ended(); };
   stream_->start(std::move(handlers));
   if (output_) return;
-  // Until Welcome says more.
+  // Until Welcome contains a better value.
   begins_until_ns_ = monotonic_ns() + std::chrono::nanoseconds(options_.start_timeout).count();
   begin_timer_.expires_after(kFirstNamed);
   await_begin();
 }
 
-// Node 0 or its host may stop without the connection showing it.
+// Node 0 or its host may hang without breaking the connection.
 void Joiner::await_begin() {
   begin_timer_.async_wait([this](const error_code& error) {
     if (error || output_ || exit_code_) return;
@@ -301,13 +302,14 @@ void Joiner::await_begin() {
 }
 
 bool Joiner::hear(const join::HeadSays& message) {
-  // Each connection begins with Welcome, which is not kept for another.
+  // Each connection starts with Welcome, which is not repeated on another one.
   if (message.has_begin() || (messages_.heard_messages > 0 && !message.has_welcome()))
     ++messages_.heard_messages;
   if (!is_opening_) return take(message);
   held_.push_back(message);
   if (!message.has_end()) return true;
-  // The files are too late for the job. The last message may say why it has ended.
+  // The files cannot be opened in time for the job. The last message may contain the reason for its
+  // end.
   for (const join::HeadSays& held : held_)
     if (held.has_said()) say(held.said().text());
   return take(message);
@@ -334,7 +336,7 @@ bool Joiner::take(const join::HeadSays& message) {
       say(message.said().text());
       return true;
     case join::HeadSays::kEnd:
-      // Without its output a job is no success.
+      // A job without its output did not succeed.
       if (is_opening_ && message.end().exit_code() == 0)
         refuse_files("before the job had ended");
       else
@@ -357,7 +359,7 @@ void Joiner::join(const join::Welcome& welcome) {
   message.mutable_join()->set_heard(messages_.heard_messages);
   messages_.is_up = true;
   send(message);
-  // Repeat messages that the last connection may have lost.
+  // Repeats messages that may have been lost with the last connection.
   if (messages_.shown_bytes > 0) tell_shown();
   for (std::size_t number = 1; number <= messages_.passed_signals.size(); ++number)
     tell_signal(number);
@@ -425,12 +427,12 @@ Result<void> Joiner::start_node(const join::Begin& begin) {
   };
   node_ = IVY_TRY(LineChild::start(loop_, {request_.node.path, "dial"},
                                    without_secret(request_.caller), handlers));
-  // Its input stays open: the end of it shows that we are gone.
+  // Its input stays open: when it closes, ivy-node knows that we have exited.
   node_->write(encode_dial_order(order));
   return {};
 }
 
-// The local processes have exited; node 0 reports the reason if it can still be reached.
+// The local processes have exited; node 0 sends the reason if it can still be reached.
 void Joiner::await_last_word() {
   node_timer_.expires_after(kLastWordPatience);
   node_timer_.async_wait([this](const error_code& error) {
@@ -466,7 +468,7 @@ void Joiner::attempt(const join::Attempt& attempt) {
                  });
 }
 
-// Like JobScreen::begin() on node 0.
+// Corresponds to JobScreen::begin() on node 0.
 void Joiner::await_files() {
   files_timer_.expires_after(kFirstNamed);
   files_timer_.async_wait([this](const error_code& first) {
@@ -525,7 +527,7 @@ void Joiner::check_over() {
   loop_.stop();
 }
 
-// Without a word of its end: node 0's ivyrun, or the way to it, is gone.
+// The connection closed without End: node 0's ivyrun has exited, or the network failed.
 void Joiner::stream_ended() {
   stream_->stop();
   messages_.is_up = false;
@@ -536,7 +538,7 @@ void Joiner::stream_ended() {
       (output_ ? "the connection to node 0 at " + head() + " has ended"
                : "node 0 at " + head() + " closed the connection") +
       "; reconnecting\n");
-  // Later: this may be a call of the coroutine that dialled.
+  // In a later turn, because the coroutine that dialled may have called this.
   boost::asio::post(loop_, [this] { dial(); });
 }
 
@@ -558,7 +560,7 @@ void Joiner::interrupted(int signal) {
   const std::string called = signal_name(signal);
   const bool may_pass_on = output_ && !exit_code_ && ++interrupts_ <= kMostPassedOn;
   if (may_pass_on) return pass_on(signal);
-  // ivy-node and what it has started end with us.
+  // ivy-node and its processes exit when we do.
   say("ivyrun: " + called + ": node " + std::to_string(self_.rank) + " exits now\n");
   exit_code_ = 128 + signal;
   if (output_) output_->limit_finish(milliseconds(100));
@@ -568,7 +570,7 @@ void Joiner::interrupted(int signal) {
 }  // namespace
 
 int run_joiner(boost::asio::io_context& loop, const JobRequest& request, const JoinKey& key) {
-  // Lives until the process exits: look-ups of names may still run.
+  // Never destroyed, because name lookups may still be running.
   auto* const joiner = new Joiner(loop, request, key);
   return joiner->run();
 }

@@ -22,15 +22,15 @@ namespace {
 using boost::system::error_code;
 using std::chrono::milliseconds;
 
-// A host hears its launcher twice a second; after this silence it dials again.
+// A host receives a heartbeat twice a second; after this silence it dials again.
 constexpr milliseconds kSilence{5'000};
-// Nodes that do not read what they are told at the end.
+// Limit for nodes that do not read the last messages.
 constexpr milliseconds kEndPatience{3'000};
-// Nodes that dial again at that moment.
+// Limit for nodes that are redialling at the end.
 constexpr milliseconds kReturnPatience{500};
 constexpr std::chrono::seconds kLinePause{30};
 constexpr std::chrono::seconds kFirstLinePause{2};
-// Connections of nodes that have not said who they are, beside one for each rank.
+// Limit of connections that have not identified themselves, in addition to one per rank.
 constexpr std::size_t kMostUnattached = 64;
 
 JoiningNode own_node(const Options& options) {
@@ -54,8 +54,8 @@ join::HeadSays end_of(int exit_code) {
   return message;
 }
 
-// --master-addr as far as it is a numeric address of this machine; else every address, because a
-// name may lead here by way of another machine.
+// Returns --master-addr if it is a numeric address of this machine; otherwise all addresses,
+// because a name may lead here through another machine.
 std::string address_to_listen_on(const Options& options) {
   const bool is_numeric = parse_address(options.join_address, 0).is_valid();
   return is_numeric && is_own_address(options.join_address) ? options.join_address : "::";
@@ -128,7 +128,7 @@ Result<void> NodeZero::listen(const JoinKey& key) {
   };
   auto listener = DialBackListener::open(loop_, settings, handlers);
   if (!listener.ok() && settings.addresses.front() == "::") {
-    // This machine may have no IPv6.
+    // This machine may not support IPv6.
     settings.addresses = {"0.0.0.0"};
     listener = DialBackListener::open(loop_, settings, handlers);
   }
@@ -222,7 +222,7 @@ void NodeZero::take_in(NodePlace node, const join::Join& message) {
   if (const std::optional<Diagnostic> refusal = roll_.add(who))
     return std::exchange(gathered_, nullptr)(*refusal);
   if (options_.verbose > 0) say_(node->name + " has joined from " + who.address);
-  // The same ivyrun may dial again before its last connection is seen to have ended.
+  // The same ivyrun may dial again before we notice that its last connection has closed.
   for (NodePlace other = nodes_.begin(); other != nodes_.end();) {
     const NodePlace current = other++;
     if (current != node && current->rank == node->rank && !current->name.empty()) forget(current);
@@ -230,8 +230,8 @@ void NodeZero::take_in(NodePlace node, const join::Join& message) {
   check_gathered(/*is_time_up=*/false);
 }
 
-// The same ivyrun on another connection: it takes the place that it has, and hears what it has not
-// heard. Its last connection may not be seen to have ended yet.
+// Attaches another connection of the same ivyrun to its existing entry, and sends the messages that
+// it has not received. We may not have noticed the end of its last connection yet.
 bool NodeZero::take_back(NodePlace node, const join::Join& message) {
   const auto old = std::find_if(nodes_.begin(), nodes_.end(), [&](const Node& one) {
     return one.host >= 0 && one.rank == node->rank && one.process == node->process;
@@ -247,7 +247,7 @@ bool NodeZero::take_back(NodePlace node, const join::Join& message) {
   return true;
 }
 
-// A connection may break while both ends live.
+// Waits for a new connection: a connection may break while both ends are running.
 void NodeZero::await_return(NodePlace node, milliseconds patience) {
   node->stream->stop();
   node->absence = std::make_unique<boost::asio::steady_timer>(loop_, patience);
@@ -323,7 +323,7 @@ void NodeZero::interrupt(Node& node, const join::Interrupt& message) {
   on_interrupt_(signal);
 }
 
-// From inside a handler of its stream: it is destroyed in a later turn.
+// May be called from a handler of the node's stream, so the stream is destroyed in a later turn.
 void NodeZero::forget(NodePlace node) {
   node->stream->stop();
   const std::shared_ptr<DialBackStream> kept = node->stream;
@@ -340,8 +340,7 @@ void NodeZero::leave(NodePlace node) {
   }
   if (node->host >= 0 && !node->is_done) {
     await_return(node, kAbsenceLease);
-    // The cause that ended its ivyrun has also ended its ivy-node, which the host's link will
-    // notice.
+    // Whatever ended its ivyrun has also ended its ivy-node, which the host's link will notice.
     return hosts_->mark_silent(node->name);
   }
   forget(node);
@@ -380,7 +379,7 @@ Output::Elsewhere NodeZero::elsewhere(std::function<void(int, std::uint64_t)> co
 void NodeZero::give(const Lane& lane, std::string_view bytes, bool end) {
   Node* const node = of_host(lane.host_index);
   if (node == nullptr) {
-    // The node that could show it is there no more.
+    // The node that could show it has left.
     boost::asio::post(
         loop_, [this, host = lane.host_index, count = bytes.size()] { consumed_(host, count); });
     return;

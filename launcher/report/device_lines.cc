@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::size_t kMaxDeviceLines = 8;
 
-// 0: its own device, 1: its host, 2: elsewhere.
+// Returns 0 for its own device, 1 for its host, 2 for other hosts.
 int distance_of(const DeviceNote& note, const WorkerEnd& first) {
   if (note.rank == first.rank) return 0;
   return note.host == first.host ? 1 : 2;
@@ -24,7 +24,7 @@ std::vector<DeviceNote> nearest_first(std::vector<DeviceNote> notes, const Worke
   return notes;
 }
 
-// How long before or after the rank's end: ", 2.0 s before".
+// Returns the time relative to the rank's exit: ", 2.0 s before".
 std::string when(const DeviceNote& note, const WorkerEnd* first) {
   if (!note.at_ns || first == nullptr) return "";
   const std::int64_t before_ns = first->at_ns - *note.at_ns;

@@ -11,7 +11,7 @@ namespace {
 // In the order of the enumeration.
 constexpr std::string_view kSeverities[] = {"note", "warning", "error"};
 
-// "  fix:   first line" with further lines below it.
+// Appends "  fix:   first line", with further lines below it.
 void append_field(std::string& out, std::string_view label, const std::string& text) {
   constexpr std::size_t kIndent = 9;
   std::string_view rest = text;
@@ -31,7 +31,7 @@ std::string render(const Diagnostic& diagnostic) {
   std::string out = "ivyrun: ";
   out += kSeverities[static_cast<std::size_t>(diagnostic.severity)];
   if (!diagnostic.id.empty()) out += "[" + diagnostic.id + "]";
-  // The first line ends where the sentence does; more lines would look like worker output.
+  // The first line is one sentence; more lines would look like worker output.
   out += ": " + RemoteText(diagnostic.what).line() + "\n";
   append_field(out, "where", diagnostic.where);
   append_field(out, "cause", diagnostic.cause);

@@ -19,18 +19,19 @@ namespace {
 constexpr std::uint64_t kMebibyte = 1u << 20;
 constexpr std::uint64_t kGibibyte = 1u << 30;
 constexpr std::uint64_t kUnlimited = std::numeric_limits<std::uint64_t>::max();
-// Certificates and logs suffer from more.
+// A larger difference breaks certificates and makes logs hard to compare.
 constexpr std::int64_t kMostClockMs = 1'000;
-// A job cannot even write its first log below the first; checkpoints need more than the second.
+// Below the first limit a job cannot even write its first log; checkpoints need more than the
+// second.
 constexpr std::uint64_t kNoDisk = 64 * kMebibyte;
 constexpr std::uint64_t kLittleDisk = kGibibyte;
 // Containers have 64 MiB; data loaders and ivycomm's segments need more.
 constexpr std::uint64_t kLittleShared = 512 * kMebibyte;
-// Memory that RDMA and pinned GPU memory need to lock.
+// RDMA and pinned GPU memory have to lock this much memory.
 constexpr std::uint64_t kLittleLocked = kGibibyte;
 constexpr std::uint64_t kFewFiles = 4'096;
 
-// The limits of a process know a number that means none.
+// A special value of a process's limit means unlimited.
 std::string limit_text(std::uint64_t bytes) {
   return bytes == kUnlimited ? "unlimited" : size_text(bytes);
 }
@@ -178,7 +179,7 @@ std::vector<SharedProperty> shared_properties() {
        "install the same driver on all hosts"}};
 }
 
-// The most frequent value is taken to be what is meant.
+// Reports hosts whose value differs from the most frequent one.
 void check_property(const SharedProperty& property, const std::vector<ExaminedHost>& hosts,
                     Findings& findings) {
   std::map<std::string, std::size_t> counts;

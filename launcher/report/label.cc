@@ -9,10 +9,10 @@
 namespace ivy {
 namespace {
 
-// Two runs through the six hues that are readable on light and dark ground.
+// Two rounds of the six colours that are readable on light and dark backgrounds.
 constexpr std::array<std::string_view, 12> kHues = {"36", "32", "33", "34", "35", "31",
                                                     "96", "92", "93", "94", "95", "91"};
-// A longer host name is shown whole, but does not widen all labels.
+// A longer host name is shown in full, but does not widen the other labels.
 constexpr std::size_t kMaxHostWidth = 24;
 
 std::string padded(std::string text, std::size_t width, char fill) {
@@ -20,7 +20,7 @@ std::string padded(std::string text, std::size_t width, char fill) {
   return text;
 }
 
-// " #2/4", as wide for every attempt; nothing where there is only one.
+// Returns " #2/4", equally wide for all attempts; empty if there is only one attempt.
 std::string attempt_mark(const LabelStyle& style) {
   if (style.max_attempts <= 1) return "";
   const std::string last = std::to_string(style.max_attempts);
@@ -62,7 +62,7 @@ std::string make_label(const LabelStyle& style, const LabelSubject& subject, Col
     const std::string_view hue = kHues[static_cast<std::size_t>(subject.rank) % kHues.size()];
     label = "\x1b[" + std::string(hue) + "m" + label + "\x1b[0m";
   }
-  // A template is used to the letter; ours are followed by a blank.
+  // A template is used literally; other labels are followed by a blank.
   return is_template ? label : label + " ";
 }
 

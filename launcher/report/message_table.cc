@@ -239,7 +239,7 @@ constexpr MessageEntry kMessages[] = {
      "check `ulimit -a`; if the limits suffice, report it", "125"},
 };
 
-// "H003" of "IVY-H003", "h3" or "H003".
+// Returns "H003" for "IVY-H003", "h3" and "H003".
 std::string short_message_id(std::string_view typed) {
   std::string text = lower_case(typed);
   if (text.starts_with("ivy-")) text = text.substr(4);

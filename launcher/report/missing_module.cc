@@ -19,11 +19,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A longer PATH is not one that a user has made.
+// More directories than any user's PATH has.
 constexpr std::size_t kMaxDirectories = 200;
 constexpr std::size_t kMaxNameBytes = 100;
 
-// The distributions of modules that people import, by module.
+// The distributions of commonly imported modules, by module.
 constexpr std::pair<std::string_view, std::string_view> kDistributions[] = {
     {"accelerate", "accelerate"},
     {"bs4", "beautifulsoup4"},
@@ -72,8 +72,8 @@ bool holds(const fs::path& place, const std::string& module) {
          fs::is_regular_file(place / (module + ".py"), ignored);
 }
 
-// The directories in which the Python of PREFIX/bin looks for installed modules:
-// PREFIX/lib/python3.11/site-packages and Debian's dist-packages.
+// Returns true if one of the directories in which the Python of PREFIX/bin searches for installed
+// modules contains the module: PREFIX/lib/python3.11/site-packages and Debian's dist-packages.
 bool has_module(const std::string& interpreter, const std::string& module) {
   const fs::path prefix = fs::path(interpreter).parent_path().parent_path();
   for (const char* library : {"lib", "local/lib"}) {
@@ -87,7 +87,7 @@ bool has_module(const std::string& interpreter, const std::string& module) {
   return false;
 }
 
-// A project's own environment comes first: uv, poetry and hatch make it beside the sources.
+// A project's own environment comes first: uv, poetry and hatch create it next to the sources.
 std::vector<std::string> interpreters(const Environment& caller,
                                       const std::vector<std::string>& project_directories) {
   std::vector<std::string> found;
@@ -110,7 +110,7 @@ std::vector<std::string> interpreters(const Environment& caller,
   return found;
 }
 
-// " (VIRTUAL_ENV names /gone, which has no bin/python)"
+// Returns " (VIRTUAL_ENV names /gone, which has no bin/python)".
 std::string missing_environment(const Environment& caller) {
   for (const char* name : {"VIRTUAL_ENV", "CONDA_PREFIX"}) {
     const std::string* prefix = find_variable(caller, name);
@@ -131,7 +131,7 @@ std::string missing_module(const std::string& stderr_tail) {
   const std::size_t begin = at + kSays.size();
   const std::size_t end = stderr_tail.find_first_not_of(
       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_", begin);
-  // Python writes a dotted name only where the package itself is there.
+  // Python prints a dotted name only if the package itself exists.
   if (end == std::string::npos || stderr_tail[end] != '\'') return {};
   const std::string name = stderr_tail.substr(begin, end - begin);
   return name.size() <= kMaxNameBytes && is_env_name(name) ? name : "";
@@ -146,7 +146,8 @@ std::string install_advice(const std::string& module, const std::string& interpr
            "package that provides it for " +
            interpreter;
   const std::string name(known->second);
-  // Debian's, Ubuntu's and Fedora's own Pythons are externally managed: pip refuses.
+  // The system Pythons of Debian, Ubuntu and Fedora are externally managed, so pip rejects
+  // installations.
   if (interpreter.starts_with("/usr/bin/"))
     return interpreter + " -m venv ~/venv && ~/venv/bin/pip install '" + name +
            "', then ivyrun --python ~/venv/bin/python3";
@@ -190,9 +191,9 @@ std::string missing_module_text(const std::string& module, const MissingPlace& p
   return render(note);
 }
 
-// "./hello: error while loading shared libraries: libmpich.so.12: cannot open shared object file",
-// and Python's "ImportError: libmpi.so.40: cannot open shared object file". In the last line: other
-// libraries only look for what may be there.
+// Matches "./hello: error while loading shared libraries: libmpich.so.12: cannot open shared object
+// file", and Python's "ImportError: libmpi.so.40: cannot open shared object file". Only in the last
+// line, since some programs print this for optional libraries.
 std::string missing_library_text(const std::string& stderr_tail, const MissingPlace& place) {
   constexpr std::string_view kSays = ": cannot open shared object file";
   const std::size_t end = stderr_tail.rfind(kSays);

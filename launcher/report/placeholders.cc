@@ -10,11 +10,11 @@ namespace {
 
 constexpr std::size_t kFileRankDigits = 5;
 
-// The text after a percent sign: at most two digits and a letter.
+// The text after a percent sign: up to two digits and a letter.
 struct Placeholder {
   std::size_t width = 0;
-  char letter = '\0';    // 0: the text ends before there is one.
-  std::size_t size = 0;  // With the percent sign before it.
+  char letter = '\0';    // 0 if the text ends before the letter.
+  std::size_t size = 0;  // Includes the percent sign.
 };
 
 Placeholder placeholder_at(std::string_view text, std::size_t percent) {

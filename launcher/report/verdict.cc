@@ -12,13 +12,13 @@ namespace ivy {
 namespace {
 
 constexpr std::int64_t kSecond = 1'000'000'000;
-// A scheduler that ends a job signals workers and ivyrun one after the other.
+// A scheduler that ends a job signals workers and ivyrun at slightly different times.
 constexpr std::int64_t kSameSignalWindow = 2 * kSecond;
-// A host is lost from the moment it was last heard, a supervisor from the end of its connection;
-// peers may see broken connections a heartbeat earlier.
+// A host counts as lost from its last message on, a supervisor from the end of its connection;
+// peers may notice broken connections a heartbeat earlier.
 constexpr std::int64_t kLossWindow = 2 * kSecond;
 
-// The tie-breaker for ends that the clocks cannot order: which is more likely the cause.
+// Tie-breaker for exits that the clocks cannot order: the likelihood of being the cause.
 enum class Weight { kSymptom, kExitCode, kSignal, kOutOfMemory };
 
 // Texts that a collective library's watchdog prints before it aborts the process.
@@ -54,15 +54,15 @@ bool is_earlier(const WorkerEnd& a, const WorkerEnd& b) {
   return a.at_ns != b.at_ns ? a.at_ns < b.at_ns : a.rank < b.rank;
 }
 
-// One host orders its own ends (agent/node/workers/exit_order.h) and stamps them by one clock.
+// One host orders its own exits (agent/node/workers/exit_order.h) and uses one clock for them.
 bool are_indistinguishable(const WorkerEnd& a, const WorkerEnd& b) {
   if (a.host == b.host) return false;
   const std::int64_t distance = a.at_ns < b.at_ns ? b.at_ns - a.at_ns : a.at_ns - b.at_ns;
   return distance <= a.clock_error_ns + b.clock_error_ns;
 }
 
-// The first cause among ends that are sorted by time. Symptoms only when there is nothing else;
-// then the earliest, unless one that may have been as early weighs more.
+// Returns the first cause among exits that are sorted by time. Symptoms only count if there is
+// nothing else. Returns the earliest exit, unless a more severe one may have been as early.
 std::size_t first_cause(const std::vector<WorkerEnd>& ends,
                         const std::vector<std::size_t>& sorted) {
   const auto is_cause = [&ends](std::size_t index) {
@@ -79,7 +79,8 @@ std::size_t first_cause(const std::vector<WorkerEnd>& ends,
   return best;
 }
 
-// True if the worker failed before the launcher had its own reason, and not because of it.
+// Returns true if the worker failed before the launcher had another reason to end the job, and not
+// because of that reason.
 bool worker_came_first(const WorkerEnd& end, const LauncherEnd& launcher_end) {
   if (end.at_ns > launcher_end.at_ns) return false;
   const std::int64_t before_ns = launcher_end.at_ns - end.at_ns;
@@ -138,13 +139,14 @@ void blame_worker(Outcome& outcome, const WorkerEnd& end) {
     outcome.origin_is_worker = true;
     return;
   }
-  // Only a missing program is "not found"; a missing folder stands between it and its execution.
+  // Only a missing program is "not found". If exec was never reached, for example because of a
+  // missing folder, the program is "not executable".
   const bool is_exec = end.exec_failure.starts_with("exec");
   const bool is_missing = end.exec_failure.find("No such file") != std::string::npos;
   outcome.exit_code = is_exec && is_missing ? kExitNotFound : kExitNotExecutable;
 }
 
-// One line of a traceback, without what a library puts in front of each ("[rank3]: ").
+// One line of a traceback, without the prefix that a library puts before each line ("[rank3]: ").
 struct TailLine {
   std::string_view text;
   std::size_t next;  // Start of the next line; npos after the last.
@@ -163,8 +165,8 @@ bool is_indented(std::string_view line) { return line.starts_with(' ') || line.s
 constexpr std::string_view kTraceback = "Traceback (most recent call last):";
 constexpr std::string_view kOriginal = "Original Traceback (most recent call last):";
 
-// Copies one traceback: its header, its indented frames, the exception and the indented rest of its
-// message; then the traceback that a DataLoader worker passed on, if one follows.
+// Copies one traceback: its header, its indented frames, and the exception with the indented rest
+// of its message. Then copies the traceback that a DataLoader worker passed on, if one follows.
 std::string copy_traceback(std::string_view tail, std::size_t at, std::string_view prefix) {
   std::string text;
   bool saw_exception = false;
@@ -189,7 +191,7 @@ std::string copy_traceback(std::string_view tail, std::size_t at, std::string_vi
 
 }  // namespace
 
-// A shell between us and the program passes the signal on as a code.
+// A shell between us and the program reports the signal as an exit code.
 bool was_abort(const ExitStatus& status) { return status.shell_code() == 128 + SIGABRT; }
 
 bool was_aborted_by_watchdog(const WorkerEnd& end) {
@@ -216,13 +218,13 @@ Outcome judge(const std::vector<WorkerEnd>& ends, const LauncherEnd& launcher_en
   const auto by_time = [&ends](std::size_t a, std::size_t b) {
     return is_earlier(ends[a], ends[b]);
   };
-  // The first of all failures is the cause then, also if the job could do without that rank.
+  // Then the first of all failures is the cause, even if the job could continue without that rank.
   if (!failed.empty()) {
     for (const std::size_t index : std::exchange(outcome.lost, {}))
       (ends[index].lost_with_host ? outcome.lost : failed).push_back(index);
   }
-  // A stop without a reason of ours and without a failure: the earliest victim is all there is to
-  // say.
+  // The job stopped without a reason of the launcher and without a failure: report the earliest
+  // victim.
   if (failed.empty() && launcher_end.reason == LauncherReason::kNone) failed.swap(outcome.victims);
   std::sort(failed.begin(), failed.end(), by_time);
   std::sort(outcome.victims.begin(), outcome.victims.end(), by_time);
@@ -249,7 +251,8 @@ std::string last_traceback(const std::string& stderr_tail) {
     const std::size_t newline = found == 0 ? std::string_view::npos : tail.rfind('\n', found - 1);
     const std::size_t start = newline == std::string_view::npos ? 0 : newline + 1;
     const std::string_view prefix = tail.substr(start, found - start);
-    // A progress bar or "[rank3]: " may stand before it; "Original " is the middle of another one.
+    // A progress bar or "[rank3]: " may precede it; after "Original " it is the middle of another
+    // traceback.
     const bool begins_one = !prefix.ends_with("Original ");
     const std::size_t above = start < 2 ? std::string_view::npos : tail.rfind('\n', start - 2);
     const std::size_t above_start = above == std::string_view::npos ? 0 : above + 1;

@@ -20,7 +20,7 @@
 namespace ivy {
 namespace {
 
-int running = 0;  // The children that nobody has reaped.
+int running = 0;  // Children that have not been reaped.
 
 void set_standard_stream(SpawnSetup& setup, int number, int fd) {
   fd >= 0 ? setup.copy(fd, number) : setup.open_null(number);
@@ -46,8 +46,8 @@ Code code_of_spawn_error(int error) {
 
 Result<pid_t> start_program(const ChildRequest& request) {
   SpawnSetup setup;
-  // The caller's descriptors are numbered above 3 (it opened them with the standard ones in place),
-  // so no dup2 overwrites one that is still to be copied.
+  // The caller's descriptors have numbers above 3 (they were opened while the standard ones
+  // existed), so no dup2() overwrites one that is still to be copied.
   set_standard_stream(setup, 0, request.stdin_fd);
   set_standard_stream(setup, 1, request.stdout_fd);
   set_standard_stream(setup, 2, request.stderr_fd);
@@ -147,7 +147,8 @@ void ChildProcess::reap() {
   if (rc == 0 && info.si_pid == pid_) {
     status_ = exit_status_from_wait(info.si_code, info.si_status);
   } else if (rc != 0 && errno == ECHILD) {
-    // Our parent had SIGCHLD ignored, which we inherit: the kernel reaps and keeps no status.
+    // Our parent ignored SIGCHLD, and we inherit that: the kernel reaps the child and keeps no
+    // status.
     status_ = ExitStatus{};
   }
   if (status_) --running;

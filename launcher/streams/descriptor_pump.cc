@@ -47,12 +47,12 @@ void DescriptorPump::write(std::string_view bytes) {
   if (!std::exchange(is_writing_, true)) write_on();
 }
 
-// One write per turn of the loop, so that a large text delays no others and unwritten() tells how
-// it gets on.
+// Writes once per turn of the loop, so that a large text does not delay others and unwritten()
+// shows the progress.
 void DescriptorPump::write_on() {
   {
     const std::lock_guard lock(write_mutex_);
-    // A reader that went away shows as the end of our input too, behind what it still had to say.
+    // A closed reader also ends our input, after its remaining output.
     if (!write_once()) return;
     if (written_ == queued_.size()) {
       // The caller may still be inside write().
@@ -91,7 +91,7 @@ bool DescriptorPump::write_once() {
 void DescriptorPump::write_alive(std::string_view frame) {
   const std::lock_guard lock(write_mutex_);
   if (stopped_ || has_ended_writing_) return;
-  // Frames must not mix: first the rest of what the loop has begun to write.
+  // Frames must not mix, so write the rest of the loop's data first.
   if (!write_once() || written_ < queued_.size()) return;
   queued_ = frame;
   write_once();  // The loop writes the rest before its next bytes.

@@ -55,7 +55,7 @@ void LineChild::take(std::string& rest, std::string_view bytes, bool is_error) {
 }
 
 void LineChild::tell_line(const std::string& line, bool is_error) {
-  // A copy: the receiver may forget us.
+  // A copy, because the receiver may call forget().
   const auto tell = is_error ? handlers_.error_line : handlers_.output_line;
   if (tell) tell(line);
 }
@@ -64,7 +64,7 @@ void LineChild::part_ended() {
   if (--parts_left_ > 0) return;
   is_over_ = true;
   input_->stop();
-  // Their handlers hold us, and we hold them.
+  // The handlers refer to us and we own them: break the cycle.
   output_.reset();
   errors_.reset();
   if (!output_rest_.empty()) tell_line(std::exchange(output_rest_, {}), false);
