@@ -2,10 +2,12 @@
 # ivyrun itself. Everything that can be static is, for a fast start.
 add_library(ivy_job STATIC
   hang/job_evidence.cc
-  job/bring_up.cc job/ctl_service.cc job/detach.cc job/job_events.cc job/follow_queue.cc job/advice.cc job/host_transports.cc job/host_losses.cc
-  job/host_session.cc job/job.cc job/job_context.cc job/job_ending.cc job/job_hosts.cc job/rank_event_relay.cc
-  job/job_planner.cc job/job_screen.cc job/job_socket.cc job/mpi_world.cc job/preemption.cc job/rank_events.cc job/rank_losses.cc job/record_keeper.cc job/restarts.cc
-  job/stdin_feed.cc job/store_host.cc job/takeover.cc
+  job/advice.cc job/bring_up.cc job/ctl_service.cc job/detach.cc job/follow_queue.cc
+  job/host_losses.cc job/host_session.cc job/host_transports.cc job/job.cc job/job_context.cc
+  job/job_ending.cc job/job_events.cc job/job_hosts.cc job/job_planner.cc job/job_screen.cc
+  job/job_socket.cc job/mpi_world.cc job/preemption.cc job/rank_event_relay.cc job/rank_events.cc
+  job/rank_losses.cc job/record_keeper.cc job/restarts.cc job/stdin_feed.cc job/store_host.cc
+  job/takeover.cc
   plan/interpreter.cc
   slurm/allocation_watch.cc slurm/slurm_command.cc)
 target_link_libraries(ivy_job PUBLIC ivy_job_place ivy_launch_core ivy_links ivy_screen ivy_log ivy_asio)
@@ -14,7 +16,8 @@ target_compile_options(ivy_job PRIVATE -Werror=switch)
 
 # ivy_join: torchrun mode, in which every node has an ivyrun of its own.
 add_library(ivy_join STATIC
-  join/join_key.cc join/join_roll.cc join/join_wire.cc join/joined_node.cc join/joiner.cc join/node_zero.cc)
+  join/join_key.cc join/join_roll.cc join/join_wire.cc join/joined_node.cc join/joiner.cc
+  join/node_zero.cc)
 target_link_libraries(ivy_join PUBLIC ivy_job PRIVATE OpenSSL::Crypto)
 
 add_executable(ivyrun main.cc)

@@ -1,17 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 # ivy_launch_core: the launcher's pure part, and the one file that knows CLI11.
 set(IVY_LAUNCH_CORE_SOURCES
-  hang/flight_analysis.cc hang/flight_record.cc hang/nccl_lines.cc hang/operation_lines.cc hang/stack_lines.cc
-  hang/stack_text.cc
-  job/host_failures.cc job/job_state.cc job/job_workers.cc job/membership.cc job/metrics_text.cc job/rank_event_log.cc job/rank_rows.cc
-  options/activation.cc options/transport_kind.cc options/config_files.cc options/env_files.cc options/exports.cc options/host_filter.cc options/hosts.cc options/option_help.cc options/option_scan.cc
-  options/app_file.cc options/app_table.cc options/option_table.cc options/option_values.cc options/options.cc options/other_launchers.cc
-  options/policy.cc options/tf_roles.cc options/toml_file.cc
-  plan/allocation.cc plan/batch_hosts.cc plan/core_split.cc plan/device_checks.cc plan/device_plan.cc
-  plan/app_plan.cc plan/explain_env.cc plan/framework_variables.cc plan/jax_variables.cc plan/master_address.cc plan/mpi_plan.cc plan/placement.cc plan/plan.cc
-  plan/plan_checks.cc plan/plan_text.cc plan/failure_policy.cc plan/restart_policy.cc plan/topology_order.cc plan/worker_environment.cc plan/worker_ports.cc plan/device_and_slurm_variables.cc
-  report/device_lines.cc report/diagnostic.cc report/host_findings.cc report/label.cc report/message_table.cc report/missing_module.cc report/placeholders.cc report/verdict.cc
-  slurm/slurm_allocation.cc slurm/allocation_end.cc slurm/nodelist.cc slurm/step.cc)
+  hang/flight_analysis.cc hang/flight_record.cc hang/nccl_lines.cc hang/operation_lines.cc
+  hang/stack_lines.cc hang/stack_text.cc
+  job/host_failures.cc job/job_state.cc job/job_workers.cc job/membership.cc job/metrics_text.cc
+  job/rank_event_log.cc job/rank_rows.cc
+  options/activation.cc options/app_file.cc options/app_table.cc options/config_files.cc
+  options/env_files.cc options/exports.cc options/host_filter.cc options/hosts.cc
+  options/option_help.cc options/option_scan.cc options/option_table.cc options/option_values.cc
+  options/options.cc options/other_launchers.cc options/policy.cc options/tf_roles.cc
+  options/toml_file.cc options/transport_kind.cc
+  plan/allocation.cc plan/app_plan.cc plan/batch_hosts.cc plan/core_split.cc
+  plan/device_and_slurm_variables.cc plan/device_checks.cc plan/device_plan.cc plan/explain_env.cc
+  plan/failure_policy.cc plan/framework_variables.cc plan/jax_variables.cc plan/master_address.cc
+  plan/mpi_plan.cc plan/placement.cc plan/plan.cc plan/plan_checks.cc plan/plan_text.cc
+  plan/restart_policy.cc plan/topology_order.cc plan/worker_environment.cc plan/worker_ports.cc
+  report/device_lines.cc report/diagnostic.cc report/host_findings.cc report/label.cc
+  report/message_table.cc report/missing_module.cc report/placeholders.cc report/verdict.cc
+  slurm/allocation_end.cc slurm/nodelist.cc slurm/slurm_allocation.cc slurm/step.cc)
 list(TRANSFORM IVY_LAUNCH_CORE_SOURCES PREPEND ${CMAKE_CURRENT_LIST_DIR}/)
 add_library(ivy_launch_core STATIC ${IVY_LAUNCH_CORE_SOURCES})
 target_link_libraries(ivy_launch_core PUBLIC ivy_contract ivy_proto ivy_options ivy_json)

@@ -14,7 +14,8 @@ if(TARGET ivy-node)
     set(IVY_MAKE_ARCHIVE ${Python3_EXECUTABLE} -S -X no_debug_ranges ${CMAKE_CURRENT_SOURCE_DIR}/make_archive.py
         ${IVY_PYTHON_ARCHIVE})
   else()  # Python compiles the package at every start then.
-    set(IVY_MAKE_ARCHIVE ${CMAKE_COMMAND} -E tar cf ${IVY_PYTHON_ARCHIVE} --format=zip "--mtime=1980-01-02 00:00:00 UTC")
+    set(IVY_MAKE_ARCHIVE ${CMAKE_COMMAND} -E tar cf ${IVY_PYTHON_ARCHIVE} --format=zip
+        "--mtime=1980-01-02 00:00:00 UTC")
   endif()
   add_custom_command(OUTPUT ${IVY_PYTHON_ARCHIVE}
     COMMAND ${IVY_MAKE_ARCHIVE} ${IVY_PYTHON_FILES}
@@ -35,12 +36,17 @@ if(TARGET ivy-node)
   target_link_options(ivy_unpack PRIVATE -static -nostdlib -nostartfiles -no-pie -fno-sanitize=all -Wl,--gc-sections -s)
   set_target_properties(ivy_unpack PROPERTIES POSITION_INDEPENDENT_CODE OFF OUTPUT_NAME unpack
     RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib/ivyrun)
+  set(IVY_BUNDLED_FILES $<TARGET_FILE:ivy-node> $<TARGET_FILE:ivy-probe> $<TARGET_FILE:ivy-pmix>
+      ${IVY_SENT_LIBRARY} ${IVY_SENT_EXTENSIONS} $<TARGET_FILE:ivycomm_jax>
+      $<TARGET_FILE:ivy_nccl_profiler> ${IVY_PYTHON_ARCHIVE} ${IVY_PYTHON_HOOK})
   set(IVY_BUNDLE_LEVEL 9 CACHE STRING "How hard the bundle is compressed; packages take 19, which takes ten seconds more")
   set(IVY_BUNDLE ${CMAKE_BINARY_DIR}/lib/ivyrun/bundle-${CMAKE_SYSTEM_PROCESSOR}.run)
   add_custom_command(OUTPUT ${IVY_BUNDLE} ${IVY_BUNDLE}.sha256
     COMMAND ${CMAKE_COMMAND} -DOUT=${IVY_BUNDLE} -DUNPACK=$<TARGET_FILE:ivy_unpack>
-            -DZSTD=${IVY_ZSTD} -DLEVEL=${IVY_BUNDLE_LEVEL} "-DFILES=$<TARGET_FILE:ivy-node>;$<TARGET_FILE:ivy-probe>;$<TARGET_FILE:ivy-pmix>;${IVY_SENT_LIBRARY};${IVY_SENT_EXTENSIONS};$<TARGET_FILE:ivycomm_jax>;$<TARGET_FILE:ivy_nccl_profiler>;${IVY_PYTHON_ARCHIVE};${IVY_PYTHON_HOOK}"
+            -DZSTD=${IVY_ZSTD} -DLEVEL=${IVY_BUNDLE_LEVEL} "-DFILES=${IVY_BUNDLED_FILES}"
             -P ${CMAKE_CURRENT_SOURCE_DIR}/make_bundle.cmake
-    DEPENDS ivy_unpack ivy-node ivy-probe ivy-pmix ivycomm ivycomm_jax ivy_nccl_profiler ${IVY_SENT_LIBRARY} ${IVY_SENT_EXTENSIONS} ${IVY_PYTHON_ARCHIVE} ${CMAKE_CURRENT_SOURCE_DIR}/make_bundle.cmake VERBATIM)
+    DEPENDS ivy_unpack ivy-node ivy-probe ivy-pmix ivycomm ivycomm_jax ivy_nccl_profiler
+            ${IVY_SENT_LIBRARY} ${IVY_SENT_EXTENSIONS} ${IVY_PYTHON_ARCHIVE}
+            ${CMAKE_CURRENT_SOURCE_DIR}/make_bundle.cmake VERBATIM)
   add_custom_target(ivy_bundle ALL DEPENDS ${IVY_BUNDLE})
 endif()

@@ -49,5 +49,6 @@ if(IVY_LIBARCHIVE_ARCHIVE AND IVY_ZSTD_ARCHIVE)
   target_link_options(ivy_agent_portable PRIVATE -static-libstdc++ -static-libgcc -Wl,--gc-sections)
   set_target_properties(ivy_agent_portable PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${IVY_PORTABLE})
   ivy_for_older_glibc(ivy_agent_portable)
-  add_custom_target(ivy_portable DEPENDS ivy_agent_portable ${IVY_OLD_LIBRARIES} ivyrun ivyctl ivycomm ivycomm_jax ivycomm_calls)
+  add_custom_target(ivy_portable DEPENDS
+    ivy_agent_portable ${IVY_OLD_LIBRARIES} ivyrun ivyctl ivycomm ivycomm_jax ivycomm_calls)
 endif()

@@ -2,8 +2,8 @@
 # What the agent does for jobs: its pure parts, and the rest with a real ivy-node through a service in the test's
 # own process.
 add_executable(agent_service_tests
-  agent_cgroup_test.cc agent_drain_test.cc agent_open_test.cc
-  agent_put_test.cc agent_record_test.cc agent_registry_test.cc stream_launcher.cc)
+  agent_cgroup_test.cc agent_drain_test.cc agent_open_test.cc agent_put_test.cc
+  agent_record_test.cc agent_registry_test.cc stream_launcher.cc)
 target_link_libraries(agent_service_tests PRIVATE ivy_agent_shared GTest::gtest_main)
 target_compile_definitions(agent_service_tests PRIVATE
   IVY_NODE_BINARY="$<TARGET_FILE:ivy-node>"
