@@ -19,19 +19,21 @@ enum class LoanState : std::uint8_t { kOpen, kRead, kDeclined };
 class ByteSink {
  public:
   virtual ~ByteSink() = default;
-  // Returns how many bytes were written; 0: there is no room.
+  // Returns the number of bytes written; 0 if there is no room.
   virtual std::size_t write_some(const void* bytes, std::size_t count) = 0;
-  // False: everything written has been read, so the reader need not be notified.
+  // Returns false if everything written has been read, so that the reader need not be notified.
   virtual bool has_unread() const { return true; }
   virtual StreamState state() const = 0;
-  // A socket to poll for writing; -1: the reader wakes this rank instead (shared_mail.h).
+  // Returns a socket to poll for writing, or -1 if the reader wakes this rank instead
+  // (shared_mail.h).
   virtual int descriptor() const = 0;
   // Lends these bytes, one loan at a time; bytes written afterwards announce it to the reader.
-  // False: the bytes must be written instead.
+  // Returns false if the bytes must be written instead.
   virtual bool lend(const void* /*bytes*/, std::size_t /*count*/) { return false; }
-  // The bytes may change from now on: a reader discards what it has read of them.
+  // Revokes the loan, whose bytes may change from now on; the reader discards what it has read of
+  // them.
   virtual void revoke() {}
-  // State of the last loan.
+  // Returns the state of the last loan.
   virtual LoanState loan() const { return LoanState::kDeclined; }
 };
 
@@ -39,12 +41,12 @@ class ByteSource {
  public:
   virtual ~ByteSource() = default;
   virtual std::size_t read_some(void* bytes, std::size_t count) = 0;
-  // Returns true, once, if the writer waits for this reader: for free space or the end of a loan.
+  // Returns, once, whether the writer waits for this reader: for free space or the end of a loan.
   virtual bool take_writer_waits() { return true; }
   virtual StreamState state() const = 0;
   virtual int descriptor() const = 0;
-  // Address of the loan's bytes in the writer's memory; 0: it was revoked. Bytes read are valid
-  // only if this is still not 0 afterwards.
+  // Returns the address of the loan's bytes in the writer's memory, or 0 if the loan was revoked.
+  // Bytes read are valid only if this is still not 0 afterwards.
   virtual std::uint64_t lent() const { return 0; }
   virtual void end_loan(LoanState /*how*/) {}
 };

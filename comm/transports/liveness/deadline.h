@@ -28,7 +28,7 @@ class Deadline {
   static std::chrono::nanoseconds now() { return std::chrono::nanoseconds(monotonic_ns()); }
 
   std::chrono::nanoseconds timeout_;
-  std::chrono::nanoseconds since_{0};  // Zero: it has not waited yet.
+  std::chrono::nanoseconds since_{0};  // Zero until it waits.
 };
 
 }  // namespace ivy::comm

@@ -18,27 +18,28 @@ class FailureDetector {
  public:
   virtual ~FailureDetector() = default;
 
-  // A futex word that changes and is woken whenever check() may have something new to report; null:
-  // there is none, and waits call check() every poll_interval().
+  // Returns a futex word that changes and is woken whenever check() may have something new to
+  // report. Returns null if there is none; waits then call check() every poll_interval().
   virtual const std::atomic<std::uint32_t>* word() const = 0;
   virtual std::chrono::milliseconds poll_interval() const = 0;
 
-  // Returns why the communicator that owns this detector cannot continue; nothing: it can. A rank
-  // that has finalized is reported only to a caller that waits for it: `waited_for`, a rank in the
-  // communicator.
+  // Returns why the communicator that owns this detector cannot continue, or nothing if it can. A
+  // rank that has finalized is reported only to a caller that waits for it: `waited_for`, a rank in
+  // the communicator.
   virtual MaybeFailure check(std::int32_t waited_for) = 0;
   MaybeFailure check() { return check(kAnyone); }
-  // The same without rate limiting: a peer has hung up, and the reason may be known by now.
+  // Does the same without rate limiting. For a peer that has hung up: the reason may be known by
+  // now.
   virtual MaybeFailure check_now(std::int32_t waited_for) { return check(waited_for); }
-  // Returns true if that rank of the communicator finalized so long ago that none of its messages
-  // is still on its way. False also if that is not known here. Cheap.
+  // Returns whether that rank of the communicator finalized so long ago that none of its messages
+  // is still in transit. Returns false if that is not known here. Cheap.
   virtual bool has_left(std::int32_t rank) = 0;
   // A connection closes a moment before the reason is known: callers check for it every
   // kVerdictStep, for kVerdictTime.
   static constexpr std::chrono::milliseconds kVerdictTime{300};
   static constexpr std::chrono::milliseconds kVerdictStep{2};
   static constexpr std::int32_t kAnyone = -1;
-  // The caller waits for no rank: ranks that have finalized are not reported.
+  // For a caller that waits for no rank: ranks that have finalized are not reported.
   static constexpr std::int32_t kNobody = -2;
 };
 

@@ -22,7 +22,7 @@ using comm_status::RankStatus;
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-// A rank that finalizes causes no event in the page, so the page is rescanned this often.
+// A rank that finalizes causes no event in the page, so the page is scanned again at this interval.
 constexpr milliseconds kRescan{100};
 constexpr milliseconds kProcessPoll{20};
 // A rank may finalize as soon as its own last operation is done, while others still receive their
@@ -79,16 +79,16 @@ class PageDetector final : public FailureDetector {
     if (news == seen_news_ && now - seen_at_ < kRescan) return std::nullopt;
     seen_news_ = news;
     seen_at_ = now;
-    // A death comes first: it explains what others report about it.
+    // A death comes first, because it explains what others report about it.
     found_ = find_ended(RankEnd::kDied, kAnyone);
     if (!found_) found_ = find_report();
-    // Report ranks that left last and do not keep them: a caller that does not need such a rank
-    // must still learn of a later death.
+    // Ranks that left are reported last and not kept, because a caller that does not need such a
+    // rank must still learn of a later death.
     return found_ ? found_ : find_ended(RankEnd::kFinalized, waited_for);
   }
 
   MaybeFailure check_now(std::int32_t waited_for) override {
-    seen_at_ = {};  // Rescan now: ranks may have left since the last check.
+    seen_at_ = {};  // Scan now, because ranks may have left since the last check.
     return check(waited_for);
   }
 
@@ -100,7 +100,7 @@ class PageDetector final : public FailureDetector {
  private:
   enum class RankEnd : std::uint8_t { kDied, kFinalized };
 
-  // Returns the first rank that ended in that way.
+  // Returns the failure of the first rank that ended in that way.
   MaybeFailure find_ended(RankEnd end, std::int32_t waited_for) const {
     const bool left = end == RankEnd::kFinalized;
     MaybeFailure first;
@@ -117,7 +117,7 @@ class PageDetector final : public FailureDetector {
     return first;
   }
 
-  // -1: no rank of the communicator.
+  // Returns -1 if it is not a rank of the communicator.
   std::int32_t world_rank_of(std::uint32_t job_rank) const {
     const auto member =
         std::find_if(members_.begin(), members_.end(),
@@ -125,8 +125,8 @@ class PageDetector final : public FailureDetector {
     return member == members_.end() ? -1 : member->world_rank;
   }
 
-  // True within kLeftGrace after the rank finalized, or after this detector was created: the rank
-  // may have finalized an earlier world and be about to join this one.
+  // Returns true within kLeftGrace after the rank finalized, or after this detector was created:
+  // the rank may have finalized an earlier world and be about to join this one.
   bool has_just_left(const RankStatus& status) const {
     const std::chrono::nanoseconds left_at(status.when_ns);
     return steady_now().time_since_epoch() < std::max(left_at, made_at_) + kLeftGrace;
@@ -152,7 +152,7 @@ class PageDetector final : public FailureDetector {
   std::uint32_t seen_news_ = 0;
   std::uint64_t seen_report_ = 0;
   steady_clock::time_point seen_at_;
-  MaybeFailure found_;  // Once set, it never changes.
+  MaybeFailure found_;  // Never changes once it is set.
 };
 
 class ProcessDetector final : public FailureDetector {
@@ -167,7 +167,7 @@ class ProcessDetector final : public FailureDetector {
       Watched watched;
       watched.member = i;
       watched.has_ended = descriptor < 0 && errno == ESRCH;
-      // No such call, before Linux 5.3, or no descriptor left for it.
+      // pidfd_open() does not exist before Linux 5.3, or no descriptor is left.
       watched.is_polled = descriptor < 0 && errno != ESRCH;
       if (watched.is_polled) watched.start = process_start(members_[i].pid);
       watched_members_.push_back(watched);
@@ -183,8 +183,8 @@ class ProcessDetector final : public FailureDetector {
   milliseconds poll_interval() const override { return kProcessPoll; }
 
   using FailureDetector::check;
-  // Report ranks that left last and do not keep them: a caller that does not need such a rank must
-  // still learn of a later death.
+  // Ranks that left are reported last and not kept, because a caller that does not need such a rank
+  // must still learn of a later death.
   MaybeFailure check(std::int32_t waited_for) override {
     if (found_) return found_;
     poll(watched_.data(), watched_.size(), 0);
@@ -215,16 +215,17 @@ class ProcessDetector final : public FailureDetector {
   struct Watched {
     std::size_t member = 0;
     bool has_ended = false;
-    bool is_polled = false;                           // It has no pidfd, so /proc is read.
-    std::uint64_t start = 0;                          // Its process_start(), if it is polled.
-    std::optional<steady_clock::time_point> left_at;  // When its leaving was first seen.
+    bool is_polled = false;   // It has no pidfd, so its state is read from /proc.
+    std::uint64_t start = 0;  // Its process_start(), if is_polled is set.
+    std::optional<steady_clock::time_point> left_at;  // When the rank was first seen to have left.
   };
 
   bool has_finalized(const Watched& watched) const {
     return left_ != nullptr && left_->has_left(members_[watched.member].world_rank);
   }
 
-  // True if the caller waits for that rank, which has finalized and whose kLeftGrace is over.
+  // Returns whether the caller waits for that rank, which has finalized and whose kLeftGrace has
+  // expired.
   static bool is_waited_for_in_vain(Watched& watched, std::int32_t waited_for) {
     const auto now = steady_now();
     if (!watched.left_at) watched.left_at = now;
@@ -243,7 +244,7 @@ class ProcessDetector final : public FailureDetector {
   const LeftRanks* const left_;
   std::vector<pollfd> watched_;
   std::vector<Watched> watched_members_;  // In the order of watched_.
-  MaybeFailure found_;                    // Once set, it never changes.
+  MaybeFailure found_;                    // Never changes once it is set.
 };
 
 // An interrupt concerns only the interrupted thread's call, so it is not kept.
@@ -282,7 +283,7 @@ std::unique_ptr<FailureDetector> make_interruptible_detector(std::unique_ptr<Fai
 RankStatus status_of(const comm_status::StatusPage& page, const Member& member) {
   RankStatus status = page.rank(member.job_rank);
   if (status.rejoins == member.incarnation) return status;
-  // The supervisor does not know of this process yet: its row is that of one before.
+  // The supervisor does not know this process yet; the row describes an earlier process.
   if (status.rejoins < member.incarnation) return RankStatus{};
   status.state = status.last_end == RankState::kAlive ? RankState::kDied : status.last_end;
   status.pid = member.pid;

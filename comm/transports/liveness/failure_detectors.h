@@ -17,8 +17,8 @@
 
 namespace ivy::comm {
 
-// Covers the ranks in `members`, and reports about the communicator, whose name in the page is
-// unique in the generation. The page outlives it.
+// Covers the ranks in `members`. Reports failures of the communicator, whose name in the page is
+// unique in the generation. The page must outlive it.
 std::unique_ptr<FailureDetector> make_page_detector(const comm_status::StatusPage& page,
                                                     std::string communicator,
                                                     std::vector<Member> members, std::int32_t self);
@@ -30,11 +30,13 @@ class LeftRanks {
   virtual bool has_left(std::int32_t world_rank) const = 0;
 };
 
-// Watches the processes of `members` on this host. `left` outlives it; null: no rank has finalized.
+// Watches the processes of `members` on this host. `left` must outlive it; null means that no rank
+// has finalized.
 std::unique_ptr<FailureDetector> make_process_detector(std::vector<Member> members,
                                                        std::int32_t self, const LeftRanks* left);
 
-// Reports what `inner` finds, and `failure` to a call that its caller interrupts (interrupt.h).
+// Reports the findings of `inner`, and `failure` to a call that its caller interrupts
+// (interrupt.h).
 std::unique_ptr<FailureDetector> make_interruptible_detector(std::unique_ptr<FailureDetector> inner,
                                                              const Failure& failure);
 
@@ -49,10 +51,11 @@ inline constexpr std::pair<FailureKind, control::ReportKind> kReportKinds[] = {
 // Returns the page's status of the process in that member, even after its rank was restarted.
 comm_status::RankStatus status_of(const comm_status::StatusPage& page, const Member& member);
 
-// The failure of ranks that need a rank which died or left. status.state is not kAlive.
+// Returns the failure of ranks that need a rank which died or left. Requires that status.state is
+// not kAlive.
 Failure death_of(const Member& member, const comm_status::RankStatus& status);
 
-// "rank 3 (node2, pid 4711)"
+// Returns, for example, "rank 3 (node2, pid 4711)".
 std::string name_of_rank(std::int32_t world_rank, const std::string& host, std::int32_t pid);
 
 }  // namespace ivy::comm

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Blocking calls that their caller can interrupt: while a call waits, it calls `ask` on the
-// caller's thread every kPeriod, and first after kPeriod. An interpreter runs its signal handlers
-// there.
+// Blocking calls that their caller can interrupt. While a call waits, it calls `ask` on the
+// caller's thread every kPeriod, for the first time after kPeriod. An interpreter runs its signal
+// handlers there.
 //
 // Thread: scopes belong to their thread. Lifetime: a scope is a local variable of the call.
 #pragma once
@@ -18,7 +18,7 @@ struct Interrupt {
 
 class InterruptScope {
  public:
-  // The time between two calls of `ask`, and the longest sleep of a wait that can be interrupted.
+  // Interval between calls of `ask`, and the longest sleep of a wait that can be interrupted.
   static constexpr std::chrono::milliseconds kPeriod{25};
 
   // `owner` is only compared. Without an interrupt the scope has no effect.
@@ -27,18 +27,18 @@ class InterruptScope {
   InterruptScope(const InterruptScope&) = delete;
   InterruptScope& operator=(const InterruptScope&) = delete;
 
-  // Returns true if this thread's current call can be interrupted.
+  // Returns whether this thread's current call can be interrupted.
   static bool is_any();
-  // Returns true if the current call must end; calls `ask` if kPeriod is over. Once true, it stays
-  // true until the call has ended.
+  // Returns whether the current call must end; calls `ask` if kPeriod has passed. Once true, it
+  // remains true until the call has ended.
   static bool is_to_end();
-  // Returns true if this thread is inside `ask`, that is in a signal handler, of a call on `owner`.
+  // Returns whether this thread is inside `ask`, and so in a signal handler, of a call on `owner`.
   static bool is_asking(const void* owner);
 
  private:
   const Interrupt interrupt_;
   const void* const owner_;
-  InterruptScope* outer_ = nullptr;  // A signal handler may make a call itself.
+  InterruptScope* outer_ = nullptr;  // Set because a signal handler may make a call itself.
   std::optional<std::chrono::steady_clock::time_point> asked_at_;
   bool is_asking_ = false;
   bool is_to_end_ = false;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The operation of a communicator that currently moves bytes. Every step of it carries this along,
-// so that peers can compare their operations and messages can name it.
+// The operation of a communicator that currently moves bytes. It is passed to every step, so that
+// peers can compare their operations and messages can name it.
 #pragma once
 
 #include <cstdint>

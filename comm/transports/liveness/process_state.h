@@ -14,27 +14,28 @@
 
 namespace ivy::comm {
 
-// Returns what follows the process's name in /proc/PID/stat, from its state on. Empty: it cannot be
-// read.
+// Returns the fields of /proc/PID/stat that follow the process's name, from its state on, or an
+// empty text if they cannot be read.
 inline std::string process_words(std::int32_t pid) {
   if (pid <= 0) return {};
   std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
   std::string line;
   std::getline(file, line);
-  // The name before the state may hold anything, a parenthesis too.
+  // The name before the state may contain any character, including a parenthesis.
   const std::size_t name_end = line.rfind(')');
   if (name_end == std::string::npos || name_end + 2 >= line.size()) return {};
   return line.substr(name_end + 2);
 }
 
-// 'R', 'S', 'T' (stopped), 'Z' (has ended, not reaped), ... Nothing: it cannot be read.
+// Returns 'R', 'S', 'T' (stopped), 'Z' (exited but not reaped) and so on, or nothing if the state
+// cannot be read.
 inline std::optional<char> process_state(std::int32_t pid) {
   const std::string words = process_words(pid);
   return words.empty() ? std::nullopt : std::optional(words.front());
 }
 
-// The start time in clock ticks since boot, which tells apart processes that had the same pid. 0:
-// it cannot be read.
+// Returns the start time in clock ticks since boot, which distinguishes processes that had the same
+// pid, or 0 if it cannot be read.
 inline std::uint64_t process_start(std::int32_t pid) {
   constexpr int kWordsBefore = 19;
   std::istringstream words(process_words(pid));
@@ -45,8 +46,8 @@ inline std::uint64_t process_start(std::int32_t pid) {
   return ticks;
 }
 
-// Returns true if the process has exited, even if its parent has not reaped it or its pid has been
-// reused. `start`: its process_start(); 0: not known.
+// Returns whether the process has exited, even if its parent has not reaped it or its pid has been
+// reused. `start` is its process_start(), or 0 if unknown.
 inline bool has_process_ended(std::int32_t pid, std::uint64_t start) {
   if (kill(pid, 0) != 0 && errno == ESRCH) return true;
   const std::optional<char> state = process_state(pid);

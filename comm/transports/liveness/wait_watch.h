@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// WaitWatch: long waits report to it, and it names the rank to blame when they time out. For
-// communicators on several hosts, where no rank sees all others. EntryWatch: is notified when an
-// operation has been entered.
+// Two interfaces for waits. WaitWatch gets reports of long waits, and names the rank to blame when
+// they time out. It is for communicators on several hosts, where no rank sees all others.
+// EntryWatch is notified when an operation has been entered.
 //
 // Thread: the operation's.
 #pragma once
@@ -18,10 +18,11 @@ namespace ivy::comm {
 struct LongWait {
   std::uint64_t sequence = 0;  // Number of the communicator's operation.
   std::chrono::nanoseconds waited{0};
-  std::int32_t waits_for = -1;  // A rank of the communicator; -1: none.
-  std::int32_t culprit = -1;    // A rank of this host that causes the wait; -1: none is known.
-  bool is_absent = false;       // The culprit has not entered the operation; it may wait elsewhere.
-  std::string because;          // The culprit's activity, for the message.
+  std::int32_t waits_for = -1;  // A rank of the communicator, or -1.
+  std::int32_t culprit = -1;    // A rank of this host that causes the wait, or -1 if unknown.
+  // The culprit has not entered the operation; it may be waiting elsewhere.
+  bool is_absent = false;
+  std::string because;  // The culprit's activity, for the message.
 };
 
 struct Suspicion {
@@ -34,16 +35,16 @@ class WaitWatch {
   virtual ~WaitWatch() = default;
   // Called repeatedly by long waits. Cheap unless a record is due.
   virtual void waits(const LongWait& wait) = 0;
-  // Called when a wait times out; takes some time. Nothing: the communicator broke in the meantime,
-  // or no rank stands out.
+  // Called when a wait times out; takes some time. Returns nothing if the communicator broke in the
+  // meantime, or if no rank stands out.
   virtual std::optional<Suspicion> time_is_over(const LongWait& wait) = 0;
   virtual std::int32_t world_rank(std::int32_t rank) const = 0;
-  // Returns that rank's operations, up to the given one at least; nothing if it does not report
+  // Returns that rank's operations, at least up to the given one, or nothing if it does not report
   // them.
   virtual std::optional<EnteredOperations> ask_for(std::int32_t rank, std::uint64_t sequence) = 0;
 };
 
-// Is called once per operation: after the entry is published, so that no other rank is delayed, and
+// Called once per operation: after the entry is published, so that no other rank is delayed, and
 // before the first wait.
 class EntryWatch {
  public:

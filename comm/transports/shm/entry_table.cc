@@ -14,9 +14,9 @@ constexpr std::size_t kFirstLineBytes = 64 - offsetof(EntryLine, payload);
 const std::uint8_t* second_line(const EntryLine& entry) {
   return reinterpret_cast<const std::uint8_t*>(&entry) + 64;
 }
-// How much of an eager area take_next_lines() prefetches for writing.
+// Bytes of an eager area that take_next_lines() prefetches for writing.
 constexpr std::size_t kTakenMost = 1024;
-// How much of an eager area is prefetched together with the entry. With more, cache lines would
+// Bytes of an eager area that are prefetched together with the entry. With more, cache lines would
 // bounce between the writer and the waiter.
 constexpr std::size_t kFetchedMost = 512;
 
@@ -32,8 +32,8 @@ void EntryTable::publish() {
   if (is_crowded_) wait_.count_arrival();
 }
 
-// All members have entered this operation, so none still reads this member's entry of the previous
-// one. The next operation writes there: prefetch its lines.
+// Called when all members have entered this operation, so that none still reads this member's entry
+// of the previous one. The next operation writes there; prefetch its lines.
 void EntryTable::take_next_lines() {
   const EntryLine& next = entry(self_, number_ + 1);
   const std::size_t shown = shown_[(number_ + 1) & 1];
@@ -52,12 +52,12 @@ bool EntryTable::await_all_of(std::uint64_t number) {
   });
 }
 
-// No member enters an operation before all have entered the one before, so `number * size_`
+// No member enters an operation before all have entered the previous one, so `number * size_`
 // arrivals mean that every member has entered this one.
 bool EntryTable::await_arrivals(std::uint64_t number) {
   const std::uint64_t all = number * size_;
   if (segment_.header().arrivals.load(std::memory_order_acquire) >= all) return true;
-  // Report a mismatch with those that have arrived now: the others may never come.
+  // Report a mismatch with the members that have arrived now, because the others may never arrive.
   for (std::uint32_t member = 0; member < size_; ++member) {
     const bool is_news = member != self_ && known_[member] < number &&
                          entry(member, number).sequence.load(std::memory_order_acquire) >= number;
@@ -94,7 +94,8 @@ bool EntryTable::await_entry(std::uint32_t member, std::uint64_t number) {
 }
 
 bool EntryTable::compare_last() {
-  // With this fence at least one of two members that look at the same time sees the other's entry.
+  // With this fence, at least one of two members that check at the same time sees the other's
+  // entry.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   for (std::uint32_t member = 0; member < size_; ++member) {
     if (member == self_ || known_[member] >= number_) continue;

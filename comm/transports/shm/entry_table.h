@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Records the operation that every member of a host is in: the first step of each operation. A
-// member's *entry* holds the operation's number, its fingerprint and a few bytes; small operations
-// put their data there, or into the member's *eager area* of that number's parity.
+// Records the operation that each member of a host is in; this is the first step of every
+// operation. A member's *entry* has the operation's number, its fingerprint and a few bytes. Small
+// operations put their data there, or into one of the member's two *eager areas*, selected by the
+// parity of the number.
 //
-// Entry and eager area of operation k are free again when every member has entered k + 1, which
-// begin() of operation k + 2 waits for: a member enters k + 1 only after it has read what it needs
-// of k.
+// Entry and eager area of operation k are free again when every member has entered k + 1, because a
+// member enters k + 1 only after it has read its data of k. begin() of operation k + 2 waits for
+// that.
 //
-// False: the communicator is broken. Thread: the operation's.
+// Functions return false if the communicator is broken. Thread: the operation's.
 #pragma once
 
 #include <vector>
@@ -35,7 +36,8 @@ class EntryTable {
   // Starts the next operation. Afterwards this member may write its payload and its eager area.
   bool begin() {
     // The next entry overwrites the one before the last, which is free once every member has
-    // entered the last operation. If the last operation was an exchange among all, that is known.
+    // entered the last operation. That is already known if all members exchanged data in the last
+    // operation.
     const bool are_all_known = !is_crowded_ && known_here_ == size_ - 1;
     if (number_ > 0 && !are_all_known && !await_all_of(number_)) return false;
     ++number_;
@@ -43,22 +45,22 @@ class EntryTable {
     shown_[number_ & 1] = 0;
     return true;
   }
-  // Counts this group's operations, from 1.
+  // The number of this group's operation, from 1.
   std::uint64_t number() const { return number_; }
-  // Call after begin(): about how many bytes members show in this operation, in the entry or, if
-  // they do not fit, in the eager area. Only affects prefetching.
+  // Call after begin(). `bytes` is about how much members show in this operation, in the entry or,
+  // if it does not fit, in the eager area. Only affects prefetching.
   void expect_shown(std::size_t bytes) { shown_[number_ & 1] = bytes; }
   std::uint8_t* own_payload() { return entry(self_, number_).payload; }
   std::uint8_t* own_eager() { return segment_.eager(self_, number_); }
   void publish();
 
-  // Waits until that member (every member) is in this operation; compares fingerprints.
+  // Wait until that member (or every member) is in this operation, and compare fingerprints.
   bool await(std::uint32_t member) {
     return known_[member] >= number_ || await_entry(member, number_);
   }
   bool await_all() { return await_all_of(number_); }
-  // Compares fingerprints with the members that have entered this member's last operation by now:
-  // this member may have left it before they entered.
+  // Compares fingerprints with the members that have entered this member's last operation by now,
+  // because this member may have left it before they entered.
   bool compare_last();
   const std::uint8_t* payload(std::uint32_t member) const { return entry(member, number_).payload; }
   const std::uint8_t* eager(std::uint32_t member) const { return segment_.eager(member, number_); }
@@ -80,9 +82,9 @@ class EntryTable {
   const std::uint32_t self_;
   const bool is_crowded_;
   std::uint64_t number_ = 0;
-  std::size_t shown_[2] = {0, 0};     // expect_shown(), by the number's parity.
-  std::uint32_t known_here_ = 0;      // Others known to be in this operation.
-  std::vector<std::uint64_t> known_;  // Highest number seen and compared, by member.
+  std::size_t shown_[2] = {0, 0};     // Arguments of expect_shown(), by the number's parity.
+  std::uint32_t known_here_ = 0;      // Number of other members known to be in this operation.
+  std::vector<std::uint64_t> known_;  // Highest number of each member that was seen and compared.
 };
 
 }  // namespace ivy::comm

@@ -13,7 +13,8 @@
 namespace ivy::comm {
 namespace {
 
-// The C library may be too old to declare these: the kernel's interface, see futex_waitv(2).
+// The C library may be too old to declare these. They are the kernel's interface, see
+// futex_waitv(2).
 constexpr long kFutexWaitvCall = 449;
 struct WaitvEntry {
   std::uint64_t value;
@@ -23,7 +24,7 @@ struct WaitvEntry {
 };
 constexpr std::uint32_t kSize32 = 2;
 
-// How often the second word is looked at where the kernel cannot wait for two.
+// How often the second word is checked if the kernel cannot wait for two.
 constexpr std::chrono::milliseconds kBlindSlice{5};
 
 std::atomic<bool> has_waitv{true};

@@ -9,7 +9,7 @@
 namespace ivy::comm::huge_pages {
 namespace {
 
-// Debian 12's headers have it; older ones of users who build from source do not.
+// Debian 12's headers have it; older ones, on machines of users who build from source, do not.
 #ifdef MADV_COLLAPSE
 constexpr int kCollapse = MADV_COLLAPSE;
 #else
@@ -26,7 +26,7 @@ void* map(int descriptor, std::size_t bytes, int protection, int flags) {
     return memory == MAP_FAILED ? nullptr : memory;
   };
   if (bytes < kBytes) return at(nullptr, 0);
-  // A place with so much room that one of its addresses is right; what is left of it goes back.
+  // Reserve more room than needed, so that it contains an aligned address; the rest is unmapped.
   void* const room =
       mmap(nullptr, bytes + kBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (room == MAP_FAILED) return at(nullptr, 0);
@@ -48,8 +48,8 @@ void* map(int descriptor, std::size_t bytes, int protection, int flags) {
 
 void fill(int descriptor, void* memory, std::size_t bytes) {
   for (std::size_t begin = 0; bytes - begin >= kBytes; begin += kBytes) {
-    // One small page has to be there, or the kernel finds nothing to collapse. By fallocate(),
-    // since a store where memory has run out ends the process.
+    // One small page must exist, or the kernel finds nothing to collapse. It is made by
+    // fallocate(), because a store would kill the process if memory has run out.
     if (fallocate(descriptor, 0, static_cast<off_t>(begin), kSmallPage) != 0) return;
     if (madvise(static_cast<std::uint8_t*>(memory) + begin, kBytes, kCollapse) != 0) return;
   }

@@ -10,7 +10,7 @@
 namespace ivy::comm {
 namespace {
 
-// The most bytes read at once, so that a failure elsewhere ends a long copy.
+// Limit of the bytes read in one step, so that a failure elsewhere can end a long copy.
 constexpr std::size_t kBiteBytes = std::size_t{4} << 20;
 
 }  // namespace

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The members' own buffers, which the other members read in place and never write: registered ones
-// by mapping them, the rest through the kernel. All members test together, once, which of the two
-// works between them.
+// by mapping them, others through the kernel. All members test together, once, which of the two
+// methods work between them.
 //
-// False, or nothing: the communicator is broken. Thread: the operation's.
+// Functions return false, or nothing, if the communicator is broken. Thread: the operation's.
 #pragma once
 
 #include <optional>
@@ -14,7 +14,7 @@
 
 namespace ivy::comm {
 
-// A copy out of another member's memory.
+// A copy from another member's memory.
 struct PeerCopy {
   BufferPlace from;
   void* to = nullptr;
@@ -34,17 +34,18 @@ class PeerBuffers {
         self_(options.self) {}
 
   Probe own_probe() const { return memory_.own_probe(segment_.descriptor()); }
-  // Access methods that work between all members, as PeerMemory's bits. All members call it in the
-  // same operations, after their entries are published; on first use they test the methods and wait
-  // for each other.
+  // Returns the access methods that work between all members, as PeerMemory's bits. All members
+  // call it in the same operations, after their entries are published. On first use they test the
+  // methods and wait for each other.
   std::optional<std::uint64_t> reach() { return reach_ ? reach_ : find_reach(); }
-  // The same, if it has been asked for before.
+  // Returns the result of reach() if it was already called.
   const std::optional<std::uint64_t>& known_reach() const { return reach_; }
-  // Sets `mapped` to a member's memory in this process if it is registered and kCanMap, else null.
+  // Sets `mapped` to a member's memory in this process if it is registered and kCanMap, otherwise
+  // to null.
   bool map(std::uint32_t member, const BufferPlace& place, const std::uint8_t** mapped);
   bool fetch(std::uint32_t member, const PeerCopy& copy);
-  // Announces that this member has read all it needs of the others' memory; a member returns only
-  // when all have announced it.
+  // Announces that this member has read all it needs of the others' memory. A member returns only
+  // when all have announced that.
   void publish_fetched() {
     wait_.publish(segment_.member(self_).progress.fetched, entries_.number());
   }

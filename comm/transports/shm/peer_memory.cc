@@ -21,7 +21,7 @@ std::uint64_t random_value() {
   std::uint64_t value = 0;
   if (getrandom(&value, sizeof value, 0) != sizeof value)
     value = static_cast<std::uint64_t>(getpid());
-  return value | 1;  // Never that of fresh memory.
+  return value | 1;  // Newly allocated memory never has this value.
 }
 
 Descriptor open_of(std::int32_t pid, std::int32_t descriptor) {

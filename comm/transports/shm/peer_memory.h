@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// How this process reaches the memory of the other ranks of its host, which it only ever reads:
-// what is registered by mapping it, all else by process_vm_readv, which copies once, through the
-// kernel (about 0.1 µs for each page).
+// How this process reads the memory of the other ranks of its host. Registered memory is mapped;
+// all other memory is copied once, through the kernel, by process_vm_readv (about 0.1 µs for each
+// page). Nothing is ever written.
 //
-// Neither is permitted everywhere: other users, other process namespaces, Yama's ptrace_scope,
-// sandboxes. try_out() finds out, by a value that only the right process has at that place.
+// Neither method is permitted everywhere: other users, other process namespaces, Yama's
+// ptrace_scope, sandboxes. try_out() tests them with a value that only the right process has at
+// that address.
 //
 // Thread: one at a time (the communicator's lock).
 #pragma once
@@ -34,18 +35,19 @@ class PeerMemory {
 
   static constexpr std::uint64_t kCanRead = 1;
   static constexpr std::uint64_t kCanMap = 2;
-  // This process's own, to be shown. `segment` is the descriptor of the memory that all share.
+  // Returns this process's own probe, to be published. `segment` is the descriptor of the memory
+  // that all members share.
   Probe own_probe(int segment) const;
-  // True if that process is who it says and its memory can be read.
+  // Returns whether that process is the one that published the probe, and its memory can be read.
   static bool can_read(const Probe& theirs);
-  // Tests which methods work towards that process: kCanRead, kCanMap.
+  // Tests which methods work for that process: kCanRead, kCanMap.
   std::uint64_t try_out(const Probe& theirs, int segment) const;
 
-  // 0, or the number of the system's error; EIO where only a part was there.
+  // Returns 0 or an errno; EIO if only a part could be read.
   static int read(std::int32_t pid, void* to, std::uint64_t address, std::size_t bytes);
 
-  // Returns the address of a registered buffer in this process; null: it cannot be mapped. Valid
-  // until trim(), which unmaps the oldest beyond kMappingsMax.
+  // Returns the address of a registered buffer in this process, or null if it cannot be mapped.
+  // Valid until trim(), which unmaps the oldest mappings beyond kMappingsMax.
   const std::uint8_t* map(std::int32_t pid, const BufferPlace& place);
   void trim();
 
@@ -58,7 +60,7 @@ class PeerMemory {
     std::size_t bytes;
   };
   const std::uint64_t value_;
-  std::deque<Mapping> mappings_;  // Begins with the oldest one.
+  std::deque<Mapping> mappings_;  // The oldest is first.
 };
 
 }  // namespace ivy::comm

@@ -25,22 +25,22 @@ struct Region {
 };
 
 struct Registry {
-  std::mutex mutex;                          // Guards all that follows but the count.
-  std::map<std::uintptr_t, Region> regions;  // Ordered by their first address.
+  std::mutex mutex;                          // Guards all of the following except `count`.
+  std::map<std::uintptr_t, Region> regions;  // Ordered by their start address.
   std::size_t being_made = 0;
   std::uint32_t serials = 0;
   std::atomic<std::size_t> count{0};  // Lets programs without regions skip the lock.
 };
 
-// Never destroyed: a thread of the library may still ask at the process's end.
+// Never destroyed, because a thread of the library may still use it while the process exits.
 Registry& registry() {
   static auto* const one = new Registry;
   return *one;
 }
 
 void give_back(std::uintptr_t address, const Region& region) {
-  // A peer that still has it mapped keeps the addresses, but no memory: only what it goes on to
-  // read there after an abort, which are zeros.
+  // A peer that still has it mapped keeps the addresses, but not the memory. If it continues to
+  // read there after an abort, it reads zeros.
   if (region.descriptor >= 0) {
     fallocate(region.descriptor, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
               static_cast<off_t>(region.bytes));
@@ -57,15 +57,15 @@ Error no_room(const std::string& what, std::size_t bytes, int number) {
   return error;
 }
 
-// Reserves every page now: a full memory is an error here, and would be SIGBUS at the first touch.
-// Returns an errno, or 0.
+// Reserves every page now, so that a lack of memory is an error here and not a SIGBUS at the first
+// access. Returns an errno, or 0.
 int make_memory(int descriptor, std::size_t bytes, void*& memory) {
   if (ftruncate(descriptor, static_cast<off_t>(bytes)) != 0) return errno;
   memory = huge_pages::map(descriptor, bytes, PROT_READ | PROT_WRITE, MAP_SHARED);
   if (memory == nullptr) return errno;
   huge_pages::fill(descriptor, memory, bytes);
   const int failed = posix_fallocate(descriptor, 0, static_cast<off_t>(bytes));
-  // Pages not covered by huge pages are mapped now, or on first touch if this kernel cannot do
+  // Pages not covered by huge pages are mapped now, or at the first access if this kernel cannot do
   // that.
   if (failed == 0) madvise(memory, bytes, MADV_POPULATE_WRITE);
   return failed;
@@ -76,7 +76,7 @@ struct NewRegion {
   void* memory = nullptr;
 };
 
-// Runs without the registry's lock, so that no look-up waits while pages are made.
+// Runs without the registry's lock, so that look-ups do not wait while pages are created.
 Result<NewRegion> make_region(std::size_t whole, std::size_t bytes) {
   NewRegion made;
   made.region.bytes = whole;

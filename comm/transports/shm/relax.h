@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Spends one round of waiting for another processor's store, without giving up this processor.
+// Performs one round of waiting for another processor's store, without giving up this processor.
 #pragma once
 
 namespace ivy::comm {
@@ -13,9 +13,10 @@ inline void relax() {
 #endif
 }
 
-// Fetches the line at `place`, to be written soon, and does not wait for it. Compilers make of
-// __builtin_prefetch an instruction that leaves the line shared with who has read it, so that the
-// store has to wait after all. Every x86-64 processor accepts this one, if only as a no-op.
+// Prefetches the line at `place` for writing, without waiting for it. Compilers translate
+// __builtin_prefetch to an instruction that leaves the line shared with its readers, so that the
+// store would still have to wait. Every x86-64 processor accepts this instruction, if only as a
+// no-op.
 inline void take_line(const void* place) {
 #if defined(__x86_64__)
   asm volatile("prefetchw %0" : : "m"(*static_cast<const char*>(place)));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Why a communicator is broken, as all its members on one host see it: the first that finds a
-// failure writes it into its own block of the segment and is named in the header; everybody else
-// reads it there.
+// The reason why a communicator is broken, shared by all its members on one host. The first member
+// that finds a failure writes it into its own block of the segment, and the header names that
+// member. All others read it there.
 //
 // Thread: any.
 #pragma once
@@ -18,12 +18,12 @@ class SharedFailure {
  public:
   SharedFailure(SharedSegment& segment, std::uint32_t self) : segment_(segment), self_(self) {}
 
-  // Breaks the communicator for every member of this host, unless it is broken already, and wakes
-  // all that sleep for collectives or messages.
+  // Breaks the communicator for every member of this host, unless it is already broken, and wakes
+  // all that sleep in collectives or messages.
   void break_with(const Failure& failure);
-  // Cheap enough to be asked before every operation.
+  // Cheap enough to be called before every operation.
   bool is_broken() const { return state().load(std::memory_order_relaxed) != 0; }
-  // Nothing: the communicator is not broken.
+  // Returns nothing if the communicator is not broken.
   MaybeFailure found() const;
 
  private:

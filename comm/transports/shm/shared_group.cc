@@ -29,7 +29,8 @@ SharedGroup::~SharedGroup() {
 }
 
 bool SharedGroup::take_turn(std::uint64_t sequence, std::chrono::nanoseconds pause) {
-  // One word holds both: milliseconds, and enough of the number to tell neighbours apart.
+  // One word holds both: milliseconds, and enough bits of the number to distinguish consecutive
+  // operations.
   constexpr int kSequenceBits = 16;
   const auto pause_ms = static_cast<std::uint64_t>(pause / std::chrono::milliseconds(1));
   const auto now = static_cast<std::uint64_t>(monotonic_ns() / 1'000'000);

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ranks of one host in one communicator, and their shared memory. The collectives use its
-// parts; it moves no data itself.
+// The ranks of one host in one communicator, and their shared memory. Owns the parts that the
+// collectives use; moves no data itself.
 //
 //   entries()   each member's operation, and the bytes of small operations      entry_table.h
 //   slots()     slots through which larger operations pass, chunk by chunk       slot_pipeline.h
 //   buffers()   the members' own memory, read in place                           peer_buffers.h
 //   mail()      rings and wake-ups of messages                                   shared_mail.h
 //
-// They use the wait for a counter (shared_wait.h), the conditions that end it early
+// They share the wait for a counter (shared_wait.h), the conditions that end it early
 // (wait_policy.h), and the failure that all members share (shared_failure.h).
 //
 // Thread: one at a time (the communicator's lock), except where noted.
@@ -32,7 +32,7 @@ namespace ivy::comm {
 
 class SharedGroup {
  public:
-  // `detector` may be null and outlives this.
+  // `detector` may be null and must outlive this.
   SharedGroup(std::shared_ptr<SharedSegment> segment, SharedGroupOptions options,
               FailureDetector* detector);
   ~SharedGroup();
@@ -44,16 +44,16 @@ class SharedGroup {
   const MemberName& member(std::uint32_t member) const { return options_.members[member]; }
   const Selector& selector() const { return *options_.selector; }
 
-  // Null, the default, if all ranks of the communicator are here. Call it before the first
+  // Null, the default, if all ranks of the communicator are on this host. Call it before the first
   // operation.
   void set_watch(WaitWatch* watch) { policy_.set_watch(watch); }
-  // The communicator enters an operation, in which begin() starts one or several steps. `watch`,
-  // null or longer-lived than this, is notified when the first one has started.
+  // Call when the communicator enters an operation, in which begin() starts one or more steps.
+  // `watch` may be null, must outlive this, and is notified when the first step has started.
   void enter(const OperationShape& shape, std::uint64_t sequence, EntryWatch* watch = nullptr) {
     wait_.set_entry_watch(watch);
     policy_.enter(shape, sequence);
   }
-  // Starts the next step; false: broken.
+  // Starts the next step. Returns false if the communicator is broken.
   bool begin(const OperationCall& call) {
     policy_.begin_step(call);
     return entries_.begin();
@@ -66,7 +66,8 @@ class SharedGroup {
 
   // The following functions may be called from any thread.
   SharedMail& mail() { return mail_; }
-  // True if that member has ended its communicator. Data that it sent before remain available.
+  // Returns whether that member has ended its communicator. Data that it sent before remains
+  // available.
   bool has_left(std::uint32_t member) const {
     return segment_->member(member).attached.load(std::memory_order_acquire) == kHasLeft;
   }
@@ -74,7 +75,7 @@ class SharedGroup {
   bool is_broken() const { return failure_.is_broken(); }
   MaybeFailure failure() const { return failure_.found(); }
   // Returns true if this member should query the job's store about that operation for all members
-  // that wait in it; false if another one did so within `pause`.
+  // that wait in it, or false if another member did so within `pause`.
   bool take_turn(std::uint64_t sequence, std::chrono::nanoseconds pause);
 
  private:

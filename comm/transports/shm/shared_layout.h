@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// Layout of the memory that one communicator's ranks of one host share.
+// The layout of the memory that one communicator's ranks of one host share.
 //
 //   header | member 0 | member 1 | ... | directory of rings | data of member 0 | data of member 1 |
 //   ... | rings
 //
-// All of it is reserved at the start except the rings, whose memory is reserved when they are made.
-// They may be in a separate file.
+// All of it is reserved at the start, except for the rings, whose memory is reserved when they are
+// created. They may be in a separate file.
 //
-// Every line has one writer (the member whose block it is in), except the header's and the
-// wake counts. Counters only grow, so nothing is ever reset and an old value cannot be taken for a
-// new one. Data of a member: two eager areas, by the parity of the operation's number, then
-// kSlotsPerMember slots for the chunks of larger operations.
+// Every line has one writer (the member in whose block it is), except for the header and the wake
+// counts. Counters only grow, so nothing is ever reset and an old value cannot be mistaken for a
+// new one. The data of a member is two eager areas, selected by the parity of the operation's
+// number, followed by kSlotsPerMember slots for the chunks of larger operations.
 //
-// Pure layout; the memory model is written at each field.
+// Pure layout; each field's comment has its memory order.
 #pragma once
 
 #include <algorithm>
@@ -34,14 +34,14 @@ inline constexpr std::size_t kLineBytes = 128;
 // Bytes that fit in the entry's pair of lines in addition to the sequence number and the
 // fingerprint.
 inline constexpr std::size_t kInlineBytes = 104;
-// Up to here an operation is one exchange: everybody writes, then everybody reads.
+// Up to this size an operation is one exchange: all members write, then all read.
 inline constexpr std::size_t kEagerBytes = 16 * 1024;
-// One chunk of a larger operation. A member's slots fit into a second-level cache of 2 MiB beside
-// the buffers that go through it.
+// Size of one chunk of a larger operation. A member's slots fit into a second-level cache of 2 MiB
+// together with the buffers that pass through them.
 inline constexpr std::size_t kSlotBytes = 256 * 1024;
 inline constexpr std::size_t kSlotsPerMember = 4;
 
-// The operation that a member is in: written before `sequence` is stored with release order.
+// The operation that a member is in. Written before `sequence` is stored with release order.
 struct alignas(kLineBytes) EntryLine {
   std::atomic<std::uint64_t> sequence;  // The operation's number, from 1.
   std::uint64_t fingerprint[2];
@@ -49,24 +49,24 @@ struct alignas(kLineBytes) EntryLine {
 };
 static_assert(sizeof(EntryLine) == kLineBytes);
 
-// A member's progress with chunks, counted through the communicator's life. Each count is stored
+// A member's progress with chunks, counted since the communicator was created. Each count is stored
 // with release order after the memory that it describes.
 struct alignas(kLineBytes) ProgressLine {
   std::atomic<std::uint64_t> filled;   // Chunks whose slot holds this member's data.
   std::atomic<std::uint64_t> reduced;  // Chunks whose slot holds this member's results.
   std::atomic<std::uint64_t> drained;  // Chunks that this member no longer reads.
-  // The last operation that read others' own memory to its end.
+  // The last operation in which this member has read others' own memory completely.
   std::atomic<std::uint64_t> fetched;
 };
 
 struct alignas(kLineBytes) SleepLine {
-  // Not 0: this member may be in futex_wait on `wake_count`. In collectives kForAnyone, or if
-  // members are crowded the awaited member + 1, or kForArrivals.
+  // If not 0, this member may be in futex_wait on `wake_count`. In collectives it is kForAnyone or,
+  // if members are crowded, the awaited member + 1 or kForArrivals.
   std::atomic<std::uint32_t> asleep;
-  std::atomic<std::uint32_t> wake_count;  // A futex: other members add 1 and wake.
+  std::atomic<std::uint32_t> wake_count;  // A futex; other members add 1 and wake.
 };
 
-// Added to mail's `asleep` by a thread that polls the rings: while one does, no other thread needs
+// Added to mail's `asleep` by a thread that polls the rings. While one does, no other thread needs
 // to be woken for messages.
 inline constexpr std::uint32_t kPolling = std::uint32_t{1} << 16;
 
@@ -77,43 +77,46 @@ inline constexpr std::uint32_t kIsHere = 1;
 inline constexpr std::uint32_t kHasLeft = 2;
 
 struct MemberBlock {
-  EntryLine entry[2];  // By the parity of the operation's number.
+  EntryLine entry[2];  // Selected by the parity of the operation's number.
   ProgressLine progress;
   SleepLine sleep;  // Members sleep here in collectives.
-  SleepLine mail;   // In messages; `asleep` counts threads, and kPolling for each that polls.
+  // Members sleep here in messages; `asleep` counts threads, and kPolling for each that polls.
+  SleepLine mail;
   alignas(kLineBytes) std::atomic<std::uint32_t> attached;  // 0, then kIsHere, then kHasLeft.
   std::int32_t pid;
-  std::atomic<std::uint64_t> operation;  // The communicator's last operation that was entered.
-  alignas(kLineBytes) Probe probe;       // Written before `attached` is, which publishes it.
-  std::atomic<std::uint64_t> reach;      // PeerMemory's bits towards all others, and kReachIsKnown.
-  // The failure that the member has found; valid once the header's failure_state names the member,
-  // so that no member waits for one that dies while it writes.
+  // The last operation of the communicator that this member has entered.
+  std::atomic<std::uint64_t> operation;
+  alignas(kLineBytes) Probe probe;   // Written before `attached` is, which publishes it.
+  std::atomic<std::uint64_t> reach;  // PeerMemory's bits for all other members, and kReachIsKnown.
+  // The failure that the member has found. Valid once the header's failure_state names the member,
+  // so that no member waits for one that dies during the write.
   alignas(kLineBytes) Failure failure;
 };
 inline constexpr std::uint64_t kReachIsKnown = 4;
 
 // The ring from one member to another: entry [from][to].
 struct RingEntry {
-  std::atomic<std::uint32_t> number;  // From 1; 0: none yet. Stored when its memory is reserved.
+  // From 1; 0 if there is none. Stored when its memory is reserved.
+  std::atomic<std::uint32_t> number;
 };
 
-// A power of two: positions are masked.
+// Must be a power of two, because positions are masked.
 inline constexpr std::size_t kRingBytes = std::size_t{256} << 10;
-// As many rings as all ranks of a large host have for a few peers each: there would not be enough
-// memory for all pairs of very many ranks anyway.
+// Enough for all ranks of a large host with a few peers each; there would not be enough memory for
+// all pairs of very many ranks.
 inline constexpr std::size_t kRingsMax = 32'768;
 
-// From here on a message that finds no room in the ring is lent. Copying half a ring in and out
-// costs less than the kernel's way.
+// From this size on, a message that finds no room in the ring is lent. Copying half a ring in and
+// out is cheaper than a copy through the kernel.
 inline constexpr std::size_t kLentBytesLeast = std::size_t{64} << 10;
 
-// Bytes from one member to another. The memory remains when its writer exits.
+// The bytes from one member to another. The memory remains when its writer exits.
 struct RingMemory {
   alignas(kLineBytes) std::atomic<std::uint64_t> written;
-  std::atomic<std::uint64_t> lent;        // The address of the last loan; 0: it was revoked.
-  std::atomic<std::uint32_t> wants_room;  // 1: the writer found too little room, and waits.
+  std::atomic<std::uint64_t> lent;        // The address of the last loan; 0 if it was revoked.
+  std::atomic<std::uint32_t> wants_room;  // 1 while the writer waits for more room.
   alignas(kLineBytes) std::atomic<std::uint64_t> read;
-  // Twice the number of loans that have ended, and 1 where the last one was declined.
+  // Twice the number of loans that have ended, plus 1 if the last one was declined.
   std::atomic<std::uint64_t> loans_ended;
   alignas(kLineBytes) std::uint8_t bytes[kRingBytes];
 };
@@ -126,13 +129,13 @@ struct SegmentHeader {
   std::uint64_t total_bytes;
   // protocol_identity() of the first member, set by compare-exchange from 0.
   std::atomic<std::uint64_t> protocol;
-  // Members that sleep or are about to; read after every publication.
+  // Number of members that sleep or are about to; read after every publication.
   alignas(kLineBytes) std::atomic<std::uint32_t> sleepers;
-  // Entries ever published, where members are crowded: a member that waits for all of them sleeps
-  // once, until the last one is there.
+  // Number of entries ever published if members are crowded: a member that waits for all of them
+  // sleeps once, until the last one arrives.
   alignas(kLineBytes) std::atomic<std::uint64_t> arrivals;
-  // Why the communicator is broken: 1 more than the member in whose block that is written; 0: it is
-  // whole. By compare-exchange from 0, with release order after the record.
+  // 0 if the communicator is not broken, otherwise 1 plus the member whose block has the failure.
+  // Set by compare-exchange from 0, with release order after the failure was written.
   alignas(kLineBytes) std::atomic<std::uint32_t> failure_state;
   // When a member of this host last queried the job's store, and for which operation; see
   // SharedGroup::take_turn().
@@ -152,7 +155,7 @@ struct SegmentGeometry {
   std::size_t data_offset(std::size_t member) const {
     return round_up(ring_offset(member_count, 0), 4096) + member * kDataBytes;
   }
-  // The initial size: the rings are added at the end.
+  // Returns the initial size; the rings are added at the end.
   std::size_t total_bytes() const { return data_offset(member_count); }
   std::size_t ring_count() const {
     return std::min(kRingsMax, std::size_t{member_count} * (member_count - 1));

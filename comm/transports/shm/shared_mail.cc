@@ -32,7 +32,7 @@ void SharedMail::begin_polling() {
 void SharedMail::end_polling(std::uint32_t seen_count) {
   SleepLine& line = segment_.member(self_).mail;
   const std::uint32_t left = line.asleep.fetch_sub(kPolling, std::memory_order_seq_cst) - kPolling;
-  // Messages that arrived since the last check woke no sleeper.
+  // Messages that have arrived since the last check woke no sleeping thread.
   const bool is_any_asleep = left != 0 && left < kPolling;
   if (is_any_asleep && line.wake_count.load(std::memory_order_seq_cst) != seen_count) {
     futex_wake_all(line.wake_count);
@@ -40,7 +40,8 @@ void SharedMail::end_polling(std::uint32_t seen_count) {
 }
 
 void SharedMail::notify(SleepLine& line) {
-  // Count in every case, so that a look that began before this is not followed by a sleep.
+  // Count in any case, so that a thread that began to check before this does not go to sleep
+  // afterwards.
   line.wake_count.fetch_add(1, std::memory_order_seq_cst);
   const std::uint32_t asleep = line.asleep.load(std::memory_order_seq_cst);
   if (asleep != 0 && asleep < kPolling) futex_wake_all(line.wake_count);

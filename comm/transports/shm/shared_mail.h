@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A host's part in messages between its members: the rings in the shared segment, wake-ups when a
-// ring was written to or read from, and direct reads of another member's memory.
+// Messages between the members of a host: the rings in the shared segment, wake-ups when a ring was
+// written to or read from, and direct reads of another member's memory.
 //
 // Thread: any.
 #pragma once
@@ -20,19 +20,20 @@ class SharedMail {
   RingPlace ring_to(std::uint32_t member) const { return segment_.ring(self_, member); }
   RingPlace ring_from(std::uint32_t member) const { return segment_.ring(member, self_); }
 
-  // True if this process can read the memory of that member, which has sent something before.
+  // Returns whether this process can read the memory of that member, which must have sent something
+  // before.
   bool can_read(std::uint32_t member) const;
-  // False: not all of these bytes could be read.
+  // Returns false if not all of these bytes could be read.
   bool read(std::uint32_t member, void* to, std::uint64_t address, std::size_t bytes) const;
 
-  // Counts the wake-ups of this member. Read it before checking the rings; sleep() returns
-  // immediately if the count has changed since.
+  // Returns the number of wake-ups of this member. Read it before checking the rings; sleep()
+  // returns immediately if it has changed since.
   std::uint32_t wake_count() const {
     return segment_.member(self_).mail.wake_count.load(std::memory_order_acquire);
   }
   void sleep(std::uint32_t seen_count, std::chrono::nanoseconds at_most);
-  // In between, a thread of this member polls the rings, so that notify() need not wake another
-  // one. `seen_count`: the count before its last check.
+  // Between these calls, a thread of this member polls the rings, so that notify() need not wake
+  // another one. `seen_count` is the number of wake-ups before its last check.
   void begin_polling();
   void end_polling(std::uint32_t seen_count);
   // Notifies that member that a ring between the two was written to or read from.
@@ -50,7 +51,7 @@ class SharedMail {
 // Keeps this member's other threads asleep while one thread polls the rings.
 class PollingScope {
  public:
-  // `mail` may be null: no rings.
+  // `mail` is null if there are no rings.
   explicit PollingScope(SharedMail* mail) : mail_(mail) { begin(); }
   ~PollingScope() { end(); }
   PollingScope(const PollingScope&) = delete;
@@ -58,9 +59,9 @@ class PollingScope {
 
   // Call it before each check of the rings.
   void note_wake_count() { seen_count_ = mail_ != nullptr ? mail_->wake_count() : 0; }
-  // The count before the last check.
+  // Returns the number of wake-ups before the last check.
   std::uint32_t seen_count() const { return seen_count_; }
-  // True if anything arrived since that check.
+  // Returns whether anything has arrived since that check.
   bool has_missed() const { return mail_ != nullptr && mail_->wake_count() != seen_count_; }
 
   // Sleep only between end() and begin().

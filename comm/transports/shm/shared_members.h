@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The ranks of one host in one communicator, and how they share its processors. A *member* is such
-// a rank by its index here; all of them have the same list.
+// a rank, identified by its index here; the list is the same for all of them.
 #pragma once
 
 #include <chrono>
@@ -13,7 +13,7 @@ namespace ivy::comm {
 
 class Selector;
 
-// How a member is called in messages: its ranks in the communicator and in the job.
+// A member's name in messages: its ranks in the communicator and in the job.
 struct MemberName {
   std::int32_t rank = 0;
   std::int32_t world_rank = 0;
@@ -23,20 +23,22 @@ struct MemberName {
 struct SharedGroupOptions {
   std::string communicator;
   std::string host;
-  std::vector<MemberName> members;  // In the order that all of them share.
+  std::vector<MemberName> members;  // In an order that is the same for all of them.
   std::uint32_t self = 0;
-  bool has_processor_each = true;  // At least as many processors as ranks on this host: spin.
-  bool is_crowded = false;         // Several ranks per processor: sleep until the last one arrives.
+  // At least as many processors as ranks on this host, so waits spin.
+  bool has_processor_each = true;
+  // Several ranks per processor, so waits sleep until the last one arrives.
+  bool is_crowded = false;
   std::chrono::microseconds spin{1000};
-  // Selects the algorithm of collectives among these members; all members choose alike. May be null
-  // if there are none.
+  // Selects the algorithm of collectives among these members, identically on all of them. May be
+  // null if there are none.
   std::shared_ptr<const Selector> selector;
 
   std::uint32_t size() const { return static_cast<std::uint32_t>(members.size()); }
 };
 
-// The members but oneself, beginning behind oneself so that not everybody visits the same one
-// first. False as soon as visit(member) returns false.
+// Calls visit(member) for all other members, starting after `self`, so that not all members visit
+// the same one first. Returns false as soon as visit(member) returns false.
 template <class Visit>
 bool each_other(std::uint32_t self, std::uint32_t size, Visit visit) {
   for (std::uint32_t step = 1; step < size; ++step) {

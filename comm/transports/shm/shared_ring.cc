@@ -31,7 +31,7 @@ class Ring {
   RingMemory* memory_;
 };
 
-// Calls move(offset in the ring, count) for the one or two stretches of `count` bytes at
+// Calls move(offset in the ring, count) for the one or two contiguous parts of `count` bytes at
 // `position`.
 template <class Move>
 void each_stretch(std::uint64_t position, std::size_t count, Move move) {
@@ -80,7 +80,7 @@ class RingSink final : public ByteSink {
   std::uint64_t room_behind(std::uint64_t written) const {
     return kRingBytes - (written - ring_->read.load(std::memory_order_acquire));
   }
-  // Check for room again afterwards: the reader may just have made some.
+  // Check for room again afterwards, because the reader may just have made some.
   void request_room() {
     if (ring_->wants_room.load(std::memory_order_relaxed) == 0) {
       ring_->wants_room.store(1, std::memory_order_relaxed);
@@ -91,7 +91,7 @@ class RingSink final : public ByteSink {
   const std::shared_ptr<Ring> shared_;  // Shared by both ends in tests.
   Ring& ring_;
   std::uint64_t loans_ = 0;
-  mutable bool is_declined_ = false;  // This ring lends nothing any more.
+  mutable bool is_declined_ = false;  // This ring no longer lends.
 };
 
 class RingSource final : public ByteSource {
@@ -139,7 +139,8 @@ Result<std::shared_ptr<Ring>> map_ring(int descriptor, std::size_t offset) {
   return std::make_shared<Ring>(memory);
 }
 
-// Reserves the pages now: a full memory is an error here, and would be SIGBUS at the first touch.
+// Reserves the pages now, so that a lack of memory is an error here and not a SIGBUS at the first
+// access.
 Result<std::shared_ptr<Ring>> reserve_ring(int descriptor, std::size_t offset) {
   int failed = EINTR;
   while (failed == EINTR) {

@@ -3,7 +3,8 @@
 // reserves for its first message. The receiver finds it through the segment's directory, even after
 // the sender has exited.
 //
-// One writer, one reader; two counters that only grow. Thread: one at a time per end.
+// There is one writer and one reader, and two counters that only grow. Thread: one at a time per
+// end.
 #pragma once
 
 #include <memory>
@@ -14,12 +15,14 @@
 
 namespace ivy::comm {
 
-// Makes the ring and enters it into the directory. ResourceExhausted: no memory.
+// Creates the ring and enters it into the directory. Fails with ResourceExhausted if there is no
+// memory.
 Result<std::unique_ptr<ByteSink>> make_ring(const RingPlace& place);
-// Null: the sender has not made it yet.
+// Returns null if the sender has not created it yet.
 Result<std::unique_ptr<ByteSource>> find_ring(const RingPlace& place);
 
-// Both ends in one mapping, for two threads of a test: ThreadSanitizer knows memory by its address.
+// Both ends in one mapping, for two threads of a test, because ThreadSanitizer identifies memory by
+// its address.
 struct RingEnds {
   std::unique_ptr<ByteSink> sink;
   std::unique_ptr<ByteSource> source;

@@ -17,8 +17,8 @@
 namespace ivy::comm {
 namespace {
 
-// Reserves every page but the rings' now: a full memory is an error here, and SIGBUS at the first
-// touch otherwise.
+// Reserves every page except for those of rings now, so that a lack of memory is an error here and
+// not a SIGBUS at the first access.
 Result<void> reserve(int descriptor, const SegmentGeometry& geometry) {
   const std::size_t bytes = geometry.total_bytes();
   const std::size_t whole = geometry.rings_offset() + geometry.rings_bytes();
@@ -26,7 +26,7 @@ Result<void> reserve(int descriptor, const SegmentGeometry& geometry) {
     return errno_error(Code::kResourceExhausted,
                        "set shared memory to " + std::to_string(whole) + " bytes", errno);
   }
-  // Beyond it the kernel would end processes.
+  // Beyond that, the kernel's out-of-memory killer would kill processes.
   const int failed = bytes > available_memory_bytes()
                          ? ENOMEM
                          : posix_fallocate(descriptor, 0, static_cast<off_t>(bytes));
@@ -83,9 +83,9 @@ Result<std::unique_ptr<SharedSegment>> SharedSegment::map(Descriptor descriptor,
       new SharedSegment(static_cast<std::uint8_t*>(memory), std::move(descriptor), member_count));
 }
 
-// Every member that adopts a segment does this, and all write the same values.
+// Every member that adopts a segment calls this, and all write the same values.
 Result<void> SharedSegment::write_header() {
-  // The kernel's pages are zero, which is what every atomic of the layout begins with.
+  // The kernel's pages are zero, which is the initial value of every atomic in the layout.
   SegmentHeader& header = this->header();
   std::uint64_t first = 0;
   if (!header.protocol.compare_exchange_strong(first, protocol_identity())) {
@@ -161,7 +161,7 @@ Result<std::unique_ptr<SharedSegment>> SharedSegment::attach_path(const std::str
   const int descriptor = open(path.c_str(), O_RDWR | O_CLOEXEC);
   if (descriptor < 0) return errno_error(Code::kUnavailable, "open " + path, errno);
   std::unique_ptr<SharedSegment> segment = IVY_TRY(attach(descriptor, member_count));
-  // The maker may die before it has removed the name, so the end of this mapping removes it too.
+  // The creator may die before it has removed the name, so the end of this mapping also removes it.
   if (path.starts_with(kNamed)) segment->name_ = path;
   return segment;
 }

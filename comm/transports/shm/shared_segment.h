@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The mapping of one communicator's shared memory in this process.
 //
-// Lifetime: the memory is the kernel's and goes with the last mapping; it has a name only between
-// create_named() and unlink_name(), or the end of any process's mapping. Thread: any; const after
+// Lifetime: the kernel frees the memory with the last mapping. It has a name only from
+// create_named() until unlink_name() or until any process unmaps it. Thread: any; const after
 // construction.
 #pragma once
 
@@ -28,23 +28,25 @@ struct RingPlace {
 
 class SharedSegment {
  public:
-  // Memory without a name for that many members, zeroed, its pages reserved, its header written.
-  // The descriptor can be handed on. ResourceExhausted: the memory is not there, with its size.
+  // Creates zeroed memory without a name for that many members, with its pages reserved and its
+  // header written. The descriptor can be passed on. Fails with ResourceExhausted, naming the size,
+  // if there is not enough memory.
   static Result<std::unique_ptr<SharedSegment>> create(std::uint32_t member_count);
-  // The same under a name, for peers that cannot be handed a descriptor, until unlink_name() by any
-  // who has it. `path`: of new_path(); others may be told before, to remove it if this one dies.
+  // The same with a name, for peers that cannot get a descriptor, until any process calls
+  // unlink_name(). `path` comes from new_path(); others may learn it before, to remove it if this
+  // process dies.
   static Result<std::unique_ptr<SharedSegment>> create_named(std::uint32_t member_count,
                                                              const std::string& path = new_path());
   static std::string new_path();
-  // A segment that another process made. Takes the descriptor. DataLoss: the memory is no segment
-  // of ours; FailedPrecondition: of a build that speaks another protocol
-  // (comm/contract/protocol.h).
+  // Attaches a segment that another process has created. Takes ownership of the descriptor. Fails
+  // with DataLoss if the memory is not a segment, and with FailedPrecondition if it belongs to a
+  // build with another protocol (comm/contract/protocol.h).
   static Result<std::unique_ptr<SharedSegment>> attach(int descriptor, std::uint32_t member_count);
   static Result<std::unique_ptr<SharedSegment>> attach_path(const std::string& path,
                                                             std::uint32_t member_count);
-  // As create(), in memory that the supervisor reserved, with a second file for the rings: every
-  // member calls it, and the first to come writes the header. Takes both descriptors. Fails like
-  // attach().
+  // As create(), in memory that the supervisor has reserved, with a second file for the rings.
+  // Every member calls it, and the first one writes the header. Takes ownership of both
+  // descriptors. Fails like attach().
   static Result<std::unique_ptr<SharedSegment>> adopt(int descriptor, int rings_descriptor,
                                                       std::uint32_t member_count);
   ~SharedSegment();
@@ -70,7 +72,8 @@ class SharedSegment {
   }
   int descriptor() const { return descriptor_.get(); }
   std::uint32_t member_count() const { return geometry_.member_count; }
-  // Path by which another process of this user can open it: "/proc/PID/fd/N", or the name.
+  // Returns a path by which another process of this user can open it: "/proc/PID/fd/N", or the
+  // name.
   std::string path() const;
   void unlink_name();
 
@@ -82,9 +85,9 @@ class SharedSegment {
 
   std::uint8_t* memory_;
   Descriptor descriptor_;
-  Descriptor rings_descriptor_;  // None: they are in the same file.
+  Descriptor rings_descriptor_;  // None if the rings are in the same file.
   SegmentGeometry geometry_;
-  std::string name_;  // Its path; may be empty.
+  std::string name_;  // Its path, or empty.
 };
 
 }  // namespace ivy::comm

@@ -18,7 +18,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::nanoseconds;
 
-// A processor's pause takes 5 to 150 ns by its model, so it is measured once.
+// A processor's pause takes 5 to 150 ns, depending on its model, so it is measured once.
 std::uint32_t rounds_in(std::chrono::microseconds time) {
   static const double nanoseconds_per_round = [] {
     constexpr int kRounds = 2000;
@@ -35,21 +35,21 @@ std::uint32_t rounds_in(std::chrono::microseconds time) {
 }
 
 // Registers this process for membarrier(2), "global expedited": a process that is about to sleep
-// makes the kernel run a memory barrier on the processors of all registered processes, so that the
-// publishers need no barrier of their own. False: the kernel or a sandbox does not support it.
-// Takes some milliseconds if the process already has threads.
+// makes the kernel run a memory barrier on the processors of all registered processes, so that
+// publishers need no barrier. Returns false if the kernel or a sandbox does not support it. Takes
+// some milliseconds if the process already has threads.
 bool join_remote_barriers() {
   return syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0) == 0;
 }
 
-// Afterwards the earlier stores of every registered process are visible, and its later loads see
-// this process's earlier stores.
+// After this call, the earlier stores of every registered process are visible, and its later loads
+// see this process's earlier stores.
 void remote_barrier() { syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0); }
 
 constexpr std::uint32_t kRoundsBeforeClock = 200;
 
-// Yields before a wait sleeps: with more ranks than processors they let the awaited rank run. They
-// return immediately if each rank is a scheduling group of its own (autogroup makes one of each
+// Yields before a wait sleeps. With more ranks than processors, they let the awaited rank run. They
+// return immediately if each rank is a separate scheduling group (autogroup creates one for each
 // session).
 constexpr int kYieldsMax = 16;
 // Number of waits after which yields that did not help are tried again.
@@ -75,7 +75,7 @@ SharedWait::SharedWait(SharedSegment& segment, const SharedGroupOptions& options
 bool SharedWait::await_slowly(const std::atomic<std::uint64_t>& counter, std::uint64_t value,
                               std::uint32_t member, const FetchedWith& with) {
   tell_entry();
-  // Reading the clock costs as much as a short wait (and so do some processors' pauses): spin
+  // Reading the clock takes as long as a short wait (as do the pauses of some processors), so spin
   // first.
   for (std::uint32_t round = std::min(spins_, kRoundsBeforeClock); round > 0; --round) {
     relax();
@@ -84,7 +84,7 @@ bool SharedWait::await_slowly(const std::atomic<std::uint64_t>& counter, std::ui
   }
   policy_.deadline().start();
   while (!spin(counter, value)) {
-    // The counter is checked once more: a rank that has died may have done its part before.
+    // Check the counter once more, because a rank that has died may have done its part before.
     const std::uint32_t waited_for =
         member == kWhoeverIsAbsent ? first_absent(value / size_) : member;
     if (!policy_.may_continue(waited_for)) return counter.load(std::memory_order_acquire) >= value;
@@ -98,14 +98,14 @@ bool SharedWait::spin(const std::atomic<std::uint64_t>& counter, std::uint64_t v
   for (std::uint32_t round = 0; round < spins_; ++round) {
     relax();
     if (counter.load(std::memory_order_acquire) >= value) return true;
-    // This line is shared by all and written once, at the end, so that reading it is free.
+    // All members share this line, and it is written only once, at the end, so reading it is free.
     if (header_.failure_state.load(std::memory_order_relaxed) != 0) return false;
   }
   return yield(counter, value);
 }
 
-// Among crowded members, yields half as often each time that it did not help, and then only every
-// kWaitsWithoutYields waits.
+// If members are crowded, yields half as often each time that it did not help, and finally only
+// every kWaitsWithoutYields waits.
 bool SharedWait::yield(const std::atomic<std::uint64_t>& counter, std::uint64_t value) {
   if (yields_ == 0 && ++waits_without_yields_ == kWaitsWithoutYields) {
     waits_without_yields_ = 0;
@@ -132,8 +132,8 @@ void SharedWait::sleep(const std::atomic<std::uint64_t>& counter, std::uint64_t 
                     : member == kWhoeverIsAbsent ? kForArrivals
                                                  : member + 1,
                     std::memory_order_relaxed);
-  // Sequentially consistent, against the fence of wake_if_asleep() or in its place: either the
-  // publisher sees the sleeper, or the sleeper sees what was published.
+  // Sequentially consistent, to pair with the fence of wake_if_asleep() or to replace it: either
+  // the publisher sees the sleeper, or the sleeper sees the published value.
   header_.sleepers.fetch_add(1, std::memory_order_seq_cst);
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (has_processor_each_) remote_barrier();
@@ -167,7 +167,7 @@ void SharedWait::count_arrival() {
   if (header_.sleepers.load(std::memory_order_relaxed) != 0) wake_waiting_for(kForArrivals);
 }
 
-// Returns the first member that has not entered the group's operation of that number.
+// Returns the first member that has not entered the group's operation with that number.
 std::uint32_t SharedWait::first_absent(std::uint64_t number) const {
   std::uint32_t absent = self_ + 1 < size_ ? self_ + 1 : 0;
   each_other(self_, size_, [&](std::uint32_t member) {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a member waits until a counter of another member in shared memory has reached a value: it
-// spins if there is a processor for every member, then yields, then sleeps on its futex. A member
+// Waits until a counter of another member in shared memory has reached a value. The wait spins if
+// there is a processor for every member, then yields, then sleeps on this member's futex. A member
 // that stores a counter wakes only members that have announced that they sleep.
 //
-// With several members per processor (crowded), each wake-up costs a turn of the scheduler: members
+// With several members per processor (crowded), each wake-up costs a scheduling round. So members
 // yield only while that helps, are woken only by the member that they wait for, and a member that
 // waits for all entries is woken by the last one.
 //
-// False: the communicator is broken. Thread: the operation's.
+// Functions return false if the communicator is broken. Thread: the operation's.
 #pragma once
 
 #include <utility>
@@ -19,7 +19,7 @@
 
 namespace ivy::comm {
 
-// Memory that is read right after the wait: it is prefetched together with the counter.
+// Memory that is read right after the wait. It is prefetched together with the counter.
 struct FetchedWith {
   const std::uint8_t* begin = nullptr;
   std::size_t bytes = 0;
@@ -33,7 +33,7 @@ class SharedWait {
   SharedWait(SharedSegment& segment, const SharedGroupOptions& options, WaitPolicy& policy);
 
   WaitPolicy& policy() const { return policy_; }
-  // Notified once, when the operation has been entered. Null, or outlives the operation.
+  // Notified once, when the operation has been entered. Null, or must outlive the operation.
   void set_entry_watch(EntryWatch* watch) { entry_watch_ = watch; }
   void tell_entry() {
     if (entry_watch_ != nullptr) std::exchange(entry_watch_, nullptr)->entered();
@@ -47,7 +47,7 @@ class SharedWait {
     if (counter.load(std::memory_order_acquire) >= value) return true;
     return await_slowly(counter, value, member, {});
   }
-  // The same after a first check of the counter; prefetches `with` while it waits.
+  // The slow path of await(), after a first check of the counter. Prefetches `with` while it waits.
   bool await_slowly(const std::atomic<std::uint64_t>& counter, std::uint64_t value,
                     std::uint32_t member, const FetchedWith& with);
 
@@ -64,8 +64,8 @@ class SharedWait {
 
   void wake_if_asleep() {
     // The store above must be visible before the check for sleepers; see sleep(). If a member that
-    // is about to sleep makes the kernel run a barrier on every processor, the publisher needs
-    // none: it would wait here for the cache line from the other processor.
+    // is about to sleep makes the kernel run a barrier on every processor, the publisher needs no
+    // barrier, which would wait here for the cache line from the other processor.
     if (has_remote_barrier_) {
       std::atomic_signal_fence(std::memory_order_seq_cst);
     } else {

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The slots through which data too large for an entry go, in *chunks*: each member fills slots of
-// its own, the others read them. Chunks are counted through the communicator's life, equally by all
-// members, whether a member has data in a chunk or not; each count is one of a member's progress.
+// The slots through which data that is too large for an entry passes, in *chunks*. Each member
+// fills its own slots, and the others read them. All members count the same chunks since the
+// communicator was created, whether or not a member has data in a chunk. Each count is part of a
+// member's progress.
 //
-// The slot of chunk c is free again when every member has drained chunk c, which await_room(c +
-// kSlotsPerMember) waits for.
+// The slot of chunk c is free again when every member has drained chunk c; await_room(c +
+// kSlotsPerMember) waits for that.
 //
-// False: the communicator is broken. Thread: the operation's.
+// Functions return false if the communicator is broken. Thread: the operation's.
 #pragma once
 
 #include <utility>
@@ -23,7 +24,8 @@ class SlotPipeline {
   SlotPipeline(SharedSegment& segment, const SharedGroupOptions& options, SharedWait& wait)
       : segment_(segment), wait_(wait), self_(options.self), known_drained_(options.size(), 0) {}
 
-  // The number of the next `count` chunks' first one; every member takes the same.
+  // Allocates the next `count` chunks and returns the first one's number, which is the same on
+  // every member.
   std::uint64_t take(std::uint64_t count) {
     return std::exchange(next_chunk_, next_chunk_ + count);
   }
@@ -47,7 +49,7 @@ class SlotPipeline {
   void publish_filled(std::uint64_t chunk) { wait_.publish(progress(self_).filled, chunk + 1); }
   void publish_reduced(std::uint64_t chunk) { wait_.publish(progress(self_).reduced, chunk + 1); }
   void publish_drained(std::uint64_t chunk) { wait_.publish(progress(self_).drained, chunk + 1); }
-  // How many chunks this member has filled so far, in all operations.
+  // Returns the number of chunks that this member has filled so far, in all operations.
   std::uint64_t filled() const { return progress(self_).filled.load(std::memory_order_relaxed); }
   bool await_filled(std::uint32_t member, std::uint64_t chunk) {
     return wait_.await(progress(member).filled, chunk + 1, member);
@@ -63,7 +65,8 @@ class SlotPipeline {
   SharedWait& wait_;
   const std::uint32_t self_;
   std::uint64_t next_chunk_ = 0;
-  std::vector<std::uint64_t> known_drained_;  // Chunks known to be drained, by member.
+  // Number of chunks of each member that are known to be drained.
+  std::vector<std::uint64_t> known_drained_;
 };
 
 }  // namespace ivy::comm

@@ -20,7 +20,8 @@ using std::chrono::nanoseconds;
 constexpr milliseconds kWatchedAfter{100};
 constexpr std::size_t kNamedMax = 8;
 
-// Returns true if the process is stopped, by a signal or a debugger; false if its state is unknown.
+// Returns whether the process is stopped, by a signal or a debugger. Returns false if its state is
+// unknown.
 bool is_stopped(std::int32_t pid) {
   const std::optional<char> state = process_state(pid);
   return state == 'T' || state == 't';
@@ -45,7 +46,8 @@ bool WaitPolicy::may_continue(std::uint32_t member) {
   return true;
 }
 
-// A rank may die as soon as its own part is done, while others still receive its data.
+// Returns whether a death is left to that member to report: a rank may die as soon as its own part
+// is done, while others still receive its data.
 bool WaitPolicy::is_left_to(std::uint32_t member, const Failure& found) {
   if (found.kind != FailureKind::kRankDied && found.kind != FailureKind::kHostLost) return false;
   if (found.rank == options_.members[member].world_rank) return false;
@@ -63,7 +65,7 @@ void WaitPolicy::break_with(const Failure& found) {
 
 void WaitPolicy::report_unreachable(std::uint32_t member, const std::string& why) {
   deadline_->start();
-  // If a peer's memory is gone, its death will be reported soon.
+  // If a peer's memory is inaccessible, its death will be reported soon.
   for (milliseconds waited{0}; waited < FailureDetector::kVerdictTime;
        waited += FailureDetector::kVerdictStep) {
     const MaybeFailure found =
@@ -102,7 +104,7 @@ void WaitPolicy::blame(Failure& failure, std::uint32_t member) const {
   set_operation(failure, comm_status::name_of(shape_.operation));
 }
 
-// Adds this operation to a failure that names none.
+// Adds this operation to a failure that does not name one.
 void WaitPolicy::add_operation(Failure& failure) const {
   if (failure.sequence == 0) {
     set_text(failure, std::string(failure.text) + " during " + describe(shape_) + ", operation " +
@@ -128,7 +130,8 @@ std::vector<std::uint32_t> WaitPolicy::absent_members() const {
   return absent;
 }
 
-// Returns the absent member that has entered the fewest operations: the others may wait for it.
+// Returns the absent member that has entered the fewest operations, because the others may wait for
+// it.
 std::uint32_t WaitPolicy::furthest_behind(const std::vector<std::uint32_t>& absent) const {
   return *std::min_element(
       absent.begin(), absent.end(), [&](std::uint32_t one, std::uint32_t other) {
@@ -137,7 +140,7 @@ std::uint32_t WaitPolicy::furthest_behind(const std::vector<std::uint32_t>& abse
       });
 }
 
-// Returns a member whose process is stopped; if there are absent members, one of these.
+// Returns a member whose process is stopped; an absent one, if members are absent.
 std::optional<std::uint32_t> WaitPolicy::stopped_member(
     const std::vector<std::uint32_t>& absent) const {
   for (std::uint32_t member = 0; member < options_.size(); ++member) {
@@ -149,7 +152,8 @@ std::optional<std::uint32_t> WaitPolicy::stopped_member(
   return std::nullopt;
 }
 
-// " did not enter it; the last that it entered is operation 6, barrier; ranks 2, 3 are missing"
+// Returns, for example, " did not enter it; the last that it entered is operation 6, barrier; ranks
+// 2, 3 are missing".
 std::string WaitPolicy::absence_text(std::uint32_t culprit,
                                      const std::vector<std::uint32_t>& absent) const {
   std::string text = " did not enter it";
@@ -165,8 +169,8 @@ std::string WaitPolicy::absence_text(std::uint32_t culprit,
   return text + "; ranks " + joined(ranks, ", ") + " are missing";
 }
 
-// Finds the member to blame, as far as this host shows: preferably a stopped process, then one that
-// is in another operation. A member that is in this operation waits itself.
+// Determines the member to blame, as far as this host can see: preferably a stopped process, then
+// one that is in a different operation. A member that is in this operation waits itself.
 LongWait WaitPolicy::long_wait(std::uint32_t member) const {
   LongWait wait;
   wait.sequence = sequence_;
@@ -191,7 +195,7 @@ void WaitPolicy::give_up(std::uint32_t member) {
   if (watch_ != nullptr) suspicion = watch_->time_is_over(wait);
   if (suspicion && suspicion->rank != wait.culprit) {
     Failure failure = timeout_failure(suspicion->because);
-    // The blamed rank need not be on this host: the communicator adds its place.
+    // The blamed rank need not be on this host; the communicator adds its host and pid.
     failure.rank = watch_->world_rank(suspicion->rank);
     failure_.break_with(failure);
     return;
@@ -208,7 +212,7 @@ void WaitPolicy::give_up(std::uint32_t member) {
   failure_.break_with(failure);
 }
 
-// The timeout of this operation, without a rank to blame.
+// Returns the failure for a timeout of this operation, without a rank to blame.
 Failure WaitPolicy::timeout_failure(const std::string& because) const {
   Failure failure = make_failure(FailureKind::kTimeout,
                                  describe(shape_) + ", operation " + std::to_string(sequence_) +

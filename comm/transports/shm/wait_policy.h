@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Conditions that end a member's wait early: a failure that is already known, the detector, the
-// operation's deadline. Knows the current operation, so that every failure names it, and finds the
-// rank that caused the failure, as far as that is visible on this host.
+// The conditions that end a member's wait early: a known failure, the detector, the operation's
+// deadline. Knows the current operation, so that every failure names it, and determines the rank
+// that caused the failure, as far as that is visible on this host.
 //
 // Thread: the operation's.
 #pragma once
@@ -23,13 +23,13 @@ namespace ivy::comm {
 
 class WaitPolicy {
  public:
-  // `detector` may be null; it, like the rest, outlives this.
+  // `detector` may be null. All arguments must outlive this.
   WaitPolicy(SharedSegment& segment, const SharedGroupOptions& options, SharedFailure& failure,
              FailureDetector* detector)
       : segment_(segment), options_(options), failure_(failure), detector_(detector) {}
 
   void set_watch(WaitWatch* watch) { watch_ = watch; }
-  // The communicator enters an operation, which takes one or more steps here.
+  // Call when the communicator enters an operation, which takes one or more steps here.
   void enter(const OperationShape& shape, std::uint64_t sequence) {
     previous_shape_ = entered_shape_;
     entered_shape_ = shape;
@@ -46,12 +46,13 @@ class WaitPolicy {
   FailureDetector* failure_detector() const { return detector_; }
   bool is_broken() const { return failure_.is_broken(); }
 
-  // Called repeatedly by a wait for that member. False: the communicator is broken. If another rank
-  // has died and the member is in the operation itself, the wait continues for at most
+  // Called repeatedly by a wait for that member. Returns false if the communicator is broken. If
+  // another rank has died and the member itself is in the operation, the wait continues for at most
   // FailureDetector::kVerdictTime: the member may already have all it needs to finish, and
   // otherwise breaks the communicator.
   bool may_continue(std::uint32_t member);
-  // Both break the communicator: the member is in another operation, or its memory cannot be read.
+  // Both break the communicator: the member is in a different operation, or its memory cannot be
+  // read.
   void report_mismatch(std::uint32_t member, const Fingerprint& theirs, const Fingerprint& ours);
   void report_unreachable(std::uint32_t member, const std::string& why);
 
@@ -78,8 +79,9 @@ class WaitPolicy {
   OperationShape shape_;
   std::uint64_t sequence_ = 0;  // The communicator's number of the operation.
   Deadline* deadline_ = nullptr;
-  std::optional<std::chrono::steady_clock::time_point> death_seen_at_;  // The first one's.
-  // The communicator's operation; previous_shape_ has the one before.
+  // When the first death was seen.
+  std::optional<std::chrono::steady_clock::time_point> death_seen_at_;
+  // The communicator's current operation, and the previous one.
   OperationShape entered_shape_;
   OperationShape previous_shape_;
 };

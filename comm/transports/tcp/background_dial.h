@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Connects to a peer in the background: a stopped peer does not answer the greeting, which must
+// Connects to a peer in the background. A stopped peer does not complete the handshake, which must
 // only delay the requests to that peer.
 //
 // Thread: one at a time; a separate thread connects.
@@ -17,7 +17,7 @@ namespace ivy::comm {
 
 class BackgroundDial {
  public:
-  // One stream. `listener` and `is_cancelled` outlive it.
+  // Dials one stream. `listener` and `is_cancelled` must outlive it.
   BackgroundDial(PeerListener& listener, const std::string& address, const PeerChannel& channel,
                  const std::atomic<bool>& is_cancelled);
   // Cancels the dial, and closes a connection that was not taken.
@@ -25,7 +25,7 @@ class BackgroundDial {
   BackgroundDial(const BackgroundDial&) = delete;
   BackgroundDial& operator=(const BackgroundDial&) = delete;
 
-  // Takes the result, once; nothing: still dialling.
+  // Returns the result, once, or nothing while it is still dialling.
   std::optional<Result<PeerSocket>> take();
 
  private:

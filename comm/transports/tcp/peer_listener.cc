@@ -36,18 +36,19 @@ constexpr std::size_t kNameBytes = 64;
 constexpr std::size_t kChannelBytes = kNameBytes + 3 * 4;
 constexpr int kSocketBuffer = 4 << 20;
 constexpr milliseconds kProbeTime{200};
-// A process that is stopped has a kernel that answers: silence is a firewall or a lost host.
+// The kernel of a stopped process still accepts connections, so silence means a firewall or a lost
+// host.
 constexpr milliseconds kConnectTime{10'000};
-// How often greetings are checked for timeouts.
+// How often handshakes are checked for timeouts.
 constexpr milliseconds kGreetingStep{1'000};
-// How long a peer may be silent when kGreetingsMax are under way: a rank speaks as soon as it is
-// connected. One that was kept from it for longer begins anew (kSilentHangUps).
+// How long a peer may be silent when kGreetingsMax handshakes are in progress. A rank sends its
+// hello as soon as it is connected; one that was delayed for longer starts again (kSilentHangUps).
 constexpr milliseconds kSilentTime{100};
 constexpr int kSilentHangUps = 5;
 constexpr milliseconds kHangUpPause{100};
 
-// An address in the form in which it is compared: without the scope, which each host names for
-// itself, and IPv4 in IPv6 as IPv4.
+// Returns an address in the form in which addresses are compared: without the scope, which each
+// host names differently, and IPv4-mapped addresses as IPv4.
 std::string plain_address(const std::string& host) {
   return host_text(parse_address(host.substr(0, host.find('%')), 0).storage);
 }
@@ -56,11 +57,11 @@ Error not_numeric(const std::string& address) {
   return Error{Code::kUnavailable, "'" + address + "' is no numeric address"};
 }
 
-// Tries it out, because the limit (net.core.rmem_max) is not shown in every network namespace.
+// Tests it, because the limit (net.core.rmem_max) is not visible in every network namespace.
 bool may_have_buffer(int option) {
   const Descriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!socket) return false;
-  int granted = 0;  // Twice what was asked for: the kernel counts its own records too.
+  int granted = 0;  // Twice the requested size, because the kernel counts its own records, too.
   socklen_t length = sizeof granted;
   setsockopt(socket.get(), SOL_SOCKET, option, &kSocketBuffer, sizeof kSocketBuffer);
   getsockopt(socket.get(), SOL_SOCKET, option, &granted, &length);
@@ -71,16 +72,16 @@ void set_options(int socket) {
   send_at_once(socket);
   const int on = 1;
   setsockopt(socket, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
-  // A size that was asked for stays; where the kernel grants less than that, its own growth goes
-  // further.
+  // A requested size is never changed. If the kernel grants less than requested, its own automatic
+  // growth reaches further.
   static const bool is_granted = may_have_buffer(SO_SNDBUF) && may_have_buffer(SO_RCVBUF);
   if (!is_granted) return;
   setsockopt(socket, SOL_SOCKET, SO_SNDBUF, &kSocketBuffer, sizeof kSocketBuffer);
   setsockopt(socket, SOL_SOCKET, SO_RCVBUF, &kSocketBuffer, sizeof kSocketBuffer);
 }
 
-// Within one machine there is no network to be careful with, and no pacing that would pay (BBR's
-// takes up to twice the time): the plain algorithm, which every kernel has and allows.
+// Within one machine, no congestion control is needed, and pacing does not pay off (BBR's takes up
+// to twice the time). Use the plain algorithm, which every kernel has and allows.
 void set_congestion(int socket) {
   constexpr std::string_view kPlain = "reno";
   if (!is_on_this_machine(socket)) return;
@@ -120,7 +121,7 @@ Announced decode_channel(std::string_view bytes, std::uint32_t peer_rank) {
 
 }  // namespace
 
-// An incoming connection that has not shown all yet: first the hello, then proof and channel.
+// An incoming connection whose handshake is incomplete: first the hello, then proof and channel.
 struct PeerListener::Greeting {
   int socket = -1;
   steady_clock::time_point end;
@@ -159,14 +160,14 @@ Result<std::unique_ptr<PeerListener>> PeerListener::listen(const std::string& ad
   if (!where.is_valid()) return not_numeric(address);
   const int socket = not_inherited::open([&] { return where.open_socket(); });
   if (socket < 0) return errno_error(Code::kResourceExhausted, "make a socket", errno);
-  set_options(socket);  // Buffers are inherited by what is accepted, and must be set before.
+  set_options(socket);  // Accepted sockets inherit the buffers, which must be set before.
   if (bind(socket, where.get(), where.size) != 0 || ::listen(socket, 1024) != 0) {
     const int failed = errno;
     not_inherited::close(socket);
     return errno_error(Code::kUnavailable, "listen on " + address + " for other ranks", failed);
   }
   where = own_address(socket);
-  // Without the scope: another host names that interface differently.
+  // Without the scope, because another host names that interface differently.
   return std::unique_ptr<PeerListener>(new PeerListener(
       socket, {address_text(where.storage), where.scope()}, std::move(credentials), greeting_time));
 }
@@ -189,7 +190,7 @@ bool PeerListener::may_greet() {
   return !credentials_.waits_for_places || places_.has_value();
 }
 
-// True if that rank connects from a host where it may be. Called under mutex_.
+// Returns whether that rank connects from an expected address. Requires mutex_.
 bool PeerListener::is_in_place(int socket, std::uint32_t rank) const {
   if (!places_) return true;
   const SocketAddress from = peer_address(socket);
@@ -200,7 +201,7 @@ bool PeerListener::is_in_place(int socket, std::uint32_t rank) const {
                      [&](const std::string& each) { return plain_address(each) == address; });
 }
 
-// Advances a greeting. False: it is finished (the connection is closed, or handed on).
+// Advances a handshake. Returns false if it is finished: the connection was closed or passed on.
 bool PeerListener::advance(Greeting& greeting) {
   while (true) {
     const std::size_t missing = greeting.wanted() - greeting.received.size();
@@ -224,7 +225,8 @@ bool PeerListener::advance(Greeting& greeting) {
   return false;
 }
 
-// The hello is here: challenges the dialler. False: it does not belong to this job.
+// Handles a complete hello: challenges the dialler. Returns false if it does not belong to this
+// job.
 bool PeerListener::challenge(Greeting& greeting) {
   const Result<HandshakeHello> hello = decode_hello(greeting.received);
   if (!hello.ok() || hello->purpose != "peer" || hello->job_id != credentials_.job_id ||
@@ -235,11 +237,11 @@ bool PeerListener::challenge(Greeting& greeting) {
   greeting.hello = std::exchange(greeting.received, {});
   greeting.challenge = make_challenge(greeting.hello, credentials_.token, random_bytes(kNonceBytes),
                                       std::string(kEpochBytes, '\0'));
-  // The buffer of a fresh socket takes these few bytes at once.
+  // The buffer of a new socket takes these few bytes immediately.
   return send_all(greeting.socket, greeting.challenge, {steady_now()});
 }
 
-// The proof is here, with the channel behind it. True: the connection has been handed on.
+// Handles the proof and the channel after it. Returns whether the connection was passed on.
 bool PeerListener::accept_proof(const Greeting& greeting) {
   const std::string_view all = greeting.received;
   if (!check_proof(greeting.hello, greeting.challenge, all.substr(0, kProofBytes),
@@ -252,13 +254,13 @@ bool PeerListener::accept_proof(const Greeting& greeting) {
   const PeerSocket connection = {greeting.socket, announced.streams};
   const std::lock_guard lock(mutex_);
   if (!is_in_place(greeting.socket, greeting.rank)) return false;
-  // A second connection for the same stream would be a peer's mistake: the first one stays.
+  // A second connection for the same stream is the peer's mistake; keep the first one.
   if (!arrived_.emplace(announced.channel, connection).second) return false;
   has_arrived_.notify_all();
   return true;
 }
 
-// Reads what has arrived for the greetings, and closes those that timed out.
+// Reads received bytes of the handshakes, and closes those that timed out.
 void PeerListener::advance_all(std::vector<Greeting>& greetings,
                                const std::vector<pollfd>& waiting) {
   const auto now = steady_now();
@@ -266,7 +268,7 @@ void PeerListener::advance_all(std::vector<Greeting>& greetings,
   for (std::size_t i = 0; i < greetings.size(); ++i) {
     Greeting& greeting = greetings[i];
     const bool is_over = now >= greeting.end;
-    // If this process was stopped, the rest may have come since poll() returned.
+    // If this process was stopped, the rest may have arrived since poll() returned.
     if ((waiting[i + 2].revents != 0 || is_over) && !advance(greeting)) continue;
     if (is_over) {
       not_inherited::close(greeting.socket);
@@ -277,15 +279,15 @@ void PeerListener::advance_all(std::vector<Greeting>& greetings,
   greetings.swap(kept);
 }
 
-// Closes the greetings that keep others out: those that have been silent for a while, and those so
-// old that the dialler has given up (see dial_once). The rest goes on.
+// Closes the handshakes that block others: those that have been silent for a while, and those so
+// old that the dialler has given up (see dial_once).
 void PeerListener::make_room(std::vector<Greeting>& greetings) {
   const auto now = steady_now();
   std::vector<Greeting> kept;
   for (Greeting& greeting : greetings) {
     const auto age = now - (greeting.end - greeting_time_);
     const bool is_stale = age >= greeting_time_ / 2;
-    // The peer may have spoken since poll() returned.
+    // The peer may have sent something since poll() returned.
     if (age >= kSilentTime && greeting.is_silent() && !advance(greeting)) continue;
     if (is_stale || (age >= kSilentTime && greeting.is_silent())) {
       not_inherited::close(greeting.socket);
@@ -329,7 +331,7 @@ void PeerListener::run() {
   for (const Greeting& greeting : greetings) not_inherited::close(greeting.socket);
 }
 
-// One connection that is being made.
+// A connection that is being made.
 struct PeerListener::Dial {
   const std::string& address;
   const PeerChannel& channel;
@@ -362,15 +364,16 @@ Result<PeerSocket> PeerListener::dial(const std::string& address, const PeerChan
     const auto begun = steady_now();
     Result<PeerSocket> dialled = dial_once(dial);
     if (dialled.ok() || dialled.error().code != Code::kAborted) return dialled;
-    // If one of the two was stopped in the middle of the greeting, the other one gave it up, sooner
-    // if many are greeted.
+    // If one side was stopped during the handshake, the other side has given up, sooner if many
+    // handshakes are in progress.
     if (steady_now() - begun >= greeting_time_ / 2) continue;
     if (++quick_hang_ups == kSilentHangUps) return dialled;
     if (!pause_for(kHangUpPause * quick_hang_ups, dial.patience)) return dialled;
   }
 }
 
-// Aborted: the peer hung up before it had greeted, or may do so before it sees the proof.
+// Fails with Aborted if the peer hung up before it sent its challenge, or may do so before it
+// receives the proof.
 Result<PeerSocket> PeerListener::dial_once(const Dial& dial) {
   const auto begun = steady_now();
   SocketAddress where = parse_with_port(dial.address);
@@ -379,7 +382,7 @@ Result<PeerSocket> PeerListener::dial_once(const Dial& dial) {
   const int socket = not_inherited::open([&] { return where.open_socket(); });
   if (socket < 0) return errno_error(Code::kResourceExhausted, "make a socket", errno);
   Result<void> made = dial.connect(socket, where);
-  // The peer greets within its own time, which has begun no later than this one's.
+  // The peer's time for the handshake started no later than this side's.
   if (made.ok()) made = greet(socket, dial, begun + greeting_time_ / 2);
   if (made.ok()) return PeerSocket{socket, dial.streams};
   not_inherited::close(socket);
@@ -404,8 +407,8 @@ Result<void> PeerListener::greet(int socket, const Dial& dial, steady_clock::tim
   if (!check_challenge(hello_bytes, challenge, credentials_.token).ok()) {
     return dial.failed("it does not know the job's token");
   }
-  // The peer does not answer the proof: if it came too late, this side would keep a connection that
-  // the other has closed.
+  // The peer does not answer the proof. If the proof were late, this side would keep a connection
+  // that the other has closed.
   if (steady_now() >= latest) return dial.failed("its greeting came late", Code::kAborted);
   const std::string proof = make_proof(hello_bytes, challenge, credentials_.token);
   if (!send_all(socket, proof + encode_channel(dial.channel, dial.streams), dial.patience)) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bytes to or from a rank of another host: a connected, non-blocking socket as a stream. Takes the
-// descriptor. Thread: one at a time per end.
+// Bytes to or from a rank of another host: a connected, non-blocking socket as a stream. Takes
+// ownership of the descriptor. Thread: one at a time per end.
 #pragma once
 
 #include <memory>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One exchange of messages over a mesh's connections. See tcp_mesh.h.
+// One exchange of messages over a mesh's connections; see tcp_mesh.h.
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
@@ -23,7 +23,7 @@ using std::chrono::steady_clock;
 constexpr std::uint32_t kHeaderMagic = 0x4d797649;  // The bytes "IvyM", little-endian.
 // How long a wait sleeps before it checks the detector.
 constexpr milliseconds kPollSlice{50};
-// The same while streams are missing: a stream that the peer dials does not wake the wait.
+// The same while streams are missing, because a stream that the peer dials does not wake the wait.
 constexpr milliseconds kMissingSlice{2};
 // How long streams of a peer that has hung up may still arrive.
 constexpr milliseconds kMissingTime{300};
@@ -33,11 +33,11 @@ struct Header {
   std::uint32_t step = 0;
   std::uint64_t sequence = 0;
   std::uint64_t fingerprint[2] = {0, 0};
-  std::uint64_t bytes = 0;  // The whole message's, in each of its stripes.
+  std::uint64_t bytes = 0;  // Size of the whole message, in each of its stripes.
 };
 static_assert(sizeof(Header) == 40);
 
-// True if the peer has closed the connection.
+// Returns whether the peer has closed the connection.
 bool has_hung_up(int socket) {
   pollfd polled = {socket, POLLRDHUP, 0};
   return poll(&polled, 1, 0) > 0 && polled.revents != 0;
@@ -70,12 +70,12 @@ class TcpMesh::Exchange {
   }
 
  private:
-  // The sending or receiving of one stripe of a message; the stream's number is the stripe's.
+  // Sends or receives one stripe of a message. The stream's number is also the stripe's.
   struct Transfer {
     std::int32_t rank = 0;
     std::uint32_t stream = 0;
     std::uint32_t step = 0;
-    std::ptrdiff_t before = -1;  // The index of the previous transfer on that stream; -1: none.
+    std::ptrdiff_t before = -1;  // Index of the previous transfer on that stream, or -1.
     Header header;
     std::uint8_t* data = nullptr;
     std::size_t bytes = 0;
@@ -87,15 +87,15 @@ class TcpMesh::Exchange {
   using Sending = Transfer;
   struct Receiving : Transfer {
     std::size_t whole = 0;
-    std::size_t begin = 0;  // Offset of the stripe in it.
+    std::size_t begin = 0;  // Offset of the stripe in the message.
     const TakePart* take = nullptr;
     std::size_t taken = 0;  // Bytes of the stripe that were taken.
 
-    // Bytes that have arrived and were not taken.
+    // Returns the number of received bytes that were not taken yet.
     std::size_t held() const { return moved - sizeof(Header) - taken; }
   };
 
-  // Opens the first streams, beginning with those that this rank dials: they do not depend on the
+  // Opens the first streams, starting with those that this rank dials, which do not depend on the
   // peer's progress.
   bool connect_all(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) {
     for (const bool is_dialler : {true, false}) {
@@ -115,7 +115,7 @@ class TcpMesh::Exchange {
   bool is_dialler_of(std::int32_t rank) const { return mesh_.options_.self < rank; }
 
   // Opens the streams of a message that this rank has to dial. The peer's streams are taken later,
-  // during the transfer: the peer dials them only once it is in the same message.
+  // during the transfer, because the peer dials them only once it is in the same message.
   bool need_streams(std::int32_t rank, std::uint32_t count) {
     if (!is_dialler_of(rank)) return true;
     for (std::uint32_t stream = 1; stream < count; ++stream) {
@@ -170,7 +170,7 @@ class TcpMesh::Exchange {
     return true;
   }
 
-  // Gives the messages that are taken part by part their space in one buffer, which is reused.
+  // Allocates space in one buffer, which is reused, for the messages that are taken part by part.
   void place_parts() {
     std::size_t bytes = 0;
     for (const Receiving& receiving : receives_) bytes += receiving.take != nullptr ? kPart : 0;
@@ -253,7 +253,7 @@ class TcpMesh::Exchange {
   bool advance_receive(Receiving& receiving, bool& has_moved) {
     const Stream& stream = stream_of(receiving);
     if (stream.socket < 0) return true;
-    // Read the header alone: it is compared before any byte of data is written to the caller's
+    // Read only the header: it is compared before any byte of data is written to the caller's
     // memory.
     const bool in_header = receiving.moved < sizeof(Header);
     std::size_t wanted = std::min(receiving.end() - receiving.moved, stream.bite);
@@ -324,7 +324,7 @@ class TcpMesh::Exchange {
     if (now - *idle_since_ < mesh_.options_.spin) return true;
     std::vector<pollfd> sockets = {{mesh_.interruption_.get(), POLLIN, 0},
                                    {mesh_.event_.get(), POLLIN, 0}};
-    std::int32_t incomplete = -1;  // A rank whose streams are not all connected.
+    std::int32_t incomplete = -1;  // A rank whose streams are not all connected, or -1.
     const auto add = [&](const Transfer& transfer, short events) {
       const int socket = stream_of(transfer).socket;
       if (socket < 0) {
@@ -349,7 +349,7 @@ class TcpMesh::Exchange {
     return may_wait_for_streams_of(incomplete) && may_continue();
   }
 
-  // A peer that dies before it has dialled all streams breaks none of the missing ones, so check
+  // If a peer dies before it has dialled all streams, none of the missing ones can break, so check
   // its first stream.
   bool may_wait_for_streams_of(std::int32_t rank) {
     if (rank < 0 || !has_hung_up(mesh_.connection(rank).streams[0].socket)) return true;
@@ -368,7 +368,7 @@ class TcpMesh::Exchange {
       if (!sending.is_done() && waited_for < 0) waited_for = sending.rank;
     }
     if (mesh_.detector_ != nullptr && mesh_.detector_->check(waited_for)) {
-      // A rank may die as soon as its own part is done, so take the data that has arrived first.
+      // A rank may die as soon as its own part is done, so first take the data that has arrived.
       bool has_moved = false;
       if (!advance_sends(has_moved) || !advance_receives(has_moved)) return false;
       return has_moved || mesh_.fail(mesh_.connection_failure(waited_for, call_, "is gone"));

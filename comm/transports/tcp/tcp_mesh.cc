@@ -20,9 +20,9 @@ using std::chrono::milliseconds;
 using std::chrono::nanoseconds;
 
 constexpr milliseconds kOwnHostTime{20};
-// A connection that arrives wakes no other wait, so the detector is checked this often.
+// An arriving connection does not wake a wait, so the detector is checked at this interval.
 constexpr milliseconds kTakeSlice{5};
-// The limits of the pause between two comparisons through the store.
+// Limits of the pause between two comparisons through the store.
 constexpr milliseconds kComparePauseMin{200};
 constexpr milliseconds kComparePauseMax{5'000};
 
@@ -62,7 +62,8 @@ bool TcpMesh::fail(const Failure& failure) {
   return false;
 }
 
-// Returns true, and breaks the mesh, if another rank is in another operation. Called by long waits.
+// Returns whether another rank is in a different operation, and then breaks the mesh. Called by
+// long waits.
 bool TcpMesh::is_other_operation(const OperationCall& call) {
   const auto now = steady_now();
   if (compared_sequence_ != call.sequence) {
@@ -87,8 +88,8 @@ Failure TcpMesh::connection_failure(std::int32_t rank, const OperationCall& call
   const std::string during = " during " + describe(call.shape) + ", operation " +
                              std::to_string(call.sequence) + " of communicator " +
                              options_.communicator;
-  // Supervisors report a death a moment after the socket closes. Without supervisors only deaths on
-  // this host are known; which rank failed first is agreed on by the communicator.
+  // Supervisors report a death shortly after the socket closes. Without supervisors, only deaths on
+  // this host are known; the communicator agrees on the rank that failed first.
   const bool has_verdicts = detector_ != nullptr && detector_->word() != nullptr;
   const auto end = steady_now() + (has_verdicts ? FailureDetector::kVerdictTime : kOwnHostTime);
   Failure failure;
@@ -104,7 +105,7 @@ Failure TcpMesh::connection_failure(std::int32_t rank, const OperationCall& call
       poll(nullptr, 0, static_cast<int>(FailureDetector::kVerdictStep.count()));
     }
   }
-  // The peer may have failed in another operation than this one, and stored that before.
+  // The peer may have failed in a different operation than this one, and stored that before.
   const MaybeFailure different = !failure.is_set() && options_.comparer != nullptr
                                      ? options_.comparer->compare()
                                      : std::nullopt;
@@ -152,7 +153,7 @@ bool TcpMesh::dial(std::int32_t rank, std::uint32_t stream, const OperationCall&
   const std::uint32_t streams =
       options_.streams != 0 ? options_.streams
                             : usual_streams(listener_.is_near(peer.address), options_.peers.size());
-  // A stopped peer does not answer the greeting: the operation's timeout limits that, not the
+  // A stopped peer does not complete the handshake. The operation's timeout limits that, not the
   // connection's.
   const Result<PeerSocket> dialled =
       listener_.dial(peer.address, channel(rank, stream), streams, kUntilCancelled, [&] {
@@ -180,7 +181,8 @@ bool TcpMesh::await_dialler(std::int32_t rank, const OperationCall& call,
   auto probe_at = steady_now() + PeerListener::kProbePause;
   while (true) {
     const MaybeFailure known = detector_ != nullptr ? detector_->check(rank) : std::nullopt;
-    // After the check: a rank may die as soon as it has sent its part, and its connection is valid.
+    // Done after the check, because a rank may die as soon as it has sent its part, and its
+    // connection is valid.
     const PeerSocket found = listener_.take(channel(rank, 0), kTakeSlice);
     if (found.socket >= 0) {
       keep(rank, 0, found);
@@ -190,7 +192,7 @@ bool TcpMesh::await_dialler(std::int32_t rank, const OperationCall& call,
     if (known) return fail(connection_failure(rank, call, "did not connect"));
     if (is_interrupted()) return false;
     if (is_other_operation(call)) return false;
-    // A rank that died before it dialled has no connection that could break: probe its listener.
+    // A rank that died before it dialled has no connection that could break, so probe its listener.
     if (steady_now() >= probe_at) {
       if (!listener_.is_peer_there(peer.address))
         return fail(connection_failure(rank, call, "it is gone"));
@@ -205,8 +207,8 @@ bool TcpMesh::is_interrupted() const {
   return poll(&interruption, 1, 0) > 0;
 }
 
-// Called repeatedly while a wait for that rank lasts: reports the wait, and names the rank to blame
-// when it times out.
+// Called repeatedly during a wait for that rank. Reports the wait, and names the rank to blame when
+// it times out.
 bool TcpMesh::may_wait_on(std::int32_t rank, const OperationCall& call) {
   LongWait wait;
   wait.sequence = call.sequence;
@@ -244,7 +246,8 @@ Failure TcpMesh::difference(std::int32_t rank, const OperationCall& call,
   std::string more = theirs.sizes;
   const EnteredOperations* const own = options_.entered;
   if (theirs.sequence < call.sequence && own != nullptr && own->has(theirs.sequence)) {
-    // The header belongs to an earlier operation that did not need it here, so it was never read.
+    // The header belongs to an earlier operation in which this rank did not need it, so it was
+    // never read.
     number = theirs.sequence;
     ours = own->shape(theirs.sequence);
   } else if (theirs.sequence > call.sequence || theirs.shape.operation == Operation::kFinalize) {

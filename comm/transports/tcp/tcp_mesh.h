@@ -1,22 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bytes between the ranks of different hosts in one communicator: messages over TCP, driven by the
-// thread that is in the operation. Connections are made when two ranks first have something for
-// each other: the lower rank dials, and decides how many streams there are (tcp_streams.h). Further
-// streams are opened for the first message that is long enough for them. Each stripe of a message
-// has the whole message's header.
+// Bytes between the ranks of different hosts in one communicator: messages over TCP, moved by the
+// thread that is in the operation. Connections are made when two ranks first exchange data. The
+// lower rank dials, and decides on the number of streams (tcp_streams.h). Further streams are
+// opened for the first message that is long enough for them. Each stripe of a message has the
+// header of the whole message.
 //
-// Every message begins with a header that says which operation it belongs to; a receiver compares
-// it before a byte of the data touches its memory. Both sides know from the operation who sends
-// what to whom, so there are no tags and nothing unexpected.
+// Every message starts with a header that identifies its operation. A receiver compares it before
+// any byte of the data is written to its memory. Both sides know from the operation who sends what
+// to whom, so there are no tags and no unexpected messages.
 //
 // clang-format off
 //   header   u32 magic | u32 step | u64 sequence | u64 fingerprint[2] | u64 bytes      little endian
 // clang-format on
 //
-// A lost connection is only a hint: for FailureDetector::kVerdictTime the detector is asked which
-// rank died, so that the failure names the root cause and not the neighbour that hung up next.
+// A lost connection is only a hint. For FailureDetector::kVerdictTime the detector is queried for
+// the rank that died, so that the failure names the root cause and not the neighbour that hung up
+// next.
 //
-// Thread: one at a time (the communicator's lock). false: broken, failure() says why.
+// Functions return false if the mesh is broken; failure() has the reason. Thread: one at a time
+// (the communicator's lock).
 #pragma once
 
 #include <chrono>
@@ -60,33 +62,33 @@ struct Incoming {
   void* data = nullptr;
   std::size_t bytes = 0;
   std::uint32_t step = 0;
-  // Takes the message part by part instead of `data`, while a part is still in the processor's
-  // caches: [begin, end) in bytes of the message, at `part` until it returns. Whole lines of 64
-  // bytes, but for a stripe's last part; a message of several stripes comes in no order. May be
-  // null.
+  // If not null, takes the message part by part instead of `data`, while a part is still in the
+  // processor's caches: [begin, end) in bytes of the message, at `part` until it returns. Parts are
+  // whole lines of 64 bytes, except for a stripe's last one. The parts of a message with several
+  // stripes come in any order.
   const TakePart* take = nullptr;
 };
 
 // Compares this rank's operations with those of the ranks on other hosts. Ranks that wait for
-// different operations may never send each other a header, so waits that last use it now and then.
+// different operations may never send each other a header, so long waits use it occasionally.
 // Implemented by the communicator, through the job's store.
 class OperationComparer {
  public:
   virtual ~OperationComparer() = default;
-  // Returns the failure if another rank has entered another operation under the same number.
+  // Returns the failure if another rank has entered a different operation with the same number.
   virtual MaybeFailure compare() = 0;
-  // True if this rank should compare that operation on behalf of its host: one of the waiting
-  // ranks does so once per `pause`.
+  // Returns whether this rank should compare that operation on behalf of its host: one of the
+  // waiting ranks does so once per `pause`.
   virtual bool may_compare(std::uint64_t sequence, std::chrono::nanoseconds pause) = 0;
 };
 
 struct TcpMeshOptions {
   std::string communicator;
   std::int32_t self = 0;       // This rank's number in the communicator.
-  std::vector<TcpPeer> peers;  // By rank; entries of this host are never used.
+  std::vector<TcpPeer> peers;  // Indexed by rank; entries of this host are never used.
   std::chrono::microseconds spin{50};
-  std::uint32_t streams = 0;  // Per rank that this one dials; 0: the usual number.
-  // These are null, or outlive the mesh.
+  std::uint32_t streams = 0;  // For each rank that this one dials; 0 means the default number.
+  // These are null, or must outlive the mesh.
   OperationComparer* comparer = nullptr;
   WaitWatch* watch = nullptr;
   const EnteredOperations* entered = nullptr;  // Operations that this rank has entered.
@@ -94,29 +96,31 @@ struct TcpMeshOptions {
 
 class TcpMesh {
  public:
-  // `listener` and `detector` outlive it.
+  // `listener` and `detector` must outlive it.
   TcpMesh(PeerListener& listener, TcpMeshOptions options, FailureDetector* detector);
   ~TcpMesh();
   TcpMesh(const TcpMesh&) = delete;
   TcpMesh& operator=(const TcpMesh&) = delete;
 
-  // Sends and receives all of it, both ways at once; messages of one pair in the order given.
-  // `group` may be null; it reports failures that other ranks of this host have found.
+  // Sends and receives everything, in both directions at the same time, and the messages of one
+  // pair in the given order. `group` may be null; it reports failures that other ranks of this host
+  // have found.
   bool exchange(const OperationCall& call, std::span<const Outgoing> outgoing,
                 std::span<const Incoming> incoming, const SharedGroup* group);
 
-  // Why exchange() returned false; nothing: `group` has the failure, or it was interrupted.
+  // Returns why exchange() returned false, or nothing if `group` has the failure or the exchange
+  // was interrupted.
   const MaybeFailure& failure() const { return failure_; }
   // Closes all connections, which ends the waits of peers for this rank.
   void hang_up();
-  // Makes an exchange in another thread end soon. Any thread.
+  // Makes an exchange in another thread end soon. Callable from any thread.
   void interrupt();
-  // An eventfd to write to when the detector has events: it wakes a wait, which then checks the
-  // detector.
+  // Returns an eventfd to write to when the detector has events. It wakes a wait, which then checks
+  // the detector.
   int event_descriptor() const { return event_.get(); }
 
  private:
-  // One socket; -1: not connected yet.
+  // One socket, or -1 if not connected yet.
   struct Stream {
     int socket = -1;
     std::size_t bite = 0;
@@ -138,7 +142,7 @@ class TcpMesh {
             const SharedGroup* group);
   PeerChannel channel(std::int32_t rank, std::uint32_t stream) const;
   void keep(std::int32_t rank, std::uint32_t stream, const PeerSocket& found);
-  // Returns that stream, taking it first if the peer has dialled it and it has arrived.
+  // Returns that stream. If the peer has dialled it and it has arrived, takes it first.
   Stream& look_for(std::int32_t rank, std::uint32_t stream);
   bool fail(const Failure& failure);
   bool is_other_operation(const OperationCall& call);
@@ -148,7 +152,7 @@ class TcpMesh {
   struct PeerOperation {
     std::uint64_t sequence;
     OperationShape shape;
-    std::string sizes;  // Appended to it if the sizes of a message differ.
+    std::string sizes;  // Appended to the text if the sizes of a message differ.
   };
   Failure difference(std::int32_t rank, const OperationCall& call, const PeerOperation& theirs);
   Failure connection_failure(std::int32_t rank, const OperationCall& call, const std::string& why);
@@ -156,7 +160,8 @@ class TcpMesh {
   PeerListener& listener_;
   const TcpMeshOptions options_;
   FailureDetector* const detector_;
-  std::vector<std::unique_ptr<Connection>> connections_;  // By rank; null: not yet.
+  // Indexed by rank; null if not connected yet.
+  std::vector<std::unique_ptr<Connection>> connections_;
   std::vector<std::uint8_t> parts_;  // Buffer for messages that are taken part by part.
   MaybeFailure failure_;
   std::chrono::steady_clock::time_point compared_at_;

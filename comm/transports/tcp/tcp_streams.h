@@ -3,9 +3,9 @@
 // connection, over which a long message is sent in *stripes*. Both ranks derive the stripes from
 // the message's length and the number of streams, so they need no negotiation.
 //
-// The constants that decide the speed between hosts are defined here.
+// The constants that determine the speed between hosts are defined here.
 //
-// Pure but for what is asked of a socket; thread: any.
+// Pure except for queries of a socket. Thread: any.
 #pragma once
 
 #include <algorithm>
@@ -17,18 +17,18 @@
 namespace ivy::comm {
 
 inline constexpr std::uint32_t kStreamsMax = 16;
-// Between two ranks of one machine a second stream only takes processor time from the first.
+// Between two ranks of one machine, a second stream only takes processor time from the first.
 inline constexpr std::uint32_t kStreamsOnOneMachine = 1;
 // Between machines one stream is limited to one TCP window and one queue of the network card.
 inline constexpr std::uint32_t kStreamsBetweenMachines = 4;
-// About how many descriptors all streams of a communicator together take.
+// Approximate limit of the descriptors of all streams of a communicator.
 inline constexpr std::size_t kSocketsUsual = 256;
-// Minimum length of a stripe: the cost of a further system call is small compared with it.
+// Minimum length of a stripe, for which the cost of a further system call is negligible.
 inline constexpr std::size_t kStripeLeast = std::size_t{128} << 10;
-// Limit of one system call, so that sending and receiving take turns.
+// Limit of one system call, so that sending and receiving alternate.
 inline constexpr std::size_t kBite = std::size_t{1} << 20;
-// The same if the kernel paces sending by the rate at which data was received (BBR): while a rank
-// is busy sending it receives nothing, so its peer's kernel assumes that the path is slow, and does
+// The limit if the kernel paces sending by the rate at which data was received (BBR). A rank that
+// is busy sending receives nothing, so its peer's kernel assumes that the path is slow, and does
 // not revise that.
 inline constexpr std::size_t kPacedBite = std::size_t{128} << 10;
 // Size of the parts of a message that is processed as it arrives: small enough to be still in the
@@ -48,7 +48,7 @@ inline std::uint32_t stripe_count(std::size_t bytes, std::uint32_t streams) {
       std::clamp<std::size_t>(bytes / kStripeLeast, 1, std::max<std::uint32_t>(1, streams)));
 }
 
-// The stripe of stream `index`: whole cache lines, and so whole elements.
+// Returns the stripe of stream `index`, which has whole cache lines, and so whole elements.
 inline Stripe stripe_of(std::size_t bytes, std::uint32_t count, std::uint32_t index) {
   constexpr std::size_t kLine = 64;
   const std::size_t each = (bytes / count + kLine - 1) / kLine * kLine;
@@ -56,19 +56,20 @@ inline Stripe stripe_of(std::size_t bytes, std::uint32_t count, std::uint32_t in
   return {begin, index + 1 == count ? bytes : std::min(bytes, begin + each)};
 }
 
-// Parses IVY_TCP_STREAMS; 0: it is not set. InvalidArgument: not a number from 1 to kStreamsMax.
+// Parses IVY_TCP_STREAMS; 0 means that it is not set. Fails with InvalidArgument if it is not a
+// number from 1 to kStreamsMax.
 Result<std::uint32_t> wanted_streams(const char* text);
 
-// The number of streams if the user sets none. `ranks`: of the communicator.
+// Returns the number of streams if the user sets none. `ranks` is the size of the communicator.
 inline std::uint32_t usual_streams(bool is_on_one_machine, std::size_t ranks) {
   if (is_on_one_machine) return kStreamsOnOneMachine;
   return static_cast<std::uint32_t>(std::clamp<std::size_t>(
       kSocketsUsual / std::max<std::size_t>(1, ranks), 1, kStreamsBetweenMachines));
 }
 
-// Returns true if both ends of that connection are on this machine.
+// Returns whether both ends of that connection are on this machine.
 bool is_on_this_machine(int socket);
-// Returns how many bytes one call may move on that connection.
+// Returns the number of bytes that one call may move on that connection.
 std::size_t bite_of(int socket);
 
 }  // namespace ivy::comm
