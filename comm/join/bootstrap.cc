@@ -28,10 +28,10 @@ using TimePoint = steady_clock::time_point;
 
 constexpr std::size_t kTokenBytes = 32;
 constexpr std::size_t kSecretBytesMax = 1 << 20;
-// The pause between two looks for the file grows: the file system may be on another host.
+// The pause between two checks for the file grows, because the file system may be on another host.
 constexpr milliseconds kFirstPause{5};
 constexpr milliseconds kLongestPause{250};
-// How long one of several addresses is tried, which need not all be reachable from here.
+// How long each of several addresses is tried, not all of which need be reachable from here.
 constexpr milliseconds kOneAddress{2'000};
 constexpr milliseconds kOneTry{10'000};
 constexpr milliseconds kStoreAnswer{10'000};
@@ -52,7 +52,7 @@ std::string seconds_text(milliseconds time) {
 }
 
 // Derives the job id from the job's name, so that another job's store at the same derived port is
-// recognised as such.
+// recognised as a different one.
 std::string named_job(const std::string& key) {
   std::string id;
   for (std::uint64_t round = 1; round <= 2; ++round) {
@@ -61,7 +61,7 @@ std::string named_job(const std::string& key) {
   return id;
 }
 
-// True if an address with a port is a loopback one.
+// Returns whether an address with a port is a loopback address.
 bool is_own_host_only(const std::string& address) { return is_loopback(host_of(address)); }
 
 Result<std::string> secret_of(const std::string& path) {
@@ -72,7 +72,7 @@ Result<std::string> secret_of(const std::string& path) {
                "give every rank the same file, or none"};
 }
 
-// State of one call of bootstrap() that is the same for all ranks.
+// State of one call of bootstrap().
 class Bootstrapping {
  public:
   Bootstrapping(const Identity& identity, std::uint32_t generation, milliseconds timeout)
@@ -136,7 +136,8 @@ class Bootstrapping {
     return met;
   }
 
-  // Fails if a store at the file's addresses answers: it is another job's that has not met yet.
+  // Fails if a store at the file's addresses answers: it belongs to another job whose ranks have
+  // not all joined yet.
   Result<void> check_file_is_free() const {
     if (path_.empty()) return {};
     const Result<Endpoint> endpoint = read_endpoint(path_);
@@ -179,7 +180,7 @@ class Bootstrapping {
     options.rank = who_.rank;
     options.connect_timeout = at_most;
     options.request_timeout = kStoreAnswer;
-    options.may_redial = false;  // The store ends with the job and is never restarted.
+    options.may_redial = false;  // The store exits with the job and is never restarted.
     return store::Client::connect(options);
   }
 
@@ -316,11 +317,11 @@ class Bootstrapping {
                    "give all ranks the same world size"};
     }
     const std::string said = IVY_TRY(store.wait_get(prefix + "first_host", left_until(end_)));
-    // The address that has been tried is better than one that rank 0 guesses, unless it is a
-    // loopback one.
+    // The address that this rank has connected to is better than one that rank 0 guesses, unless it
+    // is a loopback address.
     if (is_own_host_only(met.first_host_address)) met.first_host_address = said;
-    // The store's own job id and token may be public, and it refuses joins when all have come;
-    // among themselves the ranks use these.
+    // The store's own job id and token may be public, and the store rejects clients once all ranks
+    // have joined. The ranks use these for their own connections.
     met.job_id = IVY_TRY(store.wait_get(prefix + "job", left_until(end_)));
     met.token = IVY_TRY(store.wait_get(prefix + "token", left_until(end_)));
     const std::string claim = prefix + "rank/" + std::to_string(who_.rank);
@@ -340,9 +341,9 @@ class Bootstrapping {
   const std::uint32_t generation_;
   const milliseconds timeout_;
   const TimePoint end_;
-  std::string token_;  // Empty: rank 0 makes one.
+  std::string token_;  // If empty, rank 0 creates one.
   std::string job_id_;
-  std::string path_;  // The endpoint file; empty: none.
+  std::string path_;  // The endpoint file, or empty if there is none.
 };
 
 }  // namespace

@@ -10,7 +10,7 @@ namespace ivy::comm {
 namespace {
 
 constexpr std::string_view kHead = "ivycomm meeting 1\n";
-constexpr std::string_view kEnd = "end\n";  // An endpoint that lacks it was cut off.
+constexpr std::string_view kEnd = "end\n";  // An endpoint without it was truncated.
 constexpr std::size_t kJobIdSize = 32;
 
 bool take_line(std::string_view name, std::string_view value, Endpoint& endpoint) {

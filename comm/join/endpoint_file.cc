@@ -23,7 +23,7 @@ namespace {
 constexpr mode_t kOthers = 077;
 constexpr int kAncestorsMax = 64;
 
-// An error is told by errno: ENOENT, or EACCES for a file that is not this user's alone.
+// The error's errno is ENOENT, or EACCES for a file that others can access.
 Result<std::string> read_private(const std::string& path) {
   const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   if (!file) {
@@ -54,7 +54,7 @@ Process process_of(int pid) {
   std::string line;
   std::getline(file, line);
   const std::size_t open = line.find('(');
-  const std::size_t close = line.rfind(')');  // A name may hold anything.
+  const std::size_t close = line.rfind(')');  // A name may contain any character.
   if (open == std::string::npos || close == std::string::npos) return {};
   Process process;
   process.name = line.substr(open + 1, close - open - 1);

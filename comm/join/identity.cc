@@ -32,8 +32,8 @@ Result<std::uint32_t> number_of(const EnvironmentLookup& environment, std::strin
   return number_of(name, IVY_TRY(text_of(environment, name)));
 }
 
-// The fields requested from a source: only rank and world size if another source specifies where
-// the ranks meet.
+// The fields requested from a source: only rank and world size if another source specifies how the
+// ranks find each other.
 enum class Asked : std::uint8_t { kAll, kOnlyWho };
 
 Result<Identity> from_ivyrun(const EnvironmentLookup& environment, Asked asked) {
@@ -60,7 +60,7 @@ Result<Identity> from_ivyrun(const EnvironmentLookup& environment, Asked asked) 
                  "start ivyrun without --no-store"};
   }
   identity.store_address = *store;
-  // The store may be reached by another address than the one that other hosts use.
+  // This rank may reach the store at a different address than other hosts do.
   const std::optional<std::string> first_host = environment("IVY_MASTER_ADDR");
   identity.first_host_address = first_host ? with_port(*first_host, 1) : *store;
   identity.job_id = IVY_TRY(text_of(environment, "IVY_JOB_ID"));
@@ -82,7 +82,7 @@ Result<std::uint16_t> port_of(std::string_view name, std::string_view text) {
                "ports are 1 to 65535"};
 }
 
-// Rank 0 is on MASTER_ADDR. MASTER_PORT itself is left to torch: only the number is taken from it.
+// Rank 0 is on MASTER_ADDR. MASTER_PORT itself remains torch's; only its number is used.
 Result<void> meet_at_master(const EnvironmentLookup& environment, Identity& identity) {
   const std::string port = value_of(environment, "MASTER_PORT");
   IVY_CHECK(port_of("MASTER_PORT", port));
@@ -112,7 +112,7 @@ Result<void> meet_under_torchrun(const EnvironmentLookup& environment, bool is_o
   identity.bootstrap = Bootstrap::kTorchStore;
   identity.bootstrap_host = value_of(environment, "MASTER_ADDR");
   identity.bootstrap_port = IVY_TRY(port_of("MASTER_PORT", value_of(environment, "MASTER_PORT")));
-  // torchrun sets the one or the other for its workers; the name changed with the dialect.
+  // torchrun sets one of these for its workers; the name changed together with the dialect.
   identity.is_new_torch = environment("TORCH_NCCL_ASYNC_ERROR_HANDLING").has_value() &&
                           !environment("NCCL_ASYNC_ERROR_HANDLING").has_value();
   return {};
@@ -174,7 +174,7 @@ Result<Identity> from_launcher(const LauncherClaim& claim, const EnvironmentLook
   identity.rank = claim.rank;
   identity.world_size = claim.world_size;
   if (claim.world_size == 1 || asked == Asked::kOnlyWho) return identity;
-  identity.spans_hosts = true;  // Local sizes count processes, not who may share memory.
+  identity.spans_hosts = true;  // Local sizes count processes, not ranks that can share memory.
   identity.token_file = value_of(environment, "IVY_TOKEN_FILE");
   const bool is_one_host = claim.local_size == claim.world_size;
   if (claim.key == "torchrun") {
@@ -216,7 +216,7 @@ Result<Identity> from_other_launchers(const EnvironmentLookup& environment,
   }
   const LauncherClaim* chosen = &claims.complete.front();
   IVY_CHECK(check_agreement(*chosen, claims.complete));
-  // srun --mpi=pmi2 speaks as MPICH does; Slurm itself knows more of its step.
+  // srun --mpi=pmi2 sets MPICH's variables, too, but Slurm's own describe the step better.
   for (const LauncherClaim& other : claims.complete) {
     const bool is_same = other.rank == chosen->rank && other.world_size == chosen->world_size;
     if (chosen->key == "mpich" && other.key == "slurm" && is_same) chosen = &other;
@@ -260,7 +260,7 @@ Error unknown_method(const std::string& method) {
                "use env:// (the default), tcp://HOST:PORT, file:///PATH or self://"};
 }
 
-// A host with a port: "10.0.0.1:4123", "[fd00::1]:4123" or "node1:4123".
+// Parses a host with a port: "10.0.0.1:4123", "[fd00::1]:4123" or "node1:4123".
 Result<void> take_address(std::string_view text, const std::string& method, Identity& identity) {
   const std::size_t colon = text.rfind(':');
   if (colon == std::string_view::npos || colon == 0) {
@@ -283,7 +283,8 @@ Result<void> take_method(const std::string& method, Identity& identity) {
   return Error{Code::kInvalidArgument, method + " is not an absolute path", "file:///home/me/meet"};
 }
 
-// tcp:// and file:// say where; who this is comes from the caller, else from the environment.
+// tcp:// and file:// specify the address. The rank comes from the caller, or else from the
+// environment.
 Result<Identity> from_method(const IdentityRequest& request, const std::string& method,
                              const EnvironmentLookup& environment) {
   Identity identity;
@@ -357,8 +358,8 @@ std::string source_text(const Identity& identity) {
 }
 
 std::uint16_t port_by(std::string_view key) {
-  // FNV-1a: 20000 to 31999, where neither the kernel's own ports are, unless the administrator has
-  // moved those, nor most services'.
+  // FNV-1a. Ports 20000 to 31999 are neither in the kernel's range, unless the administrator has
+  // moved that, nor used by most services.
   std::uint32_t hash = 2166136261U;
   for (const char c : key) hash = (hash ^ static_cast<unsigned char>(c)) * 16777619U;
   return static_cast<std::uint16_t>(20000 + hash % 12000);

@@ -13,11 +13,11 @@ constexpr std::string_view kKeys[] = {"ivyrun", "torchrun", "openmpi", "mpich", 
 struct Launcher {
   std::string_view key;
   std::string_view name;
-  // The source counts only if all of these are set. The first two: rank and world size.
+  // All of these must be set for the source to count. The first two are rank and world size.
   std::vector<std::string_view> needed;
-  // If one of these is set, the source is meant. Empty: one of `needed`.
+  // If one of these is set, the source is present. If empty, one of `needed` suffices.
   std::vector<std::string_view> marks;
-  std::string_view local_size;  // Empty where it is worked out otherwise.
+  std::string_view local_size;  // Empty if it is determined in another way.
 };
 
 std::vector<Launcher> launchers(const EnvironmentLookup& environment) {
@@ -71,7 +71,7 @@ Result<LauncherClaim> claim_of(const Launcher& launcher, const EnvironmentLookup
   for (std::size_t i = 0; i < launcher.needed.size(); ++i) {
     const std::string name(launcher.needed[i]);
     const std::string value = value_of(environment, name);
-    // A world of one need not be told where the others are.
+    // A world of one does not need the address of other ranks.
     if (value.empty() && is_alone && name.starts_with("MASTER_")) continue;
     if (value.empty()) {
       absent.push_back(name);

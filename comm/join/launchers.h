@@ -7,7 +7,7 @@
 //   mpich      PMI_RANK               PMI_SIZE                MPI_LOCALNRANKS
 //   slurm      SLURM_PROCID           SLURM_STEP_NUM_TASKS    SLURM_STEP_TASKS_PER_NODE
 //
-// Slurm speaks only where SLURM_STEP_ID is set: a batch script has SLURM_PROCID=0 and is no rank.
+// Slurm counts only if SLURM_STEP_ID is set: a batch script has SLURM_PROCID=0 but is not a rank.
 #pragma once
 
 #include <cstdint>
@@ -26,9 +26,9 @@ inline std::string value_of(const EnvironmentLookup& environment, std::string_vi
   return environment(name).value_or("");
 }
 
-// "who says that this is rank R of N", with the variables that say so.
+// One source's claim that this is rank R of N, with the variables that say so.
 struct LauncherClaim {
-  std::string key;   // "torchrun": for IVY_LAUNCHER.
+  std::string key;   // "torchrun", as in IVY_LAUNCHER.
   std::string name;  // "Open MPI's mpirun"
   std::string said;  // "RANK=1, WORLD_SIZE=4"
   std::uint32_t rank = 0;
@@ -40,24 +40,25 @@ struct LauncherClaim {
 
 struct LauncherClaims {
   std::vector<LauncherClaim> complete;  // The most specific first.
-  // Sources that are only partly present: names the variables that are there and those that are
-  // missing. In the same order.
+  // Sources that are only partly present, in the same order. Each error names the variables that
+  // are set and those that are missing.
   std::vector<Error> incomplete;
 };
 
-// `only`: a key, or empty for all.
+// `only` is a key, or empty for all launchers.
 LauncherClaims read_launchers(const EnvironmentLookup& environment, std::string_view only);
 
-// The keys above, ivyrun's and "none".
+// Returns whether it is one of the keys above, ivyrun's or "none".
 bool is_launcher_key(std::string_view key);
 
-// Two claims may both be true where one launcher started another: then the outer one has one task
-// per host (srun starts a torchrun on each) or one at all. Everything else is a contradiction.
+// Returns whether both claims may be true because one launcher has started the other. Then the
+// outer one has one task per host (srun starts a torchrun on each) or only one task. All other
+// differences are contradictions.
 bool may_both_hold(const LauncherClaim& inner, const LauncherClaim& outer);
 
-// "node01" of "node[01-03,7],login"; empty for none.
+// Returns, for example, "node01" for "node[01-03,7],login"; empty if there is none.
 std::string first_host(std::string_view nodelist);
-// How many tasks are on the node of that index by "2(x3),1".
+// Returns the number of tasks on the node with that index, according to a text such as "2(x3),1".
 std::optional<std::uint32_t> tasks_on_node(std::string_view counts, std::uint32_t index);
 
 }  // namespace ivy::comm

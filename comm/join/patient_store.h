@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The job's store for questions in the middle of an operation: each has a short limit, and after a
-// silence nothing is asked for a while, so that a store that hangs delays no operation for long.
+// The job's store for queries in the middle of an operation. Each query has a short limit, and
+// after a query without an answer none is sent for a while, so that a store that hangs delays no
+// operation for long.
 //
 // Thread: any.
 #pragma once
@@ -20,13 +21,13 @@ class PatientStore {
   static constexpr std::chrono::milliseconds kLimit{250};
   static constexpr std::chrono::milliseconds kSilence{1'000};
 
-  // Sets the client, which outlives this; null: no store.
+  // Sets the client, which must outlive this; null if there is no store.
   void use(store::Client* client) { client_ = client; }
 
-  // False or nothing: no answer, or the store rejected the request.
+  // These functions return false or nothing if the store did not answer or rejected the request.
   bool set(const std::string& key, const std::string& value);
   std::optional<std::string> get(const std::string& key);
-  // Returns the value that is there now; nothing also if there is none.
+  // Returns the value that is stored afterwards, or nothing also if there is none.
   std::optional<std::string> compare_set(const std::string& key,
                                          const std::optional<std::string>& expected,
                                          const std::string& desired);

@@ -37,10 +37,10 @@ constexpr int kToken = 4;
 constexpr int kListening = 5;
 constexpr int kOwner = 6;
 constexpr int kFirstClosed = 7;
-constexpr int kAway = 16;                     // Ours are moved above the child's places first.
-constexpr std::size_t kTokenBytesMax = 4096;  // A pipe takes as much without a reader.
+constexpr int kAway = 16;  // Own descriptors are first moved to this number or above.
+constexpr std::size_t kTokenBytesMax = 4096;  // A pipe holds this much without a reader.
 
-// Moves a descriptor above the child's places.
+// Moves a descriptor above those of the child.
 bool move_away(Descriptor& descriptor) {
   descriptor.reset(fcntl(descriptor.get(), F_DUPFD_CLOEXEC, kAway));
   return static_cast<bool>(descriptor);
@@ -51,8 +51,8 @@ std::string directory_of(const std::string& path) {
   return slash == std::string::npos ? "." : path.substr(0, slash);
 }
 
-// The directories of the file that has this code: libivycomm.so.1, or a test that it is linked
-// into.
+// Returns the directories of the file that contains this code: libivycomm.so.1, or a test that is
+// linked with it.
 std::vector<std::string> own_directories() {
   Dl_info info = {};
   if (dladdr(reinterpret_cast<void*>(&find_rendezvous), &info) == 0 || info.dli_fname == nullptr) {
@@ -66,7 +66,8 @@ std::vector<std::string> own_directories() {
   return found;
 }
 
-// Returns the program's absolute path: the child changes its directory before it executes it.
+// Returns the program's absolute path, because the child changes its directory before it executes
+// the program.
 Result<std::string> program_at(const std::string& path) {
   char real[PATH_MAX];
   if (access(path.c_str(), X_OK) == 0 && realpath(path.c_str(), real) != nullptr) {
@@ -76,12 +77,12 @@ Result<std::string> program_at(const std::string& path) {
 }
 
 void prepare(SpawnSetup& setup, const std::array<std::pair<int, int>, 4>& descriptors) {
-  // Standard output would keep a pipe of the launcher open beyond rank 0.
+  // An inherited standard output would keep a pipe of the launcher open after rank 0 has exited.
   for (const int fd : {0, 1, 2}) setup.open_null(fd);
   for (const auto& [from, to] : descriptors) setup.copy(from, to);
   setup.close_from(kFirstClosed);
   posix_spawn_file_actions_addchdir_np(&setup.actions, "/");
-  // Ctrl-C is for the ranks, which need the store while they exit.
+  // Ctrl-C is meant for the ranks, which need the store while they exit.
   setup.set_signals_and_session();
 }
 
@@ -104,14 +105,14 @@ Result<void> run(const std::string& program, const PrivateStoreOptions& options,
     error.fix = "set IVY_RENDEZVOUS to an executable ivy-rendezvous of this build";
     return error;
   }
-  // The program continues in a child of its own and exits at once. A process that ignores SIGCHLD
-  // has no child to wait for.
+  // The program continues in a child of its own and exits immediately. A process that ignores
+  // SIGCHLD has no child to wait for.
   while (waitpid(child, nullptr, 0) < 0 && errno == EINTR) {
   }
   return {};
 }
 
-// Reads lines until "ready"; any other line says why the store does not serve.
+// Reads lines until "ready". Any other line is the reason why the store does not serve.
 Result<void> await_ready(int control, const std::string& program) {
   const auto end = steady_now() + PrivateStore::kStartTime;
   std::string said;
@@ -203,7 +204,7 @@ void PrivateStore::refuse_joins() const {
 }
 
 PrivateStore::~PrivateStore() {
-  // Shut it down, because a process that was forked meanwhile may hold the descriptor too.
+  // Shut it down, because a process that was forked in the meantime may also hold the descriptor.
   if (getpid() == owner_) shutdown(control_, SHUT_RDWR);
   not_inherited::close(control_);
   if (life_ >= 0) not_inherited::close(life_);

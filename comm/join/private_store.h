@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The store that rank 0 starts where no ivyrun serves one: an `ivy-rendezvous` of its own, in the
+// The store that rank 0 starts if no ivyrun serves one: a separate `ivy-rendezvous` in the
 // background, on a socket that this process has opened.
 //
-// It inherits nothing but that socket, its token, and an eye on this process: when this object or
-// the process goes, however it does, the store takes no new client, serves those that are there,
-// and ends with the last of them (rendezvous/server/serve.h).
+// It inherits only that socket, its token, and a descriptor that shows the end of this process.
+// When this object is destroyed or the process exits, in whatever way, the store accepts no more
+// clients, serves the connected ones, and exits with the last of them (rendezvous/server/serve.h).
 //
 // Thread: any.
 #pragma once
@@ -19,7 +19,7 @@
 namespace ivy::comm {
 
 struct PrivateStoreOptions {
-  int listening = -1;  // The caller keeps owning it.
+  int listening = -1;  // Remains owned by the caller.
   std::string job_id;
   std::string token;
   std::uint32_t generation = 0;
@@ -27,7 +27,8 @@ struct PrivateStoreOptions {
 
 class PrivateStore {
  public:
-  // Waits until it serves, at most kStartTime. NotFound: the program; says where it was looked for.
+  // Waits until it serves, at most for kStartTime. Fails with NotFound if the program was not
+  // found; the text lists the locations that were searched.
   static constexpr std::chrono::seconds kStartTime{20};
   static Result<std::unique_ptr<PrivateStore>> start(const PrivateStoreOptions& options);
   ~PrivateStore();
@@ -39,12 +40,12 @@ class PrivateStore {
  private:
   PrivateStore(int control, int life);
   const int control_;
-  const int life_;   // A pipe's end that the store sees closed when this process goes; mostly none.
-  const int owner_;  // A forked child does not end its parent's store.
+  const int life_;   // End of a pipe that closes when this process exits; usually not needed.
+  const int owner_;  // So that a forked child does not end its parent's store.
 };
 
-// The program: IVY_RENDEZVOUS, else beside this library (a wheel), in the bin/ of its tree (built
-// or installed).
+// Returns the program: IVY_RENDEZVOUS, or else the one next to this library (a wheel), or in the
+// bin/ of its tree (built or installed).
 Result<std::string> find_rendezvous();
 
 }  // namespace ivy::comm

@@ -22,11 +22,12 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-// A store of an earlier run that was killed a moment ago still has the port.
+// A store of an earlier run that was killed just before still holds the port.
 constexpr milliseconds kPortBusy{1'500};
 constexpr milliseconds kPortPause{20};
 
-// "15000-61000", where the kernel gives this port to connections; else empty.
+// Returns a range such as "15000-61000" if the kernel may assign this port to connections,
+// otherwise an empty text.
 std::string ports_given_away(std::uint16_t port) {
   std::ifstream file("/proc/sys/net/ipv4/ip_local_port_range");
   unsigned first = 0;
@@ -36,7 +37,7 @@ std::string ports_given_away(std::uint16_t port) {
   return std::to_string(first) + "-" + std::to_string(last);
 }
 
-// Advice if another program uses the port.
+// Returns advice for when another program uses the port.
 std::string advice_on_port(const Identity& identity) {
   if (identity.bootstrap_key.empty())
     return "another program uses that port: stop it, or choose another port";
@@ -50,7 +51,7 @@ std::string advice_on_port(const Identity& identity) {
          ": set another MASTER_PORT, or IVY_INIT_METHOD=tcp://HOST_OF_RANK_0:PORT";
 }
 
-// As listen_tcp(), and no child of a fork() inherits the socket.
+// As listen_tcp(), but children of fork() do not inherit the socket.
 Result<int> listen_here(const std::string& address, std::uint16_t port) {
   const std::unique_lock<std::mutex> guard = not_inherited::lock();
   Result<int> listening = listen_tcp(address, port);
@@ -72,7 +73,7 @@ Result<StoreListener> StoreListener::at(const std::string& address, std::uint16_
   return listener;
 }
 
-// The addresses that only this host can reach come last in what the others are told.
+// Addresses that only this host can reach are last in the list for the others.
 Result<StoreListener> StoreListener::everywhere(std::uint16_t port) {
   StoreListener listener;
   const Result<int> both = listen_here("::", port);
@@ -96,7 +97,7 @@ Result<StoreListener> StoreListener::where_told(const Identity& identity) {
   std::vector<std::string> addresses = IVY_TRY(resolve(host));
   const bool is_own_name = !is_numeric(host) && host != "localhost" &&
                            std::all_of(addresses.begin(), addresses.end(), is_loopback);
-  // Debian's hosts file has a machine's own name at 127.0.1.1, which no other host can reach.
+  // Debian's hosts file maps a machine's own name to 127.0.1.1, which no other host can reach.
   if (is_own_name) return everywhere(identity.bootstrap_port);
   std::stable_partition(addresses.begin(), addresses.end(),
                         [](const std::string& address) { return !is_loopback(address); });
@@ -127,7 +128,7 @@ Result<StoreListener> StoreListener::at_address(const Identity& identity,
   return error;
 }
 
-// Listens on the address by which this host reaches torchrun's store.
+// Listens on the address that this host uses to reach torchrun's store.
 Result<StoreListener> StoreListener::towards(const Identity& identity) {
   const std::string own = IVY_TRY(own_address_towards(identity.bootstrap_host));
   if (is_loopback(own)) return everywhere(0);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The listener of rank 0's private store, opened before the store is started, so that an address
-// that is not available is an error in the process that asked for it.
+// The listener of rank 0's private store. It is opened before the store is started, so that an
+// address that is not available is an error in the process that requested it.
 //
 // Thread: any. Lifetime: closes the socket; the store has a copy.
 #pragma once
@@ -17,8 +17,9 @@ namespace ivy::comm {
 
 class StoreListener {
  public:
-  // Opens it where the bootstrap of `identity` wants it. AlreadyExists: another program has the
-  // port, also after a moment; Unavailable: the address is not this host's.
+  // Opens the listener according to the bootstrap of `identity`. Fails with AlreadyExists if
+  // another program holds the port, even after a short wait, and with Unavailable if the address is
+  // not this host's.
   static Result<StoreListener> open(const Identity& identity,
                                     std::chrono::steady_clock::time_point end);
   StoreListener(StoreListener&& other) noexcept { *this = std::move(other); }
@@ -33,7 +34,8 @@ class StoreListener {
   StoreListener& operator=(const StoreListener&) = delete;
 
   int socket() const { return socket_; }
-  // With ports: where rank 0 itself finds it, and where the others may, the most likely first.
+  // Both have ports: the address at which rank 0 itself finds it, and the addresses for the others,
+  // the most likely first.
   const std::string& own() const { return own_; }
   const std::vector<std::string>& addresses() const { return addresses_; }
 

@@ -22,12 +22,12 @@ using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 using TimePoint = TorchStore::TimePoint;
 
-// The two dialects number the same requests differently.
+// The two dialects use different numbers for the same requests.
 struct Opcodes {
   char set;
   char get;
   char wait;
-  char count;  // GETNUMKEYS: answered at once by any server, and changes nothing.
+  char count;  // GETNUMKEYS, which any server answers immediately, and which changes nothing.
 };
 constexpr Opcodes kOldCodes{0, 2, 5, 6};
 constexpr Opcodes kNewCodes{1, 3, 6, 7};
@@ -35,14 +35,14 @@ constexpr Opcodes kNewCodes{1, 3, 6, 7};
 constexpr char kValidate[] = {0, '\xCE', '\xF7', '\x85', '\x3C'};
 constexpr std::size_t kCountBytes = 8;
 
-constexpr milliseconds kProbeTime{2'000};  // A new server that never answers the old question.
+constexpr milliseconds kProbeTime{2'000};  // For a new server that never answers the old request.
 constexpr milliseconds kDialPause{100};
 
 const Opcodes& codes_of(TorchDialect dialect) {
   return dialect == TorchDialect::kNew ? kNewCodes : kOldCodes;
 }
 
-// Everything is in the machine's own order, which is little-endian wherever torch runs.
+// All numbers are in the machine's byte order, which is little endian wherever torch runs.
 std::string number_bytes(std::uint64_t value) {
   std::string bytes(sizeof value, '\0');
   std::memcpy(bytes.data(), &value, sizeof value);
@@ -78,7 +78,7 @@ Result<int> dial_one(SocketAddress where, TimePoint end) {
   return errno_error(Code::kUnavailable, "connect", failed);
 }
 
-// Tries every address of the name, again and again.
+// Tries every address of the name, repeatedly.
 Result<int> dial(const std::string& host, std::uint16_t port, TimePoint end) {
   while (true) {
     const Result<std::vector<std::string>> addresses = resolve(host);
@@ -126,7 +126,7 @@ Result<std::unique_ptr<TorchStore>> TorchStore::connect(const std::string& host,
 Result<void> TorchStore::set(const std::string& key, const std::string& value, TimePoint end) {
   const Opcodes& codes = codes_of(dialect_);
   IVY_CHECK(send(socket_.get(), codes.set + sized(key) + sized(value), end));
-  // A write has no answer: the next one tells that it has been read.
+  // A write has no answer; the answer to the next request shows that it was received.
   IVY_CHECK(send(socket_.get(), std::string(1, codes.count), end));
   const Result<std::string> answer = receive(socket_.get(), kCountBytes, end);
   if (!answer.ok()) return answer.error();

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// A client of torch's TCPStore for one value: what torchrun's agents keep for their workers
-// (MASTER_ADDR, MASTER_PORT with TORCHELASTIC_USE_AGENT_STORE=True). Speaks both dialects, that of
-// torch up to 2.0 and that of torch from 2.2 (docs/internals/store-protocols.md).
+// A client of torch's TCPStore that reads one value from the store that torchrun's agents keep for
+// their workers (MASTER_ADDR, MASTER_PORT with TORCHELASTIC_USE_AGENT_STORE=True). Supports both
+// dialects, of torch up to 2.0 and of torch from 2.2 on (docs/internals/store-protocols.md).
 //
-// The old one is asked for first unless the caller knows better: an old server takes the new
-// greeting for a key of some gigabytes, a new one only hangs up on the old greeting or is silent.
+// Unless the caller specifies the dialect, the old one is tried first: an old server would take the
+// new greeting for a key of some gigabytes, while a new server only hangs up on the old greeting or
+// does not answer.
 //
 // Thread: any, one call at a time.
 #pragma once
@@ -25,12 +26,14 @@ enum class TorchDialect : std::uint8_t { kUnknown, kOld, kNew };
 class TorchStore {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
-  // Dials until `end`; `dialect` is the known one. Unavailable: no answer, or not a TCPStore.
+  // Dials until `end`. `dialect` is the known one, if any. Fails with Unavailable if there is no
+  // answer, or if the server is not a TCPStore.
   static Result<std::unique_ptr<TorchStore>> connect(const std::string& host, std::uint16_t port,
                                                      TorchDialect dialect, TimePoint end);
 
   Result<void> set(const std::string& key, const std::string& value, TimePoint end);
-  // Waits for the key. DeadlineExceeded; Unavailable: the store is unreachable.
+  // Waits for the key. Fails with DeadlineExceeded, or with Unavailable if the store is
+  // unreachable.
   Result<std::string> wait_get(const std::string& key, TimePoint end);
   TorchDialect dialect() const { return dialect_; }
 

@@ -22,11 +22,11 @@ constexpr milliseconds kBeatMin{100};
 constexpr milliseconds kBeatMost{1'000};
 constexpr milliseconds kLongBeatMost{10'000};
 constexpr int kLongBeats = 30;
-// A rank that beats may be held up by a busy machine and must not be blamed for that. The slack
-// lengthens only those timeouts between hosts that no rank on the way explains.
+// A rank with heartbeats may be delayed by a busy machine and must not be blamed for that. The
+// slack only lengthens timeouts between hosts that no rank in the chain explains.
 constexpr milliseconds kBeatSlack{300};
 constexpr milliseconds kStep{10};
-// A rank whose path differs says so as soon as it waits for kFirstTold.
+// A rank on a different path of operations reports that as soon as it has waited for kFirstTold.
 constexpr milliseconds kAskTime{500};
 
 nanoseconds beat_after(nanoseconds waited) {
@@ -36,14 +36,15 @@ nanoseconds beat_after(nanoseconds waited) {
 
 std::string name_of(std::int32_t rank) { return "rank " + std::to_string(rank); }
 
-// True if a rank whose record is of an earlier operation still waits there: what it waits for then
-// blocks this operation too. Without an earlier beat to compare with it may still wait.
+// Returns whether a rank whose record is of an earlier operation still waits there; the rank that
+// it waits for then also blocks this operation. If there is no earlier heartbeat to compare with,
+// it may still wait.
 bool still_waits(const WaitRecord& record, const std::optional<WaitRecord>& earlier) {
   if (record.culprit < 0 && record.waits_for < 0) return false;
   return record.is_over != 0 || !earlier || earlier->beat != record.beat;
 }
 
-// True if the culprit has not come because it waits in an earlier operation.
+// Returns whether the culprit is missing because it waits in an earlier operation.
 bool is_held_up(const WaitRecord& record, std::uint64_t sequence, const FindRecord& before,
                 const FindRecord& now) {
   if (record.is_absent == 0) return false;
@@ -52,7 +53,7 @@ bool is_held_up(const WaitRecord& record, std::uint64_t sequence, const FindReco
          still_waits(*theirs, before(record.culprit));
 }
 
-// The chain of ranks that wait for each other, from one of them to the rank to blame.
+// The chain of ranks that wait for each other, from a given rank to the rank to blame.
 class WaitChain {
  public:
   WaitChain(std::int32_t self, std::uint64_t sequence, const FindRecord& before,
@@ -66,7 +67,7 @@ class WaitChain {
       const std::optional<WaitRecord> earlier = rank_ == self_ ? std::nullopt : before_(rank_);
       const bool is_behind = record && record->entered.sequence < sequence_;
       if (!record || (is_behind && !still_waits(*record, earlier))) return not_entered(record);
-      // That rank is further on: its part of this operation is on its way.
+      // That rank is ahead, so its part of this operation was already sent.
       if (record->entered.sequence > sequence_) break;
       if (is_behind) go_back(*record, earlier);
       if (record->culprit >= 0 && !is_held_up(*record, sequence_, before_, now_))
@@ -88,7 +89,7 @@ class WaitChain {
                         : ", or is doing something else in it"),
             false};
   }
-  // From here on the chain is that of an earlier operation.
+  // Continues the chain in an earlier operation.
   void go_back(const WaitRecord& record, const std::optional<WaitRecord>& earlier) {
     sequence_ = record.entered.sequence;
     is_certain_ = is_certain_ && (earlier || record.is_over != 0);
@@ -113,7 +114,7 @@ class WaitChain {
   const FindRecord& now_;
   std::vector<std::int32_t> chain_;
   std::string way_;  // Known states of ranks that wait in earlier operations.
-  Suspect behind_;   // The first of them, to blame if no other rank is.
+  Suspect behind_;   // The first of these ranks, to blame if no other rank is.
   bool is_certain_ = true;
 };
 
@@ -148,9 +149,9 @@ void WaitGraph::waits(const LongWait& wait) {
   if (wait.waited < kFirstTold) return;
   const bool is_same = told_sequence_ == wait.sequence && own_.waits_for == wait.waits_for &&
                        own_.culprit == wait.culprit;
-  // Do not write a record for each of several ranks that are waited for in turn.
+  // Do not write a record for each of several ranks that are awaited in turn.
   const auto since = steady_now() - told_at_;
-  // Never later than the last writing has promised.
+  // Never later than the previous record has promised.
   if (since < (is_same ? nanoseconds(milliseconds(own_.next_beat_ms)) : nanoseconds(kBeatMin)))
     return;
   write(wait, false);
@@ -183,7 +184,7 @@ std::optional<Suspicion> WaitGraph::time_is_over(const LongWait& wait) {
   const Suspect first = find_suspect(entered_.rank, wait.sequence, nothing, remember);
   const bool is_rank = static_cast<std::size_t>(first.rank) < world_ranks_.size();
   if (first.is_certain && is_rank) return Suspicion{first.rank, first.because};
-  // Others may have waited longer, and beat more slowly.
+  // Others may have waited longer, and have slower heartbeats.
   nanoseconds beat = beat_after(wait.waited);
   for (const auto& [of, record] : seen) {
     if (!record) continue;
@@ -199,7 +200,7 @@ std::optional<Suspicion> WaitGraph::time_is_over(const LongWait& wait) {
 }
 
 std::optional<EnteredOperations> WaitGraph::ask_for(std::int32_t rank, std::uint64_t sequence) {
-  // The other side may ask the same of this rank.
+  // The other side may query this rank in the same way.
   LongWait wait;
   wait.sequence = sequence;
   wait.waits_for = rank;

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds the rank that a timeout blames where no rank sees all others: ranks that wait long write
-// into the job's store what they wait for, and a rank that times out follows this wait graph to its
+// Determines the rank that a timeout blames if no rank sees all others. Ranks that wait long record
+// in the job's store what they wait for, and a rank that times out follows this wait graph to its
 // end.
 //
-// The wait records of one communicator, by rank, are the whole state. A rank writes its own after
-// kFirstTold of one operation's waiting, again when it waits for another rank, and as a sign of
-// life every quarter of the time that it has waited, but at least once a second; after half a
-// minute once in a thirtieth of that time, but at least once in 10 s. Nothing is written by
-// operations that go well.
+// The wait records of one communicator, by rank, are the whole state. A rank writes its record
+// kFirstTold after it began to wait in an operation, and again when it waits for another rank. As a
+// heartbeat it also writes after each quarter of the time that it has waited, but at least once a
+// second; after half a minute, after each thirtieth of that time, but at least every 10 s.
+// Operations that proceed normally write nothing.
 //
-// find_suspect() is pure; WaitGraph is used by the operation's thread. Every question to the store
-// has a limit, and a store that does not answer is left alone for a while.
+// find_suspect() is pure; WaitGraph is used by the operation's thread. Every query to the store has
+// a limit, and a store that does not answer is not queried for a while.
 #pragma once
 
 #include <chrono>
@@ -28,12 +28,13 @@ namespace ivy::comm {
 
 struct WaitRecord {
   EnteredOperations entered;
-  std::uint32_t beat = 0;       // Grows each time it is written.
-  std::uint32_t is_over = 0;    // 1: it has timed out too.
+  std::uint32_t beat = 0;       // Increases with each write.
+  std::uint32_t is_over = 0;    // 1 if it has also timed out.
   std::int32_t waits_for = -1;  // A rank in the communicator, or -1.
-  std::int32_t culprit = -1;    // A rank of its host that caused it, as far as visible; -1: none.
-  std::uint32_t is_absent = 0;  // 1: the culprit has not entered the operation.
-  std::uint32_t next_beat_ms = 0;  // It writes again by then, if it still waits.
+  // A rank of its host that caused the wait, as far as visible; -1 if none.
+  std::int32_t culprit = -1;
+  std::uint32_t is_absent = 0;     // 1 if the culprit has not entered the operation.
+  std::uint32_t next_beat_ms = 0;  // It writes again within this time if it still waits.
   char because[192] = {};          // The culprit's activity; ends with NUL.
 };
 static_assert(std::is_trivially_copyable_v<WaitRecord>);
@@ -44,12 +45,12 @@ struct Suspect {
   bool is_certain = false;
 };
 
-// The record of that rank; nothing: it has written none.
+// Returns the record of that rank, or nothing if it has written none.
 using FindRecord = std::function<std::optional<WaitRecord>(std::int32_t rank)>;
 
-// Follows the wait graph from `self`, whose record `now` has too, to its end. `before` has the
-// records of a beat earlier: a rank whose record has not changed since is silent. Chains end after
-// kChainMax.
+// Follows the wait graph to its end, starting at `self`, whose record must be in `now`. `before`
+// has the records of one heartbeat earlier: a rank whose record has not changed since is silent.
+// Chains end after kChainMax ranks.
 inline constexpr int kChainMax = 64;
 Suspect find_suspect(std::int32_t self, std::uint64_t sequence, const FindRecord& before,
                      const FindRecord& now);
@@ -58,16 +59,18 @@ Suspect find_suspect(std::int32_t self, std::uint64_t sequence, const FindRecord
 class WaitRecords {
  public:
   virtual ~WaitRecords() = default;
-  // False or nothing: the store did not answer within its limit, or has no such record.
+  // These functions return false or nothing if the store did not answer within its limit, or if
+  // there is no such record.
   virtual bool write(std::int32_t rank, const WaitRecord& record) = 0;
   virtual std::optional<WaitRecord> read(std::int32_t rank) = 0;
-  // True if the communicator is broken: nobody needs to wait for records any longer.
+  // Returns whether the communicator is broken, so that no rank needs to wait for records any
+  // longer.
   virtual bool is_broken() = 0;
 };
 
 class WaitGraph final : public WaitWatch {
  public:
-  // `entered` and `records` outlive it.
+  // `entered` and `records` must outlive it.
   WaitGraph(const EnteredOperations& entered, std::vector<std::int32_t> world_ranks,
             WaitRecords& records);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loop of copies past the caches.
-// In an unnamed namespace for the reason told in comm/reduce/vectors.h.
+// The loop of copies that bypass the caches. In an unnamed namespace for the reason given in
+// comm/reduce/vectors.h.
 #pragma once
 
 #include <cstddef>

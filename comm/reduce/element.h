@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The types of elements that collectives move and reduce, and the ways to reduce them, as
-// proto/wire/operations.def lists them. The numbers are part of the C ABI (comm/contract/ivycomm.h)
-// and of what ranks compare with each other. Everything is inlined into its callers: those that are
-// compiled for newer processors must not lend their copies to the others. Pure. Thread: any.
+// The types of elements that collectives move and reduce, and the reductions, as listed in
+// proto/wire/operations.def. The numbers are part of the C ABI (comm/contract/ivycomm.h) and of the
+// values that ranks compare. Everything is inlined into its callers, so that code compiled for
+// newer processors is never shared with other callers. Pure. Thread: any.
 #pragma once
 
 #include <cstddef>
@@ -23,8 +23,8 @@ enum class ReduceOp : std::uint8_t {
 };
 
 enum class ElementKind : std::uint8_t { kInteger, kBool, kFloat, kComplex };
-// The kinds of elements that a reduction has a meaning for: kOrdered is not complex, kBits integer
-// or bool, kScaled floating point or complex.
+// The kinds of elements for which a reduction is defined: kOrdered excludes complex types, kBits
+// means integer or bool, kScaled means floating point or complex.
 enum class Reducible : std::uint8_t { kAny, kOrdered, kBits, kScaled };
 // Meaning of a reduction on bools.
 enum class OnBool : std::uint8_t { kNone, kAnd, kOr, kXor };

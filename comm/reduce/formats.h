@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How elements in memory become lanes of vectors and lanes become elements. In an unnamed namespace
-// for the reason told in comm/reduce/vectors.h.
+// How elements in memory become lanes of vectors, and lanes become elements. In an unnamed
+// namespace for the reason given in comm/reduce/vectors.h.
 #pragma once
 
 #include <bit>
@@ -50,7 +50,8 @@ struct F16 {
   static IVY_INLINE Word narrow(const Lanes* lanes) { return Isa::narrow_f16(lanes[0]); }
 };
 
-// The upper half of each lane is the rounded bf16; a NaN is already the one that survives this.
+// The upper half of each lane is the rounded bf16. A NaN is already the one NaN of results, which
+// rounding preserves.
 template <class F32>
 IVY_INLINE BitsOf<F32> rounded_to_bf16(F32 value) {
   const BitsOf<F32> bits = (BitsOf<F32>)value;
@@ -71,8 +72,8 @@ struct Bf16 {
   }
 };
 
-// bf16 to bf16: elements at even places in one vector, at odd places in the other, which takes no
-// shuffle.
+// bf16 to bf16, with the elements at even positions in one vector and those at odd positions in the
+// other, which needs no shuffle.
 template <class Isa>
 struct Bf16Pairs {
   using Lanes = Vector<float, Isa::kBytes>;
@@ -88,8 +89,9 @@ struct Bf16Pairs {
   }
 };
 
-// Widened by way of f16, which holds every value of both formats: e5m2 is its upper half; e4m3 has
-// an exponent of one bit less, so its bits are put where f16 reads them as 2^-8 times the value.
+// Widened through f16, which represents every value of both formats. e5m2 is the upper half of an
+// f16. The exponent of e4m3 has one bit less, so its bits are placed where f16 reads them as 2^-8
+// times the value.
 struct E5m2 {
   using Codec = E5m2Codec;
   static constexpr float kFactor = 1;
@@ -123,7 +125,7 @@ struct Fp8 {
     lanes[0] = Isa::widen_f16(Kind::f16_of(__builtin_convertvector(word, Halfway)));
     if constexpr (Kind::kFactor != 1) lanes[0] *= Kind::kFactor;
   }
-  // In two steps: GCC 12 converts by a factor of four lane by lane.
+  // In two steps, because GCC 12 converts by a factor of four lane by lane.
   static IVY_INLINE Word narrow(const Lanes* lanes) {
     const Halfway halfway = __builtin_convertvector(Kind::Codec::narrow(lanes[0]), Halfway);
     return __builtin_convertvector(halfway, Word);

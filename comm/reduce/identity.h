@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The element that changes nothing in a reduction: what an exclusive scan has before its first
-// rank.
+// The identity element of a reduction: the result of an exclusive scan on the first rank.
 //
 // Pure; thread: any. No allocation.
 #pragma once
@@ -14,7 +13,7 @@
 
 namespace ivy::comm {
 
-// One element's bytes, as the machine has them (little endian); the rest is zero.
+// One element's bytes in the machine's order (little endian); the rest is zero.
 using ElementBytes = std::array<std::uint8_t, 16>;
 
 namespace identity_parts {
@@ -25,8 +24,8 @@ constexpr ElementBytes of_bits(std::uint64_t bits) {
   return bytes;
 }
 
-// The bits of one, and of the greatest and the least number of a type with floating point; f8e4m3
-// has no infinity.
+// The bits of 1, and of the greatest and the least number of a floating-point type; f8e4m3 has no
+// infinity.
 struct FloatBits {
   std::uint64_t one;
   std::uint64_t greatest;
@@ -45,7 +44,7 @@ constexpr FloatBits float_bits(Dtype dtype) {
       return {0x38, 0x7e, 0xfe};
     case Dtype::kF8E5m2:
       return {0x3c, 0x7c, 0xfc};
-    default:  // F64 and C128.
+    default:  // F64 and C128
       return {0x3ff0000000000000, 0x7ff0000000000000, 0xfff0000000000000};
   }
 }

@@ -14,7 +14,7 @@ namespace {
 
 template <class Isa, class T>
 Kernel find_integer(ReduceOp op) {
-  // Wrapping is the same for both signs; signed overflow would be undefined.
+  // Wrapping is the same for signed and unsigned integers; signed overflow would be undefined.
   using Wrapping = Plain<Isa, std::make_unsigned_t<T>>;
   using Signed = Plain<Isa, T>;
   switch (op) {
@@ -32,7 +32,7 @@ Kernel find_integer(ReduceOp op) {
       return reduce_any<Recipe<Isa, Wrapping, Wrapping, Or>>;
     case ReduceOp::kBxor:
       return reduce_any<Recipe<Isa, Wrapping, Wrapping, Xor>>;
-    case ReduceOp::kAvg:  // Only the scalar file has it.
+    case ReduceOp::kAvg:  // Only in the scalar file.
     case ReduceOp::kPremulSum:
       return nullptr;
   }
@@ -84,7 +84,7 @@ Kernel find_complex(ReduceOp op, Form input_form, Form output_form) {
   return find_float<Isa, T>(op, input_form, output_form);
 }
 
-// `Small` where one side is f32, `Within` where both sides are elements.
+// `Small` is used if one side is f32, `Within` if both sides are elements.
 template <class Isa, class Small, class Within>
 Kernel find_small_float(ReduceOp op, Form input_form, Form output_form) {
   using F32 = Plain<Isa, float>;

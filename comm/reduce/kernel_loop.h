@@ -48,8 +48,8 @@ IVY_INLINE void read_block(const std::byte* from, const double* factor,
   for (int i = 0; i < vectors; ++i) lanes[i] = R::Operation::prepare(lanes[i]);
 }
 
-// `from(j)` is where input j has this block. All inputs are read before anything is written: the
-// outputs may be inputs.
+// `from(j)` is the location of this block in input j. All inputs are read before anything is
+// written, because the outputs may be inputs.
 template <class R, int vectors, int input_count, class From>
 IVY_INLINE void reduce_block(const KernelCall& call, const From& from, std::byte* to,
                              std::byte* second, bool streaming) {
@@ -69,8 +69,8 @@ IVY_INLINE void reduce_block(const KernelCall& call, const From& from, std::byte
     sum[i] = R::Operation::finish(sum[i]);
     if constexpr (R::kScale == Scale::kOutput) {
       using Lane = LaneOf<Lanes>;
-      // Divided, not multiplied with 1/divisor: where the sum is exact, the mean of equal values is
-      // that value.
+      // Divide instead of multiplying with 1/divisor: if the sum is exact, the mean of equal values
+      // is that value.
       sum[i] /= splat<Lanes>(static_cast<Lane>(call.divisor));
     }
     sum[i] = with_one_nan(sum[i]);
@@ -87,7 +87,7 @@ IVY_INLINE void reduce_block(const KernelCall& call, const From& from, std::byte
   for (int i = 0; i < kWords; ++i) store(second + i * kWordBytes, words[i]);
 }
 
-// The same piece of every copy that is done together with the reduction.
+// Copies the same piece of every copy that is combined with the reduction.
 template <class R, std::size_t bytes>
 IVY_INLINE void copy_block(const KernelCall& call, std::size_t begin) {
   constexpr std::size_t kStep = bytes < R::Isa::kBytes ? bytes : R::Isa::kBytes;
@@ -114,8 +114,8 @@ void copy_rest(const KernelCall& call, std::size_t begin) {
   }
 }
 
-// Elements that do not fill a word, or that come before the output's first aligned place: through
-// padded words, so that they take the very same way.
+// Reduces elements that do not fill a word, or that precede the output's first aligned address,
+// through padded words, so that they are computed in exactly the same way.
 template <class R, int input_count>
 void reduce_part(const KernelCall& call, std::size_t begin, std::size_t elements) {
   using In = typename R::In;
@@ -142,7 +142,7 @@ void reduce_part(const KernelCall& call, std::size_t begin, std::size_t elements
 template <class R>
 IVY_INLINE std::size_t elements_before_line(const KernelCall& call, bool& streaming) {
   constexpr std::size_t kBytes = R::Out::kElementBytes;
-  // A complex number is never cut.
+  // A complex number is never split.
   constexpr std::size_t kUnit =
       std::is_same_v<typename R::Operation, ComplexProduct> ? 2 * kBytes : kBytes;
   const auto address = reinterpret_cast<std::uintptr_t>(call.output);
@@ -153,7 +153,7 @@ IVY_INLINE std::size_t elements_before_line(const KernelCall& call, bool& stream
   return (-address % kLineBytes) / kBytes;
 }
 
-// Reduces these elements; returns their number.
+// Reduces these elements. Returns their number.
 template <class R, int input_count>
 IVY_INLINE std::size_t reduce_before_line(const KernelCall& call, bool& streaming) {
   constexpr std::size_t kElements = sizeof(typename R::In::Word) / R::In::kElementBytes;
@@ -208,7 +208,7 @@ void reduce_any(const KernelCall& call) {
   reduce_all<R, 0>(call);
 }
 
-// For the usual reductions: loops of their own for 2, 3 and 4 inputs.
+// For the usual reductions: separate loops for 2, 3 and 4 inputs.
 template <class R>
 void reduce_few(const KernelCall& call) {
   if constexpr (R::Isa::kFewInputs) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The operations of a reduction on vectors: prepare each input, combine from the left, finish once.
-// In an unnamed namespace for the reason told in comm/reduce/vectors.h.
+// In an unnamed namespace for the reason given in comm/reduce/vectors.h.
 #pragma once
 
 #include <utility>
@@ -56,9 +56,9 @@ struct Xor : Plainly {
   }
 };
 
-// x86's minimum gives its second operand when the two are equal or not ordered. Asked both ways and
-// joined by "or" it is exact: of two zeros the sign bit stays, and a NaN stays a NaN whatever is
-// joined to it.
+// x86's minimum returns its second operand if the two are equal or unordered. Computed both ways
+// and combined by "or", the result is exact: of two zeros the sign bit remains, and a NaN remains a
+// NaN whatever is combined with it.
 struct Minimum : Plainly {
   template <class V>
   static IVY_INLINE V combine(V a, V b) {

@@ -27,7 +27,7 @@ bool is_integer(Dtype dtype) { return dtype <= Dtype::kU64; }
 
 #if defined(__x86_64__)
 bool machine_has_f16c() {
-  // Clang 14's __builtin_cpu_supports does not know the word "f16c".
+  // Clang 14's __builtin_cpu_supports does not support "f16c".
   unsigned eax = 0;
   unsigned ebx = 0;
   unsigned ecx = 0;
@@ -63,7 +63,7 @@ bool machine_runs(InstructionSet instruction_set) {
 
 struct InstructionSetRow {
   const char* name;
-  const KernelSet* kernels;  // Null where this build does not have them.
+  const KernelSet* kernels;  // Null if this build does not have them.
 };
 
 // In the order of InstructionSet.
@@ -116,7 +116,7 @@ const KernelTable* table_of() {
 const KernelTable& choose_table() {
   auto last = std::size(kInstructionSets) - 1;
   if (const char* const wish = std::getenv("IVY_KERNELS")) {
-    // An unknown name chooses nothing: kernel_name() tells what is in use.
+    // An unknown name has no effect; kernel_name() returns the instruction set in use.
     for (std::size_t i = 0; i < std::size(kInstructionSets); ++i) {
       if (std::string_view(wish) == kInstructionSets[i].name) last = i;
     }

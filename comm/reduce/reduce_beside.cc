@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A reduction with copies beside it; see reduce_beside() in reduce.h.
+// A reduction combined with copies; see reduce_beside() in reduce.h.
 #include <algorithm>
 
 #include "comm/reduce/kernel_table.h"
@@ -9,7 +9,7 @@ namespace ivy::comm {
 namespace {
 
 constexpr std::size_t kCacheLine = 64;
-// With more inputs there are streams enough for the prefetchers.
+// More inputs already have enough streams for the prefetchers.
 constexpr std::size_t kInputsMax = 16;
 
 std::size_t to_line(const void* place) {
@@ -21,8 +21,8 @@ const std::byte* moved(const void* place, std::size_t bytes) {
   return static_cast<const std::byte*>(place) + bytes;
 }
 
-// The elements that have all copies beside them: from the output's first whole cache line to the
-// end of the shortest.
+// The elements that are combined with all copies: from the output's first whole cache line to the
+// end of the shortest copy.
 struct Common {
   std::size_t begin = 0;
   std::size_t end = 0;
@@ -43,7 +43,7 @@ Copy part_of(const Copy& whole, std::size_t begin, std::size_t end) {
   return {moved(whole.to, begin), moved(whole.from, begin), end - begin};
 }
 
-// One after the other: where the copies do not lie as the output does.
+// Used if the copies are not aligned like the output.
 void reduce_then_copy(const KernelTable& table, const Reduction& streaming,
                       const Operands& operands, std::span<const Copy> copies) {
   reduce_with(table, streaming, operands);
@@ -91,7 +91,7 @@ void reduce_beside_with(const KernelTable& table, const Reduction& reduction,
   Reduction streaming = reduction;
   streaming.stores = Stores::kStreaming;
   const std::size_t element = element_bytes(reduction.dtype);
-  // The average of integers is a loop of its own, which divides and never waits for memory.
+  // The average of integers has a separate loop, which divides and never waits for memory.
   const bool is_division = reduction.op == ReduceOp::kAvg && reduction.dtype <= Dtype::kU64;
   const bool is_with_copies =
       operands.input_count <= kInputsMax && reduction.output_form == Form::kElement && !is_division;

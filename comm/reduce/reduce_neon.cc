@@ -18,7 +18,7 @@ struct Neon {
     return (Vector<std::uint16_t, 8>)vcvt_f16_f32((float32x4_t)value);
   }
 
-  // There is no intrinsic for STNP in GCC; cores detect long runs of stores by themselves.
+  // GCC has no intrinsic for STNP; cores detect long runs of stores by themselves.
   template <class Word>
   static IVY_INLINE void store_streaming(std::byte* to, Word word) {
     __builtin_memcpy(to, &word, sizeof word);

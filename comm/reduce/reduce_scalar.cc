@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// For every machine: no instruction by name. Vectors of 16 bytes are still what the compiler makes
-// best of; it takes them apart where the machine has none. Averages of integers are here for all
+// For every machine: uses no specific instructions. Vectors of 16 bytes still yield the best code;
+// the compiler splits them if the machine has none. Averages of integers are here for all
 // instruction sets.
 #include <cstring>
 
@@ -59,7 +59,7 @@ void put_element(void* elements, std::size_t index, T value) {
   std::memcpy(static_cast<std::byte*>(elements) + index * sizeof(T), &value, sizeof(T));
 }
 
-// Element by element: the division takes longer than all else.
+// Element by element, because the division takes longer than everything else.
 template <class T, class In, class Out>
 void average(const KernelCall& call) {
   using Wide = typename WideOf<T>::type;

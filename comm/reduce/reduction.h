@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arguments of a reduction, as values: reduce.h has the functions, kernel_table.h the kernels.
+// Arguments of a reduction. reduce.h has the functions, kernel_table.h the kernels.
 #pragma once
 
 #include <cstddef>
@@ -11,13 +11,13 @@ namespace ivy::comm {
 
 enum class Stores : std::uint8_t {
   kCached,
-  kStreaming,  // Bypasses the caches: for results that exceed them and are not read soon.
+  kStreaming,  // Bypasses the caches, for results that exceed them and are not read soon.
 };
 
 // Representation of the inputs or the output of one reduction.
 enum class Form : std::uint8_t {
-  kElement,  // As the user has it.
-  kPartial,  // As it is passed between two levels.
+  kElement,  // The user's format.
+  kPartial,  // The format between two levels of a reduction.
 };
 
 struct Reduction {
@@ -25,13 +25,13 @@ struct Reduction {
   ReduceOp op = ReduceOp::kSum;
   Form input_form = Form::kElement;
   Form output_form = Form::kElement;
-  // AVG with output_form kElement: how many elements went into each sum, over all levels.
+  // For AVG with output_form kElement: number of elements in each sum, over all levels.
   std::uint32_t divisor = 1;
-  // PREMUL_SUM with input_form kElement: one factor per input (rounded to the accumulator's type;
-  // of a complex number both parts are multiplied), else null.
+  // For PREMUL_SUM with input_form kElement: one factor per input (rounded to the accumulator's
+  // type; both parts of a complex number are multiplied). Otherwise null.
   const double* factors = nullptr;
-  Stores stores =
-      Stores::kCached;  // For `output`; `second_output` is always stored through the caches.
+  // For `output`; `second_output` is always stored through the caches.
+  Stores stores = Stores::kCached;
 };
 
 // Sources and destinations of one reduction.
@@ -39,7 +39,7 @@ struct Operands {
   const void* const* inputs = nullptr;
   std::size_t input_count = 0;
   void* output = nullptr;
-  void* second_output = nullptr;  // Gets the same, unless it is null.
+  void* second_output = nullptr;  // Gets the same result, unless it is null.
   std::size_t count = 0;
 };
 

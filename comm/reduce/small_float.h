@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The small floating point formats to and from f32, a vector at a time, through integer lanes: no
-// table, and no dependence on how the processor treats subnormal numbers. In an unnamed namespace
-// for the reason told in comm/reduce/vectors.h.
+// Converts the small floating-point formats to and from f32, one vector at a time, in integer
+// lanes: without a table, and independently of how the processor treats subnormal numbers. In an
+// unnamed namespace for the reason given in comm/reduce/vectors.h.
 #pragma once
 
 #include <bit>
@@ -13,9 +13,9 @@ namespace ivy::comm {
 namespace {
 
 enum class Overflow : std::uint8_t {
-  kInfinity,          // IEEE 754 has it so: f16.
+  kInfinity,          // As in IEEE 754: f16.
   kSaturate,          // Finite values stay finite, infinities stay infinite: e5m2.
-  kSaturateInfinity,  // No infinity; the code of all ones is NaN: e4m3.
+  kSaturateInfinity,  // There is no infinity, and the code of all ones is NaN: e4m3.
 };
 
 template <int exponent_bits, int mantissa_bits, Overflow overflow>
@@ -42,7 +42,7 @@ struct SmallFloat {
     const U32 absolute = code & kAbsolute;
     const U32 sign = (code & (kAbsolute + 1)) << kSignShift;
     U32 bits = (absolute << kShift) + (static_cast<std::uint32_t>(127 - kBias) << 23);
-    // A power of two times a small integer: exact.
+    // Exact, because it is a power of two times a small integer.
     constexpr float kUnit =
         std::bit_cast<float>(static_cast<std::uint32_t>(128 - kBias - mantissa_bits) << 23);
     const U32 subnormal = (U32)(__builtin_convertvector((I32)absolute, F32) * kUnit);
@@ -51,7 +51,7 @@ struct SmallFloat {
     return (F32)(bits | sign);
   }
 
-  // To nearest, ties to even.
+  // Rounds to nearest, ties to even.
   template <class F32>
   static IVY_INLINE BitsOf<F32> narrow(F32 value) {
     using U32 = BitsOf<F32>;
@@ -59,8 +59,8 @@ struct SmallFloat {
     const U32 absolute = (U32)value & 0x7fffffffu;
     U32 code = absolute - (static_cast<std::uint32_t>(127 - kBias) << 23);
     code = (code + ((1u << (kShift - 1)) - 1) + ((code >> kShift) & 1u)) >> kShift;
-    // Below the least normal number, an addition rounds for us: the unit in the last place of
-    // `kMagic` is the format's least step.
+    // Below the least normal number, an addition does the rounding: the unit in the last place of
+    // `kMagic` is the smallest step of the format.
     constexpr std::uint32_t kMagic = static_cast<std::uint32_t>(128 - kBias - mantissa_bits + 23)
                                      << 23;
     const U32 subnormal = (U32)((F32)absolute + std::bit_cast<float>(kMagic)) - kMagic;

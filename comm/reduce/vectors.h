@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Vectors as the kernels see them. They are those of the compiler (GCC and Clang, `vector_size`),
-// so that one text serves every instruction set; an `Isa` says how wide they are and does the few
-// things that want an instruction by name:
+// The vectors of the kernels. They are the compiler's (GCC and Clang, `vector_size`), so that the
+// same source serves every instruction set. An `Isa` defines their width and the few operations
+// that need specific instructions:
 //
 //   kBytes                      the width of its vectors
-//   kFewInputs                  whether 2, 3 and 4 inputs have loops of their own
+//   kFewInputs                  whether 2, 3 and 4 inputs have separate loops
 //   widen_f16, narrow_f16       half a vector of f16 bits <-> a vector of f32
-//   store_streaming(to, word)   where the word's width has such a store; `to` is aligned
+//   store_streaming(to, word)   if the word's width has such a store; `to` is aligned
 //   fence()                     after the last streaming store
 //   copy_part(to, from, bytes)  memcpy of 1 to kBytes bytes
 //
-// Everything here is in an unnamed namespace: each instruction set's file compiles its own, with
-// its own flags, and the linker must never hand one file's code to another.
+// Everything here is in an unnamed namespace: each instruction set's file compiles its own copy
+// with its own flags, and the linker must never use one file's code in another.
 #pragma once
 
 #include <cstddef>
@@ -26,7 +26,7 @@ namespace {
 
 // Vectors that one block accumulates at a time.
 inline constexpr int kBlockVectors = 4;
-// From this many bytes on, unaligned stores cost more than a few elements done by themselves.
+// From this size on, unaligned stores cost more than processing a few elements separately.
 inline constexpr std::size_t kAlignFromBytes = 4096;
 inline constexpr std::size_t kLineBytes = 64;
 
@@ -62,15 +62,16 @@ struct UnsignedOf<8> {
   using type = std::uint64_t;
 };
 
-// The vector of unsigned lanes of the same width; a cast keeps the bits.
+// The vector of unsigned lanes of the same width; a cast preserves the bits.
 template <class V>
 using BitsOf = Vector<typename UnsignedOf<sizeof(LaneOf<V>)>::type, sizeof(V)>;
 
 template <class V>
 inline constexpr bool kIsFloating = std::is_floating_point_v<LaneOf<V>>;
 
-// The one NaN that results have: positive, quiet, no payload. Machines and even the order in which
-// a compiler puts operands choose among NaNs differently; results must not.
+// Returns the value with every NaN replaced by the only NaN that results have: positive, quiet, no
+// payload. Machines, and even the order in which a compiler uses operands, choose among NaNs
+// differently; results must not.
 template <class V>
 IVY_INLINE V with_one_nan(V value) {
   if constexpr (kIsFloating<V>) {
@@ -82,13 +83,13 @@ IVY_INLINE V with_one_nan(V value) {
   }
 }
 
-// x - 0 is x for every x, also for -0, where x + 0 would not be.
+// x - 0 is x for every x, including -0, for which x + 0 is not.
 template <class V>
 IVY_INLINE V splat(LaneOf<V> lane) {
   return lane - V{};
 }
 
-// Not memcpy: of that, GCC 12 makes moves of 16 bytes where the vector has 32.
+// Not memcpy, which GCC 12 compiles to moves of 16 bytes even if the vector has 32.
 template <class Word>
 struct Unaligned {
   typedef Word type __attribute__((aligned(1), may_alias));
