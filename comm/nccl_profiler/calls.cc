@@ -14,7 +14,7 @@ struct FunctionName {
   std::string_view name;
   Operation operation;
 };
-// In the order of ncclFunc_t, as far as version 1 knows it.
+// In the order of ncclFunc_t, as far as version 1 defines it.
 constexpr FunctionName kFunctions[] = {
     {"Broadcast", Operation::kBroadcast}, {"Reduce", Operation::kReduce},
     {"AllGather", Operation::kAllGather}, {"ReduceScatter", Operation::kReduceScatter},

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// NCCL's words for an operation, in ours. Pure. Thread: any.
+// Converts NCCL's description of an operation to ivyrun's. Pure. Thread: any.
 #pragma once
 
 #include <cstdint>

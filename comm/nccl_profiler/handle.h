@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The values that we give to NCCL as contexts and handles. They are numbers, not addresses: NCCL
-// may give one to us after its operation is forgotten, or in another process (a proxy that works
-// for a neighbour's GPU), and then it must lead nowhere. Pure. Thread: any.
+// The values that NCCL gets as contexts and handles. They are numbers, not addresses, because NCCL
+// may pass a handle to the plug-in after its operation was forgotten, or in another process (a
+// proxy that works for a neighbour's GPU), where it must refer to nothing. Pure. Thread: any.
 #pragma once
 
 #include <sys/types.h>
@@ -28,7 +28,7 @@ struct Handle {
   std::uint8_t communicator = 0;
   bool is_message = false;
   std::uint16_t process = 0;
-  // An operation and its kernels: the sequence. A proxy and its steps: see below.
+  // The sequence, for an operation and its kernels. For a proxy and its steps, see below.
   std::uint64_t value = 0;
 
   static std::uint16_t process_of(pid_t pid) {
@@ -53,8 +53,8 @@ struct Handle {
         (value & kValueMask));
   }
 
-  // The value of a proxy and of its steps: 20 bits peer | 1 bit is_send | 7 bits channel | 4 bits
-  // step.
+  // The value of a proxy and of its steps has 20 bits peer | 1 bit is_send | 7 bits channel | 4
+  // bits step.
   void set_proxy(std::uint32_t peer, bool is_send, std::uint8_t channel) {
     value =
         (peer & kPeerMask) | std::uint64_t{is_send} << 20 | (channel & std::uint64_t{0x7f}) << 21;
@@ -66,7 +66,7 @@ struct Handle {
   std::uint32_t place() const {
     return static_cast<std::uint32_t>((value >> 21 ^ value * 7) & 0x7f);
   }
-  // How a wait for its peer stands in the page.
+  // Encodes a wait for the peer as it is stored in the page.
   std::uint32_t wait_word() const { return (peer() + 1) << 1 | (is_send() ? 1u : 0u); }
 };
 

@@ -7,8 +7,9 @@
 
 namespace ivy::nccl_profiler {
 
-// Asks at IVY_CONTROL as one of the processes of IVY_RANK, which takes a second at most. The page
-// stays mapped until the end of the process. FailedPrecondition: ivyrun has not started it.
+// Requests the page at IVY_CONTROL as one of the processes of IVY_RANK, which takes at most a
+// second. The page stays mapped until the process exits. Fails with FailedPrecondition if ivyrun
+// has not started the process.
 Result<comm_status::StatusPage> ask_for_page();
 
 }  // namespace ivy::nccl_profiler

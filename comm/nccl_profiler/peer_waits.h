@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// For which peers the proxy of one communicator waits. Thread: the proxy's writes, any reads; where
-// NCCL has several proxies a count may be off by one until the next wait, and nothing else.
+// Records the peers for which the proxy of one communicator waits. Thread: the proxy's writes, any
+// reads. If NCCL has several proxies, a count may be off by one until the next wait; nothing else
+// can go wrong.
 #pragma once
 
 #include <array>
@@ -17,9 +18,9 @@ class PeerWaits {
     for (Entry& entry : entries_) entry.count.store(0, std::memory_order_relaxed);
     for (auto& step : sending_) step.store(0, std::memory_order_relaxed);
   }
-  // True: word() may have changed.
+  // Returns whether word() may have changed.
   bool record(const Handle& step, int state);
-  // The wait that is to be shown; 0: none.
+  // Returns the wait to be shown, or 0 if there is none.
   std::uint32_t word() const {
     for (const Entry& entry : entries_)
       if (entry.count.load(std::memory_order_relaxed) > 0)
@@ -32,14 +33,15 @@ class PeerWaits {
   static constexpr std::size_t kPeers = 8;
   struct Entry {
     std::atomic<std::uint32_t> word;
-    std::atomic<std::uint32_t> count;  // How many steps wait for it.
+    std::atomic<std::uint32_t> count;  // Number of steps that wait for the peer.
   };
   bool begin(std::uint32_t word);
   bool end(std::uint32_t word);
   bool stop_sending(std::atomic<std::uint64_t>& place);
 
   std::array<Entry, kPeers> entries_{};
-  // The step that has told that its peer takes nothing: it tells so at every look, until it ends.
+  // For each channel and peer, the step that has reported that its peer accepts nothing. It reports
+  // that at every check, until it ends.
   std::array<std::atomic<std::uint64_t>, 128> sending_{};
 };
 

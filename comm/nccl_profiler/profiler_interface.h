@@ -4,8 +4,8 @@
 // ncclProfiler_vN that the library exports, calls `open` for every communicator, and then `start`,
 // `record` and `stop` for the requested events.
 //
-// An event's description starts alike in all versions: type, parent, rank, and a union whose
-// members differ. All of it is NCCL's memory and is only valid during the call.
+// An event's description starts with the same fields in all versions: type, parent, rank, and a
+// union whose members differ. It is NCCL's memory and is only valid during the call.
 #pragma once
 
 #include <sys/types.h>
@@ -15,8 +15,8 @@
 
 namespace ivy::nccl_profiler {
 
-// ncclResult_t: 0 is success. We never fail: that would take NCCL's profiling away from it, or
-// more.
+// ncclResult_t, in which 0 is success. The plug-in never returns an error, which would make NCCL
+// disable profiling, or worse.
 using NcclResult = int;
 constexpr NcclResult kNcclSuccess = 0;
 
@@ -28,13 +28,13 @@ constexpr std::uint64_t kProxyStepEvent = 1u << 4;
 constexpr std::uint64_t kKernelEvent = 1u << 6;
 constexpr std::uint64_t kCopyCollectiveEvent = 1u << 12;  // By copy engines, version 6.
 
-// States of a proxy's step that begin or end its wait for a peer.
-constexpr int kSendsState = 9;  // The peer takes data: the network has them.
+// States of a proxy's step that start or end its wait for a peer.
+constexpr int kSendsState = 9;  // The peer accepts data; the network has it.
 constexpr int kReceivesState = 10;
 constexpr int kReceivedState = 11;
-constexpr int kPeerTakesNothingState = 20;  // Told since version 4, at every look.
+constexpr int kPeerTakesNothingState = 20;  // Since version 4, reported at every check.
 
-// Versions 1 to 3: the name and the number of the communicator come with every operation.
+// Versions 1 to 3. The name and the number of the communicator are passed with every operation.
 struct CollectiveV1 {
   const char* communicator_name;
   std::uint64_t communicator_hash;
@@ -74,7 +74,7 @@ struct CollectiveV3 {
   const char* datatype;
   std::uint8_t channels;
 };
-// Versions 4 to 7; a collective by copy engines begins alike and has no channels.
+// Versions 4 to 7. A collective by copy engines starts with the same fields and has no channels.
 struct CollectiveV4 {
   std::uint64_t sequence;
   const char* function;

@@ -17,7 +17,7 @@ std::uint64_t Recorder::mask_of(const char* choice) {
   return chosen == "kernels" ? calls | kKernelEvent : calls;
 }
 
-// Called under the mutex, as all that takes rows and places.
+// Requires the mutex, like all functions that take rows and places.
 bool Recorder::has_page() {
   if (slot_.load(std::memory_order_relaxed) != nullptr) return true;
   const Result<comm_status::StatusPage> page = ask_for_page_();
@@ -42,7 +42,8 @@ std::optional<std::uint32_t> Recorder::take_row() {
   return row;
 }
 
-// A place whose communicator is closed. Nothing: all are in use, and more are not shown.
+// Returns a place whose communicator is closed, or nothing if all are in use; further communicators
+// are not shown.
 std::optional<std::uint8_t> Recorder::take_place() {
   for (std::uint8_t place = 0; place < kCommunicators; ++place) {
     Communicator* const communicator = communicators_[place].load(std::memory_order_relaxed);
@@ -74,7 +75,7 @@ std::uint64_t Recorder::open(const CommunicatorFacts& facts, Handle& context) {
   return mask;
 }
 
-// The page's form is read by agent/node/supervisor/observed_pages.cc.
+// agent/node/supervisor/observed_pages.cc parses this form.
 void Recorder::give_name(Communicator& communicator, const CommunicatorFacts& facts) {
   char number[64];
   std::snprintf(number, sizeof number, "%d %d 0x%llx", facts.rank, facts.ranks,
@@ -153,7 +154,7 @@ Handle Recorder::start_kernel(const Handle& operation) {
 }
 
 Handle Recorder::start_proxy(const Handle& operation, const Proxy& proxy) {
-  // Another process's operation: what our number means there we do not know.
+  // An operation of another process, for which this process's number has no meaning.
   if (Handle::process_of(proxy.pid) != process_.load(std::memory_order_relaxed)) return {};
   if (operation.kind != HandleKind::kOperation || !is_ours(operation) || proxy.peer < 0) return {};
   Handle made = operation;

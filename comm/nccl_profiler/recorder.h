@@ -2,7 +2,8 @@
 // Records this process's activity in NCCL's communicators on its status page: the communicators,
 // and the progress of NCCL's events. There is one per process, because NCCL has one plug-in.
 //
-// Thread: any. A forked child writes nothing: the page is its parent's. Lifetime: the process's.
+// Thread: any. A forked child writes nothing, because the page belongs to its parent. Lifetime: the
+// process's.
 #pragma once
 
 #include <atomic>
@@ -21,8 +22,8 @@
 namespace ivy::nccl_profiler {
 
 struct CommunicatorFacts {
-  std::uint64_t hash = 0;      // Its number, the same on all its ranks; 0: not known yet.
-  std::string_view name = {};  // The program's; may be empty.
+  std::uint64_t hash = 0;      // Its number, the same on all its ranks; 0 if not known yet.
+  std::string_view name = {};  // The name that the program gave it; may be empty.
   int rank = 0;
   int ranks = 0;
 };
@@ -31,12 +32,13 @@ class Recorder {
  public:
   using AskForPage = Result<comm_status::StatusPage> (*)();
 
-  // IVY_NCCL_PROFILER: "off"; "kernels": also what the device does, by events of NCCL's kernels,
-  // which cost it a look of the proxy at each channel; anything else: calls, and waits for peers.
+  // Reads IVY_NCCL_PROFILER. "off" records nothing. "kernels" also records the device's progress,
+  // by events of NCCL's kernels, for which NCCL's proxy checks each channel. Any other value
+  // records calls, and waits for peers.
   static std::uint64_t mask_of(const char* choice);
 
   explicit Recorder(AskForPage ask_for_page) : ask_for_page_(ask_for_page) {}
-  ~Recorder();  // No thread may come with a handle any more.
+  ~Recorder();  // No thread may use a handle any more.
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
 
@@ -44,7 +46,8 @@ class Recorder {
   std::uint64_t open(const CommunicatorFacts& facts, Handle& context);
   void close(const Handle& context);
 
-  // `facts`: what versions 1 to 3 say of the communicator only now.
+  // `facts` describes the communicator in versions 1 to 3, which report it only now; otherwise
+  // null.
   Handle enter(const Handle& context, const Call& call, const CommunicatorFacts* facts);
   Handle start_kernel(const Handle& operation);
   Handle start_proxy(const Handle& operation, const Proxy& proxy);
@@ -81,9 +84,9 @@ class Recorder {
   std::atomic<comm_status::Slot*> slot_{nullptr};
   std::atomic<std::uint16_t> process_{0};
   std::atomic<std::uint64_t> mask_{0};
-  std::uint64_t rows_ = 0;  // One bit for each row that is in use.
-  // Made when they are wanted for the first time, and kept for the next: NCCL's threads may still
-  // come with a handle of a communicator that is closed.
+  std::uint64_t rows_ = 0;  // One bit for each row in use.
+  // Created when first needed, and kept for reuse, because NCCL's threads may still use a handle of
+  // a communicator that is closed.
   std::atomic<Communicator*> communicators_[comm_status::kCommunicators] = {};
 };
 

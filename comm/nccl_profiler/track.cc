@@ -32,7 +32,7 @@ void Track::open(Slot* slot, std::uint32_t row, bool watches_device) {
 void Track::rename(std::string_view name) {
   Slot* const slot = slot_.load(std::memory_order_acquire);
   if (slot == nullptr) return;
-  // As much of it as the page holds: the hash is compared with what is read there.
+  // Cut to the length that the page holds, because the hash is compared with the name there.
   name = name.substr(0, comm_status::kNameBytes - 9);
   name_hash_.store(comm_status::communicator_hash(name), std::memory_order_relaxed);
   SlotView(slot).name_communicator(row_, name);
@@ -125,7 +125,7 @@ void Track::write(SlotView page) {
   std::uint64_t oldest = oldest_.load(std::memory_order_relaxed);
   for (; oldest <= last; ++oldest) {
     const Tracked* const operation = find(oldest);
-    // Its thread is still entering it, and publishes it itself.
+    // Its thread is still entering it, and will publish it itself.
     if (operation == nullptr && oldest > skipped) break;
     if (operation == nullptr) continue;
     const std::uint64_t ended_ns = operation->ended_ns.load(std::memory_order_acquire);

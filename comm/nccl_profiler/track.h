@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The collectives, or the messages, of one communicator in their order: one row of the status page,
-// which shows the oldest that is not over, or else the last.
+// The collectives, or the messages, of one communicator in order: one row of the status page, which
+// shows the oldest unfinished operation, or else the last one.
 //
-// Thread: any, and none ever waits for another: whoever finds the row being written leaves a note,
-// and the writer looks again. NCCL enters operations on the program's threads and tells of the
-// device and of peers on its proxy's.
+// Thread: any, and none ever waits for another: a thread that finds the row being written leaves a
+// note, and the writer checks again. NCCL enters operations on the program's threads, and reports
+// the device's progress and waits for peers on its proxy's thread.
 #pragma once
 
 #include <array>
@@ -21,36 +21,37 @@ struct Call {
   comm_status::Operation operation = comm_status::Operation::kNone;
   comm_status::Dtype dtype = comm_status::Dtype::kNone;
   std::uint64_t count = 0;
-  std::int32_t peer = -1;      // Root, or the other side; its rank in the communicator.
-  std::uint32_t channels = 0;  // On the device; 0: not known.
+  std::int32_t peer = -1;      // Root or peer, as a rank in the communicator.
+  std::uint32_t channels = 0;  // Channels on the device; 0 if unknown.
 };
 
 class Track {
  public:
-  // Operations that may be under way at once; of those that come on top only the last is known.
+  // Limit of operations in progress at the same time. Beyond it, only the last one is known.
   static constexpr std::uint64_t kTracked = 512;
 
-  // `watches_device`: an operation is over when the device says so, not when it was given to it.
+  // With `watches_device`, an operation is finished when the device reports that, not when it was
+  // enqueued.
   void open(comm_status::Slot* slot, std::uint32_t row, bool watches_device);
   void rename(std::string_view name);
   void close();
   std::uint32_t row() const { return row_; }
   bool is_open() const { return slot_.load(std::memory_order_acquire) != nullptr; }
 
-  // Returns the operation's sequence, from 1; 0: it is not tracked.
+  // Returns the operation's sequence, from 1, or 0 if it is not tracked.
   std::uint64_t enter(const Call& call);
-  // NCCL has given it to the stream.
+  // Call when NCCL has put the operation on the stream.
   void issued(std::uint64_t sequence);
-  // A channel of the device has begun it, or is through with it.
+  // Call when a channel of the device has started the operation, or has finished it.
   void begins(std::uint64_t sequence);
   void ends(std::uint64_t sequence);
   void record_wait(const Handle& step, int state);
 
  private:
   struct alignas(64) Tracked {
-    std::atomic<std::uint64_t> sequence;  // Written behind the others; 0: there is none.
+    std::atomic<std::uint64_t> sequence;  // Written after the others; 0 if there is none.
     std::atomic<std::uint64_t> entered_ns;
-    std::atomic<std::uint64_t> ended_ns;  // 0 while it is under way.
+    std::atomic<std::uint64_t> ended_ns;  // 0 while it is in progress.
     std::atomic<std::uint64_t> count;
     std::atomic<std::uint64_t> what;  // Operation | element type << 8 | peer << 32
     std::atomic<std::uint32_t> channels;
@@ -71,11 +72,12 @@ class Track {
   std::uint32_t row_ = 0;
   std::atomic<std::uint32_t> name_hash_;
   bool watches_device_ = false;
-  std::atomic<bool> knows_device_;  // The device has said something.
+  std::atomic<bool> knows_device_;  // The device has reported something.
   std::atomic<std::uint64_t> last_;
-  std::atomic<std::uint64_t> oldest_;        // The first that is not over.
-  std::atomic<std::uint64_t> last_skipped_;  // There was no room for it.
-  // A device works on a communicator's operations in their order.
+  std::atomic<std::uint64_t> oldest_;        // The first unfinished operation.
+  std::atomic<std::uint64_t> last_skipped_;  // The last operation for which there was no room.
+  // The newest operation known to be finished, with all before it: a device executes a
+  // communicator's operations in order.
   std::atomic<std::uint64_t> over_through_;
   std::atomic<std::uint64_t> shown_;
   std::atomic<bool> is_writing_;

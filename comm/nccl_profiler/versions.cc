@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The symbols that NCCL looks for, one for each version of its interface: what they share is one
-// template, and Recorder does the work.
+// The symbols that NCCL looks for, one for each version of its interface. They share a template,
+// and Recorder does the work.
 #include <pthread.h>
 
 #include <tuple>
@@ -14,7 +14,7 @@ namespace ivy::nccl_profiler {
 namespace {
 
 Recorder& recorder() {
-  // Never destroyed: NCCL's threads may outlive the end of main().
+  // Never destroyed, because NCCL's threads may outlive main().
   static Recorder& made = *[] {
     auto* const recorder = new Recorder(ask_for_page);
     pthread_atfork(nullptr, nullptr, [] { made.forget_page(); });
@@ -26,7 +26,7 @@ Recorder& recorder() {
 NcclResult open(void** context, int* mask, const CommunicatorFacts& facts) {
   if (context == nullptr || mask == nullptr) return kNcclSuccess;
   Handle handle;
-  // Nothing that goes wrong here is a reason for the program not to start.
+  // No failure here may prevent the program from starting.
   try {
     *mask = static_cast<int>(recorder().open(facts, handle));
   } catch (...) {
@@ -37,7 +37,7 @@ NcclResult open(void** context, int* mask, const CommunicatorFacts& facts) {
 }
 
 constexpr OpenV1* kOpenV1 = [](void** context, int* mask) { return open(context, mask, {}); };
-// Behind the mask: name, hash, nodes, ranks, rank, log.
+// After the mask: name, hash, nodes, ranks, rank, log.
 constexpr OpenV4* kOpenV4 = [](void** context, int* mask, auto... told) {
   const auto [name, hash, nodes, ranks, rank, log] = std::tuple(told...);
   return open(context, mask, {hash, name == nullptr ? "" : name, rank, ranks});

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The arguments of a call, and whether they are the usual ones; its result.
+// The arguments of a call, the checks whether they are the usual ones, and the call's result.
 //
 // Thread: any that is attached to the interpreter. connect() sets the variables before the first
 // call.
@@ -15,11 +15,11 @@ namespace ivy::python {
 
 inline PyObject* not_usual() { return new_reference(Py_NotImplemented); }
 
-inline PyObject* reduction_numbers = nullptr;  // A dict, from the names to the numbers.
-inline PyObject* reduction_type = nullptr;     // ReduceOp, whose members are in the dict as well.
-inline PyObject* usual_reduction = nullptr;    // The name that is given by default.
+inline PyObject* reduction_numbers = nullptr;  // A dict from the names to the numbers.
+inline PyObject* reduction_type = nullptr;     // ReduceOp, whose members are also in the dict.
+inline PyObject* usual_reduction = nullptr;    // The default name.
 
-// -1: not given as the exact name that the table has.
+// Returns -1 if the reduction was not given by its exact name in the table.
 inline int reduction_of(PyObject* op) {
   if (op == usual_reduction) return IVY_SUM;
   const bool is_member = reinterpret_cast<PyObject*>(Py_TYPE(op)) == reduction_type;
@@ -27,7 +27,7 @@ inline int reduction_of(PyObject* op) {
   return number_in(reduction_numbers, op);
 }
 
-// True for arguments that the caller did not pass.
+// Returns whether the caller did not pass these arguments.
 inline bool are_usual(PyObject* async_op, PyObject* timeout) {
   return async_op == Py_False && timeout == Py_None;
 }
@@ -35,7 +35,7 @@ inline bool is_one(PyObject* factor) {
   return PyFloat_CheckExact(factor) && PyFloat_AsDouble(factor) == 1.0;
 }
 
-// A rank or an axis; -1: another thing than a small number.
+// Returns a rank or an axis, or -1 if the object is not a small number.
 inline int small_number(PyObject* value) {
   if (!PyLong_CheckExact(value)) return -1;
   int overflow = 0;

@@ -27,8 +27,8 @@ class ArrayList {
   ArrayList(const ArrayList&) = delete;
   ArrayList& operator=(const ArrayList&) = delete;
 
-  // Takes the arrays of a list, and makes as many results unless they are the same. False, without
-  // an exception: one of them is not usual, or they are not of one type and device.
+  // Takes the arrays of a list, and creates as many results unless they are the same. Returns
+  // false, without an exception, if one of them is not usual, or if they differ in type or device.
   //
   // Other threads may change the list at any time, so a tuple of this object's own, which
   // PyList_AsTuple makes in one step, holds the arrays until the end.
@@ -54,7 +54,7 @@ class ArrayList {
   const DenseMemory& memory() const { return parts_[0].input.memory(); }
   PyObject* results() const { return results_; }
 
-  // False: an exception is set.
+  // Returns false with an exception set.
   bool tell_all_changed() const {
     for (std::size_t part = 0; part < count_; ++part) {
       if (!tell_changed(parts_[part].written)) return false;
@@ -66,7 +66,7 @@ class ArrayList {
   struct Part {
     ArrayView input;
     ArrayView output;
-    PyObject* written = nullptr;  // Held by arrays_ or results_.
+    PyObject* written = nullptr;  // A reference held by arrays_ or results_.
   };
 
   bool allocate(std::size_t count) {
@@ -86,7 +86,7 @@ class ArrayList {
     void* receive = input.data();
     written = array;
     if (!is_in_place) {
-      PyObject* const made = empty_like(array);  // The list takes it over.
+      PyObject* const made = empty_like(array);  // The list takes ownership.
       if (made == nullptr || PyList_SetItem(results_, index, made) != 0) return false;
       if (!output.take_any(made, kBufferWritable)) return false;
       written = made;
@@ -100,8 +100,8 @@ class ArrayList {
   }
 
   Part* parts_ = nullptr;
-  std::size_t viewed_ = 0;    // How many of the parts were made.
-  void** columns_ = nullptr;  // Send and receive addresses, and the counts of elements.
+  std::size_t viewed_ = 0;    // Number of parts created so far.
+  void** columns_ = nullptr;  // Send and receive addresses, and the numbers of elements.
   std::size_t count_ = 0;
   PyObject* arrays_ = nullptr;  // A tuple.
   PyObject* results_ = nullptr;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A NumPy array as dense memory, by the buffer protocol, or a tensor; and new ones like it.
+// A NumPy array (through the buffer protocol) or a tensor as dense memory; also creates new ones
+// like it.
 //
 // Thread: any that is attached to the interpreter; the memory may be used by any.
 #pragma once
@@ -20,10 +21,10 @@ struct NumPy {
   PyObject* empty;
   PyObject* empty_like;
 };
-// Null before NumPy was imported; then set once and never freed, as other threads may be reading
-// it.
+// Null before NumPy is imported. Then set once and never freed, because other threads may be
+// reading it.
 inline std::atomic<const NumPy*> taught_numpy = nullptr;
-// Requires that NumPy was imported, as the existence of an array proves.
+// Requires that NumPy was imported, which the existence of an array proves.
 inline const NumPy& numpy() { return *taught_numpy.load(std::memory_order_acquire); }
 
 inline PyObject* teach(PyObject*, PyObject* arguments) {
@@ -38,7 +39,8 @@ inline PyObject* teach(PyObject*, PyObject* arguments) {
   return new_reference(Py_None);
 }
 
-// The element type of a native format of the struct module, as NumPy writes it; -1: none of ours.
+// Returns the element type for a native format of the struct module, as used by NumPy, or -1 if
+// ivycomm does not have it.
 inline int dtype_of(const char* format, Py_ssize_t item) {
   constexpr int kSigned[] = {-1, IVY_I8, IVY_I16, -1, IVY_I32, -1, -1, -1, IVY_I64};
   constexpr int kUnsigned[] = {-1, IVY_U8, IVY_U16, -1, IVY_U32, -1, -1, -1, IVY_U64};
@@ -81,13 +83,13 @@ class ArrayView {
   ArrayView(const ArrayView&) = delete;
   ArrayView& operator=(const ArrayView&) = delete;
 
-  // False, without an exception: it is no plain array or tensor, not dense, or of another type.
-  // Subclasses may mean something else by their memory, as masked arrays do.
+  // Returns false, without an exception, if it is not a plain array or tensor, not dense, or of
+  // another type. Subclasses may give their memory another meaning, as masked arrays do.
   bool take_any(PyObject* array, int flags) {
     if (!is_tensor(array)) return take(array, flags);
     return take_tensor(array, memory_);
   }
-  // As take_any(), and knows rows() afterwards.
+  // Does the same as take_any(), and makes rows() valid.
   bool take_with_rows(PyObject* array, int flags) {
     if (!take_any(array, flags)) return false;
     if (is_tensor(array)) return take_rows(array, rows_);
@@ -120,19 +122,19 @@ class ArrayView {
   void* data() const { return memory_.data; }
   std::size_t count() const { return memory_.count; }
   int dtype() const { return memory_.dtype; }
-  // True if one operation can use both.
+  // Returns whether one operation can use both.
   bool goes_with(const ArrayView& other) const {
     return dtype() == other.dtype() && memory_.device == other.memory_.device;
   }
   Py_ssize_t rows() const { return rows_; }
-  // Number of rows for an operation: an array without an axis is one row.
+  // Returns the number of rows for an operation; an array without an axis has one row.
   Py_ssize_t rows_or_one() const { return rows_ == kNoAxis ? 1 : rows_; }
   // The following functions are for arrays only.
   std::size_t bytes() const { return static_cast<std::size_t>(buffer_.len); }
   int dimensions() const { return buffer_.ndim; }
   Py_ssize_t length(int axis) const { return buffer_.shape[axis]; }
 
-  // True if a result of `input` can be put here.
+  // Returns whether a result of `input` can be stored here.
   bool can_take(const ArrayView& input, bool is_in_place) const {
     return is_like(input) && (is_in_place || !overlaps(input));
   }
@@ -157,13 +159,15 @@ class ArrayView {
   bool is_taken_ = false;
 };
 
-// New arrays; null, without an exception, where there is none, so that the Python way reports why.
+// Returns a new array, or null without an exception if that fails, so that the Python function
+// reports why.
 inline PyObject* empty_like(PyObject* array) {
   PyObject* const make = is_tensor(array) ? torch().empty_like : numpy().empty_like;
   return without_exception(PyObject_CallFunctionObjArgs(make, array, nullptr));
 }
 
-// As `array`, of so many rows; one without dimensions gets one.
+// Returns a new array like `array` with that many rows; an array without dimensions gets one
+// dimension.
 inline PyObject* empty_of_rows(PyObject* array, const ArrayView& view, Py_ssize_t rows) {
   if (is_tensor(array)) return new_of_rows(array, rows);
   PyObject* const shape = PyTuple_New(view.dimensions() > 0 ? view.dimensions() : 1);

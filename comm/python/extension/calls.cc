@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// ivycomm_calls: Python's way to the operations of the C interface. The usual collectives and
-// messages on NumPy's arrays and torch's tensors take one step. Each function takes all arguments
-// of the Python function of its name, by position, and returns NotImplemented for all that is not
-// usual: the Python function then does it its own way.
+// ivycomm_calls: Python's way to the operations of the C interface. Performs the usual collectives
+// and messages on NumPy arrays and torch tensors in one step. Each function takes all arguments of
+// the Python function of the same name, by position, and returns NotImplemented if anything is not
+// usual; the Python function then handles the call itself.
 //
-// It links neither libivycomm nor NumPy: connect() tells the library's functions, teach() NumPy's.
+// It links neither libivycomm nor NumPy: connect() passes the library's functions, teach() NumPy's.
 //
-// Thread: any that is attached to the interpreter, which each call leaves while it waits. Nothing
-// here relies on the interpreter's lock, which free-threaded builds do not have.
+// Thread: any that is attached to the interpreter, from which each call detaches while it waits.
+// Nothing here relies on the interpreter's lock, which free-threaded builds do not have.
 #include "comm/python/extension/arguments.h"
 #include "comm/python/extension/array_list.h"
 #include "comm/python/extension/array_view.h"
@@ -94,7 +94,7 @@ PyObject* all_reduce_coalesced(PyObject*, PyObject* const* given, Py_ssize_t cou
              : nullptr;
 }
 
-// Takes group, async_op and timeout alone.
+// Takes only group, async_op and timeout.
 PyObject* barrier(PyObject*, PyObject* const* given, Py_ssize_t count) {
   if (count != 3 || !are_usual(given[1], given[2])) return not_usual();
   const Seat seat(given[0]);
@@ -103,9 +103,9 @@ PyObject* barrier(PyObject*, PyObject* const* given, Py_ssize_t count) {
   return carry_out(call) ? new_reference(Py_None) : nullptr;
 }
 
-// Takes a function from the names of the library's functions to their addresses, the numbers of the
-// reductions by name and member, the type of those members, and what raises the exception for a
-// code.
+// Takes a function that maps the names of the library's functions to their addresses, the numbers
+// of the reductions by name and member, the type of those members, and a function that raises the
+// exception for a code.
 PyObject* connect(PyObject*, PyObject* arguments) {
   PyObject* address_of = nullptr;
   PyObject* reductions = nullptr;
@@ -195,7 +195,7 @@ PyMODINIT_FUNC PyInit_ivycomm_calls() {
   PyObject* const module = PyModule_Create(&definition);
   if (module == nullptr) return nullptr;
 #ifdef Py_GIL_DISABLED
-  // A module that does not say so makes the interpreter take its global lock again, in the whole
+  // Without this declaration, the interpreter would enable its global lock again, for the whole
   // process.
   PyUnstable_Module_SetGIL(module, Py_MOD_GIL_NOT_USED);
 #endif

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// A call of the library that signal handlers of Python can end. The library asks while it waits;
-// the interpreter then runs the handlers, as it does between two of its own steps, and what one of
-// them raises is kept until the library has returned.
+// A call of the library that Python's signal handlers can end. The library calls back while it
+// waits. The interpreter then runs the handlers, as it does between its own steps, and an exception
+// that one of them raises is kept until the library has returned.
 //
-// Only the main thread is asked: handlers run nowhere else, and a thread that asks for the
-// interpreter's lock while the interpreter ends never comes back.
+// Only the main thread does this: handlers run nowhere else, and a thread that requests the
+// interpreter's lock during finalization never returns.
 #pragma once
 
 #include "comm/contract/ivycomm.h"
@@ -14,7 +14,7 @@
 
 namespace ivy::python {
 
-// The exception that a signal handler raised during one call; null if none did.
+// The exception that a signal handler has raised during one call, or null.
 struct Raised {
   PyObject* type = nullptr;
   PyObject* value = nullptr;
@@ -27,9 +27,9 @@ struct Raised {
   }
 };
 
-inline PyObject* raise_error = nullptr;  // Called with a code, raises the exception for it.
+inline PyObject* raise_error = nullptr;  // Called with a code; raises the exception for it.
 
-// ivy_call.interrupt. `context` is the call's Raised.
+// Implements ivy_call.interrupt. `context` is the call's Raised.
 inline int ask_for_signals(void* context) {
   const PyGILState_STATE state = PyGILState_Ensure();
   const bool has_raised = PyErr_CheckSignals() != 0;
@@ -44,7 +44,8 @@ inline int ask_for_signals(void* context) {
   return has_raised ? 1 : 0;
 }
 
-// False, and an exception set, if the call that returned this code failed or was interrupted.
+// Returns false with an exception set if the call that returned this code failed or was
+// interrupted.
 inline bool ended_well(int code, Raised& raised) {
   if (raised.type != nullptr) {
     PyErr_Restore(std::exchange(raised.type, nullptr), std::exchange(raised.value, nullptr),
@@ -60,8 +61,8 @@ inline bool ended_well(int code, Raised& raised) {
   return false;
 }
 
-// Calls the library without the interpreter's lock; an operation on a device returns when it is on
-// the stream. False: an exception is set.
+// Calls the library without the interpreter's lock. An operation on a device returns when it is on
+// the stream. Returns false with an exception set.
 //
 // Only the main thread runs signal handlers. An asynchronous call (`work` is set) returns without
 // waiting, and must not leave a pointer to this frame behind.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The functions of the C interface that are called here. Python has loaded the library and tells
-// where they are: two loaders might find two libraries.
+// The functions of the C interface that are called here. Python has loaded the library and passes
+// their addresses, because two loaders might find two different libraries.
 //
 // Thread: any; set once, by connect(), before the first call.
 #pragma once
@@ -28,7 +28,8 @@ struct Library {
         ;
   }
 
-  // Gets the addresses by calling address_of(name). False, and an exception set: one is missing.
+  // Gets the addresses by calling address_of(name). Returns false with an exception set if one is
+  // missing.
   bool take(PyObject* address_of) {
     return !find(
         [&](const char* name, auto& function) { return !take(address_of, name, function); });

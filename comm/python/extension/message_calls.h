@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages between two ranks, in the way of calls.cc; those of devices, which may be one of several
-// in a group of NCCL's, are left to the Python way.
+// Messages between two ranks, in the same way as calls.cc. Messages on devices, which may be part
+// of an NCCL group, are left to the Python functions.
 //
 // Thread: any that is attached to the interpreter, which each call leaves while it waits.
 #pragma once
@@ -16,7 +16,7 @@ namespace ivy::python {
 inline constexpr int kNoNumber = -2;
 static_assert(IVY_ANY_SOURCE != kNoNumber && IVY_ANY_TAG != kNoNumber);
 
-// A sender or a tag, which may be None; kNoNumber: it is another thing than that.
+// Returns a sender or a tag, which may be None, or kNoNumber for any other object.
 inline int number_or_any(PyObject* given, int any) {
   if (given == Py_None) return any;
   const int number = small_number(given);
@@ -51,7 +51,7 @@ struct Awaited {
   bool is_usual() const {
     return seat && from != kNoNumber && from < seat.size && tag != kNoNumber;
   }
-  // False: an exception is set.
+  // Returns false with an exception set.
   bool receive(const ArrayView& into) const {
     return carry_out([&](const ivy_call* how) {
       return library.recv(seat.comm, into.data(), into.count(), into.dtype(), from, tag, nullptr,

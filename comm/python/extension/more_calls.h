@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The collectives beside those of calls.cc, in the same way.
+// Further collectives, in the same way as calls.cc.
 //
 // Thread: any that is attached to the interpreter, which each call leaves while it waits.
 #pragma once
@@ -14,13 +14,14 @@
 
 namespace ivy::python {
 
-// A rank of the group; -1: there is no such rank, which the Python way says.
+// Returns a rank of the group, or -1 if there is no such rank, which the Python function then
+// reports.
 inline int root_of(PyObject* given, const Seat& seat) {
   const int root = small_number(given);
   return seat && root < seat.size ? root : -1;
 }
 
-// An array whose rows can be divided equally among the group's ranks.
+// Returns whether the array's rows can be divided equally among the group's ranks.
 inline bool is_divisible(const ArrayView& array, const Seat& seat) {
   return array.rows() != kNoAxis && array.rows() % seat.size == 0;
 }
@@ -139,7 +140,7 @@ inline PyObject* gather(PyObject*, PyObject* const* given, Py_ssize_t count) {
   return is_root ? result.give() : new_reference(Py_None);
 }
 
-// An array that has one part for each rank, in place.
+// Exchanges an array that has one part for each rank, in place.
 template <auto Function>
 PyObject* exchanged_in_place(PyObject* given, PyObject* group) {
   const Seat seat(group);

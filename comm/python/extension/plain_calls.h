@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any operation of the library with its arguments as the C interface has them: the package calls it
+// Calls any operation of the library with the C interface's own arguments. The package uses it
 // (work.start) for arguments that the functions of calls.cc do not take.
 //
-// Thread: any that is attached to the interpreter, which the call leaves while it waits.
+// Thread: any that is attached to the interpreter, from which the call detaches while it waits.
 #pragma once
 
 #include <cstddef>
@@ -18,14 +18,14 @@
 
 namespace ivy::python {
 
-// The arguments of one call: a tuple of numbers, None for null, and arrays of ctypes by their
-// address. The tuple keeps all of them alive.
+// The arguments of one call: a tuple of numbers, None for null, and ctypes arrays, which stand for
+// their address. The tuple keeps all of them alive.
 class PlainArguments {
  public:
   explicit PlainArguments(PyObject* tuple) : tuple_(tuple) {}
   Py_ssize_t count() const { return PyTuple_Size(tuple_); }
 
-  // False, and an exception set: the argument is of another kind, or does not fit.
+  // Returns false with an exception set if the argument is of another kind, or does not fit.
   bool take(Py_ssize_t index, int& out) const {
     const long number = PyLong_AsLong(PyTuple_GetItem(tuple_, index));
     if (PyErr_Occurred() != nullptr) return false;
@@ -53,7 +53,8 @@ class PlainArguments {
   }
 
  private:
-  // An array of ctypes stands for its memory; a c_void_p, which has no axes, for the address in it.
+  // A ctypes array stands for its memory; a c_void_p, which has no axes, for the address that it
+  // holds.
   static void take_object(Py_ssize_t index, PyObject* given, void*& address) {
     IvyPyBuffer view;
     if (PyObject_GetBuffer(given, &view, kBufferFormat | kBufferShape) != 0) return;
@@ -73,8 +74,8 @@ class PlainArguments {
 struct PlainCall {
   std::int64_t timeout_ms = 0;
   double factor = 1;
-  DenseMemory memory;         // Only its device and stream count.
-  ivy_work** work = nullptr;  // Null: the call blocks.
+  DenseMemory memory;         // Only its device and stream are used.
+  ivy_work** work = nullptr;  // If null, the call blocks.
 };
 
 template <class... All, std::size_t... Index>
@@ -100,9 +101,9 @@ PyObject* call_plainly(int (*function)(All...), const PlainArguments& given,
   return call_plainly(function, given, with, std::make_index_sequence<sizeof...(All) - 1>());
 }
 
-// Takes the function's name in C, its arguments but the last, the timeout in milliseconds, the
-// factor, the stream or None, and the address where an asynchronous call's work goes or None.
-// Returns NotImplemented if the communicator, the first argument, was freed.
+// Takes the function's name in C, its arguments except the last, the timeout in milliseconds, the
+// factor, the stream or None, and the address for an asynchronous call's work or None. Returns
+// NotImplemented if the communicator, the first argument, was freed.
 inline PyObject* call_library(PyObject*, PyObject* const* given, Py_ssize_t count) {
   if (count != 6 || !PyTuple_Check(given[1]) || PyTuple_Size(given[1]) == 0) {
     return PyErr_Format(PyExc_TypeError, "call_library takes a name, a tuple and four more");

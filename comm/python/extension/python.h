@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // CPython's API, and the helpers that all files here use.
 //
-// Builds with the global interpreter lock get the limited API of version 3.9, so that one file
-// serves all of them. Free-threaded builds have no limited API: the extension is compiled for one
-// version of those.
+// Builds with the global interpreter lock use the limited API of version 3.9, so that one file
+// serves all of them. Free-threaded builds have no limited API, so the extension is compiled for
+// one specific version of them.
 //
 // Every CPython from 3.9 on exports the buffer protocol, METH_FASTCALL and PyUnicode_AsUTF8AndSize
-// in the same form, but the limited API has them from 3.11 and 3.10 on only. They are declared
+// in the same form, but they are in the limited API only from 3.11 and 3.10 on. They are declared
 // here.
 #pragma once
 
@@ -46,7 +46,7 @@ using IvyPyBuffer = Py_buffer;
 
 namespace ivy::python {
 
-// The buffer protocol's flags.
+// Flags of the buffer protocol.
 inline constexpr int kBufferWritable = 0x1;
 inline constexpr int kBufferFormat = 0x4;
 inline constexpr int kBufferShape = 0x8;
@@ -64,7 +64,7 @@ inline PyObject* without_exception(PyObject* made) {
   return made;
 }
 
-// The small number that a dict has for a key; -1, without an exception: none.
+// Returns the small number for a key of a dict, or -1, without an exception, if there is none.
 inline int number_in(PyObject* dict, PyObject* key) {
   PyObject* const number = without_exception(PyObject_GetItem(dict, key));
   if (number == nullptr) return -1;
@@ -73,8 +73,8 @@ inline int number_in(PyObject* dict, PyObject* key) {
   return static_cast<int>(value);
 }
 
-// A copy that stays as long as the process. Null, with a MemoryError, if there is no memory. Plain
-// `new` would link exceptions, and with them a newer glibc, into the extension.
+// Returns a copy that exists as long as the process, or null, with a MemoryError, if there is no
+// memory. Plain `new` would link exceptions, and with them a newer glibc, into the extension.
 template <class T>
 T* keep(const T& value) {
   void* const memory = PyMem_Malloc(sizeof(T));
@@ -83,7 +83,7 @@ T* keep(const T& value) {
   return nullptr;
 }
 
-// A function of METH_FASTCALL in a table of methods.
+// Converts a METH_FASTCALL function for a table of methods.
 inline PyCFunction fast(_PyCFunctionFast function) {
   return reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(function));
 }

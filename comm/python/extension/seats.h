@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The communicator that a Group stands for, as a capsule that the Group keeps, and how many calls
-// are inside it. A call enters the seat before it looks at its arguments and leaves it at its end;
-// a seat is closed before its communicator is freed. Both happen under one mutex, so a communicator
-// is freed either before a call, which is then not usual, or after it.
+// The communicator of a Group, as a capsule that the Group keeps, and the number of calls inside
+// it. A call enters the seat before it reads its arguments and leaves it at its end; a seat is
+// closed before its communicator is freed. Both happen under one mutex, so a communicator is freed
+// either before a call, which is then not usual, or after it.
 //
-// Thread: any. The mutex, and not the interpreter's lock, guards what changes: free-threaded builds
-// have none. No Python code runs while it is held.
+// Thread: any. The mutex guards all mutable state, not the interpreter's lock, which free-threaded
+// builds do not have. No Python code runs while the mutex is held.
 #pragma once
 
 #include <pthread.h>
@@ -21,14 +21,14 @@ namespace ivy::python {
 
 inline constexpr const char* kSeatName = "ivycomm.seat";
 
-// A capsule's content.
+// The content of a capsule.
 struct GroupSeat {
   ivy_comm* comm;
   int rank;
   int size;
-  long world;              // The number of the world that it belongs to.
-  bool is_closed = false;  // Its group was freed.
-  Py_ssize_t calls = 0;    // How many threads are inside a call on it.
+  long world;              // The number of the world to which it belongs.
+  bool is_closed = false;  // The group was freed.
+  Py_ssize_t calls = 0;    // Number of threads inside a call on it.
 };
 
 // std::mutex may throw, and would link exceptions and a newer glibc into the extension.
@@ -42,12 +42,13 @@ class Mutex {
 };
 
 struct Seats {
-  Mutex mutex;  // Guards all following members, and the changing ones in each GroupSeat.
-  PyObject* world = nullptr;  // The capsule of the world's Group; null without a world.
+  Mutex mutex;  // Guards all following members, and the mutable ones of each GroupSeat.
+  PyObject* world = nullptr;  // The capsule of the world's Group, or null without a world.
   long worlds_ended = 0;
-  Py_ssize_t calls = 0;  // The sum of all seats.
+  Py_ssize_t calls = 0;  // The sum over all seats.
 
-  // The seat if calls may use it, else null. `mutex` is held. PyCapsule_IsValid also takes null.
+  // Returns the seat if calls may use it, otherwise null. Requires the mutex. PyCapsule_IsValid
+  // also accepts null.
   GroupSeat* open(PyObject* capsule) const {
     if (PyCapsule_IsValid(capsule, kSeatName) == 0) return nullptr;
     auto* const seat = static_cast<GroupSeat*>(PyCapsule_GetPointer(capsule, kSeatName));
@@ -59,8 +60,8 @@ inline Seats seats;
 inline PyObject* name_of_seat = nullptr;            // "_seat"
 inline std::atomic<unsigned long> main_thread = 0;  // Signal handlers run there.
 
-// Counts a call inside its group's seat from construction to destruction. False if the group has no
-// open seat here.
+// Counts a call inside its group's seat from construction to destruction. Converts to false if the
+// group has no open seat here.
 class Seat {
  public:
   // `group` is a Group or its handle; None is the world.
@@ -99,7 +100,8 @@ class Seat {
   GroupSeat* seat_ = nullptr;
 };
 
-// Implements seat(communicator, rank, size), whose capsule ends with its Group.
+// Implements seat(communicator, rank, size), which returns a capsule that is destroyed with its
+// Group.
 inline PyObject* make_seat(PyObject*, PyObject* arguments) {
   unsigned long long address = 0;
   int rank = 0;
@@ -133,7 +135,8 @@ inline PyObject* begin_world(PyObject*, PyObject* arguments) {
   return new_reference(Py_None);
 }
 
-// Implements end_world(): closes every seat, unless calls are under way, whose number it returns.
+// Implements end_world(): closes every seat, unless calls are in progress; then returns their
+// number.
 inline PyObject* end_world(PyObject*, PyObject*) {
   Py_ssize_t calls = 0;
   PyObject* ended = nullptr;
@@ -149,7 +152,7 @@ inline PyObject* end_world(PyObject*, PyObject*) {
   return PyLong_FromSsize_t(calls);
 }
 
-// Implements close(seat): False if it was closed before.
+// Implements close(seat): returns False if it was already closed.
 inline PyObject* close_seat(PyObject*, PyObject* capsule) {
   const std::lock_guard lock(seats.mutex);
   GroupSeat* const seat = seats.open(capsule);
@@ -157,7 +160,7 @@ inline PyObject* close_seat(PyObject*, PyObject* capsule) {
   return new_reference(seat != nullptr ? Py_True : Py_False);
 }
 
-// Implements inside(seat), for None of all seats.
+// Implements inside(seat): returns the number of calls inside it, or inside all seats for None.
 inline PyObject* count_inside(PyObject*, PyObject* capsule) {
   Py_ssize_t calls = 0;
   {

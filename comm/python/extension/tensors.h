@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A plain tensor of torch as dense memory, of the CPU or of a CUDA device. torch has no limited
-// API: its methods are asked.
+// A plain torch tensor as dense memory, on the CPU or a CUDA device. torch has no limited API, so
+// its methods are called.
 //
 // Thread: any that is attached to the interpreter; the memory may be used by any.
 #pragma once
@@ -19,13 +19,13 @@ struct Torch {
   PyObject* dtypes = nullptr;  // A dict from torch's types to ivycomm's numbers.
   PyObject* empty_like = nullptr;
   PyObject* increment_version = nullptr;  // Notifies autograd that a tensor was written.
-  PyObject* current_stream = nullptr;     // Takes a device's number; None: no CUDA.
+  PyObject* current_stream = nullptr;     // Takes a device's number; None without CUDA.
   PyObject* names[14] = {};
 };
-// Null before torch was imported; then set once and never freed, as other threads may be reading
-// it.
+// Null before torch is imported. Then set once and never freed, because other threads may be
+// reading it.
 inline std::atomic<const Torch*> taught_torch = nullptr;
-// Requires that torch was imported, as the existence of a tensor proves.
+// Requires that torch was imported, which the existence of a tensor proves.
 inline const Torch& torch() { return *taught_torch.load(std::memory_order_acquire); }
 
 enum TensorName {
@@ -50,8 +50,9 @@ struct DenseMemory {
   void* data = nullptr;
   std::size_t count = 0;
   int dtype = -1;
-  int device = -1;       // The number of the CUDA device; -1: memory of the host.
-  bool is_told = false;  // The framework has told that number; else only that it is a device's.
+  int device = -1;  // Number of the CUDA device, or -1 for memory of the host.
+  // The framework has reported that number; otherwise it is only known to be on a device.
+  bool is_told = false;
   void* stream = nullptr;
 };
 
@@ -81,7 +82,7 @@ inline bool is_tensor(PyObject* value) {
   return known != nullptr && reinterpret_cast<PyObject*>(Py_TYPE(value)) == known->type;
 }
 
-// True if the attribute, or what the method of that name returns, is that object.
+// Returns whether the attribute, or the result of the method with that name, is that object.
 inline bool attribute_is(PyObject* tensor, TensorName name, PyObject* wanted) {
   PyObject* const value = without_exception(PyObject_GetAttr(tensor, torch().names[name]));
   Py_XDECREF(value);
@@ -102,7 +103,7 @@ inline bool take_number(PyObject* tensor, TensorName name, unsigned long long& n
   return without_exception(PyErr_Occurred() == nullptr ? tensor : nullptr) != nullptr;
 }
 
-// The device of a tensor that is not on the CPU, and the stream that is current there.
+// Determines the device of a tensor that is not on the CPU, and the current stream there.
 inline bool take_device(PyObject* tensor, DenseMemory& memory) {
   unsigned long long number = 0;
   if (torch().current_stream == Py_None || !attribute_is(tensor, kIsCuda, Py_True) ||
@@ -120,8 +121,8 @@ inline bool take_device(PyObject* tensor, DenseMemory& memory) {
   return without_exception(PyErr_Occurred() == nullptr ? tensor : nullptr) != nullptr;
 }
 
-// False, without an exception: on another kind of device, not one dense block, of another type,
-// negated, or something that autograd or torch.inference_mode() has a say in.
+// Returns false, without an exception, if the tensor is on another kind of device, not one dense
+// block, of another type, negated, or subject to autograd or torch.inference_mode().
 inline bool take_tensor(PyObject* tensor, DenseMemory& memory) {
   if (!attribute_is(tensor, kLayout, torch().layout) ||
       !attribute_is(tensor, kRequiresGrad, Py_False) ||
@@ -147,7 +148,8 @@ inline bool take_tensor(PyObject* tensor, DenseMemory& memory) {
 
 inline constexpr Py_ssize_t kNoAxis = -1;
 
-// The length of the first axis; kNoAxis: there is none. False, without an exception: not to be had.
+// Gets the length of the first axis, or kNoAxis if there is none. Returns false, without an
+// exception, on failure.
 inline bool take_rows(PyObject* tensor, Py_ssize_t& rows) {
   PyObject* const shape = without_exception(PyObject_GetAttr(tensor, torch().names[kShape]));
   const bool is_tuple = shape != nullptr && PyTuple_Check(shape) != 0;
@@ -158,7 +160,8 @@ inline bool take_rows(PyObject* tensor, Py_ssize_t& rows) {
   return without_exception(PyErr_Occurred() == nullptr && is_tuple ? tensor : nullptr) != nullptr;
 }
 
-// A tensor of so many rows that is like this one otherwise; null, without an exception: none.
+// Returns a tensor with that many rows that is otherwise like this one, or null without an
+// exception.
 inline PyObject* new_of_rows(PyObject* tensor, Py_ssize_t rows) {
   PyObject* const shape = without_exception(PyObject_GetAttr(tensor, torch().names[kShape]));
   if (shape == nullptr) return nullptr;
@@ -176,7 +179,7 @@ inline PyObject* new_of_rows(PyObject* tensor, Py_ssize_t rows) {
   return without_exception(made);
 }
 
-// Notifies the framework that the array's memory was written. False: an exception is set.
+// Notifies the framework that the array's memory was written. Returns false with an exception set.
 inline bool tell_changed(PyObject* array) {
   if (!is_tensor(array)) return true;
   PyObject* const nothing = PyObject_CallFunctionObjArgs(torch().increment_version, array, nullptr);
