@@ -15,9 +15,9 @@ namespace ivy {
 namespace {
 
 constexpr int kSerialBytes = 16;
-constexpr std::size_t kMaxCommonName = 64;  // It is ub-common-name of RFC 5280.
+constexpr std::size_t kMaxCommonName = 64;  // ub-common-name of RFC 5280.
 
-// For calls that fail only when memory runs out.
+// For calls that fail only when memory is exhausted.
 void must(int done) { IVY_ASSERT(done == 1); }
 
 Key make_key() {
@@ -80,7 +80,7 @@ void set_common_name(X509* certificate, const std::string& name) {
                                   static_cast<int>(name.size()), -1, 0));
 }
 
-// `value` is in OpenSSL's small language for extensions: no name may be put into it.
+// `value` is in OpenSSL's extension syntax and must not contain names.
 void add_extension(X509* certificate, X509* issuer, int nid, const std::string& value) {
   X509V3_CTX context;
   X509V3_set_ctx(&context, issuer, certificate, nullptr, nullptr, 0);
@@ -89,7 +89,7 @@ void add_extension(X509* certificate, X509* issuer, int nid, const std::string& 
   must(X509_add_ext(certificate, extension.get(), -1));
 }
 
-// Takes `value` over. Names do not go through add_extension(): they are texts from outside.
+// Takes ownership of `value`. Names are external texts, so they do not go through add_extension().
 void add_name(GENERAL_NAMES* names, int type, ASN1_STRING* value) {
   GENERAL_NAME* const name = GENERAL_NAME_new();
   IVY_ASSERT(value != nullptr && name != nullptr);  // Fails only when memory runs out.
@@ -116,7 +116,7 @@ Result<void> add_names(X509* certificate, const CertificateRequest& request) {
     add_name(names.get(), GEN_IPADD, octets);
   }
   if (sk_GENERAL_NAME_num(names.get()) == 0) return {};
-  // Without a subject the alternative names are all there is: RFC 5280, 4.1.2.6.
+  // Without a subject, the alternative names are critical: RFC 5280, 4.1.2.6.
   const int critical = X509_NAME_entry_count(X509_get_subject_name(certificate)) == 0 ? 1 : 0;
   must(X509_add1_ext_i2d(certificate, NID_subject_alt_name, names.get(), critical, 0));
   return {};
@@ -147,7 +147,7 @@ KeyAndCertificate signed_texts(const Key& key, X509* certificate, EVP_PKEY* sign
   return {take_text(key_text), take_text(certificate_text)};
 }
 
-// The serial is one that set_serial() drew.
+// `entry` contains a serial that set_serial() has drawn.
 void add_revoked(X509_CRL* list, const RevokedSerial& entry) {
   BIGNUM* digits = nullptr;
   IVY_ASSERT(BN_hex2bn(&digits, entry.serial.c_str()) != 0);

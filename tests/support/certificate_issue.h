@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Keys, certificates and revocation lists as texts: what a certificate authority computes. Knows no
-// file and no clock; only the numbers that it draws are random.
+// Creates keys, certificates and revocation lists as texts, like a certificate authority. Uses no
+// files and no clock; the only other input is random numbers.
 //
 // P-256, ECDSA-SHA-256, serials of 128 random bits, RFC 5280. Thread: any.
 #pragma once
@@ -18,13 +18,13 @@ struct KeyAndCertificate {
   std::string certificate_pem;
 };
 
-// The contents of a certificate. Names must have passed check_certificate_name: they are written as
-// they are.
+// The contents of a certificate. Names must have passed check_certificate_name(), because they are
+// written unchanged.
 struct CertificateRequest {
-  std::string common_name;  // For people; left out when it is longer than the 64 bytes it may have.
+  std::string common_name;  // For people; left out if longer than the allowed 64 bytes.
   std::vector<std::string> uris;
   std::vector<std::string> dns_names;
-  std::vector<std::string> addresses;        // In numbers, without a port.
+  std::vector<std::string> addresses;        // Numeric, without a port.
   std::vector<std::string> extended_usages;  // Such as "serverAuth" and "clientAuth".
   std::int64_t not_before = 0;               // Both times are seconds since 1970.
   std::int64_t not_after = 0;
@@ -39,18 +39,18 @@ struct RevokedSerial {
 KeyAndCertificate make_authority(const std::string& name, std::int64_t not_before,
                                  std::int64_t not_after);
 
-// A new key and its certificate. FailedPrecondition when key and certificate of the authority do
-// not belong together or cannot be read.
+// Returns a new key and its certificate. Returns FailedPrecondition if key and certificate of the
+// authority do not belong together or cannot be read.
 Result<KeyAndCertificate> issue_certificate(const KeyAndCertificate& authority,
                                             const CertificateRequest& request);
 
 struct RevocationListDates {
   std::int64_t last_update = 0;  // Both times are seconds since 1970.
   std::int64_t next_update = 0;
-  std::int64_t number = 0;  // Must grow from list to list.
+  std::int64_t number = 0;  // Must be higher in each following list.
 };
 
-// The whole list, signed by the CA.
+// Returns the whole list, signed by the CA.
 Result<std::string> sign_revocation_list(const KeyAndCertificate& authority,
                                          const std::vector<RevokedSerial>& revoked,
                                          const RevocationListDates& dates);

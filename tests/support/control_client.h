@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The worker's side of the control socket, as small as can be: what libivycomm does, for tests.
+// A minimal client of the control socket for tests, which acts like libivycomm in a worker.
 // Blocking. Thread: one.
 #pragma once
 
@@ -22,24 +22,25 @@ class ControlClient {
   ControlClient& operator=(ControlClient&&) = delete;
   ~ControlClient();
 
-  // Maps the page when it is accepted.
+  // Attaches, and maps the page if accepted.
   Result<control::Attached> attach(std::uint32_t rank, std::uint32_t generation);
-  // Bytes on the socket as they are.
+  // Sends bytes unchanged.
   bool send_packet(const std::string& packet);
   Result<control::Reply> receive(std::chrono::milliseconds deadline = std::chrono::seconds(20));
-  // The descriptor that came with the last reply; the caller closes it. -1: none.
+  // Returns the descriptor that arrived with the last reply, which the caller must close; -1 if
+  // none.
   int take_descriptor();
-  // Asks and waits. The descriptor is the caller's.
+  // Requests a segment and waits for the answer. The caller owns the descriptor.
   Result<int> segment(const control::Segment& segment);
   void report(const control::Report& report);
   Result<void> leave();
-  // The other side has closed: true when it does within the time.
+  // Waits until the other side closes the connection. Returns false on a timeout.
   bool wait_for_end(std::chrono::milliseconds deadline = std::chrono::seconds(10));
 
   bool has_page() const { return page_.has_value(); }
   comm_status::StatusPage& page() { return *page_; }
   comm_status::SlotView slot() { return page_->slot(slot_); }
-  // Sleeps on the futex until the condition holds; false when it does not within the time.
+  // Sleeps on the futex until the condition holds. Returns false on a timeout.
   bool wait_news(const std::function<bool()>& condition,
                  std::chrono::milliseconds deadline = std::chrono::seconds(10));
 

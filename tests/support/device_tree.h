@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A directory that stands for "/" of a host with accelerators, removed at the end. The texts are
-// those of real hosts. Thread: the test's.
+// A directory that represents "/" of a host with accelerators; removed by the destructor. The texts
+// are copies from real hosts. Thread: the test's.
 #pragma once
 
 #include <stdlib.h>
@@ -32,7 +32,7 @@ class DeviceTree {
     std::filesystem::create_directories(file.parent_path());
     std::filesystem::create_symlink(target, file);
   }
-  // Below /sys/devices/PARENT, with its link in the bus.
+  // Adds a device below /sys/devices/PARENT, with its link in the bus's directory.
   void pci(const std::string& bdf, const std::string& vendor, const std::string& kind,
            const std::string& parent = "pci0000:00", const std::string& cores = "0-15",
            int numa_node = 0) {

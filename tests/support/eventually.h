@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Waits for a condition instead of sleeping: the test goes on as soon as it holds.
+// Waits for a condition instead of sleeping: the test continues as soon as it holds.
 #pragma once
 
 #include <algorithm>
@@ -9,13 +9,13 @@
 
 namespace ivy::test {
 
-// Sanitizers and loaded machines set IVY_TEST_SLOW to stretch every deadline.
+// Sanitizer runs and loaded machines set IVY_TEST_SLOW, which multiplies every deadline.
 inline std::chrono::milliseconds stretched(std::chrono::milliseconds duration) {
   const char* factor = std::getenv("IVY_TEST_SLOW");
   return duration * std::max(factor == nullptr ? 1 : std::atoi(factor), 1);
 }
 
-// True as soon as the condition holds; false when it does not within the deadline.
+// Returns true as soon as the condition holds, or false after the deadline.
 template <class Condition>
 bool eventually(Condition condition, std::chrono::milliseconds deadline = std::chrono::seconds(5)) {
   const auto end = std::chrono::steady_clock::now() + stretched(deadline);

@@ -26,7 +26,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// More often than a real launcher, so that tests can work with short leases.
+// More frequent than a real launcher's, so that tests can use short leases.
 constexpr std::chrono::milliseconds kHeartbeat{250};
 
 std::string random_job_id() {
@@ -53,7 +53,7 @@ std::vector<pid_t> all_processes() {
   return pids;
 }
 
-// The field behind the command's name in /proc/PID/stat: 0 the state, 1 the parent.
+// Returns a field after the command's name in /proc/PID/stat: 0 is the state, 1 the parent.
 std::string stat_field(pid_t pid, int index) {
   const std::string stat = read_file("/proc/" + std::to_string(pid) + "/stat");
   const std::size_t name_end = stat.rfind(')');
@@ -84,7 +84,7 @@ void FakeLauncher::spawn_node(int transport_fd) {
   node_pid_ = fork();
   if (node_pid_ != 0) return;
   dup2(transport_fd, 3);
-  // dup2 onto itself keeps the close-on-exec flag.
+  // dup2() onto the same number would keep the close-on-exec flag.
   fcntl(3, F_SETFD, 0);
   if (options_.way == Way::kRelay) {
     dup2(3, STDIN_FILENO);
@@ -121,7 +121,8 @@ void FakeLauncher::attach(int fd) {
   session_.transport_up();
   const std::string build = options_.build.empty() ? std::string(build_name()) : options_.build;
   session_.send_handshake(link::FrameType::kAttach, link::encode_attach({job_id_, token_, build}));
-  // On the job's first transport commands follow Attach at once; later ones wait for the answer.
+  // On the job's first transport commands follow Attach immediately; later ones wait for the
+  // answer.
   if (session_.received_sequence() == 0) {
     EXPECT_TRUE(session_.attached(0).ok());
   }
@@ -289,7 +290,7 @@ void FakeLauncher::read_some() {
   if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;
   if (count <= 0) return drop_transport();
   std::string_view bytes(buffer, static_cast<std::size_t>(count));
-  // After Attached comes out alone, what stood behind it is asked for with nothing.
+  // receive() returns Attached alone; a call without bytes returns the frames after it.
   for (bool again = true; again; bytes = {}) {
     again = false;
     const Result<std::vector<link::Frame>> frames = session_.receive(bytes);
@@ -319,7 +320,7 @@ void FakeLauncher::take(const link::Frame& frame) {
   } else if (frame.header.type == link::FrameType::kOutput) {
     const Result<link::OutputChunk> chunk = link::decode_output(frame.payload);
     ASSERT_TRUE(chunk.ok());
-    // Of a restarted group only the newest attempt's output is kept.
+    // Keeps only the output of a restarted group's newest attempt.
     if (std::exchange(generation_, chunk->generation) != chunk->generation) {
       output_.clear();
       ended_.clear();

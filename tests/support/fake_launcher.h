@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A launcher in a test: starts a real ivy-node, speaks the session with it over a socketpair,
-// grants credit as told, and remembers everything that came. Thread: the test's. Lifetime: whatever
-// it started is gone when it is destroyed, or the test fails.
+// A launcher for tests: starts a real ivy-node, runs the session with it over a socketpair, grants
+// credit as the test decides, and records everything that it receives. Thread: the test's.
+// Lifetime: the destructor fails the test if anything that it started still exists.
 #pragma once
 
 #include <sys/types.h>
@@ -29,10 +29,10 @@ using StreamKey = std::pair<std::uint32_t, int>;
 
 class FakeLauncher {
  public:
-  // What stands between this launcher and the supervisor.
+  // The process between this launcher and the supervisor.
   enum class Way {
-    kDirect,  // node_pid() is the warden, which holds our socket's other end.
-    kRelay,   // node_pid() is a relay, whose standard input and output are that end.
+    kDirect,  // node_pid() is the warden; the supervisor has our socket's other end.
+    kRelay,   // node_pid() is a relay, whose standard input and output are our socket's other end.
   };
   struct Options {
     Way way = Way::kDirect;
@@ -40,25 +40,26 @@ class FakeLauncher {
     std::uint64_t window_bytes = 1u << 20;
     std::uint32_t lease_ms = 60'000;
     std::uint32_t grace_ms = 1'000;
-    std::string build = {};  // Empty: that of the supervisor.
+    std::string build = {};  // If empty, the supervisor's.
   };
 
   // Starts ivy-node and attaches.
   explicit FakeLauncher(const Options& options);
   FakeLauncher() : FakeLauncher(Options{}) {}
-  // Kills what is left, and fails the test when a process of the job or its directory stays.
+  // Kills what is left, and fails the test if a process or the directory of the job remains.
   ~FakeLauncher();
   FakeLauncher(const FakeLauncher&) = delete;
   FakeLauncher& operator=(const FakeLauncher&) = delete;
 
   // ---- commands ----
   void send(const Command& command);
-  // A Hello for /bin/sh in "/"; change it before it is sent.
+  // Returns a Hello for /bin/sh in "/", which the caller may change before sending it.
   Hello hello() const;
-  // Sends it and waits for the answer.
+  // Sends the Hello and waits for the answer.
   HostFacts say_hello(const Hello& hello);
   HostFacts say_hello() { return say_hello(hello()); }
-  // A plan of `count` workers, ranks from 0, that run /bin/sh -c SCRIPT; the rank is $RANK.
+  // Returns a plan of `count` workers, with ranks from 0, that run /bin/sh -c SCRIPT; $RANK is the
+  // rank.
   HostPlan shell_plan(int count, const std::string& script) const;
   void start(const HostPlan& plan);
   void stop(std::uint32_t grace_ms);
@@ -67,33 +68,34 @@ class FakeLauncher {
   void finish();
 
   // ---- transport ----
-  // Closes our end: the supervisor sees a hang-up.
+  // Closes our end, so that the supervisor sees a hang-up.
   void hang_up();
-  // Ends our direction only, as a relay does for a launcher that has ended.
+  // Closes only our direction, as a relay does for a launcher that has exited.
   void half_close();
-  // Through the command socket, as a relay of a redialling launcher does.
+  // Connects through the command socket, like a relay for a launcher that redials.
   void reattach();
-  // A second descriptor of our end, which the caller closes; it keeps the transport open.
+  // Returns a second descriptor of our end, which keeps the transport open; the caller must close
+  // it.
   int copy_of_transport() const;
-  // Heartbeats stop; bytes are still read.
+  // Stops heartbeats; bytes are still read.
   void fall_silent() { is_silent_ = true; }
   void speak_again() { is_silent_ = false; }
-  // From now on nothing is read, so nothing is acknowledged either.
+  // Stops reading, and thereby acknowledging.
   void stop_reading() { is_reading_ = false; }
   void read_again() { is_reading_ = true; }
-  // From now on nothing is read and no credit is granted, until resume().
+  // Stops reading and granting credit until resume_granting().
   void stop_granting() { is_granting_ = false; }
   void resume_granting();
-  // Output is counted and granted, but not kept.
+  // From now on counts and grants output without keeping it.
   void keep_no_output() { is_keeping_output_ = false; }
 
   // ---- what came ----
-  // Serves the transport until the condition holds; false when it does not in time.
+  // Serves the transport until the condition holds. Returns false on a timeout.
   bool wait(const std::function<bool()>& condition,
             std::chrono::milliseconds deadline = std::chrono::seconds(10));
-  // Serves the transport for a while, whatever comes.
+  // Serves the transport for a while.
   void serve(std::chrono::milliseconds duration);
-  // Waits for the end of ivy-node: its exit code, or nothing when it lives on.
+  // Waits for ivy-node to exit. Returns its exit code, or std::nullopt on a timeout.
   std::optional<int> wait_for_node(std::chrono::milliseconds deadline = std::chrono::seconds(10));
   bool transport_ended() const { return fd_ < 0; }
 
@@ -106,19 +108,19 @@ class FakeLauncher {
   std::string output(std::uint32_t rank, int stream = 1) const;
   bool output_ended(std::uint32_t rank, int stream = 1) const;
   std::uint64_t output_bytes() const { return output_bytes_; }
-  // The supervisor has taken every command and every byte of input.
+  // Returns true if the supervisor has acknowledged every command and every byte of input.
   bool everything_acknowledged() const { return session_.all_acknowledged(); }
-  // The text of a refused Attach.
+  // The text of a rejected Attach.
   const std::string& refusal() const { return refusal_; }
 
   const std::string& job_id() const { return job_id_; }
   const std::string& token() const { return token_; }
   pid_t node_pid() const { return node_pid_; }
-  // The supervisor, by its parent.
+  // Returns the supervisor, found by its parent.
   pid_t supervisor_pid() const;
-  // The letter in /proc/PID/stat of a started worker; empty when it is gone.
+  // Returns the state letter in /proc/PID/stat of a started worker; empty if it has exited.
   std::string worker_state(std::uint32_t rank) const;
-  // Living processes that carry the job's id in their environment.
+  // Returns the running processes with the job's id in their environment.
   std::vector<pid_t> job_processes() const;
 
  private:
@@ -145,7 +147,7 @@ class FakeLauncher {
   std::uint64_t ungranted_bytes_ = 0;
   std::uint64_t output_bytes_ = 0;
   std::vector<Event> events_;
-  std::uint32_t generation_ = 0;  // Of the last output.
+  std::uint32_t generation_ = 0;  // The generation of the last output.
   std::map<StreamKey, std::string> output_;
   std::set<StreamKey> ended_;
   std::string refusal_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A process with a number of the test's choosing, as the system may give it again by itself.
+// Starts a process with a chosen pid, as the system may reuse it.
 #pragma once
 
 #include <linux/sched.h>
@@ -11,8 +11,8 @@
 
 namespace ivy::test {
 
-// A process that has the number of one that has ended, and stays; -1: the system gives no such
-// number.
+// Returns a process that has the pid of one that has exited, and that keeps running; -1 if the
+// system does not allow that.
 inline pid_t fork_as(pid_t number) {
   clone_args arguments{};
   arguments.exit_signal = SIGCHLD;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A member of a fixture: fails the test that leaves a child process or an open descriptor behind.
+// A member of a fixture that fails a test which leaves a child process or an open descriptor
+// behind.
 #pragma once
 
 #include <dirent.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The stand-in of a supervisor for processes that only show what they do: answers Observe on a
-// socket with a page for each process, as agent/node/supervisor/observed_pages.h does. Thread: one
-// of its own; pages() is for any.
+// Replaces the supervisor for processes that only publish their operations: answers Observe on a
+// socket with a page for each process, like agent/node/supervisor/observed_pages.h. Thread: runs on
+// its own; pages() may be called from any.
 #pragma once
 
 #include <sys/types.h>
@@ -36,7 +36,7 @@ class PageServer {
 
   const std::string& path() const { return path_; }
   std::vector<Page> pages() const;
-  // One line for each communicator of each page.
+  // Returns one line for each communicator of each page.
   std::string text() const;
 
  private:

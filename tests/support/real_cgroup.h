@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A cgroup of this machine's own controller, below the test's, of version 1 or 2: limits that the
-// kernel itself keeps. Processes in it are children of the test.
+// A cgroup (version 1 or 2) below the test's, with limits that the kernel enforces. Processes in it
+// are children of the test.
 //
-// Where none can be made (no root, no controller, one that is not handed down) why_not() says so,
-// for GTEST_SKIP.
+// If none can be created (no root, no controller, or a controller that is not delegated), why_not()
+// returns the reason, for GTEST_SKIP.
 #pragma once
 
 #include <sys/stat.h>
@@ -35,7 +35,7 @@ class RealCgroup {
     }
   }
   ~RealCgroup() {
-    // What has just ended may still be counted there.
+    // Processes that have just exited may still be counted there.
     for (int tries = 0; !path_.empty() && rmdir(path_.c_str()) != 0 && tries < 100; ++tries)
       usleep(10'000);
   }
@@ -44,7 +44,7 @@ class RealCgroup {
 
   const std::string& why_not() const { return why_not_; }
   bool is_second() const { return is_second_; }
-  // False, and why_not(): the kernel does not take it.
+  // Returns false, with the reason in why_not(), if the kernel rejects the value.
   bool set(const std::string& file, const std::string& value) {
     std::ofstream out(path_ + "/" + file);
     out << value << std::flush;
@@ -54,19 +54,20 @@ class RealCgroup {
   bool limit_memory(std::size_t bytes) {
     return set(is_second_ ? "memory.max" : "memory.limit_in_bytes", std::to_string(bytes));
   }
-  // "The processor for so many of 100,000 microseconds."
+  // Limits the processor time in each period of 100,000 microseconds.
   bool limit_processor(int microseconds) {
     if (is_second_) return set("cpu.max", std::to_string(microseconds) + " 100000");
     return set("cpu.cfs_period_us", "100000") &&
            set("cpu.cfs_quota_us", std::to_string(microseconds));
   }
-  // Moves the calling process there, which must not be the test's own.
+  // Moves the calling process there. Call it only in a child of the test.
   bool enter() const {
     std::ofstream out(path_ + "/cgroup.procs");
     out << getpid() << std::flush;
     return static_cast<bool>(out);
   }
-  // What a child in it returns: a code, or 128 and the signal that ended it.
+  // Runs `body` in a child in the cgroup. Returns its result, or 128 plus the signal that killed
+  // it.
   int run(const std::function<int()>& body) const {
     const pid_t child = fork();
     if (child == 0) _exit(enter() ? body() : 127);
@@ -82,7 +83,7 @@ class RealCgroup {
     text << file.rdbuf();
     return text.str();
   }
-  // A mount may show a part of the hierarchy, in which this process is at the top.
+  // A mount may show only the part of the hierarchy below this process's cgroup.
   static std::string below(const std::string& mount, const std::string& path) {
     if (std::filesystem::is_directory(mount + path)) return mount + path;
     return std::filesystem::is_directory(mount) ? mount : "";
@@ -101,7 +102,8 @@ class RealCgroup {
     }
     is_second_ = true;
     if (second.empty()) return "";
-    // Handed down already, or it can be: not where processes are in that cgroup itself.
+    // Works if the controller is or can be delegated, but not if the cgroup itself contains
+    // processes.
     std::ofstream(second + "/cgroup.subtree_control") << "+" << controller << std::flush;
     const std::string handed_down = text_of(second + "/cgroup.subtree_control");
     return handed_down.find(controller) == std::string::npos ? "" : second;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A CA with certificates of every kind, good and bad, as texts and as files in a temporary
+// A CA with valid and invalid certificates of every kind, as texts and as files in a temporary
 // directory.
-//
 //
 //   const TestAuthority authority;
 //   const TestDirectory directory;
@@ -20,7 +19,7 @@ namespace ivy::test {
 
 inline constexpr std::int64_t kTestDay = 24 * 60 * 60;
 
-// What differs from a certificate that is fine.
+// Differences from a valid certificate.
 struct TestRequest {
   std::vector<std::string> uris;
   std::vector<std::string> dns_names = {};
@@ -30,7 +29,7 @@ struct TestRequest {
   std::int64_t until = 30 * kTestDay;
 };
 
-// One CA in memory. Aborts where libcrypto fails.
+// A CA in memory. Aborts if libcrypto fails.
 class TestAuthority {
  public:
   explicit TestAuthority(const std::string& name = "test CA",
@@ -43,20 +42,20 @@ class TestAuthority {
   KeyAndCertificate expired_user(const std::string& name) const;
   KeyAndCertificate expired_host(const std::string& name) const;
 
-  // A list of these certificates; of none: the empty list.
+  // Returns a list that revokes these certificates; it may be empty.
   std::string revocation_list(const std::vector<KeyAndCertificate>& revoked) const;
 
   std::int64_t now() const { return now_; }
   const KeyAndCertificate& texts() const { return texts_; }
   TrustAnchor anchor(const std::vector<KeyAndCertificate>& revoked) const;
-  TrustAnchor anchor() const;  // Without any list.
+  TrustAnchor anchor() const;  // Without a revocation list.
 
  private:
   std::int64_t now_;
   KeyAndCertificate texts_;
 };
 
-// A directory of its own, removed with all that is in it.
+// A temporary directory, removed with its contents.
 class TestDirectory {
  public:
   TestDirectory();
@@ -67,7 +66,7 @@ class TestDirectory {
   const std::string& path() const { return path_; }
   std::string operator/(const std::string& name) const { return path_ + "/" + name; }
 
-  // Writes a file (0600 where the name ends with .key) and returns its path. Parents are made.
+  // Writes a file (mode 0600 if the name ends with .key) and returns its path. Creates its parents.
   std::string write(const std::string& name, const std::string& text) const;
   std::string read(const std::string& name) const;
 
@@ -75,13 +74,12 @@ class TestDirectory {
   std::string path_;
 };
 
-// ca.crt, ca.crl, host.crt and host.key as `ivy-agent cert HOST` leaves them; returns the
-// directory.
+// Writes ca.crt, ca.crl, host.crt and host.key like `ivy-agent cert HOST`. Returns the directory.
 std::string write_host_files(const TestDirectory& directory, const std::string& name,
                              const TestAuthority& authority, const KeyAndCertificate& host,
                              const std::vector<KeyAndCertificate>& revoked = {});
 
-// ca.crt, ca.crl, user.crt, user.key and agent.toml; returns the path of agent.toml.
+// Writes ca.crt, ca.crl, user.crt, user.key and agent.toml. Returns the path of agent.toml.
 std::string write_user_files(const TestDirectory& directory, const std::string& name,
                              const TestAuthority& authority, const KeyAndCertificate& user,
                              std::uint16_t port,
