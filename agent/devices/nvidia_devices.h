@@ -34,7 +34,7 @@ struct DriverDevice {
   int minor = -1;   // N of /dev/nvidiaN; -1 if unknown.
   std::string uuid;
   std::string model;
-  bool is_excluded = false;  // By the administrator, in the driver's parameters.
+  bool is_excluded = false;  // The administrator disabled it in the driver's parameters.
   NodeState node = NodeState::kAbsent;
   std::vector<MigSlice> slices;
 };
@@ -50,8 +50,7 @@ struct NvmlDevice {
   std::vector<int> users;
   std::uint64_t used_bytes = 0;
   std::uint64_t memory_bytes = 0;
-  std::string
-      fabric;  // "CLUSTER/CLIQUE" of its NVLink domain; empty if the domain ends at this host.
+  std::string fabric;  // "CLUSTER/CLIQUE" of its NVLink domain; empty if only this host.
 };
 
 // NVML's answers, as reported by ivy-probe.

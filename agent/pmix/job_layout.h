@@ -46,8 +46,7 @@ class JobLayout {
  private:
   std::vector<std::uint32_t> counts_;
   std::vector<std::string> names_;
-  std::vector<std::uint32_t>
-      first_;  // First rank of each host; the last entry is the number of ranks.
+  std::vector<std::uint32_t> first_;  // First rank of each host, then the number of ranks.
 };
 
 }  // namespace ivy

@@ -165,8 +165,7 @@ Result<void> load_group(InfoArray& infos, const GroupResult& group, bool wants_c
 
 GroupAnswer answer_to_group(const Group::Arguments& call, bool wants_context) {
   const auto& [operation, id, some, count, infos, info_count, done, context] = call;
-  std::vector<pmix_proc_t>
-      members;  // Copied: libpmix's array may be gone when the other hosts have answered.
+  std::vector<pmix_proc_t> members;  // Copied: libpmix's array may be gone by the answer.
   if (operation == PMIX_GROUP_CONSTRUCT) members.assign(some, some + count);
   return [=, done = done, context = context](const Result<GroupResult>& group) {
     const auto fail = [&](pmix_status_t why) { done(why, nullptr, 0, context, nullptr, nullptr); };

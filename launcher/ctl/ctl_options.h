@@ -18,7 +18,7 @@ struct CtlOptions {
   // Flags of `ps`.
   bool json = false;       // Also for why, stack, status and config.
   bool all = false;        // Also finished jobs.
-  std::string hosts;       // -H, also for stop: query their agents; empty: only this host's jobs.
+  std::string hosts;       // -H, also for stop: hosts whose agents to query; empty for none.
   bool all_hosts = false;  // Every host of this host's jobs.
   // Flags of `logs` and `attach`; `ranks` also for top and stack.
   bool follow = false;

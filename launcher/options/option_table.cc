@@ -338,7 +338,7 @@ std::optional<OptionSpelling> find_option(std::string_view typed) {
 }
 
 std::string nearest_option(std::string_view typed) {
-  // A name that is half as long again as any of ours is not a typing error.
+  // A text that is much longer than every known name is not a typing error.
   constexpr std::size_t kMaxTypedBytes = 64;
   // A single letter does not resemble any name.
   if (typed.size() > kMaxTypedBytes || typed.size() <= 2) return {};

@@ -36,8 +36,7 @@ struct OptionEntry {
   OptionGroup group;
   OptionKind kind;
   OptionOrigin origin;
-  std::string_view
-      text;  // Help, note, or what to do instead. An ignored flag without text is ignored silently.
+  std::string_view text;  // Help, note, or alternative. An ignored flag without text has no note.
   // A value that may be attached to this switch with '=': "json", or a name in capitals for any
   // text.
   std::string_view joined_value = {};
@@ -47,8 +46,7 @@ std::span<const OptionEntry> option_table();
 
 struct OptionSpelling {
   const OptionEntry* entry = nullptr;
-  std::string_view
-      implied_value;  // If not empty, this spelling is a switch that implies this value.
+  std::string_view implied_value;  // If not empty: a switch that implies this value.
 
   bool takes_value() const { return implied_value.empty() && !entry->value.empty(); }
 };

@@ -813,7 +813,7 @@ Result<void> settle_failure(const Binder& binder, Options& options) {
                        "--on-failure shrink continues without the lost worker");
   options.max_replacements =
       binder.is_given("max-restarts") ? options.max_restarts : kDefaultReplacements;
-  // There are no restarts of all workers together then.
+  // Then all workers are never restarted together.
   options.max_restarts = 0;
   return {};
 }

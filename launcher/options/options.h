@@ -50,12 +50,10 @@ struct HostOptions {
 // Accelerators and cores of the workers.
 struct DeviceOptions {
   VisibleChoice visible = VisibleChoice::kAuto;
-  std::optional<int> gpus_per_proc;  // From --gpus_per_proc; one per worker if not given.
-  std::optional<int>
-      cpu_devices;  // --cpu-devices: number of devices into which JAX divides a worker's CPU.
-  bool oversubscribe = false;  // Workers may share requested accelerators.
-  std::vector<std::string>
-      device_env;  // --device-env: variables that receive a worker's devices too.
+  std::optional<int> gpus_per_proc;     // From --gpus_per_proc; one per worker if not given.
+  std::optional<int> cpu_devices;       // --cpu-devices: JAX devices of a worker's CPU.
+  bool oversubscribe = false;           // Workers may share requested accelerators.
+  std::vector<std::string> device_env;  // --device-env: more variables for a worker's devices.
   BindChoice bind_to = BindChoice::kAuto;
   bool report_bindings = false;
   bool display_map = false;  // --display map: shows the plan like --dry-run, and then runs the job.

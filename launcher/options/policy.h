@@ -23,8 +23,7 @@ struct Policy {
   std::optional<std::vector<std::string>> transports;
   std::vector<std::string> interfaces;
   std::optional<std::pair<std::uint16_t, std::uint16_t>> ports;
-  std::vector<std::pair<std::string, std::string>>
-      forbidden;  // Flag, and its location in the file.
+  std::vector<std::pair<std::string, std::string>> forbidden;  // Flag and its location.
 
   bool allows(const std::string& transport) const;
 };

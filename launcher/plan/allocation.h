@@ -18,8 +18,7 @@ namespace ivy {
 struct Allocation {
   std::string name;                // "Slurm job 1234", for people.
   std::vector<std::string> hosts;  // In the scheduler's order; each once, at least one.
-  std::optional<std::size_t>
-      own;  // The host on which we run; empty if it is not one of them or not known.
+  std::optional<std::size_t> own;  // The host on which we run; empty if none of them or unknown.
   // Set only in a Slurm allocation. Its hosts are reached by a step of the scheduler; other
   // schedulers' hosts are reached by the usual transports.
   std::optional<SlurmAllocation> slurm;

@@ -14,9 +14,8 @@ using ReadFile = std::function<Result<std::string>(const std::string& path)>;
 
 struct Scheduler {
   std::string_view name;
-  std::string_view job;  // The variable with the job's id.
-  std::string_view
-      file;  // The variable that names a file with a line for each host, or for each slot.
+  std::string_view job;   // The variable with the job's id.
+  std::string_view file;  // The variable that names a file: a line per host or per slot.
   std::string_view list;  // The variable with "host slots host slots ..."; empty if there is none.
 };
 

@@ -13,9 +13,8 @@ namespace ivy {
 
 struct CoreShare {
   CoreList processors;
-  std::optional<int>
-      memory_node;  // Set if all of them belong to one node and the host has several.
-  int sharers = 1;  // Workers with the same processors.
+  std::optional<int> memory_node;  // Set if they belong to one of several nodes.
+  int sharers = 1;                 // Workers with the same processors.
   bool operator==(const CoreShare&) const = default;
 };
 

@@ -17,9 +17,8 @@ std::string asked_text(const SlurmAllocation& allocation) {
 struct Hidden {
   // Hosts that show fewer devices to their task of the step than the job has there.
   std::vector<std::string> names;
-  const PlannedHost* too_few =
-      nullptr;              // One of these hosts that has more workers than visible devices.
-  std::size_t visible = 0;  // On that host, or else on the first of `names`.
+  const PlannedHost* too_few = nullptr;  // A host with more workers than visible devices.
+  std::size_t visible = 0;               // On that host, or else on the first of `names`.
   int allocated = 0;
 };
 

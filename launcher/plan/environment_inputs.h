@@ -19,10 +19,9 @@ struct EnvironmentInputs {
   const Options* options = nullptr;
   const JobPlan* plan = nullptr;
   const std::vector<HostAnswer>* answers = nullptr;
-  const Environment* caller = nullptr;  // The environment in which ivyrun was started.
-  Environment from_files;               // The variables of the --env-file files.
-  std::vector<std::string>
-      interfaces;  // Per planned host: the interface through which it reaches host 0.
+  const Environment* caller = nullptr;    // The environment in which ivyrun was started.
+  Environment from_files;                 // The variables of the --env-file files.
+  std::vector<std::string> interfaces;    // Per planned host: its interface towards host 0.
   std::set<std::string> shared_machines;  // shared_machines() of worker_environment.h.
   std::uint32_t generation = 0;
   std::optional<WorkerLimits> limits;  // Limits of the shell in which ivyrun was started.

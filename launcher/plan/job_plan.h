@@ -18,9 +18,8 @@ namespace ivy {
 
 // The connection to one host, and the facts that it reported.
 struct HostAnswer {
-  bool is_here =
-      true;          // If false, the host takes no part (--nnodes MIN:MAX), and only `name` is set.
-  std::string name;  // Label of the host in every message.
+  bool is_here = true;  // If false, it takes no part (--nnodes MIN:MAX): only `name` is set.
+  std::string name;     // Label of the host in every message.
   Transport transport = Transport::kLocal;
   std::string peer_address;   // Numeric address to which the launcher connected; empty for local.
   std::string local_address;  // Our address on that connection; empty for local.
@@ -46,10 +45,9 @@ struct PlannedHost {
   // Its accelerators: indices into HostFacts::devices. A simulated host has only some of its
   // machine's.
   std::vector<int> devices;
-  bool has_part_of_devices =
-      false;  // Some of the accelerators, or all of them in another order than the masks'.
-  bool sees_own = false;        // Each worker sees only its own accelerators.
-  bool shares_devices = false;  // Several workers use the same accelerator.
+  bool has_part_of_devices = false;  // Some of them, or all in another order than the masks'.
+  bool sees_own = false;             // Each worker sees only its own accelerators.
+  bool shares_devices = false;       // Several workers use the same accelerator.
 };
 
 // How the workers get their place in an MPI world (mpi_plan.h).
@@ -66,15 +64,13 @@ struct JobPlan {
   int world_size = 0;
   std::string master_address;  // Numeric, exactly as passed to workers.
   std::uint16_t master_port = 0;
-  std::uint16_t coordinator_port =
-      0;                         // Reserved for the server that other frameworks open in rank 0.
+  std::uint16_t coordinator_port = 0;  // Reserved for the server of other frameworks in rank 0.
   std::uint16_t store_port = 0;  // Port of the store's native dialect; 0 if there is no store.
   std::string program;           // The program's name as shown in messages.
   std::vector<std::string> arguments;
   std::string rule;  // The rule that decided the number of workers, for the plan line.
   MapChoice map_by = MapChoice::kHost;
-  std::string
-      device_words;  // Description of accelerators and cores for the same line; often empty.
+  std::string device_words;  // About accelerators and cores, for that line; often empty.
   std::vector<Diagnostic> warnings;
   MpiChoice mpi;
   bool same_local_size = true;  // Every host has the same number of workers.

@@ -33,8 +33,7 @@ struct AttemptFacts {
   bool host_lost = false;        // The first cause is a lost host, and enough hosts are left.
   bool could_not_start = false;  // Some worker's program was never executed.
   bool has_leftovers = false;    // Some process could not be killed.
-  bool job_is_ending =
-      false;  // Ctrl-C, --timeout, a lost host: the launcher has another reason to end the job.
+  bool job_is_ending = false;    // Ctrl-C, --timeout, a lost host: ended for another reason.
 };
 
 struct RestartDecision {

@@ -254,7 +254,8 @@ Environment world_variables(const EnvironmentInputs& inputs, const PlannedHost& 
                                                        ? inputs.options->max_replacements
                                                        : inputs.options->max_restarts)},
       {"TORCHELASTIC_RUN_ID", plan.job_id},
-      // True: every rank is a client of our store. False: rank 0 serves on the reserved port.
+      // "True" makes every rank a client of our store; with "False" rank 0 serves the reserved
+      // port.
       {"TORCHELASTIC_USE_AGENT_STORE", plan.store_port != 0 ? "True" : "False"},
       {"IVY_WORLD_SIZE", world},
       {"IVY_LOCAL_WORLD_SIZE", local_world},

@@ -24,10 +24,9 @@ struct WorkerEnd {
   bool lost_with_host = false;  // It is tolerated, and its exit status is unknown.
   bool after_stop = false;  // The supervisor had already been told to stop it, so it is a victim.
   std::int64_t at_ns = 0;   // On the launcher's CLOCK_MONOTONIC (host_clock.h).
-  std::int64_t clock_error_ns =
-      0;                    // Relative to other hosts; exits on one host are ordered by that host.
-  std::string error_file;   // Content of TORCHELASTIC_ERROR_FILE.
-  std::string stderr_tail;  // The last bytes of its standard error, at most 64 KiB.
+  std::int64_t clock_error_ns = 0;  // Relative to other hosts; each host orders its own exits.
+  std::string error_file;           // Content of TORCHELASTIC_ERROR_FILE.
+  std::string stderr_tail;          // The last bytes of its standard error, at most 64 KiB.
   bool is_just_shown = false;  // The end of stderr_tail is among the last lines on the console.
   std::string cause;           // "by MPI_Abort(7)": the cause, if the exit status does not show it.
   std::string exec_failure;    // "exec: No such file or directory: /x" if it never ran.
@@ -59,10 +58,9 @@ struct LauncherEnd {
 struct Outcome {
   int exit_code = 0;
   int raise_signal = 0;  // If set, restore the default handler and raise this signal at the end.
-  bool origin_is_worker = false;     // The exit code is a worker's.
-  std::optional<std::size_t> first;  // Index of the first cause in `ends`.
-  std::vector<std::size_t>
-      candidates;  // Other workers that failed on their own, in chronological order.
+  bool origin_is_worker = false;        // The exit code is a worker's.
+  std::optional<std::size_t> first;     // Index of the first cause in `ends`.
+  std::vector<std::size_t> candidates;  // Others that failed on their own, in order of time.
   std::vector<std::size_t> victims;
   std::vector<std::size_t> succeeded;
   std::vector<std::size_t> lost;  // The job continued without them and did not fail.

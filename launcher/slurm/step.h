@@ -24,12 +24,10 @@ struct SlurmVersion {
 std::optional<SlurmVersion> parse_slurm_version(std::string_view text);
 
 struct StepRequest {
-  std::optional<SlurmVersion>
-      version;  // If unknown, only options that every Slurm since 20.11 has are used.
-  std::vector<std::string> hosts;   // Slurm's names of the hosts.
-  bool is_whole_allocation = true;  // These are all hosts of the allocation.
-  std::vector<std::string>
-      more_words;  // --srun-args; after ivyrun's own arguments, so they take precedence.
+  std::optional<SlurmVersion> version;  // If unknown, only options of Slurm 20.11 are used.
+  std::vector<std::string> hosts;       // Slurm's names of the hosts.
+  bool is_whole_allocation = true;      // These are all hosts of the allocation.
+  std::vector<std::string> more_words;  // --srun-args; after ivyrun's, so they take precedence.
   std::string script;
 };
 
@@ -88,8 +86,8 @@ struct HostWords {
   std::string text;
 };
 std::optional<HostWords> parse_host_words(std::string_view line);
-// True if srun keeps retrying: "step creation temporarily disabled, retrying (Requested nodes are
-// busy)".
+// Returns true if srun keeps retrying: "step creation temporarily disabled, retrying (Requested
+// nodes are busy)".
 bool is_waiting_for_resources(std::string_view line);
 // Explains why srun waits if its own text does not say what to do; empty if it does, for example
 // that the job's prolog is still running.

@@ -20,8 +20,7 @@ class DescriptorPump : public std::enable_shared_from_this<DescriptorPump> {
   struct Handlers {
     std::function<void(std::string_view)> bytes;
     std::function<void()> drained;  // All bytes passed to write() have been written.
-    std::function<void(const std::string&)>
-        ended;  // Called once with "end of file" or the text of the error.
+    std::function<void(const std::string&)> ended;  // Once: "end of file", or the error's text.
   };
   // Takes ownership of both descriptors, which may be the same and must be non-blocking. -1 means
   // that there is no such direction.

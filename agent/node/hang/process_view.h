@@ -16,8 +16,7 @@ namespace ivy {
 
 struct ProcessView {
   ProcessStat stat;
-  std::string
-      waiting_in;  // Kernel function; empty if the process is running or the function is hidden.
+  std::string waiting_in;    // Kernel function; empty if running, or if hidden.
   std::string system_call;   // "202 0x7f... 0x189 ..."; empty in the same cases.
   std::string kernel_stack;  // Only root may read it.
   std::uint32_t threads = 0;

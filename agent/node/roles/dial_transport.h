@@ -26,10 +26,9 @@ struct DialAttempt {
 
 // The events that the transport reports to the dialer, one per line.
 struct DialNews {
-  static constexpr char kUp[] = "up";  // The connection has reached the supervisor.
-  static constexpr char kHeard[] =
-      "heard";  // Data has arrived from the launcher; at most four times a second.
-  static constexpr char kEnded[] = "ended";    // The launcher closed its side: dial again.
+  static constexpr char kUp[] = "up";        // The connection has reached the supervisor.
+  static constexpr char kHeard[] = "heard";  // Data from the launcher; at most four times a second.
+  static constexpr char kEnded[] = "ended";  // The launcher closed its side: dial again.
   static constexpr char kSignal[] = "signal";  // ... NUMBER: this process received the signal too.
   static constexpr char kWhy[] = "why";        // ... TEXT: the failure, for a message.
 };

@@ -31,18 +31,17 @@ struct SpawnRequest {
   std::vector<std::string> arguments;  // argv; arguments[0] is the name that the program sees.
   std::string executable;              // Absolute, or relative to working_directory.
   Environment environment;             // Variables of this process only, followed by `shared`.
-  std::shared_ptr<const SharedEnvironment>
-      shared;                     // Variables set in `environment` override these; may be null.
-  std::string working_directory;  // Absolute.
-  int stdin_fd = -1;              // -1: /dev/null. The caller keeps ownership of all three.
+  std::shared_ptr<const SharedEnvironment> shared;  // `environment` overrides these; may be null.
+  std::string working_directory;                    // Absolute.
+  int stdin_fd = -1;  // -1: /dev/null. The caller keeps ownership of all three.
   int stdout_fd = -1;
   int stderr_fd = -1;
   bool own_session = false;  // If false, it gets a new process group in the supervisor's session.
   int cgroup_fd = -1;        // Directory of the cgroup v2 to start in; -1 if none.
   CoreList cores;            // Processors to run on; empty means the supervisor's.
   std::optional<int> memory_node;  // NUMA node of preferred memory; only used with `cores`.
-  std::optional<SpawnLimits>
-      limits;  // If absent, the supervisor's limits, except for the user's limit of core files.
+  // If absent, the supervisor's limits, except for the user's limit of core files.
+  std::optional<SpawnLimits> limits;
 };
 
 struct SpawnFailure {
@@ -67,8 +66,8 @@ struct SpawnResult {
 };
 SpawnResult spawn(const SpawnRequest& request);
 
-// The same in two halves, so that many processes can be created before the first one has executed
-// its program: on several cores their starts overlap.
+// Starts a process in two halves, so that many processes can be created before the first one has
+// executed its program: on several cores their starts overlap.
 struct SpawnMemory;
 struct PendingSpawn {
   SpawnedProcess process;

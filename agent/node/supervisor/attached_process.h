@@ -48,7 +48,7 @@ class AttachedProcess : public std::enable_shared_from_this<AttachedProcess> {
 
   std::uint32_t rank() const { return rank_; }
   pid_t pid() const { return pid_; }
-  // True if the supervisor itself reaps the process, and therefore reports its exit.
+  // Returns true if the supervisor itself reaps the process, and therefore reports its exit.
   bool is_our_child() const { return is_our_child_; }
   bool has_left() const { return left_at_ns_ != 0; }
   bool has_ended() const { return has_ended_; }

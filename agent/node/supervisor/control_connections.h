@@ -28,8 +28,7 @@ struct ControlConnection {
   ControlConnection(boost::asio::io_context& loop, int fd) : socket(loop, fd) {}
 
   boost::asio::posix::stream_descriptor socket;
-  pid_t pid =
-      0;  // The peer's, in this pid namespace; 0 if it is in a namespace that is not visible.
+  pid_t pid = 0;     // The peer's, in this pid namespace; 0 if not visible.
   Descriptor pidfd;  // Empty if not available: then end of file counts as the peer's exit.
   std::optional<std::uint32_t> slot;  // The rank's slot, once it has attached.
   bool is_closed = false;

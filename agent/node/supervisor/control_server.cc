@@ -169,8 +169,7 @@ Result<void> ControlServer::on_attach(const ConnectionPointer& connection,
       std::make_shared<AttachedProcess>(loop_, owner, attach.rank, is_our_child, connection);
   attached_[slot] = attached;
   connection->slot = slot;
-  if (old)
-    connections_.close(old);  // Only now, so that its end does not count as the rank's death.
+  if (old) connections_.close(old);  // Only now: its end is not the rank's death.
   const bool had_left = status_.status(attach.rank).state == RankState::kLeft;
   if (had_left) status_.revive(attach.rank, connection->pid);
   if (!is_our_child) attached->watch(std::move(connection->pidfd));

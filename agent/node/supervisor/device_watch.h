@@ -88,8 +88,7 @@ class DeviceWatch {
   void close();
 
   SupervisorContext& context_;
-  boost::asio::steady_timer
-      timer_;  // The probe's start, the limit of its answer, or the next question.
+  boost::asio::steady_timer timer_;  // The probe's start, its answer's limit, the next question.
   boost::asio::posix::stream_descriptor output_;
   Descriptor requests_;  // The process's standard input.
   pid_t pid_ = 0;

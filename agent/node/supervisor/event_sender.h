@@ -23,7 +23,7 @@ class JobOutcome {
  public:
   void note(const Event& event);
   void forget() { *this = JobOutcome(); }
-  // True if processes survived SIGKILL: nothing may be started on this host any more.
+  // Returns true if processes survived SIGKILL: nothing may be started on this host any more.
   bool has_leftovers() const { return has_leftovers_; }
   // Returns the exit code for a host without leftovers: one of the codes in supervisor_start.h.
   int exit_code(bool has_workers, bool launcher_lost) const;
@@ -54,8 +54,8 @@ class EventSender final : public EventSink {
   void send_again(TakenOver taken);
   void forget_generation();
 
-  // True if an event was dropped without which the launcher cannot determine the job's exit code.
-  // This happens only if a launcher sends many requests and never acknowledges the answers.
+  // Returns true if an event was dropped without which the launcher cannot determine the job's exit
+  // code. This happens only if a launcher sends many requests and never acknowledges the answers.
   bool were_lost() const { return were_lost_; }
   const JobOutcome& outcome() const { return outcome_; }
 

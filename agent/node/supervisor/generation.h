@@ -77,7 +77,7 @@ class Generation final : private HostWorkersEvents {
   void tick(std::uint64_t now_ns, std::uint64_t elapsed_ns);
 
   HostWorkers& workers() { return workers_; }
-  // True if no worker was started yet, or if this generation's report was sent.
+  // Returns true if no worker was started yet, or if this generation's report was sent.
   bool is_idle() const;
   bool is_reported() const { return ending_.reported(); }
   std::uint32_t max_restarts() const { return max_restarts_; }

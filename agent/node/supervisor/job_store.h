@@ -28,7 +28,7 @@ class JobStore {
   explicit JobStore(SupervisorContext& context) : context_(context) {}
   ~JobStore();
 
-  // False before open() and after the store is lost; another one may then be opened.
+  // Returns false before open() and after the store is lost; another one may then be opened.
   bool is_open() const;
   // Listens at `port` for the store's own protocol and at `torch_port` for torch's. Sends
   // StoreOpened.

@@ -34,7 +34,7 @@ struct SupervisorContext {
   SupervisorContext(const SupervisorContext&) = delete;
   SupervisorContext& operator=(const SupervisorContext&) = delete;
 
-  // True if a scheduler's step contains this host's processes and may signal all of them.
+  // Returns true if a scheduler's step contains this host's processes and may signal all of them.
   bool is_in_step() const { return start.step_task != 0; }
 
   const SupervisorStart start;

@@ -26,7 +26,7 @@ struct SupervisorStart {
   std::string job_id;
   std::uint32_t host = 0;
   JobDirectory directory;         // Exists; the warden removes it after the supervisor's exit.
-  std::string program_directory;  // Of ivy-node and the other programs of this build.
+  std::string program_directory;  // Contains ivy-node and the other programs of this build.
   int listening_fd = -1;          // The command socket: listening, non-blocking.
   int transport_fd = -1;          // The first transport: a connected stream socket, blocking mode.
   TransportEnd transport = TransportEnd::kLocal;

@@ -170,8 +170,7 @@ void OutputPump::logs_moved() {
   for (const FileWriter::Done& done : writer_->take_done()) {
     logs_have_moved_ = true;
     const auto found = logs_.find(done.file);
-    if (found == logs_.end())
-      continue;  // The stream was given up while its file was being written.
+    if (found == logs_.end()) continue;  // The stream was given up during the write.
     Stream& stream = *found->second;
     if (done.errno_value != 0 && !std::exchange(stream.log_failed, true))
       owner_.log_failed(

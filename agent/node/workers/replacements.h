@@ -38,8 +38,7 @@ class Replacements {
 
  private:
   bool waits_ = false;
-  std::map<std::uint32_t, std::optional<Ordered>>
-      places_;  // By rank; no value before the launcher's decision.
+  std::map<std::uint32_t, std::optional<Ordered>> places_;  // By rank; empty until decided.
 };
 
 }  // namespace ivy

@@ -176,7 +176,7 @@ class Worker {
   std::uint32_t rejoins() const { return rejoins_; }
   // Valid once the worker has been reaped.
   const ExitStatus& exit_status() const { return exit_status_; }
-  // True if the kernel's out-of-memory killer caused the exit.
+  // Returns true if the kernel's out-of-memory killer caused the exit.
   bool ended_out_of_memory() const { return ended_out_of_memory_; }
 
  private:

@@ -25,9 +25,9 @@ enum class WorkerEvent { kSpawned, kSpawnFailed, kOutputEnded, kExited };
 // Returns the state after `event`, or nothing if the event cannot happen in this state.
 std::optional<WorkerState> next_state(WorkerState state, WorkerEvent event);
 
-// True if the worker's own process is alive.
+// Returns true if the worker's own process is alive.
 bool is_alive(WorkerState state);
-// True if neither an exit nor output of this worker can follow.
+// Returns true if neither an exit nor output of this worker can follow.
 bool is_over(WorkerState state);
 
 }  // namespace ivy
