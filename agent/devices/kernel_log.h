@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// NVIDIA's error codes from the kernel log, if it is readable. The log names the process, and keeps
-// codes that occurred while no process listened to NVML, which also reports only the number.
-// Thread: one at a time.
+// NVIDIA's error codes from the kernel log, if it is readable. The log often names the process;
+// NVML reports only the number, and only codes that occur while a process listens. Thread: one at a
+// time.
 #pragma once
 
 #include <cstdint>
