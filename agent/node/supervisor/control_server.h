@@ -76,7 +76,7 @@ class ControlServer final : private ControlConnectionEvents, private AttachedPro
   // Another child was reaped: an orphan of a worker, which may have been attached.
   void child_reaped(pid_t pid, const ExitStatus& status);
 
-  // Fills `news` for a launcher that takes the job over: whether this host listens for events, and
+  // Fills `news` for a launcher that takes the job over: that this host listens for events, and
   // the states of its ranks unless Exited contains them. Returns false if this host does not
   // listen.
   bool known(News& news) const;

@@ -18,7 +18,7 @@
 namespace ivy {
 namespace {
 
-// Exceeds the time for which NFS clients cache a changing folder (acdirmin is 30 s, but reading the
+// Covers the time for which NFS clients cache a changing folder (acdirmin is 30 s, but reading the
 // folder queries the server). A user who mistyped a name has to wait that long, too.
 constexpr std::chrono::milliseconds kSecondLooks{6'000};
 
