@@ -16,9 +16,9 @@ struct CtlOptions {
   std::string
       job;  // The start of a job's id, or its name; empty for the only job. For explain, a message.
   // Flags of `ps`.
-  bool json = false;       // Also for why, stack, status and config.
-  bool all = false;        // Also finished jobs.
-  std::string hosts;       // -H, also for stop: hosts whose agents to query; empty for none.
+  bool json = false;  // Also for why, stack, status and config.
+  bool all = false;   // Also finished jobs.
+  std::string hosts;  // -H, also for stop: hosts whose agents to query; empty for this host only.
   bool all_hosts = false;  // Every host of this host's jobs.
   // Flags of `logs` and `attach`; `ranks` also for top and stack.
   bool follow = false;

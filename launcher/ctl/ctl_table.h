@@ -37,8 +37,8 @@ struct ListRow {
   TextRow cells;
   boost::json::object json;
 };
-// Prints the rows to standard output, as a table below its header or as a JSON list, escaped so
-// that a terminal shows all bytes unchanged. An empty table prints nothing.
+// Prints the rows to standard output, as a table below its header or as a JSON list, escaped
+// for display on a terminal. An empty table prints nothing.
 void print_list(const TextRow& header, const std::vector<ListRow>& rows, bool as_json);
 
 }  // namespace ivy

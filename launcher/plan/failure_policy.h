@@ -31,8 +31,8 @@ struct FailureLimits {
 
 // Facts about a worker that has failed, and about the other workers.
 struct FailureFacts {
-  bool job_runs = false;         // Its program was never executed.
-  bool could_not_start = false;  // Its program has never been executed.
+  bool job_runs = false;         // The job is otherwise healthy: no stop has started.
+  bool could_not_start = false;  // Its program was never executed.
   bool is_preempted = false;     // The ranks know that the allocation is ending.
   int living = 0;                // Other workers that are running or about to be restarted,
   int survivors = 0;             // the number of these that have the job's state,
