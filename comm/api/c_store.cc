@@ -17,7 +17,7 @@
 
 using ivy::Result;
 using namespace ivy::comm;               // NOLINT: this file is the seam of that namespace.
-using namespace ivy::comm::c_interface;  // NOLINT: likewise, of what its files share.
+using namespace ivy::comm::c_interface;  // NOLINT: likewise.
 
 namespace {
 

@@ -37,7 +37,6 @@ struct PartStep {
 // there are no elements, because the ranks synchronize once in every operation.
 std::vector<PartStep> plan_parts(std::span<const std::size_t> counts, std::size_t element,
                                  const PartSizes& sizes);
-// Returns whether a part of that size is packed.
 bool is_packed(std::size_t count, std::size_t element, const PartSizes& sizes);
 
 // Memory for packing, kept between operations. Registered if possible; the ranks of a host then

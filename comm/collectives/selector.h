@@ -84,7 +84,7 @@ class Selector {
   };
   static constexpr std::size_t kOperations = 16;
   std::uint32_t find(Aspect aspect, comm_status::Operation operation, std::size_t bytes) const {
-    // Costs one memory access; a small operation takes only a few times as long.
+    // Usually one memory access, because a small operation costs only a few of them.
     const Step* step =
         &first_[static_cast<std::size_t>(aspect)][static_cast<std::size_t>(operation)];
     while (bytes >= step->end) step = &later_[step->next];

@@ -74,16 +74,18 @@ typedef struct ivy_options {
   /* NULL or "env://": from the environment. "tcp://HOST:PORT": rank 0 listens there.
    * "file:///PATH": a path that all ranks can access. "self://": a world of one rank. */
   const char* init_method;
-  int32_t rank;       /* -1: from the environment. */
-  int32_t world_size; /* -1: from the environment. */
-  int64_t timeout_ms; /* Default for ivy_init and all operations; 0: 600,000; IVY_FOREVER. */
+  int32_t rank; /* Taken from the environment if -1, as is `world_size`. */
+  int32_t world_size;
+  /* Timeout of ivy_init, and the default of all operations. 0 means 600,000; IVY_FOREVER means
+   * none. */
+  int64_t timeout_ms;
 } ivy_options;
 /* Arguments of ivy_comm_group_of_members. */
 typedef struct ivy_members {
   size_t struct_bytes; /* sizeof(ivy_members), set by the caller. */
   const char* name;    /* At most 40 bytes; must not have been used in this world before. */
   const int32_t* ranks;
-  int64_t timeout_ms; /* Also the default of the group's operations; 0: the communicator's. */
+  int64_t timeout_ms; /* Also the default of the group's operations. 0 means the communicator's. */
   int32_t rank_count;
 } ivy_members;
 
@@ -101,10 +103,10 @@ typedef struct ivy_members {
 /* Options of one call. A null pointer means that all fields are zero. */
 typedef struct ivy_call {
   size_t struct_bytes; /* sizeof(ivy_call), set by the caller. */
-  int64_t timeout_ms;  /* 0: the communicator's timeout. */
+  int64_t timeout_ms;  /* 0 means the communicator's timeout. */
   ivy_work** work;     /* If not NULL, the call returns immediately and stores a handle here. */
   double factor;       /* Factor of IVY_PREMUL_SUM. */
-  void* stream;   /* cudaStream_t or hipStream_t for device memory; NULL: the default stream. */
+  void* stream;   /* cudaStream_t or hipStream_t for device memory. NULL is the default stream. */
   uint64_t flags; /* IVY_ENQUEUE, IVY_DEVICE_MEMORY, IVY_ON_DEVICE. */
   /* If not NULL, this function is called about every 25 ms, on the calling thread, while a call
    * blocks, but never by a call that blocks for less than that. A result other than 0 ends the call
@@ -112,7 +114,7 @@ typedef struct ivy_call {
    * ivy_comm_abort; a blocking operation on this communicator returns IVY_FAILED_PRECONDITION. */
   int (*interrupt)(void* context);
   void* interrupt_context;
-  int32_t device; /* With IVY_ON_DEVICE: the device's number, as the driver counts. */
+  int32_t device; /* With IVY_ON_DEVICE, the device's number in the driver's order. */
 } ivy_call;
 
 typedef struct ivy_message {
@@ -131,7 +133,7 @@ typedef struct ivy_bytes {
 
 /* A compare-and-set in the job's store. This struct never grows. */
 typedef struct ivy_swap {
-  const ivy_bytes* expected; /* NULL: the key must not exist. */
+  const ivy_bytes* expected; /* If NULL, the key must not exist. */
   ivy_bytes desired;
   int32_t stored;    /* Set by the call, as is `current`. */
   ivy_bytes current; /* The value afterwards; data is NULL if the key does not exist. */

@@ -79,7 +79,7 @@ class BlockingPool {
   //
   // work() returns a Result<T> and owns everything it uses: it may outlive the caller and the pool.
   // It may take a `const BlockingPool::Label&` to change the name from step to step.
-  // It must not start a process that asks for PR_SET_PDEATHSIG, since pool threads may exit.
+  // It must not start a process that uses PR_SET_PDEATHSIG, because pool threads may exit.
   template <class Work, class Done>
   TaskId run(std::string name, Duration deadline, Work work, Done done) {
     return add(std::make_shared<Call<Work, Done>>(std::move(work), std::move(done)),

@@ -22,7 +22,7 @@ constexpr milliseconds kAskPause{5};
 
 bool wait_for(int socket, short events, const Patience& patience) {
   while (true) {
-    // Rounded up, so that the deadline has passed when a caller is told so.
+    // Rounded up, so that this never reports a deadline that has not passed yet.
     const auto left = std::chrono::ceil<milliseconds>(patience.end - steady_now()).count();
     if (left <= 0 || patience.is_called_off()) return false;
     const auto slice = patience.may_go_on != nullptr ? kAskPause.count() : 60'000;

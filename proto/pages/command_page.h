@@ -63,7 +63,6 @@ std::string entry_text(std::string typed, std::string_view text, std::size_t col
 // Selects all options, or only the daily ones.
 enum class HelpLength { kDaily, kAll };
 std::string help_text(const CommandPage& page, HelpLength length);
-// Returns the help of one verb.
 std::string verb_help(const CommandPage& page, const PageVerb& verb);
 // Returns the help of a section by its topic, of one option by any of its spellings (with or
 // without dashes), or of a verb by its name. Returns nothing if there is no such topic.

@@ -101,7 +101,6 @@ class Attempt {
 
   static Error silence() { return Error{Code::kUnavailable, "no answer during the handshake"}; }
 
-  // Receives exactly `exactly` bytes.
   Result<std::string> receive(std::size_t exactly) {
     std::string bytes(exactly, '\0');
     std::size_t have = 0;

@@ -182,7 +182,8 @@ void WorkQueue::run() {
     try {
       outcome = task.body();
     } catch (const std::exception&) {
-      // An exception of an operation becomes its outcome. This handles a lack of memory for that.
+      // Exceptions of an operation become its outcome. This one means that there is no memory for
+      // it.
     }
     // Decrement before waking the caller, so that its next call finds the queue idle.
     pending_.fetch_sub(1, std::memory_order_acq_rel);

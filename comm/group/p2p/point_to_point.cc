@@ -191,7 +191,7 @@ bool PointToPoint::pause(Lock& lock, std::uint32_t seen_count, steady_clock::tim
 
 void PointToPoint::post(const std::shared_ptr<MessageRequest>& request, nanoseconds timeout) {
   Lock lock(mutex_);
-  // Start the thread first: if that fails, no request that nobody can complete must be in progress.
+  // Start the thread first: if that fails, no request must be in progress that cannot be completed.
   if (!thread_.joinable()) thread_ = background_thread([this] { run_thread(); });
   try {
     traffic_.enter(request, timeout);

@@ -25,7 +25,6 @@ Result<int> connect_to_supervisor(const std::string& path);
 bool send_request(int socket, const control::Request& request);
 // Fails with Unavailable if no answer arrives in time, or if the supervisor has closed the socket.
 Result<ControlAnswer> receive_answer(int socket, std::chrono::milliseconds at_most);
-// Returns the error for an answer of an unexpected kind.
 Error unexpected_answer(const ControlAnswer& answer);
 
 }  // namespace ivy::comm
