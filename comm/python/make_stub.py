@@ -35,11 +35,11 @@ def declaration(function, async_op, result):
 def stub():
     with open(SOURCE, encoding="utf-8") as file:
         body = ast.parse(file.read()).body
-    for_checkers = next(node for node in body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING")
-    names = next(node for node in body if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__")
     # Our own classes are those that the package's stub declares.
-    types = [node for node in for_checkers.body if not getattr(node, "level", 0)]
-    lines = [HEADER, *map(ast.unparse, types), ast.unparse(names)]
+    imports = [node for node in body if isinstance(node, ast.ImportFrom) and node.module in ("collections.abc", "typing")]
+    assigned = {ast.unparse(node.targets[0]): node for node in body if isinstance(node, ast.Assign)}
+    types = [assigned[name] for name in ("ArrayT", "Op", "__all__")]
+    lines = [HEADER, *map(ast.unparse, [*imports, *types])]
     for function in body:
         if isinstance(function, ast.FunctionDef) and not function.name.startswith("_"):
             result = ast.unparse(function.returns)

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// ivycomm_calls: Python's way to the operations of the C interface. Performs the usual collectives
-// and messages on NumPy arrays and torch tensors in one step. Each function takes all arguments of
-// the Python function of the same name, by position, and returns NotImplemented if anything is not
-// usual; the Python function then handles the call itself.
+// The Python extension module ivycomm_calls: collectives and messages on NumPy's arrays and torch's
+// tensors in one step. `methods`, near the end of this file, lists its functions. Each one takes
+// all arguments of the Python function of its name, by position. It returns NotImplemented if an
+// argument is not one of the usual ones; the Python function then converts the arguments and calls
+// call_library().
 //
-// It links neither libivycomm nor NumPy: connect() passes the library's functions, teach() NumPy's.
+// It links neither libivycomm nor NumPy. connect() receives the library's functions, teach()
+// NumPy's and teach_torch() torch's; comm/python/ivycomm/calls.py calls them.
 //
-// Thread: any that is attached to the interpreter, from which each call detaches while it waits.
-// Nothing here relies on the interpreter's lock, which free-threaded builds do not have.
+// Thread: any that is attached to the interpreter. A call releases the interpreter's lock while it
+// waits. Nothing here relies on that lock, which free-threaded builds do not have.
 #include "comm/python/extension/arguments.h"
 #include "comm/python/extension/array_list.h"
 #include "comm/python/extension/array_view.h"
@@ -94,7 +96,7 @@ PyObject* all_reduce_coalesced(PyObject*, PyObject* const* given, Py_ssize_t cou
              : nullptr;
 }
 
-// Takes only group, async_op and timeout.
+// Takes group, async_op and timeout.
 PyObject* barrier(PyObject*, PyObject* const* given, Py_ssize_t count) {
   if (count != 3 || !are_usual(given[1], given[2])) return not_usual();
   const Seat seat(given[0]);
@@ -104,8 +106,8 @@ PyObject* barrier(PyObject*, PyObject* const* given, Py_ssize_t count) {
 }
 
 // Takes a function that maps the names of the library's functions to their addresses, the numbers
-// of the reductions by name and member, the type of those members, and a function that raises the
-// exception for a code.
+// of the reductions by name and by member of ReduceOp, the type ReduceOp, and a function that
+// raises the exception for a code.
 PyObject* connect(PyObject*, PyObject* arguments) {
   PyObject* address_of = nullptr;
   PyObject* reductions = nullptr;
@@ -140,6 +142,7 @@ PyMethodDef methods[] = {
     {"call_library", fast(call_library), kMethodFastCall,
      "call_library(name, arguments, timeout_ms, factor, stream, work): any operation of the C "
      "interface"},
+// all_reduce, all_reduce_, scan, scan_, exscan and exscan_.
 #define IVY_COMBINING(function, ...)                                         \
   {#function, fast(combined<&Library::function>), kMethodFastCall, nullptr}, \
       {#function "_", fast(combined_in_place<&Library::function>), kMethodFastCall, nullptr},
@@ -171,8 +174,8 @@ PyModuleDef definition = {PyModuleDef_HEAD_INIT,
                           nullptr,
                           nullptr};
 
-// Adds OPERATIONS, the names of the functions that take a call's arguments: all but those above,
-// which manage the extension.
+// Adds OPERATIONS: the names of the functions that take a call's arguments, in contrast to those
+// that manage the extension.
 bool add_operations(PyObject* module) {
   PyObject* const names = PyList_New(0);
   bool is_made = names != nullptr;

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Further collectives, in the same way as calls.cc.
+// The collectives that are not in calls.cc. Each function handles the usual arguments of the Python
+// function of its name, and returns NotImplemented for others.
 //
-// Thread: any that is attached to the interpreter, which each call leaves while it waits.
+// Thread: any that is attached to the interpreter. A call releases the interpreter's lock while it
+// waits.
 #pragma once
 
 #include <cstring>
@@ -14,8 +16,7 @@
 
 namespace ivy::python {
 
-// Returns a rank of the group, or -1 if there is no such rank, which the Python function then
-// reports.
+// Returns a rank of the group, or -1 if it is not one: the Python function then raises the error.
 inline int root_of(PyObject* given, const Seat& seat) {
   const int root = small_number(given);
   return seat && root < seat.size ? root : -1;
@@ -81,7 +82,9 @@ inline PyObject* reduce_in_place(PyObject*, PyObject* const* given, Py_ssize_t c
   return new_reference(given[0]);
 }
 
-// all_reduce, scan and exscan. Takes x, op, group, out, async_op, timeout and factor.
+// all_reduce, scan and exscan, whose result is as long as x. Function is the library's function:
+// combined<&Library::all_reduce> calls ivy_all_reduce. Takes x, op, group, out, async_op, timeout
+// and factor.
 template <auto Function>
 PyObject* combined(PyObject*, PyObject* const* given, Py_ssize_t count) {
   if (count != 7 || !are_usual(given[4], given[5]) || !is_one(given[6])) return not_usual();
@@ -103,7 +106,7 @@ PyObject* combined(PyObject*, PyObject* const* given, Py_ssize_t count) {
   return carry_out(call, input.memory()) ? result.give() : nullptr;
 }
 
-// all_reduce_, scan_ and exscan_. Takes x, op, group, async_op, timeout and factor.
+// all_reduce_, scan_ and exscan_, as combined(). Takes x, op, group, async_op, timeout and factor.
 template <auto Function>
 PyObject* combined_in_place(PyObject*, PyObject* const* given, Py_ssize_t count) {
   if (count != 6 || !are_usual(given[3], given[4]) || !is_one(given[5])) return not_usual();
@@ -140,7 +143,7 @@ inline PyObject* gather(PyObject*, PyObject* const* given, Py_ssize_t count) {
   return is_root ? result.give() : new_reference(Py_None);
 }
 
-// Exchanges an array that has one part for each rank, in place.
+// all_gather_ and all_to_all_, whose array has one part of equal length for each rank.
 template <auto Function>
 PyObject* exchanged_in_place(PyObject* given, PyObject* group) {
   const Seat seat(group);

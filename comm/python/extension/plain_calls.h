@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls any operation of the library with the C interface's own arguments. The package uses it
-// (work.start) for arguments that the functions of calls.cc do not take.
+// call_library(): any operation of the library, with the arguments of its C function. The package
+// calls it (calls.call, for work.start) if the functions in calls.cc cannot handle the arguments.
 //
-// Thread: any that is attached to the interpreter, from which the call detaches while it waits.
+// Thread: any that is attached to the interpreter. The call releases the interpreter's lock while
+// it waits.
 #pragma once
 
 #include <cstddef>
@@ -25,7 +26,7 @@ class PlainArguments {
   explicit PlainArguments(PyObject* tuple) : tuple_(tuple) {}
   Py_ssize_t count() const { return PyTuple_Size(tuple_); }
 
-  // Returns false with an exception set if the argument is of another kind, or does not fit.
+  // Returns false and sets an exception if the argument is of another type, or does not fit.
   bool take(Py_ssize_t index, int& out) const {
     const long number = PyLong_AsLong(PyTuple_GetItem(tuple_, index));
     if (PyErr_Occurred() != nullptr) return false;
@@ -53,8 +54,8 @@ class PlainArguments {
   }
 
  private:
-  // A ctypes array stands for its memory; a c_void_p, which has no axes, for the address that it
-  // holds.
+  // A ctypes array stands for its own address, a c_void_p, which has no axes, for the address in
+  // it.
   static void take_object(Py_ssize_t index, PyObject* given, void*& address) {
     IvyPyBuffer view;
     if (PyObject_GetBuffer(given, &view, kBufferFormat | kBufferShape) != 0) return;
@@ -101,9 +102,9 @@ PyObject* call_plainly(int (*function)(All...), const PlainArguments& given,
   return call_plainly(function, given, with, std::make_index_sequence<sizeof...(All) - 1>());
 }
 
-// Takes the function's name in C, its arguments except the last, the timeout in milliseconds, the
-// factor, the stream or None, and the address for an asynchronous call's work or None. Returns
-// NotImplemented if the communicator, the first argument, was freed.
+// Takes the C function's name, its arguments except the last, the timeout in milliseconds, the
+// factor, the stream or None, and the address that receives the handle of an asynchronous operation
+// or None. Returns NotImplemented if the communicator, the first argument, was freed.
 inline PyObject* call_library(PyObject*, PyObject* const* given, Py_ssize_t count) {
   if (count != 6 || !PyTuple_Check(given[1]) || PyTuple_Size(given[1]) == 0) {
     return PyErr_Format(PyExc_TypeError, "call_library takes a name, a tuple and four more");

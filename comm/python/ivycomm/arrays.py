@@ -2,8 +2,8 @@
 """Finds the class that handles an array: one per framework in dense_arrays.py and staged_arrays.py, and one for
 anything else that NumPy can convert to an array.
 
-To support another framework, add a class with the same methods to `KINDS` in staged_arrays.py. Nothing here imports a
-framework that the caller has not imported, except NumPy for scalars and lists.
+To support another framework, add a class with the methods of ArrayKind to `KINDS` in staged_arrays.py. Nothing here
+imports a framework that the caller has not imported, except NumPy for scalars and lists.
 """
 
 from __future__ import annotations
@@ -11,39 +11,41 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from .dense_arrays import CudaArrays, Memory, NumpyArrays, TorchArrays, current_stream, find_stream, let_borrowed_end
+from .dense_arrays import ArrayKind, CudaArrays, Memory, NumpyArrays, TorchArrays, current_stream, find_stream, let_borrowed_end
 from .element_types import DTYPES
 
-__all__ = ["CudaArrays", "Memory", "NumpyArrays", "TorchArrays", "adopt", "adopt_output", "current_stream", "find_stream",
-           "is_buffer", "kind_by_name", "kind_of", "let_borrowed_end", "refuse_parts"]
+__all__ = ["ArrayKind", "CudaArrays", "Memory", "NumpyArrays", "TorchArrays", "adopt", "adopt_output",
+           "current_stream", "find_stream", "is_buffer", "kind_by_name", "kind_of", "let_borrowed_end", "refuse_parts"]
 
-_kind_of_type: dict[type, Any] = {}  # What NumPy's and torch's classes are, which is asked at every call.
+_kind_of_type: dict[type, ArrayKind] = {}  # NumPy's and torch's classes, because every call looks them up.
 
 
-def kind_by_name(name: str) -> Any:
+def kind_by_name(name: str) -> ArrayKind:
     """Returns the class for a rank without an array of its own, which gets one like another rank's: NumPy's if that
     framework is not installed here."""
     from .staged_arrays import KINDS
-    kind = next(kind for kind in (NumpyArrays, TorchArrays, *KINDS) if kind.name == name)
+    kinds: tuple[ArrayKind, ...] = (NumpyArrays, TorchArrays, *KINDS)
+    kind = next(kind for kind in kinds if kind.name == name)
     framework = "sys" if name in ("cuda", "dlpack_device", "numpy") else name
     if name in ("dlpack", "ivy") or not _is_installed(framework):
         return NumpyArrays
     return kind
 
 
-def _is_installed(module: Any) -> bool:
+def _is_installed(module: str) -> bool:
     if module in sys.modules:
         return True
     import importlib.util
     return importlib.util.find_spec(module) is not None
 
 
-def kind_of(x: Any) -> Any:
+def kind_of(x: Any) -> tuple[ArrayKind, Any] | None:
     """Returns (kind, array) of an array, or None for anything else."""
-    kind = _kind_of_type.get(type(x))
-    if kind is not None:
-        return kind, x
-    for kind in (TorchArrays, NumpyArrays):
+    known = _kind_of_type.get(type(x))
+    if known is not None:
+        return known, x
+    frequent: tuple[ArrayKind, ...] = (TorchArrays, NumpyArrays)
+    for kind in frequent:
         if kind.owns(x):
             _kind_of_type[type(x)] = kind
             return kind, x
@@ -74,8 +76,8 @@ _TENSORFLOW_PARTS = {"SparseTensor": "tf.sparse.to_dense(x)", "RaggedTensor": "x
                      "IndexedSlices": "tf.convert_to_tensor(x)"}
 
 
-def adopt(x: Any) -> Any:
-    """Returns (kind, array). Scalars, lists and other objects that NumPy can convert become NumPy arrays."""
+def adopt(x: Any) -> tuple[ArrayKind, Any]:
+    """Returns (kind, array) of any argument. Scalars, lists and other objects that NumPy can convert become NumPy arrays."""
     found = kind_of(x)
     if found is not None:
         return found
@@ -92,9 +94,9 @@ def adopt(x: Any) -> Any:
     return NumpyArrays, made
 
 
-def adopt_output(x: Any, what: str) -> Any:
-    """Returns (kind, array) to write into, sharing x's memory. TypeError: x cannot be written; the text has the
-    reason."""
+def adopt_output(x: Any, what: str) -> tuple[ArrayKind, Any]:
+    """Returns (kind, array) to write into, sharing x's memory. Raises TypeError with the reason if x cannot be written;
+    `what` is its name in the message."""
     found = kind_of(x)
     if found is not None:
         kind, array = found

@@ -1,130 +1,167 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls the operations through the extension ivycomm_calls (comm/python/extension).
+"""Loads the extension ivycomm_calls, whose source is comm/python/extension, and calls the C library through it.
 
-connect() puts the extension's operations here. Each takes all arguments of the Python function of its name, by position,
-and returns NotImplemented if they are unusual. `call_library` takes any operation with the C interface's arguments.
+A call of `ivycomm.all_reduce_(x)` reaches the library in one of two ways:
+
+1. `extension.all_reduce_(x, ...)` does the whole call in one step if the arguments are the usual ones. The extension has
+   a function for most of the Python functions, under the same name. It takes every argument, by position, and returns
+   NotImplemented if it cannot handle one of them. `methods` in extension/calls.cc lists these functions.
+2. Otherwise the Python function converts its arguments to those of the C function, and work.start() passes them to
+   `call("ivy_all_reduce", ...)`.
 """
 
+from __future__ import annotations
+
+import ctypes
 import os
 import sys
 import threading
+from collections.abc import Callable, Iterable
 from importlib.machinery import EXTENSION_SUFFIXES, ExtensionFileLoader, ModuleSpec
+from typing import Any, Protocol, cast
 
 from .element_types import DTYPES, ReduceOp, reductions
 from .errors import NotInitialized
 
-INTERFACE = 8  # Both must come from one build.
+INTERFACE = 8  # kInterface of the extension: both must come from one build.
 _IS_FREE_THREADED = "t" in getattr(sys, "abiflags", "")
 # Free-threaded builds have no limited API, so each of their versions needs its own file.
 FILE_NAME = "ivycomm_calls" + (EXTENSION_SUFFIXES[0] if _IS_FREE_THREADED else ".abi3.so")
 
-_extension = None
-_connecting = threading.Lock()
-_is_numpy_taught = _is_torch_taught = False
+
+class Extension(Protocol):
+    """The functions of the extension. Any thread may call them; they release the interpreter's lock while they wait.
+
+    A seat is the object that a Group keeps as `_seat`: its communicator, and the number of calls in progress on it.
+    """
+
+    INTERFACE: int
+
+    def connect(self, address_of: Callable[[str], int | None], reductions: dict[str | ReduceOp, int],
+                reduce_op: type[ReduceOp], raise_error: Callable[[int], None]) -> None: ...
+    def teach(self, ndarray: Any, empty: Any, empty_like: Any) -> None: ...
+    def teach_torch(self, tensor: Any, strided: Any, numbers: dict[Any, int], empty_like: Any, increment_version: Any,
+                    current_stream: Any) -> None: ...
+    def seat(self, communicator: int | None, rank: int | None, size: int) -> Any: ...
+    def close(self, seat: Any) -> bool: ...
+    def inside(self, seat: Any) -> int: ...
+    def begin_world(self, seat: Any, main_thread: int | None) -> None: ...
+    def end_world(self) -> int: ...
+    def call_library(self, name: str, arguments: tuple[Any, ...], timeout_ms: int, factor: float, stream: int | None,
+                     work: int | None) -> Any: ...
+    def __getattr__(self, operation: str) -> Callable[..., Any]: ...  # all_reduce, all_reduce_, send, recv, ...
 
 
-def call_library(*_):
-    """The extension's, after connect(): calls an operation with the C interface's arguments."""
+def _not_implemented(*_: object) -> Any:
     return NotImplemented
 
 
-def __getattr__(name):
-    """Stands for the extension's operations until connect() has put them here: nothing is usual then, and the Python
-    function says that there is no world."""
-    if _extension is None and not name.startswith("__"):
-        return call_library
-    raise AttributeError(f"ivycomm's extension has no operation {name}")
+class _NotLoaded:
+    """In place of the extension until connect() has loaded it. Handles no operation, so that the Python functions go on
+    and raise NotInitialized."""
+
+    def inside(self, seat: Any) -> int:
+        return 0
+
+    def __getattr__(self, operation: str) -> Callable[..., Any]:
+        return _not_implemented
 
 
-def connect(library, places, raise_error):
-    """Loads the extension, once, from the directory of `library` or from one of `places`.
+extension: Extension = cast(Extension, _NotLoaded())
+_is_loaded = False
+_loading = threading.Lock()
+_knows_numpy = _knows_torch = False
 
-    raise_error: raises the exception for a code. ImportError: the extension cannot be loaded.
+
+def connect(library: ctypes.CDLL, places: Iterable[str], raise_error: Callable[[int], None]) -> None:
+    """Loads the extension and passes it the addresses of the library's functions. Later calls do nothing.
+
+    The file is in the directory of `library`, in one of `places`, or in `ivyrun/` below one of these. raise_error:
+    called with a code of the C interface, raises its exception. Raises ImportError if there is no such file, or if it is
+    from another build.
     """
-    global _extension
-    with _connecting:
-        if _extension is not None:
+    global extension, _is_loaded
+    with _loading:
+        if _is_loaded:
             return
         # An installation has it in lib/ivyrun.
-        found = _load([folder for place in [os.path.dirname(library._name), *places] if place
-                       for folder in (place, os.path.join(place, "ivyrun"))])
-        from ctypes import c_void_p, cast
+        folders = [folder for place in [os.path.dirname(library._name), *places] if place
+                   for folder in (place, os.path.join(place, "ivyrun"))]
+        loaded = _load(folders)
 
-        found.connect(lambda name: cast(getattr(library, name), c_void_p).value, reductions(), ReduceOp, raise_error)
-        for name in found.OPERATIONS:
-            globals()[name] = getattr(found, name)
-        _extension = found
+        def address_of(name: str) -> int | None:
+            return ctypes.cast(getattr(library, name), ctypes.c_void_p).value
+
+        loaded.connect(address_of, reductions(), ReduceOp, raise_error)
+        extension, _is_loaded = loaded, True
 
 
-def _load(places):
+def _load(folders: list[str]) -> Extension:
     if sys.implementation.name != "cpython":
         raise ImportError(f"ivycomm needs CPython 3.9 or later, not {sys.version.split()[0]} of {sys.implementation.name}")
-    path = next(filter(os.path.exists, [os.path.join(place, FILE_NAME) for place in places]), None)
+    path = next(filter(os.path.exists, [os.path.join(folder, FILE_NAME) for folder in folders]), None)
     if path is None:
         advice = ("install ivycomm again, or build it (cmake --build build --target ivycomm, which needs python3-dev)"
                   if not _IS_FREE_THREADED else
                   f"build it for this free-threaded Python: cmake -B build -DIVY_FREE_THREADED_PYTHON={sys.executable} && "
                   "cmake --build build --target ivycomm")
         raise ImportError(f"ivycomm's extension {FILE_NAME} is missing: it belongs next to libivycomm, and is in none of "
-                          + ", ".join(dict.fromkeys(map(os.path.normpath, places))) + "; " + advice)
+                          + ", ".join(dict.fromkeys(map(os.path.normpath, folders))) + "; " + advice)
     loader = ExtensionFileLoader("ivycomm_calls", path)
-    module = loader.create_module(ModuleSpec("ivycomm_calls", loader, origin=path))
-    loader.exec_module(module)
+    module = cast(Extension, loader.create_module(ModuleSpec("ivycomm_calls", loader, origin=path)))
+    loader.exec_module(cast(Any, module))
     if module.INTERFACE != INTERFACE:
         raise ImportError(f"{path} is of another build than {os.path.dirname(os.path.abspath(__file__))}: both must come "
                           "from one build")
     return module
 
 
-def teach():
-    """Gives the extension NumPy's and torch's functions, once they are imported."""
-    global _is_numpy_taught, _is_torch_taught
-    if _extension is None or _is_numpy_taught and _is_torch_taught:
+def teach() -> None:
+    """Passes NumPy's and torch's types and functions to the extension, once the program has imported them."""
+    global _knows_numpy, _knows_torch
+    if not _is_loaded or _knows_numpy and _knows_torch:
         return
     numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
-    if not _is_numpy_taught and numpy is not None and hasattr(numpy, "empty_like"):
-        _extension.teach(numpy.ndarray, numpy.empty, numpy.empty_like)
-        _is_numpy_taught = True
-    if not _is_torch_taught and torch is not None and hasattr(torch, "empty_like"):
-        _is_torch_taught = True
+    if not _knows_numpy and numpy is not None and hasattr(numpy, "empty_like"):
+        extension.teach(numpy.ndarray, numpy.empty, numpy.empty_like)
+        _knows_numpy = True
+    if not _knows_torch and torch is not None and hasattr(torch, "empty_like"):
+        _knows_torch = True
         # Before torch 2.2 no short call tells autograd of a change; complex tensors may be lazy conjugates.
-        graph = sys.modules.get("torch.autograd.graph")
+        graph: Any = sys.modules.get("torch.autograd.graph")
         if hasattr(graph, "increment_version"):
             numbers = {getattr(torch, name): number for name, (number, _) in DTYPES.items()
                        if hasattr(torch, name) and not name.startswith("complex")}
             # None if torch was built without CUDA: then no device tensor is usual.
             current_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
-            _extension.teach_torch(torch.Tensor, torch.strided, numbers, torch.empty_like, graph.increment_version,
-                                   current_stream)
+            extension.teach_torch(torch.Tensor, torch.strided, numbers, torch.empty_like, graph.increment_version,
+                                  current_stream)
 
 
-def call(name, arguments, timeout_ms=0, factor=0.0, stream=None, work=None):
-    """Calls an operation of the C interface. NotInitialized: another thread has freed the group, or ended the world,
-    since the caller obtained its handle, the first of the arguments."""
-    if call_library(name, arguments, timeout_ms, factor, stream, work) is NotImplemented:
+def call(name: str, arguments: tuple[Any, ...], timeout_ms: int = 0, factor: float = 0.0, stream: int | None = None,
+         work: int | None = None) -> None:
+    """Calls the C function `name`, such as "ivy_all_reduce", and raises its error. Blocks if `work` is None.
+
+    arguments: those of the C function except the last; the first is the group's handle. The others are the fields of its
+    last argument, an ivy_call: timeout_ms (0: the group's), factor, stream (None: host memory), and the address that
+    receives the handle of an asynchronous operation. Raises NotInitialized if another thread has freed the group, or has
+    ended the world, since the caller obtained the handle.
+    """
+    if extension.call_library(name, arguments, timeout_ms, factor, stream, work) is NotImplemented:
         raise NotInitialized("the group was freed, or its world finalized or repaired, by another thread")
 
 
-def inside(seat_=None):
-    """Returns the number of threads inside a call of the extension on a group's seat; None: on any seat."""
-    return _extension.inside(seat_) if _extension is not None else 0
+def inside(seat: Any = None) -> int:
+    """Returns the number of threads that are inside a call of the extension on a seat, or on any seat if it is None."""
+    return extension.inside(seat)
 
 
-def seat(handle, rank, size):
-    """Returns the object that a Group keeps as _seat."""
-    return _extension.seat(handle, rank, size)
+def begin_world(seat: Any) -> None:
+    """Makes `seat` the one that calls without a group use."""
+    extension.begin_world(seat, threading.main_thread().ident)
 
 
-def close(seat_):
-    """Closes the seat to further calls. Returns False if it was closed before."""
-    return _extension.close(seat_)
-
-
-def begin_world(seat_):
-    _extension.begin_world(seat_, threading.main_thread().ident)
-
-
-def end_world():
-    """Closes the seats of the world and of its groups. If calls are in progress, closes none and returns their
-    number."""
-    return _extension.end_world()
+def end_world() -> int:
+    """Closes the seats of the world and of its groups to further calls. If calls are in progress, closes none and
+    returns their number."""
+    return extension.end_world()

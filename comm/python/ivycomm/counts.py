@@ -8,7 +8,6 @@ from collections.abc import Sequence
 
 from .element_types import I64
 from .groups import Group
-from .library import load
 from .work import start
 
 
@@ -19,7 +18,7 @@ def counts_of(values: Sequence[int]) -> ctypes.Array[ctypes.c_size_t]:
 def number_of_each(group: Group, number: int, timeout: float | None) -> list[int]:
     """The number that each rank gives, exchanged by a small operation of its own."""
     mine, all_ = ctypes.c_int64(number), (ctypes.c_int64 * group.size)()
-    start(load().ivy_all_gather, (group.handle, ctypes.addressof(mine), ctypes.addressof(all_), 1, I64),
+    start("ivy_all_gather", (group.handle, ctypes.addressof(mine), ctypes.addressof(all_), 1, I64),
           (mine, all_), timeout=timeout)
     return list(all_)
 
@@ -28,6 +27,6 @@ def exchanged(group: Group, numbers: Sequence[int], timeout: float | None) -> li
     """Returns the number that each rank has for this one; `numbers` has one for each rank."""
     one_each = ctypes.c_int64 * group.size
     mine, theirs = one_each(*numbers), one_each()
-    start(load().ivy_all_to_all, (group.handle, ctypes.addressof(mine), ctypes.addressof(theirs), 1, I64),
+    start("ivy_all_to_all", (group.handle, ctypes.addressof(mine), ctypes.addressof(theirs), 1, I64),
           (mine, theirs), timeout=timeout)
     return list(theirs)

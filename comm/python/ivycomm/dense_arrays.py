@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Arrays of NumPy, torch and CuPy as memory: pointer, count, type; and new arrays like them.
 
-One class per framework. Nothing here imports a framework that the caller has not imported.
+One class per framework, with the class methods that ArrayKind describes. Nothing here imports a framework that the
+caller has not imported.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 from .element_types import dtype_number
 
@@ -38,6 +39,68 @@ class Memory:
         return (self.pointer < other.pointer + other.bytes and other.pointer < self.pointer + self.bytes)
 
 
+class ArrayKind(Protocol):
+    """A framework's arrays, as ivycomm handles them. A class that implements it has class methods of these names; no
+    objects are made of it.
+
+    `x` is an array of the framework, in the form that adopted() returns; `what` is its name in messages.
+    """
+
+    name: str
+
+    def owns(self, x: Any) -> bool:
+        """Returns whether x, any object, is an array of this framework."""
+
+    def adopted(self, x: Any) -> Any:
+        """Returns the user's x in the form that the other methods take. It has `shape` and `dtype`."""
+
+    def dtype_name(self, x: Any) -> str:
+        """Returns the name of x's element type, as in element_types.DTYPES."""
+
+    def place(self, x: Any) -> str:
+        """Returns x's device, for by_name() on another rank: "cpu", "cuda"."""
+
+    def input(self, x: Any) -> Memory:
+        """Returns x as dense memory; that of a copy if x is not dense. Raises TypeError if it cannot be sent."""
+
+    def for_output(self, x: Any, what: str) -> tuple[ArrayKind, Any]:
+        """Returns (kind, array) to write into, sharing x's memory. Raises TypeError if x can never be written."""
+
+    def output(self, x: Any, what: str) -> Memory:
+        """Returns the memory of x itself, to write into. Raises ValueError, TypeError or RuntimeError if that is not
+        possible now."""
+
+    def empty(self, shape: Sequence[int], like: Any) -> Any:
+        """Makes an array of this shape for a result, with the element type and device of `like`."""
+
+    def by_name(self, name: str, shape: Sequence[int], place: str) -> Any:
+        """Makes an array for a result from another rank's dtype_name() and place(), on a rank that has no array."""
+
+    def copy(self, to: Memory, from_: Memory) -> None:
+        """Copies the contents of one memory to another of the same size."""
+
+    def concatenate(self, parts: Any, axis: int) -> Any:
+        """Returns the arrays joined along an axis."""
+
+    def move_axis_first(self, x: Any, axis: int) -> Any:
+        """Returns x with this axis as axis 0."""
+
+    def move_axis_back(self, x: Any, axis: int) -> Any:
+        """Returns x with axis 0 as this axis."""
+
+    def refuse_axis(self, x: Any) -> None:
+        """Raises ValueError if x cannot be joined along an axis other than 0."""
+
+    def refuse_gradient(self, x: Any) -> None:
+        """Raises RuntimeError if x requires a gradient, and the operation would not be recorded."""
+
+    def changed(self, x: Any) -> None:
+        """Called after x was written without the framework's knowledge."""
+
+    def in_form_of(self, result: Any, x: Any) -> Any:
+        """Returns the user's form of a `result` that empty() or by_name() has made; x: the input, or None."""
+
+
 def _on_device(kept: Any) -> Any:
     """Returns the first device memory among an operation's memories, a borrowed one only if there is no other; or
     None."""
@@ -48,7 +111,7 @@ def _on_device(kept: Any) -> Any:
         if isinstance(part, Memory):
             found = part if part.stream is not None else None
         else:
-            part = getattr(part, "keep", part)  # _Operands
+            part = getattr(part, "keep", part)  # Operands
             found = _on_device(part) if isinstance(part, (tuple, list)) else None
         if found is not None and not found.is_borrowed:
             return found
@@ -119,12 +182,11 @@ class NumpyArrays:
 
     @staticmethod
     def adopted(x: Any) -> Any:
-        """Returns x in the form that the other functions of its class take."""
         return x
 
     @staticmethod
     def refuse_axis(x: Any) -> None:
-        """Called if x is to be joined along an axis other than 0. ValueError: that is not possible."""
+        """NumPy joins along any axis."""
 
     @staticmethod
     def dtype_name(x: Any) -> Any:
@@ -132,7 +194,6 @@ class NumpyArrays:
 
     @classmethod
     def input(cls, x: Any) -> Any:
-        """Returns `x` as dense memory; a copy if it is not dense."""
         numpy = cls.module()
         if isinstance(x, numpy.ma.MaskedArray):
             raise TypeError("a masked array has two parts; send .data and .mask one after the other")
@@ -147,12 +208,10 @@ class NumpyArrays:
 
     @classmethod
     def for_output(cls, x: Any, what: str) -> Any:
-        """Returns (kind, array) to write into, sharing x's memory. TypeError: x can never be written."""
         return cls, x
 
     @classmethod
     def output(cls, x: Any, what: str) -> Any:
-        """Returns the memory of `x` itself, to write into. ValueError has the reason if that is not possible."""
         numpy = cls.module()
         if not isinstance(x, numpy.ndarray):
             raise TypeError(f"{what} must be an array, not a {type(x).__name__}")
@@ -173,17 +232,14 @@ class NumpyArrays:
 
     @classmethod
     def place(cls, x: Any) -> str:
-        """Returns the array's device, for by_name on another rank."""
         return "cpu"
 
     @classmethod
     def copy(cls, to: Any, from_: Any) -> None:
-        """Copies the contents of one Memory to another of the same size."""
         ctypes.memmove(to.pointer, from_.pointer, from_.bytes)
 
     @classmethod
     def by_name(cls, name: str, shape: Sequence[int], place: Any) -> Any:
-        """Makes a new array from the type's name, for a rank that has no array itself."""
         import numpy
         from .dlpack import type_named
         return numpy.empty(shape, type_named(name))
@@ -202,15 +258,14 @@ class NumpyArrays:
 
     @staticmethod
     def changed(x: Any) -> None:
-        """Called after `x` was written without the framework's knowledge."""
+        """NumPy's arrays keep no count of changes."""
 
     @staticmethod
     def refuse_gradient(x: Any) -> None:
-        """Called for an input whose result autograd will not record. RuntimeError: x requires a gradient."""
+        """NumPy records no gradients."""
 
     @staticmethod
     def in_form_of(result: Any, x: Any) -> Any:
-        """Returns the user's form of `result`, which `empty` has made; x: the input, or None if this rank has none."""
         return result
 
 

@@ -208,7 +208,10 @@ class DeviceExportedArrays:
     def refuse_axis(x: Any) -> None:
         raise ValueError("an array on a GPU that is known by DLPack alone has parts along axis 0 only: give axis=0")
 
-    move_axis_first = move_axis_back = concatenate = None  # Of other axes, which are refused.
+    # Not called, because refuse_axis() rejects all axes but the first.
+    move_axis_first: Any = None
+    move_axis_back: Any = None
+    concatenate: Any = None
     changed, refuse_gradient = NumpyArrays.changed, NumpyArrays.refuse_gradient
 
     @staticmethod

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The job's store: small values by key, shared by all ranks until the job is restarted.
-
-A failure here breaks no group. TypeError and ValueError: a key that is not text without NUL, or a negative timeout.
-"""
+"""The job's store: small values by key, shared by all ranks until the job is restarted."""
 
 from __future__ import annotations
 
@@ -10,21 +7,16 @@ import ctypes
 import threading
 import time
 from collections import deque
+from collections.abc import Iterable, Mapping
 from ctypes import POINTER, byref, c_char_p, c_int, c_int64, c_size_t, c_uint64, c_void_p
-from typing import TYPE_CHECKING
 
 from .errors import InvalidArgument, NotFound, NotInitialized, Timeout, check
-from .groups import is_initialized, world
+from .groups import Group, is_initialized, world
 from .library import COMM, DATA, Bytes, Meeting, Swap, declare, load, whole_number
 from .store_calls import seconds as _seconds
 from .store_calls import taken as _taken
 from .store_calls import wait_in_slices
 from .store_watch import Change, Watch, WatchOfOne, WatchOfStore
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from .groups import Group
 
 declare({
     "ivy_store_set": (c_int, [COMM, c_char_p, DATA, c_size_t]),
@@ -79,9 +71,13 @@ def _array(kind, values):
 
 
 class Store:
-    """Keys are str (at most 8 KiB), values are bytes (at most 8 MiB); a str value is stored as UTF-8.
+    """The job's key-value store. Keys are str (at most 8 KiB), values bytes (at most 8 MiB); a str value is stored as
+    UTF-8. The library's own keys start with "ivy/".
 
-    timeout: seconds, None: 600. May be used from any thread. The library's own keys start with "ivy/".
+    Methods may be called from any thread, and by any rank without the others. Those with a timeout (seconds; None: 600)
+    block until the answer is there, and raise Timeout. All raise TypeError or ValueError for a key that is not text
+    without NUL, for a value that is neither bytes nor str, and for a negative timeout; ResourceExhausted if a limit is
+    exceeded; NotInitialized after finalize(). A failure here breaks no group.
     """
 
     def __init__(self, group: Group) -> None:
@@ -93,13 +89,14 @@ class Store:
         check(load().ivy_store_set(self._group.handle, _name(key), value, len(value)))
 
     def get(self, key: str, timeout: float | None = None) -> bytes:
-        """Waits until the key has a value and returns it. Raises Timeout after `timeout` seconds."""
+        """Waits until the key has a value and returns it. Raises Timeout after `timeout` seconds (None: 600)."""
         value, size = c_void_p(), c_size_t()
         self._wait(load().ivy_store_get, (_name(key),), (byref(value), byref(size)), timeout, f"key {key!r} was not set")
         return _taken(Bytes(value, size))
 
     def wait(self, keys: str | Iterable[str], timeout: float | None = None) -> None:
-        """Waits until all these keys (or this one) exist. Timeout names the missing keys."""
+        """Waits until all these keys (or this one) exist. Raises Timeout, which names the missing keys, after `timeout`
+        seconds (None: 600)."""
         names = _names(keys)
         self._wait(load().ivy_store_wait, (_array(c_char_p, names), len(names)), (), timeout, "keys were not set")
 
@@ -109,11 +106,12 @@ class Store:
         return bool(self._answer(load().ivy_store_check, c_int(), _array(c_char_p, names), len(names)).value)
 
     def add(self, key: str, delta: int = 1) -> int:
-        """Adds to a counter, which starts at 0; returns the new value. InvalidArgument if the value is not a number."""
+        """Adds to a counter, which starts at 0, atomically; returns the new value. The key's value is the number as text.
+        Raises InvalidArgument if the value is not a number, and ValueError if `delta` does not fit into 64 bits."""
         return self._answer(load().ivy_store_add, c_int64(), _name(key), whole_number(delta, "delta", 64)).value
 
     def append(self, key: str, value: str | bytes) -> int:
-        """Appends to a value, which is empty at first; returns its new length."""
+        """Appends to a value, which is empty at first, atomically; returns its new length in bytes."""
         return self._answer(load().ivy_store_append, c_uint64(), _name(key), Bytes.given(_bytes(value))).value
 
     def compare_set(self, key: str, expected: str | bytes | None, desired: str | bytes) -> tuple[bool, bytes | None]:
@@ -137,7 +135,8 @@ class Store:
         return bool(self._answer(load().ivy_store_remove, c_int(), _name(key)).value)
 
     def multi_get(self, keys: Iterable[str], timeout: float | None = None) -> list[bytes]:
-        """Waits until all these keys exist, and returns their values, read atomically. Timeout as for wait()."""
+        """Waits until all these keys exist, and returns their values in the order of the keys, read atomically. Timeout as
+        for wait()."""
         keys = [keys] if isinstance(keys, str) else list(keys)
         names = _names(keys)
         deadline = time.monotonic() + _seconds(timeout)
@@ -163,7 +162,7 @@ class Store:
 
     def pop(self, queue: str, timeout: float | None = None) -> bytes:
         """Takes the first value of a queue, and waits for one if it is empty. Only one rank gets it. Raises Timeout
-        after `timeout` seconds."""
+        after `timeout` seconds (None: 600)."""
         value = Bytes()
         self._wait(load().ivy_store_pop, (_name(queue),), (byref(value),), timeout, f"queue {queue!r} got nothing")
         return _taken(value)
@@ -184,7 +183,7 @@ class Store:
     def barrier(self, name: str, size: int | None = None, member: int | None = None,
                 timeout: float | None = None) -> int:
         """Waits at the barrier of this name; returns the number of the round, from 1. Raises Timeout after `timeout`
-        seconds.
+        seconds (None: 600).
 
         size: number of members (None: all ranks); member: this member's number, below size (None: this rank). Any ranks
         and threads may take part; a member that dies before it arrives is missing, and no group is broken.
@@ -200,7 +199,7 @@ class Store:
         return WatchOfStore(self._group, _name(prefix))
 
     def why(self) -> str:
-        """Returns a text for people: which clients wait for what in the store, and which have not arrived."""
+        """Returns a text for people: what each blocked client waits for, and which members of a barrier are missing."""
         return _taken(self._answer(load().ivy_store_why, Bytes())).decode(errors="replace")
 
     def _answer(self, function, answer, *arguments):
@@ -356,7 +355,8 @@ _of_one = StoreOfOne()
 
 
 def store() -> Store:
-    """Returns the job's store. Raises NotInitialized before init(), after finalize() and in a forked child."""
+    """Returns the job's store. Does not block. Raises NotInitialized before init(), after finalize() and in a forked
+    child."""
     group = world()
     if not is_initialized():
         raise NotInitialized("this process was forked from a worker: it has no place in the job, and no store")

@@ -1,94 +1,108 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages between two ranks. See collectives.py for `group`, `out` and `timeout`.
+"""Messages between two ranks. collectives.py describes `group`, `out` and `timeout`.
 
-Ranks are ranks of the group. Tags are 0 to 2^30. Messages of one pair with one tag arrive in order. The receiver gets
-an error if a message is longer than its array. A receive raises immediately if no message can arrive any longer: src
-has left, or, without a src, all other ranks have. On a rank that is not a member the call does nothing.
+Ranks are ranks of the group; tags are 0 to 2^30. Messages of one pair with one tag arrive in order. The receiver gets an
+error if a message is longer than its array. A receive raises immediately if no message can arrive
+any longer: src has left, or, without a src, all other ranks have.
 
 GPU memory is transferred by NCCL, on the current stream, in one order with the group's other operations on GPUs. It
 requires a src, tag 0 (None for a receive), and a previous operation of the group on a GPU, or prepare_device(). Ranks
 that send to each other must use sendrecv or batch_isend_irecv; otherwise each would wait for the other's receive.
 """
 
+from __future__ import annotations
+
 import contextlib
-from collections import namedtuple
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple, SupportsIndex, TypeVar
 
 from . import arrays, calls, docstrings, gradients
 from .arrays import Memory
 from .errors import check
 from .library import ANY, load, whole_number
-from .work import start
-from .groups import checked_rank, resolve
-from .operands import Operands, in_place, nothing, written
+from .work import Work, start
+from .groups import Group, checked_rank, resolve
+from .operands import in_place, nothing, operands_of, written
 
-
+ArrayT = TypeVar("ArrayT")  # An array, in the types of its framework.
 TAG_MAX = 2**30
 
 
-def _peer(group, rank):
+def _peer(group: Group, rank: SupportsIndex | None) -> int:
     return ANY if rank is None else checked_rank(group, rank)
 
 
-def _tag(tag):
+def _tag(tag: Any) -> int:
     number = whole_number(tag, "tag")
     if not 0 <= number <= TAG_MAX:
         raise ValueError(f"tag {number} is not possible: 0 to {TAG_MAX}")
     return number
 
 
-def send(x, dst, tag=0, *, group=None, timeout=None):
-    """Sends x to rank dst; returns when x may be changed."""
-    done = calls.send(x, dst, tag, group, False, timeout)
-    if done is not NotImplemented:
-        return done
-    return _send(x, dst, tag, group, False, timeout)
+@docstrings.message
+def send(x: Any, dst: int, tag: int = 0, *, group: Group | None = None, timeout: float | None = None) -> None:
+    """Sends x to rank dst. Blocks until x may be changed; that may be before the other rank has called recv."""
+    result = calls.extension.send(x, dst, tag, group, False, timeout)
+    if result is NotImplemented:
+        _send(x, dst, tag, group, False, timeout)
 
 
-def isend(x, dst, tag=0, *, group=None, timeout=None):
-    """As send, but returns a Work immediately; x must not change until it is done."""
-    return _send(x, dst, tag, group, True, timeout)
+@docstrings.message
+def isend(x: Any, dst: int, tag: int = 0, *, group: Group | None = None, timeout: float | None = None) -> Work[None]:
+    """As send, but does not block: returns a Work. x must not change until the Work is done."""
+    work: Work[None] = _send(x, dst, tag, group, True, timeout)
+    return work
 
 
-def _send(x, dst, tag, group, async_op, timeout):
+def _send(x: Any, dst: int, tag: int, group: Group | None, async_op: bool, timeout: float | None) -> Any:
     group = resolve(group)
     if not group.is_member:
         return nothing(async_op)
     kind, array = arrays.adopt(x)
     memory = kind.input(array)
-    return start(load().ivy_send, (group.handle, memory.pointer, memory.count, memory.dtype, checked_rank(group, dst),
-                                   _tag(tag)),
+    return start("ivy_send", (group.handle, memory.pointer, memory.count, memory.dtype, checked_rank(group, dst), _tag(tag)),
                  (array, memory), None, async_op, timeout)
 
 
-def recv(like, src=None, tag=None, *, group=None, out=None, timeout=None, with_message=False):
-    """Receives a new array with the shape and type of `like` from rank src (None: any) with this tag (None: any).
+@docstrings.message
+def recv(like: ArrayT, src: int | None = None, tag: int | None = None, *, group: Group | None = None,
+         out: ArrayT | None = None, timeout: float | None = None, with_message: bool = False) -> Any:
+    """Receives a new array with the shape and type of `like` from rank src (None: any) with this tag (None: any). Blocks
+    until it has arrived. The values of `like` are not used.
 
     with_message: returns (array, Message(source, tag, bytes)).
     """
-    done = calls.recv(like, src, tag, group, out, timeout, with_message)
-    if done is not NotImplemented:
-        return done
+    result = calls.extension.recv(like, src, tag, group, out, timeout, with_message)
+    if result is not NotImplemented:
+        return result
     group = resolve(group)
     if not group.is_member:
         return None
-    with_ = Operands(like, out, lambda shape: shape, is_form=True)
-    return _recv(group, with_.output, src, tag, with_.keep, with_.finish(), False, timeout, with_message)
+    operands = operands_of(like, out, is_sent=False)
+    return _recv(group, operands.output, src, tag, operands.keep, operands.finish(), False, timeout, with_message)
 
 
-def recv_(x, src=None, tag=None, *, group=None, timeout=None, with_message=False):
-    """recv into x; returns x."""
-    done = calls.recv_(x, src, tag, group, False, timeout, with_message)
-    if done is not NotImplemented:
-        return done
+@docstrings.message
+def recv_(x: ArrayT, src: int | None = None, tag: int | None = None, *, group: Group | None = None,
+          timeout: float | None = None, with_message: bool = False) -> Any:
+    """recv into x; returns x, or (x, Message) with `with_message`."""
+    result = calls.extension.recv_(x, src, tag, group, False, timeout, with_message)
+    if result is not NotImplemented:
+        return result
     return _recv_into(x, src, tag, group, False, timeout, with_message)
 
 
-def irecv(x, src=None, tag=None, *, group=None, timeout=None):
-    """As recv into x, but returns a Work immediately; its message() has the source."""
-    return _recv_into(x, src, tag, group, True, timeout, True)
+@docstrings.message
+def irecv(x: ArrayT, src: int | None = None, tag: int | None = None, *, group: Group | None = None,
+          timeout: float | None = None) -> Work[ArrayT]:
+    """As recv into x, but does not block: returns a Work, whose message() has the source. x must not be used until the
+    Work is done."""
+    work: Work[ArrayT] = _recv_into(x, src, tag, group, True, timeout, True)
+    return work
 
 
-def _recv_into(x, src, tag, group, async_op, timeout, with_message):
+def _recv_into(x: Any, src: int | None, tag: int | None, group: Group | None, async_op: bool, timeout: float | None,
+               with_message: bool) -> Any:
     group = resolve(group)
     if not group.is_member:
         return nothing(async_op)
@@ -96,45 +110,53 @@ def _recv_into(x, src, tag, group, async_op, timeout, with_message):
     return _recv(group, memory, src, tag, (x, memory), written(kind, array, x), async_op, timeout, with_message)
 
 
-def _recv(group, memory, src, tag, keep, finish, async_op, timeout, with_message):
-    def finish_with_message(work):
+def _recv(group: Group, memory: Memory, src: int | None, tag: int | None, keep: Any,
+          finish: Callable[[Work[Any] | None], Any], async_op: bool, timeout: float | None, with_message: bool) -> Any:
+    def finish_with_message(work: Work[Any]) -> Any:
         message = work._read_message()
         result = finish(work)
         return result if async_op else (result, message)
 
-    return start(load().ivy_recv, (group.handle, memory.pointer, memory.count, memory.dtype,
-                                   _peer(group, src), ANY if tag is None else _tag(tag), None),
+    return start("ivy_recv", (group.handle, memory.pointer, memory.count, memory.dtype,
+                              _peer(group, src), ANY if tag is None else _tag(tag), None),
                  keep, finish_with_message if with_message else finish, async_op, timeout,
                  has_message=with_message)
 
 
-P2POp = namedtuple("P2POp", "op x peer tag group", defaults=(0, None))
-P2POp.__doc__ = """One message of batch_isend_irecv: op is `isend` or `irecv`, peer the other rank of the group.
+class P2POp(NamedTuple):
+    """One message of batch_isend_irecv: op is `isend` or `irecv`, peer the other rank of the group.
 
-peer None: irecv from anyone; tag None: irecv of any tag.
-"""
+    peer None: irecv from anyone; tag None: irecv of any tag.
+    """
+
+    op: Callable[..., Work[Any]]
+    x: Any
+    peer: int | None
+    tag: int | None = 0
+    group: Group | None = None
 
 
-def batch_isend_irecv(operations, *, timeout=None):
+@docstrings.message
+def batch_isend_irecv(operations: Iterable[P2POp], *, timeout: float | None = None) -> list[Work[Any]]:
     """Starts several sends and receives together; returns their Works, in order.
 
     operations: P2POp objects, of any groups. All are checked before the first is started: TypeError or ValueError names
     the invalid one, and nothing is sent. The order of the operations may differ between ranks. wait_all() waits for
     all.
     """
-    operations = [P2POp(*operation) for operation in operations]
-    planned = []
-    for index, (op, x, peer, tag, group) in enumerate(operations):
+    given = [P2POp(*operation) for operation in operations]
+    planned: list[P2POp] = []
+    for index, (op, x, peer, tag, group) in enumerate(given):
         if op is not isend and op is not irecv:
             raise TypeError(f"operation {index} of batch_isend_irecv is {op!r}, not ivycomm.isend or ivycomm.irecv")
         try:
             _check_message(op, x, peer, tag, resolve(group))
         except (TypeError, ValueError) as error:
             raise type(error)(f"operation {index} of batch_isend_irecv: {error}") from None
-        planned.append((op, x, peer, tag, group))
-    works = []
+        planned.append(P2POp(op, x, peer, tag, group))
+    works: list[tuple[int, Work[Any]]] = []
     try:
-        with together(planned):
+        with together(bool(planned)):
             # Receives first: a message for a posted receive needs no buffer.
             for index in sorted(range(len(planned)), key=lambda index: planned[index][0] is isend):
                 op, x, peer, tag, group = planned[index]
@@ -147,7 +169,7 @@ def batch_isend_irecv(operations, *, timeout=None):
 
 
 @contextlib.contextmanager
-def together(any_on_device):
+def together(any_on_device: bool) -> Iterator[None]:
     """Passes messages of device memory inside it to NCCL as one group, so that ranks may send to each other."""
     if not any_on_device or not Memory.any_on_device:
         yield
@@ -160,7 +182,7 @@ def together(any_on_device):
     check(code)
 
 
-def _check_message(op, x, peer, tag, group):
+def _check_message(op: Callable[..., Any], x: Any, peer: Any, tag: int | None, group: Group) -> None:
     if not group.is_member:
         return
     if op is irecv:
@@ -174,33 +196,33 @@ def _check_message(op, x, peer, tag, group):
         _tag(tag)
 
 
-def sendrecv(x, dst, like=None, src=None, *, send_tag=0, recv_tag=None, group=None, out=None, timeout=None):
-    """Sends x to dst and receives from src at the same time; the received array has the shape and type of `like`
-    (None: x)."""
+@docstrings.message
+def sendrecv(x: ArrayT, dst: int, like: ArrayT | None = None, src: int | None = None, *, send_tag: int = 0,
+             recv_tag: int | None = None, group: Group | None = None, out: ArrayT | None = None,
+             timeout: float | None = None) -> ArrayT:
+    """Sends x to dst and receives from src at the same time; returns the received array, which has the shape and type of
+    `like` (None: of x). Blocks until both are done."""
     group = resolve(group)
     if not group.is_member:
-        return None
+        return nothing(False)
     if gradients.is_recorded(x):
         return gradients.derivatives().sendrecv(x, dst, like, src, send_tag=send_tag, recv_tag=recv_tag, group=group,
                                                 out=out, timeout=timeout)
     kind, array = arrays.adopt(x)
     memory = kind.input(array)
     dst, send_tag = checked_rank(group, dst), _tag(send_tag)  # Before the receive is under way.
-    with_ = Operands(x if like is None else like, out, lambda shape: shape, is_form=True)
-    if with_.output.overlaps(memory):
+    operands = operands_of(x if like is None else like, out, is_sent=False)
+    if operands.output.overlaps(memory):
         raise ValueError("out must not share memory with x")
-    under_way = []
+    under_way: list[Work[Any]] = []
     try:
         with together(memory.stream is not None):
-            under_way.append(_recv(group, with_.output, src, recv_tag, with_.keep, with_.finish(), True, timeout, False))
-            sending = start(load().ivy_send, (group.handle, memory.pointer, memory.count, memory.dtype, dst,
-                                              send_tag), (array, memory), None, memory.is_borrowed, timeout)
+            under_way.append(_recv(group, operands.output, src, recv_tag, operands.keep, operands.finish(), True, timeout, False))
+            sending = start("ivy_send", (group.handle, memory.pointer, memory.count, memory.dtype, dst, send_tag),
+                            (array, memory), None, memory.is_borrowed, timeout)
             under_way.extend([sending] if sending is not None else [])
         return [work.wait() for work in under_way][0]
     except BaseException:
         for work in under_way:
             work.give_up()
         raise
-
-
-docstrings.complete((batch_isend_irecv, irecv, isend, recv, recv_, send, sendrecv))

@@ -16,7 +16,6 @@ from typing import Any, TypeVar, cast
 from . import docstrings
 from .counts import counts_of, number_of_each
 from .element_types import I64, U8
-from .library import load
 from .work import start
 from .groups import Group, checked_rank, resolve
 
@@ -25,11 +24,12 @@ T = TypeVar("T")
 _PROTOCOL = 5
 
 
-_REFUSED = -1  # In the place of a length: there is nothing to send.
+_REFUSED = -1  # Sent as the length of an object that cannot be pickled.
 
 
 def _bytes_of(obj: object) -> tuple[bytes, ctypes.c_char_p, int, Exception | None]:
-    """Returns (pickle, its address, its length, None), or the exception in place of these."""
+    """Returns (pickle, its address, its length, None). If the object cannot be pickled, returns no data, the length
+    _REFUSED and the exception."""
     try:
         data = pickle.dumps(obj, protocol=_PROTOCOL)
     except Exception as error:  # noqa: BLE001 - whatever a class of the user's raises. The others have to hear of it.
@@ -58,8 +58,12 @@ def _object(buffer: Any, begin: int, size: int) -> Any:
     return pickle.loads(memoryview(buffer)[begin:begin + size])
 
 
+@docstrings.collective
 def broadcast_object(obj: T | None = None, src: int = 0, *, group: Group | None = None, timeout: float | None = None) -> T:
-    """Returns rank src's object on every rank."""
+    """Returns rank src's object on every rank; on the others `obj` is ignored.
+
+    Raises pickle's exception on rank src if the object cannot be pickled, and TypeError on the others.
+    """
     group = resolve(group)
     if not group.is_member:
         return cast(T, None)
@@ -67,27 +71,33 @@ def broadcast_object(obj: T | None = None, src: int = 0, *, group: Group | None 
     at_root = group.rank == src
     data, pointer, size, error = _bytes_of(obj) if at_root else (None, None, 0, None)
     length = ctypes.c_int64(size)
-    start(load().ivy_broadcast, (group.handle, ctypes.addressof(length), 1, I64, src), length,
+    start("ivy_broadcast", (group.handle, ctypes.addressof(length), 1, I64, src), length,
           timeout=timeout)
     _raise_refusals({src: length.value}, error)
     room = pointer if at_root else _room(length.value)
-    start(load().ivy_broadcast, (group.handle, _address(room), length.value, U8, src), (room, data),
+    start("ivy_broadcast", (group.handle, _address(room), length.value, U8, src), (room, data),
           timeout=timeout)
     return cast(T, obj if at_root else _object(room, 0, length.value))
 
 
+@docstrings.collective
 def all_gather_object(obj: T, *, group: Group | None = None, timeout: float | None = None) -> list[T]:
-    """Returns [object of rank 0, object of rank 1, ...] on every rank."""
+    """Returns [object of rank 0, object of rank 1, ...] on every rank.
+
+    Raises pickle's exception on a rank whose object cannot be pickled, and TypeError on the others.
+    """
     return cast("list[T]", _gathered(obj, None, group, timeout))
 
 
+@docstrings.collective
 def gather_object(obj: T, dst: int = 0, *, group: Group | None = None, timeout: float | None = None) -> list[T] | None:
-    """Returns [object of rank 0, object of rank 1, ...] on rank dst, None on the others."""
+    """Returns [object of rank 0, object of rank 1, ...] on rank dst, None on the others. Errors as for
+    all_gather_object."""
     return _gathered(obj, dst, group, timeout)
 
 
 def _gathered(obj: T, dst: int | None, group: Group | None, timeout: float | None) -> list[T] | None:
-    """dst None: on every rank."""
+    """Returns the objects of all ranks on rank dst, or on every rank if dst is None."""
     group = resolve(group)
     if not group.is_member:
         return None
@@ -96,7 +106,7 @@ def _gathered(obj: T, dst: int | None, group: Group | None, timeout: float | Non
     sizes = number_of_each(group, size, timeout)
     _raise_refusals(dict(enumerate(sizes)), error)
     room = None if root and group.rank != root[0] else _room(sum(sizes))
-    function, own = (load().ivy_gather_v, (size,)) if root else (load().ivy_all_gather_v, ())
+    function, own = ("ivy_gather_v", (size,)) if root else ("ivy_all_gather_v", ())
     start(function, (group.handle, _address(pointer), *own, None if room is None else _address(room), counts_of(sizes),
                      None, U8, *root),
           (data, pointer, room), timeout=timeout)
@@ -106,7 +116,7 @@ def _gathered(obj: T, dst: int | None, group: Group | None, timeout: float | Non
 
 
 def _pickles_of(objects: Sequence[object] | None, count: int) -> tuple[list[bytes], Exception | None]:
-    """(pickles, None), or ([], exception)."""
+    """Returns (pickles, None), or ([], exception)."""
     try:
         if objects is None or len(objects) != count:
             raise ValueError(f"scatter_object needs {count} objects, one for each rank")
@@ -115,9 +125,13 @@ def _pickles_of(objects: Sequence[object] | None, count: int) -> tuple[list[byte
         return [], error
 
 
+@docstrings.collective
 def scatter_object(objects: Sequence[T] | None = None, src: int = 0, *, group: Group | None = None,
                    timeout: float | None = None) -> T:
-    """Returns objects[r] of rank src on rank r; only rank src must pass objects."""
+    """Returns objects[r] of rank src on rank r; only rank src must pass `objects`, one for each rank.
+
+    Raises ValueError (their number is wrong) or pickle's exception on rank src, and then TypeError on the others.
+    """
     group = resolve(group)
     if not group.is_member:
         return cast(T, None)
@@ -130,16 +144,13 @@ def scatter_object(objects: Sequence[T] | None = None, src: int = 0, *, group: G
         lengths = [_REFUSED] * group.size if error else map(len, pickles)
         sizes, joined = (ctypes.c_int64 * group.size)(*lengths), b"".join(pickles)
     length = ctypes.c_int64()
-    start(load().ivy_scatter, (group.handle, ctypes.addressof(sizes) if at_root else None,
+    start("ivy_scatter", (group.handle, ctypes.addressof(sizes) if at_root else None,
                                ctypes.addressof(length), 1, I64, src),
           (sizes, length), timeout=timeout)
     _raise_refusals({src: length.value}, error)
     room, pointer = _room(length.value), ctypes.c_char_p(joined)
     counts = counts_of(list(sizes)) if at_root else None
-    start(load().ivy_scatter_v, (group.handle, _address(pointer) if at_root else None, counts, None,
+    start("ivy_scatter_v", (group.handle, _address(pointer) if at_root else None, counts, None,
                                  _address(room), length.value, U8, src),
           (pointer, joined, counts, room), timeout=timeout)
     return cast(T, _object(room, 0, length.value))
-
-
-docstrings.complete((all_gather_object, broadcast_object, gather_object, scatter_object))

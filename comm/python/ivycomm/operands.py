@@ -1,12 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arrays of a call as memory: its input and output, the rows of each rank, and the end of a call in place."""
+"""Converts the arrays of a call to memory for the C library, and the memory to the call's result.
+
+A Python function makes an `Operands` of its input and output, or calls `in_place(x)` if x is both. It passes the memory
+to work.start(), with the function that makes the result when the operation is done: Operands.finish() or written().
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import ctypes
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from . import arrays
+from .arrays import ArrayKind, Memory
 from .counts import counts_of
 from .groups import Group
 from .library import IN_PLACE
@@ -14,95 +20,114 @@ from .work import Work
 
 
 def nothing(async_op: bool) -> Any:
-    """Returns what an operation returns on a rank that is not in the group: None, or a Work that is done."""
+    """Returns the result of an operation on a rank that is not in the group: None, or a Work that is done."""
     return Work.done() if async_op else None
 
 
-def shape_of(x: Any) -> Any:
-    """Returns the lengths of x's axes as a tuple."""
+def shape_of(x: Any) -> tuple[int, ...]:
+    """Returns the lengths of x's axes."""
     return tuple(x.shape)
 
 
 class Operands:
-    """Input and output of one call: the memory that is sent and the memory that is written."""
+    """The input and output of one call.
 
-    def __init__(self, x: Any, out: Any, shape_of_result: Any, what: str = "out", is_form: bool = False) -> None:
-        """is_form: only the shape and type of x are used."""
-        self.kind, self.array = arrays.adopt(x)
-        if not is_form:
-            self.kind.refuse_gradient(self.array)
-        self.input = self.kind.input(self.array)
-        shape = tuple(shape_of_result(shape_of(self.array)))
-        if out is None:
-            self.result = self.kind.empty(shape, self.array)
-            self.result_kind = self.kind
-        else:
-            self.result_kind, self.result = arrays.adopt_output(out, what)
-            if shape_of(self.result) != shape:
-                raise ValueError(f"{what} has shape {shape_of(self.result)}, the result has {shape}")
-            place, result_place = self.kind.place(self.array), self.result_kind.place(self.result)
-            if (place == "cpu") != (result_place == "cpu"):
-                raise ValueError(f"{what} is in memory of {result_place}, and x in memory of {place}: move one of them")
-        self.output = self.result_kind.output(self.result, what)
-        if self.output.dtype != self.input.dtype:
-            raise ValueError(f"{what} is {self.result.dtype}, the input {self.array.dtype}")
+    kind, array: the input, as arrays.adopt() returns it. input: its memory. result, output: the array that receives the
+    result, and its memory; it is the caller's `out`, or a new array. send, recv: the pointers for the C function.
+    """
+
+    def __init__(self, kind: ArrayKind, array: Any, out: Any, shape: Sequence[int], is_sent: bool = True) -> None:
+        """shape: the result's. is_sent: False if only the shape and type of `array` are used, not its values.
+
+        Raises ValueError or TypeError if `array` cannot be sent or `out` cannot receive the result, and RuntimeError if
+        `array` requires grad.
+        """
+        self.kind, self.array = kind, array
+        if is_sent:
+            kind.refuse_gradient(array)
+        self.input: Memory = kind.input(array)
         self.is_given, self.given = out is not None, out
+        shape = tuple(shape)
+        if out is None:
+            self.result_kind, self.result = kind, kind.empty(shape, array)
+        else:
+            self.result_kind, self.result = arrays.adopt_output(out, "out")
+            self._check_result(shape)
+        self.output: Memory = self.result_kind.output(self.result, "out")
+        if self.output.dtype != self.input.dtype:
+            raise ValueError(f"out is {self.result.dtype}, the input {array.dtype}")
+        self.send = self.input.pointer
+
+    def _check_result(self, shape: tuple[int, ...]) -> None:
+        if shape_of(self.result) != shape:
+            raise ValueError(f"out has shape {shape_of(self.result)}, the result has {shape}")
+        place, result_place = self.kind.place(self.array), self.result_kind.place(self.result)
+        if (place == "cpu") != (result_place == "cpu"):
+            raise ValueError(f"out is in memory of {result_place}, and x in memory of {place}: move one of them")
 
     @property
-    def send(self) -> Any:
-        return self.input.pointer
-
-    @property
-    def recv(self) -> Any:
+    def recv(self) -> int:
         return self.output.pointer
 
     @property
-    def keep(self) -> Any:
+    def keep(self) -> tuple[Any, ...]:
+        """All objects whose memory the operation uses, for work.start()."""
         return (self.array, self.input, self.result, self.output)
 
-    def separate(self) -> Any:
-        """Makes a copy if input and output share memory."""
+    def separate(self) -> Operands:
+        """Sends a copy of the input if `out` shares memory with it. Returns self."""
         if self.is_given and self.input.overlaps(self.output):
             copy = self.kind.input(self.kind.empty(shape_of(self.array), self.array))
             self.kind.copy(copy, self.input)
-            self.input = copy
+            self.input, self.send = copy, copy.pointer
         return self
 
-    def joined(self) -> Any:
-        """As separate(), but input and output may be the same memory: the operation then works in place."""
+    def in_place_or_separate(self) -> Operands:
+        """As separate(), but lets the library work in place if `out` is the input's memory. Returns self."""
         if self.input.pointer == self.output.pointer and self.input.count == self.output.count:
-            self.input.pointer = IN_PLACE
+            self.send = IN_PLACE
             return self
         return self.separate()
 
-    def finish(self, result: Any = None) -> Any:
-        """Returns the function that ends the call and returns its result in the form of x; result: makes it instead."""
-        def finish(_work: Any) -> Any:
+    def finish(self, make_result: Callable[[], Any] | None = None) -> Callable[[Work[Any] | None], Any]:
+        """Returns the function that ends the call: it returns `out`, or the result in the form of the input.
+
+        make_result: makes the result, an array or a list of arrays, from self.result; None: it is self.result.
+        """
+        def finish(_work: Work[Any] | None) -> Any:
             if self.is_given:
                 self.result_kind.changed(self.result)
                 return self.given
-            made = self.result if result is None else result()
+            made = self.result if make_result is None else make_result()
             if isinstance(made, list):
                 return [self.kind.in_form_of(part, self.array) for part in made]
             return self.kind.in_form_of(made, self.array)
         return finish
 
 
-def in_place(x: Any) -> Any:
-    """Returns (kind, array, Memory) of an array that an operation changes. TypeError, ValueError: it cannot be changed."""
+def operands_of(x: Any, out: Any = None, is_sent: bool = True) -> Operands:
+    """Returns the Operands of a call whose result has the shape of x."""
+    kind, array = arrays.adopt(x)
+    return Operands(kind, array, out, shape_of(array), is_sent)
+
+
+def in_place(x: Any) -> tuple[ArrayKind, Any, Memory]:
+    """Returns (kind, array, memory) of an array that an operation changes. Raises TypeError or ValueError if it cannot
+    be changed."""
     kind, array = arrays.adopt_output(x, "x")
     return kind, array, kind.output(array, "x")
 
 
-def written(kind: Any, array: Any, x: Any, rows: Any = None) -> Any:
-    """Returns the function that ends an operation in place and returns x; rows: the array's first rows instead."""
-    def finish(_work: Any) -> Any:
+def written(kind: ArrayKind, array: Any, x: Any, rows: int | None = None) -> Callable[[Work[Any] | None], Any]:
+    """Returns the function that ends an operation in place: it tells the framework that `array` has changed, and returns
+    x, or the first `rows` rows of the array."""
+    def finish(_work: Work[Any] | None) -> Any:
         kind.changed(array)
         return x if rows is None else array[:rows]
     return finish
 
 
-def row_elements(shape: Sequence[int]) -> Any:
+def row_elements(shape: Sequence[int]) -> int:
     """Returns the number of elements of one row of axis 0."""
     each = 1
     for length in shape[1:]:
@@ -110,8 +135,9 @@ def row_elements(shape: Sequence[int]) -> Any:
     return each
 
 
-def rows_of_ranks(shape: Sequence[int], split: Any, group: Group, name: str) -> Any:
-    """Returns the number of rows of axis 0 for each rank."""
+def rows_of_ranks(shape: Sequence[int], split: Sequence[int] | None, group: Group, name: str) -> list[int]:
+    """Returns the number of rows of axis 0 for each rank: `split`, or equal parts if it is None. Raises ValueError if
+    they are not the shape's rows; `name` is the operation in the message."""
     if not shape:
         raise ValueError(f"{name} divides the first axis, and a 0-d array has none")
     if split is None:
@@ -125,15 +151,17 @@ def rows_of_ranks(shape: Sequence[int], split: Any, group: Group, name: str) -> 
     return rows
 
 
-def row_counts(shape: Sequence[int], split: Any, group: Group, name: str) -> Any:
-    """Returns (rows of each rank, elements of one rank if all are equal, else their array for the C interface)."""
+def row_counts(shape: Sequence[int], split: Sequence[int] | None, group: Group,
+               name: str) -> tuple[list[int], int | ctypes.Array[ctypes.c_size_t]]:
+    """Returns (rows of each rank, elements of each rank). The elements are one number if split is None, else an array
+    for the C function."""
     rows = rows_of_ranks(shape, split, group, name)
     each = row_elements(shape)
     return rows, rows[0] * each if split is None else counts_of([n * each for n in rows])
 
 
-def normal_axis(axis: int, dimensions: Any) -> Any:
-    """Returns a non-negative axis. ValueError: the array has no such axis."""
+def normal_axis(axis: int, dimensions: int) -> int:
+    """Returns the axis as a non-negative number. Raises ValueError if the array has no such axis."""
     if not -dimensions <= axis < dimensions:
         raise ValueError(f"axis {axis} of an array with {dimensions} axes")
     return axis % dimensions

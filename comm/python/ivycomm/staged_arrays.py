@@ -10,10 +10,10 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from . import dlpack
-from .dense_arrays import CudaArrays, NumpyArrays, TorchArrays
+from .dense_arrays import ArrayKind, CudaArrays, NumpyArrays, TorchArrays
 from .device_arrays import DeviceExportedArrays, places_of
 from .element_types import dtype_number
 
@@ -33,7 +33,7 @@ class StagedArrays(NumpyArrays):
         raise NotImplementedError
 
     @classmethod
-    def made(cls, array: Any, like: Any) -> None:
+    def made(cls, array: Any, like: Any) -> Any:
         """Makes the framework's array from a NumPy array that has no other owner; on the device of `like`, which may
         be None."""
         raise NotImplementedError
@@ -47,7 +47,7 @@ class StagedArrays(NumpyArrays):
         return NumpyArrays.input(x if _is_staged(x) else cls.view(x))
 
     @classmethod
-    def for_output(cls, x: Any, what: str) -> None:
+    def for_output(cls, x: Any, what: str) -> Any:
         raise TypeError(f"{what}, a {_full_name(x)}, may not be changed: use the function without the "
                         "trailing underscore, which returns a new one, and no out=")
 
@@ -138,7 +138,7 @@ class JaxArrays(StagedArrays):
         return "cpu"  # A device's memory is copied to the host and back.
 
     @classmethod
-    def for_output(cls, x: Any, what: str) -> None:
+    def for_output(cls, x: Any, what: str) -> NoReturn:
         raise TypeError(f"{what} is a JAX array, which may not be changed: x = ivycomm.all_reduce(x), without the "
                         "trailing underscore, returns a new one")
 
@@ -395,6 +395,7 @@ def _makers(like: Any) -> Iterator[Any]:
 
 
 # An ivy.Array's own array is one of these.
-INSIDE_OTHERS = (TorchArrays, NumpyArrays, JaxArrays, TensorFlowArrays, DeviceExportedArrays, CudaArrays, ExportedArrays)
+INSIDE_OTHERS: tuple[ArrayKind, ...] = (TorchArrays, NumpyArrays, JaxArrays, TensorFlowArrays, DeviceExportedArrays, CudaArrays,
+                                        ExportedArrays)
 # In this order: arrays of JAX show __cuda_array_interface__ too, and CuPy's and JAX's speak DLPack.
-KINDS = (JaxArrays, TensorFlowArrays, IvyArrays, DeviceExportedArrays, CudaArrays, ExportedArrays)
+KINDS: tuple[ArrayKind, ...] = (JaxArrays, TensorFlowArrays, IvyArrays, DeviceExportedArrays, CudaArrays, ExportedArrays)

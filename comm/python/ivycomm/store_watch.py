@@ -7,15 +7,13 @@ import collections
 import threading
 import time
 import weakref
+from collections.abc import Iterator
 from ctypes import POINTER, byref, c_char_p, c_int, c_int64, c_uint32
-from typing import TYPE_CHECKING, Literal, NamedTuple, Optional
+from typing import Literal, NamedTuple, Optional
 
 from .errors import NotInitialized, Timeout, check
 from .library import COMM, StoreChange, declare, load
 from .store_calls import seconds, taken, wait_in_slices
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 declare({
     "ivy_store_watch": (c_int, [COMM, c_char_p, POINTER(c_uint32)]),

@@ -55,10 +55,10 @@ _abandoned: set[_Operation] = set()  # Those whose works nobody holds any more. 
 
 
 class Work(Future[T]):
-    """An operation that was called with async_op=True.
+    """An operation that was called with async_op=True, or by isend or irecv.
 
-    Its arrays belong to the library until it is done; the Work keeps them alive, even if the Work itself is
-    garbage-collected. Methods may be called from any thread.
+    Its arrays belong to the library until it is done; the library keeps them alive, even if the Work is
+    garbage-collected. Methods may be called from any thread. Timeouts are seconds.
     """
 
     def __init__(self, operation: _Operation | None, finish: Callable[[Any], T] | None) -> None:
@@ -79,11 +79,12 @@ class Work(Future[T]):
         return work
 
     def wait(self, timeout: float | None = None) -> T:
-        """Waits until the operation is done and returns its result. timeout: seconds, None: no limit.
+        """Blocks until the operation is done and returns its result. timeout: seconds; None: until the operation's own
+        timeout ends it.
 
         For GPU memory without a timeout it returns immediately and makes the current stream wait, so that work put on
         the stream later sees the result; use synchronize() to block this thread. Raises the operation's error, as far
-        as it is known; StillRunning if the timeout expires (the operation continues).
+        as it is known; StillRunning if the timeout of this call expires: the operation continues.
         """
         if timeout is None and self._hold_back():
             return cast(T, self._result)
@@ -120,7 +121,7 @@ class Work(Future[T]):
         return True
 
     def test(self) -> bool:
-        """Returns whether it is done. Never waits, never raises."""
+        """Returns whether it is done, successfully or not. Never blocks, never raises."""
         if not self._is_done:
             with self._lock:
                 if not self._is_done:
@@ -133,24 +134,24 @@ class Work(Future[T]):
     is_completed = test
 
     def exception(self) -> BaseException | None:
-        """Returns its exception; None while it runs and if it succeeded."""
+        """Returns the operation's exception; None while it runs and if it succeeded. Never blocks."""
         self.test()
         return self._error
 
     def abort(self) -> None:
-        """Breaks the operation's communicator on every rank, unless the operation is done."""
+        """Breaks the operation's group on every rank, unless the operation is done. Does not block."""
         with self._lock:
             if not self._is_done:
                 check(load().ivy_work_abort(self._operation.handle))
 
     def timing(self) -> Timing:
-        """Returns Timing(queued, ran) in seconds; waits for the end."""
+        """Returns Timing(queued, ran) in seconds. Blocks until the operation is done."""
         if not self._is_done:
             self._wait_done()
         return cast(Timing, self._timing)
 
     def message(self) -> Message:
-        """Returns Message(source, tag, bytes) of a receive that is done."""
+        """Returns Message(source, tag, bytes) of a receive. Waits for it, and raises its error, as wait() does."""
         self.wait()
         return cast(Message, self._message)
 
@@ -195,7 +196,7 @@ class Work(Future[T]):
         return self._message
 
     def give_up(self) -> None:
-        """Ends it, by breaking its communicator unless it is done, so that the caller can reuse its memory."""
+        """Ends it, by breaking its group unless it is done, so that the caller can reuse its memory."""
         operation = self._operation
         if not self._is_done and operation.handle:
             load().ivy_work_abort(operation.handle)
@@ -251,25 +252,31 @@ def milliseconds(timeout: float | None) -> int:
     return FOREVER if timeout >= 2**53 else max(1, round(timeout * 1000))
 
 
-def start(function: Any, arguments: tuple[Any, ...], keep: Any, finish: Callable[[Any], Any] | None = None,
+def start(name: str, arguments: tuple[Any, ...], keep: Any, finish: Callable[[Any], Any] | None = None,
           async_op: bool = False, timeout: float | None = None, factor: float = 0.0, has_message: bool = False) -> Any:
-    """Starts the operation `function`(*arguments) and returns finish(work), or a Work if it is asynchronous.
+    """Starts an operation. Blocks until it is done and returns finish(work), or returns a Work if it is asynchronous.
 
-    keep: all objects whose memory the operation uses. A signal handler that raises during a blocking call aborts the
-    communicator: its memory could not be released otherwise.
+    name, arguments: the C function, such as "ivy_all_reduce", and its arguments except the last; the first is the
+    group's handle. keep: all objects whose memory the operation uses. finish: called once the operation has succeeded,
+    with its Work, or with None if it has no Work; None: the result is None. timeout: seconds; None: the group's. factor:
+    multiplies this rank's input ("premul_sum"). has_message: the operation has a Work even if it blocks, because finish
+    reads the message's header from it.
+
+    A signal handler that raises during a blocking call aborts the communicator: its memory could not be released
+    otherwise.
     """
     sweep()
     calls.teach()
     stream, limit = find_stream(keep), milliseconds(timeout)
     is_borrowed = stream is not None and let_borrowed_end(keep, stream)  # Waited for here, as no stream can.
     if not (async_op or has_message or is_borrowed):
-        calls.call(function.__name__, arguments, limit, factor, stream)
+        calls.call(name, arguments, limit, factor, stream)
         return finish(None) if finish else None
     operation = _Operation((keep, arguments[0]))  # The communicator's handle: a dropped group ends after it.
     _operations.add(operation)
     work: Work[Any] = Work(operation, finish)
     try:
-        calls.call(function.__name__, arguments, limit, factor, stream, ctypes.addressof(operation.handle))
+        calls.call(name, arguments, limit, factor, stream, ctypes.addressof(operation.handle))
         return work if async_op else work.wait()
     except BaseException:
         if not async_op:

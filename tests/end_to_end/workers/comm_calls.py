@@ -50,7 +50,7 @@ def same_results(r, n):
                 same(ic.reduce_scatter(x, op), ic.reduce_scatter(x, op, timeout=60.0))
             same_moves(x, op, n)
             same_messages(x, r, n)
-            done = calls.all_reduce_(x, op, None, False, None, 1.0)
+            done = calls.extension.all_reduce_(x, op, None, False, None, 1.0)
             assert done is x, (dtype, shape, done)
     parts = [np.full(size, float(r + size)) for size in (3, 0, 200_000, 1, 70)]
     for done, expected in zip(ic.all_reduce_coalesced(parts), [ic.all_reduce(part) for part in parts]):
@@ -92,8 +92,8 @@ def same_moves(x, op, n):
             one, other = x.copy(), x.copy()
             assert in_place(one) is one
             same(one, in_place(other, timeout=60.0))
-    assert calls.scan(x, op, None, None, False, None, 1.0) is not NotImplemented
-    assert calls.gather(x, 0, 0, False, None, None, False, None) is not NotImplemented
+    assert calls.extension.scan(x, op, None, None, False, None, 1.0) is not NotImplemented
+    assert calls.extension.gather(x, 0, 0, False, None, None, False, None) is not NotImplemented
 
 
 def same_messages(x, r, n):
@@ -104,8 +104,8 @@ def same_messages(x, r, n):
         assert ic.recv_(one, before, 3, timeout=timeout) is one
         ic.send(one, before, timeout=timeout)
         same(ic.recv(x, None if n == 2 else after, timeout=timeout), x)
-    assert calls.send(x, after, 4, None, False, None) is None
-    assert calls.recv(x, before, 4, None, None, None, False) is not NotImplemented
+    assert calls.extension.send(x, after, 4, None, False, None) is None
+    assert calls.extension.recv(x, before, 4, None, None, None, False) is not NotImplemented
 
 
 def tensors(r, n):
@@ -122,7 +122,7 @@ def tensors(r, n):
         same_tensors(x, n)
         x.fill_(r)
         assert ic.broadcast_(x, n - 1) is x and torch.equal(x, torch.full_like(x, n - 1))
-        assert calls.all_reduce_(x, "max", None, False, None, 1.0) is x, name
+        assert calls.extension.all_reduce_(x, "max", None, False, None, 1.0) is x, name
     assert ic.all_reduce(torch.ones(3, requires_grad=True)).requires_grad
     assert torch.equal(ic.all_reduce(torch.ones(3, 4).T), torch.full((4, 3), float(n)))
     lazy = torch.tensor([1 + 2j]).conj()
@@ -155,8 +155,9 @@ def same_tensors(x, n):
     version = whole._version
     ic.all_gather_(whole)
     assert whole._version > version
-    taken = (calls.all_gather(x, 0, False, None, None, False, None), calls.reduce_scatter(
-        whole, "max", None, None, None, False, None, 1.0), calls.all_to_all(whole, None, None, None, None, False, None))
+    taken = (calls.extension.all_gather(x, 0, False, None, None, False, None),
+             calls.extension.reduce_scatter(whole, "max", None, None, None, False, None, 1.0),
+             calls.extension.all_to_all(whole, None, None, None, None, False, None))
     assert all(done is not NotImplemented for done in taken)
     one = x.clone()
     version = one._version
@@ -227,7 +228,7 @@ def plain_calls(r, n):
     gathered = np.empty(6 * n)
 
     def call(name, *arguments, timeout_ms=0):
-        return calls.call_library(name, arguments, timeout_ms, 1.0, None, None)
+        return calls.extension.call_library(name, arguments, timeout_ms, 1.0, None, None)
 
     assert call("ivy_all_reduce", handle, IN_PLACE, here, 6, f64, total) is None
     same(x, np.arange(6.0) * n)

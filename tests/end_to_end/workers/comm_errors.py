@@ -94,27 +94,26 @@ class Kept:
 @contextlib.contextmanager
 def raising_calls():
     """As if a signal came during the call: the handler raises before the interpreter takes another step."""
-    real = calls.call_library
+    real = calls.extension.call_library
 
     def call(*arguments):
         assert real(*arguments) is None
         raise KeyboardInterrupt
 
-    calls.call_library = call
+    calls.extension.call_library = call
     try:
         yield
     finally:
-        calls.call_library = real
+        calls.extension.call_library = real
 
 
 def interrupted_before_the_work(r, n):
     """Ctrl-C between a call and its Work ends the call: its memory may be gone, so nothing may write there."""
-    from ivycomm.library import load
     from ivycomm.work import start
     if r == 0:
         try:
             with raising_calls():
-                start(load().ivy_barrier, (ic.world().handle,), Kept(), has_message=True)
+                start("ivy_barrier", (ic.world().handle,), Kept(), has_message=True)
         except KeyboardInterrupt:
             print("interrupted")
         ic.store().set("go", "on")
@@ -126,14 +125,13 @@ def interrupted_before_the_work(r, n):
 
 def interrupted_start(r, n):
     """Ctrl-C before an asynchronous call has given its Work: the operation goes on, and its memory stays until its end."""
-    from ivycomm.library import load
     from ivycomm.work import start, sweep
     if r == 0:
         kept = Kept()
         freed = weakref.ref(kept)
         try:
             with raising_calls():
-                start(load().ivy_barrier, (ic.world().handle,), kept, async_op=True)
+                start("ivy_barrier", (ic.world().handle,), kept, async_op=True)
         except KeyboardInterrupt:
             print("interrupted")
         del kept

@@ -299,7 +299,7 @@ def calls():
 
     ours, torchs = each(lambda: ic.all_reduce_(x)), each(lambda: dist.all_reduce(x))
     torchs_apart = each(lambda: dist.all_reduce(x, async_op=True).wait())
-    assert ivycomm_calls.all_reduce_(x, "sum", None, False, None, 1.0) is x
+    assert ivycomm_calls.extension.all_reduce_(x, "sum", None, False, None, 1.0) is x
     dist.destroy_process_group()
     dist.init_process_group("ivy")
     backend, apart = each(lambda: dist.all_reduce(x)), each(lambda: dist.all_reduce(x, async_op=True).wait())

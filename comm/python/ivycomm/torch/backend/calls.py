@@ -15,7 +15,7 @@ import torch
 
 from ...counts import counts_of
 from ...errors import IvyError, Timeout
-from ...library import ANY, IN_PLACE, load
+from ...library import ANY, IN_PLACE
 from ...messages import together
 from ...work import start
 from .dense import Dense, Row
@@ -194,7 +194,7 @@ class Calls:
 
     def _reduced_in_place(self, tensor, opts):
         dense, (op, factor) = Dense(tensor, True), _reduction(opts)
-        body = self._call(load().ivy_all_reduce, IN_PLACE, dense.pointer, dense.count, dense.number, op, factor=factor)
+        body = self._call("ivy_all_reduce", IN_PLACE, dense.pointer, dense.count, dense.number, op, factor=factor)
         return body, [tensor], (dense,), (dense,)
 
     @_recorded("allreduce_coalesced_")
@@ -206,7 +206,7 @@ class Calls:
         pointers = c_void_p * len(denses)
         send, recv = pointers(*[IN_PLACE] * len(denses)), pointers(*(dense.pointer for dense in denses))
         counts, number = counts_of([dense.count for dense in denses]), denses[0].number
-        body = self._call(load().ivy_all_reduce_coalesced, len(denses), send, recv, counts, number, op, factor=factor)
+        body = self._call("ivy_all_reduce_coalesced", len(denses), send, recv, counts, number, op, factor=factor)
         return self._begin_each(opts, [(body, tensors, denses, denses)])
 
     @_recorded("broadcast_")
@@ -215,7 +215,7 @@ class Calls:
 
     def _broadcast(self, tensor, root):
         dense = Dense(tensor)
-        body = self._call(load().ivy_broadcast, dense.pointer, dense.count, dense.number, root)
+        body = self._call("ivy_broadcast", dense.pointer, dense.count, dense.number, root)
         return body, [tensor], (dense,), () if root == self._channel.rank else (dense,)
 
     @_recorded("reduce_")
@@ -226,16 +226,16 @@ class Calls:
         dense, (op, factor), root = Dense(tensor, True), _reduction(opts), _root(opts)
         is_root = root == self._channel.rank
         send, recv = (IN_PLACE, dense.pointer) if is_root else (dense.pointer, None)
-        body = self._call(load().ivy_reduce, send, recv, dense.count, dense.number, op, root, factor=factor)
+        body = self._call("ivy_reduce", send, recv, dense.count, dense.number, op, root, factor=factor)
         return body, [tensor], (dense,), (dense,) if is_root else ()
 
     def _gathered(self, output, input_):
         """output: a Row, whose parts may be of different lengths."""
         dense = Dense(input_)
         if output.is_even:
-            function, counts = load().ivy_all_gather, (dense.count,)
+            function, counts = "ivy_all_gather", (dense.count,)
         else:
-            function, counts = load().ivy_all_gather_v, (counts_of(output.counts), None)
+            function, counts = "ivy_all_gather_v", (counts_of(output.counts), None)
         _check_types("all_gather", output.dense, dense)
         if output.counts[self._channel.rank] != dense.count:
             raise ValueError(f"backend ivy: rank {self._channel.rank}'s input has {dense.count} elements, and its "
@@ -274,7 +274,7 @@ class Calls:
         _check_types("all_gather", whole, dense)
         own = whole.pointer + dense.tensor.numel() * dense.tensor.element_size() * self._channel.rank
         send = IN_PLACE if dense.pointer == own else dense.pointer
-        body = self._call(load().ivy_all_gather, send, whole.pointer, dense.count, dense.number)
+        body = self._call("ivy_all_gather", send, whole.pointer, dense.count, dense.number)
         return body, [output], (dense, whole), (whole,)
 
     @_recorded("allgather_into_tensor_coalesced_")
@@ -309,7 +309,7 @@ class Calls:
             _check_types("gather", row.dense, dense)
             if sum(row.counts) != dense.count * self._channel.size:
                 raise ValueError(f"backend ivy: gather's output has {sum(row.counts)} elements, the input {dense.count}")
-        body = self._call(load().ivy_gather, dense.pointer, recv, dense.count, dense.number, root)
+        body = self._call("ivy_gather", dense.pointer, recv, dense.count, dense.number, root)
         return body, outputs, (dense, row.dense) if row else (dense,), (row,) if row else ()
 
     @_recorded("scatter_")
@@ -329,7 +329,7 @@ class Calls:
         if row and (not row.is_even or row.counts[0] != dense.count or len(row.counts) != self._channel.size):
             raise ValueError(f"backend ivy: scatter's inputs have {row.counts} elements, this rank's output "
                              f"{dense.count}, in a group of {self._channel.size}")
-        body = self._call(load().ivy_scatter, send, dense.pointer, dense.count, dense.number, root)
+        body = self._call("ivy_scatter", send, dense.pointer, dense.count, dense.number, root)
         return body, [output], (dense, row.dense) if row else (dense,), (dense,)
 
     @_recorded("reduce_scatter_")
@@ -348,7 +348,7 @@ class Calls:
                              f"{self._channel.rank} {dense.count}, in a group of {self._channel.size}")
         _check_types("reduce_scatter", dense, whole)
         is_even = len(set(counts)) == 1
-        function = load().ivy_reduce_scatter if is_even else load().ivy_reduce_scatter_v
+        function = "ivy_reduce_scatter" if is_even else "ivy_reduce_scatter_v"
         counts = dense.count if is_even else counts_of(counts)
         # The output may be the part of the input that it is the sum of.
         kept = whole.tensor.clone() if _overlap(dense.tensor, whole.tensor) else whole.tensor
@@ -399,16 +399,16 @@ class Calls:
             send_counts, recv_counts = [n * scale for n in send_counts], [n * scale for n in recv_counts]
         kept = send.tensor.clone() if _overlap(send.tensor, recv.tensor) else send.tensor
         if is_even:
-            function, arguments = load().ivy_all_to_all, (kept.data_ptr(), recv.pointer, send_counts[0])
+            function, arguments = "ivy_all_to_all", (kept.data_ptr(), recv.pointer, send_counts[0])
         else:
-            function = load().ivy_all_to_all_v
+            function = "ivy_all_to_all_v"
             arguments = (kept.data_ptr(), counts_of(send_counts), None, recv.pointer, counts_of(recv_counts), None)
         return self._call(function, *arguments, send.number), outputs, (send, recv, kept, arguments), take_back
 
     @_recorded("barrier")
     def barrier(self, opts=None):
         """What the current streams of this process's devices have now is done as well, as with NCCL's barrier."""
-        events, meet = mark_current_stream(getattr(opts, "device_ids", None)), self._call(load().ivy_barrier)
+        events, meet = mark_current_stream(getattr(opts, "device_ids", None)), self._call("ivy_barrier")
 
         def body(keep, timeout):
             deadline = time.monotonic() + timeout
@@ -421,11 +421,11 @@ class Calls:
 
     @_recorded("send")
     def send(self, tensors, dst, tag=0):
-        return self._message(tensors, load().ivy_send, (dst, tag))
+        return self._message(tensors, "ivy_send", (dst, tag))
 
     @_recorded("recv_")
     def recv(self, tensors, src, tag=0):
-        return self._message(tensors, load().ivy_recv, (src, tag, None), is_receive=True)
+        return self._message(tensors, "ivy_recv", (src, tag, None), is_receive=True)
 
     @_recorded("recv_any_source_")
     def recv_anysource(self, tensors, tag=0):
