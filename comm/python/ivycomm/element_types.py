@@ -10,7 +10,8 @@ import enum
 
 
 class ReduceOp(enum.IntEnum):
-    """A reduction of the inputs of all ranks. Strings are accepted as well: "sum", "mean", "max"."""
+    """A reduction of the inputs of all ranks, element by element. Calls also take its name as text, in any case: "sum",
+    "max", "premul_sum"; "mean" and "average" for AVG, "prod" for PRODUCT."""
 
     SUM = 0
     AVG = 1

@@ -12,11 +12,11 @@ from .library import Failure, load
 
 
 class IvyError(Exception):
-    """A failure of a communicator; the base of all exceptions here.
+    """The base of all exceptions here. An exception can be pickled.
 
-    code: name of the C interface's code, such as "Unavailable". rank: the world rank that caused it, or None. host,
-    pid, signal, exit_code: of that rank's process, None if unknown. operation and sequence: the operation of the
-    communicator in which the failure was found, or None.
+    code: name of the C interface's code, such as "Unavailable". rank: the world rank that caused it. host, pid, signal,
+    exit_code: of that rank's process. operation, sequence: the name of the operation in which the failure was found, and
+    its number in its group. All but code are None if unknown.
     """
 
     code = "Internal"

@@ -197,11 +197,10 @@ class Future(Generic[T]):
 
 
 def wait_any(works: Iterable[Future[Any]], timeout: float | None = None) -> int:
-    """Waits for the first Work that is done, whether or not it failed, and returns its index. works: a sequence, not
-    empty.
+    """Blocks until one of the works is done, whether or not it failed, and returns its index.
 
-    timeout: seconds, None: no limit. Raises StillRunning if none is done by then, and ValueError for an empty sequence.
-    `works[index].wait()` returns the result or raises the exception.
+    timeout: seconds; None: no limit. Raises StillRunning if none is done by then, and ValueError if there are no works.
+    `works[index].wait()` returns the result or raises the exception. May be called from any thread.
     """
     works = list(works)
     if not works:
@@ -229,10 +228,11 @@ def wait_any(works: Iterable[Future[Any]], timeout: float | None = None) -> int:
 
 
 def wait_all(works: Iterable[Future[T]], timeout: float | None = None) -> list[T]:
-    """Waits for all works and returns their results, in order.
+    """Blocks until all works are done and returns their results, in order.
 
-    timeout: seconds for all together, None: no limit. Raises StillRunning if one is not done by then. If one fails,
-    waits for the others too, so that no array remains in use, and raises the failure that comes first in order.
+    timeout: seconds for all together; None: no limit. Raises StillRunning if one is not done by then. If one fails,
+    waits for the others too, so that no array remains in use, and raises the failure that comes first in order. May be
+    called from any thread.
     """
     deadline = None if timeout is None else time.monotonic() + timeout
     results: list[T] = []

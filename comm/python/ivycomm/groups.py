@@ -75,13 +75,17 @@ def _free_dropped() -> None:
 
 
 class Group:
-    """Some ranks of the job; this process may be one of them.
+    """An ordered subset of the job's ranks. new_group(), split() and group_of_members() make one; world() is all ranks.
 
     `with new_group(ranks) as group:` frees the group at the end, as free() does; if the block raises, the group is
     aborted first. A Group that is garbage-collected is freed when the next one is made, after its operations are done.
 
-    rank, size: of this process in the group, and of the group. A process that is not a member has rank None; operations
-    on such a group return None there and send nothing. ranks: world ranks.
+    rank: of this process in the group, 0 to size - 1; None if it is not a member: operations on such a group return None
+    and send nothing. size: the number of ranks. ranks: their world ranks, in order. local_rank, local_size, node_rank,
+    node_count: position among the group's ranks on this host and among its hosts (members only). name: for messages.
+    len(group), group[rank] and `world_rank in group` work as on `ranks`.
+
+    Methods may be called from any thread. None of them is collective.
     """
 
     rank: int | None
@@ -101,7 +105,7 @@ class Group:
         library = load()
         self.rank = library.ivy_comm_rank(handle)
         self.size = int(library.ivy_comm_size(handle))
-        self._seat = handle._seat = calls.seat(handle.value, self.rank, self.size)
+        self._seat = handle._seat = calls.extension.seat(handle.value, self.rank, self.size)
         self.ranks = tuple(library.ivy_comm_world_rank(handle, rank) for rank in range(self.size))
         self.name = str(library.ivy_comm_name(handle).decode())
         _named[self.name] = self
@@ -126,37 +130,39 @@ class Group:
         return self._handle is not None and self._worlds_ended == _worlds_ended
 
     def world_rank(self, rank: int) -> int:
-        """Returns the world rank of a rank of this group."""
+        """Returns the world rank of a rank of this group. Raises IndexError if there is no such rank."""
         return self.ranks[rank]
 
     def group_rank(self, world_rank: int) -> int | None:
-        """Returns the rank in this group of a world rank, or None."""
+        """Returns the rank in this group of a world rank, or None if it is not a member."""
         return self.ranks.index(world_rank) if world_rank in self.ranks else None
 
     def abort(self, reason: str = "") -> None:
-        """Breaks the group on every rank; every call that waits on it raises Aborted."""
+        """Breaks the group on every rank, without waiting for them: calls in progress and later ones raise Aborted with
+        this reason. Does nothing on a rank that is not a member. Raises NotInitialized if the group is freed."""
         if self.is_member:
             with calling(self.handle):
                 check(load().ivy_comm_abort(self.handle, reason.encode()))
 
     def free(self) -> None:
-        """Frees the group on this rank; waits for no other rank. finalize() ends the world and its groups.
+        """Frees the group on this rank; waits for no other rank. Does nothing if it is freed already, and for the world.
 
-        If another thread is inside a call on the group, the group is aborted, so that the call returns.
-        FailedPrecondition: the call has not returned (a signal handler frees the group of the call that it
-        interrupted).
+        If another thread is inside a call on the group, the group is aborted, so that the call returns. Raises
+        FailedPrecondition if the call has not returned after 5 s (as when a signal handler frees the group of the call
+        that it interrupted), and Mismatch if this rank's last operation differs from another rank's. Wait for asynchronous
+        collectives first: an unfinished one breaks the group on every rank.
         """
         if not self._is_open() or self is _world:
             return
         for tell in on_free:
             tell(self)
         handle = self._handle
-        if handle is None or not calls.close(self._seat):
+        if handle is None or not calls.extension.close(self._seat):
             return  # Another thread frees it.
         handle.is_freed, self._handle = True, None
 
         def under_way() -> int:
-            return int(calls.inside(self._seat)) + count_inside(handle)
+            return calls.inside(self._seat) + count_inside(handle)
 
         if under_way():
             load().ivy_comm_abort(handle, b"another thread has freed the group")
@@ -190,13 +196,16 @@ class Group:
 
 def init(init_method: str | None = None, *, rank: int | None = None, world_size: int | None = None,
          timeout: float | None = None) -> Group:
-    """Joins the job and returns the world's Group; waits until every rank has joined.
+    """Joins the job and returns the world's Group. Blocks until every rank has joined; a later call returns the same
+    Group immediately.
 
     Under ivyrun, torchrun, mpirun, mpiexec and srun no arguments are needed; without a launcher the world has one rank.
     init_method: None or "env://"; "tcp://HOST:PORT", where rank 0 listens, or "file:///PATH", a path that all ranks can
     access (both with rank and world_size, unless a launcher provides them); "self://" (a world of one). timeout:
-    seconds, for this call and as the default of all operations (default: 600). A second call returns the same world.
-    Raises Timeout (names the missing ranks), FailedPrecondition (the environment contradicts itself, or was emptied).
+    seconds, for this call and as the default of all operations; None: 600.
+
+    Raises Timeout, which names the missing ranks; FailedPrecondition if the environment contradicts itself, or if the
+    launcher's variables were removed from it; ImportError if libivycomm or the extension is not found or does not match.
     """
     global _world
     if _world is not None and errors.world_pid == os.getpid():
@@ -253,13 +262,15 @@ def _begin(world: Group) -> None:
 def shrink(timeout: float | None = None) -> Group:
     """Continues after a rank has died, with the survivors as a smaller world in the same processes. Returns its Group.
 
-    Every survivor calls it, whatever it was doing: the first call makes the operations of the others, and pending
-    works, raise Aborted. Ranks are dense, in their old order; every Group and Mesh of the old world has ended and must
-    be made again. If no rank has died, the ranks stay the same. A rank that dies during the call is left out as well.
-    timeout: seconds, for the whole repair (None: the world's). Raises on all survivors alike Timeout (names the missing
-    ranks), Mismatch (some ranks called grow), Aborted (one was interrupted); raises FailedPrecondition if the others
-    believed this rank dead and have continued without it. After an error no world exists until shrink or grow is called
-    again. Other threads must not be inside a call.
+    Collective: every survivor calls it, whatever it was doing. The first call makes the operations of the others, and
+    pending works, raise Aborted. Blocks until all survivors have called it. Ranks are dense, in their old order; every
+    Group and Mesh of the old world has ended and must be made again. If no rank has died, the ranks stay the same. A rank
+    that dies during the call is left out as well. timeout: seconds, for the whole repair; None: the world's.
+
+    Raises, on all survivors alike, Timeout, which names the missing ranks; Mismatch if some ranks called grow(); Aborted
+    if one was interrupted. Raises FailedPrecondition if the others believed this rank dead and have continued without it.
+    After an error no world exists until shrink() or grow() is called again. One thread calls it; other threads of the
+    process must not be inside a call.
     """
     return _repair(load().ivy_comm_shrink, timeout)
 
@@ -267,15 +278,17 @@ def shrink(timeout: float | None = None) -> Group:
 def grow(timeout: float | None = None) -> Group:
     """Continues after a rank has died, with restarted processes in place of the lost ones.
 
-    Every survivor calls it; a process that `ivyrun --on-failure replace` has restarted calls init(), which waits for
-    it. The world then has all ranks of the job again, each with its original number. Otherwise as shrink(), which may
-    be called before. The program must send its state to the new processes: they are the ranks with restart_count() > 0.
+    Collective: every survivor calls it; a process that `ivyrun --on-failure replace` has restarted calls init(), which
+    waits for it. The world then has all ranks of the job again, each with its original number. The program must send its
+    state to the new processes: they are the ranks with restart_count() > 0. Otherwise as shrink(), which may be called
+    before. timeout: seconds, for the whole repair; None: the world's. Raises the errors of shrink(), Mismatch if some
+    ranks called shrink().
     """
     return _repair(load().ivy_comm_grow, timeout)
 
 
 def restart_count() -> int:
-    """Returns how many times this process's rank was restarted before it; 0 in the first one."""
+    """Returns how many times this process's rank was restarted; 0 in the first process. Works before init()."""
     return int(load().ivy_restart_count())
 
 
@@ -298,7 +311,7 @@ def _repair(function: Callable[..., int], timeout: float | None) -> Group:
         call_in_slices(repair, on_interrupt=lambda: load().ivy_comm_abort(handle, b"interrupted"))
     except BaseException:
         # Calls get the library's error, which says that the world is not repaired.
-        cast(_Handle, broken._handle)._seat = calls.seat(handle.value, broken.rank, broken.size)
+        cast(_Handle, broken._handle)._seat = calls.extension.seat(handle.value, broken.rank, broken.size)
         raise
     finally:
         sweep()
@@ -334,8 +347,9 @@ def _wait_until_none(count: Callable[[], int], what: str) -> None:
 def prepare_device(device: int | None = None, *, group: Group | None = None, timeout: float | None = None) -> None:
     """Sets up NCCL for the group ahead of the first collective on GPU memory, which would otherwise do it.
 
-    device: the GPU's number; None: the current one. Every rank of the group calls it. If NCCL cannot be used on some
-    rank, every rank raises an error that names that rank and the fix.
+    Collective: every rank of the group calls it, in the same order among the group's operations; blocks until all have.
+    device: the GPU's number; None: torch's current one. timeout: seconds; None: the world's. If NCCL cannot be used on
+    some rank, every rank raises FailedPrecondition, which names that rank and the fix.
     """
     group = resolve(group)
     if not group.is_member:
@@ -350,8 +364,8 @@ def prepare_device(device: int | None = None, *, group: Group | None = None, tim
 
 
 def prepare_device_or_leave(timeout: float | None = None) -> None:
-    """prepare_device for a program that joins only to use its GPU: if it fails, which all ranks learn, the world is
-    ended."""
+    """prepare_device() for a program that joins only to use its GPU: if it raises, which it does on all ranks, the world
+    is finalized."""
     try:
         prepare_device(timeout=timeout)
     except Exception:
@@ -360,12 +374,13 @@ def prepare_device_or_leave(timeout: float | None = None) -> None:
 
 
 def finalize() -> None:
-    """Ends the world and every group. Called automatically when the interpreter exits.
+    """Leaves the job: frees the world and every group. Does nothing without a world. Called automatically when the
+    interpreter exits.
 
-    Waits for operations on devices' streams, and for the receivers of unfinished isends as long as they make progress
+    Blocks for operations on devices' streams, and for the receivers of unfinished isends as long as they make progress
     (10 s without progress is an error). Waits for other ranks only if the last operation was one that this rank could
-    leave before they started (broadcast, reduce, gather, scatter, scan). Raises the errors of these operations. Other
-    threads must not be inside a call; abort() and Group.abort() interrupt them.
+    leave before they started (broadcast, reduce, gather, scatter, scan). Raises the errors of these operations, and
+    FailedPrecondition if other threads are inside a call; abort() and Group.abort() interrupt them.
     """
     global _world, _worlds_ended
     if _world is None or errors.world_pid != os.getpid():
@@ -485,56 +500,59 @@ def checked_rank(group: Group, rank: SupportsIndex) -> int:
 
 
 def rank() -> int:
-    """Returns this process's rank, 0 to world_size() - 1."""
+    """Returns this process's rank, 0 to world_size() - 1. Raises NotInitialized before init()."""
     return cast(int, world().rank)
 
 
 def world_size() -> int:
-    """Returns the number of ranks of the world."""
+    """Returns the number of ranks of the world. Raises NotInitialized before init()."""
     return world().size
 
 
 def local_rank() -> int:
-    """Returns the rank among the processes of this host."""
+    """Returns the rank among the world's processes on this host. Raises NotInitialized before init()."""
     return world().local_rank
 
 
 def local_world_size() -> int:
-    """Returns the number of ranks on this host."""
+    """Returns the number of ranks on this host. Raises NotInitialized before init()."""
     return world().local_size
 
 
 def node_rank() -> int:
-    """Returns the index of this host."""
+    """Returns the index of this host, 0 to num_nodes() - 1. Raises NotInitialized before init()."""
     return world().node_rank
 
 
 def num_nodes() -> int:
-    """Returns the number of hosts of the world."""
+    """Returns the number of hosts of the world. Raises NotInitialized before init()."""
     return world().node_count
 
 
 def source() -> str:
-    """Returns the source that assigned this rank: "ivyrun (IVY_RANK=1, IVY_WORLD_SIZE=4)", "torchrun (RANK=...)"."""
+    """Returns a text that names what assigned this rank: "ivyrun (IVY_RANK=1, IVY_WORLD_SIZE=4)", "torchrun (RANK=...)".
+    Raises NotInitialized before init()."""
     return str(load().ivy_comm_source(world().handle).decode())
 
 
 def device() -> int | None:
-    """Returns the number to pass to set_device for the accelerator that ivyrun chose (the first of several), or
-    None."""
+    """Returns the number of the accelerator that ivyrun chose for this rank (the first of several), as
+    torch.cuda.set_device takes it; None if it chose none. Works before init()."""
     numbers = os.environ.get("IVY_DEVICE_ORDINAL")
     return int(numbers.split(",")[0]) if numbers else None
 
 
 def is_main_process() -> bool:
-    """Returns whether this is rank 0."""
+    """Returns whether this is rank 0. Raises NotInitialized before init()."""
     return world().rank == 0
 
 
 def new_group(ranks: Iterable[int], *, group: Group | None = None) -> Group:
     """Makes a Group of these ranks of `group` (None: the world), in this order.
 
-    Every rank of `group` calls it, in the same order among its other operations.
+    Collective: every rank of `group` calls it with the same ranks, also those that are not in it, in the same order among
+    the operations of `group`. Blocks until all have. Raises ValueError, TypeError or InvalidArgument for invalid ranks,
+    and the errors of a collective: Mismatch, RankDied, HostLost, Timeout, Aborted.
     """
     parent = resolve(group)
     ranks = [whole_number(rank, "rank") for rank in ranks]
@@ -549,9 +567,10 @@ def group_of_members(name: str, ranks: Iterable[int], *, group: Group | None = N
                      timeout: float | None = None) -> Group:
     """Makes a Group of these ranks of `group` (None: the world), in this order; only the members call it.
 
-    `group` may be broken: the members use the job's store. name: at most 40 bytes, the same on all members, and never
-    used by a group of this world before. timeout: seconds, for this call and the group's operations (None: as for
-    `group`). FailedPrecondition: the members named different ranks; Timeout: names the missing members.
+    `group` may be broken: the members synchronize through the job's store. Blocks until all members have called it. name:
+    at most 40 bytes, the same on all members, and never used by a group of this world before. timeout: seconds, for this
+    call and the new group's operations; None: as for `group`. Raises FailedPrecondition if the members named different
+    ranks, and Timeout, which names the missing members.
     """
     parent = resolve(group)
     ranks = [whole_number(rank, "rank") for rank in ranks]
@@ -563,7 +582,12 @@ def group_of_members(name: str, ranks: Iterable[int], *, group: Group | None = N
 
 
 def split(color: int | None, key: int = 0, *, group: Group | None = None) -> Group:
-    """Makes one Group per color, ordered by key, then by rank; with color None this rank joins none."""
+    """Makes one Group per color, ordered by key, then by rank. Returns this rank's; one without it if color is None.
+
+    Collective: every rank of `group` (None: the world) calls it, in the same order among the operations of `group`;
+    blocks until all have. color: 0 or more. Raises TypeError and ValueError for numbers beyond 32 bits, and the errors of
+    a collective: Mismatch, RankDied, HostLost, Timeout, Aborted.
+    """
     parent = resolve(group)
     if not parent.is_member:
         return Group(None, [])
@@ -603,6 +627,7 @@ def _make(parent: Group, call: Callable[[c_void_p], int], may_abort: bool = True
 
 
 def abort(reason: str = "") -> None:
-    """Breaks the world and every group of this rank, on every rank; every call that waits on them raises Aborted."""
+    """Breaks the world and every group of this rank, on every rank: calls in progress and later ones raise Aborted with
+    this reason. Does not block, and may be called from any thread. Raises NotInitialized before init()."""
     world().abort(reason)
     _abort_all(reason)

@@ -10,15 +10,17 @@ from .groups import Group, resolve, split
 
 
 def mesh(shape: Sequence[int], names: Sequence[Hashable] | None = None, *, group: Group | None = None) -> Mesh:
-    """Makes a Mesh of the ranks of `group`; the last axis varies fastest.
+    """Makes a Mesh of the ranks of `group` (None: the world); the last axis varies fastest. Sends nothing.
 
-    shape: lengths of the axes, whose product must be the group's size. names: of the axes; None: their indices.
+    shape: lengths of the axes, whose product must be the group's size. names: of the axes; None: their indices. Raises
+    ValueError if the shape does not fit the group, or if the names are not one for each axis, all different.
     """
     return Mesh(shape, names, group)
 
 
 class Mesh:
-    """shape, names: of the axes. coord: this rank's position, one index per axis; None if it is not a member."""
+    """The ranks of a group in a grid. parent: that group. shape, names: of the axes. coord: this rank's position, one
+    index per axis; None if it is not a member."""
 
     def __init__(self, shape: Sequence[int], names: Sequence[Hashable] | None = None,
                  group: Group | None = None) -> None:
@@ -42,8 +44,9 @@ class Mesh:
     def group(self, axis: Hashable) -> Group:
         """Returns the Group along an axis, by name or index; its ranks are the indices along the axis.
 
-        It is made on first use: every rank of the mesh must request an axis for the first time at the same point of its
-        program.
+        The first request for an axis makes the group, and is collective: every rank of the mesh makes it in the same
+        order among the operations of `parent`, and it blocks until all have. Raises ValueError for an unknown axis, and
+        the errors of split().
         """
         index = self.names.index(axis) if axis in self.names else axis
         if not isinstance(index, int) or not 0 <= index < len(self.shape):

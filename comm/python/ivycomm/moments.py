@@ -13,12 +13,17 @@ from .merging import merged
 
 def sync_moments(x: Any, axes: int | Sequence[int] = 0, *,
                  group: groups.Group | None = None) -> tuple[Any, Any, Any]:
-    """(mean, variance, count) over `axes` of x of all ranks, as if their arrays were one; the variance is divided by count.
+    """Returns (mean, variance, count) over `axes` of x of all ranks, as if their arrays were one. The variance is the sum of
+    squared deviations divided by count.
 
-    x: a NumPy array, or a torch tensor or a JAX array, through which gradients go (then every rank runs the backward pass
-    as well, and what is differentiated is the sum of the ranks' losses). axes: a number or several. Ranks may differ in
-    the lengths of these axes, 0 included, and in no others. The results have x's type for torch and JAX, also inside
-    jax.jit, and float64 or longer for NumPy. count is an int for NumPy, and a 0-d array of x's type otherwise.
+    x: a NumPy array (or anything that NumPy converts to one), a torch tensor or a JAX array. axes: a number or several.
+    Ranks may differ in the lengths of these axes, 0 included, and in no others. Mean and variance have x's shape without
+    these axes, and x's type for torch and JAX, also inside jax.jit, and float64 or longer for NumPy. count is an int for
+    NumPy, and a 0-d array otherwise.
+
+    Collective: every rank of the group calls it; it blocks as all_gather() does and raises its errors, and ValueError if
+    no rank has any values. Gradients pass through it for torch and JAX: every rank must run the backward pass too, and
+    the sum of the ranks' losses is differentiated.
     """
     torch, jax = sys.modules.get("torch"), sys.modules.get("jax")
     if jax is not None and isinstance(x, jax.Array):

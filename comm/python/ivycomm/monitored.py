@@ -12,11 +12,11 @@ _rounds: dict[tuple[str, int], int] = {}  # By the group's name and world: how m
 
 
 def monitored_barrier(*, group: Group | None = None, timeout: float | None = None) -> None:
-    """As barrier(), but after the timeout every rank that arrived gets MissingRanks, whose `missing` lists the others.
+    """As barrier(), but after the timeout every rank that arrived raises MissingRanks, whose `missing` lists the others.
 
-    timeout: seconds, None for the world's. As after every failure, the group is then broken. It calls the job's store
-    twice, so it takes milliseconds where barrier takes microseconds. RankDied, HostLost, Aborted and Mismatch as in
-    barrier(). On a rank that is not a member the call does nothing.
+    Collective, and blocks. timeout: seconds; None: the world's. As after every failure, the group is then broken. Raises
+    RankDied, HostLost, Aborted and Mismatch as barrier() does. It calls the job's store twice, so it takes milliseconds,
+    while barrier takes microseconds. On a rank that is not a member the call does nothing.
     """
     group = resolve(group)
     if group.rank is None:

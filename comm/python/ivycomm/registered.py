@@ -51,13 +51,17 @@ def empty_registered(shape: int | Sequence[int], dtype: Any = "float32", device:
     """Returns a NumPy array of zeros in registered memory (torch.from_numpy converts it to a tensor).
 
     all_reduce, reduce_scatter, all_gather, all_to_all and broadcast use it directly if all arrays of the call are
-    registered on every rank: pass `out=`, or work in place. Any rank may call this without the others. The memory is
-    freed with the last view of the array; after finalize() it is ordinary memory. ResourceExhausted: not enough memory.
+    registered on every rank: pass `out=`, or work in place. Not collective without `window`: any rank may call it, from
+    any thread. The memory is freed with the last view of the array; after finalize() it is ordinary memory.
 
-    device: a GPU (its number, "cuda", "cuda:1"): allocates memory of NCCL, not zeroed, that NCCL can use in place from
-    the first collective on it. Returns a DeviceMemory: torch.from_dlpack(it) and cupy.from_dlpack(it) do not copy.
-    window: a group whose ranks all call this, with one shape: NCCL maps the memory of each rank into all others, for
-    its fastest algorithms, and collectives must use the same offset in it on every rank.
+    shape: a length, or one for each axis. dtype: a type of NumPy or its name. device: a GPU (its number, "cuda",
+    "cuda:1"): allocates memory of NCCL, not zeroed, that NCCL can use in place from the first collective on it. Returns a
+    DeviceMemory: torch.from_dlpack(it) and cupy.from_dlpack(it) do not copy. window: a group whose ranks all call this,
+    with the same shape (collective, blocks): NCCL maps the memory of each rank into all others, for its fastest
+    algorithms, and collectives must use the same offset in it on every rank.
+
+    Raises ResourceExhausted if there is not enough memory, TypeError for a type that cannot be sent, ValueError for a
+    device that is not a GPU or a window without device=, NotInitialized before init().
     """
     shape = (shape,) if isinstance(shape, int) else tuple(shape)
     if device is not None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arrays that rank 0 has, spread over the devices of all of JAX's processes. No MPI is needed for it."""
+"""Distributes an array of one rank over the devices of all of JAX's processes. Needs no MPI."""
 
 from __future__ import annotations
 
@@ -10,13 +10,16 @@ from . import groups, messages, objects
 
 
 def scatter_to_sharding(array: Any, sharding: Any, src: int = 0, *, group: groups.Group | None = None) -> Any:
-    """A jax.Array with this sharding, whose values only rank src has to have.
+    """Returns a jax.Array with this sharding and rank src's values.
 
-    array: at rank src a NumPy array (or what NumPy makes of it); ignored elsewhere, so None will do. sharding: any
-    jax.sharding.Sharding over the devices of the group's processes, of any number of dimensions, the same on all ranks.
-    Rank src sends to every rank the pieces that its devices hold and nothing else; replicated pieces travel once to each
-    rank. Needs jax.distributed.initialize() when the devices are of several processes.
-    Errors: ValueError where the sharding does not divide the shape, on every rank.
+    array: on rank src a NumPy array, or anything that NumPy converts to one; ignored on the others, where it may be None.
+    sharding: any jax.sharding.Sharding over the devices of the group's processes, the same on all ranks. Rank src sends
+    each rank only the pieces that its devices hold, and each piece once. If the devices belong to several processes,
+    jax.distributed.initialize() must have been called.
+
+    Collective: every rank of the group (None: the world) calls it, in the same order among the group's operations; blocks
+    until this rank has its pieces, with the group's timeout. Raises ValueError on every rank if the sharding does not
+    divide the shape, and the errors of send() and recv(). On a rank that is not a member it returns None.
     """
     import jax
     import numpy
@@ -48,7 +51,7 @@ def scatter_to_sharding(array: Any, sharding: Any, src: int = 0, *, group: group
 
 
 def _piece(index: Sequence[slice], shape: Sequence[int]) -> tuple[tuple[int, int], ...]:
-    """An index of slices as ((begin, end), ...), which can be compared and sent."""
+    """Converts an index of slices to ((begin, end), ...), which can be compared and sent."""
     return tuple(part.indices(length)[:2] for part, length in zip(index, shape))
 
 

@@ -11,12 +11,14 @@ from . import groups
 def shard_indices(length: int, *, epoch: int = 0, seed: int = 0, shuffle: bool = True, drop_last: bool = False,
                   pad: bool | None = None, group: groups.Group | None = None, rank: int | None = None,
                   world_size: int | None = None) -> list[int]:
-    """Returns the indices of this rank's part of a data set of `length` rows, as a list; the order differs per epoch.
+    """Returns the indices of this rank's part of a data set of `length` rows; the order differs per epoch.
 
-    All ranks must pass the same arguments; no message is sent. The parts are disjoint and equally long: if `length` is
-    not divisible, the first indices are repeated (pad, the default), or, with drop_last, the last ones are omitted.
-    pad=False without drop_last: every index once, and the lengths of the parts differ by at most one. shuffle=False:
-    rank, rank + size, rank + 2 size, ... rank, world_size: by default those of the group, or of a world of one.
+    Sends nothing, and may be called by any rank and thread; all ranks must pass the same arguments except `rank`. The
+    parts are disjoint and equally long: if `length` is not divisible by the number of ranks, the first indices are
+    repeated (pad, the default), or, with drop_last, the last ones are omitted. pad=False without drop_last: every index
+    once, and the lengths of the parts differ by at most one. shuffle=False: rank, rank + size, rank + 2 size, ...
+    rank, world_size: by default those of the group, of the world, or of a world of one before init(). Raises ValueError
+    if the arguments contradict each other.
     """
     if length < 0:
         raise ValueError(f"a data set of {length} rows")

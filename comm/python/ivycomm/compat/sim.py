@@ -33,7 +33,7 @@ class SimulationError(RuntimeError):
 
 class World:
     """A world of `size` ranks in this process. show: print a table for every operation. timeout: seconds that a rank
-    waits for others."""
+    waits for others before it raises SimulationError. Raises ValueError for a size below 1."""
 
     def __init__(self, size, *, show=False, timeout=60.0):
         if size < 1:
@@ -41,8 +41,9 @@ class World:
         self.size, self._show, self._timeout = size, show, timeout
 
     def run(self, function, *args, **kwargs):
-        """Returns [function(comm, *args, **kwargs) of rank 0, of rank 1, ...]; raises the exception of the first
-        failing rank."""
+        """Calls function(comm, *args, **kwargs) for each rank, in a thread of its own; comm is the rank's Comm. Blocks until
+        all have returned, and returns [result of rank 0, result of rank 1, ...]. Raises the exception of the first rank
+        that failed."""
         meeting = _Meeting(self.size, self._show, self._timeout)
         results, failures = [None] * self.size, {}
 
@@ -78,8 +79,7 @@ class _Meeting:
         self.mail = {}  # (source, destination, tag): [array, ...]
 
     def exchange(self, rank, what, value):
-        """Waits until all ranks have called it with the same `what`; returns [value of rank 0, value of rank 1,
-        ...]."""
+        """Blocks until all ranks have called it with the same `what`; returns [value of rank 0, value of rank 1, ...]."""
         with self.changed:
             self._await(lambda: self._result is None, f"{what[0]}: rank {rank} waits for the others to leave the last operation")
             self._brought[rank] = (what, value)
@@ -163,7 +163,9 @@ def _cell(value):
 
 
 class Comm:
-    """One rank of a simulated world. The operations mean the same as ivycomm's."""
+    """One rank of a simulated world: rank, size. Each operation takes and returns what ivycomm's of that name does, as NumPy
+    arrays, blocks until the other ranks have called it too, and raises SimulationError if they do not within the world's
+    timeout, or call another one. Only the thread of the rank may call it."""
 
     def __init__(self, meeting, rank):
         self._meeting, self.rank, self.size = meeting, rank, meeting.size
@@ -201,28 +203,34 @@ class Comm:
 
     @_shown
     def all_reduce(self, x, op="sum"):
+        """Returns op, element by element, over x of all ranks."""
         return self._reduced(self._arrays("all_reduce", x, op_number(op)), op)
 
     @_shown
     def reduce(self, x, dst=0, op="sum"):
+        """As all_reduce on rank dst; None on the others."""
         parts = self._arrays("reduce", x, op_number(op), self._root(dst))
         return self._reduced(parts, op) if self.rank == dst else None
 
     @_shown
     def broadcast(self, x=None, src=0):
+        """Returns rank src's x on every rank."""
         return numpy.array(self._all("broadcast", x, self._root(src))[src])
 
     @_shown
     def all_gather(self, x, axis=0):
+        """Returns x of all ranks, concatenated along `axis`; 0-d arrays form a vector."""
         return _joined(self._arrays("all_gather", x, axis), axis)
 
     @_shown
     def gather(self, x, dst=0, axis=0):
+        """As all_gather on rank dst; None on the others."""
         parts = self._arrays("gather", x, self._root(dst), axis)
         return _joined(parts, axis) if self.rank == dst else None
 
     @_shown
     def scatter(self, x=None, src=0):
+        """Returns this rank's part of rank src's x: equal parts of axis 0. Raises ValueError if it cannot be divided."""
         whole = self._all("scatter", x, self._root(src))[src]
         if whole is None:
             raise ValueError("rank src has to give x")
@@ -230,26 +238,33 @@ class Comm:
 
     @_shown
     def reduce_scatter(self, x, op="sum"):
+        """Returns this rank's part of op over x of all ranks: equal parts of axis 0. Raises ValueError if x cannot be divided."""
         self._divided(numpy.array(x), "reduce_scatter")
         parts = self._arrays("reduce_scatter", x, op_number(op))
         return self._divided(self._reduced(parts, op), "reduce_scatter")[self.rank]
 
     @_shown
     def all_to_all(self, x):
+        """Sends part r of x, along axis 0, to rank r; returns the received parts, concatenated. Raises ValueError if x cannot be
+        divided equally."""
         self._divided(numpy.array(x), "all_to_all")
         return numpy.concatenate([self._divided(part, "all_to_all")[self.rank] for part in self._arrays("all_to_all", x)])
 
     @_shown
     def scan(self, x, op="sum"):
+        """Returns op over x of all ranks up to and including this one."""
         return self._reduced(self._arrays("scan", x, op_number(op))[:self.rank + 1], op)
 
     def barrier(self):
+        """Returns when every rank has called it."""
         self._all("barrier", None)
 
     def send(self, x, dst, tag=0):
+        """Sends a copy of x to rank dst; does not block."""
         self._meeting.put((self.rank, self._root(dst), tag), numpy.array(x))
 
     def recv(self, src=None, tag=None):
+        """Returns the next message to this rank from rank src with this tag (None: any); blocks until it is there."""
         return self._meeting.get(self.rank, None if src is None else self._root(src), tag)
 
 

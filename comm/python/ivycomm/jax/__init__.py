@@ -15,16 +15,18 @@ written, and so do calls of successive programs (JAX's ordered effects). Every r
 calls in the same order; a lax.cond must take the same branch on all of them.
 
 Arguments: `x` is a JAX array, or anything that jax.numpy.asarray converts to one, with the same shape and type on every
-rank; the result is a new array. Rows are those of axis 0. `group`: an ivycomm.Group, None for the world; ranks such as
-`src` and `dst` are ranks of the group. `timeout`: seconds, None for the world's. jax.vmap maps over every call.
+rank; the result is a new array. Rows are those of axis 0. `group`: an ivycomm.Group of which this rank is a member, None
+for the world; ranks such as `src` and `dst` are ranks of the group. `timeout`: seconds, None for the world's. jax.vmap
+maps over every call. Outside jit a call blocks until its result is complete. Any thread may call.
 
 Derivatives, forward and backward: each call's derivative is a call as well, so all ranks must differentiate the same
 calls. The differentiated loss is the sum of the losses of all ranks, as in jax.lax's collectives; all_reduce's `grad`
 can change that.
 
-Errors: TypeError and ValueError while the function is traced. A failed call outside jit raises ivycomm's exceptions
-(RankDied, Mismatch, Timeout, ...). From a compiled program JAX raises its own exception with the text of ivycomm's;
-inside `with ivycomm.jax.errors():` ivycomm's is raised.
+Errors: TypeError and ValueError while the function is traced, and for a group of which this rank is not a member. A
+failed call outside jit raises ivycomm's exceptions (RankDied, HostLost, Mismatch, Timeout, Aborted, NotInitialized).
+From a compiled program JAX raises its own exception with the text of ivycomm's; inside `with ivycomm.jax.errors():`
+ivycomm's is raised.
 
 Limits: one device per process and program (JAX rejects ordered effects on several devices: not inside pmap, or
 shard_map over several devices); no order between these calls and XLA's own collectives. On GPUs the same handlers
@@ -206,7 +208,8 @@ def _translated(error):
 
 @contextlib.contextmanager
 def errors():
-    """Inside the block, or as a decorator, failed calls in compiled programs raise ivycomm's exceptions.
+    """A context manager, also a decorator: inside it, failed calls in compiled programs raise ivycomm's exceptions instead
+    of JAX's.
 
     JAX raises when a result is used: use it inside the block as well (`x.block_until_ready()`).
     """
@@ -462,10 +465,10 @@ def _reduction(op):
 def all_reduce(x, op="sum", *, group=None, grad="sum", timeout=None):
     """Returns op, element by element, over x of all ranks; bitwise identical on all ranks.
 
-    x: an array, or a tree of arrays (arrays of one type are one operation). op: as for ivycomm.all_reduce, except
-    "premul_sum"; sum, mean, min, max and product have derivatives. grad: "sum": the derivative is an all_reduce as well
-    (every rank has a loss, and their sum is differentiated); "identity": the gradient is passed through (all ranks
-    compute the same loss from the result).
+    x: an array, or a tree of arrays (arrays of one type are one operation); the result has its shape and types. op: as for
+    ivycomm.all_reduce, except "premul_sum"; sum, mean, min, max and product have derivatives. grad: "sum": the derivative
+    is an all_reduce as well (every rank has a loss, and their sum is differentiated); "identity": the gradient is passed
+    through (all ranks compute the same loss from the result). Raises ValueError for another `op` or `grad`.
     """
     group, op = _member(group), _reduction(op)
     if grad not in ("sum", "identity"):
@@ -482,15 +485,15 @@ def all_reduce(x, op="sum", *, group=None, grad="sum", timeout=None):
 
 
 def reduce(x, dst=0, op="sum", *, group=None, timeout=None):
-    """As all_reduce, but only rank dst gets the result; the others get zeros of the same shape."""
+    """As all_reduce of one array, but only rank dst gets the result; the others get zeros of the same shape."""
     group = _member(group)
     return _carried_out(_reduce, [_array(x)], _how(group, timeout, "to_root", op=_reduction(op),
                                                    peer=groups.checked_rank(group, dst)))[0]
 
 
 def scan(x, op="sum", *, group=None, timeout=None):
-    """Returns op, element by element, over x of all ranks up to and including this one. The derivative is that of the
-    sum."""
+    """Returns op, element by element, over x of all ranks up to and including this one; same shape as x. Only "sum" has a
+    derivative. Raises ValueError for "mean" and "premul_sum"."""
     group, op = _member(group), _reduction(op)
     if op == MEAN:
         raise ValueError('scan has no op "mean"')
@@ -498,13 +501,14 @@ def scan(x, op="sum", *, group=None, timeout=None):
 
 
 def broadcast(x, src=0, *, group=None, timeout=None):
-    """Returns rank src's x on every rank. On the others x only specifies shape and type."""
+    """Returns rank src's x on every rank. On the others x only specifies shape and type; its gradient is zero there."""
     group = _member(group)
     return _carried_out(_broadcast, [_array(x)], _how(group, timeout, "from_root", peer=groups.checked_rank(group, src)))[0]
 
 
 def all_gather(x, axis=0, *, group=None, timeout=None):
-    """Returns x of all ranks, concatenated along `axis` in rank order; 0-d arrays form a vector."""
+    """Returns x of all ranks, concatenated along `axis` in rank order; 0-d arrays form a vector. x must have the same shape
+    on every rank. Raises ValueError if x has no such axis."""
     group = _member(group)
     return _along(axis, x, lambda rows: _carried_out(_all_gather, [rows], _how(group, timeout))[0])
 
@@ -526,29 +530,30 @@ def _along(axis, x, gathered):
 
 
 def reduce_scatter(x, op="sum", *, group=None, timeout=None):
-    """Returns this rank's part of op over x of all ranks: rank r gets the r-th of equal parts of the rows."""
+    """Returns this rank's part of op over x of all ranks: rank r gets the r-th of equal parts of the rows. Raises ValueError
+    if the rows cannot be divided equally."""
     group = _member(group)
     x = _with_rows(x, "reduce_scatter", group)
     return _carried_out(_reduce_scatter, [x], _how(group, timeout, op=_reduction(op)))[0]
 
 
 def scatter(x, src=0, *, group=None, timeout=None):
-    """Returns this rank's part of rank src's rows: part r goes to rank r. On the others x only specifies shape and
-    type."""
+    """Returns this rank's part of rank src's rows: part r goes to rank r. On the others x only specifies shape (of the whole)
+    and type. Raises ValueError if the rows cannot be divided equally."""
     group = _member(group)
     x = _with_rows(x, "scatter", group)
     return _carried_out(_scatter, [x], _how(group, timeout, "from_root", peer=groups.checked_rank(group, src)))[0]
 
 
 def all_to_all(x, *, group=None, timeout=None):
-    """Sends part r of the rows to rank r; returns the parts received from ranks 0, 1, ..., concatenated. Parts are
-    equal."""
+    """Sends part r of the rows to rank r; returns the parts received from ranks 0, 1, ..., concatenated. Raises ValueError if
+    the rows cannot be divided into equal parts."""
     group = _member(group)
     return _carried_out(_all_to_all, [_with_rows(x, "all_to_all", group)], _how(group, timeout))[0]
 
 
 def barrier(*, group=None, timeout=None):
-    """Calls written after it run only after every rank of the group has reached it."""
+    """Calls written after it run only after every rank of the group has reached it. Outside jit, blocks until then."""
     _carried_out(_barrier, [], _how(_member(group), timeout))
 
 
@@ -559,13 +564,14 @@ def _tag(tag):
 
 
 def send(x, dst, tag=0, *, group=None, timeout=None):
-    """Sends x to rank dst. No derivative: see sendrecv."""
+    """Sends x to rank dst, which calls recv with the same tag (0 to 2^30). Not collective. No derivative: see sendrecv."""
     group = _member(group)
     _carried_out(_send, [_array(x)], _how(group, timeout, peer=groups.checked_rank(group, dst), tag=_tag(tag)))
 
 
 def recv(like, src, tag=0, *, group=None, timeout=None):
-    """Returns an array with the shape and type of `like`, received from rank src. No derivative: see sendrecv."""
+    """Returns an array with the shape and type of `like`, received from rank src with this tag. Not collective. No
+    derivative: see sendrecv."""
     group = _member(group)
     like = _array(like)
     how = _how(group, timeout, source=groups.checked_rank(group, src), source_tag=_tag(tag), like=like.shape)
@@ -576,7 +582,7 @@ def sendrecv(x, dst, src, like=None, *, send_tag=0, recv_tag=0, group=None, time
     """Sends x to dst and receives from src at the same time; the result has the shape of `like` (None: x).
 
     dst or src None: no peer, at the ends of a line of ranks; without a src the result is zeros. The derivative is sent
-    in the opposite direction: from dst to src.
+    in the opposite direction: from dst to src. Not collective. Raises ValueError if `like` has another type than x.
     """
     group = _member(group)
     x = _array(x)

@@ -9,7 +9,8 @@ from ..merging import merged
 
 
 def moments(x, axes, group):
-    """(mean, variance, count); see sync_moments. Inside jit nothing can be raised: no values at all give NaN."""
+    """Returns (mean, variance, count), as ivycomm.sync_moments(). Inside jit nothing can be raised: no values at all give
+    NaN."""
     axes = (axes,) if isinstance(axes, int) else tuple(axes)
     kind = jnp.promote_types(x.dtype, jnp.float32)
     count = 1

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Torch's backend "ivy", its repair in place, and collectives with derivatives.
 
-Importing this module registers torch.distributed's backend "ivy" with every torch from 1.13 on; from 2.14 on no import
-is needed. reconfigure and rendezvous_reconfigure are the rendezvous of torch's repair in place.
+Importing this module registers the backend "ivy" of torch.distributed; with torch 2.14 and newer no import is needed.
+reconfigure and rendezvous_reconfigure are the rendezvous for torch's repair in place.
 
 Collectives with derivatives, in eager mode and, from torch 2.4 on, inside torch.compile.
 
@@ -10,7 +10,9 @@ Collectives with derivatives, in eager mode and, from torch 2.4 on, inside torch
     y = ict.all_reduce(x)                    # As ivycomm.all_reduce; y.backward() runs the adjoint on every rank.
     y = ict.all_reduce(x, grad="identity")   # The loss is the same on every rank, and counts once.
 
-ivycomm's own functions call these for a tensor that requires grad. Arguments mean the same as there.
+ivycomm's own functions call these for a tensor that requires grad. Arguments, blocking, threads and errors are the same
+as there: every rank of the group calls them, in the same order; `timeout` is in seconds. x is a tensor, and the result a
+new one.
 
 | operation | its adjoint |
 |---|---|

@@ -29,9 +29,11 @@ _made_here = None  # The default process group, if this module has made it.
 class DataParallel(torch.nn.parallel.DistributedDataParallel):
     """torch.nn.parallel.DistributedDataParallel, which averages gradients while the backward pass runs.
 
-    device_ids: at most one GPU, to which the module is moved (a rank is one process with one device). All other
+    Collective: every rank makes one, in the same order among its operations; blocks until rank 0's parameters have
+    arrived. device_ids: at most one GPU, to which the module is moved (a rank is one process with one device). All other
     arguments, methods and errors are torch's. If there is no default process group, one with backend "ivy" is made from
-    the job's ranks (ivycomm.init(); a world of one without a launcher); it ends with the world.
+    the job's ranks (ivycomm.init(); a world of one without a launcher); it ends with the world. Raises ValueError for
+    several device_ids, and TypeError for `group` and `weighting`, which earlier versions had.
     """
 
     def __init__(self, module, device_ids=None, **options):

@@ -8,14 +8,14 @@ from ..merging import merged
 
 
 def moments(x, axes, group):
-    """(mean, variance, count); see sync_moments."""
+    """Returns (mean, variance, count), as ivycomm.sync_moments()."""
     axes = (axes,) if isinstance(axes, int) else tuple(axes)
     mean, variance, count = _exact_moments(x, axes, group)
     return mean.to(x.dtype), variance.to(x.dtype), count
 
 
 def _exact_moments(x, axes, group):
-    """The same without rounding to x's type: float32, or float64 of a float64 x."""
+    """As moments(), without rounding to x's type: in float32, or float64 for a float64 x."""
     return _Moments.apply(x, tuple(axis % x.dim() for axis in axes), groups.resolve(group))
 
 
@@ -63,9 +63,13 @@ def _spread(values, axes):
 class SyncBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
     """Batch normalisation with the mean and the variance of all ranks' batches.
 
-    Input: (batch, num_features, ...), on the CPU or a GPU; batches may differ in length between ranks. Arguments, running
-    statistics and behaviour in eval() are those of torch.nn.BatchNorm1d; every rank runs forward and backward. group: the
-    ranks that share the statistics; None: the world.
+    Input and output: (batch, num_features, ...), of any floating-point type, on the CPU or a GPU; batches may differ in
+    length between ranks. Statistics are computed in float32 at least. Arguments, running statistics and behaviour in
+    eval() are those of torch.nn.BatchNorm1d. group: the ranks that share the statistics; None: the world, which is joined
+    if that has not been done (ivycomm.init).
+
+    In training forward and backward are collective: every rank of the group runs both, in the same order; they block and
+    raise as ivycomm.all_gather(). Raises ValueError for an input of another shape.
     """
 
     def __init__(self, num_features, eps=1e-5, momentum=0.1, affine=True, track_running_stats=True, *, group=None):
@@ -103,7 +107,7 @@ class SyncBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
     @classmethod
     def convert(cls, module, *, group=None):
         """Returns a copy of a module in which every torch BatchNorm is a SyncBatchNorm with copies of the same
-        parameters."""
+        parameters. Sends nothing."""
         import copy
         return _converted(copy.deepcopy(module), group, {})
 

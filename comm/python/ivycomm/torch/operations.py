@@ -298,7 +298,13 @@ def _check_grad(grad):
 
 
 def all_reduce(x, op="sum", group=None, out=None, async_op=False, *, timeout=None, factor=1.0, grad="sum"):
-    """As ivycomm.all_reduce. grad: "sum" if every rank's loss counts; "identity" if all have the same loss."""
+    """As ivycomm.all_reduce, of a tensor, with a derivative for "sum", "mean" and "premul_sum".
+
+    grad: "sum" if every rank has a loss of its own, and their sum is differentiated: the gradients of all ranks are added;
+    "identity" if all ranks have the same loss: each keeps its own gradient. timeout: seconds; None: the world's. Raises
+    ValueError for another `grad`, RuntimeError for another reduction of a tensor that requires grad, and the errors of
+    ivycomm.all_reduce.
+    """
     _check_grad(grad)
     op = _linear(op, x)
     if not _is_member(group):
@@ -307,7 +313,8 @@ def all_reduce(x, op="sum", group=None, out=None, async_op=False, *, timeout=Non
 
 
 def all_reduce_coalesced(xs, op="sum", *, group=None, async_op=False, timeout=None, factor=1.0, grad="sum"):
-    """As ivycomm.all_reduce_coalesced; the gradients are reduced as one operation too."""
+    """As ivycomm.all_reduce_coalesced; the gradients are reduced as one operation too. grad, timeout (seconds) and errors
+    as for all_reduce."""
     _check_grad(grad)
     xs, op = list(xs), _linear(op, xs)
     if not _is_member(group):
@@ -333,7 +340,8 @@ def all_reduce_coalesced(xs, op="sum", *, group=None, async_op=False, timeout=No
 
 
 def all_gather(x, axis=0, *, uneven=False, group=None, out=None, async_op=False, timeout=None):
-    """As ivycomm.all_gather."""
+    """As ivycomm.all_gather; the gradient is reduce_scatter's sum. Raises RuntimeError for `uneven` inside
+    torch.compile."""
     return _along(axis, _all_gather, (), x, uneven, group, out, async_op, timeout)
 
 
@@ -370,7 +378,7 @@ def _turned_back(result, axis, async_op):
 
 
 def all_gather_list(x, *, group=None, async_op=False, timeout=None):
-    """As ivycomm.all_gather_list."""
+    """As ivycomm.all_gather_list; the gradient is reduce_scatter's sum."""
     if not _is_member(group):
         return _nothing(async_op)
     stacked = _all_gather(x.unsqueeze(0), [], _name(group), async_op=async_op, timeout=timeout)
@@ -378,7 +386,8 @@ def all_gather_list(x, *, group=None, async_op=False, timeout=None):
 
 
 def reduce_scatter(x, op="sum", *, split=None, group=None, out=None, async_op=False, timeout=None, factor=1.0):
-    """As ivycomm.reduce_scatter."""
+    """As ivycomm.reduce_scatter, with a derivative for "sum", "mean" and "premul_sum": all_gather. Raises RuntimeError for
+    another reduction of a tensor that requires grad."""
     op = _linear(op, x)
     if not _is_member(group):
         return _nothing(async_op)
@@ -387,14 +396,16 @@ def reduce_scatter(x, op="sum", *, split=None, group=None, out=None, async_op=Fa
 
 
 def broadcast(x, src=0, *, group=None, out=None, async_op=False, timeout=None):
-    """As ivycomm.broadcast. x must also require grad on the other ranks; its gradient is zero there."""
+    """As ivycomm.broadcast; rank src's gradient is the sum of all ranks'. x must require grad on every rank or on none;
+    its gradient is zero on the others."""
     if not _is_member(group):
         return _nothing(async_op)
     return _broadcast(x, src, _name(group), out=out, async_op=async_op, timeout=timeout)
 
 
 def reduce(x, dst=0, op="sum", *, group=None, out=None, async_op=False, timeout=None, factor=1.0):
-    """As ivycomm.reduce, but the other ranks get zeros of x's shape, so that they can call backward(), too."""
+    """As ivycomm.reduce, but the other ranks get zeros of x's shape instead of None, so that they can call backward(), too.
+    With a derivative for "sum", "mean" and "premul_sum": rank dst's gradient, broadcast."""
     op = _linear(op, x)
     if not _is_member(group):
         return _nothing(async_op)
@@ -402,14 +413,17 @@ def reduce(x, dst=0, op="sum", *, group=None, out=None, async_op=False, timeout=
 
 
 def gather(x, dst=0, axis=0, *, uneven=False, group=None, out=None, async_op=False, timeout=None):
-    """As ivycomm.gather, but the other ranks get zeros of the result's shape, so that they can call backward(), too."""
+    """As ivycomm.gather, but the other ranks get zeros of the result's shape instead of None, so that they can call
+    backward(), too; the gradient is scattered from rank dst. Raises RuntimeError for `uneven` inside torch.compile."""
     return _along(axis, _gather, (dst,), x, uneven, group, out, async_op, timeout)
 
 
 def scatter(x=None, src=0, *, split=None, group=None, out=None, async_op=False, timeout=None):
-    """As ivycomm.scatter: only rank src passes x, and all ranks learn whether it requires grad.
+    """As ivycomm.scatter: only rank src passes x, and all ranks learn whether it requires grad; the gradient is gathered on
+    rank src.
 
-    On ranks without x, backward() reaches the operation, but torch.autograd.grad() does not.
+    On ranks without x, backward() reaches the operation, but torch.autograd.grad() does not. Raises RuntimeError inside
+    torch.compile, and on a rank whose part is not a torch tensor.
     """
     _check_eager("scatter")
     return collectives.scatter(x, src, split=split, group=group, out=out, async_op=async_op, timeout=timeout)
@@ -429,7 +443,8 @@ def of_scatter(result, x, src, rows, group):
 
 
 def all_to_all(x, split=None, *, output_split=None, group=None, out=None, async_op=False, timeout=None):
-    """As ivycomm.all_to_all."""
+    """As ivycomm.all_to_all; the gradient is sent back. Raises RuntimeError for `split` without `output_split` inside
+    torch.compile."""
     if not _is_member(group):
         return _nothing(async_op)
     members = resolve(group)
@@ -445,7 +460,8 @@ def all_to_all(x, split=None, *, output_split=None, group=None, out=None, async_
 
 
 def scan(x, op="sum", *, group=None, out=None, async_op=False, timeout=None, factor=1.0):
-    """As ivycomm.scan. A mean has no derivative here."""
+    """As ivycomm.scan, with a derivative for "sum" and "premul_sum": a scan from the last rank to the first. Raises
+    RuntimeError for another reduction of a tensor that requires grad."""
     op = _linear(op, x, ("sum", "premul_sum"))
     if not _is_member(group):
         return _nothing(async_op)
@@ -453,7 +469,7 @@ def scan(x, op="sum", *, group=None, out=None, async_op=False, timeout=None, fac
 
 
 def exscan(x, op="sum", *, group=None, out=None, async_op=False, timeout=None, factor=1.0):
-    """As ivycomm.exscan. A mean has no derivative here."""
+    """As ivycomm.exscan. Derivative and errors as for scan."""
     op = _linear(op, x, ("sum", "premul_sum"))
     if not _is_member(group):
         return _nothing(async_op)
@@ -461,7 +477,8 @@ def exscan(x, op="sum", *, group=None, out=None, async_op=False, timeout=None, f
 
 
 def sendrecv(x, dst, like=None, src=None, *, send_tag=0, recv_tag=None, group=None, out=None, timeout=None):
-    """As ivycomm.sendrecv, but with a src, and one tag for both directions."""
+    """As ivycomm.sendrecv; the gradient is sent from dst to src. Raises RuntimeError without src=, and if the two tags
+    differ."""
     if src is None or recv_tag not in (None, send_tag):
         raise RuntimeError("sendrecv has a derivative where src= is given and both tags are the same; x.detach() or "
                            "torch.no_grad() says that the tensor is data only")

@@ -32,7 +32,7 @@ from collections import namedtuple
 from ..errors import FailedPrecondition, Timeout
 
 Members = namedtuple("Members", "uuid handles")
-Members.__doc__ = "What torch's _reconfigure() wants: a fresh number, and one handle for each rank, in order."
+Members.__doc__ = "Arguments for torch's _reconfigure(). uuid: a fresh number; handles: one for each rank, in order."
 
 _LOOK_SECONDS = 0.02
 _WAIT_SECONDS = 30.0
@@ -220,7 +220,8 @@ def _find_meetings(dist, group):
 
 def rendezvous_reconfigure(handle=None, *, group=None, size=None, min_size=1, wait=_WAIT_SECONDS,
                            timeout=_TIMEOUT_SECONDS, spare=False):
-    """Agrees with the other processes on a group's next members; returns Members(uuid, handles) for _reconfigure().
+    """Agrees with the other processes on a group's next members; returns Members(uuid, handles) for _reconfigure(). Blocks
+    until they have agreed.
 
     handle: dist._get_reconfigure_handle() of the group; None: this process leaves the broken group, so that no process
     keeps waiting in it, and requests the handle. group: None for the default one. Former members keep their order, and
@@ -273,10 +274,12 @@ def _let_go(dist, group):
 
 def reconfigure(*, group=None, form_timeout=60.0, **options):
     """Repeats rendezvous_reconfigure(**options) and torch's _reconfigure() until the group is formed; returns the
-    Members.
+    Members. Blocks until then.
 
-    If a member dies while the group is formed, the others try again. form_timeout: seconds for one attempt. Afterwards
-    dist.get_rank() and dist.get_world_size() return the new values.
+    If a member dies while the group is formed, the others try again, five times. form_timeout: seconds for torch's part
+    of one attempt; options, such as timeout (seconds): those of rendezvous_reconfigure(). Afterwards dist.get_rank() and
+    dist.get_world_size() return the new values. Raises FailedPrecondition if no attempt succeeds, and the errors of
+    rendezvous_reconfigure(). Thread: one at a time for a group.
     """
     from datetime import timedelta
 

@@ -8,7 +8,8 @@
 
 Arrays may be of any framework that ivycomm supports, including Ivy's. ivycomm.collectives describes the arguments;
 names, order and defaults are the original's. all_gather and gather concatenate unless `tiled=True`, which returns the
-list of the ranks' arrays. A rank that is not in `group` gets None.
+list of the ranks' arrays. A rank that is not in `group` gets None. The collectives block, every rank of the group calls
+them in the same order, and they raise the errors of ivycomm's functions; the timeout is the world's.
 """
 
 from ... import modules as _modules

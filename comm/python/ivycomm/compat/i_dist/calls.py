@@ -6,20 +6,20 @@ from .reductions import IvyReduceOp, named
 
 
 def all_reduce(x, op=IvyReduceOp.SUM, *, group=None, out=None):
-    """Returns op over all ranks of x on every rank."""
+    """Returns op, element by element, over x of all ranks, on every rank. out: an array that receives the result."""
     return collectives.all_reduce(x, named(op), group=group, out=out)
 
 
 def all_gather(x, axis=0, *, group=None, tiled=False, out=None):
-    """Returns x of all ranks, concatenated along axis; tiled: as a list. out: an array, or a list of arrays if
-    tiled."""
+    """Returns x of all ranks, concatenated along axis; tiled: as a list. out: an array, or a list of arrays if tiled.
+    Raises TypeError for a list without tiled, and ValueError if the list does not fit."""
     if not tiled:
         return collectives.all_gather(x, axis, group=group, out=_single(out))
     return _into_list(out, collectives.all_gather_list(x, group=group))
 
 
 def all_to_all(x, group=None, out=None):
-    """Sends part r of x, along axis 0, to rank r; returns the received parts."""
+    """Sends part r of x, along axis 0, to rank r; returns the received parts, concatenated. Parts are equal."""
     return collectives.all_to_all(x, group=group, out=out)
 
 
@@ -37,7 +37,7 @@ def gather(x, axis=0, *, group=None, tiled=False, dst=0, out=None):
 
 
 def reduce(x, op=IvyReduceOp.SUM, *, group=None, dst=0, out=None):
-    """Returns op over all ranks of x on rank dst; None on the others."""
+    """Returns op, element by element, over x of all ranks, on rank dst; None on the others."""
     return collectives.reduce(x, dst, named(op), group=group, out=out)
 
 
@@ -51,24 +51,24 @@ def scatter(out_buffer, x=None, *, group=None, src=0):
 
 
 def reduce_scatter(x, op=IvyReduceOp.SUM, *, group=None, out=None):
-    """Returns this rank's part, along axis 0, of op over all ranks of x: rank r gets the r-th part."""
+    """Returns this rank's part, along axis 0, of op over x of all ranks: rank r gets the r-th of equal parts."""
     return collectives.reduce_scatter(x, named(op), group=group, out=out)
 
 
 def send(x, dst, group=None, tag=0):
-    """Sends x to rank dst of the group."""
+    """Sends x to rank dst of the group. Not collective; blocks until x may be changed."""
     return messages.send(x, dst, tag, group=group)
 
 
 def recv(x_buffer, src=None, group=None, tag=0):
     """Returns the message of rank src of the group with this tag (src or tag None or -1: any): in x_buffer, or in a
-    new array if x_buffer is immutable (JAX's, TensorFlow's)."""
+    new array if x_buffer is immutable (JAX's, TensorFlow's). Not collective; blocks until it has arrived."""
     receive = messages.recv_ if _can_change(x_buffer) else messages.recv
     return receive(x_buffer, None if src == -1 else src, None if tag == -1 else tag, group=group)
 
 
 def barrier(group=None):
-    """Returns when every rank of the group has called it."""
+    """Blocks until every rank of the group has called it."""
     return collectives.barrier(group=group)
 
 

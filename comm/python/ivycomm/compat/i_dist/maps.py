@@ -8,16 +8,19 @@ from ... import arrays, collectives, groups
 
 
 def pmap(fn, in_axes=0, out_axes=0, group=None, dst=None, vectorize=None):
-    """fn for every position of an axis, divided among the ranks.
+    """Returns a function that maps fn over an axis of its arguments, as vmap does, with the positions divided among the
+    ranks.
 
-    The returned function takes the whole arrays on every rank. Each rank takes its part along in_axes (one
-    number, or one for each argument; None: the whole argument), calls fn for every position, as
-    vmap does, and the results are put together along out_axes (one number, or one for each of a tuple's results): on
-    every rank (dst None or -1), or at `dst` alone (None on the others). Arguments and results may be lists, tuples and
-    dicts of arrays; named arguments go to every call as they are.
+    The returned function is collective: every rank of the group calls it with the whole arrays, and it blocks until the
+    results of all ranks have arrived. Each rank calls fn for its part of the positions along in_axes (a number, or one
+    for each argument; None: the whole argument is passed). The results are joined along out_axes (a number, or one for
+    each result of a tuple), on every rank (dst None or -1), or only on rank dst (None on the others). Arguments and
+    results may be lists, tuples and dicts of arrays; named arguments are passed to every call unchanged. It raises
+    ValueError if the axes have different lengths, or fewer positions than there are ranks.
 
-    vectorize: None (default): by one call of torch's, JAX's or TensorFlow's own vmap where the arguments are its arrays and
-    fn can be mapped so, else by a call for each position; True: by vmap only; False: never, for functions that communicate.
+    vectorize: None: one call of torch's, JAX's or TensorFlow's own vmap if the arguments are its arrays and it can map fn,
+    otherwise a call for each position; True: vmap only (TypeError without it); False: never, for functions that
+    communicate.
     """
 
     @functools.wraps(fn)
@@ -41,10 +44,11 @@ def pmap(fn, in_axes=0, out_axes=0, group=None, dst=None, vectorize=None):
 
 
 def xmap(fn, in_axes, out_axes, *, mesh):
-    """pmap over the named axes of a mesh, as JAX's former xmap had it.
+    """Returns fn mapped over the named axes of a mesh, as JAX's former xmap: a pmap() for each axis.
 
-    in_axes: for each argument a dict {position: name of a mesh's axis}, {} for an argument that is not divided;
-    out_axes: one such dict for the result. Every name in in_axes is mapped; the result carries each of them.
+    in_axes: for each argument a dict {position: name of one of the mesh's axes}, {} for an argument that is not divided.
+    out_axes: one such dict for the result, with every name of in_axes. mesh: a NamedMesh. Raises ValueError if the names
+    do not agree.
     """
     names = sorted({name for axes in in_axes for name in axes.values()})
     if not names:
@@ -76,11 +80,12 @@ def _position(axes, name, taken):
 
 
 def dp_pipeline(grad_fn, batch_axis=0, group=None):
-    """grad_fn of a batch, computed by all ranks together.
+    """Returns a function that computes grad_fn of a batch on all ranks together.
 
-    The returned function takes whole batches on every rank; batch_axis is a number, or one for each argument (None: an
-    argument that is not divided, such as parameters). Each rank calls grad_fn with its part, and the results, a tree of
-    arrays, are averaged by the parts' lengths: for gradients of a mean that is grad_fn of the whole batch.
+    The returned function is collective: every rank of the group calls it with the whole batch. batch_axis: a number, or
+    one for each argument (None: an argument that is not divided, such as parameters). Each rank calls grad_fn with its
+    part, and the results, trees of arrays, are averaged with the parts' lengths as weights: for the gradient of a mean
+    that is grad_fn of the whole batch. Raises ValueError as pmap() does.
     """
 
     def piped(*arguments, **kwargs):

@@ -6,9 +6,10 @@ from ...mesh import Mesh as Grid
 
 
 class Mesh:
-    """The ranks of a group in a grid; the last axis varies fastest. group: a Group, None for the world.
+    """The ranks of a group in a grid; the last axis varies fastest. group: a Group; None: the world. axis_names: None:
+    the axes have indices. Sends nothing. Raises ValueError if the shape does not fit the group.
 
-    shape, group: as given. coord: this rank's position. axis_group(axis): the Group along an axis.
+    shape, group: as given. coord: this rank's position, one index for each axis; None if it is not a member.
     """
 
     def __init__(self, shape, group=None, axis_names=None):
@@ -17,15 +18,16 @@ class Mesh:
         self.shape, self.coord = self._mesh.shape, self._mesh.coord
 
     def axis_group(self, axis):
-        """Returns the group of the ranks that differ from this one only along `axis` (its index or its name).
+        """Returns the Group of the ranks that differ from this one only along `axis` (its index or its name).
 
-        It is made on first use, for which every rank of the mesh must be at the same point of its program.
+        The first request for an axis makes the group, and is collective, as in ivycomm.Mesh.group(). Raises ValueError for
+        an unknown axis.
         """
         return self._mesh.group(axis)
 
 
 class NamedMesh(Mesh):
-    """A Mesh whose axes have names."""
+    """A Mesh whose axes have names, axis_names: one for each axis, else ValueError."""
 
     def __init__(self, shape, group=None, axis_names=None):
         if axis_names is None or len(axis_names) != len(shape):
@@ -35,7 +37,8 @@ class NamedMesh(Mesh):
 
 
 class MpDpMesh(NamedMesh):
-    """A mesh of two axes: "dp", along which batches are divided, and "mp", along which the model is."""
+    """A NamedMesh of two axes: "dp", along which batches are divided, and "mp", along which the model is divided. Raises
+    ValueError for a shape of another length than two."""
 
     def __init__(self, shape, group=None):
         if len(shape) != 2:

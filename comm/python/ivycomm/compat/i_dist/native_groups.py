@@ -41,9 +41,11 @@ class NativeGroup(metaclass=_IsNative):
 
 
 class Group(groups.Group):
-    """A group of these world ranks; every rank of the world makes it, in the same order.
+    """A group of ranks. Collective: every rank of the world makes it, in the same order among its operations; blocks until
+    all have.
 
-    group: the ranks, or a group of torch's, mpi4py's or ivycomm's that has them.
+    group: the world ranks, or a group of torch, mpi4py or ivycomm that has them. Raises TypeError for anything else, and
+    the errors of ivycomm.new_group().
     """
 
     def __init__(self, group):
@@ -60,8 +62,8 @@ class Group(groups.Group):
 
     def to_native_group(self):
         """Returns these ranks as a group of the framework in use: torch's process group if torch.distributed is
-        initialized, mpi4py's communicator if MPI is; otherwise this group itself. Every rank of the world calls it,
-        in the same order; later calls return the same object."""
+        initialized, mpi4py's communicator if MPI is; otherwise this group itself. Collective: every rank of the world
+        calls it, in the same order; later calls return the same object."""
         if self._native is None:
             self._native = _made_native(self)
         return self._native
@@ -69,7 +71,8 @@ class Group(groups.Group):
     @staticmethod
     def from_native_group(native_group):
         """Returns the Group of the ranks of a torch process group or an mpi4py communicator; a Group is returned
-        unchanged. Only its members call this: other ranks have no such group to pass."""
+        unchanged. Collective among its members only: other ranks have no such group to pass. Raises TypeError for anything
+        else."""
         if isinstance(native_group, groups.Group):
             return native_group
         ranks = _ranks_of(native_group)

@@ -14,11 +14,13 @@ _backend = None
 
 
 def init_dist(backend=None, **options):
-    """Joins the job; a second call changes nothing. Returns the ParallelContext.
+    """Joins the job; a second call does nothing. Returns the ParallelContext. Collective: blocks until every rank has
+    joined.
 
-    backend: None or one of the original's names. Data is transferred by ivycomm in any case: shared memory inside a
-    host, TCP between hosts, NCCL for GPU memory. "nccl" sets up NCCL immediately, on the current device; if that fails
-    on some rank, every rank raises the reason. options: as for ivycomm.init.
+    backend: None, "nccl", "gloo" or "mpi". Data is transferred by ivycomm in any case: shared memory inside a host, TCP
+    between hosts, NCCL for GPU memory. "nccl" sets up NCCL immediately, on the current device; if that fails on some
+    rank, every rank raises FailedPrecondition with the reason. options: those of ivycomm.init (timeout: seconds). Raises
+    ValueError for an unknown backend, and the errors of ivycomm.init().
     """
     global _backend
     name = str(backend or "auto").lower()
@@ -43,9 +45,11 @@ def _device():
 
 
 class ParallelContext(collections.abc.MutableMapping):
-    """A process's view of its job, as attributes and as items: a single shared object.
+    """A process's view of its job, as attributes and as items: rank, local_rank, world_size, local_world_size, node_rank,
+    num_nodes, default_group, backend, device, run_id, restart_count and others. One object is shared by the process.
 
-    Programs may store anything in it; values from the launcher cannot be changed.
+    Programs may store other names in it. Setting one of these raises AttributeError, or KeyError for an item; reading a
+    rank or size before init_dist() raises NotInitialized.
     """
 
     _only = None
@@ -105,25 +109,28 @@ class ParallelContext(collections.abc.MutableMapping):
         return self is other
 
     def initilize(self, backend=None, **options):
-        """Joins the job, as init_dist does."""
+        """Joins the job, as init_dist() does. The original spells it this way; `initialize` is the same."""
         return init_dist(backend, **options)
 
     initialize = initilize
 
     def reset_context(self):
-        """Leaves the job, and removes the values that programs have stored."""
+        """Leaves the job, as ivycomm.finalize(), and removes the values that programs have stored."""
         global _backend
         _backend = None
         self.__dict__.clear()
         groups.finalize()
 
     def get_global_rank(self):
+        """Returns this process's rank. Raises NotInitialized before init_dist(), as do the next two."""
         return self.rank
 
     def get_local_rank(self):
+        """Returns this process's rank among those of its host."""
         return self.local_rank
 
     def get_world_size(self):
+        """Returns the number of ranks."""
         return self.world_size
 
 

@@ -27,7 +27,8 @@ class IvyReduceOp(str, enum.Enum):
 
 
 class OpHandler:
-    """A reduction, by its name, with its names in each framework. ValueError for unknown ones."""
+    """A reduction and its names in each framework. op: a name, a ReduceOp, an IvyReduceOp or an OpHandler. Raises ValueError
+    for an unknown one. The properties import the framework, and raise ImportError if it is not installed."""
 
     def __init__(self, op):
         given = op.op if isinstance(op, OpHandler) else op
@@ -42,6 +43,7 @@ class OpHandler:
 
     @property
     def name(self):
+        """The reduction's name in IvyReduceOp, such as "SUM"."""
         return self.op.name
 
     def _of(self, framework, names):

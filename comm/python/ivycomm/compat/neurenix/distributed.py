@@ -11,7 +11,7 @@ from ivycomm.rpc.context import RpcContext, init_rpc  # noqa: F401
 
 
 def dask_to_tensor(dask_array):
-    """The computed values of a Dask array, as a Neurenix tensor."""
+    """Returns the computed values of a Dask array, as a Neurenix tensor."""
     from .tensor import Tensor
     return Tensor(dask_array.compute())
 

@@ -9,8 +9,8 @@ def _create(opts, options=None):
 
 
 def register():
-    """Registers the backend "ivy" of init_process_group(). Does nothing the second time, and in a torch that was built
-    without torch.distributed."""
+    """Registers the backend "ivy" of torch.distributed.init_process_group(). `import ivycomm.torch` calls it. Does nothing
+    the second time, and in a torch that was built without torch.distributed."""
     import torch
     import torch.distributed as dist
 
