@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
+import typing
 
 import pytest
 
@@ -406,6 +407,49 @@ def test_the_docstring_of_a_call_says_units_and_errors():
         assert "timeout: seconds" in text and "RankDied" in text and "ValueError" in text, name
         assert ("group: None for the world" in text) == ("group" in parameters), name
         assert ("async_op=True: returns a Work" in text) == ("async_op" in parameters), name
+
+
+NEEDS_A_FRAMEWORK = {"DataParallel", "SyncBatchNorm", "compat", "i_dist", "rpc", "sim"}  # torch's, and modules.
+TYPES_IMPORTED_LATER = {"Work.future"}  # concurrent.futures takes milliseconds to import.
+
+
+def public_functions():
+    """Yields (name, function) for the functions of the package and for the methods of its classes."""
+    package = module()
+    for name in sorted({*package.__all__, *package._LATER} - NEEDS_A_FRAMEWORK):
+        value = getattr(package, name)
+        if inspect.isfunction(value):
+            yield name, value
+        elif inspect.isclass(value) and value.__module__.startswith("ivycomm"):
+            for method in sorted(public_members(value)):
+                if inspect.isfunction(inspect.getattr_static(value, method)):
+                    yield f"{name}.{method}", getattr(value, method)
+
+
+@pytest.mark.skipif(sys.version_info < (3, 10), reason="X | None is no type before Python 3.10")
+def test_the_types_of_public_functions_can_be_looked_up():
+    for name, function in public_functions():
+        if name not in TYPES_IMPORTED_LATER:
+            typed = typing.get_type_hints(function)
+            untyped = {each for each in inspect.signature(function).parameters if each != "self"} - set(typed)
+            assert "return" in typed and not untyped, (name, untyped)
+
+
+def test_docstrings_say_the_unit_of_a_timeout_and_whether_a_call_is_collective():
+    package, found = module(), 0
+    for name, function in public_functions():
+        owner, _, method = name.rpartition(".")
+        text = " ".join((inspect.getdoc(function) or "").split())
+        about = text + " ".join((inspect.getdoc(getattr(package, owner)) or "").split() if owner else ())
+        if any("timeout" in each for each in inspect.signature(function).parameters):
+            assert "seconds" in about, f"{name} takes a timeout, and its docstring does not name the unit"
+            assert "raise" in about.lower(), f"{name} takes a timeout, and its docstring does not say what it raises"
+            found += 1
+        if function.__module__ in ("ivycomm.collectives", "ivycomm.objects"):
+            assert "Collective: every rank of the group calls it" in text, name
+        elif function.__module__ == "ivycomm.messages":
+            assert "Not collective" in text, name
+    assert found > 50
 
 
 TYPED = """

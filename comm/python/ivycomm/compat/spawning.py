@@ -13,6 +13,8 @@
 Runs `ivyrun -n 4`, so the ranks are separate processes supervised by ivyrun, and nothing of them remains afterwards.
 """
 
+from __future__ import annotations
+
 import importlib.util
 import os
 import pickle
@@ -21,22 +23,29 @@ import subprocess
 import sys
 import tempfile
 import traceback
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
 
 from ..errors import IvyError
 from ..library import candidates
 
 
 class SpawnError(IvyError):
-    """The ranks did not all return; the text is ivyrun's report. exit_code is ivyrun's."""
+    """A rank of spawn() exited without returning, or the timeout expired; the text is ivyrun's report. exit_code:
+    ivyrun's."""
 
 
-def spawn(function, size, args=(), kwargs=None, *, timeout=None, flags=()):
-    """Returns [function(*args, **kwargs) of rank 0, of rank 1, ...], each run in a separate process.
+def spawn(function: Callable[..., Any], size: int, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None, *,
+          timeout: float | None = None, flags: Sequence[str] = ()) -> list[Any]:
+    """Runs function(*args, **kwargs) on `size` ranks, each in a separate process of this host. Blocks until all have
+    exited, and returns [result of rank 0, result of rank 1, ...].
 
     function: importable by the ranks, or defined in the program's main file, which they load under another name (code
-    guarded by `if __name__ == "__main__":` does not run); in a notebook cloudpickle must be installed. Its result must
-    be picklable. timeout: seconds for the whole run. flags: additional flags of ivyrun. Raises the exception of the
-    first failing rank; SpawnError if a rank exited otherwise, or not in time.
+    guarded by `if __name__ == "__main__":` does not run); in a notebook cloudpickle must be installed. Arguments and
+    results must be picklable. timeout: seconds for the whole run; None: no limit. flags: additional flags of ivyrun.
+
+    Raises the exception of the first failing rank; SpawnError if a rank exited otherwise, or not in time; ValueError for
+    a size below 1; FileNotFoundError if ivyrun cannot be found. May be called from any thread, and from a worker.
     """
     if size < 1:
         raise ValueError(f"a world of {size} ranks")
@@ -51,7 +60,7 @@ def spawn(function, size, args=(), kwargs=None, *, timeout=None, flags=()):
         results = [_result(folder, rank) for rank in range(size)]
     failed = [result for result in results if result is not None and result[0] == "raised"]
     if failed:
-        first = min(failed, key=lambda result: result[3])
+        first = min(failed, key=lambda result: cast(float, result[3]))
         if first[1] is not None:
             first[1].__cause__ = SpawnError("\n" + first[2])
             raise first[1]
@@ -59,13 +68,13 @@ def spawn(function, size, args=(), kwargs=None, *, timeout=None, flags=()):
     if done.returncode or None in results:
         raise SpawnError(report.strip() or f"ivyrun ended with exit code {done.returncode}", exit_code=done.returncode)
     sys.stderr.write(report)
-    return [result[1] for result in results]
+    return [result[1] for result in results if result is not None]
 
 
 _START = "from ivycomm.compat.spawning import run_rank; run_rank()"
 
 
-def _ivyrun():
+def _ivyrun() -> str:
     found = os.environ.get("IVY_RUN") or shutil.which("ivyrun")
     if found:
         return found
@@ -76,7 +85,7 @@ def _ivyrun():
     raise FileNotFoundError("ivyrun cannot be found: put it on PATH, or set IVY_RUN to its path")
 
 
-def _environment():
+def _environment() -> dict[str, str]:
     # A worker may spawn, too: do not pass variables of its own job to the new one.
     kept = {name: value for name, value in os.environ.items()
             if not name.startswith("IVY_") or name in ("IVY_LIBRARY", "IVY_RUN", "IVY_TEST_SLOW")}
@@ -85,7 +94,7 @@ def _environment():
     return kept
 
 
-def _call(function, args, kwargs):
+def _call(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> bytes:
     path = [os.path.abspath(folder or ".") for folder in sys.path]
     main = getattr(sys.modules.get("__main__"), "__file__", None)
     if getattr(function, "__module__", None) != "__main__":
@@ -101,15 +110,16 @@ def _call(function, args, kwargs):
     return pickle.dumps((path, None, cloudpickle.dumps((function, args, kwargs))))
 
 
-def _result(folder, rank):
+def _result(folder: str, rank: int) -> tuple[Any, ...] | None:
+    """Returns ("returned", result) or ("raised", exception or None, text, time) of a rank; None if it left nothing."""
     try:
         with open(os.path.join(folder, f"rank-{rank}"), "rb") as file:
-            return pickle.load(file)
+            return cast("tuple[Any, ...]", pickle.load(file))
     except (OSError, EOFError, pickle.PickleError):
         return None
 
 
-def run_rank():
+def run_rank() -> None:
     """The main function of a spawned rank."""
     import time
 
@@ -118,7 +128,7 @@ def run_rank():
         path, main, data = pickle.load(file)
     sys.path[:] = path
     sys.argv[:] = sys.argv[:1]
-    failure = None
+    failure: BaseException | None = None
     try:
         if main is None:
             function, args, kwargs = pickle.loads(data)
@@ -129,6 +139,7 @@ def run_rank():
         written = pickle.dumps(outcome)
     except BaseException as error:  # noqa: BLE001 - told to who spawned.
         failure = error
+        told: BaseException | None
         text = "".join(traceback.format_exception(type(error), error, error.__traceback__)).rstrip()
         try:
             pickle.loads(pickle.dumps(error))
@@ -144,14 +155,15 @@ def run_rank():
         raise failure
 
 
-def _of_main(path, name):
-    spec = importlib.util.spec_from_file_location("__mp_main__", path)
+def _of_main(path: str, name: str) -> Any:
+    """Loads the program's main file and returns its function of this name."""
+    spec: Any = importlib.util.spec_from_file_location("__mp_main__", path)
     module = importlib.util.module_from_spec(spec)
     sys.modules["__mp_main__"] = module
     # Objects of classes defined in the program's main file are pickled as __main__'s.
     sys.modules["__main__"] = module
     spec.loader.exec_module(module)
-    found = module
+    found: Any = module
     for part in name.split("."):
         found = getattr(found, part)
     return found

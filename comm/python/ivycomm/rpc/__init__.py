@@ -28,12 +28,16 @@ be pickled). UnknownFunction; RpcTimeout, after which the function still runs to
 immediately when the callee's process exits; NotInitialized before init_rpc and after shutdown.
 """
 
+from __future__ import annotations
+
 import atexit
 import contextlib
 import itertools
 import threading
 import time
 import traceback
+from collections.abc import Callable
+from typing import Any
 
 from .. import collectives, errors, groups, objects
 from ..errors import IvyError, NotInitialized, Timeout
@@ -56,8 +60,8 @@ _service = None
 
 
 class RemoteError(IvyError):
-    """A function on another rank raised an exception that cannot be pickled; also the traceback of any remote
-    exception."""
+    """A function on another rank raised an exception that cannot be pickled. Also the cause of every exception that a
+    remote call raises: its text is the other rank's traceback."""
 
 
 class UnknownFunction(IvyError, LookupError):
@@ -65,13 +69,14 @@ class UnknownFunction(IvyError, LookupError):
 
 
 class RpcTimeout(Timeout):
-    """The call's timeout expired. The function continues on the other rank; its result is dropped."""
+    """A call's timeout expired. The function continues on the other rank; its result is dropped."""
 
 
-def register(function=None, *, name=None):
+def register(function: Callable[..., Any] | None = None, *, name: str | None = None) -> Callable[..., Any]:
     """Makes a function callable from other ranks, by its name or by `name`. Also a decorator. Returns the function.
 
-    ValueError if another function has the name.
+    Works before and after init_rpc(). Raises ValueError if another function has the name, and TypeError if `function` is
+    not a function with a name.
     """
     if function is None:
         return lambda made: register(made, name=name)
@@ -88,25 +93,29 @@ def register(function=None, *, name=None):
     return function
 
 
-def register_function(name, func):
-    """Makes `func` callable by `name`."""
+def register_function(name: str, func: Callable[..., Any]) -> Callable[..., Any]:
+    """Makes `func` callable from other ranks by `name`; register() with another order of arguments."""
     return register(func, name=name)
 
 
-def options_of(backend="tensorpipe", init_method=None, world_size=-1, rank=-1):
-    """Returns the arguments for ivycomm.init. ValueError if the backend is unknown."""
+def options_of(backend: str = "tensorpipe", init_method: str | None = None, world_size: int | None = -1,
+               rank: int | None = -1) -> dict[str, Any]:
+    """Returns the arguments for ivycomm.init. Raises ValueError if the backend is unknown."""
     if str(backend).lower() not in BACKENDS:
         raise ValueError(f'backend "{backend}" is not known; there are {", ".join(BACKENDS)}')
     return {"init_method": init_method, "rank": None if rank in (None, -1) else rank,
             "world_size": None if world_size in (None, -1) else world_size}
 
 
-def init_rpc(name=None, *, group=None, timeout=_DEFAULT_TIMEOUT, **joining):
-    """Starts to serve calls; every rank of the group calls it. A second call changes nothing.
+def init_rpc(name: str | None = None, *, group: groups.Group | None = None, timeout: float | None = _DEFAULT_TIMEOUT,
+             **joining: Any) -> None:
+    """Starts to serve calls. Collective: every rank of the group calls it; blocks until all have. A second call does
+    nothing.
 
-    name: another name of this rank, in addition to its number. timeout: default timeout of calls in seconds, None: no
-    limit. Joins the job if that has not been done (ivycomm.init). joining: backend, init_method, world_size and rank,
-    as for RpcContext; the name of a backend as `name` is taken as backend.
+    name: another name of this rank, in addition to its number. group: its ranks serve and call each other; None: all
+    ranks of the job, which is joined if that has not been done (ivycomm.init). timeout: default timeout of calls in
+    seconds; None: no limit. joining: backend, init_method, world_size and rank, as for RpcContext; the name of a backend
+    as `name` is taken as backend. Raises ValueError if two ranks have one name, and the errors of new_group().
     """
     global _service
     if name in BACKENDS:
@@ -119,9 +128,12 @@ def init_rpc(name=None, *, group=None, timeout=_DEFAULT_TIMEOUT, **joining):
     _service = _Service(groups.resolve(group), name, timeout)
 
 
-def shutdown(graceful=True, timeout=None):
-    """Stops the service. graceful: waits until every rank of the group calls shutdown, so that all calls are
-    answered."""
+def shutdown(graceful: bool = True, timeout: float | None = None) -> None:
+    """Stops the service. Does nothing if it is not running.
+
+    graceful: collective; blocks until every rank of the group calls shutdown, so that all calls are answered. timeout:
+    seconds for calls that are in progress on this rank; None: no limit. Raises RpcTimeout, which names the function.
+    """
     global _service
     service = _service
     if service is not None and service.is_open():
@@ -129,22 +141,31 @@ def shutdown(graceful=True, timeout=None):
     _service = None
 
 
-def is_initialized():
-    """Returns whether this process serves and makes calls."""
+def is_initialized() -> bool:
+    """Returns whether this process serves and makes calls: after init_rpc(), before shutdown()."""
     return _service is not None and _service.is_open()
 
 
-def rpc_sync(dst_rank, function_name, *args, timeout=..., **kwargs):
-    """Returns the result of the function, called with args and kwargs on another rank.
+def rpc_sync(dst_rank: int | str, function_name: str | Callable[..., Any], *args: Any, timeout: Any = ...,
+             **kwargs: Any) -> Any:
+    """Calls a function with args and kwargs on another rank, or on this one. Blocks until it returns, and returns its
+    result.
 
     dst_rank: a rank of the group, or its name. function_name: a registered name, or a function that is registered here.
-    timeout: seconds; None: no limit.
+    Arguments and result must be picklable. timeout: seconds; None: no limit; by default that of init_rpc(). May be called
+    from any thread, also from a function that another rank called.
+
+    Raises the function's exception; UnknownFunction if it is not registered there; RpcTimeout; RankDied or HostLost if
+    the other rank is lost; NotInitialized before init_rpc() and after shutdown(); ValueError and TypeError for an invalid
+    rank.
     """
     return _running().call(dst_rank, _name_of(function_name), (args, kwargs), timeout, is_awaited=True).result()
 
 
-def rpc_async(dst_rank, function_name, *args, timeout=..., **kwargs):
-    """As rpc_sync, but returns an RpcFuture immediately. The arguments' memory must not change until it is done."""
+def rpc_async(dst_rank: int | str, function_name: str | Callable[..., Any], *args: Any, timeout: Any = ...,
+              **kwargs: Any) -> RpcFuture:
+    """As rpc_sync, but does not block: returns an RpcFuture, whose result() raises the errors. The timeout (seconds) is
+    the default of result(). The arguments' memory must not change until the call is done."""
     return _running().call(dst_rank, _name_of(function_name), (args, kwargs), timeout)
 
 
@@ -165,7 +186,7 @@ def _name_of(function):
 
 
 class RpcFuture:
-    """A call in progress. Methods may be called from any thread."""
+    """A call in progress, as rpc_async() returns it. Methods may be called from any thread."""
 
     def __init__(self, service, to, name, call, timeout):
         self._service, self._to, self._name, self._call, self._timeout = service, to, name, call, timeout
@@ -173,8 +194,9 @@ class RpcFuture:
         self._is_done = self._is_cancelled = False
         self._value = self._error = None
 
-    def result(self, timeout=...):
-        """Returns the function's result, or raises its exception. timeout: seconds; default: the call's own."""
+    def result(self, timeout: Any = ...) -> Any:
+        """Blocks until the function has returned, and returns its result, or raises its exception. timeout: seconds; None:
+        no limit; default: the call's own. Raises RpcTimeout, and Aborted if the call was cancelled."""
         self._await(self._timeout if timeout is ... else timeout)
         if self._error is not None:
             raise self._error
@@ -182,13 +204,14 @@ class RpcFuture:
 
     wait = result
 
-    def exception(self, timeout=...):
-        """Returns the function's exception, or None."""
+    def exception(self, timeout: Any = ...) -> BaseException | None:
+        """Blocks until the function has returned, and returns its exception, or None. timeout (seconds) and errors as for
+        result()."""
         self._await(self._timeout if timeout is ... else timeout)
         return self._error
 
-    def done(self):
-        """Returns whether there is a result or an error. Waits only for the rest of a reply that has started to
+    def done(self) -> bool:
+        """Returns whether there is a result or an error. Blocks only for the rest of a reply that has started to
         arrive."""
         if not self._is_done and self._lock.acquire(blocking=False):  # Else somebody waits for it.
             try:
@@ -197,9 +220,9 @@ class RpcFuture:
                 self._lock.release()
         return self._is_done
 
-    def cancel(self):
-        """Abandons the call: its result is dropped, and it does not start if it has not yet. Returns False if it is
-        done."""
+    def cancel(self) -> bool:
+        """Abandons the call: its result is dropped, and the function does not start if it has not started yet. Returns
+        False if the call is done already."""
         if self._is_cancelled:
             return True
         if self.done():
@@ -226,12 +249,13 @@ class RpcFuture:
             self._lock.release()
         return True
 
-    def cancelled(self):
+    def cancelled(self) -> bool:
+        """Returns whether cancel() has abandoned the call."""
         return self._is_cancelled
 
-    def add_done_callback(self, function):
-        """Calls function(future) when it is done, on a separate thread; immediately, in this thread, if it is
-        already done."""
+    def add_done_callback(self, function: Callable[[RpcFuture], object]) -> None:
+        """Calls function(future) when the call is done, on a separate thread; immediately, in this thread, if it is done
+        already."""
         if self._is_done:
             function(self)
             return
@@ -247,8 +271,9 @@ class RpcFuture:
             raise errors.Aborted(f'the call of "{self._name}" was cancelled')
         self.settle(timeout)
 
-    def settle(self, timeout=None):
-        """Returns when the reply has arrived, whatever it is, also for an abandoned call. RpcTimeout."""
+    def settle(self, timeout: float | None = None) -> None:
+        """Blocks until the reply has arrived, whatever it is, also for an abandoned call. timeout: seconds; None: no limit.
+        Raises RpcTimeout."""
         if self._is_done:
             return
         if not self._lock.acquire(timeout=-1 if timeout is None else timeout):

@@ -7,6 +7,12 @@
         print(rpc_sync(1, "square", 7))
 """
 
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any
+
 from .. import groups, rpc
 
 
@@ -14,40 +20,46 @@ class RpcContext:
     """This process's service of remote calls; also a context manager, which initializes and shuts down.
 
     backend: "tensorpipe", "gloo", "nccl" or "mpi"; calls use ivycomm in any case. init_method, world_size, rank: as for
-    ivycomm.init; detected if omitted or -1. timeout: default timeout of calls in seconds.
+    ivycomm.init; detected if omitted or -1. timeout: default timeout of calls in seconds; None: no limit. Raises
+    ValueError for an unknown backend.
     """
 
-    def __init__(self, backend="tensorpipe", init_method=None, world_size=-1, rank=-1, timeout=1800.0):
+    def __init__(self, backend: str = "tensorpipe", init_method: str | None = None, world_size: int | None = -1,
+                 rank: int | None = -1, timeout: float | None = 1800.0) -> None:
         self._options = rpc.options_of(backend, init_method, world_size, rank)
         self.backend, self.timeout = str(backend).lower(), timeout
 
-    def initialize(self):
-        """Joins the job and starts to serve calls; every rank calls it. Returns the context."""
+    def initialize(self) -> RpcContext:
+        """Joins the job and starts to serve calls. Collective: every rank calls it; blocks until all have. Returns the
+        context; a second call does nothing."""
         groups.init(**self._options)
         rpc.init_rpc(timeout=self.timeout)
         return self
 
-    def shutdown(self):
-        """Stops the service after every rank has called it, so that all calls are answered."""
+    def shutdown(self) -> None:
+        """Stops the service. Blocks until every rank has called it, so that all calls are answered."""
         rpc.shutdown()
 
     @property
-    def is_initialized(self):
+    def is_initialized(self) -> bool:
+        """Whether this process serves and makes calls."""
         return rpc.is_initialized()
 
-    def register_function(self, name, func):
+    def register_function(self, name: str, func: Callable[..., Any]) -> None:
         """Makes `func` callable on this rank by `name`. Call it before initialize(), or before a barrier that
         callers wait for."""
         rpc.register_function(name, func)
 
-    def __enter__(self):
+    def __enter__(self) -> RpcContext:
         return self.initialize()
 
-    def __exit__(self, kind, value, trace):
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
         if kind is None:
             self.shutdown()
 
 
-def init_rpc(backend="tensorpipe", init_method=None, world_size=-1, rank=-1, timeout=1800.0):
-    """Joins the job and starts to serve calls. Returns the RpcContext."""
+def init_rpc(backend: str = "tensorpipe", init_method: str | None = None, world_size: int | None = -1,
+             rank: int | None = -1, timeout: float | None = 1800.0) -> RpcContext:
+    """Joins the job and starts to serve calls. Collective: every rank calls it; blocks until all have. timeout: default
+    timeout of calls in seconds. Returns the RpcContext, whose class describes the arguments."""
     return RpcContext(backend, init_method, world_size, rank, timeout).initialize()
