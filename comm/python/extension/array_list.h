@@ -30,8 +30,8 @@ class ArrayList {
   // Takes the arrays of a list, and creates as many results unless they are the same. Returns
   // false, without an exception, if one of them is not usual, or if they differ in type or device.
   //
-  // Other threads may change the list at any time, so a tuple of this object's own, which
-  // PyList_AsTuple makes in one step, holds the arrays until the end.
+  // Other threads may change the list at any time, so this object copies it to a tuple in one step
+  // (PyList_AsTuple), which holds the arrays until the end.
   bool take(PyObject* list, bool is_in_place) {
     arrays_ = without_exception(PyList_AsTuple(list));
     if (arrays_ == nullptr) return false;

@@ -2,7 +2,8 @@
 // Messages between two ranks, in the same way as calls.cc. Messages on devices, which may be part
 // of an NCCL group, are left to the Python functions.
 //
-// Thread: any that is attached to the interpreter, which each call leaves while it waits.
+// Thread: any that is attached to the interpreter. A call releases the interpreter's lock while it
+// waits.
 #pragma once
 
 #include "comm/python/extension/arguments.h"

@@ -7,8 +7,9 @@ import ctypes
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from ctypes import POINTER, byref, c_char_p, c_int, c_int64, c_size_t, c_uint64, c_void_p
+from typing import Any, TypeVar, cast
 
 from .errors import InvalidArgument, NotFound, NotInitialized, Timeout, check
 from .groups import Group, is_initialized, world
@@ -17,6 +18,8 @@ from .store_calls import seconds as _seconds
 from .store_calls import taken as _taken
 from .store_calls import wait_in_slices
 from .store_watch import Change, Watch, WatchOfOne, WatchOfStore
+
+AnswerT = TypeVar("AnswerT")
 
 declare({
     "ivy_store_set": (c_int, [COMM, c_char_p, DATA, c_size_t]),
@@ -39,7 +42,7 @@ declare({
 })
 
 
-def _name(key):
+def _name(key: str) -> bytes:
     if not isinstance(key, str):
         raise TypeError(f"a key of the store is a str, not a {type(key).__name__}")
     if "\0" in key:
@@ -47,11 +50,11 @@ def _name(key):
     return key.encode(errors="surrogateescape")
 
 
-def _names(keys):
+def _names(keys: str | Iterable[str]) -> list[bytes]:
     return [_name(key) for key in ([keys] if isinstance(keys, str) else keys)]
 
 
-def _bytes(value):
+def _bytes(value: str | bytes) -> bytes:
     if isinstance(value, str):
         return value.encode()
     try:
@@ -60,13 +63,13 @@ def _bytes(value):
         raise TypeError(f"a value of the store is bytes or a str, not a {type(value).__name__}") from None
 
 
-def _place(size, member):
-    if not 0 < size < 1 << 32 or not 0 <= member < size:
+def _place(size: int, member: int | None) -> tuple[int, int]:
+    if member is None or not 0 < size < 1 << 32 or not 0 <= member < size:
         raise ValueError(f"member {member} of a barrier of {size}")
     return size, member
 
 
-def _array(kind, values):
+def _array(kind: Any, values: Sequence[Any]) -> Any:
     return (kind * max(1, len(values)))(*values)
 
 
@@ -85,8 +88,8 @@ class Store:
 
     def set(self, key: str, value: str | bytes) -> None:
         """Stores a value, whether or not the key exists."""
-        value = _bytes(value)
-        check(load().ivy_store_set(self._group.handle, _name(key), value, len(value)))
+        data = _bytes(value)
+        check(load().ivy_store_set(self._group.handle, _name(key), data, len(data)))
 
     def get(self, key: str, timeout: float | None = None) -> bytes:
         """Waits until the key has a value and returns it. Raises Timeout after `timeout` seconds (None: 600)."""
@@ -151,8 +154,8 @@ class Store:
 
     def multi_set(self, values: Mapping[str, str | bytes] | Iterable[tuple[str, str | bytes]]) -> None:
         """Stores all of a dict (or of pairs) atomically."""
-        values = dict(values)
-        names, contents = _names(list(values)), [Bytes.given(_bytes(value)) for value in values.values()]
+        by_key = dict(values)
+        names, contents = _names(list(by_key)), [Bytes.given(_bytes(value)) for value in by_key.values()]
         check(load().ivy_store_multi_set(self._group.handle, _array(c_char_p, names), len(names),
                                          _array(Bytes, contents)))
 
@@ -192,7 +195,7 @@ class Store:
         meeting = Meeting(size=size, member=member)
         self._wait(load().ivy_store_barrier, (_name(name), byref(meeting)), (), timeout,
                    f"barrier {name!r} was not complete")
-        return meeting.round
+        return int(meeting.round)
 
     def watch(self, prefix: str = "") -> Watch:
         """Returns a Watch of all changes, from now on, of keys that start with `prefix`."""
@@ -202,12 +205,15 @@ class Store:
         """Returns a text for people: what each blocked client waits for, and which members of a barrier are missing."""
         return _taken(self._answer(load().ivy_store_why, Bytes())).decode(errors="replace")
 
-    def _answer(self, function, answer, *arguments):
-        check(function(self._group.handle, *arguments, byref(answer)))
+    def _answer(self, function: Callable[..., int], answer: AnswerT, *arguments: Any) -> AnswerT:
+        """Calls function(communicator, *arguments, &answer) and returns the answer. Raises its error."""
+        check(function(self._group.handle, *arguments, byref(cast(Any, answer))))
         return answer
 
-    # Calls function(communicator, *before, milliseconds, *behind) until it has an answer.
-    def _wait(self, function, before, behind, timeout, what):
+    def _wait(self, function: Callable[..., int], before: tuple[Any, ...], behind: tuple[Any, ...], timeout: float | None,
+              what: str) -> None:
+        """Calls function(communicator, *before, milliseconds, *behind) until it has an answer. Raises Timeout, which begins
+        with `what`."""
         wait_in_slices(lambda milliseconds: function(self._group.handle, *before, milliseconds, *behind), (),
                        _seconds(timeout), what)
 
@@ -215,26 +221,29 @@ class Store:
 class StoreOfOne(Store):
     """The store of a world of one rank, which has no server: the threads of this process share it."""
 
-    def __init__(self):
-        super().__init__(None)
-        self._values, self._queues, self._changed = {}, {}, threading.Condition()
-        self._watches, self._meetings, self._waiting = [], {}, []
+    def __init__(self) -> None:  # Not Store's: there is no group.
+        self._values: dict[bytes, bytes] = {}
+        self._queues: dict[bytes, deque[bytes]] = {}
+        self._meetings: dict[bytes, list[Any]] = {}  # [rounds that are complete, members of the current one]
+        self._watches: list[WatchOfOne] = []
+        self._waiting: list[str] = []  # A line for each thread that waits.
+        self._changed = threading.Condition()  # Guards all of these.
 
-    def set(self, key, value):
+    def set(self, key: str, value: str | bytes) -> None:
         self.multi_set({key: value})
 
-    def get(self, key, timeout=None):
+    def get(self, key: str, timeout: float | None = None) -> bytes:
         return self.multi_get([key], timeout)[0]
 
-    def wait(self, keys, timeout=None):
+    def wait(self, keys: str | Iterable[str], timeout: float | None = None) -> None:
         self.multi_get([keys] if isinstance(keys, str) else keys, timeout)
 
-    def check(self, keys):
+    def check(self, keys: str | Iterable[str]) -> bool:
         names = _names(keys)
         with self._changed:
             return all(name in self._values for name in names)
 
-    def add(self, key, delta=1):
+    def add(self, key: str, delta: int = 1) -> int:
         delta = whole_number(delta, "delta", 64)
         with self._changed:
             before = self._values.get(_name(key), b"0")
@@ -245,13 +254,13 @@ class StoreOfOne(Store):
             self._put({key: str(value)})
             return value
 
-    def append(self, key, value):
+    def append(self, key: str, value: str | bytes) -> int:
         with self._changed:
             whole = self._values.get(_name(key), b"") + _bytes(value)
             self._put({key: whole})
             return len(whole)
 
-    def compare_set(self, key, expected, desired):
+    def compare_set(self, key: str, expected: str | bytes | None, desired: str | bytes) -> tuple[bool, bytes | None]:
         with self._changed:
             current = self._values.get(_name(key))
             if current != (None if expected is None else _bytes(expected)):
@@ -259,14 +268,14 @@ class StoreOfOne(Store):
             self._put({key: desired})
             return True, _bytes(desired)
 
-    def delete(self, key):
+    def delete(self, key: str) -> bool:
         with self._changed:
             existed = self._values.pop(_name(key), None) is not None
             if existed:
                 self._tell(Change("deleted", key))
             return existed
 
-    def multi_get(self, keys, timeout=None):
+    def multi_get(self, keys: Iterable[str], timeout: float | None = None) -> list[bytes]:
         names = _names(keys)
         with self._changed:
             if not self._wait_for(lambda: all(name in self._values for name in names), timeout, f"keys {keys!r}"):
@@ -274,40 +283,40 @@ class StoreOfOne(Store):
                 raise Timeout(f"key {missing} was not set within {_seconds(timeout):g} s")
             return [self._values[name] for name in names]
 
-    def multi_set(self, values):
+    def multi_set(self, values: Mapping[str, str | bytes] | Iterable[tuple[str, str | bytes]]) -> None:
         with self._changed:
             self._put(dict(values))
 
-    def push(self, queue, value):
+    def push(self, queue: str, value: str | bytes) -> int:
         with self._changed:
             waiting = self._queues.setdefault(_name(queue), deque())
             waiting.append(_bytes(value))
             self._changed.notify_all()
             return len(waiting)
 
-    def pop(self, queue, timeout=None):
+    def pop(self, queue: str, timeout: float | None = None) -> bytes:
         with self._changed:
             waiting = self._queues.setdefault(_name(queue), deque())
             if not self._wait_for(lambda: waiting, timeout, f"queue {queue!r}"):
                 raise Timeout(f"queue {queue!r} got nothing within {_seconds(timeout):g} s")
             return waiting.popleft()
 
-    def queue_length(self, queue):
+    def queue_length(self, queue: str) -> int:
         with self._changed:
             return len(self._queues.get(_name(queue), ()))
 
-    def keys(self, prefix=""):
+    def keys(self, prefix: str = "") -> list[str]:
         with self._changed:
             return sorted(name.decode(errors="surrogateescape") for name in self._values if name.startswith(_name(prefix)))
 
-    def num_keys(self, prefix=""):
+    def num_keys(self, prefix: str = "") -> int:
         return len(self.keys(prefix))
 
-    def barrier(self, name, size=None, member=None, timeout=None):
+    def barrier(self, name: str, size: int | None = None, member: int | None = None, timeout: float | None = None) -> int:
         size, member = _place(1 if size is None else size, 0 if member is None else member)
         with self._changed:
             meeting = self._meetings.setdefault(_name(name), [0, set()])
-            round_ = meeting[0] + 1
+            round_: int = meeting[0] + 1
             meeting[1].add(member)
             if len(meeting[1]) >= size:
                 meeting[:] = [round_, set()]
@@ -322,30 +331,30 @@ class StoreOfOne(Store):
                 raise
             return round_
 
-    def watch(self, prefix=""):
+    def watch(self, prefix: str = "") -> Watch:
         return WatchOfOne(self._changed, self._watches, _name(prefix))
 
-    def why(self):
+    def why(self) -> str:
         with self._changed:
             return "\n".join(self._waiting) or "store: no blocked requests"
 
-    # The caller holds the condition.
-    def _wait_for(self, predicate, timeout, what):
+    # The caller of this and of the next two holds the condition.
+    def _wait_for(self, predicate: Callable[[], object], timeout: float | None, what: str) -> bool:
         line = f"{threading.current_thread().name} waits for {what}"
         self._waiting.append(line)
         try:
-            return self._changed.wait_for(predicate, min(_seconds(timeout), threading.TIMEOUT_MAX))
+            return bool(self._changed.wait_for(predicate, min(_seconds(timeout), threading.TIMEOUT_MAX)))
         finally:
             self._waiting.remove(line)
 
-    def _put(self, values):
-        values = {_name(key): _bytes(value) for key, value in values.items()}
-        self._values.update(values)
-        for name, value in values.items():
+    def _put(self, values: Mapping[str, str | bytes]) -> None:
+        by_name = {_name(key): _bytes(value) for key, value in values.items()}
+        self._values.update(by_name)
+        for name, value in by_name.items():
             self._tell(Change("set", name.decode(errors="surrogateescape"), value))
         self._changed.notify_all()
 
-    def _tell(self, change):
+    def _tell(self, change: Change) -> None:
         for watch in self._watches:
             watch.note(change)
         self._changed.notify_all()

@@ -9,9 +9,10 @@ import time
 import weakref
 from collections.abc import Iterator
 from ctypes import POINTER, byref, c_char_p, c_int, c_int64, c_uint32
-from typing import Literal, NamedTuple, Optional
+from typing import Any, Literal, NamedTuple, Optional
 
 from .errors import NotInitialized, Timeout, check
+from .groups import Group
 from .library import COMM, StoreChange, declare, load
 from .store_calls import seconds, taken, wait_in_slices
 
@@ -21,13 +22,12 @@ declare({
     "ivy_store_end_watch": (c_int, [COMM, c_uint32]),
 })
 
-_WHAT = {1: "set", 2: "deleted", 3: "missed"}
+_WHAT: dict[int, Literal["set", "deleted", "missed"]] = {1: "set", 2: "deleted", 3: "missed"}
 
 
 class Change(NamedTuple):
-    """what: "set", "deleted", or "missed": earlier changes may have been missed, so read the keys again.
-
-    key: None if changes were missed. value: the bytes that were set, else None.
+    """A change in the job's store. what: "set", "deleted", or "missed": earlier changes may have been missed, so read the
+    keys again. key: None if changes were missed. value: the bytes that were set, else None.
     """
 
     what: Literal["set", "deleted", "missed"]
@@ -36,15 +36,15 @@ class Change(NamedTuple):
 
 
 class Watch:
-    """Changes in order, starting when watch() returned; an iterator and a context manager.
+    """Changes of the job's store in order, starting when Store.watch() returned; an iterator and a context manager.
 
     At most 64 Ki changes (64 MiB) are kept until they are taken; beyond that all of them count as missed, as do changes
-    while the connection to the store was lost. Only one thread at a time may take changes; any may call close().
+    while the connection to the store was lost. One thread at a time may take changes; any thread may call close().
     """
 
     def next(self, timeout: float | None = None) -> Change:
-        """Returns the next Change. Raises Timeout after `timeout` seconds (None: no limit), and ValueError once
-        closed."""
+        """Blocks until there is a change, and returns it. Raises Timeout after `timeout` seconds (None: no limit), and
+        ValueError once closed."""
         raise NotImplementedError
 
     def close(self) -> None:
@@ -68,14 +68,14 @@ class Watch:
 
 
 class WatchOfStore(Watch):
-    def __init__(self, group, prefix):
+    def __init__(self, group: Group, prefix: bytes) -> None:
         number = c_uint32()
         check(load().ivy_store_watch(group.handle, prefix, byref(number)))
         self._group, self._number, self._prefix, self._is_open = group, number, prefix, True
         self._end = weakref.finalize(self, _end_watch, group, number)
         self._end.atexit = False
 
-    def next(self, timeout=None):
+    def next(self, timeout: float | None = None) -> Change:
         told = StoreChange()
         try:
             wait_in_slices(self._ask, (byref(told),), timeout if timeout is None else seconds(timeout),
@@ -88,17 +88,17 @@ class WatchOfStore(Watch):
         value = taken(told.value) if told.value.data else None
         return Change(_WHAT[told.what], None if key is None else key.decode(errors="surrogateescape"), value)
 
-    def close(self):
+    def close(self) -> None:
         self._is_open = False
         self._end()
 
-    def _ask(self, milliseconds, told):
+    def _ask(self, milliseconds: int, told: Any) -> int:
         if not self._is_open:
             raise ValueError("this watch is closed")
-        return load().ivy_store_next_change(self._group.handle, self._number, milliseconds, told)
+        return int(load().ivy_store_next_change(self._group.handle, self._number, milliseconds, told))
 
 
-def _end_watch(group, number):
+def _end_watch(group: Group, number: c_uint32) -> None:
     try:
         load().ivy_store_end_watch(group.handle, number)
     except NotInitialized:
@@ -108,22 +108,23 @@ def _end_watch(group, number):
 class WatchOfOne(Watch):
     """The watch of a world of one rank: the threads of this process share its store, and `changed` is its condition."""
 
-    def __init__(self, changed, watches, prefix):
+    def __init__(self, changed: threading.Condition, watches: list[WatchOfOne], prefix: bytes) -> None:
         self._changed, self._watches, self._prefix = changed, watches, prefix
-        self._changes, self._is_open = collections.deque(), True
+        self._changes: collections.deque[Change] = collections.deque()
+        self._is_open = True
         with changed:
             watches.append(self)
 
-    def note(self, change):
-        """The caller holds the condition."""
-        if not change.key.encode().startswith(self._prefix):
+    def note(self, change: Change) -> None:
+        """Keeps a change of a key, if it is watched, until next(). The caller holds the condition."""
+        if change.key is None or not change.key.encode().startswith(self._prefix):
             return
         if len(self._changes) == 1 << 16:
             self._changes.clear()
             self._changes.append(Change("missed"))
         self._changes.append(change)
 
-    def next(self, timeout=None):
+    def next(self, timeout: float | None = None) -> Change:
         deadline = None if timeout is None else time.monotonic() + seconds(timeout)
         with self._changed:
             while not self._changes and self._is_open:
@@ -135,7 +136,7 @@ class WatchOfOne(Watch):
                 raise ValueError("this watch is closed")
             return self._changes.popleft()
 
-    def close(self):
+    def close(self) -> None:
         with self._changed:
             self._is_open = False
             if self in self._watches:
