@@ -330,23 +330,40 @@ print(json.dumps({name: [[each.name, each.default is not each.empty, each.kind i
 """
 
 
-@pytest.mark.parametrize("name, python", [("torch", TORCH), ("jax", JAX)])
-def test_the_stubs_of_frameworks_modules_have_what_those_have(name, python):
-    if not os.path.exists(python):
-        pytest.skip(f"{python} is not there: scripts/setup")
-    said = subprocess.run([python, "-B", "-c", DESCRIBE, f"ivycomm.{name}"], capture_output=True, timeout=LIMIT, text=True,
+TYPE_OF = """
+import ivycomm.jax, typing
+for name in ivycomm.jax.__all__:
+    types = typing.get_type_hints(getattr(ivycomm.jax, name))
+    assert "return" in types, name
+    assert "group" not in types or types["timeout"] == typing.Optional[float], (name, types)
+"""
+
+
+def test_the_types_of_jax_functions_can_be_looked_up():
+    if not os.path.exists(JAX):
+        pytest.skip(f"{JAX} is not there: scripts/setup")
+    said = subprocess.run([JAX, "-B", "-c", TYPE_OF], capture_output=True, timeout=LIMIT, text=True,
                           env={**os.environ, "PYTHONPATH": PACKAGE,
                                "IVY_LIBRARY": os.path.join(os.path.dirname(BIN), "lib/libivycomm.so.1")})
     assert said.returncode == 0, said.stderr
-    found, declared = json.loads(said.stdout), functions_of(stub(f"ivycomm.{name}"))
+
+
+def test_the_stub_of_torchs_module_has_what_it_has():
+    if not os.path.exists(TORCH):
+        pytest.skip(f"{TORCH} is not there: scripts/setup")
+    said = subprocess.run([TORCH, "-B", "-c", DESCRIBE, "ivycomm.torch"], capture_output=True, timeout=LIMIT, text=True,
+                          env={**os.environ, "PYTHONPATH": PACKAGE,
+                               "IVY_LIBRARY": os.path.join(os.path.dirname(BIN), "lib/libivycomm.so.1")})
+    assert said.returncode == 0, said.stderr
+    found, declared = json.loads(said.stdout), functions_of(stub("ivycomm.torch"))
     assert set(declared) == set(found)
     for function, parameters in found.items():
         # What reconfigure hands on has names in the stub only.
         shape = [(each, has_default) for each, has_default, _ in parameters]
         for each in declared[function]:
-            assert shape_of_stub(each)[:len(shape)] == shape, f"{name}.{function}"
+            assert shape_of_stub(each)[:len(shape)] == shape, f"torch.{function}"
         by_name = {each for each, _, is_by_name in parameters if is_by_name}
-        assert keywords_of_stub(declared[function][0]) >= by_name, f"{name}.{function}"
+        assert keywords_of_stub(declared[function][0]) >= by_name, f"torch.{function}"
 
 
 def public_members(kind):

@@ -33,6 +33,8 @@ shard_map over several devices); no order between these calls and XLA's own coll
 enqueue on XLA's stream (run on one H100 with JAX 0.11.2, for one and two ranks).
 """
 
+from __future__ import annotations
+
 import contextlib
 import ctypes
 import itertools
@@ -40,7 +42,9 @@ import os
 import re
 import threading
 import weakref
+from collections.abc import Iterator
 from functools import partial
+from typing import Any, Literal, TypeVar, Union
 
 import jax
 import jax.numpy as jnp
@@ -66,6 +70,9 @@ from ..work import milliseconds
 
 __all__ = ["all_gather", "all_reduce", "all_to_all", "barrier", "broadcast", "errors", "gather", "recv", "reduce",
            "reduce_scatter", "scan", "scatter", "send", "sendrecv"]
+
+ArrayT = TypeVar("ArrayT")  # A JAX array or a tracer; for all_reduce also a tree of them.
+Op = Union[str, ReduceOp]
 
 SUM, MEAN = int(ReduceOp.SUM), int(ReduceOp.AVG)
 NOBODY = -1
@@ -207,7 +214,7 @@ def _translated(error):
 
 
 @contextlib.contextmanager
-def errors():
+def errors() -> Iterator[None]:
     """A context manager, also a decorator: inside it, failed calls in compiled programs raise ivycomm's exceptions instead
     of JAX's.
 
@@ -462,7 +469,8 @@ def _reduction(op):
     return number
 
 
-def all_reduce(x, op="sum", *, group=None, grad="sum", timeout=None):
+def all_reduce(x: ArrayT, op: Op = "sum", *, group: groups.Group | None = None,
+               grad: Literal["sum", "identity"] = "sum", timeout: float | None = None) -> ArrayT:
     """Returns op, element by element, over x of all ranks; bitwise identical on all ranks.
 
     x: an array, or a tree of arrays (arrays of one type are one operation); the result has its shape and types. op: as for
@@ -484,14 +492,15 @@ def all_reduce(x, op="sum", *, group=None, grad="sum", timeout=None):
     return jax.tree_util.tree_unflatten(form, results)
 
 
-def reduce(x, dst=0, op="sum", *, group=None, timeout=None):
+def reduce(x: ArrayT, dst: int = 0, op: Op = "sum", *, group: groups.Group | None = None,
+           timeout: float | None = None) -> ArrayT:
     """As all_reduce of one array, but only rank dst gets the result; the others get zeros of the same shape."""
     group = _member(group)
     return _carried_out(_reduce, [_array(x)], _how(group, timeout, "to_root", op=_reduction(op),
                                                    peer=groups.checked_rank(group, dst)))[0]
 
 
-def scan(x, op="sum", *, group=None, timeout=None):
+def scan(x: ArrayT, op: Op = "sum", *, group: groups.Group | None = None, timeout: float | None = None) -> ArrayT:
     """Returns op, element by element, over x of all ranks up to and including this one; same shape as x. Only "sum" has a
     derivative. Raises ValueError for "mean" and "premul_sum"."""
     group, op = _member(group), _reduction(op)
@@ -500,20 +509,21 @@ def scan(x, op="sum", *, group=None, timeout=None):
     return _carried_out(_scan, [_array(x)], _how(group, timeout, op=op))[0]
 
 
-def broadcast(x, src=0, *, group=None, timeout=None):
+def broadcast(x: ArrayT, src: int = 0, *, group: groups.Group | None = None, timeout: float | None = None) -> ArrayT:
     """Returns rank src's x on every rank. On the others x only specifies shape and type; its gradient is zero there."""
     group = _member(group)
     return _carried_out(_broadcast, [_array(x)], _how(group, timeout, "from_root", peer=groups.checked_rank(group, src)))[0]
 
 
-def all_gather(x, axis=0, *, group=None, timeout=None):
+def all_gather(x: ArrayT, axis: int = 0, *, group: groups.Group | None = None, timeout: float | None = None) -> ArrayT:
     """Returns x of all ranks, concatenated along `axis` in rank order; 0-d arrays form a vector. x must have the same shape
     on every rank. Raises ValueError if x has no such axis."""
     group = _member(group)
     return _along(axis, x, lambda rows: _carried_out(_all_gather, [rows], _how(group, timeout))[0])
 
 
-def gather(x, dst=0, axis=0, *, group=None, timeout=None):
+def gather(x: ArrayT, dst: int = 0, axis: int = 0, *, group: groups.Group | None = None,
+           timeout: float | None = None) -> ArrayT:
     """As all_gather, but only rank dst gets the result; the others get zeros of the same shape."""
     group = _member(group)
     how = _how(group, timeout, "to_root", peer=groups.checked_rank(group, dst))
@@ -529,7 +539,8 @@ def _along(axis, x, gathered):
     return jnp.moveaxis(gathered(jnp.moveaxis(x, axis, 0)), 0, axis) if axis % x.ndim else gathered(x)
 
 
-def reduce_scatter(x, op="sum", *, group=None, timeout=None):
+def reduce_scatter(x: ArrayT, op: Op = "sum", *, group: groups.Group | None = None,
+                   timeout: float | None = None) -> ArrayT:
     """Returns this rank's part of op over x of all ranks: rank r gets the r-th of equal parts of the rows. Raises ValueError
     if the rows cannot be divided equally."""
     group = _member(group)
@@ -537,7 +548,7 @@ def reduce_scatter(x, op="sum", *, group=None, timeout=None):
     return _carried_out(_reduce_scatter, [x], _how(group, timeout, op=_reduction(op)))[0]
 
 
-def scatter(x, src=0, *, group=None, timeout=None):
+def scatter(x: ArrayT, src: int = 0, *, group: groups.Group | None = None, timeout: float | None = None) -> ArrayT:
     """Returns this rank's part of rank src's rows: part r goes to rank r. On the others x only specifies shape (of the whole)
     and type. Raises ValueError if the rows cannot be divided equally."""
     group = _member(group)
@@ -545,14 +556,14 @@ def scatter(x, src=0, *, group=None, timeout=None):
     return _carried_out(_scatter, [x], _how(group, timeout, "from_root", peer=groups.checked_rank(group, src)))[0]
 
 
-def all_to_all(x, *, group=None, timeout=None):
+def all_to_all(x: ArrayT, *, group: groups.Group | None = None, timeout: float | None = None) -> ArrayT:
     """Sends part r of the rows to rank r; returns the parts received from ranks 0, 1, ..., concatenated. Raises ValueError if
     the rows cannot be divided into equal parts."""
     group = _member(group)
     return _carried_out(_all_to_all, [_with_rows(x, "all_to_all", group)], _how(group, timeout))[0]
 
 
-def barrier(*, group=None, timeout=None):
+def barrier(*, group: groups.Group | None = None, timeout: float | None = None) -> None:
     """Calls written after it run only after every rank of the group has reached it. Outside jit, blocks until then."""
     _carried_out(_barrier, [], _how(_member(group), timeout))
 
@@ -563,13 +574,14 @@ def _tag(tag):
     return tag
 
 
-def send(x, dst, tag=0, *, group=None, timeout=None):
+def send(x: Any, dst: int, tag: int = 0, *, group: groups.Group | None = None, timeout: float | None = None) -> None:
     """Sends x to rank dst, which calls recv with the same tag (0 to 2^30). Not collective. No derivative: see sendrecv."""
     group = _member(group)
     _carried_out(_send, [_array(x)], _how(group, timeout, peer=groups.checked_rank(group, dst), tag=_tag(tag)))
 
 
-def recv(like, src, tag=0, *, group=None, timeout=None):
+def recv(like: ArrayT, src: int, tag: int = 0, *, group: groups.Group | None = None,
+         timeout: float | None = None) -> ArrayT:
     """Returns an array with the shape and type of `like`, received from rank src with this tag. Not collective. No
     derivative: see sendrecv."""
     group = _member(group)
@@ -578,7 +590,8 @@ def recv(like, src, tag=0, *, group=None, timeout=None):
     return _carried_out(_recv, [like], how)[0]
 
 
-def sendrecv(x, dst, src, like=None, *, send_tag=0, recv_tag=0, group=None, timeout=None):
+def sendrecv(x: ArrayT, dst: int | None, src: int | None, like: ArrayT | None = None, *, send_tag: int = 0,
+             recv_tag: int = 0, group: groups.Group | None = None, timeout: float | None = None) -> ArrayT:
     """Sends x to dst and receives from src at the same time; the result has the shape of `like` (None: x).
 
     dst or src None: no peer, at the ends of a line of ranks; without a src the result is zeros. The derivative is sent
