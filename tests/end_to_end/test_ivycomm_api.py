@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Python package's interface: works, groups, the store, its properties, its lifetimes, its stub and its page."""
+"""The Python package's interface: works, groups, the store, its properties, its lifetimes, its types and its page."""
 
 import ast
 import ctypes
@@ -236,7 +236,7 @@ def test_importing_it_imports_nothing_that_is_slow():
     assert not SLOW & set(said.stdout.split()), SLOW & set(said.stdout.split())
 
 
-# ---- the stub ----------------------------------------------------------------------------------------
+# ---- types -------------------------------------------------------------------------------------------
 
 def stub_of_collectives():
     made = subprocess.run([sys.executable, "-B", "-c", "import make_stub; print(make_stub.stub())"], cwd=PACKAGE,
@@ -244,8 +244,8 @@ def stub_of_collectives():
     return ast.parse(made.stdout).body
 
 
-def stub(package="ivycomm"):
-    with open(os.path.join(PACKAGE, *package.split("."), "__init__.pyi"), encoding="utf-8") as file:
+def stub_of_torch():
+    with open(os.path.join(PACKAGE, "ivycomm/torch/__init__.pyi"), encoding="utf-8") as file:
         return ast.parse(file.read()).body
 
 
@@ -294,27 +294,19 @@ def compare_function(name, declared, found):
 
 
 def functions_of(body):
-    """The functions that a stub declares, by name; those that it takes over from the package's stub, too."""
+    """The functions that a stub declares, by name, each with its overloads."""
     functions = {}
     for node in body:
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        if isinstance(node, ast.FunctionDef):
             functions.setdefault(node.name, []).append(node)
-        elif isinstance(node, ast.ImportFrom) and node.module == "collectives":
-            functions.update(functions_of(stub_of_collectives()))
-        elif isinstance(node, ast.ImportFrom) and node.level == 2 and node.module is None:
-            package = functions_of(stub())
-            functions.update({each.name: package[each.name] for each in node.names if each.asname is not None})
     return functions
 
 
-def test_the_stub_has_what_the_package_has():
-    package, body = module(), stub()
-    functions, classes = functions_of(body), {node.name: node for node in body if isinstance(node, ast.ClassDef)}
-    # Types of these are in the code.
-    taken_over = {each.name for node in body if isinstance(node, ast.ImportFrom) for each in node.names} & exported()
-    assert set(functions) | set(classes) | taken_over == exported()
-    for name, declared in functions.items():
-        compare_function(name, declared, getattr(package, name))
+def test_the_stub_of_collectives_has_what_the_code_has():
+    from_stub = functions_of(stub_of_collectives())
+    assert set(from_stub) == {name for name in exported() if getattr(module(), name).__module__ == "ivycomm.collectives"}
+    for name, declared in from_stub.items():
+        compare_function(name, declared, getattr(module(), name))
 
 
 TORCH = os.environ.get("IVY_TORCH_PYTHON") or os.path.join(REPOSITORY, "build/torch/bin/python3")
@@ -355,14 +347,21 @@ def test_the_stub_of_torchs_module_has_what_it_has():
                           env={**os.environ, "PYTHONPATH": PACKAGE,
                                "IVY_LIBRARY": os.path.join(os.path.dirname(BIN), "lib/libivycomm.so.1")})
     assert said.returncode == 0, said.stderr
-    found, declared = json.loads(said.stdout), functions_of(stub("ivycomm.torch"))
-    assert set(declared) == set(found)
+    found, declared = json.loads(said.stdout), functions_of(stub_of_torch())
+    # Those that have the package's types.
+    same = {each.name for node in stub_of_torch() if isinstance(node, ast.ImportFrom) and node.level == 2
+            for each in node.names if each.asname is not None}
+    assert set(declared) | same == set(found)
     for function, parameters in found.items():
         # What reconfigure hands on has names in the stub only.
         shape = [(each, has_default) for each, has_default, _ in parameters]
+        by_name = {each for each, _, is_by_name in parameters if is_by_name}
+        if function in same:
+            known = getattr(module(), function)
+            assert shape_of_code(known) == shape and keywords_of_code(known) == by_name, f"torch.{function}"
+            continue
         for each in declared[function]:
             assert shape_of_stub(each)[:len(shape)] == shape, f"torch.{function}"
-        by_name = {each for each, _, is_by_name in parameters if is_by_name}
         assert keywords_of_stub(declared[function][0]) >= by_name, f"torch.{function}"
 
 
@@ -374,31 +373,13 @@ def public_members(kind):
     return found
 
 
-def test_the_stub_has_the_members_that_the_classes_have():
-    package = module()
-    classes = {node.name: node for node in stub() if isinstance(node, ast.ClassDef)}
-    for name in ("Work", "Mesh"):  # Group has its types in its code.
-        kind, declared = getattr(package, name), functions_of(classes[name].body)
-        attributes = {node.target.id for node in classes[name].body if isinstance(node, ast.AnnAssign)}
-        methods = {each for each in declared if not each.startswith("_")}
-        assert methods == public_members(kind) - attributes, name
-        for method in methods:
-            found = inspect.getattr_static(kind, method)
-            if not isinstance(found, property):
-                compare_function(f"{name}.{method}", declared[method], getattr(kind, method))
-    for name in ("Timing", "Message", "P2POp"):
-        fields = [node.target.id for node in classes[name].body if isinstance(node, ast.AnnAssign)]
-        assert tuple(fields) == getattr(package, name)._fields
-    members = {node.targets[0].id: node.value.value for node in classes["ReduceOp"].body}
-    assert members == {op.name: int(op) for op in package.ReduceOp}
-
-
-def test_errors_have_the_stubs_bases():
-    package = module()
-    for node in stub():
-        kind = getattr(package, getattr(node, "name", ""), None)
-        if isinstance(kind, type) and issubclass(kind, BaseException):
-            assert [base.id for base in node.bases] == [base.__name__ for base in kind.__bases__], node.name
+def test_type_checkers_see_what_is_imported_later():
+    """__getattr__ of the package imports these names; an `if TYPE_CHECKING` shows them to type checkers."""
+    with open(module().__file__, encoding="utf-8") as file:
+        body = ast.parse(file.read()).body
+    shown = next(node for node in body if isinstance(node, ast.If)).body
+    names = {each.asname for node in shown for each in node.names}
+    assert names == set(module()._LATER) - {"compat", "i_dist", "rpc", "sim"}  # Modules.
 
 
 def test_everything_exported_has_a_docstring():

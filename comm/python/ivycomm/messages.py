@@ -14,13 +14,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple, SupportsIndex, TypeVar
+from typing import Any, Literal, NamedTuple, SupportsIndex, TypeVar, overload
 
 from . import arrays, calls, docstrings, gradients
 from .arrays import Memory
 from .errors import check
 from .library import ANY, load, whole_number
-from .work import Work, start
+from .work import Message, Work, start
 from .groups import Group, checked_rank, resolve
 from .operands import in_place, nothing, operands_of, written
 
@@ -64,6 +64,13 @@ def _send(x: Any, dst: int, tag: int, group: Group | None, async_op: bool, timeo
                  (array, memory), None, async_op, timeout)
 
 
+@overload
+def recv(like: ArrayT, src: int | None = None, tag: int | None = None, *, group: Group | None = None,
+         out: ArrayT | None = None, timeout: float | None = None, with_message: Literal[False] = False) -> ArrayT: ...
+@overload
+def recv(like: ArrayT, src: int | None = None, tag: int | None = None, *, group: Group | None = None,
+         out: ArrayT | None = None, timeout: float | None = None,
+         with_message: Literal[True]) -> tuple[ArrayT, Message]: ...
 @docstrings.message
 def recv(like: ArrayT, src: int | None = None, tag: int | None = None, *, group: Group | None = None,
          out: ArrayT | None = None, timeout: float | None = None, with_message: bool = False) -> Any:
@@ -82,6 +89,12 @@ def recv(like: ArrayT, src: int | None = None, tag: int | None = None, *, group:
     return _recv(group, operands.output, src, tag, operands.keep, operands.finish(), False, timeout, with_message)
 
 
+@overload
+def recv_(x: ArrayT, src: int | None = None, tag: int | None = None, *, group: Group | None = None,
+          timeout: float | None = None, with_message: Literal[False] = False) -> ArrayT: ...
+@overload
+def recv_(x: ArrayT, src: int | None = None, tag: int | None = None, *, group: Group | None = None,
+          timeout: float | None = None, with_message: Literal[True]) -> tuple[ArrayT, Message]: ...
 @docstrings.message
 def recv_(x: ArrayT, src: int | None = None, tag: int | None = None, *, group: Group | None = None,
           timeout: float | None = None, with_message: bool = False) -> Any:

@@ -9,7 +9,7 @@ import math
 import weakref
 from ctypes import byref, c_void_p
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, overload
 
 from .element_types import dtype_number
 from .errors import check
@@ -17,6 +17,9 @@ from .groups import Group, resolve, world
 from .library import Call, load
 from .waiting import call_in_slices, calling
 from .work import milliseconds
+
+if TYPE_CHECKING:
+    import numpy
 
 
 def _device_number(device: Any) -> int:
@@ -46,6 +49,12 @@ def _on_device(shape: Sequence[int], dtype: Any, device: Any, window: Group | No
     return memory
 
 
+@overload
+def empty_registered(shape: int | Sequence[int], dtype: Any = "float32", device: None = None,
+                     window: None = None) -> numpy.ndarray[Any, Any]: ...
+@overload
+def empty_registered(shape: int | Sequence[int], dtype: Any = "float32", device: Any = None,
+                     window: Group | None = None) -> Any: ...
 def empty_registered(shape: int | Sequence[int], dtype: Any = "float32", device: Any = None,
                      window: Group | None = None) -> Any:
     """Returns a NumPy array of zeros in registered memory (torch.from_numpy converts it to a tensor).

@@ -67,7 +67,7 @@ def find(name):
     return None
 
 
-def serve():
+def serve() -> None:
     """Appends the finder to the others, once."""
     if not any(type(finder).__name__ == "_Finder" and type(finder).__module__ == __name__ for finder in sys.meta_path):
         sys.meta_path.append(_Finder())
