@@ -33,7 +33,8 @@ void add_switch(CLI::App& app, const std::string& spellings, CtlOptions& options
 
 template <auto place, auto parse>
 void add_value(CLI::App& app, const std::string& spellings, CtlOptions& options) {
-  add_flag_value(app, spellings, spellings.substr(spellings.find("--")),
+  const std::string long_spellings = spellings.substr(spellings.find("--"));
+  add_flag_value(app, spellings, long_spellings.substr(0, long_spellings.find(',')),
                  stored_in(options.*place, parse));
 }
 
