@@ -204,10 +204,10 @@ void CtlService::describe_ranks(const ctl::DescribeRanks& request, Ranks done) {
   ranks_.describe(std::move(done), request.places());
 }
 
-void CtlService::end(const Outcome& outcome, const std::string& summary,
-                     std::function<void()> told) {
+Awaitable<void> CtlService::end(Sequence& sequence, const Outcome& outcome,
+                                const std::string& summary) {
   timer_.cancel();
-  if (!socket_) return told();
+  if (!socket_) co_return;
   job_.screen.follow({});
   ctl::JobEnd end;
   end.set_exit_code(outcome.exit_code);
@@ -221,7 +221,10 @@ void CtlService::end(const Outcome& outcome, const std::string& summary,
   if ((detachment != nullptr && detachment->has_left()) || !last.log_directory().empty())
     remember_end(socket_->place(),
                  {last.job_id(), outcome.exit_code, end.cause(), last.SerializeAsString()});
-  socket_->end(end, std::move(told));
+  const auto tell = [this, &end](const Arrival<Done>& arrive) {
+    socket_->end(end, [arrive] { arrive({}); });
+  };
+  co_await sequence.wait_posted<Done>(tell);
 }
 
 }  // namespace ivy

@@ -8,13 +8,13 @@
 #include <sys/types.h>
 
 #include <boost/asio/steady_timer.hpp>
-#include <functional>
 #include <memory>
 #include <string>
 
 #include "launcher/job/job_context.h"
 #include "launcher/job/job_socket.h"
 #include "launcher/job/rank_events.h"
+#include "launcher/streams/sequence.h"
 
 namespace ivy {
 
@@ -33,8 +33,8 @@ class CtlService final : private CtlRequests {
 
   // FailedPrecondition: there is no store, or no workers run.
   Result<ctl::StoreDescription> describe_store() override;
-  // Sends followers the end of the job; calls told when they have it.
-  void end(const Outcome& outcome, const std::string& summary, std::function<void()> told);
+  // Sends followers the end of the job, waits until they have it, and closes the socket.
+  Awaitable<void> end(Sequence& sequence, const Outcome& outcome, const std::string& summary);
 
  private:
   ctl::JobDescription describe() override;

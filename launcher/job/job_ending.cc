@@ -65,7 +65,6 @@ JobEnding::JobEnding(JobContext& job, BringUp& bring_up, StdinFeed& stdin_feed,
       record_(record),
       drain_timer_(job.loop),
       stop_timer_(job.loop),
-      finish_timer_(job.loop),
       report_timer_(job.loop) {}
 
 // ---- Stop: first the evidence, then TERM, then KILL ---------------------------------------------
@@ -207,7 +206,7 @@ void JobEnding::give_up_output() {
   job_.phase.check_end();
 }
 
-// ---- The end: the last output, the summary, the exit code ---------------------------------------
+// ---- The last part, in the order in which it happens --------------------------------------------
 
 void JobEnding::finish() {
   stdin_feed_.stop();
@@ -219,67 +218,90 @@ void JobEnding::finish() {
   stop_timer_.cancel();
   report_timer_.cancel();
   job_.screen.cancel_opening();
-  Command command;
-  command.mutable_finish();
-  auto open = std::make_shared<std::size_t>(1);
-  auto one_over = [this, open] {
-    if (--*open == 0) conclude();
+  run(end());
+}
+
+void JobEnding::run(Awaitable<void> steps) {
+  if (sequence_) sequence_->stop();
+  sequence_ = std::make_unique<Sequence>(job_.loop);
+  sequence_->start(std::move(steps));
+}
+
+Awaitable<void> JobEnding::end() {
+  co_await release_hosts();
+  co_await conclude();
+}
+
+// Tells the hosts that they may forget the job, and waits until they have closed their connections.
+Awaitable<void> JobEnding::release_hosts() {
+  const auto tell_hosts = [this](const Arrival<Done>& arrive) {
+    Command command;
+    command.mutable_finish();
+    const auto open = std::make_shared<std::size_t>(1);
+    const auto one_closed = [arrive, open] {
+      if (--*open == 0) arrive({});
+    };
+    for (std::size_t index = 0; index < job_.hosts.size(); ++index) {
+      if (!job_.hosts.send(index, command)) continue;
+      ++*open;
+      job_.hosts[index].session->expect_end(
+          [&loop = job_.loop, one_closed] { boost::asio::post(loop, one_closed); });
+    }
+    boost::asio::post(job_.loop, one_closed);
   };
-  for (std::size_t index = 0; index < job_.hosts.size(); ++index) {
-    if (!job_.hosts.send(index, command)) continue;
-    ++*open;
-    job_.hosts[index].session->expect_end(
-        [this, one_over] { boost::asio::post(job_.loop, one_over); });
-  }
-  finish_timer_.expires_after(kFinishLimit);
-  finish_timer_.async_wait([this](const boost::system::error_code& error) {
-    if (!error) conclude();
-  });
-  one_over();
+  co_await sequence_->wait_at_most<Done>(kFinishLimit, tell_hosts);
 }
 
-void JobEnding::conclude() {
-  if (std::exchange(job_.concluded, true)) return;
-  finish_timer_.cancel();
+Awaitable<void> JobEnding::conclude() {
+  job_.concluded = true;
   if (job_.was_started()) job_.screen.start_reader_note();
-  job_.screen.output().finish([this] {
-    summary_follows_ = false;
-    job_.screen.cancel_reader_note();
-    requeue(say_summary());
-  });
-  summary_follows_ = true;
+  co_await last_output(true);
+  job_.screen.cancel_reader_note();
+  say_summary();
+  // Before the output is closed: it has something to say.
+  co_await preemption_.requeue_if_due(*sequence_, outcome_);
+  co_await exit();
 }
 
-// Lets Slurm put the job back into its queue; the message must precede the end of the output.
-void JobEnding::requeue(const Outcome& outcome) {
-  preemption_.requeue_if_due(outcome, [this, outcome] {
-    job_.screen.output().finish([this, outcome] { tell_followers(outcome); });
-  });
-}
-
-void JobEnding::tell_followers(const Outcome& outcome) {
+Awaitable<void> JobEnding::exit() {
+  co_await last_output(false);
   record_.stop();
-  service_.end(outcome, summary_, [this, outcome] {
-    if (job_.request.joined == nullptr) return exit(outcome);
-    job_.request.joined->end(outcome.exit_code, [this, outcome] { exit(outcome); });
-  });
+  co_await service_.end(*sequence_, outcome_, summary_);
+  if (JoinedNodes* const joined = job_.request.joined; joined != nullptr) {
+    const auto tell_nodes = [this, joined](const Arrival<Done>& arrive) {
+      joined->end(outcome_.exit_code, [arrive] { arrive({}); });
+    };
+    co_await sequence_->wait_posted<Done>(tell_nodes);
+  }
+  if (!leaves_) {
+    job_.events.finish();
+    write_metrics(outcome_.exit_code);
+  }
+  job_.actions.exit(outcome_.exit_code, outcome_.raise_signal);
 }
 
-void JobEnding::exit(const Outcome& outcome) {
-  if (!leaves_) job_.events.finish();
-  if (!leaves_) write_metrics(outcome.exit_code);
-  job_.actions.exit(outcome.exit_code, outcome.raise_signal);
+// Waits until everything printed so far is on the console and in the files, or until the limit of
+// Output::limit_finish().
+Awaitable<void> JobEnding::last_output(bool summary_follows) {
+  const auto finish = [&](const Arrival<Done>& arrive) {
+    job_.screen.output().finish([arrive] { arrive({}); });
+    summary_follows_ = summary_follows;
+  };
+  co_await sequence_->wait<Done>(finish);
+  summary_follows_ = false;
 }
 
-Outcome JobEnding::say_summary() {
+// ---- The summary --------------------------------------------------------------------------------
+
+void JobEnding::say_summary() {
   const Output& output = job_.screen.output();
   losses_.conclude();
   const std::vector<WorkerEnd> ends = job_.worker_ends();
-  Outcome outcome = judge(ends, job_.launcher_end);
-  summary_ = advice(ends, outcome);
+  outcome_ = judge(ends, job_.launcher_end);
+  summary_ = advice(ends, outcome_);
   // Without its output a job is not a success: its result is incomplete.
-  if (outcome.exit_code == 0 && !output.console_failure().empty()) {
-    outcome.exit_code = kExitInternal;
+  if (outcome_.exit_code == 0 && !output.console_failure().empty()) {
+    outcome_.exit_code = kExitInternal;
     summary_ +=
         "ivyrun: error[IVY-O003]: all ranks succeeded, but " + output.console_failure() + "\n";
   }
@@ -290,7 +312,7 @@ Outcome JobEnding::say_summary() {
   inputs.max_attempts = job_.max_attempts();
   inputs.ends = &ends;
   inputs.launcher_end = &job_.launcher_end;
-  inputs.outcome = &outcome;
+  inputs.outcome = &outcome_;
   inputs.started_at_ns = job_.started_at_ns;
   inputs.world_size = job_.plan.world_size;
   inputs.log_path = [&output](int rank) { return output.log_path(rank, 2); };
@@ -310,11 +332,10 @@ Outcome JobEnding::say_summary() {
   for (const std::string& missing : {job_.events.complaint(), job_.events.metrics().complaint()})
     if (!missing.empty()) inputs.complaints.push_back(missing);
   inputs.device_lines =
-      device_lines(job_.device_notes, outcome.first ? &ends[*outcome.first] : nullptr);
+      device_lines(job_.device_notes, outcome_.first ? &ends[*outcome_.first] : nullptr);
   summary_ += summary(inputs);
   if (!summary_.empty() && job_.options.summary == SummaryChoice::kAuto) job_.screen.say(summary_);
   record_verdict(inputs);
-  return outcome;
 }
 
 // Advice that follows from the output of all ranks.
@@ -391,15 +412,15 @@ void JobEnding::leave() {
   job_.concluded = true;
   report_timer_.cancel();
   job_.say("exiting now; each host stops its remaining processes when its lease expires");
-  const Outcome outcome = say_summary();
+  say_summary();
   job_.hosts.close_sessions();
   job_.screen.output().limit_finish(JobScreen::kInterruptedDrain);
-  job_.screen.output().finish([this, outcome] { tell_followers(outcome); });
+  run(exit());
 }
 
-// The exception may have interrupted the last step, so its continuation cannot be relied on.
+// The exception may have ended the last part in any of its steps.
 void JobEnding::fail(const Diagnostic& reason) {
-  if (!job_.concluded) return conclude();
+  if (!job_.concluded) return run(conclude());
   Output& output = job_.screen.output();
   if (std::exchange(summary_follows_, false))
     return output.limit_finish(JobScreen::kInterruptedDrain);
@@ -409,7 +430,12 @@ void JobEnding::fail(const Diagnostic& reason) {
   }
   output.say(render(reason));
   output.limit_finish(JobScreen::kInterruptedDrain);
-  output.finish([this] { job_.actions.exit(kExitInternal, 0); });
+  run(exit_after_failure());
+}
+
+Awaitable<void> JobEnding::exit_after_failure() {
+  co_await last_output(false);
+  job_.actions.exit(kExitInternal, 0);
 }
 
 }  // namespace ivy

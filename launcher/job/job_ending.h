@@ -11,16 +11,17 @@
 //     take_report()       a host proves that none of its processes is left
 //     check_end()         all hosts have reported and all output is here: Restarts::decide() starts
 //                         another attempt, or the job ends
-//     finish()            the hosts may forget the job
-//     conclude()          the rest of the output; say_summary() prints the verdict: judge() in
-//                         report/verdict.h picks the first cause and the exit code
-//     requeue(), tell_followers(), exit()
+//     finish()            starts the last part, which reads top to bottom in end() and exit():
+//                         the hosts may forget the job, the rest of the output, the summary and
+//                         the exit code (judge() in report/verdict.h picks the first cause),
+//                         --requeue, followers, joined nodes
 //
 // Thread: the loop's. Lifetime: that of the job.
 #pragma once
 
 #include <boost/asio/steady_timer.hpp>
 #include <chrono>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -34,6 +35,7 @@
 #include "launcher/job/restarts.h"
 #include "launcher/job/stdin_feed.h"
 #include "launcher/screen/summary.h"
+#include "launcher/streams/sequence.h"
 
 namespace ivy {
 
@@ -67,14 +69,19 @@ class JobEnding {
   void say_unconfirmed();
   void hosts_did_not_stop();
   void cancel_stop();
-  void conclude();
-  Outcome say_summary();
+  // Runs the steps instead of those under way, if any.
+  void run(Awaitable<void> steps);
+  Awaitable<void> end();
+  Awaitable<void> release_hosts();
+  Awaitable<void> conclude();
+  Awaitable<void> exit();
+  Awaitable<void> exit_after_failure();
+  Awaitable<void> last_output(bool summary_follows);
+  // Sets outcome_ and summary_.
+  void say_summary();
   std::string advice(const std::vector<WorkerEnd>& ends, const Outcome& outcome) const;
   // The summary for programs: --summary json, --events, attempt.json.
   void record_verdict(const SummaryInputs& inputs);
-  void requeue(const Outcome& outcome);
-  void tell_followers(const Outcome& outcome);
-  void exit(const Outcome& outcome);
   void write_metrics(int exit_code);
 
   JobContext& job_;
@@ -86,11 +93,13 @@ class JobEnding {
   Restarts& restarts_;
   CtlService& service_;
   RecordKeeper& record_;
+  Outcome outcome_;
   std::string summary_;
   bool leaves_ = false;           // The launcher exits without waiting for anything.
-  bool summary_follows_ = false;  // The summary comes after the output that conclude() waits for.
+  bool summary_follows_ = false;  // conclude() waits for output, and the summary comes next.
   bool has_failed_ = false;       // Only the reason of this failure is still printed.
-  boost::asio::steady_timer drain_timer_, stop_timer_, finish_timer_, report_timer_;
+  boost::asio::steady_timer drain_timer_, stop_timer_, report_timer_;
+  std::unique_ptr<Sequence> sequence_;  // Of the last steps; null before finish() and leave().
 };
 
 // Writes to standard error past the output, whose queue may never be written. A reader that takes

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <boost/asio/post.hpp>
 #include <csignal>
-#include <memory>
 
 #include "launcher/slurm/allocation_watch.h"
 #include "proto/os/clock.h"
@@ -76,30 +75,27 @@ void Preemption::end_with_allocation() {
       (job_.was_started() ? ", KILL follows in " + std::to_string(grace_s.count()) + " s" : ""));
 }
 
-void Preemption::requeue_if_due(const Outcome& outcome, std::function<void()> then) {
+Awaitable<void> Preemption::requeue_if_due(Sequence& sequence, const Outcome& outcome) {
   const bool is_due = job_.options.requeue &&
                       job_.launcher_end.reason == LauncherReason::kPreempted &&
                       !outcome.origin_is_worker && job_.request.allocation_end != nullptr;
-  if (!is_due) return then();
-  // Before it is done: Slurm ends this allocation, and us, as soon as it has agreed.
-  const auto asked = std::make_shared<bool>(false);
-  const auto begins = [this, asked] {
-    *asked = true;
-    job_.say(name() + " is being requeued");
-  };
-  job_.request.allocation_end->requeue(begins, [this, asked, then](const Result<void>& requeued) {
-    if (!requeued.ok() && *asked) {
-      job_.screen.say(render(Diagnostic{
-          .id = "IVY-R012",
-          .what = name() + " could not be requeued",
-          .cause = requeued.error().message,
-          .fix = "sbatch --requeue allows it (a site may forbid it: JobRequeue=0)\n"
-                 "or submit the script again: exit code 75 means that it has not finished"}));
-    } else if (!requeued.ok()) {
-      job_.say("note: not requeued: " + requeued.error().message);
-    }
-    then();
-  });
+  if (!is_due) co_return;
+  AllocationWatch& allocation = *job_.request.allocation_end;
+  const Result<void> allowed = co_await allocation.may_requeue(sequence);
+  if (!allowed.ok()) {
+    job_.say("note: not requeued: " + allowed.error().message);
+    co_return;
+  }
+  // Before the request: Slurm ends this allocation, and us, as soon as it has agreed.
+  job_.say(name() + " is being requeued");
+  const Result<void> requeued = co_await allocation.requeue(sequence);
+  if (!requeued.ok())
+    job_.screen.say(render(Diagnostic{
+        .id = "IVY-R012",
+        .what = name() + " could not be requeued",
+        .cause = requeued.error().message,
+        .fix = "sbatch --requeue allows it (a site may forbid it: JobRequeue=0)\n"
+               "or submit the script again: exit code 75 means that it has not finished"}));
 }
 
 }  // namespace ivy

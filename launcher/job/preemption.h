@@ -3,10 +3,10 @@
 // is put back into the queue. Does nothing outside of an allocation. Thread: the loop's.
 #pragma once
 
-#include <functional>
 #include <string>
 
 #include "launcher/job/job_context.h"
+#include "launcher/streams/sequence.h"
 
 namespace ivy {
 
@@ -25,8 +25,8 @@ class Preemption {
   // ends with its allocation: no worker is stopped for this end then, and those that still write
   // their state have time until the last call.
   bool explains(WorkerRecord& worker);
-  // --requeue: requests it if the job ended because the allocation does. Calls then once.
-  void requeue_if_due(const Outcome& outcome, std::function<void()> then);
+  // --requeue: requests it from Slurm if the job ended because its allocation does.
+  Awaitable<void> requeue_if_due(Sequence& sequence, const Outcome& outcome);
 
  private:
   void preempted(std::int64_t at_ns);

@@ -160,27 +160,25 @@ milliseconds AllocationWatch::grace(milliseconds usual) const {
 
 bool AllocationWatch::is_last_call() const { return end_.is_last_call(wall_ms()); }
 
-void AllocationWatch::requeue(std::function<void()> begins,
-                              std::function<void(Result<void>)> done) {
-  const auto ask_slurm = [this, begins = std::move(begins), done] {
-    begins();
-    run_slurm_command(loop_, {"scontrol", "requeue", allocation_.job_id}, kRequeueDeadline,
-                      [done](const Result<std::string>& said) {
-                        done(said.ok() ? Result<void>() : said.error());
-                      });
-  };
-  if (is_last_call()) return ask_slurm();
-  // scancel sends TERM, like an early notice; a cancelled job must not be requeued.
-  run_slurm_command(loop_, {"squeue", "-h", "-j", allocation_.job_id, "-o", "%T"}, kAskDeadline,
-                    [this, ask_slurm, done](const Result<std::string>& state) {
-                      // SIGNALING is a state of a running job.
-                      const bool is_ending =
-                          state.ok() &&
-                          (state->empty() || *state == "COMPLETING" || *state == "CANCELLED");
-                      if (!is_ending) return ask_slurm();
-                      done(Error{Code::kFailedPrecondition,
-                                 allocation_.name() + " is " + (state->empty() ? "gone" : *state)});
-                    });
+Awaitable<Result<void>> AllocationWatch::may_requeue(Sequence& sequence) {
+  if (is_last_call()) co_return Result<void>();
+  // scancel sends TERM, as an early notice does; a cancelled job must stay cancelled.
+  std::vector<std::string> squeue{"squeue", "-h", "-j", allocation_.job_id, "-o", "%T"};
+  const Result<std::string> state =
+      co_await slurm_answer(sequence, std::move(squeue), kAskDeadline);
+  // The other states include SIGNALING, which is a running job's.
+  const bool is_ending =
+      state.ok() && (state->empty() || *state == "COMPLETING" || *state == "CANCELLED");
+  if (!is_ending) co_return Result<void>();
+  co_return Error{Code::kFailedPrecondition,
+                  allocation_.name() + " is " + (state->empty() ? "gone" : *state)};
+}
+
+Awaitable<Result<void>> AllocationWatch::requeue(Sequence& sequence) {
+  std::vector<std::string> scontrol{"scontrol", "requeue", allocation_.job_id};
+  const Result<std::string> answer =
+      co_await slurm_answer(sequence, std::move(scontrol), kRequeueDeadline);
+  co_return answer.ok() ? Result<void>() : Result<void>(answer.error());
 }
 
 }  // namespace ivy

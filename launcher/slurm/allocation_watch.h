@@ -13,6 +13,7 @@
 
 #include "launcher/slurm/allocation_end.h"
 #include "launcher/slurm/slurm_allocation.h"
+#include "launcher/streams/sequence.h"
 
 namespace ivy {
 
@@ -47,10 +48,11 @@ class AllocationWatch {
   bool is_last_call() const;
   const SlurmAllocation& allocation() const { return allocation_; }
 
-  // Runs `scontrol requeue`; on success Slurm ends this allocation, including this process. Calls
-  // `begins` right before that. Returns FailedPrecondition without calling `begins` if the job has
-  // ended early because it was cancelled.
-  void requeue(std::function<void()> begins, std::function<void(Result<void>)> done);
+  // FailedPrecondition: the allocation ends before its time because it was cancelled, so its job
+  // must not run again.
+  Awaitable<Result<void>> may_requeue(Sequence& sequence);
+  // `scontrol requeue`. On success Slurm ends this allocation, and us with it.
+  Awaitable<Result<void>> requeue(Sequence& sequence);
 
  private:
   void ask();

@@ -58,4 +58,12 @@ void run_slurm_command(boost::asio::io_context& loop, const std::vector<std::str
   });
 }
 
+Awaitable<Result<std::string>> slurm_answer(Sequence& sequence, std::vector<std::string> arguments,
+                                            std::chrono::milliseconds deadline) {
+  const auto run = [&](const Arrival<Result<std::string>>& arrive) {
+    run_slurm_command(sequence.loop(), arguments, deadline, arrive);
+  };
+  co_return co_await sequence.wait_posted<Result<std::string>>(run);
+}
+
 }  // namespace ivy

@@ -28,20 +28,20 @@ void Sequence::stop() {
 }
 
 Awaitable<void> Sequence::sleep(std::chrono::steady_clock::duration time) {
-  const auto only_time = [](const Arrival<Nothing>&) {};
-  co_await wait_at_most<Nothing>(time, only_time);
+  const auto only_time = [](const Arrival<Done>&) {};
+  co_await wait_at_most<Done>(time, only_time);
 }
 
 Awaitable<void> Sequence::turn() {
-  const auto next_turn = [this](const Arrival<Nothing>& arrive) {
+  const auto next_turn = [this](const Arrival<Done>& arrive) {
     asio::post(loop_, [arrive] { arrive({}); });
   };
-  co_await wait<Nothing>(next_turn);
+  co_await wait<Done>(next_turn);
 }
 
 Awaitable<void> Sequence::checkpoint() {
-  const auto never = [](const Arrival<Nothing>&) {};
-  if (stopped_) co_await wait<Nothing>(never);
+  const auto never = [](const Arrival<Done>&) {};
+  if (stopped_) co_await wait<Done>(never);
 }
 
 }  // namespace ivy

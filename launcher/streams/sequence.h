@@ -18,6 +18,7 @@
 
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <chrono>
@@ -36,6 +37,8 @@ using Awaitable = boost::asio::awaitable<Value, LoopExecutor>;
 // outlive the coroutine.
 template <class Event>
 using Arrival = std::function<void(Event)>;
+// The event of a callback without arguments.
+struct Done {};
 
 class Sequence {
  public:
@@ -72,7 +75,19 @@ class Sequence {
         suspend, boost::asio::use_awaitable_t<LoopExecutor>(), std::move(start));
   }
 
-  // Returns std::nullopt if `limit` expires first.
+  // The same, for a `start` that may call back before it returns: resumes in a later turn of the
+  // loop.
+  template <class Event, class Start>
+  Awaitable<Event> wait_posted(Start start) {
+    const auto posting = [&loop = loop_, start](const Arrival<Event>& arrive) {
+      start(Arrival<Event>([&loop, arrive](Event event) {
+        boost::asio::post(loop, [arrive, value = std::move(event)] { arrive(value); });
+      }));
+    };
+    co_return co_await wait<Event>(posting);
+  }
+
+  // Nothing: `limit` was over first.
   template <class Event, class Start>
   Awaitable<std::optional<Event>> wait_at_most(std::chrono::steady_clock::duration limit,
                                                Start start) {
@@ -97,8 +112,6 @@ class Sequence {
   Awaitable<void> checkpoint();
 
  private:
-  struct Nothing {};
-
   boost::asio::io_context& loop_;
   boost::asio::steady_timer timer_;
   std::shared_ptr<void> waiting_;
