@@ -80,8 +80,8 @@ void BringUp::dial(const std::shared_ptr<TransportContext>& transports, HostSess
     session.window_bytes = job_.hosts.window_bytes();
     session.lease = job_.options.lease;
     session.is_attended = is_attended;
-    session.make_link = [transports, &host](const HostLink::Handlers& of_link, int attempt) {
-      return make_link(transports, *host.host, of_link, attempt);
+    session.make_link = [transports, &host](HostLinkEvents& owner, int attempt) {
+      return make_link(transports, *host.host, owner, attempt);
     };
     session.heartbeat = &job_.hosts.heartbeat();
     host.session = std::make_unique<HostSession>(job_.loop, session, events);

@@ -79,7 +79,7 @@ void HostSession::transport_up(const LinkUp& up) {
 void HostSession::transport_bytes(std::string_view bytes) {
   silence_.heard(monotonic_ns());
   const std::weak_ptr<void> alive = alive_;
-  const int serial = transports_.serial();
+  const HostLink* const link = transports_.active();
   std::string_view rest = bytes;
   for (;;) {
     Result<std::vector<link::Frame>> frames = session_.receive(rest);
@@ -91,7 +91,7 @@ void HostSession::transport_bytes(std::string_view bytes) {
     rest = {};
     for (const link::Frame& frame : *frames) {
       on_frame(frame);
-      if (alive.expired() || serial != transports_.serial()) return;
+      if (alive.expired() || link != transports_.active()) return;
     }
   }
   events_.host_input_room(options_.host);

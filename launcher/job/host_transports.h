@@ -15,8 +15,7 @@
 namespace ivy {
 
 // attempt: 0 for the first link, then 1, 2...
-using MakeHostLink =
-    std::function<std::unique_ptr<HostLink>(const HostLink::Handlers&, int attempt)>;
+using MakeHostLink = std::function<std::unique_ptr<HostLink>(HostLinkEvents& owner, int attempt)>;
 
 // The session of these transports.
 class HostTransportEvents {
@@ -37,7 +36,7 @@ class HostTransportEvents {
   ~HostTransportEvents() = default;
 };
 
-class HostTransports {
+class HostTransports final : private HostLinkEvents {
  public:
   HostTransports(boost::asio::io_context& loop, MakeHostLink make_link, HostTransportEvents& events)
       : loop_(loop), make_link_(std::move(make_link)), events_(events) {}
@@ -46,8 +45,8 @@ class HostTransports {
   void dial(const OpenRequest& request);
   void give_up_dialing();
 
-  // The number of the active link; -1: there is none.
-  int serial() const { return serial_; }
+  // Null: none is up.
+  const HostLink* active() const { return link_.get(); }
   bool can_write() const { return link_ && !writes_; }
   bool has_written() const { return !writes_; }
   void write(std::string bytes);
@@ -58,8 +57,14 @@ class HostTransports {
   void drop();
 
  private:
-  void on_up(int serial, const LinkUp& up);
-  void on_down(int serial, const LinkDown& down);
+  // HostLinkEvents
+  void link_up(HostLink& link, const LinkUp& up) override;
+  void link_bytes(HostLink& link, std::string_view bytes) override;
+  void link_drained(HostLink& link) override;
+  void link_down(HostLink& link, const LinkDown& down) override;
+  void link_progress(HostLink&, const RemoteText& step) override { events_.dial_progress(step); }
+  void link_stuck(HostLink&, const std::string& what) override { events_.dial_stuck(what); }
+
   void retire(std::unique_ptr<HostLink> link);
 
   boost::asio::io_context& loop_;
@@ -69,9 +74,7 @@ class HostTransports {
   bool allows_alive_ = false;          // Changed with alive_mutex_ held, before link_ changes.
   std::unique_ptr<HostLink> link_;     // The active one; it may be silent.
   std::unique_ptr<HostLink> dialing_;  // Replaces link_ when it is up.
-  int serial_ = -1;
-  int dialing_serial_ = -1;
-  int next_serial_ = 0;
+  int attempts_ = 0;
   bool writes_ = false;
 };
 

@@ -28,7 +28,7 @@ inline constexpr std::chrono::milliseconds kAgentAnswer{10'000};
 // answered at all.
 using MakeAgentLink = std::function<std::unique_ptr<HostLink>(
     const std::shared_ptr<TransportContext>& context, const Host& host, AgentWay way,
-    std::chrono::milliseconds answer, const HostLink::Handlers& handlers)>;
+    std::chrono::milliseconds answer, HostLinkEvents& owner)>;
 
 MakeAgentLink agent_link_maker();
 

@@ -3,12 +3,11 @@
 // open a connection to the supervisor's command socket and move bytes. Nothing above this interface
 // knows which transport it has.
 //
-// Thread: the loop's, but for send_alive(). Lifetime: the owner destroys a link only outside its
-// handlers (post first); after destruction no handler is called.
+// Thread: the loop's, but for send_alive(). Lifetime: the owner outlives its links until it has
+// closed them, and destroys a link only outside of that link's events (post first).
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -59,65 +58,77 @@ struct LinkDown {
   }
 };
 
+class HostLink;
+
+// The owner of links: the transports of a host's session (launcher/job/host_transports.h), and a
+// link that carries its bytes over another one. Nothing is called for a link that was closed.
+class HostLinkEvents {
+ public:
+  // Once: bytes flow both ways.
+  virtual void link_up(HostLink& link, const LinkUp& up) = 0;
+  // From the supervisor, in pieces of any size.
+  virtual void link_bytes(HostLink& link, std::string_view bytes) = 0;
+  // Everything given to write() has left.
+  virtual void link_drained(HostLink& link) = 0;
+  // The last call, and the only one if the link never came up.
+  virtual void link_down(HostLink& link, const LinkDown& down) = 0;
+  // The present step: "ssh: connecting", "sending ivy-node (3 MB)".
+  virtual void link_progress(HostLink& link, const RemoteText& step) = 0;
+  // The host answers but keeps the link waiting for this. Repeated until the wait is over.
+  virtual void link_stuck(HostLink& link, const std::string& what) = 0;
+
+ protected:
+  ~HostLinkEvents() = default;
+};
+
 class HostLink {
  public:
-  struct Handlers {
-    std::function<void(const LinkUp&)> up;        // Called once, when bytes flow both ways.
-    std::function<void(std::string_view)> bytes;  // From the supervisor, any cut.
-    std::function<void()> drained;                // Everything given to write() has left.
-    std::function<void(const LinkDown&)> down;    // Once, last call of all.
-    std::function<void(const RemoteText&)>
-        progress;  // "ssh: connecting", "sending ivy-node (3 MB)".
-    // Again and again while the host answers but does not let us in: what that waits for there.
-    std::function<void(const std::string&)> stuck;
-  };
-
   HostLink() = default;
   HostLink(const HostLink&) = delete;
   HostLink& operator=(const HostLink&) = delete;
   virtual ~HostLink() = default;
-  // Starts to open; the answer is up or down. Called once.
+  // Starts to open; the answer is link_up() or link_down(), later. Called once.
   virtual void open(const OpenRequest& request) = 0;
-  // Queues bytes; only after up, and only when drained (or nothing was written yet).
+  // Queues bytes; only after link_up(), and only when drained (or nothing was written yet).
   virtual void write(std::string bytes) = 0;
-  // Sends a whole frame that the loop knows nothing of, behind what write() was given, if the
-  // transport takes it now; else does nothing. Call it between `up` and close() only. Thread: any.
+  // Sends a whole frame that the loop knows nothing of, after the bytes given to write(), if the
+  // transport takes it now; else does nothing. Call it between link_up() and close() only.
+  // Thread: any.
   virtual void send_alive(std::string_view frame) = 0;
-  // Ends the link; `down` is not called for it. The far end sees an end of file.
+  // Ends the link without an event. The far end sees an end of file.
   virtual void close() = 0;
 };
 
 // Passes the events of a link on to its owner, until the link is closed or down.
 class LinkReports {
  public:
-  explicit LinkReports(HostLink::Handlers handlers) : handlers_(std::move(handlers)) {}
+  LinkReports(HostLink& link, HostLinkEvents& owner) : link_(link), owner_(owner) {}
 
   void close() { is_open_ = false; }
   bool is_open() const { return is_open_; }
-  // For another link that takes this one's place.
-  const HostLink::Handlers& handlers() const { return handlers_; }
 
   void up(const LinkUp& up) const {
-    if (is_open_) handlers_.up(up);
+    if (is_open_) owner_.link_up(link_, up);
   }
   void bytes(std::string_view bytes) const {
-    if (is_open_) handlers_.bytes(bytes);
+    if (is_open_) owner_.link_bytes(link_, bytes);
   }
   void drained() const {
-    if (is_open_) handlers_.drained();
+    if (is_open_) owner_.link_drained(link_);
   }
-  void progress(const RemoteText& text) const {
-    if (is_open_) handlers_.progress(text);
+  void progress(const RemoteText& step) const {
+    if (is_open_) owner_.link_progress(link_, step);
   }
   void stuck(const std::string& what) const {
-    if (is_open_ && handlers_.stuck) handlers_.stuck(what);
+    if (is_open_) owner_.link_stuck(link_, what);
   }
   void down(const LinkDown& down) {
-    if (std::exchange(is_open_, false)) handlers_.down(down);
+    if (std::exchange(is_open_, false)) owner_.link_down(link_, down);
   }
 
  private:
-  const HostLink::Handlers handlers_;
+  HostLink& link_;
+  HostLinkEvents& owner_;
   bool is_open_ = true;
 };
 

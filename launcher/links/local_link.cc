@@ -9,8 +9,8 @@
 
 namespace ivy {
 
-LocalLink::LocalLink(boost::asio::io_context& loop, NodeProgram node, Handlers handlers)
-    : SequencedLink(loop, std::move(handlers)), node_(std::move(node)) {}
+LocalLink::LocalLink(boost::asio::io_context& loop, NodeProgram node, HostLinkEvents& owner)
+    : SequencedLink(loop, owner), node_(std::move(node)) {}
 
 LocalLink::~LocalLink() { close(); }
 

@@ -16,7 +16,7 @@ namespace ivy {
 
 class LocalLink : public SequencedLink {
  public:
-  LocalLink(boost::asio::io_context& loop, NodeProgram node, Handlers handlers);
+  LocalLink(boost::asio::io_context& loop, NodeProgram node, HostLinkEvents& owner);
   ~LocalLink() override;
 
   void open(const OpenRequest& request) override;

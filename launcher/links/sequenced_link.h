@@ -23,8 +23,8 @@ class SequencedLink : public HostLink {
   }
 
  protected:
-  SequencedLink(boost::asio::io_context& loop, Handlers handlers)
-      : reports_(std::move(handlers)), sequence_(loop) {}
+  SequencedLink(boost::asio::io_context& loop, HostLinkEvents& owner)
+      : reports_(*this, owner), sequence_(loop) {}
 
   // Releases everything that the link has started. Each transport's destructor calls close(), which
   // calls this.

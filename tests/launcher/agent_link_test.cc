@@ -115,7 +115,7 @@ class AgentLinkTest : public testing::Test {
   }
   void open(AgentLink::Way way = AgentLink::Way::kDirect, bool reattach = false,
             milliseconds answer = kAgentAnswer, const Host& to = host()) {
-    link_ = std::make_unique<AgentLink>(context(), to, way, answer, probe_.handlers());
+    link_ = std::make_unique<AgentLink>(context(), to, way, answer, probe_);
     link_->open(OpenRequest{kJob, 7, reattach});
     EXPECT_FALSE(probe_.up || probe_.down) << "a handler was called from inside open()";
   }
@@ -520,12 +520,12 @@ TEST_F(AgentLinkTest, ASocketInADirectoryOfOthersIsNotTrusted) {
 // A way that fails or comes up at once.
 class FakeWay : public HostLink {
  public:
-  FakeWay(boost::asio::io_context& loop, std::optional<LinkDown> failure, Handlers handlers)
-      : loop_(loop), failure_(std::move(failure)), handlers_(std::move(handlers)) {}
+  FakeWay(boost::asio::io_context& loop, std::optional<LinkDown> failure, HostLinkEvents& owner)
+      : loop_(loop), failure_(std::move(failure)), owner_(owner) {}
   void open(const OpenRequest&) override {
     boost::asio::post(loop_, [this] {
-      if (failure_) return handlers_.down(*failure_);
-      handlers_.up(LinkUp{Transport::kSsh, {}, {}, {}, {}});
+      if (failure_) return owner_.link_down(*this, *failure_);
+      owner_.link_up(*this, LinkUp{Transport::kSsh, {}, {}, {}, {}});
     });
   }
   void write(std::string) override {}
@@ -535,7 +535,7 @@ class FakeWay : public HostLink {
  private:
   boost::asio::io_context& loop_;
   const std::optional<LinkDown> failure_;
-  const Handlers handlers_;
+  HostLinkEvents& owner_;
 };
 
 class AutoLinkTest : public AgentLinkTest {
@@ -543,17 +543,17 @@ class AutoLinkTest : public AgentLinkTest {
   void try_ways(const LinkDown& agents) {
     std::vector<LinkWay> ways;
     ways.push_back({"its agent", Transport::kAgent,
-                    [this, agents](const HostLink::Handlers& handlers) {
-                      return std::make_unique<FakeWay>(loop_, agents, handlers);
+                    [this, agents](HostLinkEvents& owner) {
+                      return std::make_unique<FakeWay>(loop_, agents, owner);
                     },
                     agent_may_be_passed_over});
     ways.push_back({"ssh",
                     Transport::kSsh,
-                    [this](const HostLink::Handlers& handlers) {
-                      return std::make_unique<FakeWay>(loop_, std::nullopt, handlers);
+                    [this](HostLinkEvents& owner) {
+                      return std::make_unique<FakeWay>(loop_, std::nullopt, owner);
                     },
                     {}});
-    link_ = std::make_unique<AutoLink>(context(), host(), ways, probe_.handlers());
+    link_ = std::make_unique<AutoLink>(context(), host(), ways, probe_);
     link_->open(OpenRequest{kJob, 7, false});
     ASSERT_TRUE(run_until(loop_, [&] { return probe_.up || probe_.down; }));
   }
@@ -583,16 +583,15 @@ TEST_F(AutoLinkTest, ReportsEachReasonOnce) {
   const auto failing = [this](const std::string& name, const std::string& message) {
     LinkWay way;
     way.name = name;
-    way.make = [this, message](const HostLink::Handlers& handlers) {
-      return std::make_unique<FakeWay>(loop_, LinkDown{LinkFailure::kRefused, message, ""},
-                                       handlers);
+    way.make = [this, message](HostLinkEvents& owner) {
+      return std::make_unique<FakeWay>(loop_, LinkDown{LinkFailure::kRefused, message, ""}, owner);
     };
     way.may_go_on = agent_may_be_passed_over;
     return way;
   };
   const std::vector<LinkWay> ways{failing("a", "of its own"), failing("b", "the same"),
                                   failing("c", "the same")};
-  link_ = std::make_unique<AutoLink>(context(), host(), ways, probe_.handlers());
+  link_ = std::make_unique<AutoLink>(context(), host(), ways, probe_);
   link_->open(OpenRequest{kJob, 7, false});
   ASSERT_TRUE(run_until(loop_, [&] { return probe_.down.has_value(); }));
   EXPECT_EQ(probe_.down->message, "the same (a: of its own)");
@@ -607,7 +606,7 @@ class AutoChoiceTest : public AgentLinkTest {
   void dial(int attempt) {
     options_.ssh_command = {"/bin/false"};
     probe_ = {};
-    link_ = make_link(context(), host(kElsewhere), probe_.handlers(), attempt);
+    link_ = make_link(context(), host(kElsewhere), probe_, attempt);
     link_->open(OpenRequest{kJob, 7, attempt > 0});
     ASSERT_TRUE(run_until(loop_, [&] { return probe_.up || probe_.down; }));
   }

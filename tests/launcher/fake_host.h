@@ -80,8 +80,8 @@ class FakeHost {
 
 class FakeLink : public HostLink {
  public:
-  FakeLink(FakeHost& host, Handlers handlers)
-      : host_(host), host_life_(host.life()), handlers_(std::move(handlers)) {}
+  FakeLink(FakeHost& host, HostLinkEvents& owner)
+      : host_(host), host_life_(host.life()), owner_(owner) {}
   ~FakeLink() override {
     *alive_ = false;
     detach();
@@ -89,24 +89,24 @@ class FakeLink : public HostLink {
   void open(const OpenRequest& request) override {
     ++host_.dials;
     host_.asked = request;
-    if (!host_.doing.empty()) post([this] { handlers_.progress(host_.doing); });
+    if (!host_.doing.empty()) post([this] { owner_.link_progress(*this, host_.doing); });
     if (host_.answer == FakeHost::Answer::kSilent) return;
     post([this] {
       switch (host_.answer) {
         case FakeHost::Answer::kUp:
           host_.attach(this);
-          return handlers_.up(LinkUp{Transport::kSsh, "10.0.0.1", "10.0.0.2", "", ""});
+          return owner_.link_up(*this, LinkUp{Transport::kSsh, "10.0.0.1", "10.0.0.2", "", ""});
         case FakeHost::Answer::kRefuse:
-          return handlers_.down(host_.refusal);
+          return owner_.link_down(*this, host_.refusal);
         default:
-          return handlers_.down(LinkDown{LinkFailure::kNoSuchJob, "no such job", ""});
+          return owner_.link_down(*this, LinkDown{LinkFailure::kNoSuchJob, "no such job", ""});
       }
     });
   }
   void write(std::string bytes) override {
     post([this, bytes = std::move(bytes)] {
       if (!host_.deaf) host_.receive(this, bytes);
-      handlers_.drained();
+      owner_.link_drained(*this);
     });
   }
   void send_alive(std::string_view) override { ++host_.alives; }
@@ -115,10 +115,10 @@ class FakeLink : public HostLink {
     detach();
   }
   void deliver(std::string bytes) {
-    post([this, bytes = std::move(bytes)] { handlers_.bytes(bytes); });
+    post([this, bytes = std::move(bytes)] { owner_.link_bytes(*this, bytes); });
   }
   void break_off() {
-    post([this] { handlers_.down(host_.breaking); });
+    post([this] { owner_.link_down(*this, host_.breaking); });
   }
 
  private:
@@ -132,7 +132,7 @@ class FakeLink : public HostLink {
   }
   FakeHost& host_;
   const std::weak_ptr<bool> host_life_;
-  Handlers handlers_;
+  HostLinkEvents& owner_;
   bool closed_ = false;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };

@@ -40,8 +40,8 @@ class HostSessionTest : public ::testing::Test, public HostSessionEvents {
     options.token = std::string(32, 't');
     options.window_bytes = 64u << 10;
     options.lease = lease;
-    options.make_link = [this](const HostLink::Handlers& handlers, int) {
-      return std::make_unique<FakeLink>(host_, handlers);
+    options.make_link = [this](HostLinkEvents& owner, int) {
+      return std::make_unique<FakeLink>(host_, owner);
     };
     session_ = std::make_unique<HostSession>(loop_, options, *this);
     session_->open();

@@ -265,9 +265,8 @@ class JobTest : public ::testing::Test {
     request.record = std::move(record);
     request.started_in = "/tmp";
     request.make_agent_link = [this](const std::shared_ptr<TransportContext>&, const Host& host,
-                                     AgentWay way, milliseconds,
-                                     const HostLink::Handlers& handlers) {
-      auto link = std::make_unique<FakeLink>(nodes_.at(host.name)->host, handlers);
+                                     AgentWay way, milliseconds, HostLinkEvents& owner) {
+      auto link = std::make_unique<FakeLink>(nodes_.at(host.name)->host, owner);
       EXPECT_NE(way, AgentWay::kOwnHost);
       return link;
     };

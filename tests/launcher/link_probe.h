@@ -9,6 +9,7 @@
 #include <optional>
 #include <ostream>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "launcher/links/host_link.h"
@@ -21,22 +22,22 @@ inline std::ostream& operator<<(std::ostream& out, const RemoteText& text) {
   return out << text.line();
 }
 
-struct LinkProbe {
+struct LinkProbe final : HostLinkEvents {
   std::optional<LinkUp> up;
   std::string bytes;
   int drained = 0;
   std::optional<LinkDown> down;
   std::vector<std::string> progress;
 
-  HostLink::Handlers handlers() {
-    HostLink::Handlers result;
-    result.up = [this](const LinkUp& value) { up = value; };
-    result.bytes = [this](std::string_view value) { bytes.append(value); };
-    result.drained = [this] { ++drained; };
-    result.down = [this](const LinkDown& value) { down = value; };
-    result.progress = [this](const RemoteText& value) { progress.push_back(value.line()); };
-    return result;
+  void link_up(HostLink&, const LinkUp& value) override { up = value; }
+  void link_bytes(HostLink&, std::string_view value) override { bytes.append(value); }
+  void link_drained(HostLink&) override { ++drained; }
+  void link_down(HostLink&, const LinkDown& value) override { down = value; }
+  void link_progress(HostLink&, const RemoteText& step) override {
+    progress.push_back(step.line());
   }
+  void link_stuck(HostLink&, const std::string&) override {}
+
   bool said(const std::string& text) const {
     for (const std::string& line : progress) {
       if (line.find(text) != std::string::npos) return true;

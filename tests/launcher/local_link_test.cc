@@ -47,7 +47,7 @@ class LocalLinkTest : public testing::Test {
     return path;
   }
   std::unique_ptr<LocalLink> open(const std::string& program) {
-    auto link = std::make_unique<LocalLink>(loop_, program, probe_.handlers());
+    auto link = std::make_unique<LocalLink>(loop_, program, probe_);
     link->open(OpenRequest{std::string(32, 'a'), 7, false});
     EXPECT_FALSE(probe_.up || probe_.down) << "a handler was called from inside open()";
     return link;
@@ -120,7 +120,7 @@ TEST_F(LocalLinkTest, AWardenOfThisProgramGoesOnInACopy) {
   node.copy = WardenCopy::start({node.path, std::string(32, 'a'), 7}, tell_in_copy);
   ASSERT_NE(node.copy, nullptr);
   EXPECT_FALSE(node.copy->take({node.path, std::string(32, 'a'), 8})) << "another host's";
-  LocalLink link(loop_, node, probe_.handlers());
+  LocalLink link(loop_, node, probe_);
   link.open(OpenRequest{std::string(32, 'a'), 7, false});
   ASSERT_TRUE(run_until(loop_, [&] { return probe_.down.has_value(); })) << probe_.story();
   std::signal(SIGUSR2, SIG_DFL);
@@ -183,7 +183,7 @@ TEST_F(LocalLinkTest, AFailureLineOfTheWardenIsTheMessage) {
 
 // Another launcher takes over a job whose supervisor lives here: by a relay, as on any host.
 TEST_F(LocalLinkTest, ReattachingGoesThroughARelay) {
-  LocalLink link(loop_, script("echo \"$*\"; exec cat"), probe_.handlers());
+  LocalLink link(loop_, script("echo \"$*\"; exec cat"), probe_);
   link.open(OpenRequest{std::string(32, 'a'), 7, true});
   const std::string wanted = "relay\nIVYOPEN 1 reattach " + std::string(32, 'a') + " 7\n";
   ASSERT_TRUE(run_until(loop_, [&] { return probe_.bytes.size() >= wanted.size(); }))
@@ -193,8 +193,7 @@ TEST_F(LocalLinkTest, ReattachingGoesThroughARelay) {
 }
 
 TEST_F(LocalLinkTest, ReattachingWhereTheJobIsGoneSaysSo) {
-  LocalLink link(loop_, script("read line; printf '\\001ivy:fail no-such-job\\n'"),
-                 probe_.handlers());
+  LocalLink link(loop_, script("read line; printf '\\001ivy:fail no-such-job\\n'"), probe_);
   link.open(OpenRequest{std::string(32, 'a'), 0, true});
   ASSERT_TRUE(run_until(loop_, [&] { return probe_.down.has_value(); }));
   EXPECT_EQ(probe_.down->failure, LinkFailure::kNoSuchJob);
@@ -202,7 +201,7 @@ TEST_F(LocalLinkTest, ReattachingWhereTheJobIsGoneSaysSo) {
 
 // Nothing is known then: the caller must not take the job for gone.
 TEST_F(LocalLinkTest, ARelayThatEndsWithoutAWordIsBroken) {
-  LocalLink link(loop_, script("exit 0"), probe_.handlers());
+  LocalLink link(loop_, script("exit 0"), probe_);
   link.open(OpenRequest{std::string(32, 'a'), 0, true});
   ASSERT_TRUE(run_until(loop_, [&] { return probe_.down.has_value(); }));
   EXPECT_EQ(probe_.down->failure, LinkFailure::kBroken);
@@ -210,7 +209,7 @@ TEST_F(LocalLinkTest, ARelayThatEndsWithoutAWordIsBroken) {
 
 #ifdef IVY_TEST_NODE
 TEST_F(LocalLinkTest, TheRealRelayKnowsThatAJobIsGone) {
-  LocalLink link(loop_, std::string(IVY_TEST_NODE), probe_.handlers());
+  LocalLink link(loop_, std::string(IVY_TEST_NODE), probe_);
   link.open(OpenRequest{std::string(32, 'a'), 0, true});
   ASSERT_TRUE(run_until(loop_, [&] { return probe_.down.has_value(); }));
   EXPECT_EQ(probe_.down->failure, LinkFailure::kNoSuchJob) << probe_.down->message;

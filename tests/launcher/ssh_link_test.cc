@@ -48,7 +48,7 @@ class SshLinkTest : public testing::Test {
     if (!context_)
       context_ =
           std::make_shared<TransportContext>(loop_, options_, NodeProgram{remote_.node_binary()});
-    return make_link(context_, host_, probe.handlers(), attempt);
+    return make_link(context_, host_, probe, attempt);
   }
   // Opens a link and waits until it is up or down.
   void open(LinkProbe& probe, bool reattach = false, int attempt = 0) {

@@ -43,8 +43,8 @@ LinkDown worst_of(const std::vector<LinkDown>& failures) {
 }  // namespace
 
 AgentLink::AgentLink(std::shared_ptr<TransportContext> context, Host host, Way way,
-                     std::chrono::milliseconds answer, Handlers handlers)
-    : SequencedLink(context->loop(), std::move(handlers)),
+                     std::chrono::milliseconds answer, HostLinkEvents& owner)
+    : SequencedLink(context->loop(), owner),
       context_(std::move(context)),
       host_(std::move(host)),
       way_(way),

@@ -35,7 +35,7 @@ class AgentLink : public SequencedLink {
   using Way = AgentWay;
   // `answer` is how long the agent may take, as in agent_transport.h.
   AgentLink(std::shared_ptr<TransportContext> context, Host host, Way way,
-            std::chrono::milliseconds answer, Handlers handlers);
+            std::chrono::milliseconds answer, HostLinkEvents& owner);
   ~AgentLink() override;
 
   void open(const OpenRequest& request) override;

@@ -6,8 +6,8 @@ namespace ivy {
 
 MakeAgentLink agent_link_maker() {
   return [](const std::shared_ptr<TransportContext>& context, const Host& host, AgentWay way,
-            std::chrono::milliseconds answer, const HostLink::Handlers& handlers) {
-    return std::make_unique<AgentLink>(context, host, way, answer, handlers);
+            std::chrono::milliseconds answer, HostLinkEvents& owner) {
+    return std::make_unique<AgentLink>(context, host, way, answer, owner);
   };
 }
 

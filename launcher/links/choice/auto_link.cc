@@ -26,11 +26,8 @@ bool agent_may_be_passed_over(const LinkDown& down) {
 }
 
 AutoLink::AutoLink(std::shared_ptr<TransportContext> context, Host host, std::vector<LinkWay> ways,
-                   Handlers handlers)
-    : context_(std::move(context)),
-      host_(std::move(host)),
-      ways_(std::move(ways)),
-      handlers_(std::move(handlers)) {}
+                   HostLinkEvents& owner)
+    : context_(std::move(context)), host_(std::move(host)), ways_(std::move(ways)), owner_(owner) {}
 
 AutoLink::~AutoLink() { close(); }
 
@@ -40,24 +37,23 @@ void AutoLink::open(const OpenRequest& request) {
 }
 
 void AutoLink::take_way() {
-  Handlers handlers = handlers_;
-  handlers.up = [this](const LinkUp& up) {
-    is_up_ = true;
-    context_->remember_transport(host_, ways_[current_].kind);
-    if (!note_.empty()) context_->note("no agent", "note: " + std::exchange(note_, {}));
-    handlers_.up(up);
-  };
-  handlers.down = [this](const LinkDown& down) { on_down(down); };
-  link_ = ways_[current_].make(handlers);
+  link_ = ways_[current_].make(*this);
   link_->open(request_);
 }
 
-void AutoLink::on_down(const LinkDown& down) {
+void AutoLink::link_up(HostLink&, const LinkUp& up) {
+  is_up_ = true;
+  context_->remember_transport(host_, ways_[current_].kind);
+  if (!note_.empty()) context_->note("no agent", "note: " + std::exchange(note_, {}));
+  owner_.link_up(*this, up);
+}
+
+void AutoLink::link_down(HostLink&, const LinkDown& down) {
   const bool is_last = current_ + 1 == ways_.size();
   if (is_up_ || is_last || !ways_[current_].may_go_on(down)) {
     LinkDown all = down;
     if (!is_up_) all.message += earlier_reasons(down.message);
-    return handlers_.down(all);
+    return owner_.link_down(*this, all);
   }
   const LinkWay& failed = ways_[current_++];
   const LinkWay& next = ways_[current_];
@@ -67,7 +63,7 @@ void AutoLink::on_down(const LinkDown& down) {
   // once it is reached: where no transport reaches it, the failure tells all reasons.
   if (next.kind != failed.kind) note_ = line;
   failed_before_.emplace_back(failed.name, down.message);
-  // A link must not be destroyed inside one of its own handlers.
+  // A link must not be destroyed inside one of its own events.
   const std::shared_ptr<HostLink> old = std::move(link_);
   boost::asio::post(context_->loop(), [old] {});
   take_way();

@@ -19,16 +19,16 @@ namespace ivy {
 struct LinkWay {
   std::string name;  // For messages: "its agent", "ssh".
   Transport kind = Transport::kSsh;
-  std::function<std::unique_ptr<HostLink>(const HostLink::Handlers&)> make;
+  std::function<std::unique_ptr<HostLink>(HostLinkEvents& owner)> make;
   // True if the next way may do better after this failure. Not called for the last way.
   std::function<bool(const LinkDown&)> may_go_on;
 };
 
-class AutoLink : public HostLink {
+class AutoLink : public HostLink, private HostLinkEvents {
  public:
   // Tries `ways` in their order; there is at least one.
   AutoLink(std::shared_ptr<TransportContext> context, Host host, std::vector<LinkWay> ways,
-           Handlers handlers);
+           HostLinkEvents& owner);
   ~AutoLink() override;
 
   void open(const OpenRequest& request) override;
@@ -37,14 +37,23 @@ class AutoLink : public HostLink {
   void close() override;
 
  private:
+  // HostLinkEvents, of the present way.
+  void link_up(HostLink& way, const LinkUp& up) override;
+  void link_bytes(HostLink&, std::string_view bytes) override { owner_.link_bytes(*this, bytes); }
+  void link_drained(HostLink&) override { owner_.link_drained(*this); }
+  void link_down(HostLink& way, const LinkDown& down) override;
+  void link_progress(HostLink&, const RemoteText& step) override {
+    owner_.link_progress(*this, step);
+  }
+  void link_stuck(HostLink&, const std::string& what) override { owner_.link_stuck(*this, what); }
+
   void take_way();
-  void on_down(const LinkDown& down);
   RemoteText earlier_reasons(const RemoteText& last) const;
 
   const std::shared_ptr<TransportContext> context_;
   const Host host_;
   const std::vector<LinkWay> ways_;
-  const Handlers handlers_;
+  HostLinkEvents& owner_;
   OpenRequest request_;
   std::size_t current_ = 0;
   std::unique_ptr<HostLink> link_;

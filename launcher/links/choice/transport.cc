@@ -18,9 +18,9 @@ namespace ivy {
 namespace {
 
 std::unique_ptr<HostLink> make_ssh_link(const std::shared_ptr<TransportContext>& context, Host host,
-                                        const HostLink::Handlers& handlers, int attempt) {
+                                        HostLinkEvents& owner, int attempt) {
   if (host.port == 0) host.port = context->options().ssh_port;
-  return std::make_unique<SshLink>(context, host, handlers, attempt);
+  return std::make_unique<SshLink>(context, host, owner, attempt);
 }
 
 LinkWay agent_way(const std::shared_ptr<TransportContext>& context, const Host& host, int attempt,
@@ -29,8 +29,8 @@ LinkWay agent_way(const std::shared_ptr<TransportContext>& context, const Host& 
   LinkWay result;
   result.name = "its agent";
   result.kind = Transport::kAgent;
-  result.make = [context, host, answer](const HostLink::Handlers& handlers) {
-    return context->make_agent_link()(context, host, AgentWay::kDirect, answer, handlers);
+  result.make = [context, host, answer](HostLinkEvents& owner) {
+    return context->make_agent_link()(context, host, AgentWay::kDirect, answer, owner);
   };
   result.may_go_on = agent_may_be_passed_over;
   return result;
@@ -40,8 +40,8 @@ LinkWay ssh_way(const std::shared_ptr<TransportContext>& context, const Host& ho
   LinkWay result;
   result.name = "ssh";
   result.kind = Transport::kSsh;
-  result.make = [context, host, attempt](const HostLink::Handlers& handlers) {
-    return make_ssh_link(context, host, handlers, attempt);
+  result.make = [context, host, attempt](HostLinkEvents& owner) {
+    return make_ssh_link(context, host, owner, attempt);
   };
   return result;
 }
@@ -127,34 +127,32 @@ void finish_transports(const std::shared_ptr<TransportContext>& context,
 }
 
 std::unique_ptr<HostLink> make_link(const std::shared_ptr<TransportContext>& context,
-                                    const Host& host, const HostLink::Handlers& handlers,
-                                    int attempt) {
+                                    const Host& host, HostLinkEvents& owner, int attempt) {
   if (uses_local_transport(context->options(), host)) {
-    return std::make_unique<LocalLink>(context->loop(), context->node(), handlers);
+    return std::make_unique<LocalLink>(context->loop(), context->node(), owner);
   }
   if (host.joins) {
     return std::make_unique<DialBackLink>(context->loop(), context->joined_hosts(), host.name,
-                                          handlers);
+                                          owner);
   }
   if (uses_srun(context->options(), host)) {
     return std::make_unique<DialBackLink>(context->loop(), context->part<SrunStep>(), host.name,
-                                          handlers);
+                                          owner);
   }
   switch (context->options().transport) {
     case TransportChoice::kSsh:
-      return make_ssh_link(context, host, handlers, attempt);
+      return make_ssh_link(context, host, owner, attempt);
     case TransportChoice::kAgent:
       if (is_this_host(host)) {
-        return context->make_agent_link()(context, host, AgentWay::kOwnHost, kAgentAnswer,
-                                          handlers);
+        return context->make_agent_link()(context, host, AgentWay::kOwnHost, kAgentAnswer, owner);
       }
-      return agent_way(context, host, attempt, kAgentAnswer).make(handlers);
+      return agent_way(context, host, attempt, kAgentAnswer).make(owner);
     case TransportChoice::kAuto:
     case TransportChoice::kLocal:
     case TransportChoice::kSlurm:
       break;
   }
-  return std::make_unique<AutoLink>(context, host, auto_ways(context, host, attempt), handlers);
+  return std::make_unique<AutoLink>(context, host, auto_ways(context, host, attempt), owner);
 }
 
 }  // namespace ivy

@@ -42,7 +42,6 @@ bool may_have_agent(const Options& options, const Host& host);
 
 // A closed link for this host. `attempt` counts redials (0 first).
 std::unique_ptr<HostLink> make_link(const std::shared_ptr<TransportContext>& context,
-                                    const Host& host, const HostLink::Handlers& handlers,
-                                    int attempt);
+                                    const Host& host, HostLinkEvents& owner, int attempt);
 
 }  // namespace ivy

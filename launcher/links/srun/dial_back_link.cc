@@ -6,8 +6,8 @@
 namespace ivy {
 
 DialBackLink::DialBackLink(boost::asio::io_context& loop, std::shared_ptr<DialBackHosts> hosts,
-                           std::string host, Handlers handlers)
-    : SequencedLink(loop, std::move(handlers)), hosts_(std::move(hosts)), host_(std::move(host)) {}
+                           std::string host, HostLinkEvents& owner)
+    : SequencedLink(loop, owner), hosts_(std::move(hosts)), host_(std::move(host)) {}
 
 DialBackLink::~DialBackLink() { close(); }
 

@@ -15,7 +15,7 @@ class DialBackLink : public SequencedLink {
  public:
   // host: the name by which its group knows it, such as Slurm's.
   DialBackLink(boost::asio::io_context& loop, std::shared_ptr<DialBackHosts> hosts,
-               std::string host, Handlers handlers);
+               std::string host, HostLinkEvents& owner);
   ~DialBackLink() override;
 
   void open(const OpenRequest& request) override;

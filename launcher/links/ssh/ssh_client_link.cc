@@ -63,8 +63,8 @@ std::vector<std::string> ssh_client_command(const Options& options, const Host& 
 }
 
 SshClientLink::SshClientLink(std::shared_ptr<TransportContext> context, Host host, SshTarget target,
-                             Handlers handlers)
-    : SequencedLink(context->loop(), std::move(handlers)),
+                             HostLinkEvents& owner)
+    : SequencedLink(context->loop(), owner),
       context_(std::move(context)),
       host_(std::move(host)),
       target_(std::move(target)) {}

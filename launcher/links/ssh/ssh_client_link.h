@@ -29,7 +29,7 @@ class SshClientLink : public SequencedLink {
  public:
   // target: for its host name only.
   SshClientLink(std::shared_ptr<TransportContext> context, Host host, SshTarget target,
-                Handlers handlers);
+                HostLinkEvents& owner);
   ~SshClientLink() override;
 
   void open(const OpenRequest& request) override;

@@ -31,9 +31,9 @@ constexpr std::chrono::milliseconds kStuckReport{500};
 
 }  // namespace
 
-SshLink::SshLink(std::shared_ptr<TransportContext> context, Host host, Handlers handlers,
+SshLink::SshLink(std::shared_ptr<TransportContext> context, Host host, HostLinkEvents& owner,
                  int attempt)
-    : SequencedLink(context->loop(), std::move(handlers)),
+    : SequencedLink(context->loop(), owner),
       context_(std::move(context)),
       host_(std::move(host)),
       attempt_(attempt),
@@ -56,7 +56,7 @@ Awaitable<void> SshLink::run() {
   if (target_.user.empty() && ssh().user().name.empty()) co_return fail(nameless_user());
   if (!target_.client_because.empty()) {
     log::debug(host_.name + ": the OpenSSH client is used because of " + target_.client_because);
-    co_return start_client(reports_.handlers());
+    co_return start_client();
   }
   up_.transport = Transport::kSsh;
   up_.remote_command = ssh().command_for(**upload, host_);
@@ -356,28 +356,31 @@ SshLink::End SshLink::connection_end() {
 void SshLink::try_client(const std::string& because) {
   reports_.progress("libssh could not log in to " + host_.name + " (" + because +
                     "), trying the OpenSSH client");
-  Handlers handlers = reports_.handlers();
-  handlers.up = [this](const LinkUp& up) {
-    ssh().prefer_client(host_);
-    reports_.up(up);
-  };
-  handlers.down = [this, because](const LinkDown& down) {
-    LinkDown both = down;
-    // A second "no key was accepted" helps nobody.
-    const bool is_news = down.failure != LinkFailure::kBroken &&
-                         (down.failure != LinkFailure::kAuthentication || !agent_mute_.empty());
-    if (is_news) both.message += " (libssh: " + because + ")";
-    if (!agent_mute_.empty()) both.fix = mute_agent_fix();
-    reports_.down(both);
-  };
-  start_client(std::move(handlers));
+  libssh_failure_ = because;
+  start_client();
 }
 
-void SshLink::start_client(Handlers handlers) {
+void SshLink::start_client() {
   release();
   if (!reports_.is_open()) return;
-  client_ = std::make_unique<SshClientLink>(context_, host_, target_, std::move(handlers));
+  client_ = std::make_unique<SshClientLink>(context_, host_, target_, *this);
   client_->open(request_);
+}
+
+void SshLink::link_up(HostLink&, const LinkUp& up) {
+  if (!libssh_failure_.empty()) ssh().prefer_client(host_);
+  reports_.up(up);
+}
+
+void SshLink::link_down(HostLink&, const LinkDown& down) {
+  if (libssh_failure_.empty()) return reports_.down(down);
+  LinkDown both = down;
+  // A second "no key was accepted" helps nobody.
+  const bool is_news = down.failure != LinkFailure::kBroken &&
+                       (down.failure != LinkFailure::kAuthentication || !agent_mute_.empty());
+  if (is_news) both.message += " (libssh: " + libssh_failure_ + ")";
+  if (!agent_mute_.empty()) both.fix = mute_agent_fix();
+  reports_.down(both);
 }
 
 void SshLink::write(std::string bytes) {

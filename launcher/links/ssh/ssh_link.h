@@ -25,10 +25,10 @@
 
 namespace ivy {
 
-class SshLink : public SequencedLink {
+class SshLink : public SequencedLink, private HostLinkEvents {
  public:
   // attempt: 0 for the first dial; a redial is not retried here, its owner dials again.
-  SshLink(std::shared_ptr<TransportContext> context, Host host, Handlers handlers, int attempt);
+  SshLink(std::shared_ptr<TransportContext> context, Host host, HostLinkEvents& owner, int attempt);
   ~SshLink() override;
 
   void open(const OpenRequest& request) override;
@@ -67,9 +67,17 @@ class SshLink : public SequencedLink {
   End shell_silence();
   End penalty();
   End host_key_end(const SshHostKey& key);
+  // HostLinkEvents, of the OpenSSH client.
+  void link_up(HostLink& client, const LinkUp& up) override;
+  void link_bytes(HostLink&, std::string_view bytes) override { reports_.bytes(bytes); }
+  void link_drained(HostLink&) override { reports_.drained(); }
+  void link_down(HostLink& client, const LinkDown& down) override;
+  void link_progress(HostLink&, const RemoteText& step) override { reports_.progress(step); }
+  void link_stuck(HostLink&, const std::string& what) override { reports_.stuck(what); }
+
   // Once libssh has failed to log in.
   void try_client(const std::string& because);
-  void start_client(Handlers handlers);
+  void start_client();
   // Reports what the host waits for, while it does not get on, until the link is up or down.
   void expect(std::string what);
   void report_stuck();
@@ -95,7 +103,8 @@ class SshLink : public SequencedLink {
   boost::asio::steady_timer stuck_timer_;
   std::string expected_;  // Of the host, which has answered: what report_stuck() names.
   std::optional<SshRelay> relay_;
-  std::unique_ptr<HostLink> client_;  // After libssh has given up.
+  std::unique_ptr<HostLink> client_;  // Carries the bytes instead of libssh.
+  std::string libssh_failure_;        // Not empty: libssh was tried before the client.
 };
 
 }  // namespace ivy
