@@ -51,12 +51,16 @@ std::vector<RankPlace> places_of(const ctl::JobDescription& job, const ShowRanks
   return places;
 }
 
-class Follower {
+class Follower final : public OutputEvents {
  public:
   explicit Follower(FollowRequest request);
   Followed run();
 
  private:
+  // OutputEvents
+  void output_consumed(int host_index, std::uint64_t bytes) override;
+  void output_closed() override { stop(FollowEnd::kOutputClosed); }
+
   bool has_files() const { return !request_.job.log_directory().empty(); }
   bool is_live() const { return socket_.is_open(); }
   void feed(int rank, int stream, std::string_view bytes, bool end = false);
@@ -105,26 +109,25 @@ class Follower {
 };
 
 Follower::Follower(FollowRequest request) : request_(std::move(request)) {
-  Output::Handlers handlers;
-  handlers.consumed = [this](int, std::uint64_t bytes) {
-    ahead_ -= std::min<std::size_t>(ahead_, bytes);
-    if (!waits_for_room_ || ahead_ > kMostAheadBytes / 2) return;
-    waits_for_room_ = false;
-    if (has_files()) look_at_files();
-    take_replies();
-  };
-  handlers.closed = [this] { stop(FollowEnd::kOutputClosed); };
   OutputOptions options;
   options.label = request_.options->label;
   options.color = request_.options->color;
   output_ = std::make_unique<Output>(loop_, options, request_.job.job_id(), OutputTarget::kConsole,
-                                     std::move(handlers));
+                                     *this);
   signals_.async_wait([this](const boost::system::error_code& error, int) {
     if (!error) stop(FollowEnd::kInterrupted);
   });
   if (!request_.connection) return;
   decoder_ = std::move(request_.connection->decoder());
   socket_.assign(request_.connection->release());
+}
+
+void Follower::output_consumed(int, std::uint64_t bytes) {
+  ahead_ -= std::min<std::size_t>(ahead_, bytes);
+  if (!waits_for_room_ || ahead_ > kMostAheadBytes / 2) return;
+  waits_for_room_ = false;
+  if (has_files()) look_at_files();
+  take_replies();
 }
 
 void Follower::show_attempt() {

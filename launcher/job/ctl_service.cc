@@ -69,12 +69,7 @@ void CtlService::open() {
 
 Result<void> CtlService::listen() {
   socket_ = IVY_TRY(JobSocket::open(job_.loop, job_.request.identity.job_id, *this));
-  Output::Listener listener;
-  listener.bytes = [this](int rank, int stream, std::string_view bytes, bool end) {
-    socket_->output(rank, stream, bytes, end);
-  };
-  listener.message = [this](std::string_view text) { socket_->message(text); };
-  job_.screen.follow(std::move(listener));
+  job_.screen.follow(socket_.get());
   return {};
 }
 
@@ -208,7 +203,7 @@ Awaitable<void> CtlService::end(Sequence& sequence, const Outcome& outcome,
                                 const std::string& summary) {
   timer_.cancel();
   if (!socket_) co_return;
-  job_.screen.follow({});
+  job_.screen.follow(nullptr);
   ctl::JobEnd end;
   end.set_exit_code(outcome.exit_code);
   // The summary of a job that ended well may say where its files are, and nothing else.

@@ -54,11 +54,12 @@ Job::~Job() = default;
 
 void Job::start(std::function<void(int, int)> over) {
   over_ = std::move(over);
-  job_.screen.open(output_handlers());
+  JoinedNodes* const joined = job_.request.joined;
+  job_.screen.open(*this, joined == nullptr ? nullptr : &joined->elsewhere(*this));
   for (const std::string& note : job_.options.notes) job_.screen.note("note: " + note);
   transports_ = std::make_shared<TransportContext>(job_.loop, job_.options, job_.request.node,
                                                    job_.request.make_agent_link);
-  if (job_.request.joined != nullptr) transports_->set_joined_hosts(job_.request.joined->hosts());
+  if (joined != nullptr) transports_->set_joined_hosts(joined->hosts());
   transports_->set_note_handler([this](const RemoteText& text) { job_.screen.note(text.line()); });
   set_scheduler_signal_handler(transports_, [this](int signal, bool ranks_have_it) {
     preemption_.step_signalled(signal, ranks_have_it);
@@ -77,24 +78,19 @@ void Job::dial_hosts() {
   start_timeout();
 }
 
-Output::Handlers Job::output_handlers() {
-  Output::Handlers output;
-  output.consumed = [this](int index, std::uint64_t bytes) {
-    HostSession* const session = job_.hosts[static_cast<std::size_t>(index)].session.get();
-    if (session != nullptr && session->is_open()) session->grant(bytes);
-  };
-  if (job_.request.joined != nullptr)
-    output.elsewhere = job_.request.joined->elsewhere(output.consumed);
-  output.closed = [this] {
-    job_.end_because(
-        LauncherReason::kOutputClosed,
-        Diagnostic{.severity = Severity::kNote,
-                   .id = "IVY-O001",
-                   .what = "stdout was closed by the reader (for example `| head`); job stopped",
-                   .exit_code = kExitOutputClosed});
-    job_.phase.apply(JobEvent::kTimeUp);
-  };
-  return output;
+void Job::output_consumed(int host_index, std::uint64_t bytes) {
+  HostSession* const session = job_.hosts[static_cast<std::size_t>(host_index)].session.get();
+  if (session != nullptr && session->is_open()) session->grant(bytes);
+}
+
+void Job::output_closed() {
+  job_.end_because(
+      LauncherReason::kOutputClosed,
+      Diagnostic{.severity = Severity::kNote,
+                 .id = "IVY-O001",
+                 .what = "stdout was closed by the reader (for example `| head`); job stopped",
+                 .exit_code = kExitOutputClosed});
+  job_.phase.apply(JobEvent::kTimeUp);
 }
 
 // Without this, ranks that print nothing would run on after the reader of `| head`, or an ssh, has

@@ -36,7 +36,10 @@
 
 namespace ivy {
 
-class Job final : private JobActions, private HostSessionEvents, private TakeoverActions {
+class Job final : private JobActions,
+                  private HostSessionEvents,
+                  private TakeoverActions,
+                  private OutputEvents {
  public:
   Job(boost::asio::io_context& loop, JobRequest request);
   ~Job();
@@ -79,8 +82,10 @@ class Job final : private JobActions, private HostSessionEvents, private Takeove
   void dial_hosts() override;
   void handle(std::size_t host, const Event& event) override;
   void taken_over() override;
+  // OutputEvents
+  void output_consumed(int host_index, std::uint64_t bytes) override;
+  void output_closed() override;
 
-  Output::Handlers output_handlers();
   void start_timeout();
   void watch_reader();
   void check_ready();

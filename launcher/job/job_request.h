@@ -13,7 +13,7 @@
 #include "launcher/links/choice/transport.h"
 #include "launcher/options/options.h"
 #include "launcher/plan/job_plan.h"
-#include "launcher/screen/output.h"
+#include "launcher/screen/output_events.h"
 #include "proto/contract/env.h"
 #include "proto/contract/limits.h"
 #include "proto/wire/ctl.pb.h"
@@ -32,9 +32,8 @@ class JoinedNodes {
   virtual ~JoinedNodes() = default;
   // The hosts' links wait there for the job.
   virtual std::shared_ptr<DialBackHosts> hosts() = 0;
-  // The part of the job's output that these nodes show. consumed: see Output::Handlers.
-  virtual Output::Elsewhere elsewhere(
-      std::function<void(int host, std::uint64_t bytes)> consumed) = 0;
+  // Shows the part of the job's output that is theirs; `job` learns when they have shown it.
+  virtual OutputElsewhere& elsewhere(OutputEvents& job) = 0;
   virtual void begin_attempt(std::uint32_t generation, int max_attempts, const JobPlan& plan) = 0;
   // Sends the exit code to them; calls done when they have it, or cannot be reached.
   virtual void end(int exit_code, std::function<void()> done) = 0;

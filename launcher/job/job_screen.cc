@@ -34,12 +34,12 @@ JobScreen::JobScreen(boost::asio::io_context& loop, const JobRequest& request)
       limit_timer_(loop),
       reader_timer_(loop) {}
 
-void JobScreen::open(Output::Handlers handlers) {
+void JobScreen::open(OutputEvents& owner, OutputElsewhere* elsewhere) {
   const std::string& job_id = request_.identity.job_id;
   const bool is_detached = request_.detachment != nullptr;
   output_ = std::make_unique<Output>(
       loop_, options_, job_id, is_detached ? OutputTarget::kBackground : OutputTarget::kConsole,
-      std::move(handlers));
+      owner, elsewhere);
   if (is_detached && request_.record) output_->go_on_with_files();
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A job's output: the console, the files and the followers, and the messages when a file system or
-// a reader keeps the job waiting. Thread: the loop's. Lifetime: destroy it outside its handlers.
+// a reader keeps the job waiting. Thread: the loop's. Lifetime: destroy it outside its events.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -28,8 +28,8 @@ class JobScreen {
 
   // The request outlives the screen.
   JobScreen(boost::asio::io_context& loop, const JobRequest& request);
-  // Call before anything else. A detached job's console never reports that its reader is gone.
-  void open(Output::Handlers handlers);
+  // Call before anything else. elsewhere: null unless in torchrun mode.
+  void open(OutputEvents& owner, OutputElsewhere* elsewhere);
 
   Output& output() { return *output_; }
   const Output& output() const { return *output_; }
@@ -37,7 +37,7 @@ class JobScreen {
   // Says "ivyrun: TEXT", unless --quiet was given.
   void note(const std::string& text);
   void status_line(const std::string& text) { output_->status_line(text); }
-  void follow(Output::Listener listener) { output_->listen(std::move(listener)); }
+  void follow(OutputFollower* follower) { output_->follow(follower); }
 
   // Opens the files of a generation, then calls `opened`, with a refusal if they cannot be opened
   // or are not open after --start-timeout. The file system of --log-dir may be slow: heartbeats

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "launcher/job/job_place.h"
+#include "launcher/screen/output_events.h"
 #include "proto/contract/status.h"
 #include "proto/wire/ctl.pb.h"
 
@@ -39,7 +40,7 @@ class CtlRequests {
   ~CtlRequests() = default;
 };
 
-class JobSocket {
+class JobSocket final : public OutputFollower {
  public:
   // Connections that have not been answered; more wait in the backlog.
   static constexpr std::size_t kMaxClients = 32;
@@ -57,8 +58,8 @@ class JobSocket {
   JobSocket& operator=(const JobSocket&) = delete;
 
   // Sends what workers print and what ivyrun says to followers. Never waits.
-  void output(int rank, int stream, std::string_view bytes, bool end);
-  void message(std::string_view text);
+  void output(int rank, int stream, std::string_view bytes, bool end) override;
+  void message(std::string_view text) override;
   // Keeps messages without a follower for the next one, from now on: the job has no terminal.
   void keep_unheard() { keeps_unheard_ = true; }
   // Another attempt of the group has begun: sends followers the new description of the job.

@@ -70,12 +70,22 @@ struct MessageState {
   std::vector<int> passed_signals;
 };
 
-class Joiner {
+class Joiner final : public OutputEvents, public OutputElsewhere {
  public:
   Joiner(boost::asio::io_context& loop, const JobRequest& request, const JoinKey& key);
   int run();
 
  private:
+  // OutputEvents
+  void output_consumed(int host_index, std::uint64_t bytes) override;
+  void output_closed() override {
+    if (!exit_code_) pass_on(SIGPIPE);
+  }
+  // OutputElsewhere: each node shows its own output, and node 0 tells it what ivyrun says.
+  bool holds(int host_index) const override { return host_index != host_; }
+  void show(const Lane&, std::string_view, bool) override {}
+  void show_message(std::string_view) override {}
+
   Awaitable<void> reach();
   Awaitable<Result<void>> introduce(int fd, bool is_v6);
   void dial();
@@ -383,22 +393,17 @@ void Joiner::pass_on(int signal) {
   tell_signal(messages_.passed_signals.size());
 }
 
+void Joiner::output_consumed(int, std::uint64_t bytes) {
+  messages_.shown_bytes += bytes;
+  if (!exit_code_) tell_shown();
+}
+
 void Joiner::begin(const join::Begin& begin) {
   begin_timer_.cancel();
   host_ = static_cast<int>(begin.host());
   messages_.job_id = begin.job_id();
-  Output::Handlers handlers;
-  handlers.consumed = [this](int, std::uint64_t bytes) {
-    messages_.shown_bytes += bytes;
-    if (!exit_code_) tell_shown();
-  };
-  handlers.closed = [this] {
-    if (!exit_code_) pass_on(SIGPIPE);
-  };
-  handlers.elsewhere.has = [this](int host) { return host != host_; };
-  handlers.elsewhere.bytes = [](const Lane&, std::string_view, bool) {};
-  output_ = std::make_unique<Output>(loop_, options_, begin.job_id(), OutputTarget::kConsole,
-                                     std::move(handlers));
+  output_ = std::make_unique<Output>(loop_, options_, begin.job_id(), OutputTarget::kConsole, *this,
+                                     this);
   for (const std::string& note : options_.notes)
     if (!options_.quiet) say("ivyrun: note: " + note + "\n");
   const Result<void> started = start_node(begin);

@@ -8,6 +8,7 @@
 
 #include "launcher/join/join_wire.h"
 #include "launcher/links/this_host.h"
+#include "launcher/screen/console.h"
 #include "proto/contract/build.h"
 #include "proto/contract/exit_code.h"
 #include "proto/contract/limits.h"
@@ -197,7 +198,7 @@ bool NodeZero::take(NodePlace node, const join::NodeSays& message) {
     interrupt(*node, message.interrupt());
   } else if (message.has_consumed()) {
     const std::uint64_t bytes = node->take_shown(message.consumed().total());
-    if (consumed_ && node->host >= 0) consumed_(node->host, bytes);
+    if (job_ != nullptr && node->host >= 0) job_->output_consumed(node->host, bytes);
   } else if (message.has_heard()) {
     node->drop_heard(message.heard().messages());
   }
@@ -328,7 +329,7 @@ void NodeZero::forget(NodePlace node) {
   node->stream->stop();
   const std::shared_ptr<DialBackStream> kept = node->stream;
   boost::asio::post(loop_, [kept] {});
-  if (node->unshown > 0 && consumed_) consumed_(node->host, node->unshown);
+  if (node->unshown > 0 && job_ != nullptr) job_->output_consumed(node->host, node->unshown);
   nodes_.erase(node);
 }
 
@@ -362,26 +363,23 @@ NodeZero::Node* NodeZero::of_host(int host) {
   return found == nodes_.end() ? nullptr : &*found;
 }
 
-Output::Elsewhere NodeZero::elsewhere(std::function<void(int, std::uint64_t)> consumed) {
-  consumed_ = std::move(consumed);
-  Output::Elsewhere elsewhere;
-  elsewhere.has = [](int host) { return host > 0; };
-  elsewhere.bytes = [this](const Lane& lane, std::string_view bytes, bool end) {
-    give(lane, bytes, end);
-  };
-  elsewhere.message = [this](std::string_view text) {
-    for (Node& node : nodes_)
-      if (node.host >= 0) node.say(said(text));
-  };
-  return elsewhere;
+OutputElsewhere& NodeZero::elsewhere(OutputEvents& job) {
+  job_ = &job;
+  return *this;
 }
 
-void NodeZero::give(const Lane& lane, std::string_view bytes, bool end) {
+void NodeZero::show_message(std::string_view text) {
+  for (Node& node : nodes_)
+    if (node.host >= 0) node.say(said(text));
+}
+
+void NodeZero::show(const Lane& lane, std::string_view bytes, bool end) {
   Node* const node = of_host(lane.host_index);
   if (node == nullptr) {
-    // The node that could show it has left.
-    boost::asio::post(
-        loop_, [this, host = lane.host_index, count = bytes.size()] { consumed_(host, count); });
+    // Its node is gone, so nothing can show it.
+    boost::asio::post(loop_, [this, host = lane.host_index, count = bytes.size()] {
+      job_->output_consumed(host, count);
+    });
     return;
   }
   join::HeadSays message;

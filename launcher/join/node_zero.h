@@ -29,7 +29,7 @@
 
 namespace ivy {
 
-class NodeZero : public JoinedNodes {
+class NodeZero : public JoinedNodes, private OutputElsewhere {
  public:
   // Empty if all nodes are there and hosts() has been filled; otherwise the reason why the job
   // cannot start.
@@ -62,7 +62,7 @@ class NodeZero : public JoinedNodes {
   }
 
   std::shared_ptr<DialBackHosts> hosts() override { return hosts_; }
-  Output::Elsewhere elsewhere(std::function<void(int, std::uint64_t)> consumed) override;
+  OutputElsewhere& elsewhere(OutputEvents& job) override;
   void begin_attempt(std::uint32_t generation, int max_attempts, const JobPlan& plan) override;
   void end(int exit_code, std::function<void()> done) override;
 
@@ -84,7 +84,10 @@ class NodeZero : public JoinedNodes {
   void check_gathered(bool is_time_up);
   void begin_job();
   void schedule_waiting_line();
-  void give(const Lane& lane, std::string_view bytes, bool end);
+  // OutputElsewhere
+  bool holds(int host_index) const override { return host_index > 0; }
+  void show(const Lane& lane, std::string_view bytes, bool end) override;
+  void show_message(std::string_view text) override;
   Node* of_host(int host);
 
   boost::asio::io_context& loop_;
@@ -101,7 +104,7 @@ class NodeZero : public JoinedNodes {
   std::map<int, int> interrupts_;
   int most_interrupts_ = 0;
   std::function<void(int)> on_interrupt_;
-  std::function<void(int, std::uint64_t)> consumed_;
+  OutputEvents* job_ = nullptr;  // Learns which output was shown; null before the job.
   std::function<void()> ended_;
   boost::asio::steady_timer start_timer_, line_timer_, end_timer_;
 };

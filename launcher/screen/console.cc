@@ -37,20 +37,18 @@ std::string_view marker(const ConsoleStyle& style) { return style.utf8 ? "\u2026
 
 }  // namespace
 
-Console::Console(boost::asio::io_context& loop, int fd, Handlers handlers)
-    : handlers_(std::move(handlers)),
-      sink_(loop, fd,
-            {.progress =
-                 [this] {
-                   release_grants();
-                   handlers_.room();
-                 },
-             .failed =
-                 [this](int errno_value) {
-                   release_grants();
-                   handlers_.failed(errno_value);
-                 }}),
-      fd_(fd) {}
+Console::Console(boost::asio::io_context& loop, int fd, ConsoleEvents& owner)
+    : owner_(owner), sink_(loop, fd, *this), fd_(fd) {}
+
+void Console::sink_moved() {
+  release_grants();
+  owner_.console_has_room();
+}
+
+void Console::sink_failed(int errno_value) {
+  release_grants();
+  owner_.console_failed(errno_value);
+}
 
 void Console::set_style(const ConsoleStyle& style) { style_ = style; }
 
@@ -63,7 +61,7 @@ void Console::release_grants() {
   while (!grants_.empty() && grants_.front().end <= sink_.written()) {
     const Grant grant = grants_.front();
     grants_.pop_front();
-    handlers_.consumed(grant.host_index, grant.bytes);
+    owner_.console_consumed(grant.host_index, grant.bytes);
   }
 }
 

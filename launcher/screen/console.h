@@ -3,13 +3,12 @@
 // terminal, pipe or file. Whole lines of many ranks, one unfinished line at most, and below them on
 // a terminal a few that are replaced (the job's status, or the newest states of progress bars).
 //
-// Thread: the loop's. Lifetime: destroy it outside its handlers; lanes outlive their use here.
+// Thread: the loop's. Lifetime: destroy it outside its events; lanes outlive their use here.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
 #include <cstdint>
 #include <deque>
-#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -33,7 +32,7 @@ struct Lane {
   std::string label;         // Ready to be written, with its colour.
   LineSplitter lines;
   ControlFilter filter{ControlPolicy::kColoursOnly};
-  bool shown = true;          // False where --show-ranks leaves it out.
+  bool shown = true;          // False if --show-ranks leaves it out.
   bool dropping = false;      // --console-overflow=drop: bytes are dropped now.
   bool is_in_line = false;    // The last bytes kept did not end with a newline.
   bool lost_in_line = false;  // The last bytes dropped did not end with a newline.
@@ -57,16 +56,22 @@ struct ConsoleStyle {
   bool utf8 = true;
 };
 
-class Console {
+// The owner of a console: its ConsoleStream, and tests.
+class ConsoleEvents {
  public:
-  // consumed: bytes of a host's output have left, or were dropped because there is no reader any
-  // more.
-  struct Handlers {
-    std::function<void(int host_index, std::uint64_t bytes)> consumed;
-    std::function<void()> room;  // has_room() may be true again.
-    std::function<void(int errno_value)> failed;
-  };
-  Console(boost::asio::io_context& loop, int fd, Handlers handlers);
+  // Bytes of a host's output have left, or were dropped because there is no longer a reader.
+  virtual void console_consumed(int host_index, std::uint64_t bytes) = 0;
+  // has_room() may be true again.
+  virtual void console_has_room() = 0;
+  virtual void console_failed(int errno_value) = 0;
+
+ protected:
+  ~ConsoleEvents() = default;
+};
+
+class Console final : private ConsoleSinkEvents {
+ public:
+  Console(boost::asio::io_context& loop, int fd, ConsoleEvents& owner);
 
   // Before the first line of a generation.
   void set_style(const ConsoleStyle& style);
@@ -112,6 +117,10 @@ class Console {
     std::uint64_t bytes;
     int host_index;  // ...this host may send `bytes` more.
   };
+  // ConsoleSinkEvents
+  void sink_moved() override;
+  void sink_failed(int errno_value) override;
+
   void put(Lane& lane, const LinePiece& given);
   void write_group(const LineFold::Group& group);
   void pass(Lane& lane, std::string_view bytes);
@@ -124,7 +133,7 @@ class Console {
   void release_grants();
   std::string& out() { return sink_.buffer(); }
 
-  Handlers handlers_;
+  ConsoleEvents& owner_;
   ConsoleSink sink_;
   ConsoleStyle style_;
   const int fd_;

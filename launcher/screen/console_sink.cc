@@ -29,8 +29,8 @@ constexpr int kMaxWritesAtOnce = 16;
 
 }  // namespace
 
-ConsoleSink::ConsoleSink(boost::asio::io_context& loop, int fd, Handlers handlers)
-    : fd_(fd), handlers_(std::move(handlers)), watcher_(loop) {
+ConsoleSink::ConsoleSink(boost::asio::io_context& loop, int fd, ConsoleSinkEvents& owner)
+    : fd_(fd), owner_(owner), watcher_(loop) {
   choose_way();
   if (way_ == Way::kDirect || way_ == Way::kFile) return;
   const int epoll = epoll_create1(EPOLL_CLOEXEC);
@@ -136,7 +136,7 @@ void ConsoleSink::file_moved() {
   if (errno_value != 0) fail(errno_value);
   queue_for_file();
   trim();
-  handlers_.progress();
+  owner_.sink_moved();
 }
 
 void ConsoleSink::write_loop() {
@@ -184,7 +184,7 @@ void ConsoleSink::wait_writable() {
         waiting_ = false;
         if (error) return;
         write_loop();
-        handlers_.progress();
+        owner_.sink_moved();
       });
 }
 
@@ -199,7 +199,7 @@ void ConsoleSink::fail(int errno_value) {
   failed_ = true;
   boost::asio::post(watcher_.get_executor(),
                     [this, errno_value, alive = std::weak_ptr<bool>(alive_)] {
-                      if (!alive.expired()) handlers_.failed(errno_value);
+                      if (!alive.expired()) owner_.sink_failed(errno_value);
                     });
 }
 

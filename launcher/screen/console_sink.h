@@ -9,13 +9,12 @@
 //   file             on a separate thread (proto/os/file_writer.h): its file system may not answer
 //   other devices    written directly: /dev/null and its like never wait for a reader
 //
-// Thread: the loop's. Lifetime: destroy it outside its handlers.
+// Thread: the loop's. Lifetime: destroy it outside its events.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
 
@@ -24,14 +23,21 @@
 
 namespace ivy {
 
+// The owner of a sink: its Console.
+class ConsoleSinkEvents {
+ public:
+  // written() has grown outside of flush().
+  virtual void sink_moved() = 0;
+  // Once; EPIPE: the reader went away. From now on everything is dropped.
+  virtual void sink_failed(int errno_value) = 0;
+
+ protected:
+  ~ConsoleSinkEvents() = default;
+};
+
 class ConsoleSink {
  public:
-  struct Handlers {
-    std::function<void()> progress;  // written() has grown outside of flush().
-    // Once; EPIPE: the reader went away. Then all is dropped.
-    std::function<void(int errno_value)> failed;
-  };
-  ConsoleSink(boost::asio::io_context& loop, int fd, Handlers handlers);
+  ConsoleSink(boost::asio::io_context& loop, int fd, ConsoleSinkEvents& owner);
   ~ConsoleSink();
   ConsoleSink(const ConsoleSink&) = delete;
   ConsoleSink& operator=(const ConsoleSink&) = delete;
@@ -61,11 +67,11 @@ class ConsoleSink {
   void trim();
 
   const int fd_;
-  Descriptor own_fd_;  // The description of our own, for Way::kNonBlocking.
+  Descriptor own_fd_;  // Another description of the same pipe or terminal, for Way::kNonBlocking.
   std::size_t most_at_once_ = 0;
   Way way_ = Way::kDirect;
   bool has_reader_ = false;  // A pipe or a socket.
-  Handlers handlers_;
+  ConsoleSinkEvents& owner_;
   // Watches the descriptor from outside: giving it to Asio itself would set O_NONBLOCK on it.
   boost::asio::posix::stream_descriptor watcher_;
   std::unique_ptr<FileWriter> writer_;  // Way::kFile, since the first byte.

@@ -40,21 +40,19 @@ std::uint64_t newlines_in(std::string_view bytes) {
 }  // namespace
 
 ConsoleStream::ConsoleStream(boost::asio::io_context& loop, int fd, const OutputOptions& options,
-                             Handlers handlers)
+                             ConsoleStreamEvents& owner)
     : loop_(loop),
       fd_(fd),
       options_(options),
-      handlers_(std::move(handlers)),
-      console_(loop, fd,
-               {.consumed = handlers_.consumed,
-                .room =
-                    [this] {
-                      drain();
-                      handlers_.moved();
-                    },
-                .failed = [this](int errno_value) { on_failure(errno_value); }}),
+      owner_(owner),
+      console_(loop, fd, *this),
       timer_(loop) {
   console_.set_style(style());
+}
+
+void ConsoleStream::console_has_room() {
+  drain();
+  owner_.stream_moved();
 }
 
 ConsoleStyle ConsoleStream::style() const {
@@ -95,7 +93,7 @@ void ConsoleStream::add(Lane& lane) {
 }
 
 void ConsoleStream::accept(Lane& lane, std::string_view bytes, bool end) {
-  if (console_.has_failed()) return handlers_.consumed(lane.host_index, bytes.size());
+  if (console_.has_failed()) return owner_.stream_consumed(lane.host_index, bytes.size());
   if (options_.overflow == OverflowChoice::kDrop) bytes = drop_some(lane, bytes);
   // Bytes that can be shown immediately are never copied.
   while (!bytes.empty() && queue_.empty() && console_.has_room()) {
@@ -150,7 +148,7 @@ void ConsoleStream::drop(Lane& lane, std::string_view bytes) {
   if (bytes.empty()) return;
   lane.lost_in_line = bytes.back() != '\n';
   lane.dropped_lines += newlines_in(bytes);
-  handlers_.consumed(lane.host_index, bytes.size());
+  owner_.stream_consumed(lane.host_index, bytes.size());
 }
 
 void ConsoleStream::process(Lane& lane, ChunkKind kind, std::string_view bytes) {
@@ -196,17 +194,17 @@ void ConsoleStream::schedule_flush() {
     flush_scheduled_ = false;
     flush();
     arm_bottom();
-    handlers_.moved();
+    owner_.stream_moved();
   });
 }
 
-void ConsoleStream::on_failure(int errno_value) {
+void ConsoleStream::console_failed(int errno_value) {
   while (!queue_.empty()) {
     const ChunkQueue::Front front = queue_.front(kSliceBytes);
-    handlers_.consumed(lanes_[front.lane]->host_index, front.bytes.size());
+    owner_.stream_consumed(lanes_[front.lane]->host_index, front.bytes.size());
     queue_.pop(front.bytes.size());
   }
-  handlers_.failed(errno_value);
+  owner_.stream_failed(*this, errno_value);
 }
 
 bool ConsoleStream::is_just_shown(const Lane& lane) const {

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// A console with the workers' bytes that wait for it: what may be shown now, what is dropped, and
-// when unfinished lines and the newest state of progress bars appear.
+// A console and the queue of workers' bytes that wait for it. Decides which bytes are shown now,
+// which are dropped, and when unfinished lines and the newest state of progress bars appear.
 //
-// Thread: the loop's. Lifetime: destroy it outside its handlers; lanes outlive their generation.
+// Thread: the loop's. Lifetime: destroy it outside its events; lanes outlive their generation.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -20,15 +19,26 @@
 
 namespace ivy {
 
-class ConsoleStream {
+class ConsoleStream;
+
+// The owner of the streams: their Output.
+class ConsoleStreamEvents {
  public:
-  struct Handlers {
-    std::function<void(int host_index, std::uint64_t bytes)> consumed;
-    std::function<void()> moved;                  // is_idle() may be true now.
-    std::function<void(int errno_value)> failed;  // Once. Then everything is consumed unseen.
-  };
+  // Bytes of a host's output have left, or were dropped.
+  virtual void stream_consumed(int host_index, std::uint64_t bytes) = 0;
+  // is_idle() may be true now.
+  virtual void stream_moved() = 0;
+  // Once. From now on everything is consumed without being shown.
+  virtual void stream_failed(const ConsoleStream& stream, int errno_value) = 0;
+
+ protected:
+  ~ConsoleStreamEvents() = default;
+};
+
+class ConsoleStream final : private ConsoleEvents {
+ public:
   ConsoleStream(boost::asio::io_context& loop, int fd, const OutputOptions& options,
-                Handlers handlers);
+                ConsoleStreamEvents& owner);
   ~ConsoleStream() { *alive_ = false; }
 
   // Shows what waits of the ended generation and forgets its lanes. is_alone: one rank without a
@@ -52,6 +62,13 @@ class ConsoleStream {
   bool is_just_shown(const Lane& lane) const;
 
  private:
+  // ConsoleEvents
+  void console_consumed(int host_index, std::uint64_t bytes) override {
+    owner_.stream_consumed(host_index, bytes);
+  }
+  void console_has_room() override;
+  void console_failed(int errno_value) override;
+
   ConsoleStyle style() const;
   std::string_view drop_some(Lane& lane, std::string_view bytes);
   void drop(Lane& lane, std::string_view bytes);
@@ -68,12 +85,11 @@ class ConsoleStream {
   void arm_bottom();
   void arm_held();
   void on_timer();
-  void on_failure(int errno_value);
 
   boost::asio::io_context& loop_;
   const int fd_;
   const OutputOptions options_;
-  Handlers handlers_;
+  ConsoleStreamEvents& owner_;
   Console console_;
   ChunkQueue queue_;
   std::vector<Lane*> lanes_;

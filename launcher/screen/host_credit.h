@@ -12,15 +12,16 @@
 #include <memory>
 #include <utility>
 
+#include "launcher/screen/output_events.h"
+
 namespace ivy {
 
 class HostCredit {
  public:
-  // grant: never called from within add(), because granting may send, and sending may end in a call
-  // of its caller. may_grant: false while hosts have to wait; report() is called when that is over.
-  HostCredit(boost::asio::io_context& loop, std::function<void(int, std::uint64_t)> grant,
-             std::function<bool()> may_grant)
-      : loop_(loop), grant_(std::move(grant)), may_grant_(std::move(may_grant)) {}
+  // The owner is never called from within add(): granting may send, and sending may call the caller
+  // of add(). may_grant: false while hosts have to wait; call report() when they no longer do.
+  HostCredit(boost::asio::io_context& loop, OutputEvents& owner, std::function<bool()> may_grant)
+      : loop_(loop), owner_(owner), may_grant_(std::move(may_grant)) {}
   ~HostCredit() { *alive_ = false; }
 
   // The next `bytes` that are added have been granted before: they are shown a second time.
@@ -38,7 +39,7 @@ class HostCredit {
     is_scheduled_ = false;
     if (!may_grant_()) return;
     const std::map<int, std::uint64_t> owed = std::exchange(owed_, {});
-    for (const auto& [host_index, bytes] : owed) grant_(host_index, bytes);
+    for (const auto& [host_index, bytes] : owed) owner_.output_consumed(host_index, bytes);
   }
 
  private:
@@ -51,7 +52,7 @@ class HostCredit {
   }
 
   boost::asio::io_context& loop_;
-  const std::function<void(int, std::uint64_t)> grant_;
+  OutputEvents& owner_;
   const std::function<bool()> may_grant_;
   std::map<int, std::uint64_t> owed_;  // By host, not reported yet.
   std::map<int, std::uint64_t> repeated_;

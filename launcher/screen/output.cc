@@ -57,15 +57,14 @@ void keep_tail(std::string& tail, std::string_view bytes, std::size_t most) {
 }  // namespace
 
 Output::Output(boost::asio::io_context& loop, const OutputOptions& options, std::string job_id,
-               OutputTarget target, Handlers handlers)
+               OutputTarget target, OutputEvents& owner, OutputElsewhere* elsewhere)
     : loop_(loop),
       options_(options),
       job_id_(std::move(job_id)),
-      handlers_(std::move(handlers)),
+      owner_(owner),
+      elsewhere_(elsewhere),
       files_(waker()),
-      credit_(
-          loop, [this](int host, std::uint64_t bytes) { handlers_.consumed(host, bytes); },
-          [this] { return files_.has_room(); }),
+      credit_(loop, owner, [this] { return files_.has_room(); }),
       finish_timer_(loop) {
   if (target == OutputTarget::kBackground)
     log_ = std::make_unique<LauncherLog>(options_.log_dir, job_id_, waker());
@@ -84,12 +83,9 @@ std::function<void()> Output::waker() {
 }
 
 void Output::add_stream(std::size_t index) {
-  ConsoleStream::Handlers handlers;
-  handlers.consumed = [this](int host, std::uint64_t bytes) { credit_.add(host, bytes); };
-  handlers.moved = [this] { check_finished(); };
-  handlers.failed = [this, index](int errno_value) { console_failed(index == 0, errno_value); };
+  ConsoleStreamEvents& owner = *this;
   streams_[index] = std::make_unique<ConsoleStream>(
-      loop_, index == 0 ? STDOUT_FILENO : STDERR_FILENO, options_, std::move(handlers));
+      loop_, index == 0 ? STDOUT_FILENO : STDERR_FILENO, options_, owner);
 }
 
 ConsoleStream* Output::stream_of(int stream) const {
@@ -97,8 +93,7 @@ ConsoleStream* Output::stream_of(int stream) const {
 }
 
 bool Output::is_shown(const RankPlace& place, int stream) const {
-  return !log_ && !handlers_.elsewhere.holds(place.host_index) &&
-         has_console(options_, place, stream) &&
+  return !log_ && !is_elsewhere(place.host_index) && has_console(options_, place, stream) &&
          options_.show_ranks.includes(place.rank, place.local_rank);
 }
 
@@ -117,7 +112,7 @@ void Output::begin(std::uint32_t generation, const std::vector<RankPlace>& place
     style.host_width = std::max(style.host_width, place.host.size());
     if (is_shown(place, 1) || is_shown(place, 2)) ++style.shown_ranks;
     hosts.insert(place.host_index);
-    if (!handlers_.elsewhere.holds(place.host_index)) kept.push_back(place);
+    if (!is_elsewhere(place.host_index)) kept.push_back(place);
   }
   style.hosts = hosts.size();
   if (options_.show_ranks.failed) style.shown_ranks = places.size();
@@ -157,7 +152,7 @@ void Output::add_lanes(const LabelStyle& style, const RankPlace& place) {
 }
 
 void Output::worker_bytes(int rank, int stream, std::string_view bytes, bool end) {
-  if (listener_.bytes) listener_.bytes(rank, stream, bytes, end);
+  if (follower_ != nullptr) follower_->output(rank, stream, bytes, end);
   const auto found = ranks_.find(rank);
   if (found == ranks_.end()) return;
   RankRecord& record = found->second;
@@ -168,8 +163,7 @@ void Output::worker_bytes(int rank, int stream, std::string_view bytes, bool end
   if (stream == 2) keep_tail(record.tail, bytes, tail_bytes_);
   if (end) files_.close(rank, stream);
   Lane& lane = record.lanes[index_of(stream)];
-  if (handlers_.elsewhere.holds(lane.host_index))
-    return handlers_.elsewhere.bytes(lane, bytes, end);
+  if (is_elsewhere(lane.host_index)) return elsewhere_->show(lane, bytes, end);
   if (!lane.shown) {
     if (record.waits_for_failure[index_of(stream)]) record.memory.add(stream, bytes, end);
     return credit_.add(lane.host_index, bytes.size());
@@ -227,10 +221,11 @@ void Output::check_reader() {
   if (ConsoleStream* const console = stream_of(1)) console->check_reader();
 }
 
-void Output::console_failed(bool is_output, int errno_value) {
+void Output::stream_failed(const ConsoleStream& stream, int errno_value) {
+  const bool is_output = &stream == streams_[0].get();
   if (log_) return check_finished();  // The log and the files have everything.
   if (errno_value == EPIPE || errno_value == ECONNRESET) {
-    if (is_output && handlers_.closed) std::exchange(handlers_.closed, nullptr)();
+    if (is_output && !std::exchange(is_closed_, true)) owner_.output_closed();
   } else {
     const std::string which = is_output ? "standard output" : "standard error";
     const std::string failure =
@@ -248,8 +243,8 @@ void Output::console_failed(bool is_output, int errno_value) {
 }
 
 void Output::say(std::string_view text) {
-  if (listener_.message) listener_.message(text);
-  if (handlers_.elsewhere.message) handlers_.elsewhere.message(text);
+  if (follower_ != nullptr) follower_->message(text);
+  if (elsewhere_ != nullptr) elsewhere_->show_message(text);
   if (ConsoleStream* console = stream_of(2)) console->say(text);
   if (log_) log_->say(text);
 }

@@ -4,7 +4,7 @@
 // workers: their output goes only to files. ivyrun's messages go to the caller's terminal until the
 // job leaves it, and always to LOGDIR/ivyrun.log.
 //
-// Thread: the loop's. Lifetime: destroy it outside its handlers.
+// Thread: the loop's. Lifetime: destroy it outside its events.
 #pragma once
 
 #include <array>
@@ -25,6 +25,7 @@
 #include "launcher/screen/console_stream.h"
 #include "launcher/screen/host_credit.h"
 #include "launcher/screen/launcher_log.h"
+#include "launcher/screen/output_events.h"
 #include "launcher/screen/rank_files.h"
 #include "launcher/screen/rank_memory.h"
 
@@ -33,35 +34,15 @@ namespace ivy {
 // The destination of a job's output: this process's console, or files only.
 enum class OutputTarget { kConsole, kBackground };
 
-class Output {
+class Output final : private ConsoleStreamEvents {
  public:
-  // torchrun mode: another ivyrun shows and stores the output of the ranks on these hosts, and
-  // receives the messages printed here. It must report the bytes that it was given as consumed.
-  struct Elsewhere {
-    std::function<bool(int host_index)> has = {};
-    std::function<void(const Lane& lane, std::string_view bytes, bool end)> bytes = {};
-    std::function<void(std::string_view text)> message = {};
-
-    bool holds(int host_index) const { return has && has(host_index); }
-  };
-  // consumed(host_index, bytes): bytes of this host's output have been disposed of (written, or
-  // dropped by choice); the session grants them again. closed(): the reader of our standard output
-  // went away (EPIPE), once; never in the background.
-  struct Handlers {
-    std::function<void(int host_index, std::uint64_t bytes)> consumed;
-    std::function<void()> closed = {};
-    Elsewhere elsewhere = {};
-  };
-  // Followers receive all output before it is shown.
-  struct Listener {
-    std::function<void(int rank, int stream, std::string_view bytes, bool end)> bytes;
-    std::function<void(std::string_view text)> message;
-  };
+  // The owner outlives the output, and so does elsewhere; null unless in torchrun mode.
   Output(boost::asio::io_context& loop, const OutputOptions& options, std::string job_id,
-         OutputTarget target, Handlers handlers);
+         OutputTarget target, OutputEvents& owner, OutputElsewhere* elsewhere = nullptr);
   ~Output() { *alive_ = false; }
 
-  void listen(Listener listener) { listener_ = std::move(listener); }
+  // Null: none.
+  void follow(OutputFollower* follower) { follower_ = follower; }
   // For a background job: a launcher that has taken the job over appends to the existing files.
   // Call before begin().
   void go_on_with_files() { appends_ = true; }
@@ -95,7 +76,7 @@ class Output {
   // Path of a rank's log file, or empty.
   std::string log_path(int rank, int stream) const { return files_.path(rank, stream); }
 
-  // Calls closed() if the reader of standard output is gone, even if no rank writes.
+  // Calls output_closed() if the reader of standard output is gone, even if no rank writes.
   void check_reader();
   // In the background: once everything said so far has been shown, uses the caller's standard
   // descriptors no more and calls left(descriptor of ivyrun.log).
@@ -122,13 +103,22 @@ class Output {
     RankMemory memory;                           // The lane's output that was hidden.
   };
 
+  // ConsoleStreamEvents
+  void stream_consumed(int host_index, std::uint64_t bytes) override {
+    credit_.add(host_index, bytes);
+  }
+  void stream_moved() override { check_finished(); }
+  void stream_failed(const ConsoleStream& stream, int errno_value) override;
+
   void add_stream(std::size_t index);
+  bool is_elsewhere(int host_index) const {
+    return elsewhere_ != nullptr && elsewhere_->holds(host_index);
+  }
   ConsoleStream* stream_of(int stream) const;
   bool is_shown(const RankPlace& place, int stream) const;
   void add_lanes(const LabelStyle& style, const RankPlace& place);
   std::function<void()> waker();
   void writers_moved();
-  void console_failed(bool is_output, int errno_value);
   void watch_for_stall();
   std::uint64_t written() const;
   void check_finished();
@@ -137,8 +127,10 @@ class Output {
   boost::asio::io_context& loop_;
   const OutputOptions options_;
   const std::string job_id_;
-  Handlers handlers_;
-  Listener listener_;
+  OutputEvents& owner_;
+  OutputElsewhere* const elsewhere_;
+  OutputFollower* follower_ = nullptr;
+  bool is_closed_ = false;  // output_closed() was called.
   // Threads look at this before they wake the loop for us.
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
   RankFiles files_;

@@ -22,7 +22,7 @@ using std::chrono::steady_clock;
 
 constexpr std::chrono::seconds kPatience{20};
 
-class ConsoleTest : public ::testing::Test {
+class ConsoleTest : public ::testing::Test, public ConsoleEvents {
  protected:
   void SetUp() override {
     std::signal(SIGPIPE, SIG_IGN);
@@ -56,13 +56,12 @@ class ConsoleTest : public ::testing::Test {
   void start(int write_fd) {
     write_fd_ = write_fd;
     if (read_fd_ >= 0) fcntl(read_fd_, F_SETFL, O_NONBLOCK);
-    Console::Handlers handlers;
-    handlers.consumed = [this](int host, std::uint64_t bytes) { consumed_[host] += bytes; };
-    handlers.room = [this] { ++rooms_; };
-    handlers.failed = [this](int errno_value) { failure_ = errno_value; };
-    console_ = std::make_unique<Console>(loop_, write_fd, std::move(handlers));
+    console_ = std::make_unique<Console>(loop_, write_fd, *this);
     console_->set_style(style_);
   }
+  void console_consumed(int host, std::uint64_t bytes) override { consumed_[host] += bytes; }
+  void console_has_room() override { ++rooms_; }
+  void console_failed(int errno_value) override { failure_ = errno_value; }
   void close_reader() {
     close(read_fd_);
     read_fd_ = -1;

@@ -115,7 +115,7 @@ TEST_F(DetachmentTest, ASignalForTheParentReachesTheLauncher) {
   EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM) << status;
 }
 
-class BackgroundOutputTest : public FolderTest {
+class BackgroundOutputTest : public FolderTest, public OutputEvents {
  protected:
   Result<void> begin(Output& output, const std::vector<RankPlace>& places) {
     std::optional<Result<void>> begun;
@@ -131,16 +131,17 @@ class BackgroundOutputTest : public FolderTest {
     }
     return condition();
   }
+  void output_consumed(int, std::uint64_t bytes) override { consumed_ += bytes; }
+  void output_closed() override {}
+
   boost::asio::io_context loop_{1};
+  std::uint64_t consumed_ = 0;
 };
 
 TEST_F(BackgroundOutputTest, BytesGoToFilesAndMessagesToTheLog) {
   Options options;
   options.log_dir = folder_ + "/logs";
-  std::uint64_t consumed = 0;
-  Output::Handlers handlers;
-  handlers.consumed = [&](int, std::uint64_t bytes) { consumed += bytes; };
-  Output output(loop_, options, "j", OutputTarget::kBackground, std::move(handlers));
+  Output output(loop_, options, "j", OutputTarget::kBackground, *this);
   output.say("before\n");
   ASSERT_TRUE(begin(output, {RankPlace{0, 0, 0, "h"}, RankPlace{1, 1, 0, "h"}}).ok());
   output.say("after\n");
@@ -150,7 +151,7 @@ TEST_F(BackgroundOutputTest, BytesGoToFilesAndMessagesToTheLog) {
   bool done = false;
   output.finish([&] { done = true; });
   ASSERT_TRUE(run_until([&] { return done; }));
-  EXPECT_EQ(consumed, 8u);
+  EXPECT_EQ(consumed_, 8u);
   EXPECT_EQ(text_of(folder_ + "/logs/j/0/rank00001.out"), "one\n");
   EXPECT_EQ(text_of(folder_ + "/logs/j/0/rank00001.err"), "two\n");
   EXPECT_EQ(output.stderr_tail(1), "two\n");
@@ -163,7 +164,7 @@ TEST_F(BackgroundOutputTest, AFolderThatCannotBeMadeIsSaid) {
   write("file", "");
   Options options;
   options.log_dir = folder_ + "/file/logs";
-  Output output(loop_, options, "j", OutputTarget::kBackground, {});
+  Output output(loop_, options, "j", OutputTarget::kBackground, *this);
   EXPECT_FALSE(begin(output, {}).ok());
 }
 
@@ -228,10 +229,7 @@ TEST_F(BackgroundOutputTest, AFileSystemThatDoesNotAnswerHoldsTheHostsAndTheEndB
   const std::string path = folder_ + "/logs/j/0/rank00000.out";
   ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
   const int reader = open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-  std::uint64_t consumed = 0;
-  Output::Handlers handlers;
-  handlers.consumed = [&](int, std::uint64_t bytes) { consumed += bytes; };
-  Output output(loop_, options, "j", OutputTarget::kBackground, std::move(handlers));
+  Output output(loop_, options, "j", OutputTarget::kBackground, *this);
   ASSERT_TRUE(begin(output, {RankPlace{0, 0, 0, "h"}}).ok());
   const std::string chunk(1u << 20, 'x');
   std::uint64_t given = 0;
@@ -240,7 +238,7 @@ TEST_F(BackgroundOutputTest, AFileSystemThatDoesNotAnswerHoldsTheHostsAndTheEndB
     loop_.restart();
     loop_.poll();
   }
-  EXPECT_LT(consumed, LogFiles::kRoomBytes + (2u << 20)) << "credit for what nobody has taken";
+  EXPECT_LT(consumed_, LogFiles::kRoomBytes + (2u << 20)) << "credit for what nobody has taken";
   bool done = false;
   output.worker_bytes(0, 1, "", true);
   output.finish([&] { done = true; });
@@ -253,7 +251,7 @@ TEST_F(BackgroundOutputTest, AFileSystemThatDoesNotAnswerHoldsTheHostsAndTheEndB
       read_bytes += static_cast<std::uint64_t>(count);
     return done;
   }));
-  EXPECT_EQ(consumed, given);
+  EXPECT_EQ(consumed_, given);
   close(reader);
 }
 
@@ -264,9 +262,7 @@ TEST_F(BackgroundOutputTest, TheWaitForAFileSystemCanBeCutShort) {
   const std::string path = folder_ + "/logs/j/0/rank00000.out";
   ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
   const int reader = open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-  Output::Handlers handlers;
-  handlers.consumed = [](int, std::uint64_t) {};
-  Output output(loop_, options, "j", OutputTarget::kBackground, std::move(handlers));
+  Output output(loop_, options, "j", OutputTarget::kBackground, *this);
   ASSERT_TRUE(begin(output, {RankPlace{0, 0, 0, "h"}}).ok());
   output.worker_bytes(0, 1, std::string(1u << 20, 'x'), false);
   bool done = false;
@@ -282,7 +278,7 @@ TEST_F(BackgroundOutputTest, APlantedLinkIsNotFollowed) {
   std::filesystem::create_symlink(folder_ + "/victim", folder_ + "/logs/ivyrun.log");
   Options options;
   options.log_dir = folder_ + "/logs";
-  Output output(loop_, options, "j", OutputTarget::kBackground, {});
+  Output output(loop_, options, "j", OutputTarget::kBackground, *this);
   const Result<void> begun = begin(output, {});
   ASSERT_FALSE(begun.ok());
   EXPECT_NE(begun.error().message.find("ivyrun.log"), std::string::npos) << begun.error().message;

@@ -8,8 +8,12 @@
 namespace ivy {
 namespace {
 
-class HostCreditTest : public testing::Test {
+class HostCreditTest : public testing::Test, public OutputEvents {
  protected:
+  void output_consumed(int host, std::uint64_t bytes) override {
+    granted_ += std::to_string(host) + ":" + std::to_string(bytes) + " ";
+  }
+  void output_closed() override {}
   void turn() {
     loop_.restart();
     loop_.poll();
@@ -18,11 +22,7 @@ class HostCreditTest : public testing::Test {
   boost::asio::io_context loop_{1};
   std::string granted_;
   bool may_grant_ = true;
-  HostCredit credit_{loop_,
-                     [this](int host, std::uint64_t bytes) {
-                       granted_ += std::to_string(host) + ":" + std::to_string(bytes) + " ";
-                     },
-                     [this] { return may_grant_; }};
+  HostCredit credit_{loop_, *this, [this] { return may_grant_; }};
 };
 
 TEST_F(HostCreditTest, SumsUpWhatOneTurnOfTheLoopHasConsumed) {

@@ -50,7 +50,7 @@ struct Reader {
   }
 };
 
-class OutputTest : public ::testing::Test {
+class OutputTest : public ::testing::Test, public OutputEvents {
  protected:
   void SetUp() override {
     std::signal(SIGPIPE, SIG_IGN);
@@ -116,12 +116,10 @@ class OutputTest : public ::testing::Test {
     }
   }
 
+  void output_consumed(int, std::uint64_t bytes) override { consumed_ += bytes; }
+  void output_closed() override { ++closed_; }
   Result<void> make(const std::vector<RankPlace>& places) {
-    Output::Handlers handlers;
-    handlers.consumed = [this](int, std::uint64_t bytes) { consumed_ += bytes; };
-    handlers.closed = [this] { ++closed_; };
-    output_ = std::make_unique<Output>(loop_, options_, "job1", OutputTarget::kConsole,
-                                       std::move(handlers));
+    output_ = std::make_unique<Output>(loop_, options_, "job1", OutputTarget::kConsole, *this);
     std::optional<Result<void>> begun;
     output_->begin(0, places, 1, [&](const Result<void>& result) { begun = result; });
     run_until([&] { return begun.has_value(); });

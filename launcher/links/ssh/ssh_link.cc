@@ -363,7 +363,8 @@ void SshLink::try_client(const std::string& because) {
 void SshLink::start_client() {
   release();
   if (!reports_.is_open()) return;
-  client_ = std::make_unique<SshClientLink>(context_, host_, target_, *this);
+  HostLinkEvents& owner = *this;
+  client_ = std::make_unique<SshClientLink>(context_, host_, target_, owner);
   client_->open(request_);
 }
 
