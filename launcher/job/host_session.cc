@@ -47,7 +47,7 @@ HostSession::HostSession(boost::asio::io_context& loop, HostSessionOptions optio
 
 void HostSession::open() { dial(); }
 
-// Until its supervisor has answered, it may not exist: a `new` request finds or starts it.
+// Until the supervisor has answered, it may not exist; a `new` request finds or starts it.
 void HostSession::dial() {
   if (state_ == State::kOver || transports_.is_dialing()) return;
   const bool reattach = was_attached_ || options_.takeover != 0;
@@ -79,7 +79,7 @@ void HostSession::transport_up(const LinkUp& up) {
 void HostSession::transport_bytes(std::string_view bytes) {
   silence_.heard(monotonic_ns());
   const std::weak_ptr<void> alive = alive_;
-  const HostLink* const link = transports_.active();
+  const HostLink* const active = transports_.active();
   std::string_view rest = bytes;
   for (;;) {
     Result<std::vector<link::Frame>> frames = session_.receive(rest);
@@ -91,7 +91,7 @@ void HostSession::transport_bytes(std::string_view bytes) {
     rest = {};
     for (const link::Frame& frame : *frames) {
       on_frame(frame);
-      if (alive.expired() || link != transports_.active()) return;
+      if (alive.expired() || active != transports_.active()) return;
     }
   }
   events_.host_input_room(options_.host);
@@ -266,7 +266,7 @@ void HostSession::redial_failed(const LinkDown& down) {
       if (state_ == State::kRedialing &&
           now - transport_lost_ns_ > std::chrono::nanoseconds(kRefusedPatience).count())
         return lose(HostLoss::kHost, down.message);
-      // It lives: only silence of a host that does not answer at all runs against the lease.
+      // A refusal proves that the host is up, so it does not count as silence.
       if (state_ == State::kRedialing) silence_.heard(now);
       break;
     default:
@@ -340,7 +340,7 @@ void HostSession::expect_end(std::function<void()> over) {
     return over();
   }
   state_ = State::kEnding;
-  // It only has to exit, and no tick tells the heartbeat's thread from now on that the loop runs.
+  // The host only has to exit, and no tick notifies the heartbeat thread from now on.
   transports_.allow_alive(false);
   transports_.give_up_dialing();
   over_ = std::move(over);

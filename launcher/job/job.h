@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// One job, from its hosts to its exit code. Its parts apply events; the table of job_state.h says
-// what follows from them, and act() calls the part that does it:
+// One job, from its hosts to its exit code. Its parts apply events; the table of job_state.h
+// determines the action, and act() calls the part that performs it:
 //
 //   how a job comes up            bring_up.h
 //   how a generation runs         rank_events.h
 //   how a group starts again      restarts.h
 //   how a job ends                job_ending.h
 //
-// Here are the things that no part owns: the dispatch of actions and of the hosts' messages, hosts
-// that are silent or stuck, --timeout, signals.
+// This class itself does what no part owns: the dispatch of actions and of the hosts' messages,
+// hosts that are silent or stuck, --timeout, signals.
 //
 // Thread: the loop's. Lifetime: until `over` was called.
 #pragma once

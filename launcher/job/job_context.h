@@ -25,7 +25,7 @@ namespace ivy {
 // Class Job, as its parts know it.
 class JobActions {
  public:
-  // Does what follows from an event, by the table of job_state.h.
+  // Performs an action of the table of job_state.h.
   virtual void act(JobAction action) = 0;
   // Calls JobEnding::check_end().
   virtual void check_end() = 0;
@@ -36,7 +36,7 @@ class JobActions {
   ~JobActions() = default;
 };
 
-// The state of a job: its parts apply events, class Job does what follows from them.
+// The state of a job. The parts apply events, and class Job performs the resulting actions.
 class JobPhase {
  public:
   JobPhase(boost::asio::io_context& loop, JobActions& actions) : loop_(loop), actions_(actions) {}
@@ -56,7 +56,7 @@ class JobPhase {
   JobState state_ = JobState::kConnecting;
 };
 
-// Processes that had outlived workers which exited by themselves, and were ended.
+// Processes that were killed because they outlived workers which had exited by themselves.
 struct LeftBehind {
   std::size_t count = 0;
   std::map<std::string, std::size_t> names;  // Of those that hosts have named.

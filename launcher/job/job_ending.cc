@@ -89,7 +89,7 @@ void JobEnding::stop(milliseconds grace) {
   for (std::size_t index = 0; index < job_.hosts.size(); ++index) {
     HostRecord& host = job_.hosts[index];
     if (job_.hosts.send(index, command) || host.reported) continue;
-    // It never came up: its supervisor, if there is one, sees the end of its connection.
+    // The host never came up. Its supervisor, if any, detects the closed connection.
     host.session->close();
     host.lost = true;
   }
@@ -258,7 +258,7 @@ Awaitable<void> JobEnding::conclude() {
   co_await last_output(true);
   job_.screen.cancel_reader_note();
   say_summary();
-  // Before the output is closed: it has something to say.
+  // Prints messages, so it comes before the last output.
   co_await preemption_.requeue_if_due(*sequence_, outcome_);
   co_await exit();
 }

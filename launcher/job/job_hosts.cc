@@ -145,7 +145,7 @@ void JobHosts::let_go(std::size_t index, const std::string& step, const RemoteTe
   host.gone = GoneMember{host.name(), step, reason};
   host.lost = true;
   host.opens_store = false;
-  // A supervisor that lives sees the end of its transport, and ends.
+  // If its supervisor runs, it detects the closed transport and exits.
   host.session->close();
 }
 

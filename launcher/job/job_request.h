@@ -24,8 +24,8 @@ namespace ivy {
 class AllocationWatch;
 class DialBackHosts;
 
-// The nodes of torchrun mode whose ivyruns have joined this job: each shows its user what its own
-// workers print and what this ivyrun says, and exits with the job's exit code. Implemented in
+// The nodes of torchrun mode whose ivyruns have joined this job. Each shows the output of its own
+// workers and this ivyrun's messages, and exits with the job's exit code. Implemented in
 // launcher/join. Thread: the loop's. Lifetime: outlives the job.
 class JoinedNodes {
  public:

@@ -74,9 +74,9 @@ struct JobSocket::Client {
   std::size_t written = 0;
   bool is_writing = false;
   bool has_asked = false;
-  bool follows = false;         // Hears messages and the end.
-  bool follows_output = false;  // Hears what workers print as well.
-  bool shows_messages = false;  // To its user: what it has been sent has been heard.
+  bool follows = false;         // Gets messages and the end.
+  bool follows_output = false;  // Gets the workers' output as well.
+  bool shows_messages = false;  // To its user, so messages sent to it need not be kept.
   bool closes = false;          // When everything has been written.
   bool is_closed = false;
 };
@@ -335,7 +335,7 @@ void JobSocket::close(const ClientPointer& client) {
   client->patience.cancel();
   boost::system::error_code ignored;
   client->socket.close(ignored);
-  // Not at once: callers walk through the list.
+  // Posted, because callers iterate over the list.
   boost::asio::post(loop_, [this, client, alive = alive_] {
     if (!*alive) return;
     std::erase(clients_, client);

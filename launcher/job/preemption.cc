@@ -19,7 +19,7 @@ void Preemption::step_signalled(int signal, bool ranks_have_it) {
 
 void Preemption::give_notice(int signal, bool by_scheduler) {
   const JobState state = job_.phase.state();
-  // Between two attempts, or before the first one: no rank runs that could be told.
+  // Between two attempts, or before the first one, no rank runs.
   if (is_before_start(state) || state == JobState::kRestarting) return end_with_allocation();
   if (state != JobState::kRunning) return;
   notice_signal_ = signal;
@@ -63,7 +63,7 @@ void Preemption::preempted(std::int64_t at_ns) {
 void Preemption::end_with_allocation() {
   preempted(monotonic_ns());
   const JobState before = job_.phase.state();
-  // The job is being stopped already; a second interrupt would kill.
+  // The job is being stopped already, and a second interrupt would kill its workers.
   if (before == JobState::kStopping || before == JobState::kKilling || before == JobState::kDone)
     return;
   job_.phase.apply(JobEvent::kInterrupted);

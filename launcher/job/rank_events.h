@@ -4,9 +4,9 @@
 //   begin()    the workers of the plan are about to start
 //   started()  a host has started a worker
 //   output()   a worker has written bytes: to the screen and the files (launcher/screen)
-//   exited(), start_failed(), then ended(): a failure becomes kWorkerFailed, unless the allocation
-//              ends (preemption.h) or the job goes on without the rank (rank_losses.h); the last
-//              worker becomes kAllEnded
+//   exited(), start_failed(), then ended(): applies kWorkerFailed after a failure, unless the
+//              allocation ends (preemption.h) or the job continues without the rank
+//              (rank_losses.h), and kAllEnded after the last exit
 //
 // A host is believed for its own ranks only: see worker().
 //

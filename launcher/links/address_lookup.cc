@@ -19,7 +19,8 @@ using udp = asio::ip::udp;
 
 namespace {
 
-// Connecting a UDP socket asks the routing table and sends nothing; the port is never used.
+// Connecting a UDP socket only consults the routing table: it sends nothing, and the port is
+// unused.
 constexpr std::uint16_t kAnyPort = 9;
 
 Error no_address(const std::string& name, const std::string& why) {
@@ -45,7 +46,7 @@ Result<Addresses> resolve(const std::string& name) {
   return addresses;
 }
 
-// One question and its time limit, whichever ends first. Held by the wait for the limit.
+// One look-up and its time limit, whichever ends first. Owned by the wait for the limit.
 struct Lookup {
   Lookup(asio::io_context& loop, FoundAddresses answered)
       : timer(loop, kResolveTimeout), found(std::move(answered)) {}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The transport to this host: a socket pair whose other end a new warden inherits as descriptor 3.
-// Also bears pretended hosts. Its end of file is final: it is never redialled. Thread: the loop's.
+// The transport to this host, and to pretended hosts: a socket pair whose other end a new warden
+// inherits as descriptor 3. Its end of file is final: it is never redialled. Thread: the loop's.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -28,7 +28,7 @@ class LocalLink : public SequencedLink {
   // The socket pair; returns the end that the child inherits.
   Result<Descriptor> make_pair();
   Result<void> start_warden();
-  // A relay to the supervisor that lives here already, for a launcher that took its job over.
+  // A relay to the running supervisor, for a launcher that took its job over.
   Result<void> start_relay();
   Result<void> start(ChildRequest child);
   void start_pump();

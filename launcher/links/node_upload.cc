@@ -20,17 +20,17 @@ namespace {
 constexpr std::string_view kPrefix = "bundle-";
 constexpr std::string_view kSuffix = ".run.sha256";
 constexpr std::size_t kSha256Digits = 64;
-// A rate that is measured over less time says nothing.
+// A rate measured over less time is meaningless.
 constexpr std::int64_t kRateAfterNs = 500'000'000;
 // Enough of the hash to tell builds apart in a directory's name.
 constexpr std::size_t kNameDigits = 24;
 
-// Between the quotes stands nothing that any login shell expands there: no single quote, no '!', no
-// newline, and a backslash only before a digit or a letter. HASH and REPAIR are put in when the
-// command is made. A copy is used only if its files have the sizes that the bundle lists: a disk
-// that was full or a power cut leaves shorter ones. Files in /tmp may be any user's: only files
-// that are wholly ours are run, no links, below a directory that no other user may enter. Else the
-// script below makes it so, or passes it over.
+// The quoted part has nothing that a login shell expands there: no single quote, no '!', no
+// newline, and a backslash only before a digit or a letter. HASH and REPAIR are replaced when the
+// command is made. A copy is used only if its files have the sizes that the bundle lists, because a
+// full disk or a power failure leaves shorter ones. Files in /tmp may be any user's, so a file is
+// run only if it is ours, is not a link, and is below a directory that no other user may enter.
+// Otherwise the script below installs one, or skips the directory.
 constexpr std::string_view kRemoteCommand =
     "exec /bin/sh -c '"
     "h=HASH; w=REPAIR; a=$(uname -m); u=$(id -u); "
@@ -103,7 +103,7 @@ bool is_sha256(const std::string& text) {
   return text.size() == kSha256Digits && is_hexadecimal(text);
 }
 
-// Reads what make_bundle.cmake has written.
+// Reads the file that make_bundle.cmake has written.
 Result<NodeBundle> read_description(const std::filesystem::path& path) {
   std::ifstream file(path);
   NodeBundle bundle;

@@ -53,7 +53,7 @@ void RemoteEntry::apply(const GreetingEvent& event, Step& step) {
   }
 }
 
-// Only the install script asks so, and it knows the size from us.
+// Only the install script requests the bundle, and it has the size from us.
 void RemoteEntry::send_from(const std::string& offset, Step& step) {
   std::size_t begin = 0;
   const char* const end = offset.data() + offset.size();
@@ -79,7 +79,7 @@ void RemoteEntry::need(const std::string& asked, Step& step) {
   const std::string architecture = asked.substr(0, asked.find(' '));
   const bool is_damaged = architecture.size() < asked.size();
   if (request_.reattach && !is_damaged) {
-    // Nothing of ours is on that host any more, so neither is a supervisor of this build.
+    // The build is no longer on that host, so neither is a supervisor of this build.
     step.failed = LinkDown{LinkFailure::kNoSuchJob, "ivy-node has been removed from the host", ""};
     return;
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The conversation from the first byte of a far login shell to the first byte of the relay, for
-// every transport that goes through a shell: what arrives, what must be answered, and when the link
-// is up. Thread: the loop's.
+// The conversation from the first byte of a remote login shell to the first byte of the relay, for
+// every transport that uses a shell: interprets the bytes that arrive, makes the answers, and
+// determines when the link is up. Thread: the loop's.
 #pragma once
 
 #include <optional>
@@ -24,7 +24,7 @@ class RemoteEntry {
     std::string send;
     std::string progress;  // For people; empty: nothing new.
     bool up = false;       // The link is up now; `send` ends with the opening line.
-    std::string bytes;     // From the relay, for Handlers::bytes.
+    std::string bytes;     // From the relay, for LinkReports::bytes().
     std::optional<LinkDown> failed;
   };
 

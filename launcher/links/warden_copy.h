@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A warden of this host that is a copy of this process, so that a local job starts a program less.
-// Thread: the main one.
+// A warden of this host that is a copy of this process, so that a local job starts one program
+// fewer. Thread: the main one.
 #pragma once
 
 #include <sys/types.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Workers' bytes that wait because their console does not take more at the moment: as they came, in
-// the order of arrival, so that waiting costs no more memory than what the hosts were allowed to
-// send. Pure; thread: any.
+// Workers' bytes that wait because their console takes no more at the moment. They are kept as they
+// arrived, in order and without labels, so that they take no more memory than the hosts were
+// allowed to send. Pure; thread: any.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace ivy {
 enum class ChunkKind : std::uint8_t {
   kBytes,
   kEnd,
-  kCut,  // The following bytes of this stream were dropped: its line ends here.
+  kCut,  // The following bytes of this stream were dropped, so its line ends here.
 };
 
 class ChunkQueue {
@@ -38,9 +38,9 @@ class ChunkQueue {
     ChunkKind kind;
     std::uint32_t size;
   };
-  // Memory comes and goes in blocks of this size, so that a long queue is never copied.
+  // Memory is allocated and freed in blocks of this size, so that a long queue is never copied.
   static constexpr std::size_t kBlockBytes = 128u << 10;
-  std::deque<Record> records_;  // The bytes of a record lie in one block.
+  std::deque<Record> records_;  // The bytes of a record are in one block.
   std::deque<std::string> blocks_;
   std::size_t read_ = 0;  // Bytes of the first block that have been taken.
   std::size_t bytes_ = 0;

@@ -23,7 +23,7 @@ constexpr std::size_t kMaxBars = 4;
 
 bool has_escape(std::string_view text) { return text.find('\x1b') != std::string_view::npos; }
 
-// The number before the first percent sign; nothing if there is none.
+// Returns the number before the first percent sign, or nothing.
 std::optional<int> percent_of(std::string_view text) {
   const std::size_t sign = text.find('%');
   if (sign == std::string_view::npos) return std::nullopt;
@@ -75,8 +75,8 @@ void Console::show(Lane& lane, std::string_view bytes) {
     while (const auto piece = lane.lines.next(bytes)) put(lane, *piece);
     if (lane.lines.is_update()) lane.state_is_new = true;
   }
-  // Kept bytes of an unfinished line count as well: a host whose ranks all print long lines without
-  // an end would otherwise stop. LineSplitter bounds them.
+  // The kept bytes of an unfinished line count, too. Otherwise a host whose ranks all print long
+  // lines without an end would get no more credit. LineSplitter bounds them.
   if (!grants_.empty() && grants_.back().host_index == lane.host_index &&
       grants_.back().end == sink_.appended()) {
     grants_.back().bytes += count;
@@ -94,7 +94,7 @@ void Console::pass(Lane& lane, std::string_view bytes) {
 
 void Console::put(Lane& lane, const LinePiece& given) {
   LinePiece piece = given;
-  // torch prefixes the lines of a traceback with "[rank3]: ", which the label says already.
+  // torch prefixes the lines of a traceback with "[rank3]: ", which only repeats the label.
   if (!lane.label.empty() && !piece.continued && piece.text.starts_with("[rank")) {
     const std::string own = "[rank" + std::to_string(lane.rank) + "]:";
     if (piece.text.starts_with(own)) {
@@ -104,7 +104,7 @@ void Console::put(Lane& lane, const LinePiece& given) {
   }
   if (piece.end == LineEnd::kTooLong) ++lane.cut_lines;
   if (states_.erase({lane.rank, lane.stream}) > 0) bottom_changed_ = true;
-  // Its beginning was closed by another rank's line, and nothing follows but its newline.
+  // Another rank's line has closed the beginning of this one, and only its newline is left.
   if (piece.continued && piece.text.empty() && open_ != &lane) return;
   if (style_.folds && !piece.continued && piece.end != LineEnd::kTooLong && open_ != &lane) {
     // Its bytes count as shown: LineFold bounds them.
@@ -206,14 +206,14 @@ void Console::clear_bottom() {
   bottom_lines_ = 0;
 }
 
-// Takes the lines below the others away before text follows.
+// Removes the lines below the others before text follows.
 void Console::begin_text() {
   if (bottom_lines_ == 0) return;
   clear_bottom();
   bottom_changed_ = true;
 }
 
-// The bars of each rank, or of many ranks that of the slowest.
+// Returns the bars of each rank; if there are too many, only those of the slowest rank.
 std::vector<std::string> Console::bottom_text() const {
   // The last column stays free: some terminals wrap as soon as it is filled.
   const int columns = terminal_columns(fd_) - 1;
@@ -253,7 +253,7 @@ void Console::begin_line(Lane& lane) {
   out().append(lane.label);
 }
 
-// Lines of two ranks never glue: the unfinished one ends with a marker.
+// Ends an unfinished line with a marker, so that lines of two ranks are never joined.
 void Console::close_open_line() {
   if (open_ == nullptr) return;
   if (style_.is_terminal) out().append(kReset);
@@ -287,7 +287,7 @@ void Console::set_status(const std::string& text) {
 }
 
 void Console::draw_bottom() {
-  // An unfinished line would be overwritten; a reader that is behind needs no animation.
+  // It would overwrite an unfinished line, and a slow reader needs no animation.
   if (!bottom_is_due() || open_ != nullptr || !is_idle()) return;
   bottom_changed_ = false;
   const std::vector<std::string> lines = bottom_text();

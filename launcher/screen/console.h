@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // One stream that users read: standard output, standard error, or both when they are the same
-// terminal, pipe or file. Whole lines of many ranks, one unfinished line at most, and below them on
-// a terminal a few that are replaced (the job's status, or the newest states of progress bars).
+// terminal, pipe or file. Shows whole lines of many ranks and at most one unfinished line. On a
+// terminal, a few lines below them are redrawn: the job's status, or the progress bars.
 //
 // Thread: the loop's. Lifetime: destroy it outside its events; lanes outlive their use here.
 #pragma once
@@ -29,7 +29,7 @@ struct Lane {
   int stream = 1;
   int host_index = 0;
   std::uint32_t number = 0;  // Among the lanes of its generation.
-  std::string label;         // Ready to be written, with its colour.
+  std::string label;         // As it is written, with its colour.
   LineSplitter lines;
   ControlFilter filter{ControlPolicy::kColoursOnly};
   bool shown = true;          // False if --show-ranks leaves it out.
@@ -47,9 +47,9 @@ struct Lane {
 
 struct ConsoleStyle {
   bool is_terminal = false;   // Escape sequences may be written to it.
-  bool pass_through = false;  // One rank without label: bytes as they are.
+  bool pass_through = false;  // One rank without label: bytes are not changed.
   bool filters_controls = false;
-  // Moves of the cursor are taken out of labelled lines; on a terminal filters_controls does more.
+  // Removes moves of the cursor from labelled lines; filters_controls, on a terminal, removes more.
   bool filters_moves = false;
   bool timestamps = false;
   bool folds = false;  // --dedup: equal lines of ranks are shown once.
@@ -76,7 +76,7 @@ class Console final : private ConsoleSinkEvents {
   // Before the first line of a generation.
   void set_style(const ConsoleStyle& style);
   const ConsoleStyle& style() const { return style_; }
-  // True while there is little enough unwritten text to format more.
+  // True while so little text is unwritten that more may be formatted.
   bool has_room() const { return sink_.backlog() < kMostAheadBytes; }
   bool is_idle() const { return sink_.backlog() == 0 && fold_.is_empty(); }
   std::size_t unwritten() const { return sink_.backlog(); }
@@ -89,8 +89,8 @@ class Console final : private ConsoleSinkEvents {
   void show(Lane& lane, std::string_view bytes);
   // Shows the unfinished line now.
   void show_partial(Lane& lane);
-  // Shows the newest state of a line, or of a group of them, that is overwritten again and again:
-  // below the others on a terminal, else as lines of their own.
+  // Shows the newest state of a line, or of a group of lines, that is overwritten again and again:
+  // below the others on a terminal, else as new lines.
   void show_state(Lane& lane);
   // --dedup: the lines that are held.
   LineFold& fold() { return fold_; }
@@ -144,8 +144,8 @@ class Console final : private ConsoleSinkEvents {
   Lane* open_ = nullptr;  // The lane whose unfinished line is at the cursor.
   bool open_is_coloured_ = false;
   std::string status_;
-  // Newest progress states with their labels, by rank and stream: a row each, or those of a group
-  // of bars.
+  // Newest progress states with their labels, by rank and stream: one row each, or the rows of a
+  // group of bars.
   std::map<std::pair<int, int>, std::vector<std::string>> states_;
   std::size_t bottom_lines_ = 0;  // Shown below the others.
   bool bottom_changed_ = false;

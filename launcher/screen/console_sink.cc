@@ -18,7 +18,7 @@
 namespace ivy {
 namespace {
 
-// One call of write(2): enough to be cheap, little enough that the loop is soon back.
+// Bytes of one write(2): enough to be cheap, few enough to return to the loop soon.
 constexpr std::size_t kWriteBytes = 1u << 20;
 // Bytes that a pipe accepts without blocking when poll(2) reports it as writable.
 constexpr std::size_t kSurePipeBytes = PIPE_BUF;
@@ -49,7 +49,7 @@ void ConsoleSink::choose_way() {
   most_at_once_ = kWriteBytes;
   struct stat status {};
   if (fstat(fd_, &status) != 0) {
-    failed_ = true;  // The caller closed it (">&-"): no message is possible.
+    failed_ = true;  // The caller closed it (">&-"), so no message is possible.
     return;
   }
   const bool is_terminal = isatty(fd_) != 0;
@@ -66,11 +66,11 @@ void ConsoleSink::choose_way() {
   }
 }
 
-// Not before there is something to write: a thread costs a start, and an end, some 0.1 ms.
+// Called for the first bytes, not earlier: starting and joining a thread costs about 0.1 ms.
 bool ConsoleSink::open_writer() {
   if (writer_) return true;
-  // The offset is the open file description's, which a copy shares with the caller's other
-  // programs.
+  // A copy shares the offset with the caller's other programs, because it belongs to the open file
+  // description.
   const int copy = fcntl(fd_, F_DUPFD_CLOEXEC, 0);
   if (copy < 0) return false;
   auto wake = [this, executor = watcher_.get_executor(), alive = std::weak_ptr<bool>(alive_)] {
@@ -160,7 +160,7 @@ void ConsoleSink::write_loop() {
 }
 
 void ConsoleSink::trim() {
-  // Half a buffer of written bytes is moved over at most as many waiting ones.
+  // At least half of the buffer is written, so no more bytes are moved than were written.
   if (sent_ == buffer_.size() || sent_ >= buffer_.size() / 2) {
     dropped_front_ += sent_;
     buffer_.erase(0, sent_);

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bytes on their way to standard output or error, without ever blocking the loop and without
-// changing the flags of the open file description, which the caller's shell and the other programs
-// of a pipeline share.
+// Writes bytes to standard output or error without ever blocking the loop, and without changing the
+// flags of the open file description, which the caller's shell and the other programs of a pipeline
+// share.
 //
 //   pipe, terminal   opened again through /proc/self/fd, non-blocking; if that is not allowed (of
 //                    another user's terminal): poll, then no more than the kernel is sure to take
 //   socket           send with MSG_DONTWAIT
-//   file             on a separate thread (proto/os/file_writer.h): its file system may not answer
-//   other devices    written directly: /dev/null and its like never wait for a reader
+//   file             on a separate thread (proto/os/file_writer.h): its file system may hang
+//   other devices    written directly: /dev/null and the like never wait for a reader
 //
 // Thread: the loop's. Lifetime: destroy it outside its events.
 #pragma once
@@ -72,9 +72,9 @@ class ConsoleSink {
   Way way_ = Way::kDirect;
   bool has_reader_ = false;  // A pipe or a socket.
   ConsoleSinkEvents& owner_;
-  // Watches the descriptor from outside: giving it to Asio itself would set O_NONBLOCK on it.
+  // An epoll descriptor that watches ours: Asio would set O_NONBLOCK on ours.
   boost::asio::posix::stream_descriptor watcher_;
-  std::unique_ptr<FileWriter> writer_;  // Way::kFile, since the first byte.
+  std::unique_ptr<FileWriter> writer_;  // Way::kFile, from the first byte on.
   FileWriter::File file_ = 0;
   std::size_t queued_ = 0;  // Bytes after sent_ that the writer has not written yet.
   std::string buffer_;

@@ -14,21 +14,21 @@ namespace ivy {
 namespace {
 
 constexpr std::int64_t kMillisecond = 1'000'000;
-// An unfinished line is shown after this silence of its stream: soon where a person may have to
-// answer it; later in a file or a pipe, where a rank that got no processor for a moment would
-// otherwise have its line cut in two.
+// Time without further bytes after which an unfinished line is shown: short on a terminal, where a
+// user may have to answer it; longer in a file or a pipe, so that the line of a rank that got no
+// processor for a moment is not split in two.
 constexpr std::int64_t kPartialDelayOnTerminal = 200 * kMillisecond;
 constexpr std::int64_t kPartialDelayElsewhere = 1000 * kMillisecond;
-// Progress bars: how often the newest state is shown on a terminal, and elsewhere.
+// Period at which the newest state of a progress bar is shown on a terminal, and elsewhere.
 constexpr std::int64_t kStateDelayOnTerminal = 200 * kMillisecond;
 constexpr std::int64_t kStateDelayElsewhere = 5000 * kMillisecond;
 // Least time between two drawings of a terminal's status line: 10 Hz.
 constexpr std::int64_t kDrawDelay = 100 * kMillisecond;
-// --console-overflow=drop: so much may wait for the reader before lines are dropped.
+// --console-overflow=drop: lines are dropped while more than this waits for the reader.
 constexpr std::size_t kDropAboveBytes = 1u << 20;
 // Raw bytes formatted in one go, so that labels cannot make a large chunk much larger in memory.
 constexpr std::size_t kSliceBytes = 64u << 10;
-// Formatted text is written at the latest when there is so much of it.
+// Formatted text is written as soon as there is this much of it.
 constexpr std::size_t kFlushBytes = 64u << 10;
 // Lines this close to the end of the console are still visible and need not be repeated.
 constexpr std::uint64_t kJustShownLines = 3;
@@ -117,8 +117,8 @@ void ConsoleStream::end_lanes() {
   if (queue_.empty()) console_.release(LineFold::kAnyTime);
 }
 
-// --console-overflow=drop: what of these bytes is kept. Only whole lines are dropped; the line that
-// is under way when dropping begins is shown to its end, or cut where its end is not here yet.
+// --console-overflow=drop: returns the bytes that are kept. Only whole lines are dropped. A line
+// that has begun before dropping is shown to its end, or cut if its end is not here yet.
 std::string_view ConsoleStream::drop_some(Lane& lane, std::string_view bytes) {
   if (bytes.empty()) return bytes;
   const bool is_full = queue_.bytes() > kDropAboveBytes;
@@ -134,7 +134,7 @@ std::string_view ConsoleStream::drop_some(Lane& lane, std::string_view bytes) {
     kept = {};
     drop(lane, bytes);
   } else if (lane.dropping) {
-    // The reader takes bytes again: the next whole line is shown.
+    // The reader takes bytes again, so the next whole line is shown.
     lane.dropping = false;
     const std::size_t rest_of_line = lane.lost_in_line ? newline + 1 : 0;
     kept = bytes.substr(rest_of_line);
@@ -185,7 +185,7 @@ void ConsoleStream::flush() {
   drain();
 }
 
-// Small chunks that arrive together leave together; a lone one leaves in the same turn of the loop.
+// Small chunks that arrive together are written together, in the same turn of the loop.
 void ConsoleStream::schedule_flush() {
   if (console_.unwritten() >= kFlushBytes) return console_.flush();
   if (std::exchange(flush_scheduled_, true)) return;
@@ -223,7 +223,7 @@ std::int64_t ConsoleStream::partial_delay() const {
 void ConsoleStream::await_partial(Lane& lane) {
   if (console_.style().pass_through || !lane.lines.has_partial()) return;
   const bool is_update = lane.lines.is_update();
-  // A progress bar is shown at its times however often it moves; a partial line waits for silence.
+  // A progress bar is shown at a fixed rate; another unfinished line waits for silence.
   if (!is_update) {
     lane.due_ns = monotonic_ns() + partial_delay();
   } else if (!lane.is_waiting || !lane.due_is_for_state) {
@@ -234,7 +234,7 @@ void ConsoleStream::await_partial(Lane& lane) {
   arm(lane.due_ns);
 }
 
-// Shows the lane's unfinished line if its time has come; true: it waits on.
+// Shows the lane's unfinished line if it is due. True: it keeps waiting.
 bool ConsoleStream::show_due(Lane& lane, std::int64_t now_ns) {
   if (!lane.lines.has_partial()) return false;
   if (lane.due_ns > now_ns || !console_.has_room()) {
@@ -246,7 +246,7 @@ bool ConsoleStream::show_due(Lane& lane, std::int64_t now_ns) {
     schedule_flush();
     return false;
   }
-  // The bar may go on without a byte that tells: it waits again only when something has come.
+  // Nothing new to show: the lane waits again when its next bytes arrive.
   if (!lane.state_is_new) return false;
   console_.show_state(lane);
   schedule_flush();
@@ -267,7 +267,7 @@ void ConsoleStream::arm_bottom() {
   if (console_.bottom_is_due()) arm(last_drawn_ns_ + kDrawDelay);
 }
 
-// --dedup: lines whose time has come.
+// --dedup: arms the timer for the held lines.
 void ConsoleStream::arm_held() {
   if (const auto due = console_.fold().due_ns()) arm(*due);
 }

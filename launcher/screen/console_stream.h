@@ -41,8 +41,8 @@ class ConsoleStream final : private ConsoleEvents {
                 ConsoleStreamEvents& owner);
   ~ConsoleStream() { *alive_ = false; }
 
-  // Shows what waits of the ended generation and forgets its lanes. is_alone: one rank without a
-  // label, whose bytes pass through.
+  // Shows the queued bytes of the ended generation and forgets its lanes. is_alone: one rank
+  // without a label, whose bytes pass through.
   void begin(bool is_alone);
   // Numbers the lane and gives it its filter.
   void add(Lane& lane);
@@ -50,7 +50,7 @@ class ConsoleStream final : private ConsoleEvents {
   void accept(Lane& lane, std::string_view bytes, bool end);
   // Terminates the unfinished lines of all lanes, after the queued bytes.
   void end_lanes();
-  // Shows what there is room for.
+  // Shows as many of the queued bytes as there is room for.
   void flush();
   void say(std::string_view text);
   void set_status(const std::string& text);

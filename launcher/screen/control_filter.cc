@@ -11,7 +11,7 @@ constexpr char kSubstitute = '\x1a';
 constexpr char kC2Byte = '\xc2';
 constexpr char kEnquiry = '\x05';
 
-// How many bytes follow this one in UTF-8.
+// Returns the number of bytes that follow this one in UTF-8.
 int continuations_of(char byte) {
   const auto lead = static_cast<unsigned char>(byte);
   return lead >= 0xf0 && lead < 0xf5   ? 3
@@ -41,7 +41,7 @@ bool ControlFilter::is_plain(char byte) const {
   return byte != '\b' && byte != '\v' && byte != '\f' && byte != '\x0e' && byte != '\x0f';
 }
 
-// Follows the characters of UTF-8, so that a byte from 80 to 9F is known for what it is.
+// Tracks UTF-8 characters, to tell C1 controls from continuation bytes between 80 and 9F.
 bool ControlFilter::is_in_character(char byte) {
   if (continuations_ > 0 && (static_cast<unsigned char>(byte) & 0xc0) == 0x80) {
     --continuations_;
@@ -56,7 +56,7 @@ bool ControlFilter::all_plain(std::string_view bytes) {
   if (policy_ == ControlPolicy::kPiped) return bytes.find(kEscapeByte) == std::string_view::npos;
   const int before = continuations_;
   for (const char byte : bytes) {
-    // Most text is ASCII, so this is asked first.
+    // Most text is ASCII, so this is checked first.
     const bool is_ascii = byte >= 0 && continuations_ == 0;
     if (is_plain(byte) && (is_ascii || is_in_character(byte) || !is_c1(byte))) continue;
     continuations_ = before;

@@ -13,11 +13,11 @@
 namespace ivy {
 
 enum class ControlPolicy {
-  kNoStrings,  // One program alone on the screen: it may move the cursor.
-  // Lines of several ranks: only colours and other attributes (SGR) are left. Backspaces go too:
-  // they would paint over the label.
+  kNoStrings,  // Only one program prints, so it may move the cursor.
+  // Lines of several ranks: only colours and other attributes (SGR) are left. Backspaces are
+  // removed as well, because they would overwrite the label.
   kColoursOnly,
-  // The same, and moves of the cursor to a line above, for LineSplitter to take out.
+  // The same, and moves of the cursor to a line above, which LineSplitter handles.
   kColoursAndUp,
   // Labelled lines in a pipe or a file: everything but control sequences, of which colours and
   // moves to a line above are left.

@@ -12,8 +12,8 @@ namespace {
 using boost::json::error_code;
 using boost::json::string_view;
 
-// Keeps the strings named "message" and "py_callstack" that the parser meets first, also where the
-// text ends inside of them.
+// Keeps the first strings named "message" and "py_callstack", even if the text ends inside of
+// them.
 class Finder {
  public:
   static constexpr std::size_t max_object_size = SIZE_MAX;
@@ -63,7 +63,7 @@ class Finder {
   bool has_callstack_ = false;
 };
 
-// True where the text has "\u" and then a number whose first byte lies in [low, high].
+// True if the text has "\u" and then a number whose first byte is in [low, high].
 bool has_escape(std::string_view text, int low, int high) {
   if (text.size() < 6 || !text.starts_with("\\u")) return false;
   const int number = std::isxdigit(static_cast<unsigned char>(text[2])) != 0 &&
@@ -73,7 +73,7 @@ bool has_escape(std::string_view text, int low, int high) {
   return number >= low && number <= high;
 }
 
-// Python writes a byte that is no UTF-8 as half of a surrogate pair, which Boost.JSON refuses.
+// Python writes a byte that is not UTF-8 as half of a surrogate pair, which Boost.JSON rejects.
 std::string without_lone_surrogates(std::string_view text) {
   std::string out;
   for (std::size_t at = 0; at < text.size();) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bytes of hosts' output that have been disposed of, to be granted again: summed up for a turn of
-// the loop, and held back while the file system is behind. Thread: the loop's.
+// Sums up the bytes of each host's output that have been disposed of, and grants them again once
+// per turn of the loop, but not while the file system is too slow. Thread: the loop's.
 #pragma once
 
 #include <algorithm>
@@ -24,7 +24,7 @@ class HostCredit {
       : loop_(loop), owner_(owner), may_grant_(std::move(may_grant)) {}
   ~HostCredit() { *alive_ = false; }
 
-  // The next `bytes` that are added have been granted before: they are shown a second time.
+  // The next `bytes` that are added are shown a second time, and were granted before.
   void repeat(int host_index, std::uint64_t bytes) { repeated_[host_index] += bytes; }
   void add(int host_index, std::uint64_t bytes) {
     bytes -= take_repeated(host_index, bytes);
@@ -54,7 +54,7 @@ class HostCredit {
   boost::asio::io_context& loop_;
   OutputEvents& owner_;
   const std::function<bool()> may_grant_;
-  std::map<int, std::uint64_t> owed_;  // By host, not reported yet.
+  std::map<int, std::uint64_t> owed_;  // By host, not granted yet.
   std::map<int, std::uint64_t> repeated_;
   bool is_scheduled_ = false;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);

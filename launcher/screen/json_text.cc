@@ -27,7 +27,7 @@ std::string without_controls(const std::string& text) {
   std::string out;
   for (std::size_t i = 0; i < text.size(); ++i) {
     const auto byte = static_cast<unsigned char>(text[i]);
-    // A C1 control in UTF-8 is as good as ESC.
+    // Terminals treat a C1 control in UTF-8 like ESC.
     const bool begins_c1 = byte == 0xc2 && static_cast<unsigned char>(text[i + 1]) < 0xa0;
     if (!begins_c1 && byte != 0x7f) {
       out += text[i];

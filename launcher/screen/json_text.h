@@ -8,11 +8,11 @@
 
 namespace ivy {
 
-// The one version of everything that ivyrun and ivyctl write for programs (docs/machine-output.md).
-// Fields are only added; it is raised when one is removed or means something else.
+// The version of all JSON that ivyrun and ivyctl write for programs (docs/machine-output.md).
+// Adding a field does not change it; removing one or changing its meaning does.
 inline constexpr std::string_view kMachineSchema = "ivyrun/1";
 
-// JSON has no bytes: each byte of a text that is no UTF-8 is one character, U+0000 to U+00FF.
+// JSON has no bytes. If a text is not UTF-8, each byte becomes one character, U+0000 to U+00FF.
 boost::json::string json_text(const std::string& text);
 
 template <class Words>

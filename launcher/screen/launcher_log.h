@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// LOGDIR/ivyrun.log: what ivyrun says of a job that goes into the background. Opened and written on
-// a thread of its own (proto/os/file_writer.h). Thread: the loop's.
+// LOGDIR/ivyrun.log: ivyrun's messages about a job that moves to the background. Opened and written
+// on a separate thread (proto/os/file_writer.h). Thread: the loop's.
 #pragma once
 
 #include <functional>
@@ -16,13 +16,14 @@ namespace ivy {
 
 class LauncherLog {
  public:
-  // moved: take_done() has something new. On the writer's thread; it must only wake the loop.
+  // moved: take_done() has new results. Called on the writer's thread; it must only wake the loop.
   LauncherLog(std::string folder, std::string job_id, std::function<void()> moved);
   ~LauncherLog();
 
   static std::string path_in(const std::string& folder) { return folder + "/ivyrun.log"; }
 
-  // Makes the folder and appends to the file: jobs may share it. take_done() calls `opened` once.
+  // Makes the folder and appends to the file, which jobs may share. take_done() calls `opened`
+  // once.
   void open(std::function<void(const Result<void>&)> opened);
   bool is_open() const { return file_ != 0; }
   // Control characters are escaped, because the log is also read on terminals. Messages from before

@@ -6,7 +6,7 @@
 namespace ivy {
 namespace {
 
-// Lines of the two streams are never one.
+// Lines of the two streams are never folded into one.
 std::string key_of(int stream, std::string_view text) {
   std::string key(1, stream == 2 ? '!' : ' ');
   return key.append(text);
@@ -19,7 +19,7 @@ std::uint64_t LineFold::lowest_of(int rank) const {
   return next == next_.end() ? 0 : next->second;
 }
 
-// The oldest group of this text from that number on: behind every line that the rank has printed.
+// Returns the oldest group of this text from that number on, after all lines of the rank.
 std::optional<std::uint64_t> LineFold::joinable(std::uint64_t lowest,
                                                 const std::string& key) const {
   const auto found = by_text_.find(key);

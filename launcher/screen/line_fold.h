@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// --dedup: the same line of many ranks within a short window becomes one, with all of its ranks. A
-// line is held for the window at most, and the lines of a rank leave in their order. A traceback of
-// Python is one text of several lines, so tracebacks of several ranks do not interleave. Pure;
+// --dedup: equal lines that many ranks print within a short window become one line with all of
+// these ranks. A line is held for the window at most, and the lines of a rank keep their order. A
+// Python traceback counts as one text, so tracebacks of several ranks do not interleave. Pure;
 // thread: any.
 #pragma once
 
@@ -24,10 +24,10 @@ class LineFold {
   static constexpr std::int64_t kWindowNs = 100'000'000;
   // For take_due(): every line, due or not.
   static constexpr std::int64_t kAnyTime = std::numeric_limits<std::int64_t>::max();
-  // More bytes of lines are not held: the oldest leave before their time.
+  // Limit of held bytes; above it the oldest lines are released early.
   static constexpr std::size_t kMostBytes = 1u << 20;
 
-  // A traceback with more bytes is written in pieces.
+  // A longer traceback is written in pieces.
   static constexpr std::size_t kMostBlockBytes = 64u << 10;
 
   // One line, or the lines of a traceback, and the ranks that have printed it, in that order.
@@ -40,16 +40,16 @@ class LineFold {
     std::uint64_t lowest = 0;  // It may join an equal group from this number on.
   };
 
-  // A line that `ranks` ranks have printed waits for no other.
+  // A line that `ranks` ranks have printed is released immediately.
   void set_everyone(std::size_t ranks) { everyone_ = ranks; }
   void add(int rank, int stream, std::string_view text, std::int64_t now_ns);
   // Returns the oldest line if it is due. Call it until it returns nothing.
   std::optional<Group> take_due(std::int64_t now_ns);
-  // The oldest line that leaves no later than this rank's newest; for what follows of that rank.
+  // Returns the oldest line up to the newest of this rank, whose next line must follow them.
   std::optional<Group> take_before(int rank);
   // The oldest line, whatever its time.
   std::optional<Group> take_any();
-  // When take_due() has something; nothing: no line is held.
+  // The time at which take_due() will return a line; nothing: no line is held.
   std::optional<std::int64_t> due_ns() const;
   bool is_empty() const { return groups_.empty(); }
 

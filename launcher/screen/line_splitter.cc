@@ -37,7 +37,7 @@ bool is_blank(std::string_view text) {
 
 std::optional<LinePiece> LineSplitter::next(std::string_view& bytes) {
   if (!ready_.empty()) return give_ready();
-  // The common case, a whole line in these bytes, is given out without a copy.
+  // The common case, a whole line in these bytes, is returned without a copy.
   if (partial_.empty() && shown_ == 0 && !is_update()) {
     const std::size_t newline = bytes.find('\n');
     const std::string_view line = bytes.substr(0, newline);
@@ -94,7 +94,7 @@ std::optional<LinePiece> LineSplitter::absorb(std::string_view& bytes) {
   return std::nullopt;
 }
 
-// A '\r' that was not the first half of "\r\n": the line starts anew.
+// A '\r' that was not the first half of "\r\n": the line starts again.
 std::optional<LinePiece> LineSplitter::go_back() {
   return_pending_ = false;
   if (shown_ == 0) {
@@ -127,7 +127,7 @@ std::optional<LinePiece> LineSplitter::give_ready() {
   return LinePiece{given_, end, false};
 }
 
-// The first row may stand above what was known of the group: its last state was an ordinary line.
+// The first row may be above the known part of the group, if it was an ordinary line before.
 void LineSplitter::go_up() {
   lines_below_ = 0;
   is_written_ = false;
@@ -166,8 +166,8 @@ void LineSplitter::absorb_row(std::string_view& bytes) {
   if (!run.empty()) bytes = {run.data(), bytes.size() + run.size()};
 }
 
-// A newline goes to the row below. Below the last row of a group that is being redrawn a bar may
-// follow, or the first line after the group: then what stands above that line is final.
+// A newline moves to the row below. Below the last row of a group that is being redrawn, either
+// another bar follows or the first line after the group, and then the rows above it are final.
 void LineSplitter::end_row() {
   return_pending_ = true;
   const bool was_written = std::exchange(is_written_, false);
@@ -182,7 +182,7 @@ void LineSplitter::end_row() {
   row_ = rows_.size() - 1;
 }
 
-// Replaces the row, or appends to it; takes what there is room for.
+// Replaces the row, or appends to it, as far as there is room.
 void LineSplitter::write_row(std::string_view& run) {
   Row& row = rows_[row_];
   if (std::exchange(return_pending_, false)) row.text.clear();

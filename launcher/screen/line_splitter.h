@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Bytes of one stream to lines. Pure; thread: any.
 //
-// A line ends with a newline, or where it is longer than the longest allowed. "\r\n" ends a line
+// A line ends with a newline, or when it exceeds the longest length allowed. "\r\n" ends a line
 // like
-// "\n". A lone '\r' goes back to the start of the line: what stood there is replaced by what
-// follows, so only the newest state of a progress bar is kept. With set_groups(), so do moves of
-// the cursor to a line above (ESC [ n A, ESC [ n F): bars inside bars are a group of rows, whose
-// newest state is kept until two lines follow below it.
+// "\n". A lone '\r' returns to the start of the line, whose text is then replaced, so only the
+// newest state of a progress bar is kept. With set_groups(), moves of the cursor to a line above
+// (ESC [ n A, ESC [ n F) do the same for a group of rows, such as nested progress bars: the newest
+// state of the group is kept until two lines follow below it.
 #pragma once
 
 #include <cstddef>
@@ -20,13 +20,13 @@ namespace ivy {
 
 enum class LineEnd {
   kNewline,  // The stream had a newline here (or the line was overwritten after it had been shown).
-  kTooLong,  // Cut because of its length: the line continues.
+  kTooLong,  // Split because of its length; the line continues.
 };
 
 struct LinePiece {
   std::string_view text;  // Without its end; valid until the next call.
   LineEnd end = LineEnd::kNewline;
-  bool continued = false;  // The beginning of this line was given out by take_partial().
+  bool continued = false;  // take_partial() has returned the beginning of this line.
 };
 
 class LineSplitter {
@@ -40,19 +40,19 @@ class LineSplitter {
   void set_longest(std::size_t bytes) { longest_ = bytes; }
   void set_groups(bool folded) { folds_groups_ = folded; }
 
-  // The next piece; removes what it has read from `bytes`. Nothing: all bytes are read, and an
-  // unfinished line may be kept.
+  // Returns the next piece and removes the bytes read from `bytes`. Nothing: all bytes were read,
+  // and an unfinished line may be kept.
   std::optional<LinePiece> next(std::string_view& bytes);
 
-  // There is an unfinished line that has not been shown.
+  // True if an unfinished line has not been shown.
   bool has_partial() const { return !partial_.empty() || !rows_.empty(); }
-  // The unfinished line is overwritten again and again: show its state, do not take it.
+  // True if the unfinished line is overwritten repeatedly: show its state, do not take it.
   bool is_update() const { return update_ || return_pending_ || !rows_.empty(); }
   std::string_view partial() const { return partial_; }
   // The state of such a line, or of the rows of a group from the top.
   std::vector<std::string_view> state() const;
   // The same without the rows of a group that have not changed since the last call. The caller has
-  // shown them for good: a row that stays as it is will not be given out by next().
+  // shown those permanently, and next() does not return a row that does not change again.
   std::vector<std::string_view> take_new_state();
   // Returns the unfinished line; later bytes of it are returned as `continued`.
   std::string take_partial();

@@ -39,7 +39,7 @@ Error open_error(const std::string& flag, const std::string& what, int errno_val
   return error;
 }
 
-// Two ranks that write to one file would tear each other's lines.
+// If two ranks wrote to one file, their lines would be torn.
 std::optional<Error> shared_by_two(const LogFiles::Request& request) {
   std::map<std::string_view, int> owners;
   for (const auto& [rank, paths] : request.paths)
@@ -131,7 +131,7 @@ void LogFiles::open_all(const Request& request, std::function<void(const Result<
   for (const auto& [rank, paths] : request.paths) open_rank(rank, request);
 }
 
-// A folder is opened as a file would be: what cannot be made is named by its own path.
+// Makes a folder as the opener of a file, so that a failure names the path of the folder.
 void LogFiles::open_folders(const Request& request) {
   std::set<std::string> folders = request.folders;
   for (const auto& [rank, paths] : request.paths)

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files of raw bytes: DIR/<job>/<generation>/rank00027.{out,err} for --log-dir, or whatever the
-// pattern of --output makes, where both streams of a rank may share a file. Opened and
-// written on a thread of its own (proto/os/file_writer.h), so that a file system that does not
-// answer stops neither heartbeats nor the console. A full disk costs one complaint per generation;
-// the job goes on. Thread: the loop's.
+// Files of raw bytes: DIR/<job>/<generation>/rank00027.{out,err} for --log-dir, or files named by
+// the pattern of --output, in which both streams of a rank may share one. Opened and written on a
+// separate thread (proto/os/file_writer.h), so that a hanging file system stops neither heartbeats
+// nor the console. A full disk is reported once per generation, and the job continues. Thread: the
+// loop's.
 #pragma once
 
 #include <array>
@@ -43,9 +43,9 @@ class LogFiles {
   static constexpr std::size_t kRoomBytes = 8u << 20;
   static constexpr std::chrono::milliseconds kMomentToClose{200};
 
-  // moved: take_done() has something new. On the writer's thread; it must only wake the loop.
+  // moved: take_done() has new results. Called on the writer's thread; it must only wake the loop.
   explicit LogFiles(std::function<void()> moved);
-  // Gives a file system that answers the moment that it needs to close them.
+  // Allows a responsive file system a moment to close the files.
   ~LogFiles();
   LogFiles(const LogFiles&) = delete;
   LogFiles& operator=(const LogFiles&) = delete;
@@ -53,7 +53,7 @@ class LogFiles {
   struct Request {
     std::string flag;  // The flag that messages name: "--log-dir" or "--output".
     std::map<int, std::array<std::string, 2>> paths = {};  // For each rank, by stream.
-    std::set<std::string> folders = {};     // More than those in which the files lie.
+    std::set<std::string> folders = {};     // In addition to the folders of the files.
     bool appends = false;                   // Appends to existing files.
     std::function<void()> on_folders = {};  // Once their folders are there; on the writer's thread.
   };

@@ -8,7 +8,7 @@
 namespace ivy {
 namespace {
 
-// The last bytes that a rank has printed; all of them are in its log.
+// Number of the last bytes of a rank's output; its log has all of them.
 constexpr std::size_t kMaxTailBytes = 4096;
 
 double seconds_between(std::int64_t from_ns, std::int64_t to_ns) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The summary as values, for programs: what summary.h says in words. Pure; thread: any.
+// The contents of summary.h as values, for programs. Pure; thread: any.
 #pragma once
 
 #include <boost/json.hpp>
@@ -16,7 +16,7 @@ boost::json::object end_object(const WorkerEnd& end, std::int64_t started_at_ns)
 // Exit code, its origin, the first cause with its evidence, and the ranks by how they ended.
 boost::json::object verdict_object(const SummaryInputs& inputs);
 
-// "worker", "interrupted", "timeout", "host_lost"...; of a job that ended well "ok".
+// "worker", "interrupted", "timeout", "host_lost"...; "ok" if the job succeeded.
 std::string_view reason_word(const SummaryInputs& inputs);
 
 }  // namespace ivy

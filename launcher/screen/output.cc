@@ -20,7 +20,7 @@ namespace {
 constexpr std::size_t kTailBudget = 32u << 20;
 constexpr std::size_t kMostTailBytes = 64u << 10;
 constexpr std::size_t kLeastTailBytes = 4u << 10;
-// With drop, a reader that takes nothing keeps finish() waiting only this long.
+// With drop, finish() waits at most this long for a reader that takes nothing.
 constexpr std::chrono::milliseconds kDropFinishLimit{2000};
 
 bool is_same_place(int first_fd, int second_fd) {
@@ -30,7 +30,7 @@ bool is_same_place(int first_fd, int second_fd) {
   return first.st_dev == second.st_dev && first.st_ino == second.st_ino;
 }
 
-// Whether this stream of the rank goes to the console where the rank is shown.
+// True if this stream of the rank goes to the console, provided that the rank is shown.
 bool has_console(const OutputOptions& options, const RankPlace& place, int stream) {
   const int redirected = options.redirects.of(place.local_rank) & ~options.tee.of(place.local_rank);
   return (redirected & stream) == 0;
@@ -232,7 +232,7 @@ void Output::stream_failed(const ConsoleStream& stream, int errno_value) {
         errno_error(Code::kResourceExhausted, "write to " + which, errno_value).message +
         "; later output of the workers is lost";
     if (console_failure_.empty()) console_failure_ = failure;
-    // Said at once where it can be said: the job may go on for hours.
+    // Printed immediately if there is another stream: the job may run for hours.
     if (is_output && streams_[1]) {
       say("ivyrun: warning: " + failure + "\n");
     } else {

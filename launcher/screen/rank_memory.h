@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The last bytes that a rank has printed, both streams in their order, for --show-ranks failed:
-// most ranks never need them. Pure; thread: the loop's.
+// The last bytes of a rank's output, both streams in their order, for --show-ranks failed. Pure;
+// thread: the loop's.
 #pragma once
 
 #include <algorithm>
@@ -51,7 +51,7 @@ class RankMemory {
   // Largest piece that is dropped at a time: small writes share one.
   static constexpr std::size_t kPieceBytes = 4u << 10;
 
-  // As many of them as the piece of the newest takes.
+  // Appends as many of the bytes as fit into the newest piece, and returns their number.
   std::size_t add_some(int stream, std::string_view bytes) {
     if (pieces_.empty() || pieces_.back().stream != stream ||
         pieces_.back().bytes.size() >= kPieceBytes)

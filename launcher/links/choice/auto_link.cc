@@ -59,8 +59,8 @@ void AutoLink::link_down(HostLink&, const LinkDown& down) {
   const LinkWay& next = ways_[current_];
   const RemoteText line = host_.name + ": " + next.name + " is used: " + down.message;
   log::debug(line.line());
-  // A user who has configured agents wants to know that a host is reached without one. This is said
-  // once it is reached: where no transport reaches it, the failure tells all reasons.
+  // A user who has configured agents wants to know that a host is reached without one. The note is
+  // printed once it is up: if no transport reaches it, its failure contains all reasons.
   if (next.kind != failed.kind) note_ = line;
   failed_before_.emplace_back(failed.name, down.message);
   // A link must not be destroyed inside one of its own events.

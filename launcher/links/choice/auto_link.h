@@ -20,7 +20,7 @@ struct LinkWay {
   std::string name;  // For messages: "its agent", "ssh".
   Transport kind = Transport::kSsh;
   std::function<std::unique_ptr<HostLink>(HostLinkEvents& owner)> make;
-  // True if the next way may do better after this failure. Not called for the last way.
+  // True if the next way may succeed after this failure. Not called for the last way.
   std::function<bool(const LinkDown&)> may_go_on;
 };
 
@@ -58,13 +58,13 @@ class AutoLink : public HostLink, private HostLinkEvents {
   std::size_t current_ = 0;
   std::unique_ptr<HostLink> link_;
   bool is_up_ = false;
-  // Names of earlier ways, and what each said.
+  // Names of earlier ways, and their failures.
   std::vector<std::pair<std::string, RemoteText>> failed_before_;
   RemoteText note_;  // Printed after another kind of transport has connected.
 };
 
-// True if SSH may do better after an agent has failed to open the job. An
-// agent that has refused the job itself is not bypassed.
+// True if SSH may succeed after an agent has failed to open the job. An agent that has rejected the
+// job itself is not bypassed.
 bool agent_may_be_passed_over(const LinkDown& down);
 
 }  // namespace ivy

@@ -27,8 +27,8 @@ Result<void> keep_to_policy(Options& options);
 // True if its supervisor is a child of ours, over a socket pair: that transport cannot be lost.
 bool uses_local_transport(const Options& options, const Host& host);
 
-// Slurm has signalled its step on some host: the signal, and whether every process of the step has
-// it already. Several hosts report the same one.
+// The handler is called when Slurm has signalled its step on some host. whole_tree: every process
+// of the step has the signal already. Several hosts report the same signal.
 void set_scheduler_signal_handler(const std::shared_ptr<TransportContext>& context,
                                   std::function<void(int signal, bool whole_tree)> handler);
 
