@@ -198,18 +198,6 @@ std::unique_ptr<ivy::AllocationWatch> make_watch(boost::asio::io_context& loop,
       loop, *in->slurm, settings, asks && !options.dry_run, tells && !options.dry_run);
 }
 
-void start_watch(ivy::AllocationWatch& watch, ivy::Job& job) {
-  ivy::AllocationWatch::Handlers handlers;
-  handlers.notice = [&job](int signal, bool by_slurm) {
-    job.preemption().give_notice(signal, by_slurm);
-  };
-  handlers.pass_on = [&job](int signal) { job.forward_signal(signal); };
-  handlers.interrupt = [&job](int signal) { job.interrupt(signal); };
-  handlers.time_is_up = [&job] { job.preemption().end_with_allocation(); };
-  handlers.say = [&job](const std::string& line) { job.output().say("ivyrun: " + line + "\n"); };
-  watch.start(std::move(handlers));
-}
-
 void say_line(const std::string& line) {
   std::fputs(ivy::escape_control("ivyrun: " + line + "\n").c_str(), stderr);
 }
@@ -291,7 +279,7 @@ int run_node(const ivy::JobRequest& request) {
     signals.stop();
     loop.stop();
   });
-  if (watch) start_watch(*watch, job);
+  if (watch) watch->start(job);
   ivy::run_to_the_end(loop, job);
   reap_children(warden);
   if (death != 0) die_of(death, exit_code);

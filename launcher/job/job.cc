@@ -8,7 +8,6 @@
 
 #include "launcher/hang/rank_names.h"
 #include "launcher/links/transport_context.h"
-#include "launcher/slurm/allocation_watch.h"
 #include "proto/contract/exit_code.h"
 #include "proto/contract/limits.h"
 #include "proto/contract/log.h"

@@ -33,10 +33,12 @@
 #include "launcher/job/stdin_feed.h"
 #include "launcher/job/store_host.h"
 #include "launcher/job/takeover.h"
+#include "launcher/slurm/allocation_watch.h"
 
 namespace ivy {
 
-class Job final : private JobActions,
+class Job final : public AllocationEvents,
+                  private JobActions,
                   private HostSessionEvents,
                   private TakeoverActions,
                   private OutputEvents {
@@ -55,8 +57,14 @@ class Job final : private JobActions,
   // USR1, USR2 and the like: once to each rank's own process.
   void forward_signal(int signal) { job_.signal_workers(signal); }
   Output& output() { return job_.screen.output(); }
-  // For slurm/allocation_watch.h, when the allocation ends.
-  Preemption& preemption() { return preemption_; }
+  // AllocationEvents
+  void allocation_notice(int signal, bool by_slurm) override {
+    preemption_.give_notice(signal, by_slurm);
+  }
+  void allocation_signal(int signal) override { forward_signal(signal); }
+  void allocation_interrupt(int signal) override { interrupt(signal); }
+  void allocation_ends() override { preemption_.end_with_allocation(); }
+  void allocation_message(const std::string& line) override { job_.say(line); }
   // Ctrl-Z: tells every host before this process is stopped. Calls ready when the hosts know, or
   // after 2 s.
   void suspend(std::function<void()> ready);

@@ -41,8 +41,8 @@ AllocationWatch::AllocationWatch(boost::asio::io_context& loop, const SlurmAlloc
       timer_(loop),
       retry_timer_(loop) {}
 
-void AllocationWatch::start(Handlers handlers) {
-  handlers_ = std::move(handlers);
+void AllocationWatch::start(AllocationEvents& events) {
+  events_ = &events;
   if (allocation_.end_unix_s) return learned(*allocation_.end_unix_s * 1000);
   if (asks_) ask();
 }
@@ -76,7 +76,7 @@ void AllocationWatch::answered(const Result<std::string>& said) {
   }
   if (!settings_.stop_before) return;
   if (!std::exchange(has_complained_, true))
-    handlers_.say(
+    events_->allocation_message(
         "warning: the end of " + allocation_.name() + " is unknown: " + left.error().message +
         "; --stop-before-end checks again every " + std::to_string(kAskAgain.count()) + " s");
   retry_timer_.expires_after(kAskAgain);
@@ -92,16 +92,16 @@ void AllocationWatch::learned(std::optional<std::int64_t> end_ms) {
   const bool is_first = !std::exchange(is_known_, true);
   if (!end_ms) {
     if (is_first && settings_.stop_before)
-      handlers_.say("note: " + allocation_.name() +
-                    " has no time limit: --stop-before-end is ignored");
+      events_->allocation_message("note: " + allocation_.name() +
+                                  " has no time limit: --stop-before-end is ignored");
   } else if (is_too_soon) {
-    handlers_.say("warning: " + allocation_.name() + " ends in " + seconds_text(*end_ms - now) +
-                  ", sooner than --stop-before-end " +
-                  seconds_text(settings_.stop_before->count()) +
-                  " allows: the ranks are notified when half of that time has passed");
+    events_->allocation_message(
+        "warning: " + allocation_.name() + " ends in " + seconds_text(*end_ms - now) +
+        ", sooner than --stop-before-end " + seconds_text(settings_.stop_before->count()) +
+        " allows: the ranks are notified when half of that time has passed");
   } else if (is_first && tells_) {
-    handlers_.say(allocation_.name() + " ends at " + date_text(*end_ms) + ", in " +
-                  seconds_text(*end_ms - now));
+    events_->allocation_message(allocation_.name() + " ends at " + date_text(*end_ms) + ", in " +
+                                seconds_text(*end_ms - now));
   } else if (before && *end_ms != *before) {
     log::debug(allocation_.name() + " ends at " + date_text(*end_ms) + " now");
   }
@@ -126,10 +126,10 @@ void AllocationWatch::step() {
       if (asks_) ask();
       break;
     case EndStep::kNotice:
-      handlers_.notice(settings_.preempt_signal, false);
+      events_->allocation_notice(settings_.preempt_signal, false);
       break;
     case EndStep::kStop:
-      handlers_.time_is_up();
+      events_->allocation_ends();
       break;
   }
   schedule();
@@ -138,18 +138,18 @@ void AllocationWatch::step() {
 void AllocationWatch::received(int signal, SignalSource source, bool ranks_have_it) {
   switch (end_.received(signal, source, wall_ms())) {
     case SignalMeaning::kInterrupt:
-      return handlers_.interrupt(signal);
+      return events_->allocation_interrupt(signal);
     case SignalMeaning::kPassOn:
-      if (!ranks_have_it) handlers_.pass_on(signal);
+      if (!ranks_have_it) events_->allocation_signal(signal);
       break;
     case SignalMeaning::kNotice:
-      handlers_.notice(signal, ranks_have_it);
+      events_->allocation_notice(signal, ranks_have_it);
       break;
     case SignalMeaning::kKnown:
       log::debug(signal_name(signal) + " again: the ranks have it already");
       break;
     case SignalMeaning::kTimeIsUp:
-      return handlers_.time_is_up();
+      return events_->allocation_ends();
   }
   schedule();
 }

@@ -8,7 +8,6 @@
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <functional>
 #include <string>
 
 #include "launcher/slurm/allocation_end.h"
@@ -17,28 +16,37 @@
 
 namespace ivy {
 
+// The job in the allocation: class Job.
+class AllocationEvents {
+ public:
+  // The ranks' own processes are to get this signal before the end. by_slurm: those in the step
+  // have it already.
+  virtual void allocation_notice(int signal, bool by_slurm) = 0;
+  // The ranks' own processes are to get this signal.
+  virtual void allocation_signal(int signal) = 0;
+  // The signal means the same as without Slurm.
+  virtual void allocation_interrupt(int signal) = 0;
+  // The time is up; grace() limits the stop.
+  virtual void allocation_ends() = 0;
+  // A line for the user.
+  virtual void allocation_message(const std::string& line) = 0;
+
+ protected:
+  ~AllocationEvents() = default;
+};
+
 class AllocationWatch {
  public:
   // squeue and scontrol wait for a controller that may be busy or down; a job must not.
   static constexpr std::chrono::seconds kAskDeadline{5};
   static constexpr std::chrono::seconds kRequeueDeadline{20};
 
-  struct Handlers {
-    // Signal the ranks' own processes before the end. by_slurm: processes in the step have received
-    // it already.
-    std::function<void(int signal, bool by_slurm)> notice;
-    std::function<void(int signal)> pass_on;    // Signal the ranks' own processes.
-    std::function<void(int signal)> interrupt;  // Handles the signal as without Slurm.
-    std::function<void()> time_is_up;           // Stop the job; grace() returns the time for that.
-    std::function<void(const std::string& line)> say;
-  };
-
-  // asks: whether squeue may be queried; if not, the end is read from the environment. tells:
-  // prints the end once it is known.
+  // asks: whether squeue may be queried; if not, the end is taken from the environment. tells:
+  // prints the end as soon as it is known.
   AllocationWatch(boost::asio::io_context& loop, const SlurmAllocation& allocation,
                   EndSettings settings, bool asks, bool tells);
 
-  void start(Handlers handlers);
+  void start(AllocationEvents& events);
   void stop();
 
   // ranks_have_it: Slurm has sent the signal to every process of the step, not only to its tasks.
@@ -67,7 +75,7 @@ class AllocationWatch {
   const bool asks_;
   const bool tells_;
   AllocationEnd end_;
-  Handlers handlers_;
+  AllocationEvents* events_ = nullptr;  // Null before start().
   boost::asio::steady_timer timer_, retry_timer_;
   bool is_known_ = false;
   bool has_complained_ = false;

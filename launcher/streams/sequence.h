@@ -87,7 +87,7 @@ class Sequence {
     co_return co_await wait<Event>(posting);
   }
 
-  // Nothing: `limit` was over first.
+  // Returns std::nullopt if `limit` expires first.
   template <class Event, class Start>
   Awaitable<std::optional<Event>> wait_at_most(std::chrono::steady_clock::duration limit,
                                                Start start) {
