@@ -49,7 +49,7 @@ HOMES = (
     (r"^boost/", r"^(launcher|agent|rendezvous|tests)/", "Boost stays out of proto and comm"),
     (r"^openssl/", r"^(proto/(wire/handshake|trust/)|agent/node/facts/program_facts|launcher/|agent/daemon/|tests/)",
      "OpenSSL has homes"),
-    (r"^archive", r"^agent/daemon/bundle_tar\.cc$", "libarchive lives in bundle_tar"),
+    (r"^archive", r"^agent/daemon/jobs/bundle_tar\.cc$", "libarchive lives in bundle_tar"),
     (r"^toml\+\+/", r"^(proto/trust/agent_config|launcher/options/(app_file|toml_file))\.cc$", "toml++ has homes"),
     (r"^pmix", r"^(agent/pmix/|tests/(agent|end_to_end/workers)/)", "libpmix lives in agent/pmix"),
 )
@@ -100,7 +100,7 @@ OWN_CLOSE = re.compile(r"\b(void|Result<void>) (\w+::)*close\(")  # A method; `:
 # Outside proto/os these alone may, each for its reason.
 MAY_CALL_THE_OS = {
     "agent/node/roles/warden.cc": "closes every number that it may have inherited, before Linux 5.9",
-    "agent/daemon/bundle_tar.cc": "some file systems report a full disk only to close()",
+    "agent/daemon/jobs/bundle_tar.cc": "some file systems report a full disk only to close()",
     "comm/contract/fast_clock.cc": "read in every operation: a call less",
     "comm/transports/shm/futex.cc": "the same",
     "comm/transports/liveness/failure_detectors.cc": "pidfds stand in the array that poll() takes",
@@ -125,17 +125,17 @@ LOCAL = "the job's directory and /proc, /sys, /dev are local"
 EARLY = "called before the loop runs"
 WRITER = "called on the thread of FileWriter"
 BLOCKING_FILES = {
-    "agent/daemon/acceptor.cc": "called before the loop runs, and for /dev/null",
+    "agent/daemon/net/acceptor.cc": "called before the loop runs, and for /dev/null",
     "agent/daemon/agent_admin.cc": "a command's own process, which has no loop",
-    "agent/daemon/agent_credentials.cc": "called before the loop runs and in tasks",
+    "agent/daemon/net/agent_credentials.cc": "called before the loop runs and in tasks",
     "agent/daemon/agent_service.cc": EARLY,
-    "agent/daemon/bundle_cache.cc": TASKS,
-    "agent/daemon/bundle_tar.cc": TASKS,
-    "agent/daemon/job_opening.cc": TASKS,
-    "agent/daemon/job_registry.cc": LOCAL,
+    "agent/daemon/jobs/bundle_cache.cc": TASKS,
+    "agent/daemon/jobs/bundle_tar.cc": TASKS,
+    "agent/daemon/jobs/warden_start.cc": TASKS,
+    "agent/daemon/jobs/job_registry.cc": LOCAL,
     "agent/daemon/serve.cc": EARLY,
-    "agent/daemon/state_directory.cc": "take() and read() run before the loop, the rest in tasks",
-    "agent/daemon/unit_cgroup.cc": EARLY,
+    "agent/daemon/jobs/state_directory.cc": "take() and read() run before the loop, the rest in tasks",
+    "agent/daemon/jobs/unit_cgroup.cc": EARLY,
     "agent/node/facts/elf_libraries.cc": TASKS,
     "agent/node/facts/host_facts.cc": TASKS,
     "agent/node/facts/own_package.cc": TASKS,

@@ -13,7 +13,7 @@
 #include <ctime>
 #include <thread>
 
-#include "agent/daemon/agent_log.h"
+#include "agent/daemon/net/agent_log.h"
 #include "proto/contract/exit_code.h"
 #include "proto/contract/text.h"
 #include "proto/os/clock.h"

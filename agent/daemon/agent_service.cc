@@ -12,13 +12,13 @@
 #include <set>
 #include <utility>
 
-#include "agent/daemon/agent_log.h"
-#include "agent/daemon/bundle_cache.h"
-#include "agent/daemon/job_opening.h"
-#include "agent/daemon/job_registry.h"
-#include "agent/daemon/job_transport.h"
-#include "agent/daemon/open_call.h"
-#include "agent/daemon/open_stream.h"
+#include "agent/daemon/jobs/bundle_cache.h"
+#include "agent/daemon/jobs/job_registry.h"
+#include "agent/daemon/jobs/job_transport.h"
+#include "agent/daemon/jobs/open_call.h"
+#include "agent/daemon/jobs/open_stream.h"
+#include "agent/daemon/jobs/warden_start.h"
+#include "agent/daemon/net/agent_log.h"
 #include "proto/contract/text.h"
 
 namespace ivy {

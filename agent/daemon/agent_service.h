@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "agent/daemon/agent_peer.h"
+#include "agent/daemon/net/authorization.h"
 #include "proto/contract/status.h"
 #include "proto/trust/agent_config.h"
 #include "proto/wire/agent.grpc.pb.h"

@@ -10,7 +10,7 @@
 #include <variant>
 #include <vector>
 
-#include "agent/daemon/listen_address.h"
+#include "agent/daemon/net/listen_address.h"
 #include "proto/contract/env.h"
 #include "proto/contract/status.h"
 

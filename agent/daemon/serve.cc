@@ -16,12 +16,12 @@
 #include <thread>
 
 #include "agent/daemon/agent_admin.h"
-#include "agent/daemon/agent_credentials.h"
-#include "agent/daemon/agent_log.h"
-#include "agent/daemon/agent_server.h"
 #include "agent/daemon/agent_service.h"
-#include "agent/daemon/bundle_cache.h"
-#include "agent/daemon/unit_cgroup.h"
+#include "agent/daemon/jobs/bundle_cache.h"
+#include "agent/daemon/jobs/unit_cgroup.h"
+#include "agent/daemon/net/agent_credentials.h"
+#include "agent/daemon/net/agent_log.h"
+#include "agent/daemon/net/agent_server.h"
 #include "proto/contract/build.h"
 #include "proto/contract/core_limit.h"
 #include "proto/contract/exit_code.h"

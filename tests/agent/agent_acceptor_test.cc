@@ -8,7 +8,7 @@
 
 #include <vector>
 
-#include "agent/daemon/acceptor.h"
+#include "agent/daemon/net/acceptor.h"
 #include "tests/agent/agent_front_fixture.h"
 #include "tests/agent/agent_hello.h"
 

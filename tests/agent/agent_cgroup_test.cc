@@ -8,7 +8,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "agent/daemon/unit_cgroup.h"
+#include "agent/daemon/jobs/unit_cgroup.h"
 #include "proto/os/cgroup_files.h"
 #include "tests/agent/agent_fixture.h"
 #include "tests/agent/node_fixture.h"

@@ -7,7 +7,7 @@
 #include <fstream>
 #include <utility>
 
-#include "agent/daemon/job_transport.h"
+#include "agent/daemon/jobs/job_transport.h"
 #include "agent/node/spawn/job_directory.h"
 #include "tests/agent/agent_fixture.h"
 #include "tests/agent/node_fixture.h"

@@ -19,10 +19,10 @@
 #include <string>
 #include <thread>
 
-#include "agent/daemon/agent_credentials.h"
-#include "agent/daemon/agent_log.h"
-#include "agent/daemon/agent_peer.h"
-#include "agent/daemon/agent_server.h"
+#include "agent/daemon/net/agent_credentials.h"
+#include "agent/daemon/net/agent_log.h"
+#include "agent/daemon/net/agent_server.h"
+#include "agent/daemon/net/authorization.h"
 #include "proto/wire/agent.grpc.pb.h"
 #include "tests/agent/agent_test_authority.h"
 #include "tests/support/eventually.h"

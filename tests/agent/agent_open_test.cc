@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <fstream>
 
-#include "agent/daemon/job_transport.h"
+#include "agent/daemon/jobs/job_transport.h"
 #include "tests/agent/agent_fixture.h"
 #include "tests/agent/node_fixture.h"
 

@@ -2,11 +2,11 @@
 // The pure parts of the agent's front: first bytes, half-open connections, log lines, options.
 #include <gtest/gtest.h>
 
-#include "agent/daemon/agent_credentials.h"
-#include "agent/daemon/agent_log.h"
-#include "agent/daemon/bundle_cache.h"
-#include "agent/daemon/client_hello_check.h"
-#include "agent/daemon/handshake_limiter.h"
+#include "agent/daemon/jobs/bundle_cache.h"
+#include "agent/daemon/net/agent_credentials.h"
+#include "agent/daemon/net/agent_log.h"
+#include "agent/daemon/net/handshake_limiter.h"
+#include "agent/daemon/net/tls_detection.h"
 #include "agent/daemon/options.h"
 #include "proto/os/process.h"
 #include "tests/agent/agent_hello.h"

@@ -9,8 +9,8 @@
 #include <fstream>
 #include <sstream>
 
-#include "agent/daemon/bundle_cache.h"
-#include "agent/daemon/bundle_tar.h"
+#include "agent/daemon/jobs/bundle_cache.h"
+#include "agent/daemon/jobs/bundle_tar.h"
 #include "tests/agent/agent_fixture.h"
 
 namespace ivy::test {

@@ -12,8 +12,8 @@
 #include <csignal>
 #include <fstream>
 
-#include "agent/daemon/job_opening.h"
-#include "agent/daemon/job_registry.h"
+#include "agent/daemon/jobs/job_registry.h"
+#include "agent/daemon/jobs/warden_start.h"
 #include "agent/node/spawn/process_tree.h"
 #include "tests/agent/agent_fixture.h"
 #include "tests/agent/node_fixture.h"

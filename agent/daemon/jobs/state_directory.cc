@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/daemon/state_directory.h"
+#include "agent/daemon/jobs/state_directory.h"
 
 #include <fcntl.h>
 #include <sys/file.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/daemon/agent_server.h"
+#include "agent/daemon/net/agent_server.h"
 
 #include <absl/synchronization/mutex.h>
 #include <grpcpp/resource_quota.h>

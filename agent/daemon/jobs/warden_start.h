@@ -9,7 +9,7 @@
 
 #include <string>
 
-#include "agent/daemon/job_registry.h"
+#include "agent/daemon/jobs/job_registry.h"
 #include "proto/contract/env.h"
 #include "proto/contract/status.h"
 #include "proto/os/descriptor.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/daemon/handshake_limiter.h"
+#include "agent/daemon/net/handshake_limiter.h"
 
 #include <arpa/inet.h>
 

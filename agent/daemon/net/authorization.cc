@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/daemon/agent_peer.h"
+#include "agent/daemon/net/authorization.h"
 
 #include <grpcpp/security/auth_context.h>
 
 #include <mutex>
 #include <vector>
 
-#include "agent/daemon/agent_credentials.h"
-#include "agent/daemon/agent_log.h"
+#include "agent/daemon/net/agent_credentials.h"
+#include "agent/daemon/net/agent_log.h"
 
 namespace ivy {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/daemon/job_opening.h"
+#include "agent/daemon/jobs/warden_start.h"
 
 #include <fcntl.h>
 #include <spawn.h>

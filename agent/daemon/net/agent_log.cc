@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/daemon/agent_log.h"
+#include "agent/daemon/net/agent_log.h"
 
 #include <grpc/support/log.h>
 #include <sys/stat.h>

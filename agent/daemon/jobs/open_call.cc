@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/daemon/open_call.h"
+#include "agent/daemon/jobs/open_call.h"
 
 #include <unistd.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/daemon/job_transport.h"
+#include "agent/daemon/jobs/job_transport.h"
 
 #include <sys/socket.h>
 

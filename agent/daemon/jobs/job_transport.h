@@ -17,8 +17,8 @@
 #include <memory>
 #include <string>
 
-#include "agent/daemon/job_registry.h"
-#include "agent/daemon/open_stream.h"
+#include "agent/daemon/jobs/job_registry.h"
+#include "agent/daemon/jobs/open_stream.h"
 #include "proto/wire/message_size.h"
 
 namespace ivy {

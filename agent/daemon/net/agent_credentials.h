@@ -18,7 +18,7 @@
 #include <string>
 #include <vector>
 
-#include "agent/daemon/handshake_limiter.h"
+#include "agent/daemon/net/handshake_limiter.h"
 #include "proto/contract/env.h"
 #include "proto/contract/status.h"
 #include "proto/os/blocking.h"

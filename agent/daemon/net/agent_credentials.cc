@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/daemon/agent_credentials.h"
+#include "agent/daemon/net/agent_credentials.h"
 
 #include <fcntl.h>
 #include <grpcpp/security/tls_certificate_provider.h>
@@ -17,7 +17,7 @@
 #include <optional>
 #include <utility>
 
-#include "agent/daemon/agent_log.h"
+#include "agent/daemon/net/agent_log.h"
 #include "proto/os/clock.h"
 #include "proto/os/files.h"
 #include "proto/trust/agent_config.h"

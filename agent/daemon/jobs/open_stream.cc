@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/daemon/open_stream.h"
+#include "agent/daemon/jobs/open_stream.h"
 
 #include <boost/asio/post.hpp>
 #include <utility>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/daemon/acceptor.h"
+#include "agent/daemon/net/acceptor.h"
 
 #include <fcntl.h>
 #include <netinet/tcp.h>
@@ -18,8 +18,8 @@
 #include <utility>
 #include <vector>
 
-#include "agent/daemon/agent_log.h"
-#include "agent/daemon/client_hello_check.h"
+#include "agent/daemon/net/agent_log.h"
+#include "agent/daemon/net/tls_detection.h"
 #include "proto/os/clock.h"
 #include "proto/os/descriptor.h"
 #include "proto/os/socket_address.h"

@@ -23,7 +23,7 @@
 #include <memory>
 #include <string>
 
-#include "agent/daemon/handshake_limiter.h"
+#include "agent/daemon/net/handshake_limiter.h"
 #include "proto/contract/status.h"
 
 namespace ivy {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/daemon/client_hello_check.h"
+#include "agent/daemon/net/tls_detection.h"
 
 #include <algorithm>
 #include <array>
 
-#include "agent/daemon/agent_log.h"
+#include "agent/daemon/net/agent_log.h"
 
 namespace ivy {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/daemon/job_registry.h"
+#include "agent/daemon/jobs/job_registry.h"
 
 #include <fcntl.h>
 #include <sys/file.h>

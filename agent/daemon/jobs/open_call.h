@@ -8,11 +8,11 @@
 #include <chrono>
 #include <memory>
 
-#include "agent/daemon/agent_peer.h"
-#include "agent/daemon/bundle_cache.h"
-#include "agent/daemon/job_opening.h"
-#include "agent/daemon/job_registry.h"
-#include "agent/daemon/open_stream.h"
+#include "agent/daemon/jobs/bundle_cache.h"
+#include "agent/daemon/jobs/job_registry.h"
+#include "agent/daemon/jobs/open_stream.h"
+#include "agent/daemon/jobs/warden_start.h"
+#include "agent/daemon/net/authorization.h"
 #include "proto/os/blocking.h"
 #include "proto/os/descriptor.h"
 

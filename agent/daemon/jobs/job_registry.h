@@ -19,7 +19,7 @@
 #include <string>
 #include <vector>
 
-#include "agent/daemon/state_directory.h"
+#include "agent/daemon/jobs/state_directory.h"
 #include "proto/contract/status.h"
 
 namespace ivy {

@@ -20,9 +20,9 @@
 #include <string>
 #include <vector>
 
-#include "agent/daemon/acceptor.h"
-#include "agent/daemon/agent_credentials.h"
-#include "agent/daemon/listen_address.h"
+#include "agent/daemon/net/acceptor.h"
+#include "agent/daemon/net/agent_credentials.h"
+#include "agent/daemon/net/listen_address.h"
 #include "proto/contract/status.h"
 
 namespace ivy {

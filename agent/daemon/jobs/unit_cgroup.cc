@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/daemon/unit_cgroup.h"
+#include "agent/daemon/jobs/unit_cgroup.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>

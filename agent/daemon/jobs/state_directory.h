@@ -32,7 +32,7 @@
 #include <string_view>
 #include <vector>
 
-#include "agent/daemon/job_record.h"
+#include "agent/daemon/jobs/job_record.h"
 #include "agent/node/roles/warden.h"
 #include "proto/contract/status.h"
 #include "proto/os/blocking.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/daemon/bundle_tar.h"
+#include "agent/daemon/jobs/bundle_tar.h"
 
 #include <archive.h>
 #include <archive_entry.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/daemon/bundle_cache.h"
+#include "agent/daemon/jobs/bundle_cache.h"
 
 #include <fcntl.h>
 #include <openssl/evp.h>
@@ -16,7 +16,7 @@
 #include <cstdlib>
 #include <thread>
 
-#include "agent/daemon/bundle_tar.h"
+#include "agent/daemon/jobs/bundle_tar.h"
 #include "proto/contract/text.h"
 #include "proto/os/files.h"
 #include "proto/os/process.h"
