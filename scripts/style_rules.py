@@ -128,7 +128,7 @@ BLOCKING_FILES = {
     "agent/daemon/net/acceptor.cc": "called before the loop runs, and for /dev/null",
     "agent/daemon/agent_admin.cc": "a command's own process, which has no loop",
     "agent/daemon/net/agent_credentials.cc": "called before the loop runs and in tasks",
-    "agent/daemon/agent_service.cc": EARLY,
+    "agent/daemon/jobs/agent_core.cc": EARLY,
     "agent/daemon/jobs/bundle_cache.cc": TASKS,
     "agent/daemon/jobs/bundle_tar.cc": TASKS,
     "agent/daemon/jobs/warden_start.cc": TASKS,

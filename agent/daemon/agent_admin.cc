@@ -40,7 +40,7 @@ struct LocalAgent {
   std::unique_ptr<Stub> stub;
 };
 
-// The socket that was named, else the first default place that has one.
+// The socket that was given, else the first of the default places that has one.
 Result<std::string> find_socket(const std::string& asked, const Environment& environment) {
   if (!asked.empty()) return asked;
   std::string looked_at;
@@ -148,7 +148,7 @@ void print_job(const v1::JobEntry& job) {
       agent_log::escaped(job.certificate()).c_str());
 }
 
-// Values from peers may be no UTF-8: then JSON has their bytes as \\xNN.
+// Values from peers may not be UTF-8: JSON then has their bytes as \\xNN.
 boost::json::string json_string(const std::string& text) {
   return boost::json::string(agent_log::escaped(text));
 }

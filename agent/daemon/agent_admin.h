@@ -11,13 +11,13 @@
 
 namespace ivy {
 
-// Calls of the agent that serves on this Unix socket; connects with the first of them.
+// A stub for the agent that serves on this Unix socket; it connects at the first call.
 std::unique_ptr<agent::v1::Agent::Stub> calls_over_unix(const std::string& socket);
 
 int run_drain(const DrainCommand& command, const Environment& environment);
 int run_status(const StatusCommand& command, const Environment& environment);
 
-// The error and its fix, on standard error. Returns the exit code that it stands for.
+// Prints the error and its fix on standard error. Returns the matching exit code.
 int print_error(const Error& error);
 
 }  // namespace ivy

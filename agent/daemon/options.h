@@ -42,7 +42,7 @@ struct TextCommand {
   std::string text;
 };
 
-// ca, cert, renew, revoke, certs: the words are for ivy-agent-cert.
+// ca, cert, renew, revoke, certs: arguments of ivy-agent-cert.
 struct CertificateCommand {
   std::vector<std::string> words;
 };

@@ -14,6 +14,7 @@
 #include <exception>
 #include <memory>
 #include <thread>
+#include <utility>
 
 #include "agent/daemon/agent_admin.h"
 #include "agent/daemon/agent_service.h"
@@ -22,6 +23,7 @@
 #include "agent/daemon/net/agent_credentials.h"
 #include "agent/daemon/net/agent_log.h"
 #include "agent/daemon/net/agent_server.h"
+#include "agent/daemon/net/authorization.h"
 #include "proto/contract/build.h"
 #include "proto/contract/core_limit.h"
 #include "proto/contract/exit_code.h"
@@ -38,69 +40,29 @@ using boost::asio::io_context;
 using boost::system::error_code;
 
 constexpr auto kTick = std::chrono::seconds(1);
-constexpr auto kFirstOverdue = std::chrono::seconds(4);  // A late file system is named then.
+constexpr auto kFirstOverdue = std::chrono::seconds(4);  // Then a stalled file system is logged.
 constexpr auto kCheckTime = std::chrono::seconds(5);     // For an answer from our own service.
-// Calls end by themselves when the service has stopped; those that do not are cancelled, and calls
-// that do not end even then must not hold up a restart.
+// Calls end by themselves when the service has stopped; the others are cancelled after this time,
+// and calls that do not end even then must not hold up a restart.
 constexpr auto kCallPatience = std::chrono::milliseconds(800);
 constexpr auto kExitPatience = std::chrono::milliseconds(1700);
-// For sd_notify(3). A newline in the text would begin another assignment.
+
+// For sd_notify(3). A newline in the text would start another assignment.
 std::string status_line(const std::string& status) {
   return "STATUS=" + agent_log::escaped(status);
 }
 
-// One per process; it outlives Serving for the thread that ends the process if something hangs.
+// One per process: it outlives Serving for the thread that ends the process if something hangs.
 std::atomic<int> exit_code = 0;
 
-// Calls our own service over our own socket, as a launcher would: an answer proves acceptor, gRPC's
-// threads and the loop at once. One request at a time.
-class SelfCheck {
- public:
-  SelfCheck(io_context& loop, const std::string& socket_path)
-      : loop_(loop), stub_(calls_over_unix(socket_path)) {}
-
-  // `answered` runs on the loop. False while the last request is still open.
-  bool ask(std::function<void(const grpc::Status&)> answered) {
-    if (asking_) return false;
-    asking_ = true;
-    // Kept until the answer: gRPC uses it until then, even after this object is gone.
-    auto question = std::make_shared<Question>();
-    question->context.set_deadline(system_now() + kCheckTime);
-    question->context.set_wait_for_ready(true);
-    current_ = question;
-    stub_->async()->Facts(&question->context, &question->request, &question->reply,
-                          [this, question, answered](grpc::Status status) {
-                            boost::asio::post(loop_, [this, answered, status] {
-                              asking_ = false;
-                              answered(status);
-                            });
-                          });
-    return true;
-  }
-  bool asking() const { return asking_; }
-  void cancel() {
-    if (const auto question = current_.lock()) question->context.TryCancel();
-  }
-
- private:
-  struct Question {
-    grpc::ClientContext context;
-    agent::v1::FactsRequest request;
-    agent::v1::FactsReply reply;
-  };
-  io_context& loop_;
-  std::unique_ptr<agent::v1::Agent::Stub> stub_;
-  std::weak_ptr<Question> current_;
-  bool asking_ = false;
-};
-
-// All parts that live while the agent serves, in the order of construction.
-class Serving {
+// A serving agent. start() builds the parts in the order of construction, run() runs the loop,
+// tick() is called every second, stop() begins the shutdown and leave() ends the loop.
+class Serving final : public AgentReports {
  public:
   Serving(std::string user, UnitCgroup cgroup)
       : user_(std::move(user)), cgroup_(std::move(cgroup)), signals_(loop_), tick_(loop_) {}
-  ~Serving() {
-    set_peer_policy(nullptr);
+  ~Serving() override {
+    set_authorization_policy(nullptr);
     agent_log::name_suspects(nullptr);
   }
 
@@ -109,40 +71,71 @@ class Serving {
   int run();
 
  private:
+  void audit(const std::string& line) override { agent_log::info(line); }
+  void warn(const std::string& text) override { agent_log::warning(text); }
+  void status(const std::string& jobs) override;
+
   Result<void> load_certificates(const ServeCommand& command, const Environment& environment);
   Result<void> make_service(const ServeCommand& command, const Environment& environment);
+  void install_authorization(const ServeCommand& command);
+  Result<void> open_server(const ServeCommand& command);
   void say_where() const;
   void wait_for_signal();
-  void tick_later();
   void tick();
+  void tick_later();
   void say_overdue();
-  void check();
-  void answered(const grpc::Status& status);
+  void check_self();
+  void on_self_checked(const grpc::Status& status);
   void stop(const std::string& why);
   void leave();
-  std::string status() const;
 
   std::string user_;
   UnitCgroup cgroup_;
   io_context loop_{1};
-  // For the certificates' files; the service has another one for its own.
+  // For the certificates' files; the service has another pool.
   BlockingPool files_{
       [this](std::function<void()> done) { boost::asio::post(loop_, std::move(done)); },
       {.threads = 1, .stuck_threads = 0}};
   boost::asio::signal_set signals_;
   boost::asio::steady_timer tick_;
-  HandshakeLimiter handshakes_{{}, is_connected_to, shut_down_connection};
+  TcpConnections connections_;
+  HandshakeLimiter handshakes_{{}, &connections_};
   std::unique_ptr<AgentCredentials> credentials_;  // Null: only the Unix socket is served.
   std::unique_ptr<AgentService> service_;
   std::unique_ptr<AgentServer> server_;
-  std::unique_ptr<SelfCheck> self_check_;
-  std::string jobs_;  // "3 jobs", in the service's words.
+
+  std::string jobs_ = "serves";  // "3 jobs", as soon as the service has reported it.
   bool ready_ = false;
   bool stopping_ = false;
-  std::chrono::steady_clock::time_point next_check_{};
-  std::chrono::nanoseconds said_overdue_{0};  // Length of the wait that was last named.
+  std::chrono::nanoseconds said_overdue_{0};  // Length of the wait that was logged last.
+
+  // A call of Facts over our own socket, as a launcher would make it.
+  struct SelfCheck {
+    grpc::ClientContext context;
+    agent::v1::FactsRequest request;
+    agent::v1::FactsReply reply;
+  };
+  std::unique_ptr<agent::v1::Agent::Stub> own_calls_;
+  std::weak_ptr<SelfCheck> self_check_;
+  bool is_checking_ = false;
   std::chrono::milliseconds check_interval_{10'000};
+  std::chrono::steady_clock::time_point next_check_{};
 };
+
+Result<void> Serving::start(const ServeCommand& command, const Environment& environment) {
+  IVY_CHECK(load_certificates(command, environment));
+  IVY_CHECK(make_service(command, environment));
+  install_authorization(command);
+  IVY_CHECK(open_server(command));
+  own_calls_ = calls_over_unix(command.socket_path);
+  if (const auto interval = watchdog_interval())
+    check_interval_ = std::min(
+        check_interval_, std::chrono::duration_cast<std::chrono::milliseconds>(*interval) / 3);
+  say_where();
+  if (command.insecure_loopback)
+    agent_log::warning("--insecure-loopback: every user of this host can run programs as " + user_);
+  return {};
+}
 
 Result<void> Serving::load_certificates(const ServeCommand& command,
                                         const Environment& environment) {
@@ -154,6 +147,7 @@ Result<void> Serving::load_certificates(const ServeCommand& command,
   return {};
 }
 
+// Takes over the jobs of an earlier agent.
 Result<void> Serving::make_service(const ServeCommand& command, const Environment& environment) {
   AgentServiceOptions options;
   options.state_directory = command.state_directory;
@@ -162,39 +156,27 @@ Result<void> Serving::make_service(const ServeCommand& command, const Environmen
   options.containment = cgroup_.description;
   options.version = std::string(version());
   options.environment = environment;
-  options.certificate_expires_at = [this]() -> std::int64_t {
-    return credentials_ == nullptr ? 0 : credentials_->expires_at();
-  };
-  options.status = [this](const std::string& jobs) {
-    jobs_ = jobs;
-    if (ready_ && !stopping_) notify_service_manager(status_line(status()));
-  };
-  service_ = IVY_TRY(AgentService::make(loop_, std::move(options)));
+  options.credentials = credentials_.get();
+  service_ = IVY_TRY(AgentService::make(loop_, std::move(options), *this));
   return {};
 }
 
-Result<void> Serving::start(const ServeCommand& command, const Environment& environment) {
-  IVY_CHECK(load_certificates(command, environment));
-  IVY_CHECK(make_service(command, environment));
-  auto policy = std::make_shared<PeerPolicy>();
+void Serving::install_authorization(const ServeCommand& command) {
+  auto policy = std::make_shared<AuthorizationPolicy>();
   policy->user = user_;
   policy->credentials = credentials_.get();
   policy->handshakes = &handshakes_;
   policy->plaintext_loopback = command.insecure_loopback.has_value();
-  set_peer_policy(policy);
-  agent_log::name_suspects([this] { return handshakes_.suspects(); });
+  set_authorization_policy(policy);
+  agent_log::name_suspects(&handshakes_);
+}
+
+Result<void> Serving::open_server(const ServeCommand& command) {
   AgentServerOptions options;
   options.socket_path = command.socket_path;
   options.listen = command.listen;
   options.insecure_loopback = command.insecure_loopback;
   server_ = IVY_TRY(AgentServer::start(loop_, *service_, credentials_.get(), handshakes_, options));
-  self_check_ = std::make_unique<SelfCheck>(loop_, command.socket_path);
-  if (const auto interval = watchdog_interval())
-    check_interval_ = std::min(
-        check_interval_, std::chrono::duration_cast<std::chrono::milliseconds>(*interval) / 3);
-  say_where();
-  if (command.insecure_loopback)
-    agent_log::warning("--insecure-loopback: every user of this host can run programs as " + user_);
   return {};
 }
 
@@ -219,8 +201,8 @@ int Serving::run() {
       loop_.run();
       return exit_code;
     } catch (const std::exception& error) {
-      // Most likely out of memory or of kernel resources. Jobs outlive an agent: the next one
-      // begins with a clean state, and this one still ends in order.
+      // Most likely memory or kernel resources ran out. Jobs outlive an agent: the next one starts
+      // with a clean state, and this one still ends in order.
       agent_log::error(std::string("unexpected error: ") + error.what());
       exit_code = kExitFailed;
       if (!stopping_) stop("this error");
@@ -237,13 +219,6 @@ void Serving::wait_for_signal() {
   });
 }
 
-void Serving::tick_later() {
-  tick_.expires_after(kTick);
-  tick_.async_wait([this](const error_code& stopped) {
-    if (!stopped) tick();
-  });
-}
-
 void Serving::tick() {
   if (stopping_) return;
   if (credentials_ != nullptr) {
@@ -253,11 +228,17 @@ void Serving::tick() {
   handshakes_.expire(steady_now());
   say_overdue();
   agent_log::say_left_out();
-  check();
+  check_self();
   tick_later();
 }
 
-// The certificates' file system: nobody but the log's reader is told of it.
+void Serving::tick_later() {
+  tick_.expires_after(kTick);
+  tick_.async_wait([this](const error_code& stopped) {
+    if (!stopped) tick();
+  });
+}
+
 void Serving::say_overdue() {
   const auto overdue = files_.overdue();
   if (!overdue) {
@@ -272,14 +253,25 @@ void Serving::say_overdue() {
       " s; the previous ones stay in use");
 }
 
-void Serving::check() {
+// An answer proves that acceptor, gRPC's threads and the loop work. One call at a time.
+void Serving::check_self() {
   const auto now = steady_now();
   if (now < next_check_) return;
   next_check_ = now + check_interval_;
-  self_check_->ask([this](const grpc::Status& status) { answered(status); });
+  if (std::exchange(is_checking_, true)) return;
+  // Kept until the answer: gRPC uses it until then, even after this object is destroyed.
+  auto check = std::make_shared<SelfCheck>();
+  check->context.set_deadline(system_now() + kCheckTime);
+  check->context.set_wait_for_ready(true);
+  self_check_ = check;
+  own_calls_->async()->Facts(
+      &check->context, &check->request, &check->reply, [this, check](grpc::Status status) {
+        boost::asio::post(loop_, [this, status] { on_self_checked(status); });
+      });
 }
 
-void Serving::answered(const grpc::Status& status) {
+void Serving::on_self_checked(const grpc::Status& status) {
+  is_checking_ = false;
   if (stopping_) return;
   if (!status.ok()) {
     agent_log::error("the agent's own service does not respond on its socket: " +
@@ -290,10 +282,13 @@ void Serving::answered(const grpc::Status& status) {
   if (ready_) return;
   ready_ = true;
   agent_log::info("ready");
-  notify_service_manager("READY=1\n" + status_line(this->status()));
+  notify_service_manager("READY=1\n" + status_line(jobs_));
 }
 
-std::string Serving::status() const { return jobs_.empty() ? "serves" : jobs_; }
+void Serving::status(const std::string& jobs) {
+  jobs_ = jobs;
+  if (ready_ && !stopping_) notify_service_manager(status_line(jobs_));
+}
 
 void Serving::stop(const std::string& why) {
   stopping_ = true;
@@ -301,24 +296,25 @@ void Serving::stop(const std::string& why) {
   notify_service_manager("STOPPING=1\n" + status_line("stops"));
   server_->stop_accepting();
   service_->stop();
-  self_check_->cancel();
+  if (const auto check = self_check_.lock()) check->context.TryCancel();
   tick_.cancel();
-  // If anything hangs, the process exits all the same: a restart does not wait for it.
+  // If anything hangs, the process exits all the same, so that a restart need not wait.
   std::thread([this] {
     std::this_thread::sleep_for(kExitPatience);
     agent_log::warning("exiting although some calls have not finished in time");
     _exit(exit_code);
   }).detach();
-  // The loop keeps running meanwhile: calls end on it.
+  // On a thread, because the loop must keep running: calls end on it.
   std::thread([this] {
     server_->shut_down(kCallPatience);
     boost::asio::post(loop_, [this] { leave(); });
   }).detach();
 }
 
-// Waits for the answer to our own last request, which comes on gRPC's thread and needs the loop.
+// Ends the loop. Waits for the answer to our own last call, which arrives on gRPC's thread and
+// needs the loop.
 void Serving::leave() {
-  if (!self_check_->asking()) return loop_.stop();
+  if (!is_checking_) return loop_.stop();
   tick_.expires_after(std::chrono::milliseconds(5));
   tick_.async_wait([this](const error_code&) { leave(); });
 }
@@ -330,9 +326,7 @@ int run_serve(const ServeCommand& command, const Environment& environment) {
   if (geteuid() == 0) {
     agent_log::error(
         "cannot run as root: every user who may launch jobs here would become root; start it as "
-        "the user that "
-        "it "
-        "serves, such as `systemctl start ivy-agent@alice`");
+        "the user that it serves, such as `systemctl start ivy-agent@alice`");
     return kExitUsage;
   }
   const passwd* const account = getpwuid(geteuid());
@@ -343,9 +337,9 @@ int run_serve(const ServeCommand& command, const Environment& environment) {
                      " has no name: choose the user whose launchers are served with --user-name");
     return kExitUsage;
   }
-  // Every launcher and every job costs descriptors.
+  // Every launcher and every job needs descriptors.
   raise_descriptor_limit();
-  // Done before gRPC has threads, because it forks.
+  // Before gRPC has threads, because it forks.
   const UnitCgroup cgroup = enter_unit_cgroup();
   Serving serving(user, cgroup);
   const Result<void> started = serving.start(command, environment);

@@ -17,14 +17,26 @@ namespace {
 
 using namespace std::chrono_literals;
 
+// Stands for gRPC: keeps the last connection.
+class Intake final : public Acceptor::Intake {
+ public:
+  ~Intake() override {
+    if (descriptor >= 0) close(descriptor);
+  }
+  void HandleNewConnection(NewConnectionParameters* connection) override {
+    const int last = descriptor.exchange(connection->fd);
+    if (last >= 0) close(last);
+  }
+  std::atomic<int> descriptor = -1;
+};
+
 class AgentAcceptorTest : public AgentFront {
  protected:
   // A door of TLS without gRPC behind it.
   void open_door(std::chrono::milliseconds deadline = 5s) {
     AcceptorLimits limits;
     limits.hello_deadline = deadline;
-    auto door = Acceptor::listen_tls(loop_, "127.0.0.1", 0, half_open_, limits,
-                                     [this](int descriptor) { delivered_ = descriptor; });
+    auto door = Acceptor::listen_tls(loop_, "127.0.0.1", 0, half_open_, limits, intake_);
     ASSERT_TRUE(door.ok()) << door.error().message;
     door_ = std::move(*door);
     port_ = door_->port();
@@ -32,7 +44,6 @@ class AgentAcceptorTest : public AgentFront {
   }
   void TearDown() override {
     if (door_ != nullptr) on_loop([this] { door_.reset(); });
-    if (delivered_ >= 0) close(delivered_);
     for (const int descriptor : clients_) close(descriptor);
     AgentFront::TearDown();
   }
@@ -46,7 +57,7 @@ class AgentAcceptorTest : public AgentFront {
   }
 
   std::unique_ptr<Acceptor> door_;
-  std::atomic<int> delivered_ = -1;
+  Intake intake_;
   std::vector<int> clients_;
 };
 
@@ -64,7 +75,7 @@ TEST_F(AgentAcceptorTest, RejectsOtherProtocolsImmediatelyAndNamesThem) {
     EXPECT_TRUE(log_.soon_says(reason)) << reason;
   }
   EXPECT_EQ(half_open_.size(), 0u);
-  EXPECT_EQ(delivered_, -1);
+  EXPECT_EQ(intake_.descriptor, -1);
 }
 
 TEST_F(AgentAcceptorTest, RefusesSilenceAndUnfinishedHellosAtTheDeadline) {
@@ -105,15 +116,15 @@ TEST_F(AgentAcceptorTest, DeliversAHelloThatComesByteByByteUntouched) {
   const int on = 1;
   setsockopt(descriptor, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   for (const char byte : hello) say(descriptor, std::string(1, byte));
-  ASSERT_TRUE(eventually([this] { return delivered_ >= 0; })) << log_.text();
+  ASSERT_TRUE(eventually([this] { return intake_.descriptor >= 0; })) << log_.text();
   std::string received(hello.size() + 1, '\0');
-  EXPECT_EQ(recv(delivered_, received.data(), received.size(), 0),
+  EXPECT_EQ(recv(intake_.descriptor, received.data(), received.size(), 0),
             static_cast<ssize_t>(hello.size()));
   received.resize(hello.size());
   EXPECT_EQ(received, hello);
   unsigned value = 0;
   socklen_t length = sizeof value;
-  getsockopt(delivered_, SOL_SOCKET, SO_RCVLOWAT, &value, &length);
+  getsockopt(intake_.descriptor, SOL_SOCKET, SO_RCVLOWAT, &value, &length);
   EXPECT_EQ(value, 1u);
 }
 
@@ -142,7 +153,7 @@ TEST_F(AgentAcceptorTest, AnAddressKeepsItsNewestSilentConnections) {
   EXPECT_TRUE(soon_closed(clients_.front()));
   EXPECT_TRUE(log_.soon_says("64 connections from this address"));
   say(clients_.back(), client_hello());
-  EXPECT_TRUE(eventually([this] { return delivered_ >= 0; }));
+  EXPECT_TRUE(eventually([this] { return intake_.descriptor >= 0; }));
 }
 
 TEST_F(AgentAcceptorTest, RecoversWhenNotOneDescriptorIsLeft) {
@@ -165,7 +176,7 @@ TEST_F(AgentAcceptorTest, RecoversWhenNotOneDescriptorIsLeft) {
   setrlimit(RLIMIT_NOFILE, &saved);
   EXPECT_TRUE(log_.soon_says("closed immediately: Too many open files"));
   say(client(), client_hello());
-  EXPECT_TRUE(eventually([this] { return delivered_ >= 0; }));
+  EXPECT_TRUE(eventually([this] { return intake_.descriptor >= 0; }));
 }
 
 TEST_F(AgentAcceptorTest, LaunchersComeInBesideAFloodOfSilentOnes) {
@@ -211,8 +222,9 @@ TEST_F(AgentAcceptorTest, HandshakesThatStallAreGivenUp) {
 class UnixDoorTest : public AgentFront {
  protected:
   Result<std::unique_ptr<Acceptor>> open_at(const std::string& path) {
-    return Acceptor::listen_unix(loop_, path, {}, [](int descriptor) { close(descriptor); });
+    return Acceptor::listen_unix(loop_, path, {}, intake_);
   }
+  Intake intake_;
 };
 
 TEST_F(UnixDoorTest, OnlyWeCanOpenTheFile) {
@@ -291,17 +303,16 @@ TEST_F(UnixDoorTest, RefusesPlacesThatOthersCanEnter) {
 }
 
 TEST_F(UnixDoorTest, TcpPlacesAreChecked) {
-  const auto ignore = [](int descriptor) { close(descriptor); };
-  EXPECT_EQ(Acceptor::listen_plaintext(loop_, "0.0.0.0", 0, {}, ignore).error().code,
+  EXPECT_EQ(Acceptor::listen_plaintext(loop_, "0.0.0.0", 0, {}, intake_).error().code,
             Code::kInvalidArgument);
-  EXPECT_EQ(Acceptor::listen_tls(loop_, "node1", 0, half_open_, {}, ignore).error().code,
+  EXPECT_EQ(Acceptor::listen_tls(loop_, "node1", 0, half_open_, {}, intake_).error().code,
             Code::kInvalidArgument);
-  EXPECT_EQ(Acceptor::listen_tls(loop_, "192.0.2.1", 0, half_open_, {}, ignore).error().code,
+  EXPECT_EQ(Acceptor::listen_tls(loop_, "192.0.2.1", 0, half_open_, {}, intake_).error().code,
             Code::kUnavailable);
-  const auto first = Acceptor::listen_tls(loop_, "127.0.0.1", 0, half_open_, {}, ignore);
+  const auto first = Acceptor::listen_tls(loop_, "127.0.0.1", 0, half_open_, {}, intake_);
   ASSERT_TRUE(first.ok());
   const auto second =
-      Acceptor::listen_tls(loop_, "127.0.0.1", (*first)->port(), half_open_, {}, ignore);
+      Acceptor::listen_tls(loop_, "127.0.0.1", (*first)->port(), half_open_, {}, intake_);
   ASSERT_FALSE(second.ok());
   EXPECT_EQ(second.error().code, Code::kAlreadyExists);
 }

@@ -124,8 +124,8 @@ TEST_F(AgentDrainTest, EndsAJobThatHasNotBegunAtOnce) {
 }
 
 TEST_F(AgentDrainTest, IsOnlyForThisHost) {
-  is_local_ = false;
   ASSERT_TRUE(start_agent());
+  calls_over_tcp_ = true;
   EXPECT_EQ(drain(true).error_code(), grpc::StatusCode::PERMISSION_DENIED);
   EXPECT_FALSE(facts().draining());
 }

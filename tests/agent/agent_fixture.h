@@ -25,15 +25,19 @@
 #include <vector>
 
 #include "agent/daemon/agent_service.h"
+#include "agent/daemon/net/authorization.h"
 #include "tests/agent/stream_launcher.h"
 #include "tests/support/eventually.h"
 
 namespace ivy::test {
 
-class AgentFixture : public testing::Test {
+class AgentFixture : public testing::Test, protected AgentReports {
  protected:
   AgentFixture() {
     std::signal(SIGPIPE, SIG_IGN);
+    auto policy = std::make_shared<AuthorizationPolicy>();
+    policy->plaintext_loopback = true;
+    set_authorization_policy(policy);
     std::string path = "/tmp/ivy-agent-test.XXXXXX";
     if (mkdtemp(path.data()) == nullptr) abort();
     root_ = path;
@@ -43,6 +47,7 @@ class AgentFixture : public testing::Test {
   }
   ~AgentFixture() override {
     end_agent();
+    set_authorization_policy(nullptr);
     // What has just been ended may still write there.
     std::error_code ignored;
     EXPECT_TRUE(eventually([&] {
@@ -62,7 +67,7 @@ class AgentFixture : public testing::Test {
     std::filesystem::create_symlink(IVY_NODE_BINARY, node_directory() + "/ivy-node");
   }
 
-  AgentServiceOptions options() {
+  AgentServiceOptions options() const {
     AgentServiceOptions options;
     options.state_directory = state_directory();
     options.bundle_directory = bundle_directory();
@@ -70,15 +75,6 @@ class AgentFixture : public testing::Test {
     options.version = "test";
     options.containment = "none in tests";
     options.environment = environment_of(environ);
-    options.audit = [this](const std::string& line) { keep(audit_, line); };
-    options.warn = [this](const std::string& line) { keep(warnings_, line); };
-    options.status = [this](const std::string& line) { keep(status_, line); };
-    options.peer = [this](const grpc::CallbackServerContext&) -> Result<AgentPeer> {
-      AgentPeer peer;
-      peer.local = is_local_;
-      peer.address = is_local_ ? "unix socket" : "10.77.0.1:41234";
-      return peer;
-    };
     return options;
   }
 
@@ -89,7 +85,8 @@ class AgentFixture : public testing::Test {
     work_.emplace(loop_->get_executor());
     thread_ = std::thread([this] { loop_->run(); });
     on_loop([&] {
-      Result<std::unique_ptr<AgentService>> made = AgentService::make(*loop_, std::move(with));
+      Result<std::unique_ptr<AgentService>> made =
+          AgentService::make(*loop_, std::move(with), *this);
       if (made.ok())
         service_ = std::move(made).value();
       else
@@ -100,7 +97,8 @@ class AgentFixture : public testing::Test {
       return false;
     }
     grpc::ServerBuilder builder;
-    builder.AddListeningPort(address(), grpc::InsecureServerCredentials());
+    builder.AddListeningPort("unix:" + root_ + "/agent.sock", grpc::InsecureServerCredentials());
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &loopback_port_);
     builder.RegisterService(service_.get());
     server_ = builder.BuildAndStart();
     return server_ != nullptr;
@@ -127,7 +125,10 @@ class AgentFixture : public testing::Test {
     done.get_future().wait();
   }
 
-  std::string address() const { return "unix:" + root_ + "/agent.sock"; }
+  std::string address() const {
+    return calls_over_tcp_ ? "127.0.0.1:" + std::to_string(loopback_port_)
+                           : "unix:" + root_ + "/agent.sock";
+  }
   // A connection of its own each time.
   std::shared_ptr<grpc::Channel> channel() const {
     grpc::ChannelArguments arguments;
@@ -204,13 +205,17 @@ class AgentFixture : public testing::Test {
 
   std::string root_;
   std::string architecture_;
-  bool is_local_ = true;
+  bool calls_over_tcp_ = false;  // As launchers of other hosts call.
+  int loopback_port_ = 0;
   Error make_error_;
   std::unique_ptr<boost::asio::io_context> loop_;
   std::unique_ptr<AgentService> service_;
   std::unique_ptr<grpc::Server> server_;
 
  private:
+  void audit(const std::string& line) override { keep(audit_, line); }
+  void warn(const std::string& line) override { keep(warnings_, line); }
+  void status(const std::string& line) override { keep(status_, line); }
   void keep(std::vector<std::string>& lines, const std::string& line) {
     const std::lock_guard lock(mutex_);
     lines.push_back(line);

@@ -36,15 +36,15 @@ class TinyService final : public agent::v1::Agent::CallbackService {
                                   const agent::v1::FactsRequest*,
                                   agent::v1::FactsReply* reply) override {
     grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
-    const auto peer = peer_of(*context);
+    const auto caller = authorize_caller(*context);
     ++calls;
-    if (!peer.ok()) {
+    if (!caller.ok()) {
       reactor->Finish(
-          grpc::Status(static_cast<grpc::StatusCode>(peer.error().code), peer.error().message));
+          grpc::Status(static_cast<grpc::StatusCode>(caller.error().code), caller.error().message));
       return reactor;
     }
-    reply->set_user(peer->certificate());
-    reply->set_host_name(peer->address);
+    reply->set_user(caller->certificate());
+    reply->set_host_name(caller->address);
     reactor->Finish(grpc::Status::OK);
     return reactor;
   }
@@ -104,7 +104,7 @@ class AgentFront : public ::testing::Test {
       server_->shut_down(std::chrono::milliseconds(0));
       on_loop([this] { server_.reset(); });
     }
-    set_peer_policy(nullptr);
+    set_authorization_policy(nullptr);
     agent_log::name_suspects(nullptr);
     if (thread_.joinable()) {
       loop_.stop();
@@ -124,13 +124,13 @@ class AgentFront : public ::testing::Test {
       ASSERT_TRUE(loaded.ok()) << loaded.error().message;
       credentials_ = std::move(*loaded);
     }
-    auto policy = std::make_shared<PeerPolicy>();
+    auto policy = std::make_shared<AuthorizationPolicy>();
     policy->user = "alice";
     policy->credentials = credentials_.get();
     policy->handshakes = &half_open_;
     policy->plaintext_loopback = options_.insecure_loopback.has_value();
-    set_peer_policy(policy);
-    agent_log::name_suspects([this] { return half_open_.suspects(); });
+    set_authorization_policy(policy);
+    agent_log::name_suspects(&half_open_);
     auto started = AgentServer::start(loop_, service_, credentials_.get(), half_open_, options_);
     ASSERT_TRUE(started.ok()) << started.error().message;
     server_ = std::move(*started);
@@ -149,10 +149,12 @@ class AgentFront : public ::testing::Test {
 
   // Returns when the agent has read its certificates again.
   void reread_certificates(bool forced = false) {
-    std::promise<void> done;
-    boost::asio::post(loop_,
-                      [&] { credentials_->reread(files_, forced, [&] { done.set_value(); }); });
-    done.get_future().get();
+    on_loop([&] { credentials_->reread(files_, forced); });
+    ASSERT_TRUE(eventually([this] {
+      bool is_reading = true;
+      on_loop([&] { is_reading = credentials_->is_reading(); });
+      return !is_reading;
+    }));
   }
 
   // A channel of its own: gRPC would otherwise share the connection of an equal one.
@@ -220,7 +222,8 @@ class AgentFront : public ::testing::Test {
       loop_.get_executor()};
   BlockingPool files_{
       [this](std::function<void()> done) { boost::asio::post(loop_, std::move(done)); }};
-  HandshakeLimiter half_open_{{}, is_connected_to, shut_down_connection};
+  TcpConnections connections_;
+  HandshakeLimiter half_open_{{}, &connections_};
   TinyService service_;
   AgentServerOptions options_;
   std::unique_ptr<AgentCredentials> credentials_;

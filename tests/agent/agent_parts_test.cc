@@ -2,6 +2,8 @@
 // The pure parts of the agent's front: first bytes, half-open connections, log lines, options.
 #include <gtest/gtest.h>
 
+#include <optional>
+
 #include "agent/daemon/jobs/bundle_cache.h"
 #include "agent/daemon/net/agent_credentials.h"
 #include "agent/daemon/net/agent_log.h"
@@ -15,7 +17,7 @@ namespace ivy::test {
 namespace {
 
 using namespace std::chrono_literals;
-using Verdict = ClientHelloCheck::Verdict;
+using Verdict = TlsDetection::Kind;
 
 // ---- First bytes
 // --------------------------------------------------------------------------------------
@@ -27,72 +29,71 @@ struct Greeting {
   const char* what;  // Part of it.
 };
 
-class ClientHelloCheckTest : public ::testing::TestWithParam<Greeting> {};
+class TlsDetectionTest : public ::testing::TestWithParam<Greeting> {};
 
-TEST_P(ClientHelloCheckTest, AreNamed) {
-  const ClientHelloCheck judged = check_client_hello(GetParam().bytes);
-  EXPECT_EQ(judged.verdict, GetParam().verdict) << judged.what;
-  EXPECT_NE(judged.what.find(GetParam().what), std::string::npos) << judged.what;
+TEST_P(TlsDetectionTest, AreNamed) {
+  const TlsDetection detected = detect_tls13(GetParam().bytes);
+  EXPECT_EQ(detected.kind, GetParam().verdict) << detected.what;
+  EXPECT_NE(detected.what.find(GetParam().what), std::string::npos) << detected.what;
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    Greetings, ClientHelloCheckTest,
+    Greetings, TlsDetectionTest,
     ::testing::Values(
         Greeting{"tls13", client_hello(), Verdict::kTls13, ""},
         Greeting{"tls13_among_others", client_hello({0x0a0a, 0x0303, 0x0304}), Verdict::kTls13, ""},
         Greeting{"large_hello", client_hello({0x0304}, 12'000), Verdict::kTls13, ""},
-        Greeting{"tls12_without_list", client_hello({}), Verdict::kRefused, "older than 1.3"},
-        Greeting{"tls12_with_list", client_hello({0x0303}), Verdict::kRefused, "older than 1.3"},
-        Greeting{"only_tls14", client_hello({0x0305}), Verdict::kRefused, "older than 1.3"},
-        Greeting{"alert_record", std::string("\x15\x03\x01\x00\x02\x02\x28", 7), Verdict::kRefused,
+        Greeting{"tls12_without_list", client_hello({}), Verdict::kOther, "older than 1.3"},
+        Greeting{"tls12_with_list", client_hello({0x0303}), Verdict::kOther, "older than 1.3"},
+        Greeting{"only_tls14", client_hello({0x0305}), Verdict::kOther, "older than 1.3"},
+        Greeting{"alert_record", std::string("\x15\x03\x01\x00\x02\x02\x28", 7), Verdict::kOther,
                  "not TLS"},
         Greeting{"server_hello", number(0x16, 1) + number(0x0303, 2) + with_length("\x02zzzz", 2),
-                 Verdict::kRefused, "ClientHello"},
-        Greeting{"no_length", number(0x16, 1) + number(0x0303, 2) + number(0, 2), Verdict::kRefused,
+                 Verdict::kOther, "ClientHello"},
+        Greeting{"no_length", number(0x16, 1) + number(0x0303, 2) + number(0, 2), Verdict::kOther,
                  "record of 0 bytes"},
         Greeting{"too_long", number(0x16, 1) + number(0x0303, 2) + number(16'385, 2),
-                 Verdict::kRefused, "16385"},
+                 Verdict::kOther, "16385"},
         Greeting{
             "in_pieces",
             number(0x16, 1) + number(0x0301, 2) + with_length("\x01" + number(900, 3) + "a", 2),
-            Verdict::kRefused, "several records"},
+            Verdict::kOther, "several records"},
         Greeting{"damaged",
                  number(0x16, 1) + number(0x0301, 2) +
                      with_length("\x01" + with_length(std::string(40, 'x'), 3), 2),
-                 Verdict::kRefused, "damaged"},
-        Greeting{"http2", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", Verdict::kRefused,
-                 "plaintext HTTP/2"},
-        Greeting{"http", "GET / HTTP/1.1\r\n", Verdict::kRefused, "HTTP request"},
-        Greeting{"post", "POST /x HTTP/1.1\r\n", Verdict::kRefused, "HTTP request"},
-        Greeting{"ssh", "SSH-2.0-OpenSSH_9.2\r\n", Verdict::kRefused, "SSH"},
-        Greeting{"escapes", "\x1b]0;x\x07", Verdict::kRefused, "\\x1b]0;x\\x07"},
-        Greeting{"nothing", "", Verdict::kMore, ""},
-        Greeting{"four_bytes", client_hello().substr(0, 4), Verdict::kMore, ""},
-        Greeting{"all_but_one", client_hello().substr(0, client_hello().size() - 1), Verdict::kMore,
-                 ""}),
+                 Verdict::kOther, "damaged"},
+        Greeting{"http2", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", Verdict::kOther, "plaintext HTTP/2"},
+        Greeting{"http", "GET / HTTP/1.1\r\n", Verdict::kOther, "HTTP request"},
+        Greeting{"post", "POST /x HTTP/1.1\r\n", Verdict::kOther, "HTTP request"},
+        Greeting{"ssh", "SSH-2.0-OpenSSH_9.2\r\n", Verdict::kOther, "SSH"},
+        Greeting{"escapes", "\x1b]0;x\x07", Verdict::kOther, "\\x1b]0;x\\x07"},
+        Greeting{"nothing", "", Verdict::kIncomplete, ""},
+        Greeting{"four_bytes", client_hello().substr(0, 4), Verdict::kIncomplete, ""},
+        Greeting{"all_but_one", client_hello().substr(0, client_hello().size() - 1),
+                 Verdict::kIncomplete, ""}),
     [](const auto& tested) { return tested.param.name; });
 
-TEST(ClientHelloCheck, NeedWhatTheRecordSays) {
+TEST(TlsDetection, NeedWhatTheRecordSays) {
   const std::string hello = client_hello();
-  EXPECT_EQ(check_client_hello("").needed, kFirstLookBytes);
-  EXPECT_EQ(check_client_hello(hello.substr(0, 9)).needed, hello.size());
+  EXPECT_EQ(detect_tls13("").needed, kFirstLookBytes);
+  EXPECT_EQ(detect_tls13(hello.substr(0, 9)).needed, hello.size());
 }
 
-// Wherever a hello is cut or changed, it is judged without reading beyond it (ASan sees to that).
-TEST(ClientHelloCheck, StandDamageAnywhere) {
+// Wherever a hello is cut or changed, it is parsed without reading beyond it (ASan sees to that).
+TEST(TlsDetection, StandDamageAnywhere) {
   const std::string hello = client_hello({0x0303, 0x0304}, 3);
   for (std::size_t i = 0; i < hello.size(); ++i) {
-    EXPECT_EQ(check_client_hello(hello.substr(0, i)).verdict, Verdict::kMore) << i;
+    EXPECT_EQ(detect_tls13(hello.substr(0, i)).kind, Verdict::kIncomplete) << i;
     for (const int change : {0x00, 0x01, 0x7f, 0xff}) {
       std::string damaged = hello;
       damaged[i] = static_cast<char>(change);
-      const ClientHelloCheck judged = check_client_hello(damaged);
-      EXPECT_LE(judged.needed, kMaxHelloBytes) << i;
+      const TlsDetection detected = detect_tls13(damaged);
+      EXPECT_LE(detected.needed, kMaxHelloBytes) << i;
     }
   }
 }
 
-TEST(ClientHelloCheck, OfThePeerThatGaveUp) {
+TEST(TlsDetection, OfThePeerThatGaveUp) {
   EXPECT_EQ(describe_unfinished(""), "silent");
   EXPECT_NE(describe_unfinished(client_hello().substr(0, 3)).find("after 3 bytes"),
             std::string::npos);
@@ -103,6 +104,19 @@ TEST(ClientHelloCheck, OfThePeerThatGaveUp) {
 // ----------------------------------------------------------------------------
 
 const HandshakeLimiter::Time kStart{};
+
+// All connections are open, or only the one with this descriptor.
+class FakeConnections final : public HandedConnections {
+ public:
+  bool is_open(const std::string& name, int descriptor) override {
+    return !only_open ||
+           (name == "a:" + std::to_string(descriptor - 6) && descriptor == *only_open);
+  }
+  void shut_down(const std::string& name, int) override { ended.push_back(name); }
+
+  std::optional<int> only_open;
+  std::vector<std::string> ended;
+};
 
 std::string peer(int port, const std::string& address = "10.0.0.1") {
   return address + ":" + std::to_string(port);
@@ -133,37 +147,34 @@ TEST(HandshakeLimiter, DropsTheOldestOfAllAtTheTotal) {
 }
 
 TEST(HandshakeLimiter, EndsTheOldestHandshakeOfTheFullestAddress) {
-  std::vector<std::string> ended;
-  HandshakeLimiter table({.total = 4, .kept_for_proved = 0, .per_address = 3}, nullptr,
-                         [&](const std::string& name, int) { ended.push_back(name); });
+  FakeConnections connections;
+  HandshakeLimiter table({.total = 4, .kept_for_proved = 0, .per_address = 3}, &connections);
   table.hand_over(*table.enter("honest", "honest:1", kStart).id, kStart, 9);
   for (int port = 1; port <= 3; ++port)
     table.hand_over(*table.enter("flood", peer(port, "flood"), kStart).id, kStart, 9);
   EXPECT_TRUE(table.enter("honest", "honest:2", kStart).id);
-  EXPECT_EQ(ended, std::vector<std::string>{"flood:1"});
+  EXPECT_EQ(connections.ended, std::vector<std::string>{"flood:1"});
   EXPECT_EQ(table.size(), 4u);
   // Its own limit: its own oldest goes.
-  HandshakeLimiter small({.total = 9, .kept_for_proved = 0, .per_address = 1}, nullptr,
-                         [&](const std::string& name, int) { ended.push_back(name); });
+  HandshakeLimiter small({.total = 9, .kept_for_proved = 0, .per_address = 1}, &connections);
   small.hand_over(*small.enter("a", "a:1", kStart).id, kStart, 9);
   EXPECT_TRUE(small.enter("a", "a:2", kStart).id);
-  EXPECT_EQ(ended.back(), "a:1");
+  EXPECT_EQ(connections.ended.back(), "a:1");
 }
 
 TEST(HandshakeLimiter, KeepsPlacesForAddressesThatHaveProvedThemselves) {
-  std::vector<std::string> ended;
-  HandshakeLimiter table({.total = 4, .kept_for_proved = 2, .per_address = 4}, nullptr,
-                         [&](const std::string& name, int) { ended.push_back(name); });
+  FakeConnections connections;
+  HandshakeLimiter table({.total = 4, .kept_for_proved = 2, .per_address = 4}, &connections);
   table.enter("known", "known:1", kStart);
   table.prove("known:1");
   for (const char* name : {"a", "b", "c", "d"})
     table.hand_over(*table.enter(name, name + std::string(":1"), kStart).id, kStart, 9);
-  EXPECT_EQ(ended, (std::vector<std::string>{"a:1", "b:1"}));
+  EXPECT_EQ(connections.ended, (std::vector<std::string>{"a:1", "b:1"}));
   for (int port = 2; port <= 3; ++port)
     EXPECT_FALSE(table.enter("known", peer(port, "known"), kStart).evicted);
   // Strangers go first, although the known one has more.
   EXPECT_TRUE(table.enter("known", "known:4", kStart).id);
-  EXPECT_EQ(ended.back(), "c:1");
+  EXPECT_EQ(connections.ended.back(), "c:1");
 }
 
 TEST(HandshakeLimiter, CountsAnIpv6NetworkOfOneHostAsOne) {
@@ -197,16 +208,14 @@ TEST(HandshakeLimiter, ForgetsWhoHasProvedItself) {
 }
 
 TEST(HandshakeLimiter, DoesNotCountWhoHasGone) {
-  int open_descriptor = 7;
-  const HandshakeLimits limits{.total = 2, .kept_for_proved = 0, .per_address = 2};
-  HandshakeLimiter table(limits, [&](const std::string& name, int descriptor) {
-    return name == "a:" + std::to_string(descriptor - 6) && descriptor == open_descriptor;
-  });
+  FakeConnections connections;
+  connections.only_open = 7;
+  HandshakeLimiter table({.total = 2, .kept_for_proved = 0, .per_address = 2}, &connections);
   table.hand_over(*table.enter("a", "a:1", kStart).id, kStart, 7);
   table.hand_over(*table.enter("a", "a:2", kStart).id, kStart, 8);
   EXPECT_EQ(table.suspects(), "a:1");
   table.enter("a", "a:3", kStart);
-  open_descriptor = 8;
+  connections.only_open = 8;
   const auto next = table.enter("a", "a:4", kStart);
   EXPECT_TRUE(next.id && !next.evicted);
   EXPECT_EQ(table.size(), 2u);

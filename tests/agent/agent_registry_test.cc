@@ -13,6 +13,7 @@
 #include <fstream>
 
 #include "agent/daemon/jobs/job_registry.h"
+#include "agent/daemon/jobs/open_call.h"
 #include "agent/daemon/jobs/warden_start.h"
 #include "agent/node/spawn/process_tree.h"
 #include "tests/agent/agent_fixture.h"
@@ -49,7 +50,7 @@ class AgentRegistryTest : public AgentFixture {
 TEST_F(AgentRegistryTest, ASecondAgentIsRefusedAndToldOfTheFirst) {
   ASSERT_TRUE(start_agent());
   const Result<std::unique_ptr<JobRegistry>> second =
-      JobRegistry::make(*loop_, state_directory(), {});
+      JobRegistry::make(*loop_, state_directory(), *this);
   ASSERT_FALSE(second.ok());
   EXPECT_EQ(second.error().code, Code::kUnavailable);
   EXPECT_NE(second.error().message.find("pid " + std::to_string(getpid())), std::string::npos)
@@ -227,18 +228,18 @@ TEST_F(AgentRegistryTest, OnAFullDiskJobsAreRefusedByName) {
 
 // ---- Decisions ----------------------------------------------------------------------------------
 
-TEST(DecideOpen, IsATable) {
+TEST(ChooseOpenAction, IsATable) {
   struct Row {
     OpenFacts facts;
-    int expected;  // An OpenStep, or minus a Code.
+    int expected;  // An OpenAction, or minus a Code.
   };
-  constexpr int kAttach = static_cast<int>(OpenStep::kAttach);
-  constexpr int kStart = static_cast<int>(OpenStep::kStart);
-  constexpr int kNeed = static_cast<int>(OpenStep::kNeedBundle);
+  constexpr int kAttach = static_cast<int>(OpenAction::kAttach);
+  constexpr int kStart = static_cast<int>(OpenAction::kStart);
+  constexpr int kNeed = static_cast<int>(OpenAction::kRequestBundle);
   constexpr int kExists = -static_cast<int>(Code::kAlreadyExists);
   constexpr int kNotFound = -static_cast<int>(Code::kNotFound);
   constexpr int kUnavailable = -static_cast<int>(Code::kUnavailable);
-  // reattach, lives, same_description, has_ended, draining, has_bundle
+  // reattach, runs, same_description, has_ended, draining, has_bundle
   const Row rows[] = {
       {{false, false, false, false, false, true}, kStart},
       {{false, false, false, false, false, false}, kNeed},
@@ -254,8 +255,8 @@ TEST(DecideOpen, IsATable) {
       {{true, false, false, true, false, true}, kNotFound},
   };
   for (const Row& row : rows) {
-    const Result<OpenStep> step = decide_open(row.facts);
-    EXPECT_EQ(step.ok() ? static_cast<int>(*step) : -static_cast<int>(step.error().code),
+    const Result<OpenAction> action = choose_open_action(row.facts);
+    EXPECT_EQ(action.ok() ? static_cast<int>(*action) : -static_cast<int>(action.error().code),
               row.expected)
         << &row - rows;
   }

@@ -57,7 +57,7 @@ Result<void> make_directories(const std::string& path) {
   }
 }
 
-// True if the directory is ours: in /tmp another user could put a directory or a link there.
+// True if the directory belongs to our user: in /tmp another user could have made it, or a link.
 bool is_ours(const std::string& place) {
   struct stat status {};
   return lstat(place.c_str(), &status) == 0 && S_ISDIR(status.st_mode) &&
@@ -117,7 +117,7 @@ Result<void> try_program(const std::string& program) {
   return {};
 }
 
-// Another upload may have put the same bundle there first; one that lost its program is refilled.
+// Another upload may have put the same bundle there first; refills one that has lost its program.
 Result<void> move_into_place(const std::string& fresh, const std::string& final_directory) {
   if (rename(fresh.c_str(), final_directory.c_str()) == 0) return {};
   if (errno != EEXIST && errno != ENOTEMPTY) return write_error(final_directory, errno);
@@ -183,7 +183,7 @@ BundleCache::Arrival::Arrival(const BundleCache& cache, BundleOffer offer)
 
 BundleCache::Arrival::~Arrival() = default;
 
-// The tar is unlinked from the first moment: however we end, nothing of it stays.
+// The tar is unlinked immediately, so that nothing of it stays however this process ends.
 Result<void> BundleCache::Arrival::open_in(const std::string& place) {
   IVY_CHECK(prepare_place(place));
   file_ = place + "/.bundle.XXXXXX";
@@ -254,7 +254,7 @@ Result<std::string> BundleCache::Arrival::put() {
   if (bytes_ != offer_.bytes || digest_->hexadecimal() != offer_.sha256)
     return Error{Code::kDataLoss,
                  "the received bundle does not match its announced size or SHA-256"};
-  // Another upload has put it there while ours was coming.
+  // Another upload may have put it there while ours was received.
   Result<std::string> there = cache_.find(offer_.bundle, offer_.architecture);
   if (there.ok()) return there;
   std::string reasons;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The bundles of this host's user: ivy-node and its companions, one directory per build, shared
-// with the SSH transport (launcher/links/README.md, "Remote command"). A place is used when it
-// belongs to us alone, is no link, has room, and allows execution.
+// with the SSH transport (launcher/links/README.md, "Remote command"). A directory is used if it
+// belongs to our user, is not a link, has room, and allows execution.
 //
 // Everything here may block on a file system: call it on a thread that may wait. Thread: any, one
 // at a time per object.
@@ -24,7 +24,7 @@ bool is_bundle_name(std::string_view text);
 
 struct BundleOffer {
   std::string bundle;
-  std::string architecture;  // As `uname -m` says it.
+  std::string architecture;  // As `uname -m` prints it.
   std::string sha256;        // The hash of the tar, 64 hexadecimal digits.
   std::uint64_t bytes = 0;
 };
@@ -33,7 +33,7 @@ class BundleCache {
  public:
   // `places`: directories of bundles, best first; none needs to exist.
   explicit BundleCache(std::vector<std::string> places);
-  // As over SSH: in $XDG_CACHE_HOME, or in $HOME/.cache where that is unset or no absolute path.
+  // As over SSH: in $XDG_CACHE_HOME, or in $HOME/.cache if that is unset or not an absolute path.
   static std::string usual_place(const Environment& environment);
   // Returns `best`, then /tmp/ivyrun-cache-UID and /dev/shm/ivyrun-cache-UID, as over SSH.
   static std::vector<std::string> places_after(const std::string& best);
@@ -44,7 +44,7 @@ class BundleCache {
   // Returns the directory that holds this build's ivy-node, or NotFound.
   Result<std::string> find(const std::string& bundle, const std::string& architecture) const;
 
-  // A bundle that is being received. When it is destroyed before the end, nothing of it stays.
+  // A bundle that is being received. Leaves nothing behind if it is destroyed before the end.
   class Arrival {
    public:
     ~Arrival();
@@ -52,8 +52,9 @@ class BundleCache {
     Arrival& operator=(const Arrival&) = delete;
     // DataLoss if more bytes arrive than announced; ResourceExhausted or Unavailable name the file.
     Result<void> take(std::string_view bytes);
-    // Checks and unpacks it, tries it out and puts it into place; of many at once one wins. Returns
-    // the directory. The error names every place that was tried, and why it was refused.
+    // Checks and unpacks it, runs `ivy-node --version` and renames it to its final name; of several
+    // at the same time one wins. Returns the directory. The error names every directory that was
+    // tried, and why it was rejected.
     Result<std::string> put();
 
    private:
@@ -70,7 +71,7 @@ class BundleCache {
     struct Digest;
     std::unique_ptr<Digest> digest_;
   };
-  // InvalidArgument for an impossible offer; else as Arrival::take. The cache outlives it.
+  // InvalidArgument for an invalid offer; else as Arrival::take. The cache outlives it.
   Result<std::unique_ptr<Arrival>> accept(const BundleOffer& offer) const;
 
  private:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Unpacks the tar of a bundle: regular files with plain names in one directory, nothing else. All
-// other entries (links, directories, devices, paths) are refused, not skipped, so that nothing is
-// ever written outside the target directory. Thread: any.
+// Unpacks the tar of a bundle: regular files with plain names in one directory. Fails on any other
+// entry (link, directory, device, path), so that nothing is ever written outside the target
+// directory. Thread: any.
 #pragma once
 
 #include <cstddef>

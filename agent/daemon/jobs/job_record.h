@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The agent's record of a job, from which its successor learns the job's owner, and the audit line
-// at its end. Thread: any. Pure: values and texts.
+// The agent's record of a job, which tells the next agent the job's owner, and the audit line at
+// its end. Thread: any. Pure: values and texts.
 #pragma once
 
 #include <cstdint>
@@ -17,9 +17,9 @@ struct JobRecord {
   std::int64_t opened_at = 0;  // In seconds since 1970, for the list.
   std::string machine;         // Name of the host that it runs on; empty in records of 0.1.0.
   std::string boot_id;         // Identifies the boot of the kernel that the job runs under.
-  std::string certificate;     // AgentPeer::certificate() of the peer that opened it...
-  std::string from;
-  std::string description;  // The received JobDescription in protobuf's encoding.
+  std::string certificate;     // Caller::certificate() of the launcher that opened it.
+  std::string from;            // The launcher's address.
+  std::string description;     // The received JobDescription in protobuf's encoding.
 };
 
 // Longest text that is read back: a description is bounded by the largest message.

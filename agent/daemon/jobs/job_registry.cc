@@ -13,6 +13,7 @@
 
 #include "agent/node/spawn/job_directory.h"
 #include "agent/node/spawn/process_tree.h"
+#include "proto/contract/text.h"
 #include "proto/os/clock.h"
 #include "proto/os/descriptor.h"
 #include "proto/os/files.h"
@@ -25,7 +26,7 @@ namespace {
 using boost::system::error_code;
 using std::chrono::milliseconds;
 
-// A warden that was started when its agent died takes a moment to show.
+// A warden that an agent started just before it died takes a moment to appear.
 constexpr milliseconds kFirstLooks{100};
 constexpr int kLooksBeforeGivenUp = 10;
 // How often a job is checked whose warden is gone while a process still holds its directory.
@@ -38,7 +39,7 @@ bool is_that_process(const WardenRecord& warden) {
          !has_ended(process);
 }
 
-// True while warden or supervisor lives: they hold the lock of their directory.
+// True while the warden or the supervisor runs: they hold the lock of their directory.
 bool is_directory_held(const JobKey& key) {
   const Result<JobDirectory> directory = find_job_directory(key.job_id, key.host);
   if (!directory.ok()) return false;
@@ -53,8 +54,8 @@ struct JobRegistry::Job {
   explicit Job(boost::asio::io_context& loop) : pidfd(loop), timer(loop), stop_timer(loop) {}
   JobKey key;
   JobRecord record;
-  std::optional<pid_t> child;          // A warden that we have started and reap.
-  std::optional<int> child_exit;       // How it ended, when it was ours.
+  std::optional<pid_t> child;          // The warden, if this agent started it and reaps it.
+  std::optional<int> child_exit;       // Its exit code, if this agent reaped it.
   std::optional<WardenRecord> warden;  // As it was read last.
   bool is_starting = false;
   boost::asio::posix::stream_descriptor pidfd;
@@ -64,10 +65,11 @@ struct JobRegistry::Job {
   bool is_over = false;
 };
 
-JobRegistry::JobRegistry(boost::asio::io_context& loop, std::string directory, Handlers handlers)
+JobRegistry::JobRegistry(boost::asio::io_context& loop, std::string directory,
+                         AgentReports& reports)
     : loop_(loop),
-      directory_(loop, std::move(directory)),
-      handlers_(std::move(handlers)),
+      directory_(loop, std::move(directory), reports),
+      reports_(reports),
       hour_(loop) {}
 
 JobRegistry::~JobRegistry() {
@@ -75,12 +77,11 @@ JobRegistry::~JobRegistry() {
 }
 
 Result<std::unique_ptr<JobRegistry>> JobRegistry::make(boost::asio::io_context& loop,
-                                                       std::string directory, Handlers handlers) {
-  std::unique_ptr<JobRegistry> registry(
-      new JobRegistry(loop, std::move(directory), std::move(handlers)));
+                                                       std::string directory,
+                                                       AgentReports& reports) {
+  std::unique_ptr<JobRegistry> registry(new JobRegistry(loop, std::move(directory), reports));
   IVY_CHECK(registry->directory_.take());
-  for (JobRecord& record : registry->directory_.read(registry->handlers_.warn))
-    registry->keep(std::move(record));
+  for (JobRecord& record : registry->directory_.read()) registry->keep(std::move(record));
   registry->directory_.remove_old_tombstones();
   registry->wait_for_an_hour();
   return registry;
@@ -141,6 +142,7 @@ void JobRegistry::started(const JobKey& key, pid_t pid, int pidfd) {
   ProcessStat process;
   if (read_process_stat(pid, process))
     job->warden = WardenRecord{pid, process.start_time, std::nullopt};
+  report_status();
   if (pidfd < 0) return look_again(job, kLaterLooks);
   watch(job, pidfd);
 }
@@ -157,8 +159,8 @@ bool JobRegistry::stop(const JobKey& key, std::optional<milliseconds> grace) {
 void JobRegistry::stop_soon(const JobPointer& job, int looks) {
   if (job->is_over || signal_supervisor(*job)) return;
   if (looks == kLooksBeforeGivenUp)
-    return handlers_.warn("job " + job->key.job_id +
-                          ": cannot stop it because its supervisor was not found");
+    return reports_.warn("job " + job->key.job_id +
+                         ": cannot stop it because its supervisor was not found");
   job->stop_timer.expires_after(kFirstLooks);
   job->stop_timer.async_wait([this, job, looks](const error_code& error) {
     if (!error && !job->is_over) stop_soon(job, looks + 1);
@@ -178,6 +180,16 @@ bool JobRegistry::signal_supervisor(const Job& job) {
 
 void JobRegistry::look_at_all() {
   for (const JobKey& key : jobs()) look_at(jobs_.at(key));
+  report_status();
+}
+
+void JobRegistry::set_draining(bool is_draining) {
+  directory_.set_draining(is_draining);
+  report_status();
+}
+
+void JobRegistry::report_status() {
+  reports_.status((is_draining() ? "draining, " : "") + counted(size(), "job"));
 }
 
 void JobRegistry::watch(const JobPointer& job, int pidfd) {
@@ -240,10 +252,10 @@ void JobRegistry::end(const JobPointer& job, const std::string& outcome) {
   const std::int64_t now = wall_s();
   // The line comes before the tombstone: an agent that dies between the two logs it twice rather
   // than never.
-  handlers_.audit(audit_line(job->record, now, outcome));
+  reports_.audit(audit_line(job->record, now, outcome));
   directory_.mark_ended(key, now);
   jobs_.erase(key);
-  handlers_.ended(key);
+  report_status();
 }
 
 void JobRegistry::wait_for_an_hour() {

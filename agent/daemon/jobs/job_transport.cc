@@ -27,13 +27,12 @@ SocketEnd socket_end_of(StreamEnd end, std::chrono::milliseconds since_heard) {
 }
 
 JobTransport::JobTransport(boost::asio::io_context& loop, JobKey key, int socket,
-                           std::shared_ptr<OpenStream> stream,
-                           std::function<void(JobTransport&)> over)
+                           std::shared_ptr<OpenStream> stream, TransportOwner& owner)
     : key_(std::move(key)),
       socket_(loop, socket),
       timer_(loop),
       stream_(std::move(stream)),
-      over_(std::move(over)) {}
+      owner_(owner) {}
 
 void JobTransport::begin(const agent::v1::Opened& opened) {
   stream_->hand_to(shared_from_this());
@@ -129,7 +128,7 @@ void JobTransport::requests_ended() {
   const auto silence = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - heard_);
   if (socket_end_of(StreamEnd::kBroken, silence) == SocketEnd::kHalfClose)
     return stream_ended(StreamEnd::kRequestsEnded);
-  // Here the two ends differ: wait for the event that tells them apart.
+  // Now it matters whether the stream is broken: wait for the event that says so.
   timer_.expires_after(kBreakTogether);
   timer_.async_wait([self = shared_from_this()](const error_code& error) {
     if (!error && !self->is_over_ && self->stream_) self->stream_ended(StreamEnd::kRequestsEnded);
@@ -143,8 +142,8 @@ void JobTransport::on_cancelled() {
   drain_socket();
 }
 
-// Reads the socket again when the message under way has failed. Only this shows that the supervisor
-// has closed it.
+// Resumes reading the socket after the message under way has failed. Only a read shows that the
+// supervisor has closed it.
 void JobTransport::drain_socket() {
   if (!is_over_ && !is_waiting_readable_) read_socket();
 }
@@ -187,7 +186,7 @@ void JobTransport::end(grpc::Status status) {
   stream_.reset();
   // The owner may release us.
   const std::shared_ptr<JobTransport> self = shared_from_this();
-  std::exchange(over_, nullptr)(*this);
+  owner_.transport_ended(*this);
 }
 
 }  // namespace ivy

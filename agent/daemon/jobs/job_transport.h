@@ -13,7 +13,6 @@
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <chrono>
-#include <functional>
 #include <memory>
 #include <string>
 
@@ -31,31 +30,40 @@ enum class SocketEnd {
 };
 SocketEnd socket_end_of(StreamEnd end, std::chrono::milliseconds since_heard);
 
+class JobTransport;
+
+class TransportOwner {
+ public:
+  virtual ~TransportOwner() = default;
+  // Called once. The owner may release the transport.
+  virtual void transport_ended(JobTransport& transport) = 0;
+};
+
 class JobTransport final : public StreamHandler, public std::enable_shared_from_this<JobTransport> {
  public:
   static constexpr std::size_t kMaxDataBytes = link::MessageSize::kMost;
-  // A launcher sends every second; one that was heard in this time lived until the end.
+  // A launcher sends every second; if it was heard within this time, it ran until the end.
   static constexpr std::chrono::milliseconds kHeardWithin{5'000};
   // How long the supervisor may be silent after the launcher's side has ended.
   static constexpr std::chrono::milliseconds kSilenceAfterEnd{5'000};
-  // How long a silent launcher's lease may decide alone: as long as the shortest default lease.
-  // Then the supervisor is told that the transport is gone, or a launcher that had announced its
-  // silence (Pause) and then died would never be missed.
+  // How long only the lease of a silent launcher decides: as long as the shortest default lease.
+  // After that the socket is closed. Otherwise a launcher that had announced its silence (Pause)
+  // and then died would never be missed.
   static constexpr std::chrono::milliseconds kHeldOpen{10'000};
   // The end of the requests and the event that the stream is broken come one after the other.
   static constexpr std::chrono::milliseconds kBreakTogether{200};
 
-  // socket: connected, non-blocking, owned from here on. over: called once, at the end.
+  // socket: connected, non-blocking, owned from here on. The owner outlives the transport.
   JobTransport(boost::asio::io_context& loop, JobKey key, int socket,
-               std::shared_ptr<OpenStream> stream, std::function<void(JobTransport&)> over);
+               std::shared_ptr<OpenStream> stream, TransportOwner& owner);
 
   // Takes the stream over, sends `opened` and carries from then on.
   void begin(const agent::v1::Opened& opened);
-  // Hangs up towards the supervisor: this agent ends, the job does not.
+  // Closes the socket to the supervisor because this agent exits; the job keeps running.
   void hang_up();
 
   const JobKey& key() const { return key_; }
-  // False when only the socket is left.
+  // False if only the socket is left.
   bool has_launcher() const { return stream_ != nullptr; }
 
  private:
@@ -83,7 +91,7 @@ class JobTransport final : public StreamHandler, public std::enable_shared_from_
   boost::asio::posix::stream_descriptor socket_;
   boost::asio::steady_timer timer_;
   std::shared_ptr<OpenStream> stream_;  // Null: the supervisor's bytes are dropped.
-  std::function<void(JobTransport&)> over_;
+  TransportOwner& owner_;
   link::MessageSize message_size_;
   std::string down_;  // Bytes from the launcher; written up to down_written_.
   std::size_t down_written_ = 0;

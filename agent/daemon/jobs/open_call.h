@@ -1,60 +1,61 @@
 // SPDX-License-Identifier: Apache-2.0
-// An Open call from its first message until a transport has it: checks the request, decides
-// (job_opening.h), starts or connects, or refuses with a reason. Whatever touches files of the user
-// runs on the pool: the cache may lie in a home on a network. Thread: the loop's.
+// An Open call, from its first message until a transport has its stream. The caller has been
+// authorized before (net/authorization.h). Read open_call.cc from top to bottom:
+//
+//   begin        waits for the first message
+//   on_read      checks the request
+//   try_open     connects to the job's supervisor; if there is none,
+//   find_bundle  searches for ivy-node (pool)
+//   act          chooses what to do by choose_open_action(): attach, start, or reject
+//   record       writes the job's record for the next agent
+//   spawn        starts the warden (pool)
+//   on_started   gives the stream a transport
+//
+// Files of the user are accessed only on the pool: the cache may lie in a home on a network.
+// Thread: the loop's.
 #pragma once
 
 #include <boost/asio/steady_timer.hpp>
 #include <chrono>
 #include <memory>
+#include <string>
 
-#include "agent/daemon/jobs/bundle_cache.h"
-#include "agent/daemon/jobs/job_registry.h"
+#include "agent/daemon/jobs/agent_core.h"
 #include "agent/daemon/jobs/open_stream.h"
 #include "agent/daemon/jobs/warden_start.h"
 #include "agent/daemon/net/authorization.h"
-#include "proto/os/blocking.h"
 #include "proto/os/descriptor.h"
 
 namespace ivy {
 
-// The parts of the service that opening needs. Outlives every call.
-class OpenContext {
- public:
-  virtual ~OpenContext() = default;
-  virtual boost::asio::io_context& loop() = 0;
-  virtual BlockingPool& files() = 0;
-  virtual JobRegistry& registry() = 0;
-  virtual const BundleCache& bundles() const = 0;
-  virtual const std::string& architecture() const = 0;
-  virtual bool is_draining() const = 0;
-  virtual bool is_stopping() const = 0;
-  // Empty: supervisors start in the agent's cgroup.
-  virtual const std::string& jobs_cgroup() const = 0;
-  virtual Environment jobs_environment() const = 0;
-  // Gives the stream a transport over this socket.
-  virtual void carry(const JobKey& key, int socket, std::shared_ptr<OpenStream> stream,
-                     bool reattached) = 0;
-  virtual void status_changed() = 0;
+// The state of a job on this host when a caller wants to open it.
+struct OpenFacts {
+  bool reattach = false;
+  bool runs = false;              // The job runs on this host.
+  bool same_description = false;  // It was opened with the same description.
+  bool has_ended = false;         // It ran here, and has ended.
+  bool draining = false;
+  bool has_bundle = false;
 };
+enum class OpenAction { kAttach, kStart, kRequestBundle };
+// The table "What Open does" in README.md. Pure.
+Result<OpenAction> choose_open_action(const OpenFacts& facts);
 
 class OpenCall final : public StreamHandler, public std::enable_shared_from_this<OpenCall> {
  public:
   // A stream whose first message does not arrive is closed after this time.
   static constexpr std::chrono::seconds kFirstMessageWithin{10};
-  // A supervisor that is being started listens after a few milliseconds; one that ends may still be
-  // listed as living for a moment.
+  // A supervisor that is being started listens after a few milliseconds; one that has just exited
+  // may still be listed for a moment.
   static constexpr std::chrono::seconds kConnectWithin{5};
-  // A call that waits for a file system longer than this is answered "ivy-wait": the launcher says
-  // so and asks again. Less than launchers wait for an answer.
+  // A call that waits longer than this for a file system is answered "ivy-wait": the launcher shows
+  // that and retries. Less than launchers wait for an answer.
   static constexpr std::chrono::seconds kFilesWithin{6};
   // If this many threads are stuck in file systems, a call is answered "ivy-wait" immediately, so
   // that launchers that retry do not use up the threads.
   static constexpr int kMaxStuck = 8;
 
-  // context: kept alive by the call.
-  OpenCall(std::shared_ptr<OpenContext> context, std::shared_ptr<OpenStream> stream,
-           AgentPeer peer);
+  OpenCall(std::shared_ptr<AgentCore> core, std::shared_ptr<OpenStream> stream, Caller caller);
   void begin();
 
  private:
@@ -65,23 +66,23 @@ class OpenCall final : public StreamHandler, public std::enable_shared_from_this
   Result<void> check() const;
   void try_open();
   void find_bundle();
-  // bundle: the directory of this build; empty if it is not here.
-  void decide(const std::string& bundle);
-  void try_again();
-  void start(const std::string& directory);
-  void spawn(const std::string& directory);
+  // bundle: the directory of this build; empty if it is not on this host.
+  void act(const std::string& bundle);
+  void retry();
+  void record(const std::string& bundle);
+  void spawn(const std::string& bundle);
   void on_started(Result<StartedWarden> warden);
-  void expect_files(const std::string& name);
-  void say_waiting(const std::string& name);
-  void need_bundle();
-  void refuse(const Error& error);
+  void limit_wait(const std::string& awaited);
+  void reject_waiting(const std::string& awaited);
+  void request_bundle();
+  void reject(const Error& error);
   JobKey key() const { return {job_.job_id(), job_.host()}; }
 
-  const std::shared_ptr<OpenContext> context_;
+  const std::shared_ptr<AgentCore> core_;
   std::shared_ptr<OpenStream> stream_;  // Null once it was handed on or has ended.
-  const AgentPeer peer_;
+  const Caller caller_;
   agent::v1::OpenJob job_;
-  Descriptor socket_;  // Of the job's supervisor; none if nothing listens.
+  Descriptor socket_;  // To the job's supervisor; none if nothing listens.
   boost::asio::steady_timer timer_;
   std::chrono::steady_clock::time_point deadline_;
   std::chrono::milliseconds pause_{5};

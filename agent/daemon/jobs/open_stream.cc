@@ -43,7 +43,7 @@ void OpenStream::add_trailer(const std::string& name, const std::string& value) 
 
 void OpenStream::OnReadDone(bool ok) {
   boost::asio::post(loop_, [self = shared_from_this(), ok] {
-    // A copy: the handler may give the stream away, or end it.
+    // A copy: the handler may give the stream to another one, or finish it.
     const std::shared_ptr<StreamHandler> handler = self->handler_;
     if (handler) handler->on_read(ok);
   });

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// One Open call as the loop sees it: reactions of gRPC's threads are posted here, one after the
-// other, and every operation is begun from here. At most one read and one write are under way.
+// The stream of one Open call. gRPC's callbacks are posted to the loop, one after the other, and
+// every operation is started on the loop. At most one read and one write are under way.
 //
-// Thread: reactions from gRPC's threads; everything else the loop's. Lifetime: keeps itself alive
-// until gRPC is done with it; the handler is released at finish().
+// Thread: the callbacks of gRPC on its threads; everything else on the loop's. Lifetime: keeps
+// itself alive until gRPC is done with it; finish() releases the handler.
 #pragma once
 
 #include <grpcpp/server_context.h>
@@ -22,10 +22,10 @@ namespace ivy {
 class StreamHandler {
  public:
   virtual ~StreamHandler() = default;
-  // read() is done: request() is there. False: the requests have ended, or the stream is broken.
+  // read() has filled request(). False: the requests have ended, or the stream is broken.
   virtual void on_read(bool ok) = 0;
   virtual void on_written(bool ok) = 0;
-  // The stream is broken: by the connection, the launcher, or the server's end.
+  // The stream is broken: by the connection, the launcher, or the server's shutdown.
   virtual void on_cancelled() = 0;
 };
 
@@ -37,22 +37,22 @@ class OpenStream final
   static std::shared_ptr<OpenStream> make(boost::asio::io_context& loop,
                                           grpc::CallbackServerContext& context);
 
-  // Gives the stream to another handler, which then gets the results of operations under way.
+  // Gives the stream to another handler, which also gets the results of operations under way.
   void hand_to(std::shared_ptr<StreamHandler> handler) { handler_ = std::move(handler); }
 
   void read();
   agent::v1::OpenRequest& request() { return request_; }
-  // Fill, then write(). Not to be touched until on_written().
+  // Fill it, then write(). Do not touch it until on_written().
   agent::v1::OpenReply& reply() { return reply_; }
   void write();
   bool is_cancelled() const { return is_cancelled_; }
   // True if the stream is broken or finished: no operation may be started.
   bool is_over() const { return is_cancelled_ || is_finished_; }
-  // Finishes after the write that is under way. No operation may be begun from here on.
+  // Finishes after the write that is under way. Start no operation afterwards.
   void finish(grpc::Status status);
   // As above, and cancels operations in progress.
   void abort(grpc::Status status);
-  // Call before finish(); later it does nothing.
+  // Call before finish(): afterwards it has no effect.
   void add_trailer(const std::string& name, const std::string& value);
 
  private:

@@ -24,7 +24,7 @@
 namespace ivy {
 namespace {
 
-// Paths that may wait while a disk hangs; further ones are left to the kernel.
+// Paths that may wait for an fsync while a disk hangs; the kernel writes further ones later.
 constexpr std::size_t kMaxWaiting = 1024;
 // Some for each of the agent's jobs (JobRegistry::kMaxJobs).
 constexpr std::size_t kMaxFileTasks = 8192;
@@ -50,7 +50,7 @@ Result<void> replace_file(const std::string& path, std::string_view text) {
   return state_error(path, errno);
 }
 
-// The key in a file name JOB-HOST; nothing when it is no such name.
+// Parses the key from a file name JOB-HOST; nothing for any other name.
 std::optional<JobKey> key_of(std::string_view name, std::string_view suffix) {
   if (!name.ends_with(suffix)) return std::nullopt;
   name.remove_suffix(suffix.size());
@@ -67,7 +67,7 @@ void sync_at(const std::string& path, int flags) {
 
 }  // namespace
 
-// Counts the tasks that have not been carried out, for the destructor.
+// Counts the tasks that have not run yet, for the destructor.
 struct StateDirectory::Unfinished {
   std::mutex mutex;
   std::condition_variable none_left;
@@ -80,8 +80,10 @@ struct StateDirectory::Unfinished {
   }
 };
 
-StateDirectory::StateDirectory(boost::asio::io_context& loop, std::string path)
+StateDirectory::StateDirectory(boost::asio::io_context& loop, std::string path,
+                               AgentReports& reports)
     : path_(std::move(path)),
+      reports_(reports),
       unfinished_(std::make_shared<Unfinished>()),
       files_([&loop](std::function<void()> done) { boost::asio::post(loop, std::move(done)); },
              // One thread, never replaced: the order of the tasks matters.
@@ -132,7 +134,7 @@ Result<void> StateDirectory::take() {
   return {};
 }
 
-std::vector<JobRecord> StateDirectory::read(const std::function<void(const std::string&)>& warn) {
+std::vector<JobRecord> StateDirectory::read() {
   const std::vector<std::string> names = names_in(path_);
   const std::string machine = own_host_name();
   std::vector<JobRecord> jobs;
@@ -153,12 +155,12 @@ std::vector<JobRecord> StateDirectory::read(const std::function<void(const std::
         jobs.push_back(*std::move(job));
         continue;
       }
-      warn(path + " was renamed and is ignored: " + reason);
+      reports_.warn(path + " was renamed and is ignored: " + reason);
       rename(path.c_str(), (path + kDamagedSuffix).c_str());
     }
   }
-  // An agent or a warden died while it wrote this file. For a job that is listed it may be its
-  // living warden's, which is about to record how the job ended: then it is removed with the job.
+  // Removes files that an agent or a warden was writing when it died. A job that is listed may have
+  // a running warden that is just recording the job's end: its file is removed with the job.
   for (const std::string& name : names) {
     if (!name.ends_with(kFreshSuffix)) continue;
     const auto warden = key_of(name, kFreshWardenSuffix);
@@ -180,7 +182,7 @@ std::optional<JobRecord> StateDirectory::read_job(std::string_view name,
   return *record;
 }
 
-void StateDirectory::set_draining(bool is_draining, std::function<void(const Result<void>&)> done) {
+void StateDirectory::set_draining(bool is_draining) {
   is_draining_ = is_draining;
   const auto write = [directory = path_, is_draining]() -> Result<void> {
     const std::string path = directory + "/" + kDraining;
@@ -190,7 +192,11 @@ void StateDirectory::set_draining(bool is_draining, std::function<void(const Res
     sync_at(directory, O_DIRECTORY);
     return {};
   };
-  later(write, std::move(done));
+  later(write, [this, is_draining](const Result<void>& written) {
+    if (!written.ok())
+      reports_.warn(std::string("drain") + (is_draining ? "" : " --undo") +
+                    " has effect only until this agent exits: " + written.error().message);
+  });
 }
 
 std::string StateDirectory::path_of(const JobKey& key, const char* suffix) const {

@@ -8,13 +8,13 @@
 //   draining         exists while new jobs are refused, also by an agent that is started again
 //   lock             locked by the agent that uses the directory; holds its pid
 //
-// It may lie on a file system that stalls, such as a home on a network: but for take() and read(),
-// before the agent serves, the loop keeps what it asks for in memory and leaves the files to one
-// thread, which does everything in the order in which it was asked for. Records become durable on
-// another one, since an fsync may take a fifth of a second on a busy disk.
+// The directory may lie on a file system that stalls, such as a home on a network. Only take() and
+// read() access it on the loop, before the agent serves. All later changes are kept in memory and
+// written by one thread, in order. Another thread makes records durable, since an fsync may take a
+// fifth of a second on a busy disk.
 //
-// Thread: the loop's. Lifetime: the destructor waits kLastWrites at most for what has been asked
-// for, and for the fsync that is under way.
+// Thread: the loop's. Lifetime: outlived by `reports`. The destructor waits for queued writes, at
+// most kLastWrites, and for the fsync that is under way.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -32,6 +32,7 @@
 #include <string_view>
 #include <vector>
 
+#include "agent/daemon/jobs/agent_reports.h"
 #include "agent/daemon/jobs/job_record.h"
 #include "agent/node/roles/warden.h"
 #include "proto/contract/status.h"
@@ -48,38 +49,39 @@ struct JobKey {
 
 class StateDirectory {
  public:
-  // A job that is asked for again after this time is started again: no launcher waits that long.
+  // After this time the same job could be started again: no launcher retries for that long.
   static constexpr std::int64_t kTombstoneSeconds = 24 * 3600;
   static constexpr std::size_t kMaxTombstones = 4096;
 
   static constexpr std::chrono::milliseconds kLastWrites{500};
 
-  StateDirectory(boost::asio::io_context& loop, std::string path);
+  StateDirectory(boost::asio::io_context& loop, std::string path, AgentReports& reports);
   ~StateDirectory();
   const std::string& path() const { return path_; }
 
-  // Makes it, or makes sure that it is ours alone, and locks it. Unavailable when another agent
-  // uses it; PermissionDenied when others may.
+  // Creates the directory or checks that no other user can enter it, and locks it. Unavailable
+  // when another agent uses it; PermissionDenied when other users can.
   Result<void> take();
-  // Returns the jobs that an earlier agent left. Damaged records are set aside with a warning;
-  // those of another machine are left alone.
-  std::vector<JobRecord> read(const std::function<void(const std::string&)>& warn);
+  // Returns the jobs that an earlier agent left. Renames damaged records with a warning, and leaves
+  // the records of other machines alone.
+  std::vector<JobRecord> read();
 
-  // ResourceExhausted when the disk is full, Unavailable. The record is for the next agent on this
-  // machine when `done` is called, and durable a moment later.
+  // Writes the record of a new job. When `done` is called the next agent on this machine can read
+  // it; it becomes durable a moment later. ResourceExhausted when the disk is full; Unavailable.
   void add(const JobRecord& record, std::function<void(const Result<void>&)> done);
-  // Removes what there is of a job, as if it had never been added.
+  // Removes all files of a job, as if it had never been added.
   void forget(const JobKey& key);
-  // Renames the record to a tombstone, which needs no room on a full disk.
+  // Renames the record to a tombstone, which works on a full disk too.
   void mark_ended(const JobKey& key, std::int64_t ended_at);
   bool has_tombstone(const JobKey& key) const { return tombstones_.contains(key); }
   void remove_old_tombstones();
-  // Reads the record that a warden writes: at warden_record().
+  // Reads the record that a warden writes at warden_record().
   void read_warden(const JobKey& key, std::function<void(const std::optional<WardenRecord>&)> done);
   std::string warden_record(const JobKey& key) const;
 
-  // Holds for this agent at once. An error means that a later agent will not know it.
-  void set_draining(bool is_draining, std::function<void(const Result<void>&)> done);
+  // Takes effect immediately in this agent. Warns if later agents will not know of it, because the
+  // file cannot be written.
+  void set_draining(bool is_draining);
   bool is_draining() const { return is_draining_; }
 
  private:
@@ -92,6 +94,7 @@ class StateDirectory {
   void later(Work work, Done done);
 
   const std::string path_;
+  AgentReports& reports_;
   Descriptor lock_;
   bool is_draining_ = false;
   std::map<JobKey, std::int64_t> tombstones_;  // When each job ended, in seconds since 1970.

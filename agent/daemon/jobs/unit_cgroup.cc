@@ -33,7 +33,7 @@ int move_this_process(const std::string& directory) {
   return fd && write(fd.get(), "0", 1) == 1 ? 0 : errno;
 }
 
-// Tries in a child, which then exits, what a warden will do: 0, or an errno.
+// Enters the cgroup in a child process, as a warden will. Returns 0 or an errno.
 int try_to_enter(const std::string& directory) {
   const pid_t child = fork();
   if (child == 0) _exit(move_this_process(directory));

@@ -24,8 +24,8 @@ namespace {
 
 constexpr int kTransportFd = 3;
 
-// Variables that the service manager, or the login that started the agent, meant for the agent
-// alone. A worker that used them would notify the wrong service.
+// Variables that the service manager or the login set for the agent only. A worker that used them
+// would notify the wrong service.
 constexpr std::array<std::string_view, 21> kAgentsOwn = {"NOTIFY_SOCKET",
                                                          "WATCHDOG_*",
                                                          "LISTEN_*",
@@ -82,24 +82,6 @@ Result<pid_t> spawn_warden(const WardenRequest& request, int transport) {
 }
 
 }  // namespace
-
-Result<OpenStep> decide_open(const OpenFacts& facts) {
-  if (facts.reattach) {
-    if (facts.lives) return OpenStep::kAttach;
-    return Error{Code::kNotFound, "no such job runs on this host"};
-  }
-  if (facts.lives) {
-    if (facts.same_description) return OpenStep::kAttach;
-    return Error{Code::kAlreadyExists, "another job with this id runs on this host"};
-  }
-  if (facts.has_ended)
-    return Error{Code::kAlreadyExists,
-                 "this job has already ended on this host, and cannot be started again"};
-  if (facts.draining)
-    return Error{Code::kUnavailable, "this agent is draining and accepts no new jobs",
-                 "leave out this host, or run `ivy-agent drain --undo` on it"};
-  return facts.has_bundle ? OpenStep::kStart : OpenStep::kNeedBundle;
-}
 
 Result<StartedWarden> start_warden(const WardenRequest& request) {
   // Jobs must start even if the unit's empty cgroups have been removed.

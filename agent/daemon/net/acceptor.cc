@@ -34,15 +34,15 @@ using boost::system::error_code;
 using Clock = std::chrono::steady_clock;
 
 constexpr int kAcceptsPerTurn = 64;                      // Then other work has its turn.
-constexpr auto kPause = std::chrono::milliseconds(100);  // Used when even the reserve did not help.
+constexpr auto kPause = std::chrono::milliseconds(100);  // If even the reserve did not help.
 constexpr auto kSweepInterval = std::chrono::milliseconds(250);
 constexpr const char* kEvicted =
     "too many connections are not authenticated yet, and this was the oldest of them";
 // gRPC would drop a connection after 20 s without an acknowledgement. A slow link must not end a
 // job; the lease decides whether a silent one does.
 constexpr int kTcpUserTimeoutMs = 120'000;
-// A connection that has been silent for this long is probed, again and again until the timeout
-// above. The kernel answers probes, so a launcher that was suspended stays connected.
+// A silent connection is probed at this interval until the timeout above. The peer's kernel answers
+// probes, so a suspended launcher stays connected.
 constexpr int kTcpAskAfterS = 30;
 
 // The address of a connected or bound socket, in readable form.
@@ -62,14 +62,14 @@ void set_option(int descriptor, int level, int name, int value) {
 
 }  // namespace
 
-bool is_connected_to(const std::string& peer, int descriptor) {
+bool TcpConnections::is_open(const std::string& peer, int descriptor) {
   SocketAddress remote;
   remote.size = sizeof remote.storage;
   return getpeername(descriptor, remote.get(), &remote.size) == 0 && describe(remote).whole == peer;
 }
 
-void shut_down_connection(const std::string& peer, int descriptor) {
-  if (!is_connected_to(peer, descriptor)) return;
+void TcpConnections::shut_down(const std::string& peer, int descriptor) {
+  if (!is_open(peer, descriptor)) return;
   agent_log::refusal("refused " + peer + ": " + kEvicted);
   shutdown(descriptor, SHUT_RDWR);
 }
@@ -79,11 +79,11 @@ class Acceptor::Listener : public std::enable_shared_from_this<Acceptor::Listene
   enum class Kind { kTls, kPlaintext, kUnix };
 
   Listener(io_context& loop, Kind kind, HandshakeLimiter* handshakes, AcceptorLimits limits,
-           Deliver deliver)
+           Intake& intake)
       : kind_(kind),
         handshakes_(handshakes),
         limits_(limits),
-        deliver_(std::move(deliver)),
+        intake_(intake),
         socket_(loop),
         pause_(loop),
         sweep_(loop) {}
@@ -127,14 +127,14 @@ class Acceptor::Listener : public std::enable_shared_from_this<Acceptor::Listene
   Kind kind_;
   HandshakeLimiter* handshakes_;
   AcceptorLimits limits_;
-  Deliver deliver_;
+  Intake& intake_;
   stream_descriptor socket_;
   boost::asio::steady_timer pause_;
   boost::asio::steady_timer sweep_;
   bool sweeping_ = false;
   agent_log::RateLimit no_room_lines_{10, 0.2};
-  // Closed for a moment when there are no descriptors left, so that a connection can be taken off
-  // the queue and closed: otherwise the queue stays readable and the loop spins.
+  // Closed for a moment when no descriptor is left, so that a connection can be taken off the queue
+  // and closed: otherwise the queue stays readable and the loop spins.
   Descriptor reserve_;
   Descriptor lock_;
   std::string socket_path_;
@@ -219,14 +219,14 @@ Result<void> Acceptor::Listener::open_unix(const std::string& path) {
   IVY_CHECK(take_lock(path));
   Descriptor socket(address.open_socket());
   if (!socket) return errno_error(Code::kUnavailable, "socket for " + path, errno);
-  // A program that answers here does not hold our lock, so we must not replace its socket.
+  // A program that answers here is not an agent, which would hold the lock: keep its socket.
   const int answer = connect(socket.get(), address.get(), address.size);
   if (answer == 0 || errno == EAGAIN)
     return Error{Code::kAlreadyExists, "another program is listening on " + path,
                  "stop it, or choose another path with --socket"};
   unlink(path.c_str());
   socket.reset(address.open_socket());
-  // On Linux the file gets the mode of the descriptor: it never has another mode.
+  // On Linux the file gets the descriptor's mode, so it is never open to other users.
   fchmod(socket.get(), 0600);
   if (bind(socket.get(), address.get(), address.size) != 0)
     return errno_error(Code::kUnavailable, "cannot bind " + path, errno);
@@ -305,7 +305,7 @@ bool Acceptor::Listener::within_margin(int descriptor) const {
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return false;
   const auto allowed = static_cast<std::int64_t>(limit.rlim_cur);
   std::int64_t margin = std::min<std::int64_t>(limits_.descriptor_margin, allowed / 4);
-  // Local users may be able to help when unauthenticated peers have taken all other descriptors.
+  // Keeps `ivy-agent status` and `drain` working when unauthenticated peers have taken all others.
   if (kind_ == Kind::kUnix) margin /= 2;
   return descriptor >= allowed - margin;
 }
@@ -373,21 +373,21 @@ void Acceptor::Listener::look(HandshakeLimiter::Id id) {
   const ssize_t count = recv(descriptor, look_buffer_.data(), look_buffer_.size(), MSG_PEEK);
   if (count < 0 && errno != EAGAIN) return finish(id, std::strerror(errno));
   const std::string_view seen(look_buffer_.data(), count < 0 ? 0 : static_cast<std::size_t>(count));
-  const ClientHelloCheck judged = check_client_hello(seen);
-  if (judged.verdict == ClientHelloCheck::Verdict::kRefused)
+  const TlsDetection detected = detect_tls13(seen);
+  if (detected.result == TlsDetection::Result::kOther)
     return finish(id,
-                  "it is " + judged.what + "; launchers connect with TLS 1.3 and a certificate");
-  if (judged.verdict == ClientHelloCheck::Verdict::kMore) {
-    // After its last bytes the peer has closed its side: no more will come.
+                  "it is " + detected.what + "; launchers connect with TLS 1.3 and a certificate");
+  if (detected.result == TlsDetection::Result::kIncomplete) {
+    // The peer has closed its side after its last bytes.
     tcp_info info{};
     socklen_t length = sizeof info;
     const bool closed = getsockopt(descriptor, IPPROTO_TCP, TCP_INFO, &info, &length) == 0 &&
                         info.tcpi_state != TCP_ESTABLISHED;
     if (count == 0 || closed)
       return finish(id, "it closed the connection and was " + describe_unfinished(seen));
-    // From now on the socket is readable only when so many bytes are there. Otherwise every single
-    // byte of a slow sender would wake us, and bytes already seen would do so for ever.
-    set_option(descriptor, SOL_SOCKET, SO_RCVLOWAT, static_cast<int>(judged.needed));
+    // The socket becomes readable only when this many bytes have arrived. Otherwise every byte of a
+    // slow sender would wake the loop, and bytes that were seen before would do so for ever.
+    set_option(descriptor, SOL_SOCKET, SO_RCVLOWAT, static_cast<int>(detected.needed));
     return look_later(id);
   }
   set_option(descriptor, SOL_SOCKET, SO_RCVLOWAT, 1);
@@ -439,14 +439,16 @@ void Acceptor::Listener::deliver(int descriptor) {
     set_option(descriptor, IPPROTO_TCP, TCP_KEEPINTVL, kTcpAskAfterS);
     set_option(descriptor, SOL_SOCKET, SO_KEEPALIVE, 1);
   }
-  deliver_(descriptor);
+  Intake::NewConnectionParameters connection;
+  connection.fd = descriptor;
+  intake_.HandleNewConnection(&connection);
 }
 
 void Acceptor::Listener::refuse(const std::string& from, const std::string& why) {
   agent_log::refusal("refused " + from + " on " + place_.whole + ": " + why);
 }
 
-// The administrator must see this refusal, however many others there are.
+// Logged past the limit for rejected peers: the administrator must see it.
 void Acceptor::Listener::refuse_for_want_of_room(const std::string& from, int descriptor) {
   const std::string why =
       "too many descriptors are open (this would be number " + std::to_string(descriptor) +
@@ -467,9 +469,9 @@ std::uint16_t Acceptor::port() const { return listener_->place().port; }
 Result<std::unique_ptr<Acceptor>> Acceptor::listen_tls(io_context& loop, const std::string& address,
                                                        std::uint16_t port,
                                                        HandshakeLimiter& handshakes,
-                                                       AcceptorLimits limits, Deliver deliver) {
-  auto listener = std::make_shared<Listener>(loop, Listener::Kind::kTls, &handshakes, limits,
-                                             std::move(deliver));
+                                                       AcceptorLimits limits, Intake& intake) {
+  auto listener =
+      std::make_shared<Listener>(loop, Listener::Kind::kTls, &handshakes, limits, intake);
   IVY_CHECK(listener->open_tcp(address, port));
   return std::unique_ptr<Acceptor>(new Acceptor(std::move(listener)));
 }
@@ -478,17 +480,16 @@ Result<std::unique_ptr<Acceptor>> Acceptor::listen_plaintext(io_context& loop,
                                                              const std::string& address,
                                                              std::uint16_t port,
                                                              AcceptorLimits limits,
-                                                             Deliver deliver) {
-  auto listener = std::make_shared<Listener>(loop, Listener::Kind::kPlaintext, nullptr, limits,
-                                             std::move(deliver));
+                                                             Intake& intake) {
+  auto listener =
+      std::make_shared<Listener>(loop, Listener::Kind::kPlaintext, nullptr, limits, intake);
   IVY_CHECK(listener->open_tcp(address, port));
   return std::unique_ptr<Acceptor>(new Acceptor(std::move(listener)));
 }
 
 Result<std::unique_ptr<Acceptor>> Acceptor::listen_unix(io_context& loop, const std::string& path,
-                                                        AcceptorLimits limits, Deliver deliver) {
-  auto listener =
-      std::make_shared<Listener>(loop, Listener::Kind::kUnix, nullptr, limits, std::move(deliver));
+                                                        AcceptorLimits limits, Intake& intake) {
+  auto listener = std::make_shared<Listener>(loop, Listener::Kind::kUnix, nullptr, limits, intake);
   IVY_CHECK(listener->open_unix(path));
   return std::unique_ptr<Acceptor>(new Acceptor(std::move(listener)));
 }

@@ -1,25 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-// Listening sockets of our own. gRPC 1.51's listener is gone for good once descriptors ran out, and
-// lets a silent peer hold a connection; this one recovers, and passes on only connections that have
-// been checked.
+// Listening sockets that pass connections on to gRPC. gRPC 1.51's own listener never accepts again
+// once descriptors have run out, and lets a silent peer hold a connection; this one recovers, and
+// passes on only connections that fulfil a condition:
 //
-//   TLS        a complete TLS 1.3 ClientHello within the deadline (client_hello_check.h)
+//   TLS        a complete TLS 1.3 ClientHello within the deadline (tls_detection.h)
 //   plaintext  loopback addresses only, and only with --insecure-loopback
 //   Unix       our own user and root only, by SO_PEERCRED
 //
-// handshake_limiter.h limits how many handshakes are under way.
+// Whether the peer may call is decided later, by its certificate (agent_credentials.h,
+// authorization.h). handshake_limiter.h limits how many handshakes are under way.
 //
-// Refused connections are closed, each with one line in the log. A connection whose descriptor
-// comes within the margin of RLIMIT_NOFILE is refused, so that running jobs keep room.
+// Rejected connections are closed, each with one line in the log. A connection is also rejected if
+// its descriptor is within the margin of RLIMIT_NOFILE, so that running jobs keep room.
 //
-// Thread: the loop's. Lifetime: outlived by loop and HandshakeLimiter; its destructor closes the
-// listeners.
+// Thread: the loop's. Lifetime: outlived by loop, gRPC's intake and HandshakeLimiter; its
+// destructor closes the listeners.
 #pragma once
+
+#include <grpcpp/server_builder.h>
 
 #include <boost/asio/io_context.hpp>
 #include <chrono>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
 
@@ -34,16 +36,17 @@ struct AcceptorLimits {
   int descriptor_margin = 64;
 };
 
-// For HandshakeLimiter: true if this descriptor, though gRPC owns it now, is still our connection
-// to `peer`.
-bool is_connected_to(const std::string& peer, int descriptor);
-// Shuts the connection down if it is still the one to this peer; the descriptor's owner closes it.
-void shut_down_connection(const std::string& peer, int descriptor);
+// The connections that acceptors have handed to gRPC, for HandshakeLimiter. Thread: any.
+class TcpConnections final : public HandedConnections {
+ public:
+  bool is_open(const std::string& peer, int descriptor) override;
+  void shut_down(const std::string& peer, int descriptor) override;
+};
 
 class Acceptor {
  public:
-  // Takes over a connected socket: non-blocking, close-on-exec.
-  using Deliver = std::function<void(int descriptor)>;
+  // Where gRPC takes over connected sockets, each non-blocking and close-on-exec.
+  using Intake = grpc::experimental::ExternalConnectionAcceptor;
 
   // `address` is numeric, IPv4 or IPv6; an IPv6 socket takes no IPv4. Port 0 picks one.
   // AlreadyExists: another program listens there. Unavailable: no interface has this address (yet).
@@ -51,18 +54,18 @@ class Acceptor {
                                                       const std::string& address,
                                                       std::uint16_t port,
                                                       HandshakeLimiter& handshakes,
-                                                      AcceptorLimits limits, Deliver deliver);
+                                                      AcceptorLimits limits, Intake& intake);
   // InvalidArgument unless the address is a loopback's.
   static Result<std::unique_ptr<Acceptor>> listen_plaintext(boost::asio::io_context& loop,
                                                             const std::string& address,
                                                             std::uint16_t port,
-                                                            AcceptorLimits limits, Deliver deliver);
+                                                            AcceptorLimits limits, Intake& intake);
   // Creates the directory (0700) if only its last component is missing; rejects one that other
-  // users can enter. Removes the socket of a dead agent; AlreadyExists if a running one serves it.
-  // A lock file next to the socket remains.
+  // users can enter. Removes a socket that a dead agent left; AlreadyExists if a running program
+  // serves it. A lock file next to the socket remains.
   static Result<std::unique_ptr<Acceptor>> listen_unix(boost::asio::io_context& loop,
                                                        const std::string& path,
-                                                       AcceptorLimits limits, Deliver deliver);
+                                                       AcceptorLimits limits, Intake& intake);
 
   ~Acceptor();
   Acceptor(const Acceptor&) = delete;

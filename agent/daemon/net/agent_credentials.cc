@@ -84,9 +84,9 @@ bool has_tls_defaults() {
   return section != nullptr && NCONF_get_string(settings.get(), section, "ssl_conf") != nullptr;
 }
 
-// Turns session tickets off, which no launcher redeems and which cost each connection a tenth of
-// our processor time. gRPC has no switch for them, but OpenSSL's configuration has. It holds only
-// one set of defaults: an administrator's stay as they are, tickets included.
+// Turns TLS session tickets off: no launcher redeems them, and they cost each connection a tenth of
+// our processor time. gRPC has no switch for them, but OpenSSL's configuration has. That holds only
+// one set of defaults: an administrator's stays as it is, tickets included.
 void leave_out_tickets() {
   static constexpr char kNone[] =
       "openssl_conf = ivy\n[ivy]\nssl_conf = contexts\n[contexts]\nsystem_default = all\n"
@@ -158,13 +158,13 @@ Result<void> prepare(TrustAnchor& anchor, const CertificateFiles& files) {
   return {};
 }
 
-// Nothing when there is no list.
+// Nothing if the list does not exist.
 Result<std::optional<std::string>> read_revoked(const std::string& path) {
   const Result<std::string> list = read_certificate_file(path, kMaxRevocationBytes);
   if (!list.ok() && list.error().code == Code::kNotFound) return std::optional<std::string>();
   if (!list.ok()) return list.error();
-  // A copy that has just begun leaves an empty file: taken for a list, it would admit every revoked
-  // certificate again.
+  // While it is copied the file may be empty: as a list it would admit every revoked certificate
+  // again.
   if (list->find_first_not_of(" \t\r\n") == std::string::npos)
     return fault(path + " is empty", "copy it again from the directory of the CA, or remove it");
   return std::optional<std::string>(*list);
@@ -174,7 +174,7 @@ Result<std::optional<std::string>> read_revoked(const std::string& path) {
 
 struct AgentCredentials::Stamp {
   std::int64_t modified_ns = 0;
-  std::int64_t size = -1;  // Negative where there is no such file.
+  std::int64_t size = -1;  // Negative: the file does not exist.
   std::uint64_t inode = 0;
   bool operator==(const Stamp&) const = default;
 };
@@ -217,7 +217,7 @@ Result<AgentCredentials::Loaded> AgentCredentials::read_all(const CertificateFil
   return loaded;
 }
 
-// The result of one look at the files. `loaded` is empty if none of them had changed.
+// The result of reading the files. `loaded` is empty if none of them had changed.
 struct AgentCredentials::Reading {
   std::vector<Stamp> stamps;
   std::optional<Result<Loaded>> loaded;
@@ -237,8 +237,10 @@ std::vector<AgentCredentials::Stamp> AgentCredentials::stamps_of(const Certifica
   return result;
 }
 
-Result<CertificateIdentity> judge_client(std::string_view pem, const TrustAnchor& anchor,
-                                         const std::string& user, std::int64_t now_unix_s) {
+Result<CertificateIdentity> check_client_certificate(std::string_view pem,
+                                                     const TrustAnchor& anchor,
+                                                     const std::string& user,
+                                                     std::int64_t now_unix_s) {
   CertificateIdentity identity =
       IVY_TRY(verify_certificate(pem, anchor, CertificateRole::kUser, now_unix_s));
   if (identity.name != user)
@@ -264,7 +266,7 @@ class AgentCredentials::ClientVerifier final
             ? Result<CertificateIdentity>(
                   Error{Code::kUnauthenticated, "it presented no certificate",
                         "launchers need a certificate, made with `ivy-agent cert --user NAME`"})
-            : credentials_.judge(certificate);
+            : credentials_.check_client(certificate);
     if (identity.ok()) {
       *sync_status = grpc::Status::OK;
       return true;
@@ -287,7 +289,7 @@ AgentCredentials::AgentCredentials(CertificateFiles files, std::string user,
 
 AgentCredentials::~AgentCredentials() { server_credentials_.reset(); }
 
-Result<void> AgentCredentials::take_over(Loaded loaded) {
+Result<void> AgentCredentials::install(Loaded loaded) {
   Descriptor file = IVY_TRY(memory_file(loaded.key_and_certificate));
   if (!published_) {
     published_ = std::move(file);
@@ -313,7 +315,7 @@ Result<std::unique_ptr<AgentCredentials>> AgentCredentials::load(const Certifica
                        " does not exist, so no certificate is treated as revoked; copy it from the "
                        "directory of the "
                        "CA, where `ivy-agent revoke` writes it");
-  IVY_CHECK(made->take_over(std::move(loaded)));
+  IVY_CHECK(made->install(std::move(loaded)));
   made->say_whom_it_serves();
 
   leave_out_tickets();
@@ -323,8 +325,8 @@ Result<std::unique_ptr<AgentCredentials>> AgentCredentials::load(const Certifica
                                                                         kProviderIntervalS);
   tls::TlsServerCredentialsOptions options(std::move(provider));
   options.watch_identity_key_cert_pairs();
-  // The certificate is requested and judged by the verifier, even when none is shown; OpenSSL still
-  // proves that its owner has the key. "Require" would end the handshake before we could log why.
+  // The verifier is called even if the client presents no certificate; OpenSSL proves that the
+  // client has the key. "Require" would end the handshake before we could log why.
   options.set_cert_request_type(GRPC_SSL_REQUEST_CLIENT_CERTIFICATE_BUT_DONT_VERIFY);
   options.set_certificate_verifier(tls::ExternalCertificateVerifier::Create<ClientVerifier>(*made));
   options.set_check_call_host(false);
@@ -336,10 +338,10 @@ std::shared_ptr<grpc::ServerCredentials> AgentCredentials::server_credentials() 
   return server_credentials_;
 }
 
-void AgentCredentials::reread(BlockingPool& files, bool forced, std::function<void()> done) {
+void AgentCredentials::reread(BlockingPool& files, bool forced) {
   if (is_reading_) {
     reads_again_ = reads_again_ || forced;
-    return done();
+    return;
   }
   is_reading_ = true;
   auto read = [files = files_, user = user_, last_revoked = anchor()->crl_pem, last = stamps_,
@@ -349,24 +351,23 @@ void AgentCredentials::reread(BlockingPool& files, bool forced, std::function<vo
     if (forced || reading->stamps != last) reading->loaded = read_all(files, user, last_revoked);
     return std::shared_ptr<const Reading>(std::move(reading));
   };
-  auto taken = [this, &files, alive = std::weak_ptr<bool>(alive_),
-                done = std::move(done)](const Result<std::shared_ptr<const Reading>>& reading) {
+  auto use_it = [this, &files, alive = std::weak_ptr<bool>(alive_)](
+                    const Result<std::shared_ptr<const Reading>>& reading) {
     if (alive.expired()) return;
     is_reading_ = false;
-    if (reading.ok()) take(**reading);
-    done();
+    if (reading.ok()) use(**reading);
     if (std::exchange(reads_again_, false)) reread(files, true);
   };
   files.run("the file system of " + files_.directory, BlockingPool::kNoDeadline, std::move(read),
-            std::move(taken));
+            std::move(use_it));
 }
 
-void AgentCredentials::take(const Reading& reading) {
+void AgentCredentials::use(const Reading& reading) {
   if (!reading.loaded) return;
   stamps_ = reading.stamps;
   const Result<Loaded>& loaded = *reading.loaded;
   const bool keeps_last = loaded.ok() && loaded->lacks_revoked && !anchor()->crl_pem.empty();
-  const Result<void> taken = loaded.ok() ? take_over(*loaded) : Result<void>(loaded.error());
+  const Result<void> taken = loaded.ok() ? install(*loaded) : Result<void>(loaded.error());
   if (!taken.ok()) {
     agent_log::error("the certificate files have changed but cannot be used: " +
                      taken.error().message + "; the previous ones stay in use" +
@@ -408,7 +409,7 @@ void AgentCredentials::say_expiry() {
       "and copy the new files here; no restart is needed");
 }
 
-Result<CertificateIdentity> AgentCredentials::judge(std::string_view pem) const {
+Result<CertificateIdentity> AgentCredentials::check_client(std::string_view pem) const {
   const std::int64_t now = wall_s();
   std::shared_ptr<const TrustAnchor> anchor;
   {
@@ -419,7 +420,7 @@ Result<CertificateIdentity> AgentCredentials::judge(std::string_view pem) const 
     if (is_fresh && accepted_->pem == pem && now <= accepted_->identity.not_after)
       return accepted_->identity;
   }
-  Result<CertificateIdentity> identity = judge_client(pem, *anchor, user_, now);
+  Result<CertificateIdentity> identity = check_client_certificate(pem, *anchor, user_, now);
   if (!identity.ok()) return identity;
   const auto accepted = std::make_shared<const AcceptedCertificate>(
       AcceptedCertificate{std::string(pem), *identity, now});

@@ -13,6 +13,7 @@
 #include <mutex>
 #include <utility>
 
+#include "agent/daemon/net/handshake_limiter.h"
 #include "proto/contract/text.h"
 #include "proto/os/clock.h"
 #include "proto/os/files.h"
@@ -31,7 +32,7 @@ struct Log {
   bool journal = false;
   RateLimit refusals{kBurst, kPerSecond};
   RateLimit grpc{kBurst, kPerSecond};
-  std::function<std::string()> suspects;
+  HandshakeLimiter* handshakes = nullptr;
 };
 
 // One per process, as standard error is.
@@ -57,23 +58,22 @@ void put(const std::string& text) { write_all(STDERR_FILENO, text); }
 
 std::string suspects() {
   Log& log = the_log();
-  std::function<std::string()> ask;
+  HandshakeLimiter* handshakes = nullptr;
   {
     const std::lock_guard lock(log.mutex);
-    ask = log.suspects;
+    handshakes = log.handshakes;
   }
-  return ask ? ask() : "a connection";
+  return handshakes != nullptr ? handshakes->suspects() : "a connection";
 }
 
-// True for a line of gRPC that means nothing here. A launcher asks for the host by its address,
-// which no certificate of ours has to name, and judges the name itself; gRPC logs that at each
-// connection.
-bool is_of_no_use(std::string_view message) {
+// True for a line that gRPC logs at each connection: a launcher connects to an address, which our
+// certificates need not contain, and checks the host's name itself.
+bool is_meaningless(std::string_view message) {
   return message.starts_with("No match found for server name");
 }
 
 void from_grpc(gpr_log_func_args* args) {
-  if (is_of_no_use(args->message)) return;
+  if (is_meaningless(args->message)) return;
   const std::string failure = handshake_failure(args->message);
   if (!failure.empty())
     return refusal("refused " + suspects() + ": its TLS handshake failed: " + failure);
@@ -126,10 +126,10 @@ void say(Level level, std::string_view text, Cause cause) {
   put(line(level, text, log.journal));
 }
 
-void name_suspects(std::function<std::string()> who) {
+void name_suspects(HandshakeLimiter* handshakes) {
   Log& log = the_log();
   const std::lock_guard lock(log.mutex);
-  log.suspects = std::move(who);
+  log.handshakes = handshakes;
 }
 
 void say_left_out() {

@@ -6,9 +6,12 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <string_view>
+
+namespace ivy {
+class HandshakeLimiter;
+}
 
 namespace ivy::agent_log {
 
@@ -18,7 +21,7 @@ enum class Level { kError = 3, kWarning = 4, kNotice = 5, kInfo = 6 };
 // The cause of a line. Each cause has its own rate limit: a flood of refused connections hides
 // neither our own lines nor gRPC's.
 enum class Cause {
-  kOwn,      // Our own work, audit lines among it: never left out.
+  kOwn,      // Our own work, including audit lines: never dropped.
   kRefusal,  // A rejected peer.
   kGrpc,     // Messages of gRPC itself.
 };
@@ -35,12 +38,13 @@ inline void warning(std::string_view text) { say(Level::kWarning, text); }
 inline void error(std::string_view text) { say(Level::kError, text); }
 inline void refusal(std::string_view text) { say(Level::kWarning, text, Cause::kRefusal); }
 
-// Logs how many lines were left out since the last time, if any. Call about once a second: without
-// it a flood that stops would leave its count unreported.
+// Logs how many lines were dropped since the last time, if any. Call about once a second, or the
+// count of a flood that has stopped stays unreported.
 void say_left_out();
 
-// Sets who may be meant when gRPC reports a failed handshake without a name. Null ends it.
-void name_suspects(std::function<std::string()> suspects);
+// Sets the limiter whose suspects() are named when gRPC reports a failed handshake without its
+// peer. Null: nobody is named.
+void name_suspects(HandshakeLimiter* handshakes);
 
 // Escapes control characters and invalid UTF-8 bytes as \xNN.
 std::string escaped(std::string_view text);

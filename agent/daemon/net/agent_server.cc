@@ -58,14 +58,6 @@ void set_limits(grpc::ServerBuilder& builder) {
   builder.SetResourceQuota(quota);
 }
 
-Acceptor::Deliver deliver_to(grpc::experimental::ExternalConnectionAcceptor& intake) {
-  return [&intake](int descriptor) {
-    grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
-    connection.fd = descriptor;
-    intake.HandleNewConnection(&connection);
-  };
-}
-
 }  // namespace
 
 Result<std::unique_ptr<AgentServer>> AgentServer::start(boost::asio::io_context& loop,
@@ -75,10 +67,10 @@ Result<std::unique_ptr<AgentServer>> AgentServer::start(boost::asio::io_context&
                                                         const AgentServerOptions& options) {
   IVY_ASSERT(credentials != nullptr || options.listen.empty());
   using From = grpc::ServerBuilder::experimental_type::ExternalConnectionType;
-  // Abseil as Debian builds it looks for cycles among gRPC's locks and would abort where it finds
+  // Abseil as Debian builds it searches for cycles among gRPC's locks and would abort when it finds
   // one: a suspicion must not end a daemon, and the search costs time.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
-  std::unique_ptr<AgentServer> made(new AgentServer);
+  std::unique_ptr<AgentServer> made(new AgentServer(loop, handshakes, options.limits));
   grpc::ServerBuilder builder;
   set_limits(builder);
   builder.RegisterService(&service);
@@ -90,7 +82,7 @@ Result<std::unique_ptr<AgentServer>> AgentServer::start(boost::asio::io_context&
   made->server_ = builder.BuildAndStart();
   if (made->server_ == nullptr)
     return Error{Code::kInternal, "gRPC did not start; its log lines above show why", {}};
-  const Result<void> opened = made->open_doors(loop, handshakes, options);
+  const Result<void> opened = made->listen(options);
   if (!opened.ok()) {
     made->shut_down(std::chrono::milliseconds(0));
     return opened.error();
@@ -98,36 +90,27 @@ Result<std::unique_ptr<AgentServer>> AgentServer::start(boost::asio::io_context&
   return made;
 }
 
-Result<void> AgentServer::open_doors(boost::asio::io_context& loop, HandshakeLimiter& handshakes,
-                                     const AgentServerOptions& options) {
-  auto local = IVY_TRY(
-      Acceptor::listen_unix(loop, options.socket_path, options.limits, deliver_to(*plain_intake_)));
+Result<void> AgentServer::listen(const AgentServerOptions& options) {
+  auto local = IVY_TRY(Acceptor::listen_unix(loop_, options.socket_path, limits_, *plain_intake_));
   acceptors_.push_back(std::move(local));
-  const auto open_tls = [&](const std::string& address, std::uint16_t port) {
-    return Acceptor::listen_tls(loop, address, port, handshakes, options.limits,
-                                deliver_to(*tls_intake_));
-  };
-  const auto open_plain = [&](const std::string& address, std::uint16_t port) {
-    return Acceptor::listen_plaintext(loop, address, port, options.limits,
-                                      deliver_to(*plain_intake_));
-  };
   for (const ListenAddress& where : options.listen) {
     const auto addresses = where.address.empty() ? std::vector<std::string>{"0.0.0.0", "::"}
                                                  : std::vector<std::string>{where.address};
-    IVY_CHECK(open_everywhere(addresses, where.port, open_tls));
+    IVY_CHECK(listen_tcp(addresses, where.port, true));
   }
   if (options.insecure_loopback)
-    IVY_CHECK(open_everywhere({"127.0.0.1", "::1"}, *options.insecure_loopback, open_plain));
+    IVY_CHECK(listen_tcp({"127.0.0.1", "::1"}, *options.insecure_loopback, false));
   return {};
 }
 
-// On hosts without IPv6 the second address is left out; the first one must open.
-Result<void> AgentServer::open_everywhere(
-    const std::vector<std::string>& addresses, std::uint16_t port,
-    const std::function<Result<std::unique_ptr<Acceptor>>(const std::string&, std::uint16_t)>&
-        listen_at) {
+// On hosts without IPv6 the second address is left out; the first one must work.
+Result<void> AgentServer::listen_tcp(const std::vector<std::string>& addresses, std::uint16_t port,
+                                     bool with_tls) {
   for (std::size_t i = 0; i < addresses.size(); ++i) {
-    auto acceptor = listen_at(addresses[i], port);
+    auto acceptor =
+        with_tls
+            ? Acceptor::listen_tls(loop_, addresses[i], port, handshakes_, limits_, *tls_intake_)
+            : Acceptor::listen_plaintext(loop_, addresses[i], port, limits_, *plain_intake_);
     if (!acceptor.ok()) {
       if (i > 0 && acceptor.error().code != Code::kAlreadyExists) continue;
       return acceptor.error();

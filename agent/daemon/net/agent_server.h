@@ -14,7 +14,6 @@
 #include <boost/asio/io_context.hpp>
 #include <chrono>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -54,17 +53,17 @@ class AgentServer {
   void shut_down(std::chrono::milliseconds patience);
 
  private:
-  using Intake = grpc::experimental::ExternalConnectionAcceptor;
-  AgentServer() = default;
-  Result<void> open_doors(boost::asio::io_context& loop, HandshakeLimiter& handshakes,
-                          const AgentServerOptions& options);
-  Result<void> open_everywhere(
-      const std::vector<std::string>& addresses, std::uint16_t port,
-      const std::function<Result<std::unique_ptr<Acceptor>>(const std::string&, std::uint16_t)>&
-          listen_at);
+  AgentServer(boost::asio::io_context& loop, HandshakeLimiter& handshakes, AcceptorLimits limits)
+      : loop_(loop), handshakes_(handshakes), limits_(limits) {}
+  Result<void> listen(const AgentServerOptions& options);
+  Result<void> listen_tcp(const std::vector<std::string>& addresses, std::uint16_t port,
+                          bool with_tls);
 
-  std::unique_ptr<Intake> tls_intake_;
-  std::unique_ptr<Intake> plain_intake_;
+  boost::asio::io_context& loop_;
+  HandshakeLimiter& handshakes_;
+  const AcceptorLimits limits_;
+  std::unique_ptr<Acceptor::Intake> tls_intake_;
+  std::unique_ptr<Acceptor::Intake> plain_intake_;
   std::unique_ptr<grpc::Server> server_;
   std::vector<std::unique_ptr<Acceptor>> acceptors_;
 };

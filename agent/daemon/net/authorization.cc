@@ -8,13 +8,14 @@
 
 #include "agent/daemon/net/agent_credentials.h"
 #include "agent/daemon/net/agent_log.h"
+#include "agent/daemon/net/handshake_limiter.h"
 
 namespace ivy {
 namespace {
 
 struct Installed {
   std::mutex mutex;
-  std::shared_ptr<const PeerPolicy> policy;
+  std::shared_ptr<const AuthorizationPolicy> policy;
 };
 
 Installed& installed() {
@@ -22,13 +23,13 @@ Installed& installed() {
   return instance;
 }
 
-std::shared_ptr<const PeerPolicy> current_policy() {
+std::shared_ptr<const AuthorizationPolicy> current_policy() {
   Installed& here = installed();
   const std::lock_guard lock(here.mutex);
   return here.policy;
 }
 
-Error refused(const std::string& address, Error error) {
+Error rejected(const std::string& address, Error error) {
   agent_log::refusal("refused a call from " + address + ": " + error.message +
                      (error.fix.empty() ? "" : "; " + error.fix));
   error.code = Code::kPermissionDenied;
@@ -45,7 +46,7 @@ std::string shown_certificate(const grpc::CallbackServerContext& context) {
 
 }  // namespace
 
-void set_peer_policy(std::shared_ptr<const PeerPolicy> policy) {
+void set_authorization_policy(std::shared_ptr<const AuthorizationPolicy> policy) {
   Installed& here = installed();
   const std::lock_guard lock(here.mutex);
   here.policy = std::move(policy);
@@ -74,39 +75,40 @@ std::string plain_peer_name(const std::string& grpc_peer) {
   return result;
 }
 
-std::string AgentPeer::certificate() const {
+std::string Caller::certificate() const {
   if (local) return "unix socket";
   if (identity.serial.empty()) return "no certificate (loopback)";
   return "user/" + identity.name + " serial " + identity.serial;
 }
 
-Result<AgentPeer> peer_of(const grpc::CallbackServerContext& context) {
-  const std::shared_ptr<const PeerPolicy> policy = current_policy();
-  AgentPeer peer;
+Result<Caller> authorize_caller(const grpc::CallbackServerContext& context) {
+  const std::shared_ptr<const AuthorizationPolicy> policy = current_policy();
+  Caller caller;
   const std::string name = context.peer();
-  peer.address = plain_peer_name(name);
+  caller.address = plain_peer_name(name);
   if (policy == nullptr)
-    return refused(peer.address, Error{Code::kPermissionDenied, "the agent is stopping", {}});
-  // The acceptor has already checked the peer's credentials on the Unix socket: our own user or
+    return rejected(caller.address, Error{Code::kPermissionDenied, "the agent is stopping", {}});
+  // On the Unix socket the acceptor has already checked the peer's credentials: our own user or
   // root.
   if (name.starts_with("unix:")) {
-    peer.local = true;
-    return peer;
+    caller.local = true;
+    return caller;
   }
   const std::string pem = shown_certificate(context);
   if (!pem.empty() && policy->credentials != nullptr) {
-    auto identity = policy->credentials->judge(pem);
-    if (!identity.ok()) return refused(peer.address, identity.error());
-    if (policy->handshakes != nullptr) policy->handshakes->prove(peer.address);
-    peer.identity = std::move(*identity);
-    return peer;
+    auto identity = policy->credentials->check_client(pem);
+    if (!identity.ok()) return rejected(caller.address, identity.error());
+    if (policy->handshakes != nullptr) policy->handshakes->prove(caller.address);
+    caller.identity = std::move(*identity);
+    return caller;
   }
   if (pem.empty() && policy->plaintext_loopback &&
-      (name.starts_with("ipv4:127.") || peer.address.starts_with("[::1]:"))) {
-    peer.identity.name = policy->user;
-    return peer;
+      (name.starts_with("ipv4:127.") || caller.address.starts_with("[::1]:"))) {
+    caller.identity.name = policy->user;
+    return caller;
   }
-  return refused(peer.address, Error{Code::kPermissionDenied, "it presented no certificate", {}});
+  return rejected(caller.address,
+                  Error{Code::kPermissionDenied, "it presented no certificate", {}});
 }
 
 }  // namespace ivy

@@ -1,10 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// The peer of a call, identified once per connection: by credentials of the Unix socket or by the
-// certificate of the TLS handshake. Thread: any; values only.
+// Decides who may call the agent, and so who may start a job. Every call of agent_service.cc starts
+// with authorize_caller():
+//
+//   Unix socket    the agent's own user or root, which the acceptor has checked
+//   TLS            a certificate of the agent's user, checked by AgentCredentials::check_client()
+//   plaintext      anybody on this host, only with --insecure-loopback
+//
+// Thread: any.
 #pragma once
 
 #include <grpcpp/server_context.h>
 
+#include <memory>
 #include <string>
 
 #include "proto/contract/status.h"
@@ -12,7 +19,10 @@
 
 namespace ivy {
 
-struct AgentPeer {
+class AgentCredentials;
+class HandshakeLimiter;
+
+struct Caller {
   bool local = false;            // On the Unix socket: the agent's own user or root.
   CertificateIdentity identity;  // Only for connections over TCP.
   std::string address;           // "10.77.0.1:41234", or "unix socket".
@@ -20,8 +30,22 @@ struct AgentPeer {
   std::string certificate() const;
 };
 
-// PermissionDenied when the certificate is one that may not launch here: another user's, revoked or
-// expired since the connection was made. Every refusal has been logged with its reason.
-Result<AgentPeer> peer_of(const grpc::CallbackServerContext& context);
+// PermissionDenied if the caller may not launch here: it has no certificate, or one of another
+// user, or one that was revoked or has expired since the connection was made. Logs each rejection
+// with its reason.
+Result<Caller> authorize_caller(const grpc::CallbackServerContext& context);
+
+// The rules of this process: global, because a call brings only its context.
+struct AuthorizationPolicy {
+  std::string user;
+  const AgentCredentials* credentials = nullptr;  // Null: TLS is not served.
+  HandshakeLimiter* handshakes = nullptr;
+  bool plaintext_loopback = false;
+};
+// Set before the server starts, cleared (with null) after it has ended.
+void set_authorization_policy(std::shared_ptr<const AuthorizationPolicy> policy);
+
+// Converts gRPC's "ipv6:%5B::1%5D:99" to "[::1]:99". Pure.
+std::string plain_peer_name(const std::string& grpc_peer);
 
 }  // namespace ivy

@@ -129,7 +129,7 @@ bool HandshakeLimiter::is_full_for(const std::string& address) const {
   return unproved >= limits_.total - limits_.kept_for_proved;
 }
 
-// The address with most connections; only unproved addresses count as long as there are any.
+// The address with most connections. Addresses that have authenticated come last.
 std::string HandshakeLimiter::fullest_address() const {
   std::tuple<bool, std::size_t> most{false, 0};
   std::string fullest;
@@ -148,14 +148,14 @@ std::optional<HandshakeLimiter::Id> HandshakeLimiter::next_to_go(const std::stri
   for (const auto& [id, entry] : entries_) {
     if (entry.address != address) continue;
     if (!entry.handed) return id;
-    if (!handed && shut_down_) handed = id;
+    if (!handed && handed_ != nullptr) handed = id;
   }
   return handed;
 }
 
 void HandshakeLimiter::evict(Id id) {
   const Entry& entry = entries_.at(id);
-  if (entry.handed) shut_down_(entry.peer, entry.descriptor);
+  if (entry.handed) handed_->shut_down(entry.peer, entry.descriptor);
   remove(id);
 }
 
@@ -166,10 +166,11 @@ void HandshakeLimiter::remember(const std::string& address) {
 }
 
 void HandshakeLimiter::forget_closed() {
-  if (!is_open_) return;
+  if (handed_ == nullptr) return;
   for (auto entry = entries_.begin(); entry != entries_.end();) {
     const auto current = entry++;
-    if (current->second.handed && !is_open_(current->second.peer, current->second.descriptor))
+    if (current->second.handed &&
+        !handed_->is_open(current->second.peer, current->second.descriptor))
       remove(current->first);
   }
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The connections over TCP that are not authenticated yet: how many there may be, which one is
-// evicted next, and which peers may be meant when gRPC refuses one without saying which.
+// The TCP connections that are not authenticated yet: limits their number, chooses which one is
+// evicted next, and lists the peers that may be meant when gRPC rejects one without naming it.
 //
-//   waiting   its first bytes are awaited; the acceptor can still close it
-//   handed    gRPC does its handshake, and closes it within its own deadline; where there are too
+//   waiting   the acceptor waits for its first bytes and can still close it
+//   handed    gRPC does its handshake, and closes it within its own deadline; if there are too
 //             many, the oldest of the address that has most is shut down
 //
 // Pure but for its lock: time is an argument. Thread: any.
@@ -13,7 +13,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
-#include <functional>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -32,6 +31,17 @@ struct HandshakeLimits {
   std::chrono::milliseconds handshake{6000};
 };
 
+// Access to connections that gRPC owns. Called with the limiter's lock held.
+class HandedConnections {
+ public:
+  virtual ~HandedConnections() = default;
+  // True if this descriptor is still the connection to this peer. gRPC closes without notice, and a
+  // peer that has disconnected must neither count nor be suspected.
+  virtual bool is_open(const std::string& peer, int descriptor) = 0;
+  // Shuts the connection down, as its peer would; gRPC then closes it.
+  virtual void shut_down(const std::string& peer, int descriptor) = 0;
+};
+
 class HandshakeLimiter {
  public:
   using Time = std::chrono::steady_clock::time_point;
@@ -39,21 +49,13 @@ class HandshakeLimiter {
 
   struct Entrance {
     std::optional<Id> id;       // Empty if it was rejected.
-    std::optional<Id> evicted;  // It was evicted: close it, if it was one of the waiting.
-    std::string why;            // The limit that was reached, after a refusal or an eviction.
+    std::optional<Id> evicted;  // Was evicted to make room: close it if it was waiting.
+    std::string why;            // The limit that was reached, after a rejection or an eviction.
   };
 
-  // True if this descriptor is still the connection to this peer. gRPC closes without notice; a
-  // peer that has gone must neither count nor be suspected. Called with the lock held.
-  using IsOpen = std::function<bool(const std::string& peer, int descriptor)>;
-
-  // Shuts down a connection that gRPC has, as its peer would: gRPC closes it. Called with the lock
-  // held. Null: such connections are never evicted.
-  using ShutDown = std::function<void(const std::string& peer, int descriptor)>;
-
-  explicit HandshakeLimiter(HandshakeLimits limits = {}, IsOpen is_open = nullptr,
-                            ShutDown shut_down = nullptr)
-      : limits_(limits), is_open_(std::move(is_open)), shut_down_(std::move(shut_down)) {}
+  // Without `handed`, connections that were handed over are never evicted. Outlived by it.
+  explicit HandshakeLimiter(HandshakeLimits limits = {}, HandedConnections* handed = nullptr)
+      : limits_(limits), handed_(handed) {}
 
   // `address` is numeric (an IPv6 address counts as its /64, which one host may have), `peer` is
   // address and port: "10.77.0.1:41234".
@@ -63,9 +65,9 @@ class HandshakeLimiter {
   bool holds(Id id) const;
   void leave(Id id);
 
-  // Call when a call arrived over this connection, which means that its certificate was accepted.
+  // Call when a call arrives over this connection: its certificate has been accepted.
   void prove(const std::string& peer);
-  // The peers that a refusal inside a handshake may be about: "10.77.0.9:4411", or "one of ...".
+  // The peers whose handshake may have failed: "10.77.0.9:4411", or "one of ...".
   std::string suspects();
   // Removes the connections whose handshake must have ended by now.
   void expire(Time now);
@@ -77,7 +79,7 @@ class HandshakeLimiter {
     std::string peer;
     bool handed = false;
     Time since;
-    int descriptor = -1;  // Once handed: for is_open alone, gRPC owns it.
+    int descriptor = -1;  // Once handed; gRPC owns it.
   };
   bool is_full(const std::string& address) const;
   bool is_full_for(const std::string& address) const;
@@ -92,8 +94,7 @@ class HandshakeLimiter {
 
   mutable std::mutex mutex_;
   HandshakeLimits limits_;
-  IsOpen is_open_;
-  ShutDown shut_down_;
+  HandedConnections* handed_;
   // Addresses that have authenticated, the newest last.
   std::deque<std::string> proved_;
   std::map<Id, Entry> entries_;  // Sorted by age, because numbers grow.

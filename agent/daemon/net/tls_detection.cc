@@ -34,7 +34,7 @@ class Reader {
     rest_.remove_prefix(bytes);
     return part;
   }
-  // Reads a part that has its length in front of it.
+  // Reads a part that is preceded by its length.
   std::string_view part(std::size_t length_bytes) { return take(number(length_bytes)); }
   bool done() const { return broken_ || rest_.empty(); }
   bool broken() const { return broken_; }
@@ -44,11 +44,9 @@ class Reader {
   bool broken_ = false;
 };
 
-ClientHelloCheck refused(std::string what) {
-  return {ClientHelloCheck::Verdict::kRefused, 0, std::move(what)};
-}
+TlsDetection other(std::string what) { return {TlsDetection::Result::kOther, 0, std::move(what)}; }
 
-// The list of versions that the client speaks; empty when it names none, as before TLS 1.3.
+// The list of versions that the client supports; empty if it has none, as before TLS 1.3.
 std::string_view supported_versions(std::string_view extensions) {
   Reader reader(extensions);
   while (!reader.done()) {
@@ -59,47 +57,46 @@ std::string_view supported_versions(std::string_view extensions) {
   return {};
 }
 
-ClientHelloCheck judge_hello(std::string_view record) {
+TlsDetection parse_hello(std::string_view record) {
   Reader reader(record);
-  if (reader.number(1) != 1) return refused("TLS that does not start with a ClientHello");
+  if (reader.number(1) != 1) return other("TLS that does not start with a ClientHello");
   Reader hello(reader.part(3));
-  if (reader.broken())
-    return refused("a TLS ClientHello in several records, which no client needs");
+  if (reader.broken()) return other("a TLS ClientHello in several records, which no client needs");
   hello.take(2 + 32);  // The version as TLS 1.2 had it, and the random number.
-  hello.part(1);       // The id of a session, behind one byte of length.
-  hello.part(2);       // The cipher suites, behind two bytes of length.
-  hello.part(1);       // The compression methods, behind one byte of length.
+  hello.part(1);       // The id of a session.
+  hello.part(2);       // The cipher suites.
+  hello.part(1);       // The compression methods.
   const std::string_view extensions = hello.part(2);
-  if (hello.broken()) return refused("a damaged TLS ClientHello");
+  if (hello.broken()) return other("a damaged TLS ClientHello");
   Reader versions(supported_versions(extensions));
   while (!versions.done())
-    if (versions.number(2) == kTls13) return {ClientHelloCheck::Verdict::kTls13, 0, {}};
-  return refused("TLS older than 1.3");
+    if (versions.number(2) == kTls13) return {TlsDetection::Result::kTls13, 0, {}};
+  return other("TLS older than 1.3");
 }
 
-ClientHelloCheck judge_plaintext(std::string_view seen) {
-  if (seen.starts_with("PRI *")) return refused("plaintext HTTP/2: gRPC without TLS");
-  if (seen.starts_with("SSH-")) return refused("an SSH client");
+TlsDetection name_protocol(std::string_view seen) {
+  if (seen.starts_with("PRI *")) return other("plaintext HTTP/2: gRPC without TLS");
+  if (seen.starts_with("SSH-")) return other("an SSH client");
   static constexpr std::array<std::string_view, 8> kMethods{"GET ",  "POST ", "PUT ",  "HEAD ",
                                                             "OPTIO", "DELET", "CONNE", "PATCH"};
   for (const std::string_view method : kMethods)
-    if (seen.starts_with(method)) return refused("an HTTP request without TLS");
+    if (seen.starts_with(method)) return other("an HTTP request without TLS");
   const std::string_view shown = seen.substr(0, std::min(seen.size(), kShownBytes));
-  return refused("not TLS: it starts with \"" + agent_log::escaped(shown) + "\"");
+  return other("not TLS: it starts with \"" + agent_log::escaped(shown) + "\"");
 }
 
 }  // namespace
 
-ClientHelloCheck check_client_hello(std::string_view seen) {
-  if (seen.size() < kFirstLookBytes) return {ClientHelloCheck::Verdict::kMore, kFirstLookBytes, {}};
-  if (seen[0] != kHandshakeRecord || seen[1] != 3) return judge_plaintext(seen);
+TlsDetection detect_tls13(std::string_view seen) {
+  if (seen.size() < kFirstLookBytes)
+    return {TlsDetection::Result::kIncomplete, kFirstLookBytes, {}};
+  if (seen[0] != kHandshakeRecord || seen[1] != 3) return name_protocol(seen);
   const std::size_t length = Reader(seen.substr(3)).number(2);
   if (length == 0 || length > kMaxHelloBytes - kRecordHeaderBytes)
-    return refused("a TLS record of " + std::to_string(length) +
-                   " bytes, which TLS does not allow");
+    return other("a TLS record of " + std::to_string(length) + " bytes, which TLS does not allow");
   if (seen.size() < kRecordHeaderBytes + length)
-    return {ClientHelloCheck::Verdict::kMore, kRecordHeaderBytes + length, {}};
-  return judge_hello(seen.substr(kRecordHeaderBytes, length));
+    return {TlsDetection::Result::kIncomplete, kRecordHeaderBytes + length, {}};
+  return parse_hello(seen.substr(kRecordHeaderBytes, length));
 }
 
 std::string describe_unfinished(std::string_view seen) {
