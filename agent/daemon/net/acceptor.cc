@@ -374,10 +374,10 @@ void Acceptor::Listener::look(HandshakeLimiter::Id id) {
   if (count < 0 && errno != EAGAIN) return finish(id, std::strerror(errno));
   const std::string_view seen(look_buffer_.data(), count < 0 ? 0 : static_cast<std::size_t>(count));
   const TlsDetection detected = detect_tls13(seen);
-  if (detected.result == TlsDetection::Result::kOther)
+  if (detected.kind == TlsDetection::Kind::kOther)
     return finish(id,
                   "it is " + detected.what + "; launchers connect with TLS 1.3 and a certificate");
-  if (detected.result == TlsDetection::Result::kIncomplete) {
+  if (detected.kind == TlsDetection::Kind::kIncomplete) {
     // The peer has closed its side after its last bytes.
     tcp_info info{};
     socklen_t length = sizeof info;

@@ -44,7 +44,7 @@ class Reader {
   bool broken_ = false;
 };
 
-TlsDetection other(std::string what) { return {TlsDetection::Result::kOther, 0, std::move(what)}; }
+TlsDetection other(std::string what) { return {TlsDetection::Kind::kOther, 0, std::move(what)}; }
 
 // The list of versions that the client supports; empty if it has none, as before TLS 1.3.
 std::string_view supported_versions(std::string_view extensions) {
@@ -70,7 +70,7 @@ TlsDetection parse_hello(std::string_view record) {
   if (hello.broken()) return other("a damaged TLS ClientHello");
   Reader versions(supported_versions(extensions));
   while (!versions.done())
-    if (versions.number(2) == kTls13) return {TlsDetection::Result::kTls13, 0, {}};
+    if (versions.number(2) == kTls13) return {TlsDetection::Kind::kTls13, 0, {}};
   return other("TLS older than 1.3");
 }
 
@@ -88,14 +88,13 @@ TlsDetection name_protocol(std::string_view seen) {
 }  // namespace
 
 TlsDetection detect_tls13(std::string_view seen) {
-  if (seen.size() < kFirstLookBytes)
-    return {TlsDetection::Result::kIncomplete, kFirstLookBytes, {}};
+  if (seen.size() < kFirstLookBytes) return {TlsDetection::Kind::kIncomplete, kFirstLookBytes, {}};
   if (seen[0] != kHandshakeRecord || seen[1] != 3) return name_protocol(seen);
   const std::size_t length = Reader(seen.substr(3)).number(2);
   if (length == 0 || length > kMaxHelloBytes - kRecordHeaderBytes)
     return other("a TLS record of " + std::to_string(length) + " bytes, which TLS does not allow");
   if (seen.size() < kRecordHeaderBytes + length)
-    return {TlsDetection::Result::kIncomplete, kRecordHeaderBytes + length, {}};
+    return {TlsDetection::Kind::kIncomplete, kRecordHeaderBytes + length, {}};
   return parse_hello(seen.substr(kRecordHeaderBytes, length));
 }
 

@@ -16,8 +16,8 @@ inline constexpr std::size_t kMaxHelloBytes = 5 + 16384;
 inline constexpr std::size_t kFirstLookBytes = 5;
 
 struct TlsDetection {
-  enum class Result { kIncomplete, kTls13, kOther };
-  Result result = Result::kIncomplete;
+  enum class Kind { kIncomplete, kTls13, kOther };
+  Kind kind = Kind::kIncomplete;
   std::size_t needed = kFirstLookBytes;  // With kIncomplete: repeat when this many are there.
   std::string what;  // With kOther: the kind of data, for a sentence after "is"; one line, no
                      // control characters.
