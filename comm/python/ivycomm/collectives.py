@@ -294,10 +294,10 @@ def reduce_scatter(x: ArrayT, op: Op = "sum", *, split: Sequence[int] | None = N
     if gradients.is_recorded(x):
         return gradients.derivatives().reduce_scatter(x, ReduceOp(number), split=split, group=group, out=out,
                                                       async_op=async_op, timeout=timeout, factor=factor)
-    kind, array = arrays.adopt(x)
-    shape = shape_of(array)
+    operands = Operands(*arrays.adopt(x))
+    shape = shape_of(operands.array)
     rows = rows_of_ranks(shape, split, group, "reduce_scatter")
-    operands = Operands(kind, array, out, (rows[group.rank], *shape[1:])).separate()
+    operands.receive(out, (rows[group.rank], *shape[1:])).separate()
     if split is None:
         return start("ivy_reduce_scatter",
                      (group.handle, operands.send, operands.recv, operands.output.count, operands.input.dtype, number),
@@ -405,8 +405,8 @@ def _gather(x: Any, axis: int, uneven: bool, dst: int | None, group: Group, out:
 
     # The library gathers along axis 0; other axes are joined when the parts have arrived.
     shape = shape_of(array)
-    operands = Operands(kind, array, out, (group.size * shape[0], *shape[1:]) if shape and not axis else
-                        (group.size, *shape)).separate()
+    operands = Operands(kind, array).receive(out, (group.size * shape[0], *shape[1:]) if shape and not axis else
+                                             (group.size, *shape)).separate()
     finish = operands.finish(lambda: kind.concatenate(operands.result, axis)) if axis else operands.finish()
     return start("ivy_gather" if root else "ivy_all_gather",
                  (group.handle, operands.send, operands.recv, operands.input.count, operands.input.dtype, *root),
@@ -429,7 +429,7 @@ def _gather_uneven(array: Any, axis: int, lengths: list[int], root: tuple[int, .
     """lengths: rows of each rank. array: with the axis to join as axis 0; the result has it at `axis` again."""
     kind, array = arrays.adopt(array)
     shape = shape_of(array)
-    operands = Operands(kind, array, out, (sum(lengths), *shape[1:])).separate()
+    operands = Operands(kind, array).receive(out, (sum(lengths), *shape[1:])).separate()
     counts = counts_of([length * row_elements(shape) for length in lengths])
     own_count = (operands.input.count,) if root else ()
     finish = (operands.finish(lambda: kind.input(kind.move_axis_back(operands.result, axis)).owner) if axis else
@@ -470,8 +470,8 @@ def all_gather_list(x: ArrayT, *, group: Group | None = None, async_op: bool = F
         return nothing(async_op)
     if gradients.is_recorded(x):
         return gradients.derivatives().all_gather_list(x, group=group, async_op=async_op, timeout=timeout)
-    kind, array = arrays.adopt(x)
-    operands = Operands(kind, array, None, (group.size, *shape_of(array)))
+    operands = Operands(*arrays.adopt(x))
+    operands.receive(None, (group.size, *shape_of(operands.array)))
 
     def views() -> list[Any]:
         return [operands.result[rank, ...] for rank in range(group.size)]
@@ -652,7 +652,7 @@ def all_to_all(x: ArrayT, split: Sequence[int] | None = None, *, output_split: S
     kind, array = arrays.adopt(x)
     rows = rows_of_ranks(shape_of(array), split, group, "all_to_all")
     if split is None and output_split is None:
-        operands = Operands(kind, array, out, shape_of(array)).separate()
+        operands = Operands(kind, array).receive(out, shape_of(array)).separate()
         return start("ivy_all_to_all", (group.handle, operands.send, operands.recv, operands.input.count // group.size,
                                         operands.input.dtype),
                      operands.keep, operands.finish(), async_op, timeout)
@@ -660,7 +660,7 @@ def all_to_all(x: ArrayT, split: Sequence[int] | None = None, *, output_split: S
     if len(received) != group.size or min(received) < 0:
         raise ValueError(f"output_split={received} is not {group.size} numbers")
     each = row_elements(shape_of(array))
-    operands = Operands(kind, array, out, (sum(received), *shape_of(array)[1:])).separate()
+    operands = Operands(kind, array).receive(out, (sum(received), *shape_of(array)[1:])).separate()
     send_counts, recv_counts = counts_of([n * each for n in rows]), counts_of([n * each for n in received])
     return start("ivy_all_to_all_v", (group.handle, operands.send, send_counts, None, operands.recv, recv_counts, None,
                                       operands.input.dtype),

@@ -32,31 +32,36 @@ def shape_of(x: Any) -> tuple[int, ...]:
 class Operands:
     """The input and output of one call.
 
-    kind, array: the input, as arrays.adopt() returns it. input: its memory. result, output: the array that receives the
-    result, and its memory; it is the caller's `out`, or a new array. send, recv: the pointers for the C function.
+    kind, array: the input, as arrays.adopt() returns it. input: its memory. result, output, set by receive(): the array
+    that receives the result, and its memory. send, recv: the pointers for the C function.
     """
 
-    def __init__(self, kind: ArrayKind, array: Any, out: Any, shape: Sequence[int], is_sent: bool = True) -> None:
-        """shape: the result's. is_sent: False if only the shape and type of `array` are used, not its values.
+    def __init__(self, kind: ArrayKind, array: Any, is_sent: bool = True) -> None:
+        """is_sent: False if only the shape and type of `array` are used, not its values.
 
-        Raises ValueError or TypeError if `array` cannot be sent or `out` cannot receive the result, and RuntimeError if
-        `array` requires grad.
+        Raises ValueError or TypeError if `array` cannot be sent, and RuntimeError if it requires grad. Only afterwards
+        its shape can be relied on: some arrays that cannot be sent, such as nested tensors, have none.
         """
         self.kind, self.array = kind, array
         if is_sent:
             kind.refuse_gradient(array)
         self.input: Memory = kind.input(array)
+        self.send = self.input.pointer
+
+    def receive(self, out: Any, shape: Sequence[int]) -> Operands:
+        """Sets the result: the caller's `out`, or a new array of this shape if it is None. Returns self. Raises ValueError
+        or TypeError if `out` cannot receive the result."""
         self.is_given, self.given = out is not None, out
         shape = tuple(shape)
         if out is None:
-            self.result_kind, self.result = kind, kind.empty(shape, array)
+            self.result_kind, self.result = self.kind, self.kind.empty(shape, self.array)
         else:
             self.result_kind, self.result = arrays.adopt_output(out, "out")
             self._check_result(shape)
         self.output: Memory = self.result_kind.output(self.result, "out")
         if self.output.dtype != self.input.dtype:
-            raise ValueError(f"out is {self.result.dtype}, the input {array.dtype}")
-        self.send = self.input.pointer
+            raise ValueError(f"out is {self.result.dtype}, the input {self.array.dtype}")
+        return self
 
     def _check_result(self, shape: tuple[int, ...]) -> None:
         if shape_of(self.result) != shape:
@@ -107,8 +112,8 @@ class Operands:
 
 def operands_of(x: Any, out: Any = None, is_sent: bool = True) -> Operands:
     """Returns the Operands of a call whose result has the shape of x."""
-    kind, array = arrays.adopt(x)
-    return Operands(kind, array, out, shape_of(array), is_sent)
+    operands = Operands(*arrays.adopt(x), is_sent)
+    return operands.receive(out, shape_of(operands.array))
 
 
 def in_place(x: Any) -> tuple[ArrayKind, Any, Memory]:
