@@ -18,12 +18,12 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-// How often `trouble` is asked while a call runs.
+// Interval of the checks for trouble while a call runs.
 constexpr milliseconds kLook{5};
 
 std::mutex given_up_mutex;
-// The calls that have not returned, the oldest first. Never destroyed: their threads outlive
-// main().
+// The abandoned calls that have not returned, the oldest first. Never destroyed: their threads
+// outlive main().
 std::list<std::string>& given_up() {
   static auto* const all = new std::list<std::string>();
   return *all;
@@ -34,11 +34,11 @@ struct State {
   std::condition_variable has_returned;
   bool is_done = false;
   bool is_given_up = false;
-  std::list<std::string>::iterator entry;  // Has a meaning if is_given_up.
+  std::list<std::string>::iterator entry;  // Valid if is_given_up.
 };
 
-void run(const AbandonableCall& apart, State& state) {
-  apart.call();
+void run(const AbandonableCall& abandonable, State& state) {
+  abandonable.call();
   {
     const std::lock_guard lock(state.mutex);
     state.is_done = true;
@@ -47,7 +47,7 @@ void run(const AbandonableCall& apart, State& state) {
       return;
     }
   }
-  if (apart.late) apart.late();
+  if (abandonable.late) abandonable.late();
   const std::lock_guard lock(given_up_mutex);
   given_up().erase(state.entry);
 }
@@ -60,9 +60,9 @@ void give_up(const std::string& what, State& state) {
 
 }  // namespace
 
-MaybeFailure call_abandonable(AbandonableCall apart) {
+MaybeFailure call_abandonable(AbandonableCall abandonable) {
   const auto state = std::make_shared<State>();
-  const auto shared = std::make_shared<const AbandonableCall>(std::move(apart));
+  const auto shared = std::make_shared<const AbandonableCall>(std::move(abandonable));
   const auto began = steady_now();
   background_thread([shared, state] { run(*shared, *state); }).detach();
   std::unique_lock lock(state->mutex);
@@ -70,7 +70,7 @@ MaybeFailure call_abandonable(AbandonableCall apart) {
     const auto slice = std::min(steady_now() + kLook, shared->deadline);
     if (state->has_returned.wait_until(lock, slice, [&] { return state->is_done; })) return {};
     lock.unlock();
-    MaybeFailure why = shared->trouble ? shared->trouble() : std::nullopt;
+    MaybeFailure why = shared->source != nullptr ? shared->source->trouble() : std::nullopt;
     lock.lock();
     if (state->is_done) return {};
     if (!why && steady_now() < shared->deadline) continue;

@@ -173,7 +173,7 @@ class ReadyBarrier {
   explicit ReadyBarrier(const BootstrapOptions& options)
       : options_(options), store_(*options.store) {}
 
-  Ready run(const RankFacts& facts) {
+  BootstrapResult run(const RankFacts& facts) {
     own_ = facts;
     const std::optional<Interface> chosen = interface_of(own_);
     if (chosen && options_.spans_hosts) own_.probe_port = listener_.listen_at(chosen->address);
@@ -195,8 +195,8 @@ class ReadyBarrier {
   std::string key(const std::string& name) const { return options_.key + "/" + name; }
   std::string prefix() const { return "NCCL of communicator " + options_.communicator + ": "; }
 
-  static Ready failed(const Failure& failure) {
-    Ready ready;
+  static BootstrapResult failed(const Failure& failure) {
+    BootstrapResult ready;
     ready.failure = failure;
     return ready;
   }
@@ -205,7 +205,8 @@ class ReadyBarrier {
     if (!ready_.failure) ready_.failure = failure;
   }
 
-  // Asks until the store has answered, the deadline is over or there is trouble (ready_.failure).
+  // Retries until the store has answered, the deadline has passed or there is trouble
+  // (ready_.failure).
   template <class Question>
   auto patiently(Question question) {
     while (true) {
@@ -213,7 +214,7 @@ class ReadyBarrier {
       auto answer = question(std::clamp(left, kPhasePatience, kStorePatience));
       const bool is_silent = !answer.ok() && answer.error().code == Code::kDeadlineExceeded;
       if (!is_silent || left <= kPhasePatience) return answer;
-      if (const MaybeFailure trouble = options_.trouble()) {
+      if (const MaybeFailure trouble = options_.owner->trouble()) {
         fail(*trouble);
         return answer;
       }
@@ -243,7 +244,7 @@ class ReadyBarrier {
         fail(failure_of(came.error().context(prefix() + "wait for the other ranks")));
         return false;
       }
-      if (const MaybeFailure trouble = options_.trouble()) {
+      if (const MaybeFailure trouble = options_.owner->trouble()) {
         fail(*trouble);
         return false;
       }
@@ -419,7 +420,8 @@ class ReadyBarrier {
       keys.push_back(key("id/" + std::to_string(root)));
       if (rank_of_root(root, roots, size()) != options_.rank) continue;
       UniqueId id = {};
-      if (const MaybeFailure failure = options_.make_id(id)) return fail(*failure);
+      if (const MaybeFailure failure = options_.owner->make_id(options_.deadline, id))
+        return fail(*failure);
       const Result<void> told = set_once(keys.back(), std::string_view(id.bytes, sizeof id.bytes));
       if (!told.ok())
         return fail(failure_of(told.error().context(prefix() + "publish the unique id")));
@@ -446,18 +448,18 @@ class ReadyBarrier {
   RankFacts own_;
   ProbeListener listener_;
   std::string word_key_ = "go";
-  Ready ready_;
+  BootstrapResult ready_;
 };
 
-Ready get_ready_alone(const BootstrapOptions& options, const RankFacts& own) {
-  Ready ready;
+BootstrapResult get_ready_alone(const BootstrapOptions& options, const RankFacts& own) {
+  BootstrapResult ready;
   const std::vector<Finding> findings = that_count({own}, compare_ranks({own}));
   if (!findings.empty()) {
     ready.failure = refusal_of(findings, options.communicator);
     return ready;
   }
   ready.ids.resize(1);
-  ready.failure = options.make_id(ready.ids[0]);
+  ready.failure = options.owner->make_id(options.deadline, ready.ids[0]);
   return ready;
 }
 
@@ -491,7 +493,7 @@ std::string who_is_not_done(const BootstrapOptions& options) {
   return "; also not finished: " + names;
 }
 
-Ready bootstrap(const BootstrapOptions& options, const RankFacts& own) {
+BootstrapResult bootstrap(const BootstrapOptions& options, const RankFacts& own) {
   if (options.store == nullptr) return get_ready_alone(options, own);
   return ReadyBarrier(options).run(own);
 }

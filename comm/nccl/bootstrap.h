@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ranks of a communicator meet in the job's store before NCCL is asked for anything: everyone
-// says who it is (preflight.h), rank 0 compares, and either everybody goes on with the same unique
-// ids, or everybody gets the same refusal. Only when all have come is an id made: NCCL's root
-// listens for ever for a rank that does not come.
+// The ranks of a communicator synchronize in the job's store before they call NCCL. Every rank
+// publishes its facts (preflight.h), rank 0 compares them, and either all ranks get the same unique
+// ids or all get the same error. Ids are made only when all ranks have arrived: NCCL's root waits
+// for ever for a missing rank.
 //
 //   <key>/begun/R     rank R loads its libraries
-//   <key>/facts/R     rank R is ready, and what it is
-//   <key>/go          rank 0's word: a refusal, "share" (use no NCCL), "shrink" (from the parent
-//                     that all have), "probe", or how many ids
+//   <key>/facts/R     rank R is ready; its facts
+//   <key>/go          rank 0's decision: an error, "share" (use no NCCL), "shrink" (from the
+//                     parent that all have), "probe", or the number of ids
 //   <key>/reach/R     after "probe", which is for ranks in several networks: the ranks that rank R
 //                     cannot reach (interface_probe.h); " ": none
-//   <key>/after_probe rank 0's word then
+//   <key>/after_probe rank 0's decision after that
 //   <key>/id/K        the unique id of root K
 //   <key>/init/R      rank R has the ids and calls NCCL's init
-//   <key>/done/R      rank R's init has ended well
+//   <key>/done/R      rank R's init has succeeded
 //
 // R is a rank of the communicator. Values that several ranks read are set once (SET_ONCE, which may
 // be repeated with the same value).
@@ -23,18 +23,24 @@
 
 #include <chrono>
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "comm/contract/failure.h"
+#include "comm/nccl/abandonable_call.h"
 #include "comm/nccl/abi.h"
 #include "comm/nccl/preflight.h"
 #include "proto/contract/status.h"
 #include "rendezvous/client/client.h"
 
 namespace ivy::comm::nccl {
+
+// What a bootstrap needs from the communicator that calls it.
+class BootstrapOwner : public TroubleSource {
+ public:
+  virtual MaybeFailure make_id(std::chrono::steady_clock::time_point deadline, UniqueId& id) = 0;
+};
 
 struct BootstrapOptions {
   std::string communicator;
@@ -44,26 +50,24 @@ struct BootstrapOptions {
   std::vector<std::int32_t> world_ranks;
   bool spans_hosts = false;  // Then this rank listens for its neighbours' probes.
   std::int32_t rank = 0;
-  bool can_scale = false;  // This rank's NCCL takes several ids.
-  std::function<MaybeFailure(UniqueId& id)> make_id;
-  // Asked every kSlice: why waiting is in vain.
-  std::function<MaybeFailure()> trouble;
+  bool can_scale = false;           // This rank's NCCL takes several ids.
+  BootstrapOwner* owner = nullptr;  // Checked for trouble every kSlice.
   std::chrono::steady_clock::time_point deadline;
 };
 
-struct Ready {
+struct BootstrapResult {
   MaybeFailure failure;
-  bool is_shared = false;     // Devices are shared: NCCL is not to be used.
-  std::vector<UniqueId> ids;  // None: it is made from the parent that all ranks have.
+  bool is_shared = false;     // Ranks share devices: do not use NCCL.
+  std::vector<UniqueId> ids;  // Empty: create it from the parent that all ranks have.
 };
 
 inline constexpr std::chrono::milliseconds kSlice{50};
-// One root serves so many ranks: it accepts their connections one by one.
+// The most ranks for one root, which accepts their connections one by one.
 inline constexpr std::int32_t kRanksPerRoot = 128;
 
-Ready bootstrap(const BootstrapOptions& options, const RankFacts& own);
+BootstrapResult bootstrap(const BootstrapOptions& options, const RankFacts& own);
 
-// How far this rank is: the others are told so when they wait for it in vain.
+// This rank's progress, for the message of ranks that time out waiting for it.
 enum class Phase : std::uint8_t { kBegun, kInit, kDone };
 void report_phase(const BootstrapOptions& options, Phase phase);
 // "; not done either: rank 3 (node2, pid 77) (it is in NCCL's init)"; empty: all others are done,

@@ -24,19 +24,19 @@ using std::chrono::milliseconds;
 using std::chrono::nanoseconds;
 using std::chrono::steady_clock;
 
-// A wait spins for the time of a small operation, then sleeps, longer and longer: NCCL is asked
-// every millisecond at first and every five in the end.
+// A wait spins for the time of a small operation, then sleeps for longer and longer times. NCCL is
+// queried every millisecond at first, and finally every five.
 constexpr microseconds kSpin{100};
 constexpr microseconds kFirstSleep{20};
 constexpr microseconds kLongestSleep{5'000};
 constexpr milliseconds kAskNccl{1};
 
-// How long an abort waits for a call that puts something on a stream; those do not block.
+// How long an abort waits for a call that puts something on a stream; such calls do not block.
 constexpr milliseconds kCallPatience{50};
 
 class Pause {
  public:
-  // Call it when one more look has found nothing.
+  // Call it when another check has found nothing.
   void rest(microseconds longest) {
     if (steady_now() - began_ < kSpin) return relax();
     std::this_thread::sleep_for(std::min(next_, longest));
@@ -53,7 +53,7 @@ bool shows_times() {
   return wanted != nullptr && *wanted == '1';
 }
 
-// The parent is idle again when the child's handle is there.
+// The child's handle is set once the parent is idle again.
 Status shrink(const Functions& nccl, const Parent& parent, Handle* child, Config* config) {
   const FailedCommunicator& from = parent.revoked->get();
   std::vector<int> excluded = parent.excluded;
@@ -81,6 +81,12 @@ Status begin_init(const Functions& nccl, const InitPlace& place, Handle* handle,
                                  place.ids.data(), config);
 }
 
+// Starts the deadline, if it has not started, and returns its end.
+steady_clock::time_point end_of(Deadline& deadline) {
+  deadline.start();
+  return steady_now() + duration_cast<steady_clock::duration>(deadline.left());
+}
+
 void show_times(const DeviceCommunicatorOptions& options, steady_clock::time_point began,
                 steady_clock::time_point known, steady_clock::time_point met) {
   const auto text = [](auto from, auto to) {
@@ -97,22 +103,11 @@ void show_times(const DeviceCommunicatorOptions& options, steady_clock::time_poi
 
 DeviceCommunicator::DeviceCommunicator(DeviceCommunicatorOptions options)
     : options_(std::move(options)),
-      diagnosis_(options_, [this] { return look_for_trouble(false); }),
+      diagnosis_(options_, *this),
       driver_(Driver::in_use()),
-      regions_(std::make_shared<RegisteredRegions>(
-          [this](std::uint32_t region) { return enqueued_.is_using(region); })),
+      regions_(std::make_shared<RegisteredRegions>(enqueued_)),
       calls_(regions_->mutex),
-      enqueued_({.look = [this](const Enqueued* one) -> MaybeFailure {
-                   if (const MaybeFailure trouble = look_for_trouble(true)) return trouble;
-                   if (one == nullptr || steady_now() < one->since + one->timeout)
-                     return std::nullopt;
-                   return diagnosis_.with_ras(diagnosis_.late(*one));
-                 },
-                 .found = [this](const Failure& failure) { options_.found(failure); },
-                 .tick = [this](const Enqueued* one) -> MaybeFailure {
-                   return options_.tick ? options_.tick(one) : std::nullopt;
-                 },
-                 .is_broken = [this] { return is_broken_.load(); }}) {
+      enqueued_(*this) {
   device_regions::add_user(regions_);
 }
 
@@ -123,20 +118,312 @@ DeviceCommunicator::~DeviceCommunicator() {
 
 void DeviceCommunicator::join(DeviceCommunicatorOptions options) { options_ = std::move(options); }
 
-MaybeFailure DeviceCommunicator::look_for_trouble(bool asks_nccl) {
-  if (const MaybeFailure trouble = options_.trouble()) return trouble;
-  if (is_broken_) return make_failure(FailureKind::kAborted, "the communicator was aborted");
-  if (!asks_nccl) return std::nullopt;
-  Status status = kSuccess;
+// ---- Creation -----------------------------------------------------------------------------------
+
+MaybeFailure DeviceCommunicator::prepare(int device, Deadline& deadline) {
+  if (device_ >= 0) return std::nullopt;
+  if (const std::optional<std::string> why = taint()) {
+    return make_failure(FailureKind::kOther, *why);
+  }
+  const auto began = steady_now();
+  BootstrapOptions options = bootstrap_options(deadline);
+  report_phase(options, Phase::kBegun);
+  RankFacts facts;
+  if (MaybeFailure failure = find_facts(device, deadline, facts)) return failure;
+  const auto known = steady_now();
+  if (facts.trouble.empty()) {
+    library_ = *Library::load();
+    diagnosis_.use(*library_);
+    driver_ = *Driver::load();
+    options.can_scale = library_->functions().init_rank_scalable != nullptr;
+    if (options_.parent != nullptr) facts.parent = options_.parent->key;
+  }
+  const BootstrapResult ready = bootstrap(options, facts);
+  if (ready.failure) return ready.failure;
+  const auto met = steady_now();
+  if (ready.is_shared) {
+    is_shared_ = true;
+  } else {
+    report_phase(options, Phase::kInit);
+    if (const MaybeFailure failure = connect(ready.ids, device, deadline)) {
+      Failure told = *failure;
+      if (told.kind == FailureKind::kTimeout) set_text(told, told.text + who_is_not_done(options));
+      return diagnosis_.with_ras(told);
+    }
+    report_phase(options, Phase::kDone);
+  }
+  options_.parent = nullptr;
+  device_ = device;
+  if (shows_times()) show_times(options_, began, known, met);
+  return std::nullopt;
+}
+
+MaybeFailure DeviceCommunicator::find_facts(int device, Deadline& deadline, RankFacts& facts) {
+  const auto found = std::make_shared<RankFacts>();
+  const std::int32_t rank = options_.world_ranks[static_cast<std::size_t>(options_.rank)];
+  MaybeFailure failure = call("loading the driver and NCCL", end_of(deadline),
+                              [found, rank, host = options_.host, device] {
+                                *found = collect_rank_facts(rank, host, device);
+                              });
+  if (!failure) facts = *found;
+  return failure;
+}
+
+BootstrapOptions DeviceCommunicator::bootstrap_options(Deadline& deadline) {
+  BootstrapOptions options;
+  options.communicator = options_.name;
+  options.key = options_.key;
+  options.store = options_.store;
+  options.rank_names = options_.rank_names;
+  options.world_ranks = options_.world_ranks;
+  options.spans_hosts = options_.spans_hosts;
+  options.rank = options_.rank;
+  options.deadline = end_of(deadline);
+  options.owner = this;
+  return options;
+}
+
+MaybeFailure DeviceCommunicator::make_id(steady_clock::time_point deadline, UniqueId& id) {
+  const auto creation = std::make_shared<HandleCreation>();
+  creation->ids.resize(1);
+  MaybeFailure failure = call("making the unique id", deadline, [creation, library = library_] {
+    creation->status = library->functions().get_unique_id(creation->ids.data());
+  });
+  if (failure) return failure;
+  id = creation->ids[0];
+  if (creation->status == kSuccess) return std::nullopt;
+  return make_failure(FailureKind::kOther,
+                      "NCCL of communicator " + options_.name +
+                          ": make the unique id: " + library_->name_of_error(creation->status));
+}
+
+// Creates the handle; without ids from the parent, whose remaining ranks keep their order.
+MaybeFailure DeviceCommunicator::connect(const std::vector<UniqueId>& ids, int device,
+                                         Deadline& deadline) {
+  chosen_ = device;
+  const std::shared_ptr<HandleCreation> creation = begin_creation(options_.name);
+  creation->ids = ids;
+  const auto size = static_cast<int>(options_.rank_names.size());
+  const auto current = std::make_shared<Result<void>>();
+  const auto init = [creation, current, nccl = &library_->functions(), driver = driver_, device,
+                     size, rank = options_.rank, parent = options_.parent] {
+    const Driver::Current chosen(*driver, device);
+    *current = chosen.result();
+    if (!current->ok()) return;
+    HandleCreation& out = *creation;
+    if (out.ids.empty()) {
+      out.status = shrink(*nccl, *parent, &out.handle, &out.config);
+      return;
+    }
+    out.status = begin_init(*nccl, {size, rank, out.ids}, &out.handle, &out.config);
+  };
+  // Only this call knows a handle that is created too late, so it aborts it.
+  const auto late = [creation, abort = library_->functions().abort] {
+    Handle const handle = creation->created();
+    if (handle != nullptr && !creation->is_aborted.exchange(true)) abort(handle);
+  };
+  const std::string what = ids.empty() ? "shrink" : "init";
+  if (MaybeFailure failure = call(what, end_of(deadline), init, late)) {
+    return give_up_init(*creation, *failure, deadline);
+  }
+  if (!current->ok()) return make_failure(FailureKind::kOther, current->error().message);
   {
     const std::lock_guard lock(handle_mutex_);
-    if (handle_ == nullptr) return std::nullopt;
-    const Status asked = library_->functions().get_async_error(handle_, &status);
-    if (asked != kSuccess) status = asked;
+    handle_ = creation->created();
   }
-  if (status == kSuccess || status == kInProgress) return std::nullopt;
-  return diagnosis_.explained(diagnosis_.of_nccl(status, "reported while an operation ran"));
+  if (creation->status != kSuccess && creation->status != kInProgress) {
+    return diagnosis_.of_nccl(creation->status, what);
+  }
+  return await_nccl(handle_, deadline, what);
 }
+
+std::shared_ptr<DeviceCommunicator::HandleCreation> DeviceCommunicator::begin_creation(
+    const std::string& name) {
+  auto creation = std::make_shared<HandleCreation>();
+  creation->name = name;
+  if (library_->version() >= kNamedFrom) creation->config.set_name(creation->name.c_str());
+  const std::lock_guard lock(handle_mutex_);
+  creations_.push_back(creation);
+  return creation;
+}
+
+// NCCL sets the handle before it waits for other ranks: an abort ends that wait.
+Failure DeviceCommunicator::give_up_init(HandleCreation& creation, const Failure& failure,
+                                         Deadline& deadline) {
+  Handle const handle = creation.created();
+  {
+    const std::lock_guard lock(handle_mutex_);
+    if (handle != nullptr && !creation.is_aborted.exchange(true)) handle_ = handle;
+  }
+  if (failure.kind != FailureKind::kTimeout) return failure;
+  return diagnosis_.endless("init", deadline.waited(), handle);
+}
+
+MaybeFailure DeviceCommunicator::split(int color, int key, const std::string& name,
+                                       Deadline& deadline,
+                                       std::unique_ptr<DeviceCommunicator>& child) {
+  child = nullptr;
+  if (library_->functions().split == nullptr) return std::nullopt;
+  const std::shared_ptr<HandleCreation> creation = begin_creation(name);
+  const auto called = std::make_shared<Status>(kSuccess);
+  const auto start = [creation, called, nccl = &library_->functions(), handle = handle_.load(),
+                      color, key, driver = driver_, device = device_.load()] {
+    const Driver::Current on(*driver, device);
+    *called = nccl->split(handle, color, key, &creation->handle, &creation->config);
+  };
+  MaybeFailure failure;
+  {
+    const std::lock_guard lock(calls_);
+    failure = call("split", end_of(deadline), start);
+  }
+  if (!failure && *called != kSuccess && *called != kInProgress) {
+    return diagnosis_.of_nccl(*called, "split");
+  }
+  // The child's handle is set once the parent is idle again.
+  if (!failure) failure = await_nccl(handle_, deadline, "split");
+  if (failure) return diagnosis_.with_ras(*failure);
+  {
+    const std::lock_guard lock(handle_mutex_);
+    creations_.pop_back();  // NCCL no longer writes to it.
+  }
+  if (color == kNoColor || creation->created() == nullptr) return std::nullopt;
+  child = std::make_unique<DeviceCommunicator>(options_);
+  child->library_ = library_;
+  child->diagnosis_.use(*library_);
+  child->driver_ = driver_;
+  child->chosen_ = device_.load();
+  child->creations_.push_back(creation);
+  child->handle_ = creation->created();
+  failure = child->await_nccl(child->handle_, deadline, "split");
+  if (failure) return diagnosis_.with_ras(*failure);
+  child->device_ = device_.load();
+  return std::nullopt;
+}
+
+MaybeFailure DeviceCommunicator::add_window(const DeviceRegion& region, Deadline& deadline) {
+  const Functions& nccl = library_->functions();
+  if (nccl.register_window == nullptr || nccl.deregister_window == nullptr) return std::nullopt;
+  struct Registering {
+    void* window = nullptr;
+    Status status = kSuccess;
+  };
+  const auto made = std::make_shared<Registering>();
+  const auto start = [made, region, &nccl, handle = handle_.load(), driver = driver_] {
+    const Driver::Current current(*driver, region.device);
+    made->status =
+        nccl.register_window(handle, region.memory, region.bytes, &made->window, kSymmetric);
+  };
+  MaybeFailure failure;
+  {
+    const std::lock_guard lock(calls_);
+    failure = call("registering a window", end_of(deadline), start);
+  }
+  if (!failure && made->status != kSuccess && made->status != kInProgress) {
+    return diagnosis_.of_nccl(made->status, "registering a window");
+  }
+  if (!failure) failure = await_nccl(handle_, deadline, "registering a window");
+  if (failure) return diagnosis_.with_ras(*failure);
+  const std::lock_guard lock(calls_);
+  regions_->add_window(nccl, handle_, region, made->window);
+  return std::nullopt;
+}
+
+// ---- Operations ---------------------------------------------------------------------------------
+
+[[gnu::flatten]] MaybeFailure start_and_finish(DeviceCommunicator& device,
+                                               DeviceCommunicator::Started& one) {
+  if (MaybeFailure failure = device.start(one, false)) return failure;
+  return device.finish(one, false, std::nullopt);
+}
+
+MaybeFailure DeviceCommunicator::start(Started& one, bool is_grouped) {
+  one.regions = device_regions::regions_of(*one.operation);
+  for (const DeviceRegion& region : one.regions) one.watched.regions.push_back(region.serial);
+  if (const Result<void> begun = enqueued_.begin_call(*driver_, device_, one.watched); !begun.ok())
+    return make_failure(FailureKind::kTransport, begun.error().message);
+  MaybeFailure failure;
+  if (one.operation->after != nullptr) {
+    const Result<void> held = one.operation->after->hold_back(one.operation->stream);
+    if (!held.ok()) failure = make_failure(FailureKind::kTransport, held.error().message);
+  }
+  if (!failure) failure = call_nccl(one, is_grouped);
+  if (!failure) return failure;
+  enqueued_.end_call(one.watched.event);
+  return diagnosis_.with_ras(*failure);
+}
+
+MaybeFailure DeviceCommunicator::call_nccl(Started& one, bool is_grouped) {
+  const Handle handle = handle_;
+  const Caller caller{library_->functions(), *driver_, handle, options_.rank,
+                      static_cast<std::int32_t>(options_.rank_names.size())};
+  const auto what = [&] {
+    return std::string(comm_status::name_of(one.operation->collective.shape.operation));
+  };
+  std::unique_lock lock(calls_);
+  if (is_broken_) return look_for_trouble(false);
+  // A registration would become part of the graph or invalidate it.
+  if (one.returns_when != ReturnWhen::kCaptured)
+    regions_->use(library_->functions(), handle, one.regions);
+  const CallResult called = start_calls(caller, *one.operation, one.premul_sum);
+  // An abort ends calls that hang in NCCL, with any error.
+  if (is_broken_) return look_for_trouble(false);
+  if (called.status != kSuccess && called.status != kInProgress) {
+    lock.unlock();
+    return diagnosis_.explained(diagnosis_.of_nccl(called.status, what()));
+  }
+  if (is_grouped) return std::nullopt;
+  // Wait until NCCL is idle again: only then is its kernel on the stream.
+  if (called.status == kInProgress) {
+    lock.unlock();
+    Deadline deadline(one.watched.timeout);
+    if (MaybeFailure failure = await_nccl(handle, deadline, what())) return failure;
+    lock.lock();
+    if (is_broken_) return look_for_trouble(false);
+  }
+  return finish_nccl(one);
+}
+
+MaybeFailure DeviceCommunicator::finish(Started& one, bool is_grouped, MaybeFailure failure) {
+  if (is_grouped && !failure) {
+    Deadline deadline(one.watched.timeout);
+    failure = await_nccl(handle_, deadline, "a group of operations");
+    const std::lock_guard lock(calls_);
+    if (!failure && is_broken_) failure = look_for_trouble(false);
+    if (!failure) failure = finish_nccl(one);
+  }
+  const Event event = one.watched.event;
+  if (!failure && one.returns_when != ReturnWhen::kCaptured) {
+    const Result<void> recorded = driver_->record(event, one.operation->stream);
+    if (!recorded.ok()) failure = make_failure(FailureKind::kTransport, recorded.error().message);
+  }
+  if (!failure && one.returns_when == ReturnWhen::kEnqueued) {
+    enqueued_.watch(std::move(one.watched));
+    return failure;
+  }
+  if (!failure && one.returns_when == ReturnWhen::kDone) {
+    Deadline deadline(one.watched.timeout);
+    failure = await_event(event, deadline, &one.watched);
+  }
+  enqueued_.end_call(event);
+  if (one.returns_when == ReturnWhen::kCaptured) {
+    has_graphs_ = true;
+    enqueued_.watch_always();
+  }
+  if (failure) failure = diagnosis_.with_ras(*failure);
+  return failure;
+}
+
+// Puts the rest on the stream. Requires calls_.
+MaybeFailure DeviceCommunicator::finish_nccl(const Started& one) {
+  const Caller caller{library_->functions(), *driver_, handle_, options_.rank,
+                      static_cast<std::int32_t>(options_.rank_names.size())};
+  if (one.premul_sum >= 0) library_->functions().free_op(one.premul_sum, handle_);
+  const CallResult finished = finish_calls(caller, *one.operation);
+  if (finished.error.empty()) return std::nullopt;
+  return make_failure(FailureKind::kTransport, finished.error);
+}
+
+// ---- Waits --------------------------------------------------------------------------------------
 
 MaybeFailure DeviceCommunicator::await_nccl(Handle handle, Deadline& deadline,
                                             const std::string& what) {
@@ -168,7 +455,7 @@ MaybeFailure DeviceCommunicator::await_nccl(Handle handle, Deadline& deadline,
 }
 
 MaybeFailure DeviceCommunicator::await_event(Event event, Deadline& deadline,
-                                             const std::function<Failure()>& late) {
+                                             const Enqueued* operation) {
   Pause pause;
   deadline.start();
   auto looked_at = steady_now();
@@ -178,15 +465,19 @@ MaybeFailure DeviceCommunicator::await_event(Event event, Deadline& deadline,
       return make_failure(FailureKind::kTransport,
                           "communicator " + options_.name + ": " + is_done.error().message);
     }
-    // An operation that an abort has ended does not count as done.
+    // An operation that ended because of an abort does not count as done.
     if (*is_done) return is_broken_ ? look_for_trouble(false) : std::nullopt;
     const auto now = steady_now();
     if (now - looked_at >= kAskNccl) {
       looked_at = now;
       if (const MaybeFailure trouble = look_for_trouble(true)) return trouble;
-      if (deadline.left() <= nanoseconds::zero()) return late();
+      if (deadline.left() <= nanoseconds::zero()) {
+        return operation != nullptr
+                   ? diagnosis_.late(*operation)
+                   : diagnosis_.timeout("a copy", "not finished on the device in time");
+      }
     }
-    // Sleep briefly, so that the end of an operation is not seen late.
+    // Sleep briefly, so that the end of an operation is noticed soon.
     pause.rest(microseconds(200));
   }
 }
@@ -195,328 +486,51 @@ MaybeFailure DeviceCommunicator::await_stream(Stream stream, int device, Deadlin
   const Result<Event> event = enqueued_.take_event(*driver_, device);
   const Result<void> recorded = event.ok() ? driver_->record(*event, stream) : event.error();
   if (!recorded.ok()) return make_failure(FailureKind::kOther, recorded.error().message);
-  MaybeFailure failure = await_event(*event, deadline, [this] {
-    return diagnosis_.timeout("a copy", "not finished on the device in time");
-  });
+  MaybeFailure failure = await_event(*event, deadline, nullptr);
   enqueued_.give_back(*event);
   return failure;
 }
 
-BootstrapOptions DeviceCommunicator::ready_options(Deadline& deadline) {
-  BootstrapOptions options;
-  options.communicator = options_.name;
-  options.key = options_.key;
-  options.store = options_.store;
-  options.rank_names = options_.rank_names;
-  options.world_ranks = options_.world_ranks;
-  options.spans_hosts = options_.spans_hosts;
-  options.rank = options_.rank;
-  options.trouble = [this] { return look_for_trouble(false); };
-  deadline.start();
-  options.deadline = steady_now() + duration_cast<steady_clock::duration>(deadline.left());
-  options.make_id = [this, &deadline](UniqueId& id) { return make_id(deadline, id); };
-  return options;
+MaybeFailure DeviceCommunicator::check(const Enqueued* oldest) {
+  if (const MaybeFailure trouble = look_for_trouble(true)) return trouble;
+  if (oldest == nullptr || steady_now() < oldest->since + oldest->timeout) return std::nullopt;
+  return diagnosis_.with_ras(diagnosis_.late(*oldest));
 }
 
-// A call that may never return. `call` and `late` own what they touch.
-MaybeFailure DeviceCommunicator::call(const std::string& what, Deadline& deadline,
+MaybeFailure DeviceCommunicator::look_for_trouble(bool asks_nccl) {
+  if (const MaybeFailure trouble = options_.owner->trouble()) return trouble;
+  if (is_broken_) return make_failure(FailureKind::kAborted, "the communicator was aborted");
+  if (!asks_nccl) return std::nullopt;
+  Status status = kSuccess;
+  {
+    const std::lock_guard lock(handle_mutex_);
+    if (handle_ == nullptr) return std::nullopt;
+    const Status asked = library_->functions().get_async_error(handle_, &status);
+    if (asked != kSuccess) status = asked;
+  }
+  if (status == kSuccess || status == kInProgress) return std::nullopt;
+  return diagnosis_.explained(diagnosis_.of_nccl(status, "reported while an operation ran"));
+}
+
+MaybeFailure DeviceCommunicator::call(const std::string& what, steady_clock::time_point deadline,
                                       std::function<void()> call, std::function<void()> late) {
-  AbandonableCall apart;
-  apart.call = std::move(call);
-  apart.late = std::move(late);
-  apart.what = "NCCL of communicator " + options_.name + ": " + what;
-  deadline.start();
-  apart.deadline = steady_now() + duration_cast<steady_clock::duration>(deadline.left());
-  apart.trouble = [this] { return look_for_trouble(false); };
-  return call_abandonable(std::move(apart));
+  AbandonableCall abandonable;
+  abandonable.call = std::move(call);
+  abandonable.late = std::move(late);
+  abandonable.what = "NCCL of communicator " + options_.name + ": " + what;
+  abandonable.deadline = deadline;
+  abandonable.source = this;
+  return call_abandonable(std::move(abandonable));
 }
 
-MaybeFailure DeviceCommunicator::find_facts(int device, Deadline& deadline, RankFacts& facts) {
-  const auto found = std::make_shared<RankFacts>();
-  const std::int32_t rank = options_.world_ranks[static_cast<std::size_t>(options_.rank)];
-  MaybeFailure failure =
-      call("loading the driver and NCCL", deadline, [found, rank, host = options_.host, device] {
-        *found = collect_rank_facts(rank, host, device);
-      });
-  if (!failure) facts = *found;
-  return failure;
-}
-
-MaybeFailure DeviceCommunicator::make_id(Deadline& deadline, UniqueId& id) {
-  const auto making = std::make_shared<Making>();
-  making->ids.resize(1);
-  MaybeFailure failure = call("making the unique id", deadline, [making, library = library_] {
-    making->status = library->functions().get_unique_id(making->ids.data());
-  });
-  if (failure) return failure;
-  id = making->ids[0];
-  if (making->status == kSuccess) return std::nullopt;
-  return make_failure(FailureKind::kOther,
-                      "NCCL of communicator " + options_.name +
-                          ": make the unique id: " + library_->name_of_error(making->status));
-}
-
-MaybeFailure DeviceCommunicator::prepare(int device, Deadline& deadline) {
-  if (device_ >= 0) return std::nullopt;
-  if (const std::optional<std::string> why = taint()) {
-    return make_failure(FailureKind::kOther, *why);
-  }
-  const auto began = steady_now();
-  BootstrapOptions options = ready_options(deadline);
-  report_phase(options, Phase::kBegun);
-  RankFacts facts;
-  if (MaybeFailure failure = find_facts(device, deadline, facts)) return failure;
-  const auto known = steady_now();
-  if (facts.trouble.empty()) {
-    library_ = *Library::load();
-    diagnosis_.use(*library_);
-    driver_ = *Driver::load();
-    options.can_scale = library_->functions().init_rank_scalable != nullptr;
-    if (options_.parent != nullptr) facts.parent = options_.parent->key;
-  }
-  Ready ready = bootstrap(options, facts);
-  if (ready.failure) return ready.failure;
-  const auto met = steady_now();
-  if (ready.is_shared) {
-    is_shared_ = true;
-  } else {
-    report_phase(options, Phase::kInit);
-    if (const MaybeFailure failure = connect(ready.ids, device, deadline)) {
-      Failure told = *failure;
-      if (told.kind == FailureKind::kTimeout) set_text(told, told.text + who_is_not_done(options));
-      return diagnosis_.with_ras(told);
-    }
-    report_phase(options, Phase::kDone);
-  }
-  options_.parent = nullptr;
-  device_ = device;
-  if (shows_times()) show_times(options_, began, known, met);
-  return std::nullopt;
-}
-
-std::shared_ptr<DeviceCommunicator::Making> DeviceCommunicator::begin_making(
-    const std::string& name) {
-  auto making = std::make_shared<Making>();
-  making->name = name;
-  if (library_->version() >= kNamedFrom) making->config.set_name(making->name.c_str());
-  const std::lock_guard lock(handle_mutex_);
-  makings_.push_back(making);
-  return making;
-}
-
-// Without ids: from the parent, whose ranks that are here keep their order.
-MaybeFailure DeviceCommunicator::connect(const std::vector<UniqueId>& ids, int device,
-                                         Deadline& deadline) {
-  chosen_ = device;
-  const std::shared_ptr<Making> making = begin_making(options_.name);
-  making->ids = ids;
-  const auto size = static_cast<int>(options_.rank_names.size());
-  const auto current = std::make_shared<Result<void>>();
-  const auto init = [making, current, nccl = &library_->functions(), driver = driver_, device, size,
-                     rank = options_.rank, parent = options_.parent] {
-    const Driver::Current chosen(*driver, device);
-    *current = chosen.result();
-    if (!current->ok()) return;
-    Making& out = *making;
-    if (out.ids.empty()) {
-      out.status = shrink(*nccl, *parent, &out.handle, &out.config);
-      return;
-    }
-    out.status = begin_init(*nccl, {size, rank, out.ids}, &out.handle, &out.config);
-  };
-  // A handle that comes too late is known only here, so abort it.
-  const auto late = [making, abort = library_->functions().abort] {
-    Handle const handle = making->made();
-    if (handle != nullptr && !making->is_aborted.exchange(true)) abort(handle);
-  };
-  const std::string what = ids.empty() ? "shrink" : "init";
-  if (MaybeFailure failure = call(what, deadline, init, late)) {
-    return give_up_init(*making, *failure, deadline);
-  }
-  if (!current->ok()) return make_failure(FailureKind::kOther, current->error().message);
-  {
-    const std::lock_guard lock(handle_mutex_);
-    handle_ = making->made();
-  }
-  if (making->status != kSuccess && making->status != kInProgress) {
-    return diagnosis_.of_nccl(making->status, what);
-  }
-  return await_nccl(handle_, deadline, what);
-}
-
-// NCCL gives the handle away before it waits for other ranks: an abort ends that wait.
-Failure DeviceCommunicator::give_up_init(Making& making, const Failure& failure,
-                                         Deadline& deadline) {
-  Handle const handle = making.made();
-  {
-    const std::lock_guard lock(handle_mutex_);
-    if (handle != nullptr && !making.is_aborted.exchange(true)) handle_ = handle;
-  }
-  if (failure.kind != FailureKind::kTimeout) return failure;
-  return diagnosis_.endless("init", deadline.waited(), handle);
-}
-
-MaybeFailure DeviceCommunicator::split(int color, int key, const std::string& name,
-                                       Deadline& deadline,
-                                       std::unique_ptr<DeviceCommunicator>& child) {
-  child = nullptr;
-  if (library_->functions().split == nullptr) return std::nullopt;
-  const std::shared_ptr<Making> making = begin_making(name);
-  const auto called = std::make_shared<Status>(kSuccess);
-  const auto start = [making, called, nccl = &library_->functions(), handle = handle_.load(), color,
-                      key, driver = driver_, device = device_.load()] {
-    const Driver::Current on(*driver, device);
-    *called = nccl->split(handle, color, key, &making->handle, &making->config);
-  };
-  MaybeFailure failure;
-  {
-    const std::lock_guard lock(calls_);
-    failure = call("split", deadline, start);
-  }
-  if (!failure && *called != kSuccess && *called != kInProgress) {
-    return diagnosis_.of_nccl(*called, "split");
-  }
-  // The child's handle is there once the parent is idle again.
-  if (!failure) failure = await_nccl(handle_, deadline, "split");
-  if (failure) return diagnosis_.with_ras(*failure);
-  {
-    const std::lock_guard lock(handle_mutex_);
-    makings_.pop_back();  // NCCL has written all that it writes.
-  }
-  if (color == kNoColor || making->made() == nullptr) return std::nullopt;
-  child = std::make_unique<DeviceCommunicator>(options_);
-  child->library_ = library_;
-  child->diagnosis_.use(*library_);
-  child->driver_ = driver_;
-  child->chosen_ = device_.load();
-  child->makings_.push_back(making);
-  child->handle_ = making->made();
-  failure = child->await_nccl(child->handle_, deadline, "split");
-  if (failure) return diagnosis_.with_ras(*failure);
-  child->device_ = device_.load();
-  return std::nullopt;
-}
-
-MaybeFailure DeviceCommunicator::add_window(const DeviceRegion& region, Deadline& deadline) {
-  const Functions& nccl = library_->functions();
-  if (nccl.register_window == nullptr || nccl.deregister_window == nullptr) return std::nullopt;
-  struct Registering {
-    void* window = nullptr;
-    Status status = kSuccess;
-  };
-  const auto made = std::make_shared<Registering>();
-  const auto start = [made, region, &nccl, handle = handle_.load(), driver = driver_] {
-    const Driver::Current current(*driver, region.device);
-    made->status =
-        nccl.register_window(handle, region.memory, region.bytes, &made->window, kSymmetric);
-  };
-  MaybeFailure failure;
-  {
-    const std::lock_guard lock(calls_);
-    failure = call("registering a window", deadline, start);
-  }
-  if (!failure && made->status != kSuccess && made->status != kInProgress) {
-    return diagnosis_.of_nccl(made->status, "registering a window");
-  }
-  if (!failure) failure = await_nccl(handle_, deadline, "registering a window");
-  if (failure) return diagnosis_.with_ras(*failure);
-  const std::lock_guard lock(calls_);
-  regions_->add_window(nccl, handle_, region, made->window);
-  return std::nullopt;
-}
-
-MaybeFailure DeviceCommunicator::call_nccl(Started& one, bool is_grouped) {
-  const Handle handle = handle_;
-  const Caller caller{library_->functions(), *driver_, handle, options_.rank,
-                      static_cast<std::int32_t>(options_.rank_names.size())};
-  const auto what = [&] {
-    return std::string(comm_status::name_of(one.operation->collective.shape.operation));
-  };
-  std::unique_lock lock(calls_);
-  if (is_broken_) return look_for_trouble(false);
-  // Registration would be recorded into a graph, or spoil it.
-  if (one.ending != Ending::kCaptured) regions_->use(library_->functions(), handle, one.regions);
-  const CallResult called = start_calls(caller, *one.operation, one.premul_sum);
-  // An abort ends what hangs in NCCL, with whatever error.
-  if (is_broken_) return look_for_trouble(false);
-  if (called.status != kSuccess && called.status != kInProgress) {
-    lock.unlock();
-    return diagnosis_.explained(diagnosis_.of_nccl(called.status, what()));
-  }
-  if (is_grouped) return std::nullopt;
-  // Wait until NCCL is idle again: only then is its kernel on the stream.
-  if (called.status == kInProgress) {
-    lock.unlock();
-    Deadline deadline(one.watched.timeout);
-    if (MaybeFailure failure = await_nccl(handle, deadline, what())) return failure;
-    lock.lock();
-    if (is_broken_) return look_for_trouble(false);
-  }
-  return finish_nccl(one);
-}
-
-// Puts the rest on the stream. Requires calls_.
-MaybeFailure DeviceCommunicator::finish_nccl(const Started& one) {
-  const Caller caller{library_->functions(), *driver_, handle_, options_.rank,
-                      static_cast<std::int32_t>(options_.rank_names.size())};
-  if (one.premul_sum >= 0) library_->functions().free_op(one.premul_sum, handle_);
-  const CallResult finished = finish_calls(caller, *one.operation);
-  if (finished.error.empty()) return std::nullopt;
-  return make_failure(FailureKind::kTransport, finished.error);
-}
-
-MaybeFailure DeviceCommunicator::start(Started& one, bool is_grouped) {
-  one.regions = device_regions::regions_of(*one.operation);
-  for (const DeviceRegion& region : one.regions) one.watched.regions.push_back(region.serial);
-  if (const Result<void> begun = enqueued_.begin_call(*driver_, device_, one.watched); !begun.ok())
-    return make_failure(FailureKind::kTransport, begun.error().message);
-  MaybeFailure failure;
-  if (one.operation->after != nullptr) {
-    const Result<void> held = one.operation->after->hold_back(one.operation->stream);
-    if (!held.ok()) failure = make_failure(FailureKind::kTransport, held.error().message);
-  }
-  if (!failure) failure = call_nccl(one, is_grouped);
-  if (!failure) return failure;
-  enqueued_.end_call(one.watched.event);
-  return diagnosis_.with_ras(*failure);
-}
-
-MaybeFailure DeviceCommunicator::finish(Started& one, bool is_grouped, MaybeFailure failure) {
-  if (is_grouped && !failure) {
-    Deadline deadline(one.watched.timeout);
-    failure = await_nccl(handle_, deadline, "a group of operations");
-    const std::lock_guard lock(calls_);
-    if (!failure && is_broken_) failure = look_for_trouble(false);
-    if (!failure) failure = finish_nccl(one);
-  }
-  const Event event = one.watched.event;
-  if (!failure && one.ending != Ending::kCaptured) {
-    const Result<void> recorded = driver_->record(event, one.operation->stream);
-    if (!recorded.ok()) failure = make_failure(FailureKind::kTransport, recorded.error().message);
-  }
-  if (!failure && one.ending == Ending::kEnqueued) {
-    enqueued_.watch(std::move(one.watched));
-    return failure;
-  }
-  if (!failure && one.ending == Ending::kDone) {
-    Deadline deadline(one.watched.timeout);
-    failure = await_event(event, deadline, [&] { return diagnosis_.late(one.watched); });
-  }
-  enqueued_.end_call(event);
-  if (one.ending == Ending::kCaptured) {
-    has_graphs_ = true;
-    enqueued_.watch_always();
-  }
-  if (failure) failure = diagnosis_.with_ras(*failure);
-  return failure;
-}
+// ---- The end ------------------------------------------------------------------------------------
 
 MaybeFailure DeviceCommunicator::end() {
   enqueued_.end();
   if (handle_ == nullptr) return std::nullopt;
-  // NCCL's finalize may wait for a rank that has aborted.
+  // ncclCommFinalize may wait for a rank that has aborted.
   if (is_broken_ || device_ < 0 || look_for_trouble(false)) {
-    break_with();
+    abort();
     return std::nullopt;
   }
   const Finalized finalized = finalize();
@@ -530,20 +544,20 @@ MaybeFailure DeviceCommunicator::end() {
       " after this rank's last operation; operations that other ranks had not finished may be "
       "lost";
   if (finalized == Finalized::kFailed) text = "NCCL failed, so it was aborted";
-  const std::optional<std::string> why = finalized == Finalized::kFailed ? break_with() : taint();
+  const std::optional<std::string> why = finalized == Finalized::kFailed ? abort() : taint();
   return diagnosis_.timeout("finalize", text + (why ? "; " + *why : ""));
 }
 
-// Everything on the streams is done, so that NCCL waits for little but graphs that hold operations.
-// It may not be aborted meanwhile.
+// Everything on the streams is done, so NCCL waits only for graphs that contain operations. It must
+// not be aborted during that.
 DeviceCommunicator::Finalized DeviceCommunicator::finalize() {
   struct Ended {
     std::atomic<bool> is_well{false};
   };
   const auto ended = std::make_shared<Ended>();
-  AbandonableCall apart;
-  apart.call = [ended, handle = handle_.load(), nccl = &library_->functions(), driver = driver_,
-                device = device_.load(), regions = regions_] {
+  AbandonableCall abandonable;
+  abandonable.call = [ended, handle = handle_.load(), nccl = &library_->functions(),
+                      driver = driver_, device = device_.load(), regions = regions_] {
     const Driver::Current current(*driver, device);
     {
       const std::lock_guard lock(regions->mutex);
@@ -556,15 +570,15 @@ DeviceCommunicator::Finalized DeviceCommunicator::finalize() {
     }
     ended->is_well = status == kSuccess && nccl->destroy(handle) == kSuccess;
   };
-  apart.what = "NCCL of communicator " + options_.name + ": finalize";
-  apart.deadline = steady_now() + (has_graphs_ ? kGraphPatience : kFinalizePatience);
-  if (call_abandonable(std::move(apart))) return Finalized::kNotYet;
+  abandonable.what = "NCCL of communicator " + options_.name + ": finalize";
+  abandonable.deadline = steady_now() + (has_graphs_ ? kGraphPatience : kFinalizePatience);
+  if (call_abandonable(std::move(abandonable))) return Finalized::kNotYet;
   return ended->is_well ? Finalized::kDone : Finalized::kFailed;
 }
 
-std::optional<std::string> DeviceCommunicator::break_with() {
+std::optional<std::string> DeviceCommunicator::abort() {
   is_broken_ = true;
-  // In turns: ThreadSanitizer does not know how a timed mutex is locked.
+  // Polls, because ThreadSanitizer does not understand timed mutexes.
   std::unique_lock calls(calls_, std::try_to_lock);
   const auto patience_ends = steady_now() + kCallPatience;
   while (!calls.owns_lock() && steady_now() < patience_ends) {
@@ -574,26 +588,20 @@ std::optional<std::string> DeviceCommunicator::break_with() {
   const std::lock_guard lock(handle_mutex_);
   if (handle_ == nullptr) return taint();
   FailedCommunicator broken{handle_.load(), &library_->functions(), driver_, chosen_, regions_, {}};
-  broken.kept.assign(makings_.begin(), makings_.end());
+  broken.kept.assign(creations_.begin(), creations_.end());
   handle_ = nullptr;
-  if (device_ >= 0 && options_.may_keep && options_.may_keep()) {
+  if (device_ >= 0 && options_.owner->may_keep()) {
     if (auto revoked = RevokedHandle::revoke(broken)) {
       // The revoke has ended calls that hung in NCCL.
       const Driver::Current current(*driver_, device_);
       if (calls.owns_lock() || calls.try_lock()) regions_->end();
       regions_->forget();
-      options_.keep(std::move(revoked));
+      options_.owner->keep(std::move(revoked));
       return taint();
     }
     if (is_tainted()) return taint();
   }
   return abort_failed(broken);
-}
-
-[[gnu::flatten]] MaybeFailure start_and_finish(DeviceCommunicator& device,
-                                               DeviceCommunicator::Started& one) {
-  if (MaybeFailure failure = device.start(one, false)) return failure;
-  return device.finish(one, false, std::nullopt);
 }
 
 }  // namespace ivy::comm::nccl

@@ -8,6 +8,7 @@
 
 #include "comm/nccl/abandonable_call.h"
 #include "comm/nccl/driver.h"
+#include "comm/nccl/enqueued.h"
 #include "comm/nccl/library.h"
 
 namespace ivy::comm::nccl {
@@ -46,12 +47,12 @@ void RegisteredRegions::end() {
 void RegisteredRegions::close() {
   is_gone_ = true;
   const std::lock_guard lock(closing_);
-  is_using_ = nullptr;
+  enqueued_ = nullptr;
 }
 
 bool RegisteredRegions::may_run(std::uint32_t serial) {
   const std::lock_guard lock(closing_);
-  return is_using_ && is_using_(serial);
+  return enqueued_ != nullptr && enqueued_->is_using(serial);
 }
 
 void RegisteredRegions::drop(std::uint32_t serial) {
@@ -145,19 +146,19 @@ Result<void*> allocate(int device, std::size_t bytes,
     device = driver != nullptr ? driver->current_device() : 0;
   }
   const auto made = std::make_shared<Result<DeviceRegion>>(Error{Code::kInternal, ""});
-  AbandonableCall apart;
-  apart.call = [made, device, bytes] {
+  AbandonableCall abandonable;
+  abandonable.call = [made, device, bytes] {
     *made = make_region(device, std::max<std::size_t>(bytes, 1));
   };
-  apart.late = [made] {
+  abandonable.late = [made] {
     if (!made->ok()) return;
     const Driver& driver = *Driver::in_use();
     const Driver::Current current(driver, (*made)->device);
     give_back(driver, **made);
   };
-  apart.what = "allocating memory of device " + std::to_string(device);
-  apart.deadline = deadline;
-  if (const MaybeFailure failure = call_abandonable(std::move(apart))) {
+  abandonable.what = "allocating memory of device " + std::to_string(device);
+  abandonable.deadline = deadline;
+  if (const MaybeFailure failure = call_abandonable(std::move(abandonable))) {
     return Error{Code::kDeadlineExceeded, failure->text};
   }
   if (!made->ok()) return made->error();

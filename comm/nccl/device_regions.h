@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of devices that this library gives (ivy_mem_alloc_device): NCCL's own where the library
-// allocates (ncclMemAlloc, 2.19), else the driver's. A communicator registers a region with its
-// NCCL when an operation first uses it, so that NCCL moves the data without copies of its own; the
-// region is deregistered when it is freed, and where the communicator ends before that.
+// Device memory that this library allocates (ivy_mem_alloc_device): by ncclMemAlloc if NCCL has it
+// (2.19), else by the driver. A communicator registers a region with its NCCL when an operation
+// first uses it, so that NCCL moves the data without extra copies. The region is deregistered when
+// it is freed or the communicator ends.
 //
 // Thread: any. Lifetime: a region lives until release(), also beyond the world.
 #pragma once
@@ -11,7 +11,6 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -25,6 +24,8 @@
 
 namespace ivy::comm::nccl {
 
+class EnqueuedOperations;
+
 struct DeviceRegion {
   void* memory = nullptr;
   std::size_t bytes = 0;
@@ -33,13 +34,12 @@ struct DeviceRegion {
   bool is_nccls = false;     // It was given by ncclMemAlloc, not by the driver.
 };
 
-// The regions that one communicator has registered. `mutex` is the communicator's own for calls of
-// NCCL: whoever holds it may register.
+// The regions that one communicator has registered. `mutex` is the communicator's mutex for calls
+// of NCCL.
 class RegisteredRegions {
  public:
-  // `is_using`: whether an operation that uses a region may run.
-  explicit RegisteredRegions(std::function<bool(std::uint32_t)> is_using)
-      : is_using_(std::move(is_using)) {}
+  // `enqueued`: the operations that may use a region; used until close().
+  explicit RegisteredRegions(EnqueuedOperations& enqueued) : enqueued_(&enqueued) {}
   RegisteredRegions(const RegisteredRegions&) = delete;
   RegisteredRegions& operator=(const RegisteredRegions&) = delete;
 
@@ -47,12 +47,12 @@ class RegisteredRegions {
 
   // The next three require `mutex`. Memory that NCCL rejects is used as any other memory.
   void use(const Functions& nccl, Handle handle, const std::vector<DeviceRegion>& regions);
-  // `window`: what ncclCommWindowRegister gave; null: this NCCL or device has none, which is no
-  // error.
+  // `window`: the result of ncclCommWindowRegister. Null is not an error: this NCCL or device has
+  // no windows.
   void add_window(const Functions& nccl, Handle handle, const DeviceRegion& region, void* window);
-  // Before NCCL's finalize: deregisters all.
+  // Deregisters all. Call before NCCL's finalize.
   void end();
-  // Before an abort, which deregisters all itself.
+  // Call before an abort, which deregisters all itself.
   void forget() { is_gone_ = true; }
   // Call when the owner ends: no operation may be running.
   void close();
@@ -72,19 +72,19 @@ class RegisteredRegions {
   std::atomic<bool> is_gone_{false};        // The handle is aborted or about to be.
   std::map<std::uint32_t, Entry> entries_;  // By serial; guarded by `mutex`.
   std::mutex closing_;
-  std::function<bool(std::uint32_t)> is_using_;  // Empty: closed. Guarded by closing_.
+  EnqueuedOperations* enqueued_;  // Null: closed. Guarded by closing_.
 };
 
 namespace device_regions {
 
-// ResourceExhausted: the device has not so much memory. FailedPrecondition: there is no device.
-// DeadlineExceeded: the driver or NCCL has not answered; the process is tainted then.
+// ResourceExhausted: the device has not enough memory. FailedPrecondition: there is no device.
+// DeadlineExceeded: the driver or NCCL did not return, and the process is tainted.
 Result<void*> allocate(int device, std::size_t bytes,
                        std::chrono::steady_clock::time_point deadline);
-// Waits until the operations that use it are done. False: `memory` is not the beginning of one.
+// Waits until the operations that use it are done. False: `memory` is not the start of a region.
 bool release(void* memory);
 
-// From here on, notifies the communicator's regions of every release().
+// From now on, release() also deregisters the region here.
 void add_user(const std::shared_ptr<RegisteredRegions>& user);
 // The regions in which buffers of the operation lie, each once.
 std::vector<DeviceRegion> regions_of(const DeviceOperation& operation);

@@ -13,16 +13,15 @@
 namespace ivy::comm::nccl {
 namespace {
 
-// An error of NCCL is a hint: for so long the detector is asked who died, and, where ranks may have
-// called different operations, the others are asked for what they have called. The first time is
-// enough for a death, the second for a rank that says once a second what it has called.
+// An error of NCCL often has a cause elsewhere. kVerdictTime is enough to notice a rank's death,
+// kDifferenceTime to compare calls with ranks that publish theirs once a second.
 constexpr std::chrono::milliseconds kVerdictTime{200};
 constexpr std::chrono::milliseconds kDifferenceTime{1'300};
 constexpr std::chrono::milliseconds kVerdictStep{5};
 constexpr std::chrono::milliseconds kDifferenceStep{50};
-// The most of NCCL's own message that is quoted; a failure's text has 512 bytes.
+// The part of NCCL's own message that is quoted; a failure's text has 512 bytes.
 constexpr std::size_t kWordsMax = 160;
-// The time limit of a question to the store that is not essential.
+// The time limit of a query to the store that is not essential.
 constexpr std::chrono::milliseconds kStoreLimit{250};
 
 std::string last_words(const Functions& nccl, Handle handle) {
@@ -64,9 +63,8 @@ Failure Diagnosis::endless(const std::string& what, std::chrono::nanoseconds wai
 }
 
 Failure Diagnosis::late(const Enqueued& operation) const {
-  const std::string why = options_.why_late ? options_.why_late(operation)
-                                            : "an earlier operation on a stream may be stuck";
-  Failure failure = timeout(describe(operation), "not finished on the device in time; " + why);
+  Failure failure = timeout(describe(operation), "not finished on the device in time; " +
+                                                     options_.owner->why_late(operation));
   failure.sequence = operation.number;
   set_operation(failure, comm_status::name_of(operation.shape.operation));
   return failure;
@@ -74,12 +72,13 @@ Failure Diagnosis::late(const Enqueued& operation) const {
 
 Failure Diagnosis::explained(const Failure& failure) const {
   const auto began = steady_now();
-  const auto end = began + (options_.difference ? kDifferenceTime : kVerdictTime);
+  const bool compares = options_.owner->compares_calls();
+  const auto end = began + (compares ? kDifferenceTime : kVerdictTime);
   auto compared_at = began - kDifferenceStep;
   while (steady_now() < end) {
-    if (const MaybeFailure trouble = options_.trouble()) return *trouble;
-    if (options_.difference && steady_now() - compared_at >= kDifferenceStep) {
-      if (const MaybeFailure different = options_.difference()) return *different;
+    if (const MaybeFailure trouble = options_.owner->trouble()) return *trouble;
+    if (compares && steady_now() - compared_at >= kDifferenceStep) {
+      if (const MaybeFailure different = options_.owner->difference()) return *different;
       compared_at = steady_now();
     }
     std::this_thread::sleep_for(kVerdictStep);
@@ -87,8 +86,8 @@ Failure Diagnosis::explained(const Failure& failure) const {
   return failure;
 }
 
-// Lets one rank ask for all, the first to time out, because each question goes to all processes. If
-// the store does not answer, every rank asks.
+// Lets only the first rank that times out query the service, because each query goes to all
+// processes. If the store does not answer, every rank does.
 bool Diagnosis::may_ask_ras() const {
   if (options_.store == nullptr) return true;
   const std::string own = std::to_string(options_.rank);
@@ -97,22 +96,22 @@ bool Diagnosis::may_ask_ras() const {
   return !first.ok() || first->first;
 }
 
-// A rank that may not ask waits for the failure of the one that does, which has the answer.
+// A rank that may not query the service waits for the failure of the one that does, which includes
+// the answer.
 Failure Diagnosis::with_ras(const Failure& failure) const {
   const char* const address = std::getenv("NCCL_RAS_ADDR");
   const bool is_inside = failure.kind == FailureKind::kTimeout;
   if (!is_inside || address == nullptr || library_ == nullptr || library_->version() < kRasFrom) {
     return failure;
   }
-  const auto has_trouble = [this] { return trouble_().has_value(); };
   const auto end = steady_now() + kRasPatience;
   std::string answer;
-  if (!has_trouble() && may_ask_ras()) {
-    answer = ask_ras(address, kRasPatience, has_trouble);
+  if (!source_.trouble() && may_ask_ras()) {
+    answer = ask_ras(address, kRasPatience, source_);
   } else {
-    while (!has_trouble() && steady_now() < end) std::this_thread::sleep_for(kVerdictStep);
+    while (!source_.trouble() && steady_now() < end) std::this_thread::sleep_for(kVerdictStep);
   }
-  if (const MaybeFailure trouble = trouble_()) return *trouble;
+  if (const MaybeFailure trouble = source_.trouble()) return *trouble;
   if (answer.empty()) return failure;
   std::fputs(report_of_ras(answer, options_.name).c_str(), stderr);
   Failure told = failure;

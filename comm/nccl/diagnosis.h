@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// The failures of one communicator's part of NCCL, in words: with what NCCL has warned of, what its
-// health service knows (ras.h), and who died meanwhile.
+// Describes the failures of one communicator's NCCL: adds NCCL's warnings, the answer of its health
+// service (ras.h), and the rank that died in the meantime.
 //
 // Thread: any. Lifetime: the options and the library outlive it.
 #pragma once
 
-#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
 
+#include "comm/nccl/abandonable_call.h"
 #include "comm/nccl/communicator_options.h"
 #include "comm/nccl/library.h"
 
@@ -17,21 +17,22 @@ namespace ivy::comm::nccl {
 
 class Diagnosis {
  public:
-  // `trouble` returns why waiting is pointless; it must not call NCCL.
-  Diagnosis(const DeviceCommunicatorOptions& options, std::function<MaybeFailure()> trouble)
-      : options_(options), trouble_(std::move(trouble)) {}
+  // `source` must not call NCCL.
+  Diagnosis(const DeviceCommunicatorOptions& options, TroubleSource& source)
+      : options_(options), source_(source) {}
 
-  // Before the first of the next.
+  // Call before the functions below.
   void use(const Library& library) { library_ = &library; }
   [[gnu::cold, gnu::noinline]] Failure of_nccl(Status status, const std::string& what) const;
   [[gnu::cold, gnu::noinline]] Failure timeout(const std::string& what,
                                                const std::string& why) const;
-  // A wait in NCCL that does not end; the handle may be null.
+  // For a wait in NCCL that does not end; the handle may be null.
   [[gnu::cold, gnu::noinline]] Failure endless(const std::string& what,
                                                std::chrono::nanoseconds waited,
                                                Handle handle) const;
   [[gnu::cold, gnu::noinline]] Failure late(const Enqueued& operation) const;
-  // Waits for a moment: a failure of NCCL's may be another rank's death, or a call that differs.
+  // Waits for a moment for the cause: an error of NCCL may result from another rank's death, or
+  // from calls that differ.
   [[gnu::cold, gnu::noinline]] Failure explained(const Failure& failure) const;
   // Adds what NCCL's health service knows to a timeout inside NCCL.
   [[gnu::cold, gnu::noinline]] Failure with_ras(const Failure& failure) const;
@@ -40,7 +41,7 @@ class Diagnosis {
   bool may_ask_ras() const;
 
   const DeviceCommunicatorOptions& options_;
-  const std::function<MaybeFailure()> trouble_;
+  TroubleSource& source_;
   const Library* library_ = nullptr;
 };
 

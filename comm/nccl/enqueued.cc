@@ -13,10 +13,10 @@ namespace {
 
 using std::chrono::microseconds;
 
-// The oldest one is looked at so often, at first and in the end.
+// The interval at which the oldest one is checked, at first and later.
 constexpr microseconds kFirstPause{1'000};
 constexpr microseconds kLongestPause{5'000};
-// As often where nothing is known to run.
+// The interval if nothing is known to run.
 constexpr microseconds kQuietPause{20'000};
 
 }  // namespace
@@ -70,9 +70,9 @@ void EnqueuedOperations::await_room(std::size_t most) {
 Result<void> EnqueuedOperations::begin_call(const Driver& driver, int device, Enqueued& operation) {
   const std::lock_guard lock(mutex_);
   operation.event = IVY_TRY(take_event_locked(driver, device));
-  // Behind others it begins when they are done, which the thread sees.
+  // After others it starts when they are done, which the thread notices.
   if (pending_.empty()) used_at_ = operation.since = steady_now();
-  // One by one: a new one would be cleared first.
+  // Member by member: assigning a new object would clear it first.
   calling_.operation.number = operation.number;
   calling_.operation.shape = operation.shape;
   calling_.operation.timeout = operation.timeout;
@@ -118,7 +118,7 @@ void EnqueuedOperations::watch_always() {
   start_thread();
 }
 
-// Nothing to look at, and no call for so long that the next one may wake the thread.
+// True if there is nothing to check, and no call for so long that the next may wake the thread.
 bool EnqueuedOperations::is_idle() const {
   return pending_.empty() && !calling_.is_under_way && !is_for_ever_ &&
          steady_now() - used_at_ > kIdle;
@@ -130,15 +130,15 @@ std::optional<Enqueued> EnqueuedOperations::oldest() const {
   return std::nullopt;
 }
 
-// How many of the oldest the device has done. They end in their order, so that few questions do:
-// each takes the driver's lock, which a rank that calls the next one wants as well.
+// Returns how many of the oldest the device has done. They finish in order, so a binary search
+// does: each query takes the driver's lock, which a rank needs to call the next operation.
 Result<std::size_t> EnqueuedOperations::count_done(std::unique_lock<std::mutex>& lock) {
   const auto is_done = [&](std::size_t place) -> Result<bool> {
     const Event event = pending_[place].event;
     const Driver& driver = *driver_;
     lock.unlock();
     Result<bool> done = driver.is_done(event);
-    if (done.ok() && *done && watch_.is_broken()) done = false;
+    if (done.ok() && *done && owner_.is_broken()) done = false;
     lock.lock();
     return done;
   };
@@ -155,7 +155,7 @@ Result<std::size_t> EnqueuedOperations::count_done(std::unique_lock<std::mutex>&
   return done;
 }
 
-// Takes those that the device has done.
+// Removes the operations that the device has done.
 void EnqueuedOperations::take_done(std::unique_lock<std::mutex>& lock, MaybeFailure& failure) {
   const Result<std::size_t> done = count_done(lock);
   if (!done.ok()) {
@@ -215,13 +215,13 @@ void EnqueuedOperations::run() {
     take_done(lock, failure);
     const std::optional<Enqueued> watched = oldest();
     const Enqueued* const one = watched ? &*watched : nullptr;
-    const bool is_to_tick = watch_.tick && steady_now() - ticked_at >= kTick;
+    const bool is_to_tick = steady_now() - ticked_at >= kTick;
     const bool is_to_look = one != nullptr || (is_for_ever_ && is_to_tick);
     lock.unlock();
-    if (!failure && is_to_look) failure = watch_.look(one);
-    if (!failure && is_to_tick) failure = watch_.tick(one);
+    if (!failure && is_to_look) failure = owner_.check(one);
+    if (!failure && is_to_tick) failure = owner_.tick(one);
     if (is_to_tick) ticked_at = steady_now();
-    if (failure) watch_.found(*failure);
+    if (failure) owner_.enqueued_failed(*failure);
     lock.lock();
     if (failure) return end_all(lock, *failure);
     const std::uint64_t number = one != nullptr ? one->number : 0;
@@ -239,7 +239,7 @@ void EnqueuedOperations::run() {
 void EnqueuedOperations::end() {
   {
     std::unique_lock lock(mutex_);
-    // Each has a deadline, and the thread looks for everything that may be in its way.
+    // Each has a deadline, and the thread checks for everything that could prevent its end.
     has_less_.wait(lock, [this] { return pending_.empty() || failure_; });
     is_ending_ = true;
     has_more_.notify_all();

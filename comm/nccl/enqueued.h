@@ -1,28 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operations that are on a stream and whose calls have returned. A thread watches the oldest of
-// them until the device has finished it, and also a call that is still inside NCCL. NCCL finishes a
-// communicator's operations in the order of their calls, whatever streams they are on.
+// Operations that are on a stream and whose calls have returned. A thread watches the oldest until
+// the device has finished it, and also a call that is still inside NCCL. NCCL finishes a
+// communicator's operations in the order of their calls, on whatever streams they are.
 //
 // The thread polls every few milliseconds while there is anything to watch, so that calls need not
 // wake it; after kIdle without a call it sleeps until the next one.
 //
-// Thread: any; started by the first of them. Lifetime: the driver outlives it.
+// Thread: any. The first operation starts the watching thread. Lifetime: outlived by the driver and
+// the owner.
 #pragma once
 
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <mutex>
 #include <optional>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "comm/contract/failure.h"
 #include "comm/contract/fingerprint.h"
 #include "comm/nccl/driver.h"
-#include "comm/nccl/kept_queue.h"
 
 namespace ivy::comm::nccl {
 
@@ -30,8 +32,8 @@ struct Enqueued {
   Event event = nullptr;  // Recorded after the operation on its stream.
   std::uint64_t number = 0;
   OperationShape shape;
-  std::chrono::nanoseconds timeout{0};  // The time that it may take, from `since` on.
-  // When it was called, or when the one before it was done, whichever is later; unset until then.
+  std::chrono::nanoseconds timeout{0};  // Measured from `since`.
+  // When it was called or when the one before it finished, whichever is later; unset until then.
   std::chrono::steady_clock::time_point since;
   std::vector<std::uint32_t> regions;  // The serials of registered memory that it uses.
   // Called with the outcome; may be empty.
@@ -41,17 +43,52 @@ struct Enqueued {
 // "all_reduce(sum) of 1000 f32, operation 17"
 std::string describe(const Enqueued& operation);
 
-// Queries and notifications of the thread, which calls all of them without a lock.
-struct EnqueuedWatch {
-  // Returns the reason why the operation cannot finish; null: none is in progress.
-  std::function<MaybeFailure(const Enqueued*)> look;
+// The owner of enqueued operations. Called by the thread that watches them, without a lock.
+class EnqueuedOwner {
+ public:
+  virtual ~EnqueuedOwner() = default;
+  // Returns why the operation cannot finish; null: none is in progress.
+  virtual MaybeFailure check(const Enqueued* oldest) = 0;
   // Called with the first failure, which ends the watch.
-  std::function<void(const Failure&)> found;
+  virtual void enqueued_failed(const Failure& failure) = 0;
   // Called every kTick while operations are called, and once after the last, with the oldest
-  // unfinished operation or null. May be empty.
-  std::function<MaybeFailure(const Enqueued*)> tick;
-  // True: operations that end now do so because the communicator is broken.
-  std::function<bool()> is_broken;
+  // unfinished operation or null.
+  virtual MaybeFailure tick(const Enqueued* oldest) = 0;
+  // True if operations that finish now do so because the communicator is broken.
+  virtual bool is_broken() const = 0;
+};
+
+// A queue that keeps its memory: std::deque allocates and frees every few elements, which costs
+// measurable time in an operation on a device. Thread: one at a time.
+template <class T>
+class KeptQueue {
+ public:
+  bool empty() const { return size() == 0; }
+  std::size_t size() const { return all_.size() - first_; }
+  T& operator[](std::size_t index) { return all_[first_ + index]; }
+  T& front() { return all_[first_]; }
+  const T& front() const { return all_[first_]; }
+  auto begin() { return all_.begin() + static_cast<std::ptrdiff_t>(first_); }
+  auto end() { return all_.end(); }
+
+  void push_back(T&& one) {
+    // Moves what is left to the front before it would grow, if that is less than half.
+    if (all_.size() == all_.capacity() && first_ > size()) {
+      all_.erase(all_.begin(), begin());
+      first_ = 0;
+    }
+    all_.push_back(std::move(one));
+  }
+  void pop_front() {
+    front() = T();
+    if (++first_ < all_.size()) return;
+    all_.clear();
+    first_ = 0;
+  }
+
+ private:
+  std::vector<T> all_;
+  std::size_t first_ = 0;
 };
 
 class EnqueuedOperations {
@@ -59,7 +96,7 @@ class EnqueuedOperations {
   static constexpr std::chrono::milliseconds kTick{50};
   static constexpr std::chrono::seconds kIdle{2};
 
-  explicit EnqueuedOperations(EnqueuedWatch watch) : watch_(std::move(watch)) {}
+  explicit EnqueuedOperations(EnqueuedOwner& owner) : owner_(owner) {}
   // Requires that end() was called before.
   ~EnqueuedOperations();
   EnqueuedOperations(const EnqueuedOperations&) = delete;
@@ -80,10 +117,10 @@ class EnqueuedOperations {
   Result<Event> take_event(const Driver& driver, int device);
   void give_back(Event event);
 
-  // Lets the thread tick for another kIdle: the rank has called another operation.
+  // Lets the thread tick for another kIdle: the rank has called an operation that is not enqueued.
   void stay_awake();
-  // From here on there is always something to watch: graphs contain operations, and their runs are
-  // not reported.
+  // From now on there is always something to watch: graphs contain operations, and nothing reports
+  // when they run.
   void watch_always();
   // Waits until all are done, or one has failed, and stops the thread.
   void end();
@@ -102,7 +139,7 @@ class EnqueuedOperations {
   void end_all(std::unique_lock<std::mutex>& lock, const Failure& failure);
   std::optional<Enqueued> oldest() const;
 
-  const EnqueuedWatch watch_;
+  EnqueuedOwner& owner_;
   std::mutex mutex_;
   std::condition_variable has_more_;
   std::condition_variable has_less_;
@@ -122,7 +159,7 @@ class EnqueuedOperations {
   bool is_quiet_ = false;    // The thread is in a long pause, because nothing was in progress.
   bool is_filling_ = false;  // pending_ is at least half full, which ends such a pause.
   bool is_ending_ = false;
-  MaybeFailure failure_;  // With which the thread has stopped; set once.
+  MaybeFailure failure_;  // Why the thread has stopped; set once.
   std::thread thread_;
 };
 

@@ -15,8 +15,8 @@
 namespace ivy::comm::nccl {
 namespace {
 
-// Makes a call that owns all that it touches. False: it has not returned within kAbortPatience, and
-// the process is tainted.
+// Makes a call, which must own all that it touches. False: it did not return within kAbortPatience,
+// and the process is tainted.
 bool ends_in_time(const char* what, std::function<void()> call) {
   struct Attempt {
     std::mutex mutex;
@@ -61,8 +61,8 @@ std::unique_ptr<RevokedHandle> RevokedHandle::revoke(const FailedCommunicator& b
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
       if (broken.functions->get_async_error(broken.handle, &found) != kSuccess) return;
     }
-    // An error of the proxy, which has seen the peer's connection end, stays: ncclCommShrink would
-    // return it on this rank, and on the others wait for this one.
+    // If the proxy has noticed that the peer's connection closed, its error remains: ncclCommShrink
+    // would return it on this rank, and wait for this rank on the others.
     Status stays = kSuccess;
     if (broken.functions->get_async_error(broken.handle, &stays) != kSuccess) return;
     *status = found != kSuccess ? found : stays;

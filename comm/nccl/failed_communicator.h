@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The handle of a communicator that is broken: it is aborted, or, where a death has broken it and
-// the survivors may go on, revoked and kept. From what is kept NCCL makes the communicator of the
-// survivors (ncclCommShrink, 2.27; ncclCommRevoke, 2.29), which takes less than a new one.
+// The handle of a broken communicator: it is aborted, or, if a rank died and the survivors may
+// continue, revoked and kept. NCCL then shrinks it to the communicator of the survivors
+// (ncclCommShrink, 2.27; ncclCommRevoke, 2.29), which takes less time than a new one.
 //
 // Thread: any.
 #pragma once
@@ -30,15 +30,14 @@ struct FailedCommunicator {
   std::vector<std::shared_ptr<void>> kept;
 };
 
-// Returns when it has ended, at the latest after kAbortPatience; then the process is tainted, and
-// the text says so.
+// Returns when the handle is aborted. A text after kAbortPatience: the process is tainted.
 std::optional<std::string> abort_failed(const FailedCommunicator& broken);
 
-// A handle that was revoked. Aborted when this ends.
+// A handle that was revoked. The destructor aborts it.
 class RevokedHandle {
  public:
-  // Null: NCCL has no such function, or it has failed, or the handle still reports an error, with
-  // which nothing can be made from it; or it has not returned in time, which taints the process.
+  // Null if NCCL has no such function, if it failed, if the handle still reports an error, which
+  // prevents a shrink, or if it did not return in time, which taints the process.
   static std::unique_ptr<RevokedHandle> revoke(const FailedCommunicator& broken);
   ~RevokedHandle() { static_cast<void>(abort_failed(broken_)); }
   RevokedHandle(const RevokedHandle&) = delete;
@@ -50,11 +49,11 @@ class RevokedHandle {
   const FailedCommunicator broken_;
 };
 
-// From which a communicator is made: the one of the world before it, which a death has broken.
+// The communicator that a new one is shrunk from: of the previous world, in which a rank died.
 struct Parent {
   std::unique_ptr<RevokedHandle> revoked;
-  std::string key;            // The same on all ranks that have a part of the same one.
-  std::vector<int> excluded;  // Numbers of its ranks that are gone.
+  std::string key;            // The same on all ranks of that communicator.
+  std::vector<int> excluded;  // Its dead ranks.
 };
 
 }  // namespace ivy::comm::nccl

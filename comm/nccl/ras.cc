@@ -19,10 +19,10 @@ constexpr std::size_t kLineMax = 200;
 }  // namespace
 
 std::string ask_ras(std::string_view address, std::chrono::milliseconds patience,
-                    const std::function<bool()>& is_in_vain) {
+                    TroubleSource& source) {
   RasQuestion question(address, steady_now() + patience);
   while (!question.advance(steady_now())) {
-    if (is_in_vain()) return "";
+    if (source.trouble()) return "";
     question.await(kAnswerLook);
   }
   return question.answer();

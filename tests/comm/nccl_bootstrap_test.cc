@@ -70,6 +70,15 @@ class Store {
   std::thread thread_;
 };
 
+class FakeOwner final : public BootstrapOwner {
+ public:
+  MaybeFailure trouble() override { return std::nullopt; }
+  MaybeFailure make_id(steady_clock::time_point, UniqueId& id) override {
+    std::strcpy(id.bytes, "the id");
+    return std::nullopt;
+  }
+};
+
 // The rank of a communicator of three: world ranks 4, 5 and 6.
 BootstrapOptions options_of(std::int32_t rank, store::Client* store, milliseconds timeout) {
   BootstrapOptions options;
@@ -79,12 +88,9 @@ BootstrapOptions options_of(std::int32_t rank, store::Client* store, millisecond
   options.rank_names = {"rank 4 (a, pid 1)", "rank 5 (a, pid 2)", "rank 6 (b, pid 3)"};
   options.world_ranks = {4, 5, 6};
   options.rank = rank;
-  options.trouble = [] { return std::nullopt; };
   options.deadline = steady_clock::now() + stretched(timeout);
-  options.make_id = [](UniqueId& id) -> MaybeFailure {
-    std::strcpy(id.bytes, "the id");
-    return std::nullopt;
-  };
+  static FakeOwner owner;
+  options.owner = &owner;
   return options;
 }
 
@@ -102,7 +108,7 @@ RankFacts facts_of(std::int32_t rank) {
 
 TEST(ReadyTest, GivesEveryRankTheIdOfRankZero) {
   Store store;
-  std::vector<Ready> ready(3);
+  std::vector<BootstrapResult> ready(3);
   std::vector<std::thread> ranks;
   for (std::int32_t rank = 0; rank < 3; ++rank) {
     ranks.emplace_back([&, rank] {
@@ -113,7 +119,7 @@ TEST(ReadyTest, GivesEveryRankTheIdOfRankZero) {
     });
   }
   for (std::thread& rank : ranks) rank.join();
-  for (const Ready& one : ready) {
+  for (const BootstrapResult& one : ready) {
     EXPECT_FALSE(one.failure.has_value()) << one.failure->text;
     ASSERT_EQ(one.ids.size(), 1U);
     EXPECT_STREQ(one.ids[0].bytes, "the id");
@@ -127,7 +133,7 @@ TEST(ReadyTest, NamesMissingRanksWithTheirProgress) {
   ASSERT_TRUE(first != nullptr && third != nullptr);
   report_phase(options_of(2, third.get(), seconds(1)), Phase::kBegun);
   const BootstrapOptions options = options_of(0, first.get(), milliseconds(500));
-  const Ready ready = bootstrap(options, facts_of(0));
+  const BootstrapResult ready = bootstrap(options, facts_of(0));
   ASSERT_TRUE(ready.failure.has_value());
   EXPECT_EQ(ready.failure->kind, FailureKind::kTimeout);
   EXPECT_EQ(ready.failure->rank, 5);

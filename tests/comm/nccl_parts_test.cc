@@ -387,15 +387,20 @@ struct Hanging {
   std::atomic<bool> was_late{false};
 };
 
+class DeadRank final : public TroubleSource {
+ public:
+  MaybeFailure trouble() override { return make_failure(FailureKind::kRankDied, "rank 7 died"); }
+};
+
 AbandonableCall call_of(const std::shared_ptr<Hanging>& hanging, std::chrono::milliseconds time) {
-  AbandonableCall apart;
-  apart.call = [hanging] {
+  AbandonableCall abandonable;
+  abandonable.call = [hanging] {
     while (!hanging->may_go) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   };
-  apart.late = [hanging] { hanging->was_late = true; };
-  apart.what = "the call";
-  apart.deadline = std::chrono::steady_clock::now() + time;
-  return apart;
+  abandonable.late = [hanging] { hanging->was_late = true; };
+  abandonable.what = "the call";
+  abandonable.deadline = std::chrono::steady_clock::now() + time;
+  return abandonable;
 }
 
 TEST(ApartTest, LeavesTheProcessCleanIfTheCallReturns) {
@@ -414,7 +419,8 @@ TEST(ApartTest, TaintsTheProcessUntilTheCallReturns) {
   EXPECT_EQ(taint(), "the call has not returned: exit this process");
   const auto other = std::make_shared<Hanging>();
   AbandonableCall troubled = call_of(other, std::chrono::seconds(60));
-  troubled.trouble = [] { return make_failure(FailureKind::kRankDied, "rank 7 died"); };
+  DeadRank dead;
+  troubled.source = &dead;
   const MaybeFailure died = call_abandonable(std::move(troubled));
   ASSERT_TRUE(died.has_value());
   EXPECT_STREQ(died->text, "rank 7 died");

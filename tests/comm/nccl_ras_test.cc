@@ -34,7 +34,16 @@ using std::chrono::steady_clock;
 constexpr const char* kQuestion = "CLIENT PROTOCOL 2\nTIMEOUT 2\nVERBOSE STATUS\n";
 const std::string kPreface = "SERVER PROTOCOL 2\nOK\n";
 
-bool never() { return false; }
+// Has trouble once is_over is set.
+class FakeTrouble final : public nccl::TroubleSource {
+ public:
+  MaybeFailure trouble() override {
+    if (!is_over) return std::nullopt;
+    return make_failure(FailureKind::kAborted, "over");
+  }
+  std::atomic<bool> is_over{false};
+};
+FakeTrouble never;
 
 // Serves its connections one after the other as `serve` does, number by number from 0; the other
 // end sees its socket closed when that returns.
@@ -151,12 +160,12 @@ TEST(RasTest, ReturnsImmediatelyWithoutAUsableService) {
   EXPECT_EQ(ask_ras("127.0.0.1:x", stretched(kRasPatience), never), "");
   const Service web([](int, int socket) { send_text(socket, "HTTP/1.1 400 Bad Request\r\n\r\n"); });
   EXPECT_EQ(ask_ras(web.address(), stretched(kRasPatience), never), "");
-  std::atomic<bool> is_over{false};
+  FakeTrouble trouble;
   const Service silent([&](int, int socket) {
-    is_over = true;
+    trouble.is_over = true;
     wait_for_its_end(socket);
   });
-  EXPECT_EQ(ask_ras(silent.address(), stretched(kRasPatience), [&] { return is_over.load(); }), "");
+  EXPECT_EQ(ask_ras(silent.address(), stretched(kRasPatience), trouble), "");
   EXPECT_LT(steady_clock::now() - began, stretched(milliseconds(900)));
 }
 

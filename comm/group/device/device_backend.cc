@@ -43,9 +43,9 @@ bool may_shrink(const Membership& ranks) {
   return wanted != nullptr && std::string_view(wanted) == "1" && ranks.name() == "world";
 }
 
-nccl::Ending ending_of(const DeviceOperation& operation) {
-  if (operation.is_captured) return nccl::Ending::kCaptured;
-  return operation.is_enqueued ? nccl::Ending::kEnqueued : nccl::Ending::kDone;
+nccl::ReturnWhen return_when(const DeviceOperation& operation) {
+  if (operation.is_captured) return nccl::ReturnWhen::kCaptured;
+  return operation.is_enqueued ? nccl::ReturnWhen::kEnqueued : nccl::ReturnWhen::kDone;
 }
 
 bool wants_staging(const OperationShape& shape) {
@@ -110,9 +110,9 @@ nccl::DeviceCommunicator::Started begun(const DeviceOperation& operation,
   one.watched.shape = operation.collective.shape;
   one.watched.number = operation.number;
   one.watched.timeout = timeout;
-  one.ending = ending_of(operation);
+  one.returns_when = return_when(operation);
   if (work == nullptr) return one;
-  if (!operation.is_captured) one.ending = nccl::Ending::kEnqueued;
+  if (!operation.is_captured) one.returns_when = nccl::ReturnWhen::kEnqueued;
   one.watched.ended = [work](const MaybeFailure& failure) {
     work->finish(failure ? Outcome(*failure) : Outcome());
   };
@@ -147,22 +147,21 @@ nccl::DeviceCommunicatorOptions DeviceBackend::options() {
   }
   options.rank = ranks.rank();
   options.host = ranks.own_member().host_name;
-  options.trouble = [this] { return detector_.check(); };
-  options.found = [this](const Failure& failure) { context_.handler.break_all(failure); };
-  options.tick = [this](const nccl::Enqueued* oldest) { return tick(oldest); };
-  if (check_.compares_later()) options.difference = [this] { return check_.difference(); };
-  options.may_keep = [may = may_shrink(ranks)] { return may; };
-  options.keep = [this](std::unique_ptr<nccl::RevokedHandle> revoked) {
-    const std::lock_guard lock(mutex_);
-    revoked_ = std::move(revoked);
-  };
+  options.owner = this;
+  may_keep_ = may_shrink(ranks);
   options.parent = std::exchange(parent_, nullptr);
-  options.why_late = [this](const nccl::Enqueued& late) {
-    if (late.number != 0) return check_.why_late(late);
-    return "has rank " + std::to_string(late.shape.root) +
-           " called its part, in the same order among its operations on devices?";
-  };
   return options;
+}
+
+std::string DeviceBackend::why_late(const nccl::Enqueued& operation) {
+  if (operation.number != 0) return check_.why_late(operation);
+  return "has rank " + std::to_string(operation.shape.root) +
+         " called its part, in the same order among its operations on devices?";
+}
+
+void DeviceBackend::keep(std::unique_ptr<nccl::RevokedHandle> revoked) {
+  const std::lock_guard lock(mutex_);
+  revoked_ = std::move(revoked);
 }
 
 nccl::DeviceCommunicator& DeviceBackend::communicator() {
@@ -192,7 +191,7 @@ void DeviceBackend::abort() {
   *is_broken_ = true;
   nccl::DeviceCommunicator* const device = existing();
   if (device == nullptr) return;
-  if (const std::optional<std::string> taint = device->break_with()) {
+  if (const std::optional<std::string> taint = device->abort()) {
     context_.failure.add_text(*taint);
   }
 }

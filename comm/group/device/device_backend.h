@@ -38,10 +38,10 @@ struct DeviceContext {
   FailureHandler& handler;
 };
 
-class DeviceBackend {
+class DeviceBackend final : private nccl::DeviceCommunicatorOwner {
  public:
   explicit DeviceBackend(DeviceContext context);
-  ~DeviceBackend();
+  ~DeviceBackend() override;
   DeviceBackend(const DeviceBackend&) = delete;
   DeviceBackend& operator=(const DeviceBackend&) = delete;
 
@@ -107,7 +107,16 @@ class DeviceBackend {
   nccl::DeviceCommunicator* existing() { return made_.load(std::memory_order_acquire); }
   bool run_staged(const OperationCall& call, const nccl::DeviceOperation& operation);
   void note_synchronized(OperationShape& shape);
-  MaybeFailure tick(const nccl::Enqueued* oldest);
+  // DeviceCommunicatorOwner:
+  MaybeFailure trouble() override { return detector_.check(); }
+  void device_failed(const Failure& failure) override { context_.handler.break_all(failure); }
+  MaybeFailure tick(const nccl::Enqueued* oldest) override;
+  std::string why_late(const nccl::Enqueued& operation) override;
+  bool compares_calls() const override { return check_.compares_later(); }
+  MaybeFailure difference() override { return check_.difference(); }
+  bool may_keep() const override { return may_keep_; }
+  void keep(std::unique_ptr<nccl::RevokedHandle> revoked) override;
+
   [[gnu::cold, gnu::noinline]] Outcome fail_enqueued(const Failure& failure);
   Outcome mark(const nccl::DeviceOperation& operation, const std::shared_ptr<Work>& work);
   bool fail(Failure failure, const OperationCall& call);
@@ -130,7 +139,8 @@ class DeviceBackend {
   DeviceStreams streams_;
   DeviceDisplay display_;
 
-  std::unique_ptr<nccl::RevokedHandle> revoked_;  // Set by options().keep, with mutex_ held.
+  std::unique_ptr<nccl::RevokedHandle> revoked_;  // Set by keep(), with mutex_ held.
+  bool may_keep_ = false;                         // Set by options().
   std::shared_ptr<nccl::Parent> parent_;
 
   std::mutex order_;  // Operations are enqueued one at a time, in the order of their numbers.
