@@ -13,7 +13,7 @@ std::atomic<unsigned> interrupts{0};
 std::mutex watches_mutex;
 int watches = 0;  // Guarded by the mutex, as is `is_ours`.
 bool is_ours = false;
-struct sigaction former;  // Written before ours is in place.
+struct sigaction former;  // Written before our handler is installed.
 
 void note_interrupt(int number, siginfo_t* info, void* context) {
   interrupts.fetch_add(1, std::memory_order_relaxed);
@@ -38,7 +38,7 @@ void begin_noting() {
   is_ours = sigaction(SIGINT, &ours, nullptr) == 0;
 }
 
-// A handler that was set meanwhile stays.
+// Leaves a handler alone that was installed in the meantime.
 void end_noting() {
   struct sigaction now;
   if (is_ours && sigaction(SIGINT, nullptr, &now) == 0 && is_noted(now))

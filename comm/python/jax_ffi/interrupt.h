@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ctrl-C while a thread of XLA waits inside a collective: the main thread stands in XLA as well
-// then, so that no handler written in Python runs. Watches from the construction on.
+// Notices Ctrl-C while a thread of XLA waits inside a collective. The main thread is then in XLA as
+// well, so no signal handler written in Python runs. Watches during its lifetime.
 #pragma once
 
 namespace ivy::jax {
 
 class InterruptWatch {
  public:
-  // The process's handler of SIGINT still runs; a default or ignored signal is left alone.
+  // The process's SIGINT handler still runs. Does nothing if SIGINT is ignored or has its default.
   InterruptWatch();
   ~InterruptWatch();
   InterruptWatch(const InterruptWatch&) = delete;

@@ -19,7 +19,7 @@
 namespace ivy::jax {
 namespace {
 
-constexpr int64_t kSliceMs = 50;  // How long Ctrl-C may wait; as in ivycomm/waiting.py.
+constexpr int64_t kSliceMs = 50;  // Until Ctrl-C is noticed; as in ivycomm/waiting.py.
 constexpr int32_t kMetadata = 1, kScalar = 3;
 
 struct Seat {
@@ -90,14 +90,14 @@ constexpr Element kElements[] = {{kPred, IVY_BOOL},     {kS8, IVY_I8},          
                                  {kF64, IVY_F64},       {kC64, IVY_C64},        {kC128, IVY_C128},
                                  {kF8E5m2, IVY_F8E5M2}, {kF8E4m3fn, IVY_F8E4M3}};
 
-// -1: a type that cannot travel.
+// Returns -1 for a type that libivycomm does not know.
 int element_number(xla::ElementType type) {
   for (const Element& element : kElements)
     if (element.theirs == type) return element.ours;
   return -1;
 }
 
-// The first is what keeps the order.
+// Returns all but the first, which is the token.
 std::vector<Array> arrays_of(const xla::Buffers& buffers) {
   std::vector<Array> arrays;
   for (int64_t at = 1; at < buffers.count; ++at) {
@@ -131,7 +131,7 @@ Attribute attribute_of(const xla::Attributes& given) {
   return read;
 }
 
-// How many elements the result has for each of the input, times `divided`.
+// `divided` elements of the input make `multiplied` elements of the result.
 struct Ratio {
   size_t multiplied, divided;
 };
@@ -149,8 +149,8 @@ Ratio ratio_of(int64_t operation, size_t size) {
   }
 }
 
-// Checks what libivycomm would take for granted: a compiled program may have been made for another
-// group.
+// Checks the sizes of the buffers, because a program may have been compiled for another group and
+// libivycomm takes sizes as given.
 bool fits(const Request& request) {
   const int64_t operation = request.attribute.operation;
   if (operation > IVY_JAX_ALL_TO_ALL) return true;
@@ -281,8 +281,8 @@ int collective(const Request& request, const ivy_call* call) {
   }
 }
 
-// An exception that a signal handler raised, until the interpreter continues. Guarded by the
-// interpreter's lock.
+// Holds an exception that a signal handler raised until the interpreter continues. Guarded by the
+// GIL.
 struct Raised {
   void *type = nullptr, *value = nullptr, *trace = nullptr;
 };
@@ -294,9 +294,9 @@ int raise_again(void*) {
   return -1;
 }
 
-// In the main thread, which is where the interpreter runs signal handlers. Whether one has raised;
-// XLA would put its own exception in the place of that one, so it is raised when the interpreter
-// goes on.
+// Runs pending signal handlers and returns whether one has raised an exception. Only in the main
+// thread, where CPython runs them. XLA would replace the exception by its own, so it is raised
+// again when the interpreter continues.
 bool has_handler_raised() {
   const int lock = interpreter.PyGILState_Ensure();
   const bool has_raised = interpreter.PyErr_CheckSignals() != 0;
@@ -310,7 +310,7 @@ bool has_handler_raised() {
 
 bool is_main_thread() { return syscall(SYS_gettid) == getpid(); }
 
-// Waits until the work is done; the code is the operation's. Ctrl-C breaks its communicator.
+// Waits until the work is done and returns its result. Ctrl-C aborts its communicator.
 Fault wait(const Pending& pending) {
   if (pending.work == nullptr) return {};
   std::optional<InterruptWatch> watch;
@@ -323,7 +323,7 @@ Fault wait(const Pending& pending) {
     if (is_done)
       return library_fault(code == IVY_DEADLINE_EXCEEDED ? library.work_wait(pending.work, 0)
                                                          : code);
-    // The first slice costs nothing; whatever takes longer is watched.
+    // Only calls that take longer than a slice pay for a watch.
     if (!watch && !is_main) watch.emplace();
     is_over = is_main ? has_handler_raised() : watch->has_been_interrupted();
     if (is_over) library.work_abort(pending.work);
@@ -334,7 +334,7 @@ Fault finish(int code, const Pending& pending) {
   return code == IVY_OK ? wait(pending) : library_fault(code);
 }
 
-// The receive is posted first: both sides may be about to send to each other.
+// Posts the receive first, because both sides may be about to send to each other.
 Fault exchange(const Request& request) {
   const Attribute& how = request.attribute;
   const bool sends = how.operation != IVY_JAX_RECV && how.peer >= 0;
@@ -379,7 +379,7 @@ xla::Error* told(const xla::CallFrame& frame, Fault fault) {
   return frame.api->create_error(&arguments);
 }
 
-// XLA asks once, without arguments, for which version a handler was made.
+// XLA asks each handler once, without arguments, for the version of the interface that it uses.
 bool has_answered_metadata(const xla::CallFrame& frame) {
   for (const xla::Extension* each = frame.extensions; each != nullptr; each = each->next) {
     if (each->type != kMetadata) continue;

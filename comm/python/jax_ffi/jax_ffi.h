@@ -3,13 +3,13 @@
  * links neither XLA nor libivycomm: the Python module ivycomm.jax gives it the addresses of
  * libivycomm's functions and registers its handlers with JAX.
  *
- * A handler takes and gives first what keeps the order (XLA's token), then arrays; what is done is
- * in its attributes, all 64-bit integers: `operation` (ivy_jax_operation), `group` (as
- * ivy_jax_set_group numbers them), `op`, `peer` (root, or to whom is sent; -1: nobody), `source`,
- * `tag`, `source_tag`, `timeout_ms`. Buffers of another size than the operation wants are an error
- * before anything is sent.
+ * The first argument and the first result of a handler are XLA's token, which keeps calls in order;
+ * arrays follow. The handler's attributes describe the call, all as 64-bit integers: `operation`
+ * (ivy_jax_operation), `group` (a number from ivy_jax_set_group), `op`, `peer` (the root or the
+ * destination, -1 for none), `source`, `tag`, `source_tag`, `timeout_ms`. If a buffer's size does
+ * not suit the operation, the handler fails before it sends anything.
  *
- * Threads: those of XLA. ivy_jax_set_functions is called once, before all else.
+ * Handlers run in XLA's threads. ivy_jax_set_functions must be called first, and once.
  */
 #pragma once
 
@@ -19,7 +19,7 @@
 extern "C" {
 #endif
 
-/* They are numbered in the order in which ivycomm/jax/__init__.py makes its primitives. */
+/* Numbered in the order in which ivycomm/jax/__init__.py creates its primitives. */
 typedef enum ivy_jax_operation {
   IVY_JAX_ALL_REDUCE = 0,
   IVY_JAX_REDUCE = 1,
@@ -36,7 +36,7 @@ typedef enum ivy_jax_operation {
   IVY_JAX_SENDRECV = 12
 } ivy_jax_operation;
 
-/* The functions of libivycomm; `struct_bytes` says how many the caller knows. */
+/* The functions of libivycomm. `struct_bytes` is the size of the caller's version of the struct. */
 typedef struct ivy_jax_functions {
   size_t struct_bytes;
   int (*all_reduce_coalesced)(ivy_comm*, size_t, const void* const*, void* const*, const size_t*,
@@ -60,7 +60,7 @@ typedef struct ivy_jax_functions {
   int (*last_failure)(ivy_failure*);
 } ivy_jax_functions;
 
-/* The functions of the interpreter that have these names. */
+/* The functions of CPython with these names. */
 typedef struct ivy_jax_interpreter {
   int (*PyGILState_Ensure)(void);
   void (*PyGILState_Release)(int);
@@ -70,22 +70,23 @@ typedef struct ivy_jax_interpreter {
   int (*Py_AddPendingCall)(int (*)(void*), void*);
 } ivy_jax_interpreter;
 
-/* `minor`: of the version 0.minor of XLA's interface that this JAX has. */
+/* This JAX has version 0.`minor` of XLA's interface. */
 IVY_API int ivy_jax_set_functions(const ivy_jax_functions* functions,
                                   const ivy_jax_interpreter* interpreter, int minor);
 
-/* Compiled programs know a group by its number. comm NULL: the group has ended, and programs that
- * were compiled for it fail. A number is never used for a second group. */
+/* Assigns a communicator to the number by which compiled programs know a group. If `comm` is NULL,
+ * the group has ended, and programs compiled for it fail. A number must not be reused. */
 IVY_API int ivy_jax_set_group(int64_t number, ivy_comm* comm, int rank, int size);
 
-/* The last failure of a handler: its code (0: there was none), text and ivy_failure. */
+/* Returns the code of the handlers' last failure, or 0 if there was none, and copies its text and
+ * details. */
 IVY_API int ivy_jax_last_failure(char* text, size_t text_bytes, ivy_failure* failure);
 
-/* For XLA: an XLA_FFI_Handler each, of memory of the host and of a GPU. */
+/* XLA_FFI_Handlers, for memory of the host and of a GPU. */
 IVY_API void* ivy_jax_on_host(void* frame);
 IVY_API void* ivy_jax_on_gpu(void* frame);
-/* Also for XLA, in its older form of a foreign function: does nothing, between a token and a
- * number. */
+/* A foreign function in XLA's older form that turns a token into a number, or the reverse, and does
+ * nothing else. */
 IVY_API void ivy_jax_pass(void* result, const void** arguments);
 
 #ifdef __cplusplus
