@@ -253,7 +253,8 @@ Awaitable<void> JobEnding::release_hosts() {
 }
 
 Awaitable<void> JobEnding::conclude() {
-  job_.concluded = true;
+  // A takeover that was given up exits by itself, and the job goes on without this launcher.
+  if (std::exchange(job_.concluded, true)) co_return;
   if (job_.was_started()) job_.screen.start_reader_note();
   co_await last_output(true);
   job_.screen.cancel_reader_note();

@@ -69,7 +69,7 @@ class JobEnding {
   void say_unconfirmed();
   void hosts_did_not_stop();
   void cancel_stop();
-  // Runs the steps instead of those under way, if any.
+  // Runs the steps instead of those under way, if any, which must not be the caller.
   void run(Awaitable<void> steps);
   Awaitable<void> end();
   Awaitable<void> release_hosts();
