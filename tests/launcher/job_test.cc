@@ -942,6 +942,21 @@ TEST_F(TakeoverTest, NamesAHostThatDoesNotAnswerInTime) {
   EXPECT_NE(text_.find("did not respond within --start-timeout"), std::string::npos) << text_;
 }
 
+TEST_F(TakeoverTest, KeepsItsExitIfItIsInterruptedAfterItHasGivenUp) {
+  options_.start_timeout = milliseconds(300);
+  begin();
+  answer(first_, 1);
+  first_.start(0);
+  ASSERT_TRUE(run_until([&] { return text_.find("it keeps running") != std::string::npos; }))
+      << text_;
+  ASSERT_FALSE(exit_code_.has_value());
+  job_->interrupt(SIGINT);
+  ASSERT_TRUE(run_until([&] { return exit_code_.has_value(); })) << text_;
+  give_back();
+  EXPECT_EQ(*exit_code_, kExitHostsNotUp) << text_;
+  EXPECT_EQ(text_.find("rank 0"), std::string::npos) << "a summary of a job that runs: " << text_;
+}
+
 // ---- The end
 // -------------------------------------------------------------------------------------
 
