@@ -71,7 +71,7 @@ class Serving final : public AgentReports {
   int run();
 
  private:
-  void audit(const std::string& line) override { agent_log::info(line); }
+  void audit(const std::string& line) override { agent_log::notice(line); }
   void warn(const std::string& text) override { agent_log::warning(text); }
   void status(const std::string& jobs) override;
 
