@@ -9,10 +9,10 @@
 //   stopping, confirming -> restarting -> running     a worker failed and a restart is left
 //                               '-> done              Ctrl-C, --timeout, a lost host: nothing runs
 //
-// A lost host that the job can do without is the end of this attempt, like a worker's failure.
+// If the job can do without a lost host, only this attempt ends, as after a worker's failure.
 //
-// In `collecting`, evidence is gathered before any worker is stopped: the abort epoch, the dumps of
-// a collective library's watchdog, stacks.
+// In `collecting`, evidence is gathered before any worker is stopped: notices of dead ranks
+// (launcher/README.md, "The abort epoch"), the dumps of a collective library's watchdog, stacks.
 #pragma once
 
 namespace ivy {

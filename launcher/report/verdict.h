@@ -67,12 +67,12 @@ struct Outcome {
 };
 
 // Determines the first cause. Exits on one host are ordered by that host. Between hosts the earlier
-// exit is the cause. If two exits are closer than the sum of their clock errors, the more severe
-// one is: an out-of-memory kill, then a signal, then an exit code; if these are equal, the earlier
-// estimate. A worker that exits after the stop order is a victim. An abort by a collective
-// library's watchdog (SIGABRT, or a shell's 134, with the watchdog's text in the tail) is a
-// symptom, and any other cause takes precedence. A tolerated exit counts only if another failure
-// has ended the job.
+// exit is the cause. If two exits are not further apart than the sum of their clock errors, the
+// more severe one is: an out-of-memory kill, then a signal, then an exit code; if these are equal,
+// the earlier estimate. A worker that exits after the stop order is a victim. An abort by a
+// collective library's watchdog (SIGABRT, or a shell's 134, with the watchdog's text in the tail)
+// is a symptom, and any other cause takes precedence. A tolerated exit counts only if another
+// failure has ended the job.
 Outcome judge(const std::vector<WorkerEnd>& ends, const LauncherEnd& launcher_end);
 
 // Returns true if the worker's output shows that a collective library's watchdog aborted it, which

@@ -53,7 +53,8 @@ class Ending {
   // Time from TERM to KILL for processes that outlive the last worker.
   static constexpr std::uint64_t kLeftoverGraceNs = 2'000'000'000;
   static constexpr std::uint64_t kKillPauseNs = 50'000'000;
-  // From the abort epoch to TERM for workers on the control socket (design, section 7).
+  // From the notice of a dead peer (launcher/README.md, "The abort epoch") to TERM, for workers on
+  // the control socket.
   static constexpr std::uint64_t kWarningNs = 1'000'000'000;
   // From INT to TERM after Ctrl-C; half of the grace period if that is shorter than two seconds.
   static constexpr std::uint64_t kInterruptNs = nanoseconds_of(kInterruptGrace);

@@ -16,9 +16,12 @@ inline constexpr std::uint64_t kNanosPerSecond = 1'000'000'000;
 
 // The kind of a transport, which decides what its end means.
 enum class TransportEnd {
-  kLocal,  // The launcher holds the other end: end of file means that it has exited. Stop now.
-  kRelay,  // A relay holds the other end. Half-close: the launcher's side closed. Hang-up: the
-           // relay exited.
+  // The launcher itself holds the other end. End of file means that it has exited, so the workers
+  // are stopped at once, with the usual grace.
+  kLocal,
+  // A relay holds the other end. It closes half of the connection if the launcher closes its side,
+  // and hangs up if it exits itself.
+  kRelay,
 };
 
 // The side that closed a transport.
