@@ -16,11 +16,11 @@ struct CtlOptions {
   std::string
       job;  // The start of a job's id, or its name; empty for the only job. For explain, a message.
   // Flags of `ps`.
-  bool json = false;  // Also for why, stack, status and config.
+  bool json = false;  // Also of other verbs.
   bool all = false;   // Also finished jobs.
   std::string hosts;  // -H, also for stop: hosts whose agents to query; empty for this host only.
   bool all_hosts = false;  // Every host of this host's jobs.
-  // Flags of `logs` and `attach`; `ranks` also for top and stack.
+  // Flags of `logs` and `attach`; `ranks` also of other verbs.
   bool follow = false;
   ShowRanks ranks;
   std::string label = "auto";

@@ -23,8 +23,9 @@ namespace {
 using boost::system::error_code;
 using std::chrono::milliseconds;
 
-// A host receives a heartbeat twice a second; after this silence it dials again.
-constexpr milliseconds kSilence{5'000};
+// A host receives a heartbeat twice a second. After half of the shortest default lease without one
+// it dials again, so that it has the other half for that.
+constexpr milliseconds kSilence = kLeaseAttended / 2;
 // Limit for nodes that do not read the last messages.
 constexpr milliseconds kEndPatience{3'000};
 // Limit for nodes that are redialling at the end.

@@ -21,7 +21,9 @@ do. A torch tensor that requires grad is differentiated (see ivycomm.torch).
 
 Errors: TypeError and ValueError before anything is sent; RuntimeError for a tensor that requires grad, in an operation
 that has no derivative or that would write to it; Mismatch on every rank if the ranks disagree about operation, type,
-count or root; RankDied, HostLost, Timeout, Aborted. Mismatch and the errors listed after it break the group.
+count or root; RankDied, HostLost, Timeout, Aborted. Mismatch and the errors listed after it break the group. In scatter,
+uneven gathers and all_to_all with a split, ranks exchange sizes first. An `out` whose shape does not suit them raises
+ValueError on its rank alone, and the other ranks wait for this rank until their timeout.
 """
 
 from __future__ import annotations
@@ -546,6 +548,9 @@ def scatter(x: ArrayT | None = None, src: int = 0, *, split: Sequence[int] | Non
     array = None
     if x is not None:
         kind, array = arrays.adopt(x)
+    if out is not None:
+        result_kind, result = arrays.adopt_output(out, "out")
+        result_kind.output(result, "out")  # Raises if nothing can be received into it.
     header: Any = broadcast_object(None, src, group=group, timeout=timeout)
     if not isinstance(header, _ScatterHeader):  # Rank src's error.
         name, text = header
@@ -563,7 +568,7 @@ def scatter(x: ArrayT | None = None, src: int = 0, *, split: Sequence[int] | Non
 
 def _scatter_own(x: Any, src: int, split: Sequence[int] | None, group: Group, out: Any, async_op: bool,
                  timeout: float | None) -> Any:
-    """Rank src's part in a scatter. If its x is invalid, every rank raises the same error."""
+    """Rank src's part in a scatter. If its x, split or out is invalid, every rank raises the same error."""
     try:
         if x is None:
             raise ValueError("rank src has to give x")
@@ -572,15 +577,15 @@ def _scatter_own(x: Any, src: int, split: Sequence[int] | None, group: Group, ou
         whole = kind.input(array)
         header = _ScatterHeader(kind.name, kind.dtype_name(array), shape_of(array), rows, kind.place(array),
                                 gradients.is_recorded(x))
+        shape = (rows[src], *header.shape[1:])
+        result_kind, result = (kind, kind.empty(shape, array)) if out is None else _scatter_output(out, header, shape)
+        output = result_kind.output(result, "out")
+        if out is not None and whole.overlaps(output):
+            raise ValueError("out lies inside x")
     except (TypeError, ValueError) as error:
         broadcast_object((type(error).__name__, str(error)), src, group=group, timeout=timeout)
         raise
     broadcast_object(header, src, group=group, timeout=timeout)
-    shape = (rows[src], *header.shape[1:])
-    result_kind, result = (kind, kind.empty(shape, array)) if out is None else _scatter_output(out, header, shape)
-    output = result_kind.output(result, "out")
-    if out is not None and whole.overlaps(output):
-        raise ValueError("out lies inside x")
     counts = counts_of([n * row_elements(shape) for n in rows])
     return start("ivy_scatter_v", (group.handle, whole.pointer, counts, None, output.pointer, output.count, output.dtype, src),
                  (array, whole, result, output, counts), _scattered(result_kind, result, array, out, header, src, group),

@@ -15,6 +15,7 @@
 #include "launcher/links/this_host.h"
 #include "launcher/links/transport_context.h"
 #include "proto/contract/build.h"
+#include "proto/contract/limits.h"
 #include "proto/contract/log.h"
 #include "proto/contract/text.h"
 #include "proto/os/clock.h"
@@ -35,9 +36,9 @@ constexpr std::size_t kMostLookups = 8;
 // After the job's end: the step needs a moment to end, then to be ended.
 constexpr milliseconds kEndPatience{2'000};
 constexpr milliseconds kTermPatience{3'000};
-// A launcher says something twice a second; a host that has heard nothing for half of the shortest
-// lease that anybody has by default tries another way.
-constexpr milliseconds kSilence{5'000};
+// A launcher sends a heartbeat twice a second. A host that has heard nothing for half of the
+// shortest default lease dials again, so that it has the other half for that.
+constexpr milliseconds kSilence = kLeaseAttended / 2;
 
 std::string random_key() {
   std::string key(kDialKeyBytes, '\0');

@@ -299,6 +299,13 @@ def layouts(r, n):
         except ValueError:
             continue
         raise AssertionError("a wrong argument was not refused")
+    # Rank 0's out has the wrong shape. No other rank waits for a scatter that rank 0 does not begin.
+    try:
+        ic.scatter(np.ones(n) if r == 0 else None, out=np.empty(2) if r == 0 else None, timeout=60.0)
+        raise AssertionError("a wrong output was not refused")
+    except ValueError as error:
+        assert "out is float64 of shape (2,)" in str(error), error
+    same(ic.all_reduce(r), np.array(sum(range(n))), "after it")
 
 
 def buffers(r, n):
