@@ -1,30 +1,74 @@
 # SPDX-License-Identifier: Apache-2.0
-# The sitecustomize of ivyrun's Python workers (python_hook.h); `ivyrun --no-python-hook` leaves it out. It must not
-# raise, must start in under 1 ms (so functions import what they need), and imports no framework: it changes a framework's
-# modules after the program has imported them. Python 2 and old Python 3 read it as well, so its syntax is theirs.
+# ivyrun's Python hook. Python imports a module called sitecustomize at the start of every interpreter; ivyrun puts this
+# one on the PYTHONPATH of its workers (python_hook.h) unless `ivyrun --no-python-hook` is given.
 #
-# Sections: changing modules after their import; `ivyctl stack`; torch's store; how ranks join; JAX; other frameworks;
-# worlds of one; mpi4py; other originals and the start. _run() at the end of the file is the beginning.
+# Rules for this file
+#   - It must not break a program. Each step and each change to another module ignores its own failures.
+#   - It must start in under 1 ms. Functions import modules only when they need them.
+#   - It imports no framework. It patches a framework's modules after the program has imported them.
+#   - Python 2 and Python 3.5 inherit PYTHONPATH from a worker and read this file too, so they must be able to parse it.
+#
+# Terms
+#   worker        a process that ivyrun started for one rank of the job; its child processes inherit this hook
+#   store         the job's key-value store, a server that speaks the protocol of torch's TCPStore
+#   world         the processes that one framework connects to each other: normally all ranks of the job
+#   world of one  a world of a single process, because the framework found no peers
+#
+# At the interpreter's start, _run() at the end of the file calls these functions, one after the other. Most of them
+# only install import hooks, and only if the job's environment variables call for it.
+#
+#   _register_stack_dumps        registers faulthandler for `ivyctl stack`
+#   _hook_store_and_semaphores   torch's store, multiprocessing's semaphores
+#   _hook_jax                    JAX: ranks, missing ranks, differing versions, exit
+#   _hook_frameworks             warnings about other frameworks
+#   _refuse_worlds_of_one        stops a job of Horovod without -B horovod
+#   _hook_mpi4py                 connects mpi4py to the job
+#   _serve_originals             ivy.distributed and neurenix from ivycomm, if they are not installed
+#   _run_hidden_sitecustomize    runs the sitecustomize that this file hides, if any
+#
+# When the program imports a module, these changes are applied to it. If a module has two, the one listed first is
+# applied first, so the second one's wrapper is the outer one.
+#
+#   torch.distributed.distributed_c10d       _FlightServer, _watch_torch
+#   torch.distributed.rendezvous             _Rendezvous
+#   multiprocessing.process                  _Semaphores
+#   jax._src.clusters                        _add_jax_cluster
+#   jax._src.distributed                     _change_jax_start
+#   jax._src.xla_bridge                      _end_mpi_late, _watch_jax
+#   jax.experimental.multihost_utils         _answer_without_service
+#   accelerate.state                         _watch_accelerate
+#   tensorflow.python.distribute.collective_all_reduce_strategy   _watch_tensorflow
+#   distributed.client (Dask)                _watch_dask
+#   ray._private.worker                      _watch_ray
+#   xgboost.collective                       _tell_xgboost
+#   horovod.common.basics                    _watch_horovod; before the import, _refuse_worlds_of_one may stop the job
+#   mpi4py.MPI                               _mpi_join and _mpi_compare before MPI_Init, _mpi_check after it
+#
+# Sections, in the order of the file: import hooks; `ivyctl stack`; torch's store and multiprocessing's semaphores; join
+# checks (missing ranks, differing versions); JAX; other frameworks; worlds of one; mpi4py; originals, the hidden
+# sitecustomize and _run().
 
-_WORKER = None  # The worker's own process; processes that it starts may have worlds of their own.
+_WORKER = None  # Pid of the worker itself, because a child process may rightly have another rank and world size.
 
 
-# -- Changing modules after their import
+# -- Import hooks
 
+# Finds a module's spec with the finders that follow `own` in sys.meta_path.
 def _spec_behind(own, name, path, target):
     import sys
     finders = list(sys.meta_path)
-    # Not those before: they may be ours, too, and look behind themselves.
+    # Skip earlier finders: they may be ours and would search again from their own position.
     place = next((i for i, finder in enumerate(finders) if finder is own), -1)
     for finder in finders[place + 1:]:
-        find = getattr(finder, "find_spec", None)  # Finders of old have none.
+        find = getattr(finder, "find_spec", None)  # Finders written for old Python versions lack it.
         spec = find(name, path, target) if find is not None and finder is not own else None
         if spec is not None:
             return spec
     return None
 
 
-# An import hook: calls change() with the module called `name` after it has been executed.
+# Base class of an import hook for one module: after the module `name` has been executed, calls change(module), which
+# the subclass defines, and removes itself from the module's loader. A module can have only one such hook.
 class _ModulePatch:
     name = None
 
@@ -52,7 +96,8 @@ class _ModulePatch:
             pass
 
 
-# The same for several modules: `changes` maps a name to a function.
+# An import hook for several modules: `changes` maps the name of a module to a function that is called with the module
+# after it has been executed. It stays in the loader, so it can be combined with other hooks for the same module.
 class _ModulePatches:
     def __init__(self, changes):
         self.changes = changes
@@ -69,12 +114,13 @@ class _ModulePatches:
                 run(module)
                 try:
                     change(module)
-                except Exception:  # A framework that looks different is left as it is.
+                except Exception:  # Leave an unknown version of a framework unchanged.
                     pass
             spec.loader.exec_module = exec_module
         return spec
 
 
+# Replaces the function owner.NAME by one that also calls then(first argument) when the function has returned.
 def _after(owner, name, then):
     import functools
     run = getattr(owner, name)
@@ -90,10 +136,11 @@ def _after(owner, name, then):
     setattr(owner, name, wrapped)
 
 
-# -- ivyctl stack: faulthandler, and torch's record of collectives
+# -- ivyctl stack: faulthandler, and torch's flight record
 
-# The descriptor goes above 100, since programs like to find the low ones free. A process that a worker starts must not
-# register as well: only the worker's own is asked.
+# Registers handlers that write Python stacks to a file: signal 45 for all threads, signal 46 for the main thread
+# (kStackSignal in python_hook.h). The file's descriptor is above 100, because some programs expect low ones to be free.
+# Child processes do not register, because `ivyctl stack` queries only the worker: the variable is removed.
 def _register_stack_dumps():
     global _WORKER
     import os
@@ -116,9 +163,9 @@ def _register_stack_dumps():
     sys.meta_path.insert(0, _FlightServer(path + ".torch"))
 
 
-# torch's own server of its flight record (2.11 and newer), on a Unix socket beside the file of the
-# stacks. It starts with the worker's first process group: only then is there anything to ask, and a
-# program that merely imports torch has no thread more. Its threads are C++ and need no GIL.
+# Serves torch's flight record, its log of collectives, on a Unix socket next to the stack file. The server is torch's
+# own (2.11 and newer); its threads are C++ and do not need the GIL. It is started with the worker's first process
+# group, because before that the record is empty, and a program that only imports torch gets no additional thread.
 class _FlightServer(_ModulePatch):
     name = "torch.distributed.distributed_c10d"
 
@@ -143,7 +190,7 @@ class _FlightServer(_ModulePatch):
     def open(self):
         import atexit
         import os
-        # A forked child is not asked.
+        # `ivyctl` does not query forked children.
         if self.path is None or os.getpid() != self.pid:
             return
         path, self.path = self.path, None
@@ -151,7 +198,8 @@ class _FlightServer(_ModulePatch):
         os.chmod(path, 0o600)
         atexit.register(self.close, path)
 
-    # torch warns that it listens, in every worker. Where that cannot be kept quiet there is none.
+    # Starts the server without torch's warning that it listens, which every worker would print. If the warning cannot
+    # be suppressed, no server is started.
     @staticmethod
     def start(path):
         import ctypes
@@ -167,25 +215,26 @@ class _FlightServer(_ModulePatch):
         finally:
             level.value = before
 
-    # Nothing may destroy it: that joins its threads, and in a forked child it would also shut down
-    # the socket that the child shares with the worker.
+    # Prevents the server's destruction, which would join its threads and, in a forked child, shut down the socket that
+    # the child shares with the worker.
     @staticmethod
     def keep(server):
         import ctypes
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(server))
 
-    # No question may come while the process is being taken down.
+    # Removes the socket, so that no query arrives while the process exits.
     def close(self, path):
         import os
         if os.getpid() == self.pid:
             os.unlink(path)
 
 
-# -- torch's store, and Python's semaphores
+# -- torch's store, and multiprocessing's semaphores
 
-# TORCHELASTIC_USE_AGENT_STORE=True makes every rank a client of the job's store. A script that sets
-# MASTER_PORT itself, or starts ranks of its own, means another one, which its rank 0 shall serve.
-# Under another launcher's block of variables (torchrun in a worker) the flag is that launcher's.
+# Chooses the store that torch uses. ivyrun sets TORCHELASTIC_USE_AGENT_STORE=True, which makes every rank a client of
+# the job's store. If the script has set MASTER_PORT itself, or starts its own ranks, it wants a store of its own: the
+# flag is then hidden from torch, so that rank 0 serves that store. If another launcher runs inside the worker
+# (torchrun), the flag belongs to that launcher and is left alone.
 class _Rendezvous(_ModulePatch):
     name = "torch.distributed.rendezvous"
 
@@ -219,10 +268,11 @@ class _Rendezvous(_ModulePatch):
                 return store
         module._create_c10d_store = _create_c10d_store
 
-    # A rank may run several programs one after the other (train, then evaluate; a retry after a crash), and the job's
-    # store outlives each of them. So every call of init_process_group() has a round, and the keys of a later round a
-    # prefix: a process must not read the address of a peer's former process, which would hang or fail. Rank 0 starts
-    # a round; another rank takes the newest one that it has not joined, or the next, which rank 0 has yet to start.
+    # Returns the store for this call of init_process_group(). A rank may run several programs one after the other
+    # (train, then evaluate; or a retry after a crash), and the job's store outlives each of them. A process must not
+    # read the address of a peer's previous process from it, because connecting there would hang or fail. So the calls
+    # are counted as rounds, and from the second round on all keys get the round's prefix. Rank 0 starts a round. Any
+    # other rank joins the newest round that it has not joined yet, or else the next one, which rank 0 has yet to start.
     @staticmethod
     def of_this_round(module, store, rank):
         if rank == 0:
@@ -234,8 +284,8 @@ class _Rendezvous(_ModulePatch):
         return store if number == 1 else module.PrefixStore("ivy/round/%d" % number, store)
 
 
-# Semaphores of Python's multiprocessing have names in /dev/shm. One that a killed process has left there can be
-# told to be this job's and host's by its name, and is removed with the job's directory.
+# Puts the job's id and the host's index into the names of multiprocessing's semaphores in /dev/shm. If a killed process
+# leaves a semaphore behind, ivyrun recognizes it by that name and removes it together with the job's directory.
 class _Semaphores(_ModulePatch):
     name = "multiprocessing.process"
 
@@ -254,11 +304,14 @@ def _hook_store_and_semaphores():
         sys.meta_path.insert(0, _Rendezvous())
 
 
-# -- How ranks join
+# -- Join checks: ranks that are missing, and versions that differ
 
-# Ranks speak with the job's store in torch's dialect before they call into a framework: once JAX's client connects, JAX
-# ends the process when a peer does not come, and does not say which one.
-# The store's part of torch's protocol that is needed here, in torch's numbers.
+# Every rank announces itself in the job's store before it enters a framework's initialization, so that one rank can
+# name the missing ones. It cannot be done later: after JAX's client has connected, JAX kills the process if a peer is
+# missing, without naming it.
+
+# A client of the store, with the few requests of torch's TCPStore protocol that are needed here. They are identified by
+# torch's numbers. `limit`: seconds to wait for a response; a TimeoutError is raised after that.
 class _Store:
     def __init__(self, address, limit):
         import socket
@@ -286,7 +339,7 @@ class _Store:
             data += piece
         return data
 
-    # Has no answer of its own: it is asked for, since the store does not serve who hangs up at once.
+    # SET has no reply. Wait for the key, because the store drops the request of a client that disconnects immediately.
     def set(self, key, value):
         self.send(1, key, value)
         self.wait([key])
@@ -296,11 +349,14 @@ class _Store:
         self.send(3, key)
         return self.receive(int.from_bytes(self.receive(8), "little")).decode()
 
+    # Adds 1 to the counter `key`. Returns True if this is the first rank to do so.
     def is_first(self, key):
         self.socket.sendall(b"\4" + len(key).to_bytes(8, "little") + key.encode()
                             + (1).to_bytes(8, "little"))
         return int.from_bytes(self.receive(8), "little") == 1
 
+    # Sends a request about several keys. Returns whether the response is a zero byte: "ready" for CHECK, "stop waiting"
+    # for WAIT.
     def keys(self, number, keys):
         self.socket.sendall(bytes([number]) + len(keys).to_bytes(8, "little") + b"".join(
             len(key).to_bytes(8, "little") + key.encode() for key in keys))
@@ -313,8 +369,8 @@ class _Store:
         return self.keys(6, keys)
 
 
-# The job as the worker's variables describe it before the script changes them. Ranks announce themselves in the job's
-# store, so that one of them can name the ranks that are missing.
+# The job as the worker's environment describes it before the script changes the environment, and the join check for
+# jax.distributed.initialize(). Other frameworks use the subclass _FrameworkJoinCheck.
 class _JoinCheck:
     name, package, call = "jax", "jaxlib", "jax.distributed.initialize()"
 
@@ -336,7 +392,7 @@ class _JoinCheck:
     def key(self, rank):
         return "ivyrun/%s/%d" % (self.name, rank)
 
-    # "2 (node1), 3 (node1)"
+    # Returns the ranks with their hosts, at most eight: "2 (node1), 3 (node1)".
     def named(self, *ranks):
         import os
         hosts = []
@@ -351,7 +407,8 @@ class _JoinCheck:
                  for rank in ranks]
         return ", ".join(texts[:8]) + (" and %d more" % (len(texts) - 8) if len(texts) > 8 else "")
 
-    # One rank says what all would say.
+    # Prints a message that several ranks would print. Only the first one that reports `what` prints it, or rank 0 if
+    # the store cannot be reached.
     def say(self, what, text):
         import os
         try:
@@ -363,6 +420,8 @@ class _JoinCheck:
                 return
         os.write(2, ("ivyrun: %s\n" % text).encode())
 
+    # Announces this rank, compares its version of jaxlib with rank 0's, and starts a thread that warns about ranks that
+    # do not arrive (on rank 0) or about an unreachable coordinator (on all other ranks).
     def start(self):
         import threading
         import jaxlib.version
@@ -374,7 +433,7 @@ class _JoinCheck:
         watch = self.watch_coordinator if self.rank != 0 else self.watch_ranks
         threading.Thread(target=watch, daemon=True, name="ivyrun").start()
 
-    # Waits for rank 0 as JAX's client would, and reports it if it does not arrive.
+    # Waits for rank 0, as JAX's client would, and reports rank 0 as missing after the limit.
     def compare_with_rank_0(self, version):
         try:
             with self.store(self.limit) as store:
@@ -405,6 +464,8 @@ class _JoinCheck:
                 "" if is_one else "s", self.named(*ranks), "has" if is_one else "have", self.call,
                 self.limit, "it is" if is_one else "they are")))
 
+    # Waits until ranks 0 to last - 1 (default: all ranks) have announced themselves, and names the missing ones after
+    # the limit.
     def watch_ranks(self, last=None):
         keys = [self.key(rank) for rank in range(self.size)][:last]
         try:
@@ -418,7 +479,8 @@ class _JoinCheck:
         except OSError:
             pass
 
-    # Rank 0 listens right after it has said that it is there.
+    # Tries to connect to JAX's coordinator for up to 20 s, and prints the error if no attempt succeeds. Rank 0, which
+    # has just announced itself, starts listening at about the same time.
     def watch_coordinator(self):
         import socket
         import time
@@ -439,7 +501,9 @@ class _JoinCheck:
             "choose another network with --iface" % (
                 self.named(self.rank), self.named(0), self.coordinator, why)))
 
-    # Changes the arguments where they name the store's port. False: another world is meant.
+    # Corrects the arguments of jax.distributed.initialize(): if the coordinator's address has the store's port,
+    # replaces it by the coordinator's own. Returns whether the call joins the job's world; otherwise the script wants a
+    # different one, and nothing is checked.
     def correct(self, arguments):
         address = arguments.get("coordinator_address")
         if self.has_store and address and address.rsplit(":", 1)[-1] == self.port:
@@ -459,14 +523,15 @@ class _JoinCheck:
         return arguments.get("coordinator_address") in (None, self.coordinator)
 
 
-# The same for frameworks that do not report missing ranks themselves.
+# The join check for frameworks other than JAX. It only warns: it never stops the process.
 class _FrameworkJoinCheck(_JoinCheck):
     def __init__(self, name, package, call):
         super().__init__()
         self.name, self.package, self.call = name, package, call
         self.has_joined = False
 
-    # Calls run(). Rank 0 looks for the others meanwhile, and rank 1 for rank 0.
+    # Returns run(), the framework's own initialization. While it runs, a thread of rank 0 watches for all other ranks,
+    # and a thread of rank 1 for rank 0. Afterwards the versions are compared. Only the first call is checked.
     def around(self, run, version):
         if self.has_joined or not self.has_store or _has_other_launcher():
             return run()
@@ -500,10 +565,11 @@ class _FrameworkJoinCheck(_JoinCheck):
                     first.split("+")[0])))
 
 
-# Rank and size of this process, as each framework counts them.
+# The rank and world size of this process by framework: {"torch": (0, 4)}.
 _COUNTED = {}
 
 
+# Warns if another framework has a different rank or world size for this process.
 def _agree(check, name, rank, size):
     for other, (its_rank, its_size) in _COUNTED.items():
         if (rank, size) != (its_rank, its_size) and other != name:
@@ -514,6 +580,7 @@ def _agree(check, name, rank, size):
     _COUNTED[name] = rank, size
 
 
+# The same, and warns if a world of the job's size gives this process a rank other than the job's.
 def _compare(check, name, rank, size):
     _agree(check, name, rank, size)
     if size == check.size and rank != check.rank:
@@ -525,7 +592,8 @@ def _compare(check, name, rank, size):
 
 # -- JAX
 
-# A launcher that a worker has started (mpirun in a script) has a world of its own.
+# Returns whether this process belongs to the job's world, rather than to the world of a launcher inside the worker
+# (mpirun in a script).
 def _is_of_this_job():
     import os
     get = os.environ.get
@@ -536,6 +604,7 @@ def _is_of_this_job():
             and all(theirs is None or theirs == ours for theirs, ours in inner))
 
 
+# Registers ivyrun's ClusterEnv before JAX's own, so that variables of an enclosing Slurm or Open MPI job are ignored.
 def _add_jax_cluster(module):
     import os
     base = module.ClusterEnv
@@ -547,7 +616,7 @@ def _add_jax_cluster(module):
         def is_env_present(cls):
             return _is_of_this_job()
 
-        # Their arguments differ from version to version.
+        # The parameters differ between versions of JAX.
         @classmethod
         def get_coordinator_address(cls, *_, **__):
             return os.environ["JAX_COORDINATOR_ADDRESS"]
@@ -560,7 +629,7 @@ def _add_jax_cluster(module):
         def get_process_id(cls):
             return int(os.environ["IVY_RANK"])
 
-        # JAX_LOCAL_DEVICE_IDS says which devices; without it all that the process sees.
+        # None: the process uses the devices of JAX_LOCAL_DEVICE_IDS, or else all devices that it sees.
         @classmethod
         def get_local_process_id(cls):
             return None
@@ -569,7 +638,7 @@ def _add_jax_cluster(module):
     base._cluster_types.insert(0, IvyCluster)
 
 
-# Older JAX has no switch for its preemption service, and "none" for collectives on the CPU.
+# Disables the preemption service of old JAX versions, which do not read JAX_ENABLE_PREEMPTION_SERVICE.
 def _make_old_jax_alike(module):
     import os
     if not hasattr(module, "_ENABLE_PREEMPTION_SERVICE"):
@@ -577,6 +646,8 @@ def _make_old_jax_alike(module):
             module.State.initialize_preemption_sync_manager = lambda self: None
 
 
+# Selects an implementation of collectives on the CPU: Gloo unless the user has chosen one. Old versions of JAX have
+# none by default.
 def _use_gloo():
     import os
     from jax._src import config, xla_bridge
@@ -587,8 +658,8 @@ def _use_gloo():
             config.config.update("jax_cpu_collectives_implementation", wanted)
 
 
-# A rank that comes back (--on-failure replace) finds what it had written in JAX's service. Rank 0 writes the devices of
-# all ranks there once, and would fail at the second time.
+# Removes the table of all ranks' devices from JAX's service if rank 0 has been replaced (--on-failure replace). Rank 0
+# writes the table when it starts, and JAX does not allow it to be overwritten.
 def _forget_topology():
     import os
     from jax._src import distributed
@@ -602,8 +673,9 @@ def _forget_topology():
             pass
 
 
-# On exit, JAX waits up to five minutes for all other processes, which would not learn of a failure until then. A process
-# that fails closes its connections instead, and JAX notifies the others.
+# Skips JAX's shutdown in a process that exits with an error. The shutdown would wait up to five minutes for all other
+# processes, which would not learn of the failure before. Without it the connections close with the process, and JAX's
+# service notifies the others.
 def _hurry_when_failing(module):
     import functools
     import sys
@@ -624,11 +696,13 @@ def _hurry_when_failing(module):
             return run(self)
         import ctypes
         for part in (self.client, self.service):
-            # Kept beyond the end: to be destroyed means to wait as well.
+            # Never destroy it: the destructor waits, too.
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(part))
     module.State.shutdown = shutdown
 
 
+# Wraps the initialization of jax.distributed: corrects its arguments and runs the join check before it, and sets up
+# collectives afterwards.
 def _change_jax_start(module):
     import functools
     import inspect
@@ -646,7 +720,7 @@ def _change_jax_start(module):
                 bound = signature.bind(*values, **named)
                 if check.correct(bound.arguments) and check.has_store:
                     check.start()
-        except Exception:  # Without the store, or with wrong arguments, JAX speaks for itself.
+        except Exception:  # If the store is unreachable or an argument is wrong, JAX reports it.
             pass
         result = run(*bound.args, **bound.kwargs) if bound else run(*values, **named)
 
@@ -662,8 +736,8 @@ def _change_jax_start(module):
     module.State.initialize = initialize
 
 
-# With jax_cpu_collectives_implementation=mpi, JAX finalizes MPI before it frees its communicators, which MPI reports as
-# an error. Finalize MPI when the process exits instead.
+# Delays MPI_Finalize until the process exits. With jax_cpu_collectives_implementation=mpi, JAX registers it with
+# atexit, which runs before JAX frees its communicators, and MPI reports that as an error.
 def _end_mpi_late(module):
     import atexit
     import os
@@ -682,8 +756,8 @@ def _end_mpi_late(module):
     module.atexit = Late()
 
 
-# Scripts ask at every step. ivyrun has switched the service off where no notice can come: then the
-# answer is no, and not an error.
+# Makes reached_preemption_sync_point() return False if ivyrun has disabled JAX's preemption service because the job
+# cannot receive a notice. JAX itself would raise an error, and scripts call the function at every step.
 def _answer_without_service(module):
     import functools
     import os
@@ -701,7 +775,8 @@ def _hook_jax():
     import os
     import sys
     if "IVY_RANK" in os.environ and "JAX_COORDINATOR_ADDRESS" in os.environ:
-        # jaxlib loads an MPI with the wrapper, and UCX of Debian's MPICH fails there when it reads its variables.
+        # jaxlib loads MPI through MPItrampoline; there, the UCX of Debian's MPICH fails while it checks for unused
+        # variables.
         if "MPITRAMPOLINE_LIB" in os.environ:
             os.environ.setdefault("UCX_WARN_UNUSED_ENV_VARS", "n")
         sys.meta_path.insert(0, _ModulePatches({
@@ -712,8 +787,9 @@ def _hook_jax():
         }))
 
 
-# -- Other frameworks; each change wraps one function, which keeps its result and its exceptions
+# -- Other frameworks: each change wraps one function, without altering its result or its exceptions
 
+# Warns that every worker runs the framework `name` in a world of one.
 def _say_alone(check, name, fix):
     check.say("alone-" + name, (
         "warning[IVY-P036]: %s is alone in each of the %d workers: as many worlds of one\n"
@@ -750,8 +826,8 @@ def _watch_tensorflow(module, check):
     strategy.__init__ = __init__
 
 
-# The first use of a device is the last moment for initialize(). Programs that import another way to
-# reach the other ranks mean a JAX of their own in each.
+# Warns at the first use of a device if jax.distributed.initialize() has not been called, because after that it is too
+# late. A program that has imported another library for reaching the other ranks intends a separate JAX in each worker.
 def _watch_jax(module, check):
     import sys
     run = module.backends
@@ -777,7 +853,8 @@ def _watch_ray(module, check):
         check, "Ray", "--app ray starts one cluster for the job, and the script once"))
 
 
-# Checks the rank and world size that the script passes to torch, before torch waits for ranks that never come.
+# Compares the rank and world size that torch will use with the job's, before torch waits for ranks that do not exist.
+# Returns whether they are the same.
 def _is_torch_told_the_same(check, arguments):
     import os
     get = os.environ.get
@@ -823,7 +900,7 @@ def _watch_horovod(module, check):
         check, "Horovod", basics.rank(), basics.size()))
 
 
-# XGBoost reads its tracker from arguments alone.
+# Passes the tracker's address to XGBoost, which reads it only from arguments, not from the environment.
 def _tell_xgboost(module, _):
     import os
     run = module.init
@@ -863,21 +940,22 @@ def _hook_frameworks():
 
 # -- Worlds of one
 
-# Frameworks that get their ranks only if -B names them, by the module that reads them. Without -B a worker finds no
-# peers, so a job of N workers would be N worlds of one process and would succeed with wrong results. Such a job is an
-# error unless --allow-singletons is given. Remove a row when ivyrun serves the framework by default.
+# Frameworks that learn their ranks only with `ivyrun -B NAME`, by the module that reads the ranks: name, fix. Without
+# -B a job of N workers would be N worlds of one and would succeed with wrong results, so it is an error unless
+# --allow-singletons is given. Remove a row when ivyrun serves the framework by default.
 _WORLDS = {
     "horovod.common.basics": ("Horovod", "-B horovod, which tells Horovod its ranks"),
 }
 
 
-# Variables by which other launchers tell a process its rank. If one is set, the process has peers (mpirun inside a
-# worker). ivyrun itself sets PMI_PORT and PMIX_NAMESPACE: _has_other_launcher() compares them with IVY_MPI_PLACE.
+# Variables in which other launchers pass a process its rank or world size. If one is set, the process has peers (mpirun
+# inside a worker). PMI_PORT and PMIX_NAMESPACE are missing here because ivyrun sets them itself: _has_other_launcher()
+# compares them with IVY_MPI_PLACE, which holds ivyrun's values.
 _RANK_VARIABLES = ("PMI_FD", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_RANK", "HOROVOD_RANK",
                    "HOROVOD_SIZE")
 
 
-# A launcher inside the worker, whose ranks have a world of their own.
+# Returns whether a launcher inside the worker, such as mpirun, has started this process in another world.
 def _has_other_launcher():
     import os
     get = os.environ.get
@@ -885,7 +963,8 @@ def _has_other_launcher():
     return found != get("IVY_MPI_PLACE", "") or any(word in os.environ for word in _RANK_VARIABLES)
 
 
-# Processes that a worker starts are watched, too. Costs one look-up in a table per import.
+# Stops the job when a process of a worker imports a framework of _WORLDS. Child processes of workers are checked, too.
+# Costs one dictionary lookup per import.
 def _refuse_worlds_of_one():
     import os
     import sys
@@ -909,7 +988,7 @@ def _refuse_worlds_of_one():
         def __getattr__(self, name):
             return getattr(self._loader, name)
 
-        # Not find_spec: a library may only ask whether the module is there.
+        # Refuses here and not in find_spec(), which libraries also call to find out whether the module is installed.
         def create_module(self, spec):
             _refuse(spec.name)
 
@@ -929,18 +1008,19 @@ def _refuse(name):
           % (name, world, os.environ.get("IVY_WORLD_SIZE"), instead))
 
 
-# One worker of each host says it; the others wait for the end that this brings.
+# Prints an error and exits with 122, which ends the job. On each host one worker prints; the others wait up to 30 s to
+# be stopped with the job.
 def _stop(text):
     import os
     import sys
     import time
-    # In the job's directory, which goes with the job.
+    # The marker file is in the job's directory, which is removed with the job.
     folder = os.path.dirname(os.environ.get("IVY_TOKEN_FILE") or __file__)
     said = os.path.join(folder, "refused-" + os.environ.get("IVY_GENERATION", "0"))
     try:
         os.close(os.open(said, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     except FileExistsError:
-        # Another worker of this host is saying it, and its exit ends the job.
+        # Another worker of this host prints the error, and its exit ends the job.
         time.sleep(30)
     except OSError:
         pass
@@ -955,8 +1035,10 @@ def _stop(text):
 
 # -- mpi4py
 
-# The servers' answers are those of roles/mpi_exec.cc. The library to which mpi4py is linked is only known when it is
-# loaded, so both servers are queried; the failure of one of them matters only if no world results.
+# Joins the job's MPI world before mpi4py loads MPI: gets the variables that PMI-1 (MPICH) and PMIx (Open MPI) need from
+# this host's MPI servers, by the same requests as agent/node/roles/mpi_exec.cc. The MPI library that mpi4py is linked
+# with is known only when it has been loaded, so both servers are queried; a failure of one matters only if a world of
+# one results.
 def _mpi_connect(name):
     import os
     import socket
@@ -997,7 +1079,7 @@ def _mpi_join_pmix():
         os.environ[name] = value
 
 
-# Returns what went wrong.
+# Returns the errors as a list of texts.
 def _mpi_join():
     import os
     wrong = []
@@ -1012,7 +1094,7 @@ def _mpi_join():
     return wrong
 
 
-# The MPIs that this process has loaded, as they call themselves: [("Open MPI", "4.1.4")].
+# Returns the names and versions of the MPI libraries that this process has loaded: [("Open MPI", "4.1.4")].
 def _mpi_libraries():
     import ctypes
     import re
@@ -1028,7 +1110,8 @@ def _mpi_libraries():
     return found
 
 
-# Before MPI_Init: ranks of different MPIs would wait there, or fail with words of a transport.
+# Compares this rank's MPI library with rank 0's before MPI_Init, where ranks with different libraries would hang, or
+# fail with an obscure transport error.
 def _mpi_compare():
     import os
     own = _mpi_libraries()
@@ -1052,7 +1135,8 @@ def _mpi_compare():
         os._exit(122)
 
 
-# A world of one in a job of several does the whole work in each worker, and ends well.
+# Stops the job if mpi4py's world does not have the job's size. In a world of one, every worker would do the whole work
+# and exit with 0.
 def _mpi_check(module, wrong, is_ours):
     import os
     if not module.Is_initialized() or module.Is_finalized():
@@ -1099,7 +1183,7 @@ def _hook_mpi4py():
         def __getattr__(self, name):
             return getattr(self._loader, name)
 
-        # Not find_spec: a library may only ask whether the module is there.
+        # Joins here and not in find_spec(), which libraries also call to find out whether the module is installed.
         def create_module(self, spec):
             if self._is_ours and not self._has_joined:
                 self._wrong = _mpi_join()
@@ -1121,9 +1205,10 @@ def _hook_mpi4py():
     sys.meta_path.insert(0, _Mpi)
 
 
-# -- ivy and neurenix, the sitecustomize that this one hides, and the start
+# -- Originals, the sitecustomize that this one hides, and _run()
 
-# ivy.distributed and neurenix are served where they are not installed: the last of all finders.
+# Lets `import ivy.distributed` and `import neurenix` find ivycomm's implementations of these packages ("originals" in
+# ivycomm.compat). The finder is the last one, so installed packages take precedence.
 def _serve_originals():
     import sys
 
@@ -1141,6 +1226,7 @@ def _serve_originals():
     sys.meta_path.append(_Originals)
 
 
+# Runs the sitecustomize that Python would have imported without this one, and puts it into sys.modules.
 def _run_hidden_sitecustomize():
     import os
     import sys
@@ -1155,8 +1241,8 @@ def _run_hidden_sitecustomize():
     spec.loader.exec_module(module)
 
 
-# Old Pythons, such as the system's own tools, inherit PYTHONPATH: they have other finders, and only their own
-# sitecustomize matters to them. Nothing in this file may be a syntax error there.
+# Does the same in Python 2 and Python 3.5, which system tools started by a worker may use. They get nothing else from
+# this file, whose import hooks need a newer Python.
 def _run_hidden_of_old_python():
     import imp
     import os
