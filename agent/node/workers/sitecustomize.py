@@ -30,19 +30,19 @@
 # applied first, so the second one's wrapper is the outer one.
 #
 #   torch.distributed.distributed_c10d       _FlightServer, _watch_torch
-#   torch.distributed.rendezvous             _Rendezvous
-#   multiprocessing.process                  _Semaphores
+#   torch.distributed.rendezvous             _TorchStorePatch
+#   multiprocessing.process                  _SemaphorePatch
 #   jax._src.clusters                        _add_jax_cluster
 #   jax._src.distributed                     _change_jax_start
-#   jax._src.xla_bridge                      _end_mpi_late, _watch_jax
-#   jax.experimental.multihost_utils         _answer_without_service
+#   jax._src.xla_bridge                      _finalize_mpi_at_exit, _watch_jax
+#   jax.experimental.multihost_utils         _answer_without_preemption_service
 #   accelerate.state                         _watch_accelerate
 #   tensorflow.python.distribute.collective_all_reduce_strategy   _watch_tensorflow
 #   distributed.client (Dask)                _watch_dask
 #   ray._private.worker                      _watch_ray
-#   xgboost.collective                       _tell_xgboost
+#   xgboost.collective                       _pass_tracker_to_xgboost
 #   horovod.common.basics                    _watch_horovod; before the import, _refuse_worlds_of_one may stop the job
-#   mpi4py.MPI                               _mpi_join and _mpi_compare before MPI_Init, _mpi_check after it
+#   mpi4py.MPI                               _mpi_join, _mpi_compare_libraries; after MPI_Init _mpi_check_world
 #
 # Sections, in the order of the file: import hooks; `ivyctl stack`; torch's store and multiprocessing's semaphores; join
 # checks (missing ranks, differing versions); JAX; other frameworks; worlds of one; mpi4py; originals, the hidden
@@ -54,7 +54,7 @@ _WORKER = None  # Pid of the worker itself, because a child process may rightly 
 # -- Import hooks
 
 # Finds a module's spec with the finders that follow `own` in sys.meta_path.
-def _spec_behind(own, name, path, target):
+def _find_next_spec(own, name, path, target):
     import sys
     finders = list(sys.meta_path)
     # Skip earlier finders: they may be ours and would search again from their own position.
@@ -69,13 +69,13 @@ def _spec_behind(own, name, path, target):
 
 # Base class of an import hook for one module: after the module `name` has been executed, calls change(module), which
 # the subclass defines, and removes itself from the module's loader. A module can have only one such hook.
-class _ModulePatch:
+class _SelfRemovingPatch:
     name = None
 
     def find_spec(self, name, path=None, target=None):
         if name != self.name:
             return None
-        spec = _spec_behind(self, name, path, target)
+        spec = _find_next_spec(self, name, path, target)
         if spec is not None:
             self.wrap(spec.loader)
         return spec
@@ -98,7 +98,7 @@ class _ModulePatch:
 
 # An import hook for several modules: `changes` maps the name of a module to a function that is called with the module
 # after it has been executed. It stays in the loader, so it can be combined with other hooks for the same module.
-class _ModulePatches:
+class _PatchTable:
     def __init__(self, changes):
         self.changes = changes
 
@@ -106,7 +106,7 @@ class _ModulePatches:
         change = self.changes.get(name)
         if change is None:
             return None
-        spec = _spec_behind(self, name, path, target)
+        spec = _find_next_spec(self, name, path, target)
         if spec is not None and spec.loader is not None:
             run = spec.loader.exec_module
 
@@ -121,15 +121,15 @@ class _ModulePatches:
 
 
 # Replaces the function owner.NAME by one that also calls then(first argument) when the function has returned.
-def _after(owner, name, then):
+def _call_after(owner, name, then):
     import functools
     run = getattr(owner, name)
 
     @functools.wraps(run)
-    def wrapped(*values, **named):
-        result = run(*values, **named)
+    def wrapped(*args, **kwargs):
+        result = run(*args, **kwargs)
         try:
-            then(values[0] if values else None)
+            then(args[0] if args else None)
         except Exception:
             pass
         return result
@@ -140,7 +140,7 @@ def _after(owner, name, then):
 
 # Registers handlers that write Python stacks to a file: signal 45 for all threads, signal 46 for the main thread
 # (kStackSignal in python_hook.h). The file's descriptor is above 100, because some programs expect low ones to be free.
-# Child processes do not register, because `ivyctl stack` queries only the worker: the variable is removed.
+# The environment variable is removed, so that child processes do not register: `ivyctl stack` queries only the worker.
 def _register_stack_dumps():
     global _WORKER
     import os
@@ -166,7 +166,7 @@ def _register_stack_dumps():
 # Serves torch's flight record, its log of collectives, on a Unix socket next to the stack file. The server is torch's
 # own (2.11 and newer); its threads are C++ and do not need the GIL. It is started with the worker's first process
 # group, because before that the record is empty, and a program that only imports torch gets no additional thread.
-class _FlightServer(_ModulePatch):
+class _FlightServer(_SelfRemovingPatch):
     name = "torch.distributed.distributed_c10d"
 
     def __init__(self, path):
@@ -179,12 +179,12 @@ class _FlightServer(_ModulePatch):
         init = module.init_process_group
 
         @functools.wraps(init)
-        def init_process_group(*rest, **named):
+        def init_process_group(*rest, **kwargs):
             try:
                 self.open()
             except Exception:
                 pass
-            return init(*rest, **named)
+            return init(*rest, **kwargs)
         module.init_process_group = init_process_group
 
     def open(self):
@@ -235,7 +235,7 @@ class _FlightServer(_ModulePatch):
 # the job's store. If the script has set MASTER_PORT itself, or starts its own ranks, it wants a store of its own: the
 # flag is then hidden from torch, so that rank 0 serves that store. If another launcher runs inside the worker
 # (torchrun), the flag belongs to that launcher and is left alone.
-class _Rendezvous(_ModulePatch):
+class _TorchStorePatch(_SelfRemovingPatch):
     name = "torch.distributed.rendezvous"
 
     def change(self, module):
@@ -245,25 +245,25 @@ class _Rendezvous(_ModulePatch):
         create = module._create_c10d_store
 
         @functools.wraps(create)
-        def _create_c10d_store(hostname, port, *rest, **named):
+        def _create_c10d_store(hostname, port, *rest, **kwargs):
             get = os.environ.get
             is_ours = (str(port) == get("IVY_MASTER_PORT")
                        or get("TORCHELASTIC_RUN_ID") != get("IVY_JOB_ID"))
             flag = None if is_ours else os.environ.pop("TORCHELASTIC_USE_AGENT_STORE", None)
-            if flag is not None and (rest[0] if rest else named.get("rank")) == 0:
+            if flag is not None and (rest[0] if rest else kwargs.get("rank")) == 0:
                 sys.stderr.write(
                     "ivyrun: note: the script sets MASTER_PORT=%s (ivyrun chose %s); every rank must use the "
                     "same value\n" % (port, get("IVY_MASTER_PORT")))
             try:
-                store = create(hostname, port, *rest, **named)
+                store = create(hostname, port, *rest, **kwargs)
             finally:
                 if flag is not None:
                     os.environ["TORCHELASTIC_USE_AGENT_STORE"] = flag
-            rank = rest[0] if rest else named.get("rank")
+            rank = rest[0] if rest else kwargs.get("rank")
             is_jobs_store = (str(port) == get("IVY_MASTER_PORT") and get("TORCHELASTIC_RUN_ID") == get("IVY_JOB_ID")
                              and get("TORCHELASTIC_USE_AGENT_STORE") == "True" and str(rank) == get("RANK"))
             try:
-                return self.of_this_round(module, store, rank) if is_jobs_store else store
+                return self.store_of_this_round(module, store, rank) if is_jobs_store else store
             except Exception:
                 return store
         module._create_c10d_store = _create_c10d_store
@@ -274,7 +274,7 @@ class _Rendezvous(_ModulePatch):
     # are counted as rounds, and from the second round on all keys get the round's prefix. Rank 0 starts a round. Any
     # other rank joins the newest round that it has not joined yet, or else the next one, which rank 0 has yet to start.
     @staticmethod
-    def of_this_round(module, store, rank):
+    def store_of_this_round(module, store, rank):
         if rank == 0:
             number = store.add("ivy/round", 1)
         else:
@@ -286,7 +286,7 @@ class _Rendezvous(_ModulePatch):
 
 # Puts the job's id and the host's index into the names of multiprocessing's semaphores in /dev/shm. If a killed process
 # leaves a semaphore behind, ivyrun recognizes it by that name and removes it together with the job's directory.
-class _Semaphores(_ModulePatch):
+class _SemaphorePatch(_SelfRemovingPatch):
     name = "multiprocessing.process"
 
     def change(self, module):
@@ -299,9 +299,9 @@ def _hook_store_and_semaphores():
     import os
     import sys
     if "IVY_JOB_ID" in os.environ:
-        sys.meta_path.insert(0, _Semaphores())
+        sys.meta_path.insert(0, _SemaphorePatch())
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True" and "IVY_MASTER_PORT" in os.environ:
-        sys.meta_path.insert(0, _Rendezvous())
+        sys.meta_path.insert(0, _TorchStorePatch())
 
 
 # -- Join checks: ranks that are missing, and versions that differ
@@ -312,12 +312,12 @@ def _hook_store_and_semaphores():
 
 # A client of the store, with the few requests of torch's TCPStore protocol that are needed here. They are identified by
 # torch's numbers. `limit`: seconds to wait for a response; a TimeoutError is raised after that.
-class _Store:
+class _StoreClient:
     def __init__(self, address, limit):
         import socket
         self.socket = socket.create_connection(address, 10)
         self.socket.settimeout(limit)
-        self.socket.sendall(b"\0\xce\xf7\x85\x3c")
+        self.socket.sendall(b"\0\xce\xf7\x85\x3c")  # VALIDATE, with the protocol's magic number.
 
     def __enter__(self):
         return self
@@ -325,9 +325,9 @@ class _Store:
     def __exit__(self, *_):
         self.socket.close()
 
-    def send(self, number, *fields):
+    def send(self, request, *fields):
         words = [field if isinstance(field, bytes) else field.encode() for field in fields]
-        self.socket.sendall(bytes([number]) + b"".join(
+        self.socket.sendall(bytes([request]) + b"".join(
             len(word).to_bytes(8, "little") + word for word in words))
 
     def receive(self, count):
@@ -350,30 +350,27 @@ class _Store:
         return self.receive(int.from_bytes(self.receive(8), "little")).decode()
 
     # Adds 1 to the counter `key`. Returns True if this is the first rank to do so.
-    def is_first(self, key):
+    def claim(self, key):
         self.socket.sendall(b"\4" + len(key).to_bytes(8, "little") + key.encode()
                             + (1).to_bytes(8, "little"))
         return int.from_bytes(self.receive(8), "little") == 1
 
     # Sends a request about several keys. Returns whether the response is a zero byte: "ready" for CHECK, "stop waiting"
     # for WAIT.
-    def keys(self, number, keys):
-        self.socket.sendall(bytes([number]) + len(keys).to_bytes(8, "little") + b"".join(
+    def send_keys(self, request, keys):
+        self.socket.sendall(bytes([request]) + len(keys).to_bytes(8, "little") + b"".join(
             len(key).to_bytes(8, "little") + key.encode() for key in keys))
         return self.receive(1) == b"\0"
 
     def has(self, key):
-        return self.keys(5, [key])
+        return self.send_keys(5, [key])
 
     def wait(self, keys):
-        return self.keys(6, keys)
+        return self.send_keys(6, keys)
 
 
-# The job as the worker's environment describes it before the script changes the environment, and the join check for
-# jax.distributed.initialize(). Other frameworks use the subclass _FrameworkJoinCheck.
-class _JoinCheck:
-    name, package, call = "jax", "jaxlib", "jax.distributed.initialize()"
-
+# The job as the worker's environment describes it, read before the script can change the environment; prints messages.
+class _Job:
     def __init__(self):
         import os
         get = os.environ.get
@@ -387,13 +384,10 @@ class _JoinCheck:
         self.directory = os.path.dirname(get("IVY_TOKEN_FILE", ""))
 
     def store(self, limit=10):
-        return _Store(self.address, limit)
-
-    def key(self, rank):
-        return "ivyrun/%s/%d" % (self.name, rank)
+        return _StoreClient(self.address, limit)
 
     # Returns the ranks with their hosts, at most eight: "2 (node1), 3 (node1)".
-    def named(self, *ranks):
+    def with_hosts(self, *ranks):
         import os
         hosts = []
         try:
@@ -407,21 +401,80 @@ class _JoinCheck:
                  for rank in ranks]
         return ", ".join(texts[:8]) + (" and %d more" % (len(texts) - 8) if len(texts) > 8 else "")
 
-    # Prints a message that several ranks would print. Only the first one that reports `what` prints it, or rank 0 if
-    # the store cannot be reached.
-    def say(self, what, text):
+    # Only one rank prints a message that every rank would print: the first one that reports `topic`, or rank 0 if the
+    # store cannot be reached.
+    def print_once(self, topic, text):
         import os
         try:
             with self.store() as store:
-                if not store.is_first("ivyrun/jax/said-" + what):
+                if not store.claim("ivyrun/jax/said-" + topic):
                     return
         except OSError:
             if self.rank != 0:
                 return
         os.write(2, ("ivyrun: %s\n" % text).encode())
 
-    # Announces this rank, compares its version of jaxlib with rank 0's, and starts a thread that warns about ranks that
-    # do not arrive (on rank 0) or about an unreachable coordinator (on all other ranks).
+
+# Base class of the join checks. Ranks announce themselves in the store under key(); watch_ranks() names the missing
+# ones. `name`: the framework's name in the keys. `call`: the function that all ranks must call, for messages.
+class _JoinCheck(_Job):
+    name = call = None
+
+    def key(self, rank):
+        return "ivyrun/%s/%d" % (self.name, rank)
+
+    # Waits until ranks 0 to last - 1 (default: all ranks) have announced themselves, and names the missing ones after
+    # the limit.
+    def watch_ranks(self, last=None):
+        keys = [self.key(rank) for rank in range(self.size)][:last]
+        try:
+            with self.store(self.limit) as store:
+                store.wait(keys)
+        except TimeoutError:
+            with self.store() as store:
+                missing = [rank for rank, key in enumerate(keys) if not store.has(key)]
+            if missing:
+                self.warn_missing(missing)
+        except OSError:
+            pass
+
+    def warn_missing(self, ranks):
+        is_one = len(ranks) == 1
+        self.print_once("missing", (
+            "warning[IVY-P033]: rank%s %s %s not called %s within %g s "
+            "(--start-timeout), and the others wait\n"
+            "  fix:   `ivyctl stack` shows where %s; every rank must call it" % (
+                "" if is_one else "s", self.with_hosts(*ranks), "has" if is_one else "have", self.call,
+                self.limit, "it is" if is_one else "they are")))
+
+
+# The join check for jax.distributed.initialize().
+class _JaxJoinCheck(_JoinCheck):
+    name, call = "jax", "jax.distributed.initialize()"
+
+    # Corrects the arguments of jax.distributed.initialize(): if the coordinator's address has the store's port,
+    # replaces it by the coordinator's own. Returns whether the call joins the job's world; otherwise the script wants a
+    # different one, and nothing is checked.
+    def correct_arguments(self, arguments):
+        address = arguments.get("coordinator_address")
+        if self.has_store and address and address.rsplit(":", 1)[-1] == self.port:
+            self.print_once("port", (
+                "note: port %s is that of the job's store: JAX's coordinator takes %s instead" % (
+                    self.port, self.coordinator)))
+            arguments["coordinator_address"] = self.coordinator
+        given = [arguments.get("process_id"), arguments.get("num_processes")]
+        if any(value is not None and value != ours
+               for value, ours in zip(given, [self.rank, self.size])):
+            self.print_once("differs", (
+                "note: jax.distributed.initialize() was called with process_id=%s, num_processes=%s, "
+                "but this is rank %s of %d\n"
+                "  fix:   remove both arguments; ignore this if you want a subgroup" % (
+                    given[0], given[1], self.with_hosts(self.rank), self.size)))
+            return False
+        return arguments.get("coordinator_address") in (None, self.coordinator)
+
+    # Announces this rank and compares its version of jaxlib with rank 0's. Then starts a thread, which on rank 0 names
+    # missing ranks, and on all other ranks warns if JAX's coordinator cannot be reached.
     def start(self):
         import threading
         import jaxlib.version
@@ -439,45 +492,21 @@ class _JoinCheck:
             with self.store(self.limit) as store:
                 first = store.get(self.key(0))
         except TimeoutError:
-            self.say_missing([0])
+            self.warn_missing([0])
             return
         if first.split(".")[:2] != version.split(".")[:2]:
-            self.refuse_version(version, first)
+            self.reject_version(version, first)
 
-    def refuse_version(self, version, first):
+    def reject_version(self, version, first):
         import os
         import sys
         os.write(2, ("ivyrun: error[IVY-P031]: jaxlib is %s on rank %s and %s on rank %s: they do "
                      "not understand each other\n"
                      "  fix:   install one version on all hosts, such as: "
                      "%s -m pip install jax==%s\n" % (
-                         version, self.named(self.rank), first, self.named(0), sys.executable,
+                         version, self.with_hosts(self.rank), first, self.with_hosts(0), sys.executable,
                          first)).encode())
         os._exit(122)
-
-    def say_missing(self, ranks):
-        is_one = len(ranks) == 1
-        self.say("missing", (
-            "warning[IVY-P033]: rank%s %s %s not called %s within %g s "
-            "(--start-timeout), and the others wait\n"
-            "  fix:   `ivyctl stack` shows where %s; every rank must call it" % (
-                "" if is_one else "s", self.named(*ranks), "has" if is_one else "have", self.call,
-                self.limit, "it is" if is_one else "they are")))
-
-    # Waits until ranks 0 to last - 1 (default: all ranks) have announced themselves, and names the missing ones after
-    # the limit.
-    def watch_ranks(self, last=None):
-        keys = [self.key(rank) for rank in range(self.size)][:last]
-        try:
-            with self.store(self.limit) as store:
-                store.wait(keys)
-        except TimeoutError:
-            with self.store() as store:
-                missing = [rank for rank, key in enumerate(keys) if not store.has(key)]
-            if missing:
-                self.say_missing(missing)
-        except OSError:
-            pass
 
     # Tries to connect to JAX's coordinator for up to 20 s, and prints the error if no attempt succeeds. Rank 0, which
     # has just announced itself, starts listening at about the same time.
@@ -495,35 +524,14 @@ class _JoinCheck:
             if time.monotonic() > end:
                 break
             time.sleep(1)
-        self.say("unreachable", (
+        self.print_once("unreachable", (
             "warning[IVY-P032]: rank %s cannot reach JAX's coordinator, rank %s, at %s: %s\n"
             "  fix:   let the hosts reach each other at this port (--port-range A-B chooses it), or "
             "choose another network with --iface" % (
-                self.named(self.rank), self.named(0), self.coordinator, why)))
-
-    # Corrects the arguments of jax.distributed.initialize(): if the coordinator's address has the store's port,
-    # replaces it by the coordinator's own. Returns whether the call joins the job's world; otherwise the script wants a
-    # different one, and nothing is checked.
-    def correct(self, arguments):
-        address = arguments.get("coordinator_address")
-        if self.has_store and address and address.rsplit(":", 1)[-1] == self.port:
-            self.say("port", (
-                "note: port %s is that of the job's store: JAX's coordinator takes %s instead" % (
-                    self.port, self.coordinator)))
-            arguments["coordinator_address"] = self.coordinator
-        said = [arguments.get("process_id"), arguments.get("num_processes")]
-        if any(word is not None and word != ours
-               for word, ours in zip(said, [self.rank, self.size])):
-            self.say("differs", (
-                "note: jax.distributed.initialize() was called with process_id=%s, num_processes=%s, "
-                "but this is rank %s of %d\n"
-                "  fix:   remove both arguments; ignore this if you want a subgroup" % (
-                    said[0], said[1], self.named(self.rank), self.size)))
-            return False
-        return arguments.get("coordinator_address") in (None, self.coordinator)
+                self.with_hosts(self.rank), self.with_hosts(0), self.coordinator, why)))
 
 
-# The join check for frameworks other than JAX. It only warns: it never stops the process.
+# The join check for frameworks other than JAX, which do not report missing ranks themselves. It only prints warnings.
 class _FrameworkJoinCheck(_JoinCheck):
     def __init__(self, name, package, call):
         super().__init__()
@@ -532,12 +540,12 @@ class _FrameworkJoinCheck(_JoinCheck):
 
     # Returns run(), the framework's own initialization. While it runs, a thread of rank 0 watches for all other ranks,
     # and a thread of rank 1 for rank 0. Afterwards the versions are compared. Only the first call is checked.
-    def around(self, run, version):
+    def run_checked(self, run, version):
         if self.has_joined or not self.has_store or _has_other_launcher():
             return run()
         self.has_joined = True
         try:
-            self.arrive(version)
+            self.announce(version)
         except OSError:
             return run()
         result = run()
@@ -549,7 +557,7 @@ class _FrameworkJoinCheck(_JoinCheck):
             pass
         return result
 
-    def arrive(self, version):
+    def announce(self, version):
         import threading
         with self.store() as store:
             store.set(self.key(self.rank), version)
@@ -558,36 +566,37 @@ class _FrameworkJoinCheck(_JoinCheck):
 
     def compare_versions(self, version, first):
         if first.split(".")[:2] != version.split(".")[:2]:
-            self.say("versions", (
+            self.print_once("versions", (
                 "warning[IVY-P031]: %s is %s on rank %s and %s on rank %s: they may not understand each other\n"
                 "  fix:   install one version on all hosts, such as: python -m pip install %s==%s" % (
-                    self.package, version, self.named(self.rank), first, self.named(0), self.package,
+                    self.package, version, self.with_hosts(self.rank), first, self.with_hosts(0), self.package,
                     first.split("+")[0])))
 
 
 # The rank and world size of this process by framework: {"torch": (0, 4)}.
-_COUNTED = {}
+_RANK_AND_SIZE = {}
 
 
 # Warns if another framework has a different rank or world size for this process.
-def _agree(check, name, rank, size):
-    for other, (its_rank, its_size) in _COUNTED.items():
+def _check_agreement(job, name, rank, size):
+    for other, (its_rank, its_size) in _RANK_AND_SIZE.items():
         if (rank, size) != (its_rank, its_size) and other != name:
-            check.say("disagree", (
+            job.print_once("disagree", (
                 "warning[IVY-P037]: %s counts this process as rank %d of %d, and %s counts it as rank %d of %d\n"
                 "  fix:   let ivyrun alone start the ranks, without mpirun or torchrun in between, and give no "
                 "framework a rank of its own" % (other, its_rank, its_size, name, rank, size)))
-    _COUNTED[name] = rank, size
+    _RANK_AND_SIZE[name] = rank, size
 
 
-# The same, and warns if a world of the job's size gives this process a rank other than the job's.
-def _compare(check, name, rank, size):
-    _agree(check, name, rank, size)
-    if size == check.size and rank != check.rank:
-        check.say("order-" + name, (
+# Calls _check_agreement(), and also warns if the framework's world has the job's size but numbers this rank
+# differently.
+def _check_rank(job, name, rank, size):
+    _check_agreement(job, name, rank, size)
+    if size == job.size and rank != job.rank:
+        job.print_once("order-" + name, (
             "warning[IVY-P037]: %s counts this worker as rank %d of %d, and the job counts it as rank %s\n"
             "  fix:   take rank and size from the variables (RANK, WORLD_SIZE); frameworks that are used together "
-            "must agree" % (name, rank, size, check.named(check.rank))))
+            "must agree" % (name, rank, size, job.with_hosts(job.rank))))
 
 
 # -- JAX
@@ -639,7 +648,7 @@ def _add_jax_cluster(module):
 
 
 # Disables the preemption service of old JAX versions, which do not read JAX_ENABLE_PREEMPTION_SERVICE.
-def _make_old_jax_alike(module):
+def _disable_preemption_in_old_jax(module):
     import os
     if not hasattr(module, "_ENABLE_PREEMPTION_SERVICE"):
         if os.environ.get("JAX_ENABLE_PREEMPTION_SERVICE") == "false":
@@ -648,7 +657,7 @@ def _make_old_jax_alike(module):
 
 # Selects an implementation of collectives on the CPU: Gloo unless the user has chosen one. Old versions of JAX have
 # none by default.
-def _use_gloo():
+def _choose_cpu_collectives():
     import os
     from jax._src import config, xla_bridge
     named = getattr(xla_bridge, "CPU_COLLECTIVES_IMPLEMENTATION", None)
@@ -676,7 +685,7 @@ def _forget_topology():
 # Skips JAX's shutdown in a process that exits with an error. The shutdown would wait up to five minutes for all other
 # processes, which would not learn of the failure before. Without it the connections close with the process, and JAX's
 # service notifies the others.
-def _hurry_when_failing(module):
+def _skip_shutdown_on_failure(module):
     import functools
     import sys
     leave = sys.exit
@@ -706,30 +715,30 @@ def _hurry_when_failing(module):
 def _change_jax_start(module):
     import functools
     import inspect
-    _make_old_jax_alike(module)
-    _hurry_when_failing(module)
-    check = _JoinCheck()
+    _disable_preemption_in_old_jax(module)
+    _skip_shutdown_on_failure(module)
+    check = _JaxJoinCheck()
     run = module.State.initialize
     signature = inspect.signature(run)
 
     @functools.wraps(run)
-    def initialize(*values, **named):
+    def initialize(*args, **kwargs):
         bound = None
         try:
             if _is_of_this_job():
-                bound = signature.bind(*values, **named)
-                if check.correct(bound.arguments) and check.has_store:
+                bound = signature.bind(*args, **kwargs)
+                if check.correct_arguments(bound.arguments) and check.has_store:
                     check.start()
         except Exception:  # If the store is unreachable or an argument is wrong, JAX reports it.
             pass
-        result = run(*bound.args, **bound.kwargs) if bound else run(*values, **named)
+        result = run(*bound.args, **bound.kwargs) if bound else run(*args, **kwargs)
 
-        def agree():
-            _agree(check, "JAX", module.global_state.process_id, module.global_state.num_processes)
+        def check_agreement():
+            _check_agreement(check, "JAX", module.global_state.process_id, module.global_state.num_processes)
 
-        for make in _use_gloo, _forget_topology, agree:
+        for step in _choose_cpu_collectives, _forget_topology, check_agreement:
             try:
-                make()
+                step()
             except Exception:
                 pass
         return result
@@ -738,7 +747,7 @@ def _change_jax_start(module):
 
 # Delays MPI_Finalize until the process exits. With jax_cpu_collectives_implementation=mpi, JAX registers it with
 # atexit, which runs before JAX frees its communicators, and MPI reports that as an error.
-def _end_mpi_late(module):
+def _finalize_mpi_at_exit(module):
     import atexit
     import os
 
@@ -746,9 +755,9 @@ def _end_mpi_late(module):
         def __getattr__(self, name):
             return getattr(atexit, name)
 
-        def register(self, function, *values, **named):
+        def register(self, function, *args, **kwargs):
             if getattr(function, "__name__", "") != "Finalize" or "MPITRAMPOLINE_LIB" not in os.environ:
-                return atexit.register(function, *values, **named)
+                return atexit.register(function, *args, **kwargs)
             import ctypes
             library = ctypes.CDLL(os.environ["MPITRAMPOLINE_LIB"])
             getattr(ctypes.CDLL(None), "__cxa_atexit")(library.MPI_Finalize, None, None)
@@ -758,7 +767,7 @@ def _end_mpi_late(module):
 
 # Makes reached_preemption_sync_point() return False if ivyrun has disabled JAX's preemption service because the job
 # cannot receive a notice. JAX itself would raise an error, and scripts call the function at every step.
-def _answer_without_service(module):
+def _answer_without_preemption_service(module):
     import functools
     import os
     ask = module.reached_preemption_sync_point
@@ -779,56 +788,56 @@ def _hook_jax():
         # variables.
         if "MPITRAMPOLINE_LIB" in os.environ:
             os.environ.setdefault("UCX_WARN_UNUSED_ENV_VARS", "n")
-        sys.meta_path.insert(0, _ModulePatches({
+        sys.meta_path.insert(0, _PatchTable({
             "jax._src.clusters": _add_jax_cluster,
             "jax._src.distributed": _change_jax_start,
-            "jax._src.xla_bridge": _end_mpi_late,
-            "jax.experimental.multihost_utils": _answer_without_service,
+            "jax._src.xla_bridge": _finalize_mpi_at_exit,
+            "jax.experimental.multihost_utils": _answer_without_preemption_service,
         }))
 
 
 # -- Other frameworks: each change wraps one function, without altering its result or its exceptions
 
 # Warns that every worker runs the framework `name` in a world of one.
-def _say_alone(check, name, fix):
-    check.say("alone-" + name, (
+def _warn_world_of_one(job, name, fix):
+    job.print_once("alone-" + name, (
         "warning[IVY-P036]: %s is alone in each of the %d workers: as many worlds of one\n"
-        "  fix:   %s" % (name, check.size, fix)))
+        "  fix:   %s" % (name, job.size, fix)))
 
 
-def _watch_accelerate(module, check):
-    _after(module.PartialState, "__init__", lambda state: state.num_processes == 1 and _say_alone(
-        check, "accelerate", "-x ACCELERATE_USE_CPU=true where no worker has an accelerator"))
+def _watch_accelerate(module, job):
+    _call_after(module.PartialState, "__init__", lambda state: state.num_processes == 1 and _warn_world_of_one(
+        job, "accelerate", "-x ACCELERATE_USE_CPU=true where no worker has an accelerator"))
 
 
-def _watch_tensorflow(module, check):
+def _watch_tensorflow(module, job):
     import json
     import os
     import sys
-    own = _FrameworkJoinCheck("tensorflow", "tensorflow", "tf.distribute.MultiWorkerMirroredStrategy()")
+    join = _FrameworkJoinCheck("tensorflow", "tensorflow", "tf.distribute.MultiWorkerMirroredStrategy()")
     strategy = module.CollectiveAllReduceStrategy
     run = strategy.__init__
 
-    def __init__(*values, **named):
+    def __init__(*args, **kwargs):
         if "TF_CONFIG" not in os.environ:
-            run(*values, **named)
-            return _say_alone(check, "TensorFlow's MultiWorkerMirroredStrategy",
-                              "-B tensorflow gives each worker its TF_CONFIG")
+            run(*args, **kwargs)
+            return _warn_world_of_one(job, "TensorFlow's MultiWorkerMirroredStrategy",
+                                      "-B tensorflow gives each worker its TF_CONFIG")
         tasks = json.loads(os.environ["TF_CONFIG"])["cluster"]
         size = sum(len(tasks.get(task, ())) for task in ("chief", "worker", "ps"))
-        if size != check.size:
-            check.say("size-tensorflow", (
+        if size != job.size:
+            job.print_once("size-tensorflow", (
                 "warning[IVY-P037]: TF_CONFIG names %d tasks, and the job has %d ranks\n"
-                "  fix:   leave TF_CONFIG to -B tensorflow" % (size, check.size)))
-            return run(*values, **named)
-        own.around(lambda: run(*values, **named), sys.modules["tensorflow"].__version__)
+                "  fix:   leave TF_CONFIG to -B tensorflow" % (size, job.size)))
+            return run(*args, **kwargs)
+        join.run_checked(lambda: run(*args, **kwargs), sys.modules["tensorflow"].__version__)
     __init__.__doc__ = run.__doc__
     strategy.__init__ = __init__
 
 
 # Warns at the first use of a device if jax.distributed.initialize() has not been called, because after that it is too
 # late. A program that has imported another library for reaching the other ranks intends a separate JAX in each worker.
-def _watch_jax(module, check):
+def _watch_jax(module, job):
     import sys
     run = module.backends
 
@@ -837,71 +846,71 @@ def _watch_jax(module, check):
         distributed = sys.modules.get("jax._src.distributed")
         is_alone = distributed is not None and distributed.global_state.client is None
         if is_alone and not any(name in sys.modules for name in ("ivycomm", "mpi4py", "torch.distributed", "horovod")):
-            _say_alone(check, "JAX", "call jax.distributed.initialize() before anything else of JAX")
+            _warn_world_of_one(job, "JAX", "call jax.distributed.initialize() before anything else of JAX")
         return run()
     module.backends = backends
 
 
-def _watch_dask(module, check):
-    _after(module.Client, "__init__", lambda client: client.cluster is not None and _say_alone(
-        check, "Dask", "--app dask starts one cluster for the job, and the script once"))
+def _watch_dask(module, job):
+    _call_after(module.Client, "__init__", lambda client: client.cluster is not None and _warn_world_of_one(
+        job, "Dask", "--app dask starts one cluster for the job, and the script once"))
 
 
-def _watch_ray(module, check):
+def _watch_ray(module, job):
     import os
-    _after(module, "init", lambda _: "RAY_ADDRESS" in os.environ or _say_alone(
-        check, "Ray", "--app ray starts one cluster for the job, and the script once"))
+    _call_after(module, "init", lambda _: "RAY_ADDRESS" in os.environ or _warn_world_of_one(
+        job, "Ray", "--app ray starts one cluster for the job, and the script once"))
 
 
 # Compares the rank and world size that torch will use with the job's, before torch waits for ranks that do not exist.
 # Returns whether they are the same.
-def _is_torch_told_the_same(check, arguments):
+def _torch_uses_jobs_rank(job, arguments):
     import os
     get = os.environ.get
-    told = [arguments.get("rank", -1), arguments.get("world_size", -1)]
-    rank, size = (int(get(name, "-1")) if word < 0 else word for word, name in zip(told, ("RANK", "WORLD_SIZE")))
+    given = [arguments.get("rank", -1), arguments.get("world_size", -1)]
+    rank, size = (int(get(name, "-1")) if value < 0 else value for value, name in zip(given, ("RANK", "WORLD_SIZE")))
     if rank >= 0 and size >= 0:
-        _agree(check, "torch", rank, size)
-    is_same = (rank, size) == (check.rank, check.size)
+        _check_agreement(job, "torch", rank, size)
+    is_same = (rank, size) == (job.rank, job.size)
     if not is_same and (rank, size) != (-1, -1) and os.getpid() == _WORKER:
-        check.say("differs-torch", (
+        job.print_once("differs-torch", (
             "note: init_process_group() was called with rank=%d, world_size=%d, but this is rank %s of %d\n"
             "  fix:   remove both arguments so that torch reads RANK and WORLD_SIZE; ignore this if you want a subgroup"
-            % (rank, size, check.named(check.rank), check.size)))
+            % (rank, size, job.with_hosts(job.rank), job.size)))
     return is_same
 
 
-def _watch_torch(module, check):
+def _watch_torch(module, job):
     import functools
     import inspect
     import sys
-    own = _FrameworkJoinCheck("torch", "torch", "torch.distributed.init_process_group()")
+    join = _FrameworkJoinCheck("torch", "torch", "torch.distributed.init_process_group()")
     run = module.init_process_group
     signature = inspect.signature(run)
 
     @functools.wraps(run)
-    def init_process_group(*values, **named):
+    def init_process_group(*args, **kwargs):
         try:
-            is_ours = _is_torch_told_the_same(check, signature.bind(*values, **named).arguments)
+            is_ours = _torch_uses_jobs_rank(job, signature.bind(*args, **kwargs).arguments)
         except Exception:
             is_ours = False
-        call = lambda: run(*values, **named)  # noqa: E731
-        result = own.around(call, str(sys.modules["torch"].__version__)) if is_ours else call()
+        call = lambda: run(*args, **kwargs)  # noqa: E731
+        result = join.run_checked(call, str(sys.modules["torch"].__version__)) if is_ours else call()
         try:
-            _compare(check, "torch", module.get_rank(), module.get_world_size())
+            _check_rank(job, "torch", module.get_rank(), module.get_world_size())
         except Exception:
             pass
         return result
     module.init_process_group = init_process_group
 
 
-def _watch_horovod(module, check):
-    _after(module.HorovodBasics, "init", lambda basics: _compare(
-        check, "Horovod", basics.rank(), basics.size()))
+def _watch_horovod(module, job):
+    _call_after(module.HorovodBasics, "init", lambda basics: _check_rank(
+        job, "Horovod", basics.rank(), basics.size()))
 
 
 # Passes the tracker's address to XGBoost, which reads it only from arguments, not from the environment.
-def _tell_xgboost(module, _):
+def _pass_tracker_to_xgboost(module, _):
     import os
     run = module.init
 
@@ -930,12 +939,12 @@ def _hook_frameworks():
             "horovod.common.basics": _watch_horovod,
         }
     if "DMLC_TRACKER_URI" in os.environ:
-        changes["xgboost.collective"] = _tell_xgboost
+        changes["xgboost.collective"] = _pass_tracker_to_xgboost
     if not changes or "IVY_RANK" not in os.environ:
         return
-    check = _JoinCheck()
-    sys.meta_path.insert(0, _ModulePatches({
-        name: lambda module, change=change: change(module, check) for name, change in changes.items()}))
+    job = _Job()
+    sys.meta_path.insert(0, _PatchTable({
+        name: lambda module, change=change: change(module, job) for name, change in changes.items()}))
 
 
 # -- Worlds of one
@@ -943,7 +952,7 @@ def _hook_frameworks():
 # Frameworks that learn their ranks only with `ivyrun -B NAME`, by the module that reads the ranks: name, fix. Without
 # -B a job of N workers would be N worlds of one and would succeed with wrong results, so it is an error unless
 # --allow-singletons is given. Remove a row when ivyrun serves the framework by default.
-_WORLDS = {
+_UNSERVED = {
     "horovod.common.basics": ("Horovod", "-B horovod, which tells Horovod its ranks"),
 }
 
@@ -963,25 +972,25 @@ def _has_other_launcher():
     return found != get("IVY_MPI_PLACE", "") or any(word in os.environ for word in _RANK_VARIABLES)
 
 
-# Stops the job when a process of a worker imports a framework of _WORLDS. Child processes of workers are checked, too.
-# Costs one dictionary lookup per import.
+# Stops the job when a process of a worker imports a framework of _UNSERVED. Child processes of workers are checked,
+# too. Costs one dictionary lookup per import.
 def _refuse_worlds_of_one():
     import os
     import sys
     if os.environ.get("IVY_WORLD_SIZE", "1") == "1" or "IVY_ALLOW_SINGLETONS" in os.environ:
         return
 
-    class _Watch:
+    class _RefusingFinder:
         @staticmethod
         def find_spec(name, path=None, target=None):
-            if name not in _WORLDS or _has_other_launcher():
+            if name not in _UNSERVED or _has_other_launcher():
                 return None
-            spec = _spec_behind(_Watch, name, path, target)
+            spec = _find_next_spec(_RefusingFinder, name, path, target)
             if spec is not None:
-                spec.loader = _Refusal(spec.loader)
+                spec.loader = _RefusingLoader(spec.loader)
             return spec
 
-    class _Refusal:
+    class _RefusingLoader:
         def __init__(self, loader):
             self._loader = loader
 
@@ -995,12 +1004,12 @@ def _refuse_worlds_of_one():
         def exec_module(self, module):
             self._loader.exec_module(module)
 
-    sys.meta_path.insert(0, _Watch)
+    sys.meta_path.insert(0, _RefusingFinder)
 
 
 def _refuse(name):
     import os
-    world, instead = _WORLDS[name]
+    world, instead = _UNSERVED[name]
     _stop("ivyrun: error[IVY-P024]: %s was imported, and nothing tells %s its ranks: "
           "each of the %s workers would be a world of one\n"
           "  fix:   %s\n"
@@ -1016,9 +1025,9 @@ def _stop(text):
     import time
     # The marker file is in the job's directory, which is removed with the job.
     folder = os.path.dirname(os.environ.get("IVY_TOKEN_FILE") or __file__)
-    said = os.path.join(folder, "refused-" + os.environ.get("IVY_GENERATION", "0"))
+    marker = os.path.join(folder, "refused-" + os.environ.get("IVY_GENERATION", "0"))
     try:
-        os.close(os.open(said, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        os.close(os.open(marker, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     except FileExistsError:
         # Another worker of this host prints the error, and its exit ends the job.
         time.sleep(30)
@@ -1082,16 +1091,16 @@ def _mpi_join_pmix():
 # Returns the errors as a list of texts.
 def _mpi_join():
     import os
-    wrong = []
+    errors = []
     for what, join in (("PMI-1", _mpi_join_pmi), ("PMIx", _mpi_join_pmix)):
         try:
             join()
         except FileNotFoundError:
-            wrong.append(what + ": this host does not serve it")
+            errors.append(what + ": this host does not serve it")
         except Exception as error:
-            wrong.append(what + ": " + str(error))
+            errors.append(what + ": " + str(error))
     os.environ["IVY_MPI"] = str(os.getpid())
-    return wrong
+    return errors
 
 
 # Returns the names and versions of the MPI libraries that this process has loaded: [("Open MPI", "4.1.4")].
@@ -1112,15 +1121,15 @@ def _mpi_libraries():
 
 # Compares this rank's MPI library with rank 0's before MPI_Init, where ranks with different libraries would hang, or
 # fail with an obscure transport error.
-def _mpi_compare():
+def _mpi_compare_libraries():
     import os
     own = _mpi_libraries()
     check = _FrameworkJoinCheck("mpi", "MPI", "MPI_Init")
     if len(own) > 1:
-        check.say("two-mpis", (
+        check.print_once("two-mpis", (
             "warning[IVY-P025]: rank %s has loaded two MPIs: %s\n"
             "  fix:   build every module that the script imports with one of them" % (
-                check.named(check.rank), " and ".join(map(" ".join, own)))))
+                check.with_hosts(check.rank), " and ".join(map(" ".join, own)))))
     if len(own) != 1 or not check.has_store:
         return
     mine = " ".join(own[0])
@@ -1131,19 +1140,19 @@ def _mpi_compare():
         os.write(2, (
             "ivyrun: error[IVY-R013]: MPI's ranks cannot meet: rank %s has %s, and rank %s has %s\n"
             "  fix:   install one version of one MPI for the workers' Python on every host (docs/mpi.md)\n" % (
-                check.named(check.rank), mine, check.named(0), first)).encode())
+                check.with_hosts(check.rank), mine, check.with_hosts(0), first)).encode())
         os._exit(122)
 
 
 # Stops the job if mpi4py's world does not have the job's size. In a world of one, every worker would do the whole work
 # and exit with 0.
-def _mpi_check(module, wrong, is_ours):
+def _mpi_check_world(module, errors, is_ours):
     import os
     if not module.Is_initialized() or module.Is_finalized():
         return
     size = module.COMM_WORLD.Get_size()
     if size > 1 or not is_ours:
-        _agree(_JoinCheck(), "mpi4py", module.COMM_WORLD.Get_rank(), size)
+        _check_agreement(_Job(), "mpi4py", module.COMM_WORLD.Get_rank(), size)
     if not is_ours or str(size) == os.environ.get("IVY_WORLD_SIZE"):
         return
     library = module.Get_library_version().split("\n")[0].split(",")[0].strip(" \0")
@@ -1152,7 +1161,7 @@ def _mpi_check(module, wrong, is_ours):
           "  fix:   use mpi4py with MPICH, Intel MPI, MVAPICH or Open MPI 4.1 or 5 (docs/mpi.md)\n"
           "         --allow-singletons, if each worker is meant to be alone\n"
           % (library, size, os.environ.get("IVY_WORLD_SIZE"),
-             "".join("  cause: %s\n" % text for text in wrong)))
+             "".join("  cause: %s\n" % text for text in errors)))
 
 
 def _hook_mpi4py():
@@ -1161,24 +1170,24 @@ def _hook_mpi4py():
     if os.environ.get("IVY_WORLD_SIZE", "1") == "1" or "IVY_ALLOW_SINGLETONS" in os.environ:
         return
 
-    class _Mpi:
+    class _MpiFinder:
         @staticmethod
         def find_spec(name, path=None, target=None):
             if name != "mpi4py.MPI":
                 return None
             has_joined = os.environ.get("IVY_MPI") == str(os.getpid())
             is_ours = has_joined or not _has_other_launcher()
-            spec = _spec_behind(_Mpi, name, path, target)
+            spec = _find_next_spec(_MpiFinder, name, path, target)
             if spec is not None:
-                spec.loader = _Loader(spec.loader, has_joined, is_ours)
+                spec.loader = _MpiLoader(spec.loader, has_joined, is_ours)
             return spec
 
-    class _Loader:
+    class _MpiLoader:
         def __init__(self, loader, has_joined, is_ours):
             self._loader = loader
             self._has_joined = has_joined
             self._is_ours = is_ours
-            self._wrong = []
+            self._errors = []
 
         def __getattr__(self, name):
             return getattr(self._loader, name)
@@ -1186,11 +1195,11 @@ def _hook_mpi4py():
         # Joins here and not in find_spec(), which libraries also call to find out whether the module is installed.
         def create_module(self, spec):
             if self._is_ours and not self._has_joined:
-                self._wrong = _mpi_join()
+                self._errors = _mpi_join()
             module = self._loader.create_module(spec)
             try:
                 if self._is_ours:
-                    _mpi_compare()
+                    _mpi_compare_libraries()
             except Exception:
                 pass
             return module
@@ -1198,11 +1207,11 @@ def _hook_mpi4py():
         def exec_module(self, module):
             self._loader.exec_module(module)
             try:
-                _mpi_check(module, self._wrong, self._is_ours)
+                _mpi_check_world(module, self._errors, self._is_ours)
             except Exception:
                 pass
 
-    sys.meta_path.insert(0, _Mpi)
+    sys.meta_path.insert(0, _MpiFinder)
 
 
 # -- Originals, the sitecustomize that this one hides, and _run()
