@@ -123,8 +123,8 @@ constexpr MessageEntry kMessages[] = {
     {"IVY-P035", "`--app` or `--role` without a Python program whose interpreter it can use",
      "the app's servers run with the script's interpreter",
      "pass a Python script, or use `--python` ([apps](apps.md))", "122"},
-    {"IVY-P036", "a framework that a worker imports is alone in its world (a warning)",
-     "it was not told about the other ranks",
+    {"IVY-P036", "each worker runs a framework on its own, as a world of size 1 (a warning)",
+     "the framework was not given the ranks of the job",
      "do as the message says: `-B NAME`, `--app NAME`, or a call", ""},
     {"IVY-P037",
      "a framework numbers ranks differently than ivyrun, or than another framework of the same "

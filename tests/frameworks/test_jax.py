@@ -174,7 +174,7 @@ def test_the_stores_port_is_not_the_coordinators(local, python):
     done = run(local, python, "jax_arguments.py", *TWO_BY_TWO,
                arguments=["address=$MASTER_ADDR:$MASTER_PORT", "num_processes=$WORLD_SIZE", "process_id=$RANK"])
     assert done.code == 0 and ranks_of(done) == world_of(4), done
-    assert done.err.count(b"is that of the job's store") == 1, done
+    assert done.err.count(b"belongs to the job's store") == 1, done
 
 
 def test_another_rank_than_the_jobs_is_noted(local, python):

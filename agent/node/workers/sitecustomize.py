@@ -442,7 +442,7 @@ class _JoinCheck(_Job):
         is_one = len(ranks) == 1
         self.print_once("missing", (
             "warning[IVY-P033]: rank%s %s %s not called %s within %g s "
-            "(--start-timeout), and the others wait\n"
+            "(--start-timeout); the other ranks are waiting\n"
             "  fix:   `ivyctl stack` shows where %s; every rank must call it" % (
                 "" if is_one else "s", self.with_hosts(*ranks), "has" if is_one else "have", self.call,
                 self.limit, "it is" if is_one else "they are")))
@@ -459,7 +459,7 @@ class _JaxJoinCheck(_JoinCheck):
         address = arguments.get("coordinator_address")
         if self.has_store and address and address.rsplit(":", 1)[-1] == self.port:
             self.print_once("port", (
-                "note: port %s is that of the job's store: JAX's coordinator takes %s instead" % (
+                "note: port %s belongs to the job's store; JAX's coordinator uses %s instead" % (
                     self.port, self.coordinator)))
             arguments["coordinator_address"] = self.coordinator
         given = [arguments.get("process_id"), arguments.get("num_processes")]
@@ -500,8 +500,8 @@ class _JaxJoinCheck(_JoinCheck):
     def reject_version(self, version, first):
         import os
         import sys
-        os.write(2, ("ivyrun: error[IVY-P031]: jaxlib is %s on rank %s and %s on rank %s: they do "
-                     "not understand each other\n"
+        os.write(2, ("ivyrun: error[IVY-P031]: jaxlib is %s on rank %s and %s on rank %s: these "
+                     "versions are incompatible\n"
                      "  fix:   install one version on all hosts, such as: "
                      "%s -m pip install jax==%s\n" % (
                          version, self.with_hosts(self.rank), first, self.with_hosts(0), sys.executable,
@@ -526,7 +526,7 @@ class _JaxJoinCheck(_JoinCheck):
             time.sleep(1)
         self.print_once("unreachable", (
             "warning[IVY-P032]: rank %s cannot reach JAX's coordinator, rank %s, at %s: %s\n"
-            "  fix:   let the hosts reach each other at this port (--port-range A-B chooses it), or "
+            "  fix:   open this port between the hosts (--port-range A-B selects ports), or "
             "choose another network with --iface" % (
                 self.with_hosts(self.rank), self.with_hosts(0), self.coordinator, why)))
 
@@ -567,7 +567,7 @@ class _FrameworkJoinCheck(_JoinCheck):
     def compare_versions(self, version, first):
         if first.split(".")[:2] != version.split(".")[:2]:
             self.print_once("versions", (
-                "warning[IVY-P031]: %s is %s on rank %s and %s on rank %s: they may not understand each other\n"
+                "warning[IVY-P031]: %s is %s on rank %s and %s on rank %s: these versions may be incompatible\n"
                 "  fix:   install one version on all hosts, such as: python -m pip install %s==%s" % (
                     self.package, version, self.with_hosts(self.rank), first, self.with_hosts(0), self.package,
                     first.split("+")[0])))
@@ -582,9 +582,9 @@ def _check_agreement(job, name, rank, size):
     for other, (its_rank, its_size) in _RANK_AND_SIZE.items():
         if (rank, size) != (its_rank, its_size) and other != name:
             job.print_once("disagree", (
-                "warning[IVY-P037]: %s counts this process as rank %d of %d, and %s counts it as rank %d of %d\n"
-                "  fix:   let ivyrun alone start the ranks, without mpirun or torchrun in between, and give no "
-                "framework a rank of its own" % (other, its_rank, its_size, name, rank, size)))
+                "warning[IVY-P037]: this process is rank %d of %d in %s, but rank %d of %d in %s\n"
+                "  fix:   start the ranks with ivyrun only, without mpirun or torchrun in between, and do not pass a "
+                "different rank to one framework" % (its_rank, its_size, other, rank, size, name)))
     _RANK_AND_SIZE[name] = rank, size
 
 
@@ -594,9 +594,9 @@ def _check_rank(job, name, rank, size):
     _check_agreement(job, name, rank, size)
     if size == job.size and rank != job.rank:
         job.print_once("order-" + name, (
-            "warning[IVY-P037]: %s counts this worker as rank %d of %d, and the job counts it as rank %s\n"
-            "  fix:   take rank and size from the variables (RANK, WORLD_SIZE); frameworks that are used together "
-            "must agree" % (name, rank, size, job.with_hosts(job.rank))))
+            "warning[IVY-P037]: this worker is rank %d of %d in %s, but rank %s in the job\n"
+            "  fix:   take the rank and world size from RANK and WORLD_SIZE; frameworks that are used together "
+            "must agree" % (rank, size, name, job.with_hosts(job.rank))))
 
 
 # -- JAX
@@ -801,13 +801,13 @@ def _hook_jax():
 # Warns that every worker runs the framework `name` in a world of one.
 def _warn_world_of_one(job, name, fix):
     job.print_once("alone-" + name, (
-        "warning[IVY-P036]: %s is alone in each of the %d workers: as many worlds of one\n"
-        "  fix:   %s" % (name, job.size, fix)))
+        "warning[IVY-P036]: each of the %d workers runs %s on its own, as a world of size 1\n"
+        "  fix:   %s" % (job.size, name, fix)))
 
 
 def _watch_accelerate(module, job):
     _call_after(module.PartialState, "__init__", lambda state: state.num_processes == 1 and _warn_world_of_one(
-        job, "accelerate", "-x ACCELERATE_USE_CPU=true where no worker has an accelerator"))
+        job, "accelerate", "-x ACCELERATE_USE_CPU=true if no worker has an accelerator"))
 
 
 def _watch_tensorflow(module, job):
@@ -822,13 +822,13 @@ def _watch_tensorflow(module, job):
         if "TF_CONFIG" not in os.environ:
             run(*args, **kwargs)
             return _warn_world_of_one(job, "TensorFlow's MultiWorkerMirroredStrategy",
-                                      "-B tensorflow gives each worker its TF_CONFIG")
+                                      "-B tensorflow sets TF_CONFIG for each worker")
         tasks = json.loads(os.environ["TF_CONFIG"])["cluster"]
         size = sum(len(tasks.get(task, ())) for task in ("chief", "worker", "ps"))
         if size != job.size:
             job.print_once("size-tensorflow", (
-                "warning[IVY-P037]: TF_CONFIG names %d tasks, and the job has %d ranks\n"
-                "  fix:   leave TF_CONFIG to -B tensorflow" % (size, job.size)))
+                "warning[IVY-P037]: TF_CONFIG names %d tasks, but the job has %d ranks\n"
+                "  fix:   let -B tensorflow set TF_CONFIG" % (size, job.size)))
             return run(*args, **kwargs)
         join.run_checked(lambda: run(*args, **kwargs), sys.modules["tensorflow"].__version__)
     __init__.__doc__ = run.__doc__
@@ -846,20 +846,20 @@ def _watch_jax(module, job):
         distributed = sys.modules.get("jax._src.distributed")
         is_alone = distributed is not None and distributed.global_state.client is None
         if is_alone and not any(name in sys.modules for name in ("ivycomm", "mpi4py", "torch.distributed", "horovod")):
-            _warn_world_of_one(job, "JAX", "call jax.distributed.initialize() before anything else of JAX")
+            _warn_world_of_one(job, "JAX", "call jax.distributed.initialize() before any other JAX function")
         return run()
     module.backends = backends
 
 
 def _watch_dask(module, job):
     _call_after(module.Client, "__init__", lambda client: client.cluster is not None and _warn_world_of_one(
-        job, "Dask", "--app dask starts one cluster for the job, and the script once"))
+        job, "Dask", "--app dask starts one cluster for the job and runs the script once"))
 
 
 def _watch_ray(module, job):
     import os
     _call_after(module, "init", lambda _: "RAY_ADDRESS" in os.environ or _warn_world_of_one(
-        job, "Ray", "--app ray starts one cluster for the job, and the script once"))
+        job, "Ray", "--app ray starts one cluster for the job and runs the script once"))
 
 
 # Compares the rank and world size that torch will use with the job's, before torch waits for ranks that do not exist.
@@ -953,7 +953,7 @@ def _hook_frameworks():
 # -B a job of N workers would be N worlds of one and would succeed with wrong results, so it is an error unless
 # --allow-singletons is given. Remove a row when ivyrun serves the framework by default.
 _UNSERVED = {
-    "horovod.common.basics": ("Horovod", "-B horovod, which tells Horovod its ranks"),
+    "horovod.common.basics": ("Horovod", "-B horovod, which passes Horovod its ranks"),
 }
 
 
@@ -1010,7 +1010,7 @@ def _refuse_worlds_of_one():
 def _refuse(name):
     import os
     world, instead = _UNSERVED[name]
-    _stop("ivyrun: error[IVY-P024]: %s was imported, and nothing tells %s its ranks: "
+    _stop("ivyrun: error[IVY-P024]: %s was imported, but nothing passes %s its ranks: "
           "each of the %s workers would be a world of one\n"
           "  fix:   %s\n"
           "         --allow-singletons, if each worker is meant to be alone\n"
@@ -1096,7 +1096,7 @@ def _mpi_join():
         try:
             join()
         except FileNotFoundError:
-            errors.append(what + ": this host does not serve it")
+            errors.append(what + ": there is no such server on this host")
         except Exception as error:
             errors.append(what + ": " + str(error))
     os.environ["IVY_MPI"] = str(os.getpid())
@@ -1127,7 +1127,7 @@ def _mpi_compare_libraries():
     check = _FrameworkJoinCheck("mpi", "MPI", "MPI_Init")
     if len(own) > 1:
         check.print_once("two-mpis", (
-            "warning[IVY-P025]: rank %s has loaded two MPIs: %s\n"
+            "warning[IVY-P025]: rank %s has loaded two MPI libraries: %s\n"
             "  fix:   build every module that the script imports with one of them" % (
                 check.with_hosts(check.rank), " and ".join(map(" ".join, own)))))
     if len(own) != 1 or not check.has_store:
@@ -1138,7 +1138,7 @@ def _mpi_compare_libraries():
         first = mine if check.rank == 0 else store.get(check.key(0))
     if first.split(".")[0] != mine.split(".")[0]:
         os.write(2, (
-            "ivyrun: error[IVY-R013]: MPI's ranks cannot meet: rank %s has %s, and rank %s has %s\n"
+            "ivyrun: error[IVY-R013]: the MPI ranks cannot reach each other: rank %s has %s, but rank %s has %s\n"
             "  fix:   install one version of one MPI for the workers' Python on every host (docs/mpi.md)\n" % (
                 check.with_hosts(check.rank), mine, check.with_hosts(0), first)).encode())
         os._exit(122)
@@ -1156,7 +1156,7 @@ def _mpi_check_world(module, errors, is_ours):
     if not is_ours or str(size) == os.environ.get("IVY_WORLD_SIZE"):
         return
     library = module.Get_library_version().split("\n")[0].split(",")[0].strip(" \0")
-    _stop("ivyrun: error[IVY-P024]: mpi4py was imported, and its MPI (%s) has made a world of %d: "
+    _stop("ivyrun: error[IVY-P024]: mpi4py was imported, but its MPI (%s) has created a world of size %d: "
           "this job has %s workers\n%s"
           "  fix:   use mpi4py with MPICH, Intel MPI, MVAPICH or Open MPI 4.1 or 5 (docs/mpi.md)\n"
           "         --allow-singletons, if each worker is meant to be alone\n"
