@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prints the version of Python, then "found VERSION" of a module or why it is missing: python3 -c TEXT MODULE; MODULE may be empty.
-Finds the module as an import would, without running it: torch takes seconds to import."""
+"""Checks for a Python module without importing it, because importing torch takes seconds.
+
+python3 -c TEXT MODULE prints Python's version, then "found VERSION", or exits with the reason why the module is missing.
+If MODULE is empty, only Python's version is printed.
+"""
 import importlib.util
 import sys
 

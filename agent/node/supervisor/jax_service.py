@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Serves JAX's coordination service until it is killed: python3 -c TEXT ADDRESS RANKS. The last line of its standard
-error is the reason of its exit."""
+"""Runs JAX's coordination service until it is killed: python3 -c TEXT ADDRESS RANKS.
+
+If the process exits by itself, the last line of its standard error is the reason.
+"""
 import os
 import signal
 import sys
@@ -8,7 +10,7 @@ import time
 
 
 def start(library, address, ranks):
-    # jaxlib 0.4.31 and 0.10.2 know different arguments.
+    # The accepted arguments differ between versions of jaxlib (seen in 0.4.31 and 0.10.2).
     for words in ({"heartbeat_timeout": 100, "shutdown_timeout": 300, "recoverable": True},
                   {"heartbeat_timeout": 100, "shutdown_timeout": 300},
                   {"heartbeat_interval": 10, "max_missing_heartbeats": 10, "shutdown_timeout": 300}, {}):
@@ -35,7 +37,7 @@ while True:
         service = start(library, address, ranks)
         break
     except RuntimeError as error:
-        # The service of the previous generation may hold the port for a moment longer.
+        # After a restart, the previous service may still hold the port for a moment.
         if time.monotonic() > end:
             sys.exit("it cannot listen at %s: %s" % (address, str(error).splitlines()[0]))
     time.sleep(0.2)
