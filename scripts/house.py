@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Profiles the code for people, and finds circles.
+"""Measures how readable the code is, and finds dependency cycles.
 
-    scripts/house.py                 this repository beside the projects of scripts/house_beside.toml
-    scripts/house.py --folders       the modules of each folder, and which of them have one user only
-    scripts/house.py --of CHECKOUT   the profile of another project, as a section for house_beside.toml
-    scripts/house.py --circles       each circle with the includes or imports that close it
-    scripts/house.py --check         fails if files, folders or Python modules depend on each other in a circle, or if two
+    scripts/house.py                 compares this repository with the projects in scripts/house_beside.toml
+    scripts/house.py --folders       lists the modules of each folder, and the modules with only one user
+    scripts/house.py --of CHECKOUT   prints the profile of another project, as a section for house_beside.toml
+    scripts/house.py --circles       prints each cycle with the includes or imports that close it
+    scripts/house.py --check         fails if files, folders or Python modules depend on each other in a cycle, or if two
                                      sources of a folder define the same name in their unnamed namespaces
 
-A module is a header with its source; an include of either is a use of it. Tests are left out. Classes and functions are
-found by universal-ctags (scripts/setup test), which counts no lambdas.
+A module is a header with its source; including either one counts as a use. Tests are excluded. universal-ctags
+(scripts/setup test) finds classes and functions; it does not count lambdas.
 """
 
 import ast
@@ -30,7 +30,7 @@ HEADERS, SOURCES = (".h", ".hh", ".hpp"), (".cc", ".cpp", ".c")
 LANGUAGE = ["--languages=C++", "--langmap=C++:.h.hh.hpp.cc.cpp.c"]
 NOT_PRODUCT = re.compile(r"(^|/)(tests?|testing|benchmarks?|bench|perf|examples?|demos|apps|issues|third_party)/|"
                          r"(_test|_perftest|_test_util|/test)\.\w+$")
-TO_A_TOOL = re.compile(r"NOLINT|clang-format (off|on)$")  # An order to a program is no comment.
+TO_A_TOOL = re.compile(r"NOLINT|clang-format (off|on)$")  # Directives for tools do not count as comments.
 RELATIVE_CLAUSE = re.compile(r"(What|Whatever|Where|Which|Who|Whom|Whose|Whoever|Those|The one that)\b")
 
 
@@ -52,7 +52,8 @@ def module_of(path):
 
 
 def modules_of(files):
-    """{file: module}. A source whose header lies in include/ belongs to the only header there of its name."""
+    """Returns {file: module}. A source without a header of its own belongs to the header of its name in include/, if there
+    is exactly one."""
     headers = collections.defaultdict(list)
     for path in files:
         if path.startswith("include/"):
@@ -80,7 +81,7 @@ def own_includes(path, files):
 
 
 def arrows_between_modules(files):
-    """{module: {module: [file:line]}} over our own includes, in headers and sources."""
+    """Returns {module: {included module: [file:line]}} for the project's own includes."""
     known = set(files)
     modules = modules_of(known)
     arrows = {module: collections.defaultdict(list) for module in modules.values()}
@@ -92,7 +93,7 @@ def arrows_between_modules(files):
 
 
 def users_of(arrows):
-    """{module: modules that include it}."""
+    """Returns {module: modules that include it}."""
     users = collections.defaultdict(set)
     for source, targets in arrows.items():
         for target in targets:
@@ -101,24 +102,24 @@ def users_of(arrows):
 
 
 class PythonModules:
-    """The modules below some folders, by their dotted names; a package is its __init__.py."""
+    """Python modules by dotted name. The module of a package is its __init__.py."""
 
     def __init__(self, files):
         self.modules = {}
         for path in files:
             name = path[:-3].replace("/", ".")
             self.modules[name.removesuffix(".__init__")] = module_of(path)
-        # Folders from which packages are imported by their absolute names.
+        # The folders that contain top-level packages, as dotted names.
         packages = {os.path.dirname(path) for path in files if path.endswith("/__init__.py")}
         self.roots = {os.path.dirname(package).replace("/", ".") for package in packages
                       if os.path.dirname(package) not in packages}
 
     def absolute(self, name):
-        """The dotted name from the top folder, or None if no file of ours has it."""
+        """Returns the dotted name from the repository's top, or None if the module is not part of this repository."""
         return next((f"{root}.{name}" for root in self.roots if f"{root}.{name}" in self.modules), None)
 
     def imported_by(self, path):
-        """Yields (line, module) for each module of ours that this one imports: by a statement or by importlib."""
+        """Yields (line, module) for each module of this repository that the file imports, by a statement or importlib."""
         tree = ast.parse("\n".join(lines_of(path)))
         own = path[:-3].replace("/", ".").removesuffix(".__init__")
         package = own if path.endswith("/__init__.py") else own.rpartition(".")[0]
@@ -133,7 +134,7 @@ class PythonModules:
             return [self.absolute(alias.name) for alias in node.names]
         if isinstance(node, ast.ImportFrom):
             stem = self._stem(node, package)
-            # `from package import name` names a module of that package, or something in its __init__.py.
+            # `from package import name` imports a module of the package, or a name from its __init__.py.
             return [f"{stem}.{alias.name}" if f"{stem}.{alias.name}" in self.modules else stem for alias in node.names]
         if isinstance(node, ast.Call) and self._is_import_call(node) and node.args:
             return self._called(node.args[0], tree, package)
@@ -156,13 +157,13 @@ class PythonModules:
             if argument.value.startswith("."):
                 return [package + argument.value.rstrip(".")]
             return [self.absolute(argument.value)]
-        # A computed name: each text of the file that names a module of this package may be it.
+        # The name is computed: consider every string in the file that names a module of this package.
         texts = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
         return [f"{package}.{text}" for text in sorted(texts) if re.fullmatch(r"[\w.]+", text)]
 
 
 def python_arrows(files):
-    """{module: {module: [file:line]}} among the modules of our Python packages."""
+    """Returns {module: {imported module: [file:line]}} for the repository's Python packages."""
     modules = PythonModules(files)
     arrows = {module_of(path): collections.defaultdict(list) for path in files}
     for path in files:
@@ -172,10 +173,10 @@ def python_arrows(files):
 
 
 def folders_of(arrows):
-    """The same arrows between the folders that hold the modules."""
+    """Returns the arrows between modules as arrows between their folders."""
     result = collections.defaultdict(lambda: collections.defaultdict(list))
     for source, targets in arrows.items():
-        result[os.path.dirname(source)]  # A folder without arrows counts too.
+        result[os.path.dirname(source)]  # Adds an entry also for a folder without arrows.
         for target, where in targets.items():
             if os.path.dirname(source) != os.path.dirname(target):
                 result[os.path.dirname(source)][os.path.dirname(target)] += where
@@ -183,7 +184,7 @@ def folders_of(arrows):
 
 
 def circles(arrows):
-    """Strongly connected components of more than one node (Tarjan 1972, without recursion)."""
+    """Returns the cycles: strongly connected components of more than one node (Tarjan 1972, without recursion)."""
     index, low, stack, on_stack, found = {}, {}, [], set(), []
     for start in sorted(arrows):
         if start in index:
@@ -229,21 +230,22 @@ def tags_of(files):
 
 
 def classes_of(tags):
-    """{class: [methods, members]}, by its declaration; overloads count one by one."""
+    """Returns {class: [number of methods, number of members]}. Each overload counts as a method."""
     known = {(tag.get("scope", "") + "::" if tag.get("scope") else "") + tag["name"]: [set(), set()]
              for tag in tags if tag["kind"] in ("class", "struct")}
     for tag in tags:
         scope = known.get(tag.get("scope"))
-        # A lambda in a member's initializer has the class for its scope.
+        # Skip lambdas in member initializers: ctags reports the class as their scope.
         if scope is None or tag["name"].startswith("__anon"):
             continue
         if tag["kind"] in ("prototype", "function"):
-            # Declaration and definition name default values and parameters differently: their number counts.
+            # Tell overloads apart by their number of parameters, because the declaration and the definition of one function
+            # may differ in parameter names and default values.
             count = len(parameters_of(tag))
             scope[0].add((tag["name"], count, "const" if tag.get("signature", "").endswith("const") else ""))
         elif tag["kind"] == "member":
             scope[1].add(tag["name"])
-    # The name that ctags gives to an unnamed namespace changes with the path of the file.
+    # Remove ctags's name for an unnamed namespace, which depends on the path of the file.
     return {re.sub(r"__anon\w+::", "", name): [len(methods), len(members)]
             for name, (methods, members) in known.items()}
 
@@ -270,7 +272,8 @@ def function_lengths(tags):
 
 
 def twice_in_a_folder(files):
-    """Names of unnamed namespaces that two sources of one folder define: compiled together they would collide."""
+    """Returns {(folder, name): files} for names that several sources of a folder define in unnamed namespaces. In a unity
+    build these would collide."""
     command = ["ctags", "--output-format=json", "--fields=+sSK", *LANGUAGE, "--kinds-C++=fcsgv", "-L", "-", "-o", "-"]
     listed = subprocess.run(command, input="\n".join(path for path in files if path.endswith(".cc")), check=True,
                             capture_output=True, text=True)
@@ -285,9 +288,10 @@ def twice_in_a_folder(files):
 # -- comments
 
 def comments_of(path):
-    """Each comment, a block of lines or one behind code, and how many lines are filled by comments alone."""
+    """Returns the comments (consecutive comment lines are one), the number of lines with only a comment, and the number of
+    lines that are not empty."""
     blocks, taken, previous = [], 0, -2
-    inside = False  # Of /* */
+    inside = False  # Inside a /* */ comment.
     for number, line in enumerate(lines_of(path)):
         stripped = line.strip()
         is_comment = inside or stripped.startswith(("//", "/*"))
@@ -322,7 +326,7 @@ def comment_figures(files):
         figures[kind + "_comment"] += taken
         figures[kind + "_lines"] += filled
         figures["comments"] += len(blocks)
-        # In every sentence: a rewrite that looks only at the first one leaves the rest as it was.
+        # Check every sentence, because rewrites tend to improve only the first one.
         figures["clauses"] += sum(1 for text in blocks if any(map(RELATIVE_CLAUSE.match, re.split(r"[.:;?!] +", text))))
     return figures
 
@@ -339,7 +343,7 @@ def spread(values):
 
 
 def histogram(values, edges):
-    """How many values are below each edge and not below the one before; the last counts the rest."""
+    """Returns the number of values in each interval between two edges, below the first edge, and from the last edge on."""
     counts = [0] * (len(edges) + 1)
     for value in values:
         counts[sum(value >= edge for edge in edges)] += 1
@@ -351,7 +355,7 @@ def percent(part, whole):
 
 
 def profile(files):
-    """{figure: text} of one project."""
+    """Returns {figure: text} of one project."""
     headers = [path for path in files if path.endswith(HEADERS)]
     length = {path: len(lines_of(path)) for path in files}
     known, tags = set(files), tags_of(files)
@@ -416,16 +420,16 @@ def print_folders():
         print(f"| `{folder}` | {len(modules)} | {lines} | {len(single)}: {' '.join(single)} |")
 
 
-# -- circles
+# -- cycles
 
 def graphs():
-    """{kind: arrows} between files and between folders in C++, and between Python modules."""
+    """Returns {kind: arrows}: between C++ files, between their folders, and between Python modules."""
     arrows = arrows_between_modules(cxx_files())
     return {"files": arrows, "folders": folders_of(arrows), "Python modules": python_arrows(python_files())}
 
 
 def broken_structure():
-    """One sentence for each circle, and for each name that would collide in a unity build."""
+    """Returns a sentence for each cycle, and for each name that would collide in a unity build."""
     found = [f"{kind} in a circle: {' '.join(circle)}" for kind, graph in graphs().items() for circle in circles(graph)]
     found += [f"{name} is defined in the unnamed namespaces of {' and '.join(paths)}"
               for (_, name), paths in twice_in_a_folder(cxx_files()).items()]

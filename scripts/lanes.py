@@ -1,17 +1,18 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Chooses tests by tests/lanes.toml, for scripts/test.
+"""Selects tests for scripts/test, according to tests/lanes.toml.
 
-    scripts/lanes.py title            one line: what is chosen, and why
-    scripts/lanes.py units            test programs of the folders that differ from the main branch, else a sample
-    scripts/lanes.py targets PART     what has to be built: for unit, for e2e, or for both
-    scripts/lanes.py tests EXTENT     end-to-end tests: quick: the smoke test; changed: also files of those folders
-    scripts/lanes.py left-out EXTENT  what this leaves out, and the commands for it; also for all
-    scripts/lanes.py numbers BUILD TARGET...  numbers of the targets' tests, as ctest -I takes them
-    scripts/lanes.py check            fails if tests/lanes.toml and the tree do not agree
+    scripts/lanes.py title            prints in one line what is selected, and why
+    scripts/lanes.py units            prints the unit test programs of the changed folders, or else a sample
+    scripts/lanes.py targets PART     prints the targets to build; PART: unit, e2e or both
+    scripts/lanes.py tests EXTENT     prints end-to-end tests; EXTENT: quick (the smoke test) or changed (also the test
+                                      files of the changed folders)
+    scripts/lanes.py left-out EXTENT  prints what is not selected, and the commands that run it; EXTENT may also be all
+    scripts/lanes.py numbers BUILD TARGET...  prints the numbers of the targets' tests, in the format of ctest -I
+    scripts/lanes.py check            fails if tests/lanes.toml does not match the tree
 
-A tree is compared with the commit where it left origin/main, or main if there is no origin; files that are not
-committed count. Each name is on a line of its own.
+A folder has changed if one of its files differs from the commit where this branch left origin/main (main, if there is no
+origin). Uncommitted files count. Names are printed one per line.
 """
 
 import ast
@@ -39,16 +40,16 @@ def unique(names):
     return list(dict.fromkeys(names))
 
 
-# -- which files differ
+# -- changed files
 
 def git(*words):
-    """Lines of git's output, or None if it fails: no repository, no such branch."""
+    """Returns the lines of git's output, or None if git fails (no repository, no such branch)."""
     done = subprocess.run(["git", *words], capture_output=True, text=True)
     return done.stdout.splitlines() if done.returncode == 0 else None
 
 
 def base():
-    """The commit where this tree left origin/main or main, or None."""
+    """Returns the commit where this branch left origin/main or main, or None."""
     for branch in ("origin/main", "main"):
         found = git("merge-base", "HEAD", branch)
         if found:
@@ -63,29 +64,30 @@ def changed_files():
     return unique((git("diff", "--name-only", commit) or []) + (git("ls-files", "-o", "--exclude-standard") or []))
 
 
-# -- which tests belong to them
+# -- tests of changed files
 
 def folder_of(path, folders):
-    """The longest of the folders that leads to the file, or None."""
+    """Returns the innermost of the folders that contains the file, or None."""
     leading = [folder for folder in folders if path.startswith(folder + "/")]
     return max(leading, key=len, default=None)
 
 
 class Selection:
-    """The tests of some changed files. targets: as test_targets() returns them."""
+    """The tests of a list of changed files. `targets`: the result of test_targets()."""
 
     def __init__(self, table, targets, files):
         rows = table["folders"]
         units, tests = [], []
         for path in files:
             if path.endswith(".md") and not path.startswith("docs/"):
-                continue  # No test reads a README's own folder.
+                continue  # A README changes no code.
             row = rows.get(folder_of(path, rows), {"units": [], "tests": []})
             units += row["units"] + units_of_test(path, targets)
             tests += row["tests"] + [test for test in all_tests(rows) if path == "tests/" + test]
         self.is_sample = not units
         self.units = unique(units) or table["sample"]
-        self.files = [test for test in unique(tests) if not test.startswith("scripts/")]  # Those run with the style check.
+        # The style check runs the tests of scripts/.
+        self.files = [test for test in unique(tests) if not test.startswith("scripts/")]
         self.smoke = table["smoke"]
 
     def tests(self, extent):
@@ -100,13 +102,13 @@ def all_tests(rows):
 def targets_of(table, units, targets, part):
     names = table["programs"] if part != "unit" else []
     if part != "e2e":
-        # A test that CMake only names has no target: what it starts is among the helpers.
+        # A test made by add_test() has no target of its own; the program that it starts is among the helpers.
         names = names + [unit for unit in units if targets[unit].is_program]
     return names + table["helpers"]
 
 
 def units_of_test(path, targets):
-    """Programs that are made of a test's source; for another file of a folder with programs, all of that folder."""
+    """Returns the test programs that contain this source, or all programs of the file's folder if none does."""
     if not path.startswith("tests/"):
         return []
     own_folder, name = os.path.split(path)
@@ -116,13 +118,13 @@ def units_of_test(path, targets):
 
 
 class TestTarget(typing.NamedTuple):
-    folder: str  # Of its CMake file.
+    folder: str  # The folder of its CMakeLists.txt.
     sources: set
-    is_program: bool = True  # Otherwise a test that CMake names.
+    is_program: bool = True  # False: a test made by add_test().
 
 
 def test_targets():
-    """{name: TestTarget} of each program with unit tests, and of each test that CMake names."""
+    """Returns {name: TestTarget} for each program with unit tests and each test made by add_test()."""
     found = {}
     for path in style_rules.repository_files():
         if not CMAKE.match(path):
@@ -139,7 +141,8 @@ def test_targets():
 # -- ctest
 
 def numbers(listing, targets):
-    """Numbers, from 1, of the tests in `ctest --show-only=json-v1` that are named so or run a program named so."""
+    """Returns the numbers, from 1, of tests in the output of `ctest --show-only=json-v1`. `targets`: names of tests or of the
+    programs that they run."""
     chosen = []
     for number, test in enumerate(listing["tests"], 1):
         program = os.path.basename(test["command"][0]) if test.get("command") else ""
@@ -151,7 +154,8 @@ def numbers(listing, targets):
 def print_numbers(build, targets):
     listed = subprocess.run(["ctest", "--test-dir", build, "--show-only=json-v1"], check=True, capture_output=True).stdout
     found = numbers(json.loads(listed), set(targets))
-    # Start, end and stride come first, and choose nothing here. There is no test 0, so that none chooses none.
+    # ctest expects start, end and stride before the numbers; 0,0,0 selects nothing. Without any number, ctest would run all
+    # tests, so pass 0, which no test has.
     print(",".join(["0,0,0", *map(str, found or [0])]))
 
 
@@ -162,14 +166,14 @@ def test_files(files):
 
 
 def functions_of(path):
-    """{name: is it marked long} of the test functions of a file."""
+    """Returns {name: whether it is marked long} for the test functions of a file."""
     tree = ast.parse(style_rules.read(path))
     return {node.name: any("mark.long" in ast.unparse(decorator) for decorator in node.decorator_list)
             for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")}
 
 
 def disagreements(table, files, targets, cmake_text):
-    """One sentence for each name that is missing in the table, or that the tree does not have."""
+    """Returns a sentence for each name that is missing in the table, or that is in the table but not in the tree."""
     rows = table["folders"]
     units = {unit for row in rows.values() for unit in row["units"]}
     tests = all_tests(rows)
@@ -203,7 +207,7 @@ def check():
     return 1 if found else 0
 
 
-# -- what a person reads
+# -- text for people
 
 def title(chosen):
     if chosen.is_sample:
@@ -212,7 +216,7 @@ def title(chosen):
 
 
 def left_out(table, chosen, targets, extent):
-    """Lines: what is left out, and the command for it."""
+    """Returns lines that say what is not selected, with the command that runs it."""
     lines = []
     if extent == "quick" and chosen.files:
         lines.append(f"end-to-end tests of the folders that differ, in {len(chosen.files)} files: scripts/test --changed")

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The style rules that need no compiler: arrows, homes of headers, pure files, coroutines.
+"""Checks the style rules that need no compiler: allowed includes, pure files, blocking calls, coroutines, READMEs.
 
-Prints one line per finding, "file:line: what", and exits 1 when there is one. The rules and their
-reasons are in scripts/README.md.
+Prints each violation as "file:line: text", and exits with 1 if there is one. scripts/README.md explains the rules.
 """
 
 import ast
@@ -23,8 +22,8 @@ ARROWS = {
     "tests": set(FOLDERS),
 }
 
-# comm is loaded into other people's processes: it sees the contract, the handshake and the store
-# client, and nothing that brings a library along.
+# The headers that comm may include: comm is loaded into users' processes, so it uses only headers that need no
+# additional library.
 COMM_MAY_SEE = re.compile(
     r"^(comm/.*|proto/(contract|os)/(?!log\b|file_writer\b|blocking\b|heartbeat\b)\w+\.h"
     r"|proto/wire/(control_wire|operation|status_page|store_wire|handshake|ras)\.h|proto/wire/operations\.def"
@@ -54,7 +53,8 @@ HOMES = (
     (r"^pmix", r"^(agent/pmix/|tests/(agent|end_to_end/workers)/)", "libpmix lives in agent/pmix"),
 )
 
-# Values in, values out. Stems of a header and its source.
+# Pure modules, which compute values from values, without system calls, clocks or globals. A name stands for the header
+# and its source.
 PURE = {
     f"{folder}/{name}"
     for folder, names in {
@@ -79,7 +79,7 @@ PURE = {
     }.items()
     for name in names.split()
 }
-# <cerrno> is not among them: its constants are values, `errno` itself is an impure word.
+# <cerrno> is allowed because its constants are values; `errno` itself is one of IMPURE_WORD.
 IMPURE_HEADER = re.compile(
     r"^(boost/|spdlog/|fmt/|openssl/|unistd\.h|poll\.h|fcntl\.h|netdb\.h|c?time(\.h)?$"
     r"|sys/(socket|stat|epoll|wait|types\.h$)|fstream|iostream|filesystem|thread|mutex"
@@ -90,14 +90,14 @@ IMPURE_WORD = re.compile(
     r"|\b(steady|system)_now\(|\b(monotonic|wall)_n?s\("
 )
 
-# What proto/os is for: outside of it nobody closes a descriptor, fills a sockaddr_un or asks a clock.
+# Operations that only proto/os performs: closing descriptors, filling a sockaddr_un, reading clocks.
 OWNED_BY_OS = {
     "calls of close()": re.compile(r"(?<!not_inherited::)(?<![\w.>])(?:::)?close\([^)]"),
     "clocks read": re.compile(r"_clock::now\(|\bclock_gettime\("),
     "sockaddr_un": re.compile(r"\bsockaddr_un\b"),
 }
-OWN_CLOSE = re.compile(r"\b(void|Result<void>) (\w+::)*close\(")  # A method; `::close` is the system's.
-# Outside proto/os these alone may, each for its reason.
+OWN_CLOSE = re.compile(r"\b(void|Result<void>) (\w+::)*close\(")  # A method, unlike the system's `::close`.
+# The exceptions outside proto/os, each with its reason.
 MAY_CALL_THE_OS = {
     "agent/node/roles/warden.cc": "closes every number that it may have inherited, before Linux 5.9",
     "agent/daemon/jobs/bundle_tar.cc": "some file systems report a full disk only to close()",
@@ -107,8 +107,8 @@ MAY_CALL_THE_OS = {
     "comm/transports/shm/registered_memory.cc": "a region gives its descriptor up before its memory",
 }
 
-# Calls that wait for a file system, a name server or a child. In the folders of a process whose loop
-# others depend on, only tasks of a BlockingPool may make them (proto/os/blocking.h).
+# Calls that wait for a file system, a name server or a child process. In LOOP_FOLDERS, whose code runs on event loops,
+# only tasks of a BlockingPool may make them (proto/os/blocking.h).
 MAY_BLOCK = re.compile(
     r"(?<![\w.>:])(?:::)?(stat|lstat|fstatat|access|faccessat|open|openat|opendir|readlink|realpath|statvfs"
     r"|getaddrinfo|getnameinfo|getpwnam\w*|getpwuid\w*|find_executable|program_directory|read_own_program"
@@ -119,7 +119,7 @@ LOOP_FOLDERS = ("agent/daemon/", "agent/node/facts/", "agent/node/hang/", "agent
                 "agent/node/supervisor/", "agent/node/workers/", "launcher/job/", "launcher/join/",
                 "launcher/links/", "launcher/screen/", "launcher/slurm/", "launcher/streams/")
 OWN_OPEN = re.compile(r"\b(void|int|bool|Result<.*>) (\w+::)*open\(")  # A method.
-# Files with such calls, and why no loop waits for them.
+# The files that make such calls, with the reason why no event loop waits for them.
 TASKS = "called in tasks only"
 LOCAL = "the job's directory and /proc, /sys, /dev are local"
 EARLY = "called before the loop runs"
@@ -193,7 +193,7 @@ class Findings:
 
 
 def repository_files():
-    """Files that git tracks, and new ones that it does not ignore."""
+    """Returns the files that git tracks, and untracked files that it does not ignore."""
     try:
         listed = subprocess.run(
             ["git", "ls-files", "-z", "-co", "--exclude-standard"],
@@ -209,7 +209,7 @@ def repository_files():
     return sorted({path for path in listed if path and os.path.isfile(path)})
 
 
-# Comments, strings and character literals; a digit separator (1'000) is none of them.
+# Comments, strings and character literals. The apostrophe in 1'000 does not start a literal.
 LITERAL = re.compile(
     r'//[^\n]*|/\*.*?\*/|R"(?P<tag>[^()\\\s]{0,16})\(.*?\)(?P=tag)"|"(?:\\.|[^"\\\n])*"'
     r"|(?<![0-9A-Fa-f])'(?:\\.|[^'\\\n])+'",
@@ -218,7 +218,7 @@ LITERAL = re.compile(
 
 
 def without_literals(text):
-    """Blanks out comments and literals; every other character keeps its place and its line."""
+    """Returns the text with blanks in place of comments and literals, so that positions and line numbers do not change."""
     def blank(match):
         return re.sub(r"[^\n]", " ", match.group(0))
     return LITERAL.sub(blank, text)
@@ -237,7 +237,7 @@ def check_includes(path, text, findings):
             continue
         quote, header = match.groups()
         target = header.split("/")[0]
-        # The C interface's headers are installed side by side.
+        # The headers of the C interface are installed in one directory, so they include each other without a path.
         is_installed = (path, header) in (("comm/contract/ivycomm.h", "ivycomm_types.h"),
                                           ("comm/contract/ivycomm_types.h", "ivycomm_operations.def"),
                                           ("comm/contract/ivycomm_collectives.hpp", "ivycomm_operations.def"))
@@ -255,11 +255,11 @@ def check_includes(path, text, findings):
 def check_arrow(path, number, folder, header, findings):
     target = header.split("/")[0]
     if path == "agent/node/node_main.cc" and target == "rendezvous":
-        return  # The node binary has the store's role too.
+        return  # The node binary can also run as the store.
     if path == "launcher/main.cc" and header == "agent/node/roles/warden_role.h":
         return  # ivyrun becomes the warden of its own host.
     if path.startswith("agent/pmix/") and header.startswith("rendezvous/client/"):
-        return  # PMIx's fences cross hosts through the store, as its client.
+        return  # For a PMIx fence between hosts, ivy-pmix is a client of the store.
     if target not in ARROWS.get(folder, set(FOLDERS)):
         findings.add(path, number, f'"{header}": there is no arrow from {folder} to {target}')
     elif folder == "comm" and not COMM_MAY_SEE.match(header):
@@ -269,7 +269,7 @@ def check_arrow(path, number, folder, header, findings):
 
 
 def os_calls(code):
-    """Yields (what, position) of each place that does what proto/os is for."""
+    """Yields (description, position) of each operation that only proto/os may perform."""
     has_method = OWN_CLOSE.search(code) is not None
     for what, pattern in OWNED_BY_OS.items():
         for match in pattern.finditer(code):
@@ -303,7 +303,7 @@ def check_purity(path, code, findings):
 
 
 def matching_braces(code):
-    """Position of each opening brace, bracket or parenthesis -> position of its end."""
+    """Returns {position of an opening brace, bracket or parenthesis: position of the closing one}."""
     pairs, stack = {}, []
     for position, character in enumerate(code):
         if character in "({[":
@@ -314,7 +314,7 @@ def matching_braces(code):
 
 
 def awaited_expressions(code):
-    """Yields (start, end) of what follows each co_await, up to the end of its expression."""
+    """Yields (start, end) of the expression after each co_await."""
     pairs = matching_braces(code)
     for match in re.finditer(r"\bco_await\b", code):
         position = match.end()
@@ -325,8 +325,8 @@ def awaited_expressions(code):
         yield match.end(), position
 
 
-# GCC 12 destroys such temporaries twice when they live across a suspension, and leaves a switch over
-# an awaited value behind its last case.
+# Constructs that GCC 12 miscompiles in coroutines: it destroys these temporaries twice if they exist across a suspension,
+# and a switch over an awaited value jumps behind its last case.
 CAPTURING_LAMBDA = re.compile(r"(?<![\w)\]])\s*\[\s*[^\]\s][^\]]*\]\s*(\(|\{|mutable\b|<)")
 BRACE_TEMPORARY = re.compile(r"[\w>]\s*\{|[(,]\s*\{")
 AWAITING_SWITCH = re.compile(r"\bswitch\s*\(\s*co_await\b")
@@ -342,14 +342,14 @@ def check_coroutines(path, code, findings):
         if lambda_match:
             findings.add(path, line_of(code, start + lambda_match.start(1)),
                          "a capturing lambda inside a co_await expression: name it first (GCC 12)")
-            continue  # Its own braces would be reported once more.
+            continue  # Do not report the lambda's braces as well.
         brace_match = BRACE_TEMPORARY.search(expression)
         if brace_match and not re.match(r"\s*\[\]", expression[: brace_match.start()]):
             findings.add(path, line_of(code, start + brace_match.start()),
                          "a braced temporary inside a co_await expression: name it first (GCC 12)")
 
 
-# `new` takes its memory before it evaluates its arguments, and a return from there forgets it.
+# `new` allocates memory before it evaluates its arguments, and the memory leaks if IVY_TRY returns from there.
 TRYING_NEW = re.compile(r"\bnew\s+[\w:<>]+\s*\([^;]*?\bIVY_TRY\b")
 
 
@@ -379,7 +379,8 @@ def check_text(path, text, findings):
 
 
 def check_licence(path, text, findings):
-    """Workers and examples are users' programs: their line numbers show in output that tests and docs quote."""
+    """Requires the licence line, except in workers and examples: tests and docs quote output that contains their line
+    numbers."""
     if path.startswith("tests/") and "/workers/" in path or path.startswith(("scripts/examples/", "scripts/slurm/")):
         return
     if not any(LICENCE in line for line in text.split("\n", 2)[:2]):
@@ -394,7 +395,7 @@ def check_name(path, findings):
 
 
 def check_readmes(files, findings):
-    """Every folder has a README.md, or one above it names it with a slash: `links/`."""
+    """Requires that every folder has a README.md, or is named with a slash (`links/`) in a README.md above it."""
     for folder in sorted({os.path.dirname(path) for path in files} - {""}):
         if folder.startswith(".") or f"{folder}/README.md" in files:
             continue
@@ -409,7 +410,7 @@ def check_readmes(files, findings):
 
 
 def check_named_files(files, findings):
-    """A README names no header or source that is not there, nor does the page of walks and changes."""
+    """Requires that the files named in READMEs and in docs/internals/structure.md exist."""
     for path in sorted(file for file in files if file.endswith("/README.md") or file == "docs/internals/structure.md"):
         folder = os.path.dirname(path)
         for number, line in enumerate(read(path).splitlines(), 1):
@@ -418,7 +419,7 @@ def check_named_files(files, findings):
 
 
 def check_named_file(path, number, folder, name, files, findings):
-    if re.search(r"[A-Z]{3}", name):  # A pattern, such as NAME_test.cc.
+    if re.search(r"[A-Z]{3}", name):  # A placeholder, such as NAME_test.cc.
         return
     places = [name] + [os.path.normpath(os.path.join(above, name)) for above in above_and_self(folder)]
     if any(place in files for place in places) or any(file.endswith("/" + name) for file in files):

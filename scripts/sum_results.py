@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sums the results that scripts/test has left in a folder, and ends with one plain line.
+"""Sums up the results of scripts/test.
 
-sum_results.py FOLDER: reads FOLDER/*.xml (JUnit, as ctest and pytest write it) and FOLDER/lanes.tsv
-(name, result and count of checks without a JUnit file). NAME.again.xml holds the second, quiet run of
-what failed in NAME.xml: who passes there is counted as passed, and named as FLAKY. Exit code 1 when
-anything failed or nothing ran.
+sum_results.py FOLDER: reads FOLDER/*.xml (JUnit files of ctest and pytest) and FOLDER/lanes.tsv (name, result and count of
+checks without a JUnit file), and prints the totals as its last line. NAME.again.xml contains the second run of the tests
+that failed in NAME.xml, on a quiet machine: a test that passes there counts as passed and is reported as FLAKY. Exits with
+1 if a test failed or if nothing ran.
 
-sum_results.py --failed FILE: the failed tests of pytest's JUnit file as arguments for pytest.
+sum_results.py --failed FILE: prints the failed tests of pytest's JUnit file as arguments for pytest.
 """
 
 import pathlib
@@ -15,11 +15,11 @@ import xml.etree.ElementTree as ElementTree
 
 
 def result_of(case):
-    """"passed", "failed" or "skipped" for one <testcase>."""
+    """Returns "passed", "failed" or "skipped" for a <testcase>."""
     if case.find("failure") is not None or case.find("error") is not None:
         return "failed"
     skipped = case.find("skipped")
-    # ctest also writes <skipped> for a test that it could not start or that ended too late.
+    # ctest also writes <skipped> for a test that it could not start or that timed out.
     if case.get("status") == "notrun":
         message = skipped.get("message", "") if skipped is not None else ""
         return "skipped" if message.startswith("SKIP_") else "failed"
@@ -36,12 +36,12 @@ def junit_results(path):
         yield f"{path.name} ({error})", "failed"
         return
     for case in tree.iter("testcase"):
-        # pytest reports a failing teardown as a second <testcase> of the same name.
+        # pytest reports a failed teardown as a second <testcase> of the same name.
         yield f"{case.get('classname', '')}.{case.get('name', '')}", result_of(case)
 
 
 def lane_with_second_run(path):
-    """Yields (name, result), "flaky" for what failed first and passed alone."""
+    """Yields (name, result). The result is "flaky" if the test failed in the first run and passed in the second."""
     again = path.with_name(path.stem + ".again.xml")
     second = {}
     for name, result in junit_results(again) if again.exists() else ():
@@ -52,7 +52,7 @@ def lane_with_second_run(path):
 
 
 def failed_arguments(path):
-    """The failed tests of pytest's JUnit file: tests/end_to_end/test_x.py::test_y[z]."""
+    """Returns the failed tests of pytest's JUnit file: tests/end_to_end/test_x.py::test_y[z]."""
     names = dict.fromkeys((case.get("classname", ""), case.get("name", ""))
                           for case in ElementTree.parse(path).iter("testcase") if result_of(case) == "failed")
     return [f"{module.replace('.', '/')}.py::{name}" for module, name in names]

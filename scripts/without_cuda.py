@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Makes a torch that was built for CUDA load where CUDA's libraries are not.
+"""Lets a torch that was built for CUDA load on a machine without CUDA's libraries.
 
     scripts/without_cuda.py TORCH_FOLDER
 
-PyPI's torch for Linux needs some gigabytes of libraries of which Gloo calls nothing, but the loader
-wants every one of them and each function. This writes libraries of their names into
-TORCH_FOLDER/lib, whose functions do nothing but say that there is no device. Needs readelf, nm, cc.
+PyPI's torch for Linux is linked with several gigabytes of CUDA libraries. Gloo does not call them, but the dynamic loader
+requires each library and each function. This script writes stub libraries of the same names to TORCH_FOLDER/lib, whose
+functions only report that there is no device. Needs readelf, nm and cc.
 """
 
 import collections
@@ -16,11 +16,11 @@ import re
 import subprocess
 import sys
 
-# What CUDA's libraries are called, without the driver's own, which torch opens only where it is.
+# The names of CUDA's libraries, except the driver's (libcuda), which torch opens only if it is installed.
 LIBRARY = re.compile(r"lib(?!cuda\.)(cu|nv|nccl)\w*\.so\.\d+$")
 FUNCTION = re.compile(r"(__cuda|cu|nv|nccl)\w+$")
 NO_DEVICE = 100  # cudaErrorNoDevice; the other libraries' codes need only differ from success.
-# Who asks what such a code means reads the answer: what these functions return, or write, is text.
+# Functions that translate an error code return or write this text, because their callers read the result.
 TEXT = '"CUDA is not installed"'
 STUBS = (
     (re.compile(r"(cu|cupti)Get(Error|Result)(String|Name)$"),
@@ -37,7 +37,7 @@ def output_of(*command):
 
 
 def homes_of(library):
-    """The library that each version belongs to: "NVSHMEM" to libnvshmem_host.so.3."""
+    """Returns {symbol version: library that defines it}, such as {"NVSHMEM": "libnvshmem_host.so.3"}."""
     home, homes = "", {}
     for line in output_of("readelf", "-VW", library).splitlines():
         if file := re.search(r" File: (\S+)", line):
@@ -48,7 +48,7 @@ def homes_of(library):
 
 
 def wanted_of(libraries):
-    """Of each library, by version, its functions; and those that ask for no version."""
+    """Returns {CUDA library: {symbol version: functions}}, and the functions that are required without a version."""
     wanted, bare = collections.defaultdict(lambda: collections.defaultdict(set)), set()
     for library in libraries:
         for name in re.findall(r"\(NEEDED\).*\[(.*)\]", output_of("readelf", "-dW", library)):
@@ -88,7 +88,7 @@ def main():
         sys.exit(__doc__)
     folder = os.path.join(sys.argv[1], "lib")
     wanted, bare = wanted_of(glob.glob(os.path.join(folder, "*.so")))
-    # The loader looks for these in all libraries, so any will do.
+    # The loader searches all libraries for functions without a version, so any library can define them.
     if "libnccl.so.2" in wanted:
         wanted["libnccl.so.2"][""] |= bare
     for name, versions in wanted.items():
