@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fixtures: `local` (ivyrun on this machine) and `hosts` (ivyrun on node1 of six test hosts).
+"""Fixtures: `local` runs ivyrun on this machine, `hosts` runs it on node1 of six test hosts.
 
-Every test that uses one of them ends with a look for leftovers; what is found fails the test and is
-removed, so that the next one starts clean. The hosts are torn down always.
+After every test that uses one of them, leftovers (processes, files, cgroups) are searched for. They fail the test and are
+removed, so that the next test starts clean. The hosts are always torn down.
 """
 
 import contextlib
@@ -23,23 +23,23 @@ import leftovers  # noqa: E402  (found by way of launching)
 from namespaces import cgroup_mounts, remove_cgroup  # noqa: E402
 from testbed import Testbed, TestbedError  # noqa: E402
 
-# A shell's background command is started with INT ignored, and every child would inherit that: the tests' Ctrl-C
-# would reach nobody.
+# A shell starts background commands with SIGINT ignored. All child processes would inherit that, and the tests' Ctrl-C
+# would have no effect.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 HOST_COUNT = 6
-SETTLE_SECONDS = 3  # For sshd's sessions to close and orphans to be reaped after a clean end.
+SETTLE_SECONDS = 3  # The time for sshd's sessions to close and orphans to be reaped after a test.
 
 
 def pytest_addoption(parser):
-    # tests/frameworks takes this function too.
+    # tests/frameworks uses this function, too, and the option can be added only once.
     with contextlib.suppress(ValueError):
         parser.addoption("--long", action="store_true",
                          help="also run the tests that repeat for minutes")
 
 
 def pytest_configure(config):
-    # Whoever stops the suite with TERM, as timeout does, stops what it has started too.
+    # Treat TERM, which timeout(1) sends, like Ctrl-C, so that fixtures stop the processes that the tests have started.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     config.addinivalue_line("markers", "long: repeats for minutes; only with --long")
     config.addinivalue_line("markers", "spec(text): which sentence of the specification it proves")
@@ -81,7 +81,7 @@ def binaries():
 # ---- this machine --------------------------------------------------------------------------------
 
 def marked_processes(marker):
-    """Living processes of this machine with the test's marker in their environment."""
+    """Returns the running processes of this machine whose environment contains the test's marker."""
     needle = f"IVYTEST_MARK={marker}".encode()
     found = []
     for entry in os.listdir("/proc"):
@@ -103,14 +103,14 @@ def job_directories():
 
 
 def is_alive(path):
-    """Somebody else's job, which runs beside the tests: its socket is listened on."""
+    """Returns whether a process listens on the job's socket. Then the job is not one of the tests'."""
     with contextlib.suppress(OSError), open("/proc/net/unix") as table:
         return any(line.rstrip().endswith(f"{path}/command.sock") for line in table)
     return False
 
 
 def make_cgroup(name):
-    """A cgroup of the test's own, where this machine lets us have one; else None."""
+    """Creates a cgroup for the test and returns its path, or None if this machine does not permit it."""
     mount, _ = cgroup_mounts()
     path = os.path.join(mount or "/nonexistent", name)
     try:
@@ -121,7 +121,7 @@ def make_cgroup(name):
 
 
 def settle(find, limit=SETTLE_SECONDS):
-    """What is still found after a while."""
+    """Calls find() until it returns an empty list or the limit has passed, and returns its last result."""
     deadline = time.monotonic() + seconds(limit)
     while True:
         lines = find()
@@ -140,7 +140,7 @@ class LocalLauncher(Launcher):
     def command(self, program, env):
         argv, environment = super().command(program, env)
         if self.cgroup:
-            # The job's cgroup is made below the one where ivyrun was started.
+            # ivyrun creates the job's cgroup below its own.
             enter = f"echo $$ > {self.cgroup}/cgroup.procs; exec \"$@\""
             argv = ["/bin/sh", "-c", enter, "sh", *argv]
         return argv, environment
@@ -164,11 +164,11 @@ class LocalLauncher(Launcher):
             remove_cgroup(self.cgroup)
 
     def processes(self):
-        """Everything that this test has started and that has not ended."""
+        """Returns all processes that this test has started and that are still running."""
         return marked_processes(self.marker)
 
     def wait_clean(self, limit):
-        """Nothing may be left after this long; the time it took is returned."""
+        """Waits until nothing is left and returns the seconds that this took. Fails after the limit."""
         return wait_clean(self.leftovers, limit)
 
 
@@ -181,7 +181,7 @@ def wait_clean(find, limit):
 
 @pytest.fixture
 def local():
-    # Not below pytest's own directories: those are closed to other users and their names are long.
+    # Not below pytest's own directories, which other users cannot access and whose names are long.
     directory = tempfile.mkdtemp(prefix="ivytest-")
     launcher = LocalLauncher(directory)
     yield launcher
@@ -217,8 +217,8 @@ class BedLauncher(HostLauncher):
         return self.bed.leftovers()
 
     def leftovers_of_ours(self):
-        """Without sshd's own sessions: on a host that was cut off they wait for an answer, hours if
-        need be, and nobody but that sshd can end them."""
+        """Returns the leftovers without sshd's sessions. On a host that was cut off, these may wait for a reply for hours,
+        and only sshd can close them."""
         return [line for line in self.leftovers() if ": connection " not in line]
 
     def wait_clean(self, limit):
@@ -231,7 +231,7 @@ class BedLauncher(HostLauncher):
         return BedLauncher(self.bed, self.name, user, self.host)
 
     def processes(self, host, name):
-        """Machine-wide pids of a host's processes whose name begins so."""
+        """Returns the pids, as seen on this machine, of the host's processes whose name starts with `name`."""
         init = self.bed.init_pid(host)
         return [process.pid for process in leftovers.processes_of(init)
                 if process.state != "Z" and process.name.startswith(name.encode())]
@@ -257,7 +257,7 @@ def hosts(testbed, request):
 
 @pytest.fixture(params=["root", "ivyuser"])
 def anyone(request, hosts):
-    """The test runs twice: as root, and as a user who cannot write to any cgroup."""
+    """Runs the test twice: as root, and as a user who cannot write to any cgroup."""
     return hosts if request.param == "root" else hosts.as_user(request.param)
 
 
@@ -272,7 +272,7 @@ def agent_credentials(testbed):
 
 @pytest.fixture
 def agents(hosts, agent_credentials):
-    """Agents of the ordinary user; the test says where. They are gone before `hosts` looks for
+    """Agents of the ordinary user, on the hosts that the test chooses. They are removed before `hosts` searches for
     leftovers."""
     made = Agents(hosts.as_user("ivyuser"), agent_credentials)
     yield made

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the first process of a pretended host sets up before it becomes the host's init.
+"""Sets up a simulated host. Runs in its first process, which then becomes the host's init.
 
-Runs in fresh namespaces, as process 1 of them. Everything mounted here is seen by this host only.
+The process is pid 1 in new namespaces, so only this host sees the mounts.
 """
 
 import os
@@ -18,7 +18,7 @@ LOOPBACK_NAME = 4  # This host's own name resolves to 127.0.1.1.
 NOEXEC_HOME = 5
 FULL_HOME = 6
 
-# Reaps every orphan, as an init must; ends only with its host.
+# The host's init: keeps sshd running, reaps orphans, and ignores signals, so that it exits only when the host is killed.
 INIT = """
 trap '' TERM INT HUP
 while :; do /usr/sbin/sshd -D -f /run/testbed/sshd_config -E /run/testbed/sshd.log; sleep 1; done &
@@ -48,7 +48,7 @@ Host *
 
 
 class HostSettings:
-    """Read from the state directory before it disappears below this host's own mounts."""
+    """The host's settings. They are read from the state directory before the host's mounts hide it."""
 
     def __init__(self, bed, number):
         self.number = number
@@ -60,7 +60,7 @@ class HostSettings:
         self.host_key = bed.read(f"{self.name}/host_key")
         self.known_hosts = bed.read("known_hosts")
         self.addresses = bed.address_lines()
-        # Descriptors reach these places after tmpfs mounts have hidden their paths.
+        # These directories are opened because tmpfs mounts will hide their paths.
         self.shared_fd = os.open(bed.path("shared"), os.O_PATH)
         self.repository_fd = os.open(bed.repository, os.O_PATH)
 
@@ -77,7 +77,7 @@ def tmpfs(path, size, mode="0755", flags=0):
 
 
 def bind_file(path, text, mode=0o644):
-    """This host alone sees `text` as `path`."""
+    """Makes `text` the content of the file `path`, on this host only."""
     source = "/run/testbed/etc/" + os.path.basename(path)
     write(source, text, mode)
     mount(source, path, None, MS_BIND)
@@ -90,7 +90,7 @@ def mount_system():
 
 
 def mount_cgroups(number, has_memory_v1):
-    """Most hosts look like Debian 12 (v2 alone); host 2 is hybrid where this machine is."""
+    """Mounts only cgroup v2, as Debian 12 does. Host 2 gets the hybrid layout if this machine has a v1 memory controller."""
     if number == NOISY and has_memory_v1:
         tmpfs("/sys/fs/cgroup", "1m")
         for kind, name, options in (("cgroup2", "unified", None), ("cgroup", "memory", "memory")):
@@ -116,7 +116,7 @@ def mount_private_places(settings):
 
 
 def place_repository(settings):
-    """The launcher's host has the build tree; no other host has anything of ours."""
+    """Mounts the repository, with the build tree, on the launcher's host, and hides it on all other hosts."""
     path = settings.repository
     if settings.number != 1:
         if os.path.isdir(path):
@@ -139,7 +139,7 @@ def make_accounts(settings):
     groups = [line for line in open("/etc/group").read().splitlines()
               if not line.startswith(USER + ":")]
     bind_file("/etc/group", "\n".join([*groups, f"{USER}:x:{USER_ID}:"]) + "\n")
-    # "*" is no password, but unlike "!" it does not lock the account for a sshd without PAM.
+    # Both "*" and "!" prevent logins by password, but with "!" an sshd without PAM considers the account locked.
     names = (("root", "*"), ("sshd", "!"), (USER, "*"))
     bind_file("/etc/shadow", "".join(f"{name}:{word}:19000::::::\n" for name, word in names), 0o600)
 
@@ -162,7 +162,7 @@ def make_home(settings, user, home, owner):
 
 
 def fill(path):
-    """Until not one byte more fits."""
+    """Fills the file system with the file `path`."""
     try:
         with open(path, "wb", buffering=0) as file:
             while True:
@@ -180,7 +180,7 @@ def name_the_host(settings):
         if number != settings.number or settings.number != LOOPBACK_NAME:
             lines.append(line)
     bind_file("/etc/hosts", "\n".join(lines) + "\n")
-    # There is no name server here: what the file does not know does not exist.
+    # The hosts have no name server, so names are resolved only from the file.
     bind_file("/etc/nsswitch.conf", "passwd: files\ngroup: files\nshadow: files\nhosts: files\n")
     if os.path.exists("/etc/hostname"):
         bind_file("/etc/hostname", settings.name + "\n")
@@ -192,7 +192,7 @@ def prepare_sshd(settings):
 
 
 def become_host(settings, has_memory_v1, report):
-    """Never returns. `report` says that the host is ready, or why it is not."""
+    """Sets up the host and executes its init. Never returns. Calls report() with "ready" or with the error."""
     try:
         os.umask(0o022)
         mount_system()
@@ -214,6 +214,6 @@ def become_host(settings, has_memory_v1, report):
         report("ready")
         os.execve("/bin/bash", ["init", "--norc", "-c", INIT],
                   {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8"})
-    except BaseException as error:  # Whatever it is, the waiting parent must hear of it.
+    except BaseException as error:  # Report any failure to the waiting parent.
         report(f"error: {error!r}")
         os._exit(1)

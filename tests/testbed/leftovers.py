@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ivyrun must not leave behind on a host, seen from outside through /proc.
+"""Finds leftovers of ivyrun on a host: processes, files, sockets, ports and cgroups.
 
-Looking from outside starts no process on the host, so the look itself is never among the findings.
+The search uses /proc from outside the host. It starts no process on the host that it could find itself.
 """
 
 import contextlib
@@ -11,7 +11,7 @@ import shutil
 import signal
 import time
 
-# Job directories are JOBID-HOST; what else is beside them (the sent program) may stay.
+# Job directories are called JOBID-HOST. Other files next to them, such as the uploaded program, may remain.
 JOB_DIRECTORY = re.compile(r"^[0-9a-f]{32}-\d+$")
 OURS = re.compile(rb"(^|/)(ivyrun|ivy-[a-z]+)(-[0-9a-f]+)?$")
 SWEEP_SECONDS = 10
@@ -58,7 +58,7 @@ class Process:
 
 
 def processes_of(init_pid):
-    """Every process of the host's pid namespace but its init."""
+    """Returns all processes of the host's pid namespace, except its init."""
     try:
         namespace = os.readlink(f"/proc/{init_pid}/ns/pid")
     except OSError:
@@ -66,7 +66,7 @@ def processes_of(init_pid):
     found = []
     for entry in os.listdir("/proc"):
         if entry.isdigit() and int(entry) != init_pid:
-            # A zombie has no namespaces to read; it is found as a child below.
+            # The namespaces of a zombie cannot be read; zombies_below() finds it through its parent.
             with contextlib.suppress(OSError):
                 if os.readlink(f"/proc/{entry}/ns/pid") == namespace:
                     found.append(Process(int(entry)))
@@ -86,13 +86,13 @@ def zombies_below(parents):
 
 
 def is_slurm_daemon(process):
-    """Of tests/testbed/slurm; what they start for a job (slurmstepd) is not."""
+    """Returns whether this is a daemon started by tests/testbed/slurm. A job's slurmstepd is not one of them."""
     program = process.command.split(b"\0")[0].rpartition(b"/")[2]
     return program in SLURM_DAEMONS or process.name in SLURM_DAEMONS
 
 
 def is_furniture(process, init_pid):
-    """Belongs to the host itself: its init's helpers, the listening sshd, Slurm's daemons."""
+    """Returns whether the process belongs to the host itself: a child of init, the listening sshd, a Slurm daemon."""
     if is_slurm_daemon(process):
         return True
     if process.words().startswith("sshd: /usr/sbin/sshd"):
@@ -102,7 +102,7 @@ def is_furniture(process, init_pid):
 
 
 def was_entered(process, by_pid, init_pid):
-    """Came in by `hosts exec` (its first ancestor is not the init): a person works there."""
+    """Returns whether the process was started through `hosts exec`: its topmost ancestor is not the host's init."""
     while process.parent in by_pid:
         process = by_pid[process.parent]
     return process.parent != init_pid

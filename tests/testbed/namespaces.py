@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The system calls and the cgroup paths that make one process into a host of its own."""
+"""System calls and cgroup functions for simulated hosts."""
 
 import contextlib
 import ctypes
@@ -7,7 +7,7 @@ import os
 import signal
 import time
 
-REMOVE_SECONDS = 10  # For killed processes to leave their cgroup.
+REMOVE_SECONDS = 10  # The time limit for killed processes to leave their cgroup.
 
 CLONE_NEWNS = 0x00020000
 CLONE_NEWCGROUP = 0x02000000
@@ -50,7 +50,7 @@ def set_host_name(name):
 
 
 def cgroup_mounts():
-    """Mount points of cgroup v2 and of the v1 memory controller: (path or None, path or None)."""
+    """Returns the mount points of cgroup v2 and of the v1 memory controller, each a path or None."""
     unified = memory = None
     with open("/proc/self/mountinfo") as table:
         for line in table:
@@ -64,7 +64,7 @@ def cgroup_mounts():
 
 
 def enter_cgroup(directory):
-    """Moves this process."""
+    """Moves this process into the cgroup."""
     with open(os.path.join(directory, "cgroup.procs"), "w") as file:
         file.write("0")
 
@@ -78,7 +78,8 @@ def cgroup_members(directory):
 
 
 def remove_cgroup(top):
-    """Ends every process in it, then removes it with everything below. False: it did not end."""
+    """Kills all processes in the cgroup and below, except this one, and removes the cgroups. Returns False if that was not
+    possible within REMOVE_SECONDS."""
     deadline = time.monotonic() + REMOVE_SECONDS
     while os.path.isdir(top):
         for directory, _, _ in os.walk(top, topdown=False):
@@ -95,7 +96,8 @@ def remove_cgroup(top):
 
 
 def start_time(pid):
-    """Field 22 of /proc/PID/stat: with the pid it names one process for ever. None: it ended."""
+    """Returns the start time from /proc/PID/stat (field 22), or None if the process has exited. A pid may be reused, but pid
+    and start time together identify a process."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()

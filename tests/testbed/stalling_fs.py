@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A file system that stops answering when it is told to: stands in for NFS or Lustre in trouble.
+"""A file system that stalls on command, to simulate a failing NFS or Lustre server.
 
     stalling_fs.py BACKING MOUNT_POINT FLAG [SECONDS]
 
-Mounts the directory BACKING at MOUNT_POINT through /dev/fuse, without libraries (root only). While
-the file FLAG exists, each request waits until it is gone, or for SECONDS if given. Prints "ready".
-A signal, or the end of standard input, unmounts it; requests that wait are then aborted.
+Mounts the directory BACKING at MOUNT_POINT through /dev/fuse, without libraries (root only), and prints "ready". While the
+file FLAG exists, every request waits until it is removed, or for SECONDS if given. A signal or the end of standard input
+unmounts the file system and aborts waiting requests.
 
 In tests, use the context manager Stalling.
 """
@@ -40,7 +40,7 @@ def is_killed(thread):
 
 
 class StallingFs:
-    """One thread per request, so that a request that waits stops no other."""
+    """The server of the file system. Each request has its own thread, so a waiting request does not block others."""
 
     def __init__(self, backing, mount_point, flag, seconds):
         self.backing, self.mount_point = os.path.realpath(backing), os.path.realpath(mount_point)
@@ -78,11 +78,11 @@ class StallingFs:
             data, code = b"", error.errno or errno.EIO
         if data is NO_REPLY:
             return
-        with contextlib.suppress(OSError):  # The process that asked may be gone.
+        with contextlib.suppress(OSError):  # The requesting process may have exited.
             os.write(self.device, struct.pack("<IiQ", 16 + len(data), -code, unique) + data)
 
     def stall(self, thread):
-        """As NFS does, lets only a thread go that is being killed."""
+        """Blocks a request while the file system is stalled. Like NFS, releases only a thread that is being killed."""
         end = time.monotonic() + self.seconds
         while os.path.exists(self.flag) and time.monotonic() < end and not is_killed(thread):
             time.sleep(0.02)
@@ -281,11 +281,11 @@ class Stalling:
     """The file system as a context manager.
 
         with Stalling(tmp / "backing", tmp / "mounted") as home:
-            home.stall()      # From here on each request waits...
-            home.go_on()      # ...until here.
+            home.stall()      # From now on every request waits...
+            home.go_on()      # ...until this call.
 
-    On a test host: `prefix` is a command that enters it, `program` this file as it sees it, and `outside` turns
-    its paths into those of this machine.
+    To run it on a test host, pass `prefix` (a command that enters the host), `program` (the path of this file on the host)
+    and `outside` (a function that converts a path on the host to one on this machine).
     """
 
     def __init__(self, backing, mount_point, *, prefix=(), program=os.path.abspath(__file__), outside=str):

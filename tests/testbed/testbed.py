@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes, breaks and removes pretended hosts. The command line is `hosts`; tests use the class."""
+"""Creates, breaks and removes simulated hosts. `hosts` is the command line; tests use the class Testbed."""
 
 import contextlib
 import fcntl
@@ -21,13 +21,13 @@ from namespaces import (CLONE_NEWCGROUP, CLONE_NEWIPC, CLONE_NEWNET, CLONE_NEWNS
 REPOSITORY = os.path.realpath(os.path.join(os.path.dirname(os.path.realpath(__file__)), "../.."))
 LOGIN_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 MAX_HOSTS = 250         # One byte of the IPv4 address.
-BOOT_SECONDS = 20       # For one host until its sshd listens; a busy machine needs a few.
+BOOT_SECONDS = 20       # The time limit for a host's sshd to start; it takes a few seconds on a busy machine.
 NEEDED = ("ip", "tc", "nsenter", "ssh-keygen", "/usr/sbin/sshd", "setpriv", "/bin/csh",
           "/usr/bin/fish")
 
 
 class TestbedError(Exception):
-    """Something that the person at the keyboard can do something about."""
+    """An error that the user can fix. It is printed without a traceback."""
 
 
 def ipv4(number):
@@ -45,11 +45,11 @@ def run(*command):
 
 
 class Testbed:
-    __test__ = False  # Not a test, whatever pytest thinks of the name.
+    __test__ = False  # Tells pytest that this is not a test, despite the name.
 
     def __init__(self, state=None):
         self.state = os.path.realpath(state or os.environ.get("IVY_TESTBED") or "/run/ivy-testbed")
-        # Cgroups are the one thing that all testbeds of a machine share: keep their names apart.
+        # All testbeds of a machine share the cgroup tree, so the names contain a hash of the state directory.
         self.prefix = "ivytb-" + hashlib.sha256(self.state.encode()).hexdigest()[:10]
         self.repository = REPOSITORY
         self.cgroup_v2, self.memory_v1 = cgroup_mounts()
@@ -70,7 +70,7 @@ class Testbed:
 
     @property
     def shared(self):
-        """What every host sees as /srv/ivyshared."""
+        """The directory that is mounted on every host as /srv/ivyshared."""
         return self.path("shared")
 
     def count(self):
@@ -99,9 +99,10 @@ class Testbed:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(self.state + ".lock")
 
-    # ---- processes that carry a host ----
+    # ---- the inits of hosts, and the switch's process ----
     def _pid(self, name):
-        """The process, unless it is gone (or its number belongs to somebody else by now)."""
+        """Returns the pid of a host's init or of the switch, or None if it has exited. Its start time is compared, too,
+        because the pid may have been reused."""
         try:
             pid, started = map(int, self.read(f"{name}/pid").split())
         except (OSError, ValueError):
@@ -129,10 +130,10 @@ class Testbed:
             return {line.split()[4] for line in file}
 
     def lost_mounts(self):
-        """Mount points that hosts had when they booted and have no longer, as "node2: /etc/passwd".
+        """Returns mount points that hosts have lost since they booted, as "node2: /etc/passwd".
 
-        The kernel detaches a bind mount from every host when a program of this machine replaces the file below it by
-        rename, as a package's installation does with /etc/passwd. Such a host no longer has its own accounts.
+        If a program on this machine replaces a file by rename, as the installation of a package does with /etc/passwd, the
+        kernel removes the bind mounts on that file from every host. The hosts then no longer have their own accounts.
         """
         lost = []
         for number in filter(self.is_on, self.numbers()):
@@ -147,7 +148,7 @@ class Testbed:
         run("nsenter", "-t", str(self.init_pid(number)), "-n", *command)
 
     def _cgroups(self, name):
-        """Where the processes of a host ("node2") are: cgroup v2 first."""
+        """Returns the cgroups of a host ("node2"): that of cgroup v2 first."""
         return [os.path.join(mount, self.prefix, name)
                 for mount in (self.cgroup_v2, self.memory_v1) if mount]
 
@@ -165,7 +166,7 @@ class Testbed:
                 raise
 
     def check_machine(self, count):
-        """Raises TestbedError where hosts cannot be made."""
+        """Raises TestbedError if this machine cannot run `count` hosts."""
         if os.geteuid() != 0:
             raise TestbedError("namespaces need root")
         if not 1 <= count <= MAX_HOSTS:
@@ -178,7 +179,7 @@ class Testbed:
             raise TestbedError("no cgroup v2 is mounted on this machine")
 
     def _make(self, count):
-        self._remove()  # What a killed `up` may have left.
+        self._remove()  # Remove the remains of an `up` that was killed.
         for name in ("", "shared", "keys", "switch"):
             os.makedirs(self.path(name), exist_ok=True)
         os.chmod(self.shared, 0o1777)
@@ -205,7 +206,7 @@ class Testbed:
             public = " ".join(self.read(f"node{number}/host_key.pub").split()[:2])
             names = f"node{number},node{number}-v6,{ipv4(number)},{ipv6(number)}"
             known.append(f"{names} {public}\n")
-        # The launcher's host also reaches itself by these names.
+        # The launcher's host also connects to itself by these names.
         own = " ".join(self.read("node1/host_key.pub").split()[:2])
         self.write("known_hosts", "".join(known) + f"localhost,127.0.0.1,::1 {own}\n")
 
@@ -230,10 +231,10 @@ class Testbed:
         self._in_switch("ip", "link", "set", "br0", "up")
 
     def _fork_host(self, number):
-        """Returns the host's init and a pipe that says when it is ready."""
+        """Starts a host. Returns the pid of its init and a pipe that reports when it is ready, or an error."""
         for path in self._cgroups(f"node{number}"):
             os.makedirs(path, exist_ok=True)
-        # Two pipes: which of the two processes below writes first is not known.
+        # Two pipes are needed because either of the two processes below may write first.
         pid_reader, pid_writer = os.pipe()
         ready_reader, ready_writer = os.pipe()
         sys.stdout.flush()
@@ -241,7 +242,7 @@ class Testbed:
         if child == 0:
             try:
                 self._become_host(number, pid_writer, ready_writer)
-            except BaseException as error:  # The parent must hear of it, whatever it is.
+            except BaseException as error:  # Report any failure to the waiting parent.
                 os.write(ready_writer, f"error: {error!r}".encode())
             os._exit(1)
         os.close(pid_writer)
@@ -285,7 +286,7 @@ class Testbed:
             raise TestbedError(f"host {number} did not start: {said.decode() or 'no answer'}")
         self.write(f"node{number}/mounts", "\n".join(sorted(self._mount_points(pid))))
         port = f"p{number}"
-        # A machine keeps its MAC address over a reboot: neighbours' tables stay right.
+        # Like a real machine, a host keeps its MAC address over a reboot, so that its neighbours' tables remain valid.
         self._in_switch("ip", "link", "add", port, "type", "veth", "peer", "name", "eth0",
                         "address", f"02:77:00:00:00:{number:02x}", "netns", str(pid))
         self._in_switch("ip", "link", "set", port, "master", "br0", "up")
@@ -309,12 +310,12 @@ class Testbed:
 
     # ---- use ----
     def exec_command(self, number, user, command):
-        """argv that runs `command` on a host; the caller must be in the host's cgroup first."""
+        """Returns the argv that runs `command` on a host. The caller must have entered the host's cgroup."""
         home = "/root" if user == "root" else f"/home/{user}"
         drop = ["setpriv", f"--reuid={user}", f"--regid={user}", "--init-groups"]
         fresh = ["env", "-i", f"HOME={home}", f"USER={user}", f"LOGNAME={user}", "SHELL=/bin/bash",
                  f"PATH={LOGIN_PATH}", "LANG=C.UTF-8", f"TERM={os.environ.get('TERM', 'dumb')}"]
-        # cd inside: a directory opened outside would leave a way back into the machine.
+        # Change the directory inside the host, because a directory opened outside would give access to this machine's files.
         enter = ["/bin/sh", "-c", 'cd "$0" 2>/dev/null || cd "$1"; shift; exec "$@"', os.getcwd(),
                  home]
         return ["nsenter", "-t", str(self.init_pid(number)), "-n", "-u", "-m", "-p", "-i", "-C",
@@ -344,15 +345,15 @@ class Testbed:
         self._in_switch("ip", "link", "set", f"p{number}", "down")
 
     def slow(self, number, rate="256kbit"):
-        """Both directions of the host's link carry so much and no more."""
+        """Limits both directions of the host's link to `rate`."""
         self.broken.add(number)
-        # A queue of half a second: what does not fit is dropped, as a modem would.
+        # The queue holds half a second of traffic; more is dropped, as a modem would.
         limit = ("root", "tbf", "rate", rate, "burst", "8kb", "latency", "500ms")
         self._in_switch("tc", "qdisc", "replace", "dev", f"p{number}", *limit)
         self._in_host(number, "tc", "qdisc", "replace", "dev", "eth0", *limit)
 
     def join(self, number):
-        # There may be no discipline to remove.
+        # The link may have no queueing discipline.
         with contextlib.suppress(TestbedError):
             self._in_switch("tc", "qdisc", "del", "dev", f"p{number}", "root")
         with contextlib.suppress(TestbedError):
@@ -360,7 +361,7 @@ class Testbed:
         self._in_switch("ip", "link", "set", f"p{number}", "master", "br0", "up")
 
     def repair(self):
-        """Makes every host that this object has broken whole again."""
+        """Repairs every host that this object has broken."""
         for number in list(self.broken):
             if self.is_on(number):
                 self.join(number)
@@ -370,12 +371,12 @@ class Testbed:
 
     def power_off(self, number):
         pid = self.init_pid(number)
-        # First the switch: the host's dying sockets must not say goodbye to anybody.
+        # Cut the link first, so that the sockets of the killed processes cannot send FIN or RST.
         self.cut(number)
         os.kill(pid, signal.SIGKILL)
         self._await(lambda: start_time(pid) is None, f"host {number} does not end")
-        # Its network namespace lives on as long as its dead connections try to say goodbye; where there
-        # are none, it takes the switch's end of its cable along.
+        # The host's network namespace, with its interface, exists as long as closed connections retransmit their FIN. If
+        # there are none, the switch's end of the link is already gone.
         with contextlib.suppress(TestbedError):
             self._in_switch("ip", "link", "del", f"p{number}")
         for path in self._cgroups(f"node{number}"):
@@ -394,7 +395,7 @@ class Testbed:
         return leftovers.HostView(name, self.init_pid(number), self._cgroups(name))
 
     def leftovers(self):
-        """One line for each thing that a finished ivyrun must not have left on a host."""
+        """Returns a line for each leftover of ivyrun on any host. Only valid if no job is running."""
         if not self.count():
             raise TestbedError("the testbed is not up (hosts up N)")
         return [line for number in self.numbers() if self.is_on(number)
