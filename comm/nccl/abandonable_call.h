@@ -19,26 +19,29 @@ namespace ivy::comm::nccl {
 class TroubleSource {
  public:
   virtual ~TroubleSource() = default;
-  // Returns why waiting is pointless, such as the death of a rank; nothing: wait on.
+  // Returns why waiting is pointless, such as the death of a rank, or nothing to keep waiting.
   virtual MaybeFailure trouble() = 0;
 };
 
 struct AbandonableCall {
-  // Both own all that they touch: they may run long after the caller has given up.
+  // `call` and `late` must own everything that they use, because they may run long after the caller
+  // has given up.
   std::function<void()> call;
   std::function<void()> late;  // Called after `call` if it was abandoned. May be empty.
-  std::string what;            // "cuInit", for the text of a failure.
+  std::string what;            // Names the call in the text of a failure, such as "cuInit".
   std::chrono::steady_clock::time_point deadline;
-  TroubleSource* source = nullptr;  // Also ends the wait. May be null.
+  TroubleSource* source = nullptr;  // Trouble ends the wait early. May be null.
 };
 
-// Returns nothing if the call has returned, else why it was abandoned.
+// Makes the call on a new thread and waits for it. Returns nothing if it has returned, or the
+// reason why it was abandoned.
 MaybeFailure call_abandonable(AbandonableCall abandonable);
 
-// Returns the call that never returned, with advice; nothing if all calls have returned.
+// Returns the name of the oldest call that has not returned, with advice, or nothing if the process
+// is not tainted.
 std::optional<std::string> taint();
 inline bool is_tainted() { return taint().has_value(); }
-// Taints the process for ever: an abort has not returned in time.
+// Taints the process for the rest of its life. Used if an abort did not return in time.
 void set_tainted(const std::string& why);
 
 }  // namespace ivy::comm::nccl

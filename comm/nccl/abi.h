@@ -21,15 +21,16 @@ using Status = int;
 inline constexpr Status kSuccess = 0;
 inline constexpr Status kInProgress = 7;
 
-inline constexpr int kNoColor = -1;  // ncclCommSplit: in no new communicator.
-// ncclCommShrink: whatever still runs on the parent is ended before.
+// The color for ncclCommSplit of a rank that joins no new communicator.
+inline constexpr int kNoColor = -1;
+// A flag of ncclCommShrink: it first ends the operations that still run on the parent.
 inline constexpr int kShrinkAbort = 1;
-// ncclCommWindowRegister: operations use the same place in the window on every rank.
+// A flag of ncclCommWindowRegister: every rank uses the same offset in the window.
 inline constexpr int kSymmetric = 1;
 
 // ncclDataType_t
 enum class Element : int {
-  kNone = -1,  // It has no such type.
+  kNone = -1,  // NCCL has no such type.
   kI8 = 0,
   kU8 = 1,
   kI32 = 2,
@@ -45,16 +46,18 @@ enum class Element : int {
 // ncclRedOp_t
 enum class Reduce : int { kNone = -1, kSum = 0, kProduct = 1, kMax = 2, kMin = 3, kAvg = 4 };
 
-// ncclConfig_t as it was in 2.14, and as far as the communicator's name, which came with 2.27. NCCL
-// copies as many bytes as both sides know and gives everything newer than `version` its default.
+// ncclConfig_t. Its size and version are those of NCCL 2.14 unless set_name() is called, which
+// needs the layout of 2.27. NCCL reads at most `size` bytes and uses defaults for all fields that
+// are newer than `version`.
 struct Config {
   std::size_t size = 24;
   unsigned magic = 0xcafebeef;
   unsigned version = 21400;
-  // A call returns when the operation is on the stream. One that does not block costs a thread of
-  // NCCL's for each operation, some 60 us; NCCL_COMM_BLOCKING=0 asks for it.
+  // A blocking call returns when the operation is on the stream. For a non-blocking call, NCCL
+  // starts a thread per operation, which takes some 60 us. NCCL_COMM_BLOCKING=0 requests that.
   int blocking = 1;
-  int cga_cluster_size = INT_MIN;  // INT_MIN and null: not said.
+  // INT_MIN and null mean NCCL's default.
+  int cga_cluster_size = INT_MIN;
   int min_ctas = INT_MIN;
   int max_ctas = INT_MIN;
   const char* net_name = nullptr;

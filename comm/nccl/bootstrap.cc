@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+// ReadyBarrier::run() is the whole sequence of a rank: it publishes its facts; rank 0 compares them
+// (decide(), judge(), and probe_all() if the ranks are in several networks) and announces a
+// decision (say()); every rank then carries the decision out (follow(), exchange_ids()). The
+// functions before it compose the messages about missing ranks. DeviceCommunicator::prepare() calls
+// bootstrap().
 #include "comm/nccl/bootstrap.h"
 
 #include <algorithm>
@@ -17,17 +22,19 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-// Rank 0 gives up before the others do, so that they hear from it who is missing.
+// Rank 0 gives up this much before the others, so that they receive its list of missing ranks.
 constexpr milliseconds kHeadStart{300};
-// How long the store may take: then it is asked again, or left alone where it is only told.
+// Time limit of one query to the store; patiently() then repeats the query.
 constexpr milliseconds kStorePatience{1'000};
+// Time limit of a store call that is not repeated, because it only helps with a later message; also
+// the least time that any query gets.
 constexpr milliseconds kPhasePatience{250};
 constexpr std::string_view kSilentStore = "the store does not answer";
 constexpr std::string_view kGo = "go ";
 constexpr std::string_view kShare = "share";
 constexpr std::string_view kShrink = "shrink";
 constexpr std::string_view kProbe = "probe";
-// On a network that works a connection takes one round trip, a lost packet's second try one second.
+// On a working network, a connection takes one round trip, or a second more if a packet is lost.
 constexpr milliseconds kProbePatience{2'500};
 
 Failure refusal(FailureKind kind, int code, const std::string& text) {
@@ -43,7 +50,7 @@ Failure failure_of(const Error& error) {
                  static_cast<int>(error.code), error.message + fix);
 }
 
-// Encodes a refusal for the store: "refuse CODE RANK TEXT".
+// Encodes a refusal for the store: "refuse CODE RANK KIND TEXT".
 std::string encode_refusal(const Failure& failure) {
   return "refuse " + std::to_string(failure.code) + " " + std::to_string(failure.rank) + " " +
          std::to_string(static_cast<unsigned>(failure.kind)) + " " + failure.text;
@@ -67,7 +74,8 @@ std::string key_of(const BootstrapOptions& options, const std::string& name, std
   return options.key + "/" + name + "/" + std::to_string(rank);
 }
 
-// Progress that ranks have stored: one query to the store for all ranks, as long as it answers.
+// The progress that ranks have stored. Queries the store once per kind of key for all ranks, and
+// never again after a query has failed.
 class StoredProgress {
  public:
   explicit StoredProgress(const BootstrapOptions& options) : options_(options) {}
@@ -92,7 +100,7 @@ class StoredProgress {
   bool is_silent_ = false;
 };
 
-// Tells how far a rank is that has not come to `missing`.
+// Describes the progress of a rank that has not stored the key `missing`.
 std::string progress(StoredProgress& stored, std::string_view missing, std::int32_t rank) {
   if (missing == "facts") {
     return stored.has("begun", rank) ? " (it loads the driver and NCCL)" : " (it has not started)";
@@ -104,8 +112,9 @@ std::string progress(StoredProgress& stored, std::string_view missing, std::int3
   return "";
 }
 
-// "rank 3 (node2, pid 77) (it has not started), ... and 2 more"; `first`: the first one's world
-// rank. If the store does not answer: kSilentStore, and no rank is to blame.
+// Lists the other ranks that have not stored the key `name`: "rank 3 (node2, pid 77) (it has not
+// started), ... and 2 more". Sets `first` to the first one's world rank. Returns kSilentStore and
+// blames no rank if the store does not answer.
 std::string names_without(const BootstrapOptions& options, const std::string& name,
                           std::int32_t& first) {
   constexpr std::size_t kLong = 160;  // A failure's text has 512 bytes.
@@ -130,8 +139,8 @@ std::string names_without(const BootstrapOptions& options, const std::string& na
   return names;
 }
 
-// Keeps the findings that have to end the attempt. Warnings are only printed;
-// IVY_NCCL_PREFLIGHT=warn turns everything that NCCL may survive into a warning.
+// Returns the findings that must prevent NCCL's init, and prints the others as warnings.
+// IVY_NCCL_PREFLIGHT=warn turns every finding that NCCL may survive into a warning.
 std::vector<Finding> that_count(const std::vector<RankFacts>& ranks,
                                 std::vector<Finding> findings) {
   const char* const mode = std::getenv("IVY_NCCL_PREFLIGHT");
@@ -232,8 +241,8 @@ class ReadyBarrier {
     if (!said.ok() && !ready_.failure) fail(failure_of(said.error().context(prefix())));
   }
 
-  // Waits until all keys are there. False: `ready_.failure` says why not, or it is empty at the
-  // deadline.
+  // Waits until all keys exist. Returns false on trouble or an error, which it stores in
+  // `ready_.failure`, and at the deadline, when it stores nothing.
   bool await(const std::vector<std::string>& keys, steady_clock::time_point deadline) {
     while (true) {
       const auto left = std::chrono::duration_cast<milliseconds>(deadline - steady_now());
@@ -251,7 +260,7 @@ class ReadyBarrier {
     }
   }
 
-  // The keys of that name of all ranks from `first` on.
+  // Returns the keys of this name of rank `first` and all later ranks.
   std::vector<std::string> keys_of(const std::string& name, std::int32_t first = 0) const {
     std::vector<std::string> keys;
     for (std::int32_t rank = first; rank < size(); ++rank) {
@@ -292,7 +301,7 @@ class ReadyBarrier {
 
   void judge(const std::vector<RankFacts>& ranks) {
     std::vector<Finding> findings = that_count(ranks, compare_ranks(ranks));
-    // Costs one round more, and only where there are addresses that may not be reached.
+    // Probes cost another round, so they are made only between different networks.
     if (findings.empty() && spans_networks(ranks)) findings = that_count(ranks, probe_all(ranks));
     if (ready_.failure) return;
     bool can_scale = options_.can_scale;
@@ -311,8 +320,8 @@ class ReadyBarrier {
     fail(refusal_of(findings, options_.communicator));
   }
 
-  // Probes the ranks that NCCL makes this one connect to: its neighbour in the ring and, once for a
-  // run of ranks that are in one network, the root.
+  // Probes the ranks to which NCCL will connect this one: the next rank in its ring and the root.
+  // Of consecutive ranks in one network, only the first probes the root.
   std::string probe(const std::vector<RankFacts>& before_next_and_root) const {
     const RankFacts& before = before_next_and_root[0];
     std::vector<RankFacts> peers = {before_next_and_root[1]};
@@ -325,7 +334,7 @@ class ReadyBarrier {
     return {(options_.rank + size() - 1) % size(), (options_.rank + 1) % size(), 0};
   }
 
-  // Rank 0: lets everybody try, and waits for what they say.
+  // On rank 0: starts the probes of all ranks, and waits for their reports.
   std::vector<Finding> probe_all(const std::vector<RankFacts>& ranks) {
     say(std::string(kProbe));
     word_key_ = "after_probe";
@@ -356,13 +365,13 @@ class ReadyBarrier {
     texts.insert(texts.end(), said->begin(), said->end());
     std::vector<Finding> findings;
     for (std::size_t rank = 0; rank < texts.size() && findings.size() < kFindingsMax; ++rank)
-      // One blank means nothing: a value is never empty.
+      // A single blank reports success, because a value in the store is never empty.
       if (texts[rank].size() > 1)
         findings.push_back(unreachable_finding(ranks, ranks[rank], texts[rank]));
     return findings;
   }
 
-  // Every other rank tries, and says which ranks it does not reach.
+  // On the other ranks: probes the neighbours and reports the first that cannot be reached.
   bool take_part_in_probe() {
     std::vector<std::string> keys;
     for (const std::int32_t rank : before_next_and_root())
@@ -375,7 +384,7 @@ class ReadyBarrier {
     std::vector<RankFacts> peers;
     for (const std::string& text : *texts) peers.push_back(decode(text).value_or(own_));
     const std::string found = probe(peers);
-    // Only rank 0 reads it.
+    // Only rank 0 reads this key, so it need not be set with SET_ONCE.
     const std::string text = found.empty() ? " " : found;
     const Result<void> told = patiently([&](milliseconds limit) {
       return store_.set(key("reach/" + std::to_string(options_.rank)), text, limit);
@@ -471,7 +480,8 @@ std::int32_t root_count(std::int32_t ranks, bool can_scale, std::int32_t wanted)
   return ranks < kRanksPerRoot ? 1 : std::max(2, ranks / kRanksPerRoot);
 }
 
-// The first rank of each of `roots` runs of ranks, the first of which are one longer.
+// Divides the ranks into `roots` runs of consecutive ranks, the first of which are one longer. The
+// first rank of each run is its root.
 std::int32_t rank_of_root(std::int32_t root, std::int32_t roots, std::int32_t ranks) {
   const std::int32_t each = ranks / roots;
   return root * each + std::min(root, ranks % roots);

@@ -25,7 +25,8 @@ extern char** environ;
 namespace ivy::comm::nccl {
 namespace {
 
-// Interfaces that are up, with their first address that is not link-local, as NCCL looks at them.
+// Returns the interfaces that are up, each with its first address that is not link-local IPv6: NCCL
+// considers only these.
 std::vector<Interface> interfaces() {
   std::vector<Interface> found;
   for (const InterfaceAddress& one : interface_addresses()) {
@@ -43,7 +44,7 @@ std::uint64_t limit_of(decltype(RLIMIT_STACK) which) {
   return limit.rlim_cur;
 }
 
-// Returns the variables that must be equal on all ranks.
+// Returns the variables that preflight.h compares between ranks.
 std::map<std::string, std::string> shared_variables() {
   std::map<std::string, std::string> variables;
   for (char** one = environ; *one != nullptr; ++one) {
@@ -142,7 +143,7 @@ RankFacts collect_rank_facts(std::int32_t rank, const std::string& host, int dev
 
 bool may_lose_shared_memory(const std::filesystem::path& root, std::uint32_t user,
                             const std::string& user_name) {
-  constexpr std::uint32_t kFirstOfPeople = 1000;  // logind spares users of the system.
+  constexpr std::uint32_t kFirstOfPeople = 1000;  // logind never does so to system users.
   std::error_code none;
   if (user < kFirstOfPeople || !std::filesystem::exists(root / "run/systemd/users", none)) {
     return false;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Facts of this process and its host for preflight.h. Reads the environment, /sys and /dev/shm.
-// Thread: any.
+// Collects the facts of this process and its host that preflight.h compares. Reads the environment,
+// /proc, /sys and systemd's files, and loads the driver and NCCL. May block. Thread: any.
 #pragma once
 
 #include <cstdint>
@@ -14,13 +14,13 @@ namespace ivy::comm::nccl {
 // Loads driver and library; errors are stored in `trouble`.
 RankFacts collect_rank_facts(std::int32_t rank, const std::string& host, int device);
 
-// True if systemd's logind removes the shared memory of this user's processes when the last session
-// ends, though this process is in no session (RemoveIPC). Files below `root`.
+// Returns true if systemd's logind (RemoveIPC) removes this process's shared memory when the user's
+// last session ends, because the process itself is in no session. Reads files below `root`.
 bool may_lose_shared_memory(const std::filesystem::path& root, std::uint32_t user,
                             const std::string& user_name);
 
-// NCCL's last warning in this process, if NCCL_DEBUG_FILE sends its log to a file (as ivyrun does);
-// empty: none.
+// Returns NCCL's last warning in this process, or an empty text. Finds it only if NCCL_DEBUG_FILE
+// directs NCCL's log to a file, as ivyrun does.
 std::string own_nccl_warning();
 
 }  // namespace ivy::comm::nccl

@@ -24,8 +24,8 @@ using std::chrono::milliseconds;
 using std::chrono::nanoseconds;
 using std::chrono::steady_clock;
 
-// A wait spins for the time of a small operation, then sleeps for longer and longer times. NCCL is
-// queried every millisecond at first, and finally every five.
+// A wait spins for the time of a small operation, and then sleeps for times that double from
+// kFirstSleep to kLongestSleep. It checks for trouble at most once per kAskNccl.
 constexpr microseconds kSpin{100};
 constexpr microseconds kFirstSleep{20};
 constexpr microseconds kLongestSleep{5'000};
@@ -36,7 +36,7 @@ constexpr milliseconds kCallPatience{50};
 
 class Pause {
  public:
-  // Call it when another check has found nothing.
+  // Spins or sleeps after a check that has found nothing.
   void rest(microseconds longest) {
     if (steady_now() - began_ < kSpin) return relax();
     std::this_thread::sleep_for(std::min(next_, longest));
@@ -53,7 +53,8 @@ bool shows_times() {
   return wanted != nullptr && *wanted == '1';
 }
 
-// The child's handle is set once the parent is idle again.
+// Creates `child` from the parent without its dead ranks. Waits until the parent is idle, because
+// NCCL sets the child's handle only then.
 Status shrink(const Functions& nccl, const Parent& parent, Handle* child, Config* config) {
   const FailedCommunicator& from = parent.revoked->get();
   std::vector<int> excluded = parent.excluded;
@@ -81,7 +82,7 @@ Status begin_init(const Functions& nccl, const InitPlace& place, Handle* handle,
                                  place.ids.data(), config);
 }
 
-// Starts the deadline, if it has not started, and returns its end.
+// Starts the deadline if it has not started yet, and returns the time at which it ends.
 steady_clock::time_point end_of(Deadline& deadline) {
   deadline.start();
   return steady_now() + duration_cast<steady_clock::duration>(deadline.left());
@@ -197,7 +198,8 @@ MaybeFailure DeviceCommunicator::make_id(steady_clock::time_point deadline, Uniq
                           ": make the unique id: " + library_->name_of_error(creation->status));
 }
 
-// Creates the handle; without ids from the parent, whose remaining ranks keep their order.
+// Creates the handle from the ids. Without ids, creates it from the parent, whose remaining ranks
+// keep their order.
 MaybeFailure DeviceCommunicator::connect(const std::vector<UniqueId>& ids, int device,
                                          Deadline& deadline) {
   chosen_ = device;
@@ -217,7 +219,7 @@ MaybeFailure DeviceCommunicator::connect(const std::vector<UniqueId>& ids, int d
     }
     out.status = begin_init(*nccl, {size, rank, out.ids}, &out.handle, &out.config);
   };
-  // Only this call knows a handle that is created too late, so it aborts it.
+  // If the call was abandoned, only `late` knows the handle, so it has to abort it.
   const auto late = [creation, abort = library_->functions().abort] {
     Handle const handle = creation->created();
     if (handle != nullptr && !creation->is_aborted.exchange(true)) abort(handle);
@@ -247,7 +249,8 @@ std::shared_ptr<DeviceCommunicator::HandleCreation> DeviceCommunicator::begin_cr
   return creation;
 }
 
-// NCCL sets the handle before it waits for other ranks: an abort ends that wait.
+// Describes an init that was given up. Keeps its handle for abort(): NCCL sets the handle before it
+// waits for other ranks, and an abort of the handle ends that wait.
 Failure DeviceCommunicator::give_up_init(HandleCreation& creation, const Failure& failure,
                                          Deadline& deadline) {
   Handle const handle = creation.created();
@@ -279,7 +282,7 @@ MaybeFailure DeviceCommunicator::split(int color, int key, const std::string& na
   if (!failure && *called != kSuccess && *called != kInProgress) {
     return diagnosis_.of_nccl(*called, "split");
   }
-  // The child's handle is set once the parent is idle again.
+  // NCCL sets the child's handle when the parent is idle again.
   if (!failure) failure = await_nccl(handle_, deadline, "split");
   if (failure) return diagnosis_.with_ras(*failure);
   {
@@ -365,7 +368,7 @@ MaybeFailure DeviceCommunicator::call_nccl(Started& one, bool is_grouped) {
   if (one.returns_when != ReturnWhen::kCaptured)
     regions_->use(library_->functions(), handle, one.regions);
   const CallResult called = start_calls(caller, *one.operation, one.premul_sum);
-  // An abort ends calls that hang in NCCL, with any error.
+  // An abort makes calls that hang in NCCL return, with an arbitrary status.
   if (is_broken_) return look_for_trouble(false);
   if (called.status != kSuccess && called.status != kInProgress) {
     lock.unlock();
@@ -413,7 +416,7 @@ MaybeFailure DeviceCommunicator::finish(Started& one, bool is_grouped, MaybeFail
   return failure;
 }
 
-// Puts the rest on the stream. Requires calls_.
+// Frees the reduction and puts the operation's copy on the stream. Requires calls_.
 MaybeFailure DeviceCommunicator::finish_nccl(const Started& one) {
   const Caller caller{library_->functions(), *driver_, handle_, options_.rank,
                       static_cast<std::int32_t>(options_.rank_names.size())};

@@ -14,8 +14,8 @@
 // process is tainted. A timeout inside NCCL is reported up to kRasPatience later, if NCCL's health
 // service (ras.h) answers slowly.
 //
-// Thread: one at a time (the communicator's lock), but abort(): any. Lifetime: outlived by its
-// owner.
+// Thread: one at a time (the communicator's lock), except that any thread may call abort().
+// Lifetime: outlived by its owner.
 #pragma once
 
 #include <atomic>
@@ -63,12 +63,13 @@ class DeviceCommunicator : private BootstrapOwner, private EnqueuedOwner {
   DeviceCommunicator(const DeviceCommunicator&) = delete;
   DeviceCommunicator& operator=(const DeviceCommunicator&) = delete;
 
-  // Collective. Creates NCCL's part, unless is_shared(). Later calls cost only a comparison.
+  // Collective. Creates the NCCL communicator, unless ranks share devices (is_shared()). Later
+  // calls cost only a comparison.
   MaybeFailure prepare(int device, Deadline& deadline);
   // True if ranks share devices on purpose: use host memory instead.
   bool is_shared() const { return is_shared_; }
   bool is_prepared() const { return device_ >= 0 && handle_ != nullptr; }
-  // Is -1 until NCCL's part is created.
+  // Returns -1 until the NCCL communicator is created.
   int device() const { return device_; }
 
   struct Started {
@@ -92,16 +93,17 @@ class DeviceCommunicator : private BootstrapOwner, private EnqueuedOwner {
   // one.
   MaybeFailure await_stream(Stream stream, int device, Deadline& deadline);
 
-  // Collective over the ranks of this communicator; requires is_prepared(). `child` is null on
-  // ranks with kNoColor, and if NCCL cannot split: then the group creates its own. `name`: the
-  // child's.
+  // Collective over the ranks of this communicator; requires is_prepared(). `name` is the child's
+  // name. `child` becomes null on ranks with kNoColor, and on all ranks if NCCL cannot split: the
+  // group then creates its NCCL communicator without this one.
   MaybeFailure split(int color, int key, const std::string& name, Deadline& deadline,
                      std::unique_ptr<DeviceCommunicator>& child);
   // Gives a child that split() created to its communicator, before its first use.
   void join(DeviceCommunicatorOptions options);
 
-  // Aborts everything in progress, on the device too, and returns when it has ended, at the latest
-  // after kAbortPatience. A text if the process is tainted: its device is lost.
+  // Aborts all operations in progress, also on the device, and returns when they have ended, at the
+  // latest after kAbortPatience. Returns a text if the process is tainted, so that it can no longer
+  // use its device.
   std::optional<std::string> abort();
 
   // Waits until all enqueued operations are done, each within its timeout, then ends NCCL's part.
@@ -120,7 +122,8 @@ class DeviceCommunicator : private BootstrapOwner, private EnqueuedOwner {
     Status status = kSuccess;
     std::atomic<bool> is_aborted{false};  // Set by the thread that aborts the handle.
 
-    // NCCL's thread writes it once more at the end of the creation.
+    // Reads the handle atomically, because NCCL's thread writes it again at the end of the
+    // creation.
     Handle created() { return std::atomic_ref(handle).load(); }
   };
   MaybeFailure find_facts(int device, Deadline& deadline, RankFacts& facts);
@@ -129,7 +132,8 @@ class DeviceCommunicator : private BootstrapOwner, private EnqueuedOwner {
   MaybeFailure connect(const std::vector<UniqueId>& ids, int device, Deadline& deadline);
   std::shared_ptr<HandleCreation> begin_creation(const std::string& name);
   Failure give_up_init(HandleCreation& creation, const Failure& failure, Deadline& deadline);
-  // `call` and `late` own all that they touch: the call may never return.
+  // Runs `call` as an abandonable call. It may never return, so `call` and `late` must own
+  // everything that they use.
   MaybeFailure call(const std::string& what, std::chrono::steady_clock::time_point deadline,
                     std::function<void()> call, std::function<void()> late = {});
 
@@ -140,7 +144,7 @@ class DeviceCommunicator : private BootstrapOwner, private EnqueuedOwner {
   MaybeFailure tick(const Enqueued* oldest) override { return options_.owner->tick(oldest); }
   bool is_broken() const override { return is_broken_; }
 
-  // Kept out of start_and_finish(), which is one piece of code.
+  // Not inlined, because start_and_finish() is flattened and must remain short.
   [[gnu::noinline]] MaybeFailure await_nccl(Handle handle, Deadline& deadline,
                                             const std::string& what);
   MaybeFailure call_nccl(Started& one, bool is_grouped);
@@ -156,18 +160,18 @@ class DeviceCommunicator : private BootstrapOwner, private EnqueuedOwner {
   Diagnosis diagnosis_;
   const Library* library_ = nullptr;
   const Driver* driver_ = nullptr;
-  std::atomic<int> device_{-1};  // The device of NCCL's part.
+  std::atomic<int> device_{-1};  // The device of the NCCL communicator.
   std::atomic<int> chosen_{-1};  // Set as soon as a handle may exist.
   bool is_shared_ = false;
 
-  // Outlives this object if memory is just being freed.
+  // Shared with threads that are freeing registered memory, and may therefore outlive this object.
   const std::shared_ptr<RegisteredRegions> regions_;
   std::mutex& calls_;                    // Held while NCCL is called to put something on a stream.
   std::mutex handle_mutex_;              // Held while the handle is used or freed.
-  std::atomic<Handle> handle_{nullptr};  // Null: not made, or aborted.
+  std::atomic<Handle> handle_{nullptr};  // Null before the creation and after an abort.
   std::atomic<bool> is_broken_{false};
   std::atomic<bool> has_graphs_{false};  // Operations were recorded into graphs.
-  // Of this communicator, and of splits in progress. Guarded by handle_mutex_.
+  // The creations of this communicator and of splits in progress. Guarded by handle_mutex_.
   std::vector<std::shared_ptr<HandleCreation>> creations_;
 
   EnqueuedOperations enqueued_;

@@ -21,14 +21,14 @@ namespace ivy::comm::nccl {
 class DeviceCommunicatorOwner {
  public:
   virtual ~DeviceCommunicatorOwner() = default;
-  // Returns why waiting is pointless: a death, or another rank's failure.
+  // Returns why waiting is pointless (a rank has died, or another rank has failed), or nothing.
   virtual MaybeFailure trouble() = 0;
-  // A failure was found while no call was in progress. Called by a thread of the
-  // DeviceCommunicator, so it must not destroy that.
+  // Receives a failure that was found while no call was in progress. Called by a thread of the
+  // DeviceCommunicator, so it must not destroy the DeviceCommunicator.
   virtual void device_failed(const Failure& failure) = 0;
   // See EnqueuedOwner::tick(); called by the same thread.
   virtual MaybeFailure tick(const Enqueued* oldest) = 0;
-  // Returns why an operation may be late: "rank 3 has not called it". May query the store.
+  // Returns why an operation may be late, such as "rank 3 has not called it". May query the store.
   virtual std::string why_late(const Enqueued& operation) = 0;
   // True if difference() can find anything.
   virtual bool compares_calls() const = 0;
@@ -44,15 +44,16 @@ class DeviceCommunicatorOwner {
 struct DeviceCommunicatorOptions {
   std::string name;
   std::string key;                      // Prefix of its keys in the store.
-  store::Client* store = nullptr;       // Null: a world of one.
-  std::vector<std::string> rank_names;  // "rank 3 (node2, pid 77)", by rank.
+  store::Client* store = nullptr;       // Null if this rank is the only one.
+  std::vector<std::string> rank_names;  // Such as "rank 3 (node2, pid 77)", by rank.
   std::vector<std::int32_t> world_ranks;
   bool spans_hosts = false;  // Hosts of --fake-hosts count too.
   std::int32_t rank = 0;
   std::string host;
   std::chrono::nanoseconds timeout{0};  // How long an enqueued operation may take.
   DeviceCommunicatorOwner* owner = nullptr;
-  std::shared_ptr<Parent> parent;  // To create it from; null: none.
+  // The broken communicator from which NCCL can create this one by a shrink. May be null.
+  std::shared_ptr<Parent> parent;
 };
 
 }  // namespace ivy::comm::nccl

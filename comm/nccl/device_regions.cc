@@ -69,14 +69,14 @@ namespace device_regions {
 namespace {
 
 struct Registry {
-  std::mutex mutex;                                // Guards all that follows but the count.
+  std::mutex mutex;                                // Guards the members below, except `count`.
   std::map<std::uintptr_t, DeviceRegion> regions;  // Ordered by their first address.
   std::vector<std::weak_ptr<RegisteredRegions>> users;
   std::uint32_t serials = 0;
-  std::atomic<std::size_t> count{0};  // Lets others skip the lock.
+  std::atomic<std::size_t> count{0};  // Number of regions. If it is 0, no lock is needed.
 };
 
-// Never destroyed: memory may be freed at the process's end.
+// Returns the registry, which is never destroyed, because memory may be freed during exit().
 Registry& registry() {
   static auto* const one = new Registry;
   return *one;
@@ -84,7 +84,7 @@ Registry& registry() {
 
 std::uintptr_t number_of(const void* pointer) { return reinterpret_cast<std::uintptr_t>(pointer); }
 
-// The device is this thread's.
+// Frees the memory. Requires that region.device is this thread's current device.
 void give_back(const Driver& driver, const DeviceRegion& region) {
   if (!region.is_nccls) return driver.free(region.memory);
   (*Library::load())->functions().free(region.memory);
@@ -141,7 +141,7 @@ Result<void*> allocate(int device, std::size_t bytes,
     return Error{Code::kFailedPrecondition, *why};
   }
   if (device < 0) {
-    // The calling thread's choice, not that of the thread that asks the driver.
+    // Resolve the current device here, because make_region() runs on another thread.
     const Driver* const driver = Driver::in_use();
     device = driver != nullptr ? driver->current_device() : 0;
   }

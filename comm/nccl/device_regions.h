@@ -31,30 +31,32 @@ struct DeviceRegion {
   std::size_t bytes = 0;
   int device = 0;
   std::uint32_t serial = 0;  // Distinguishes regions: addresses are reused.
-  bool is_nccls = false;     // It was given by ncclMemAlloc, not by the driver.
+  bool is_nccls = false;     // Allocated by ncclMemAlloc, not by the driver.
 };
 
 // The regions that one communicator has registered. `mutex` is the communicator's mutex for calls
 // of NCCL.
 class RegisteredRegions {
  public:
-  // `enqueued`: the operations that may use a region; used until close().
+  // `enqueued` contains the operations that may use a region. It must live until close().
   explicit RegisteredRegions(EnqueuedOperations& enqueued) : enqueued_(&enqueued) {}
   RegisteredRegions(const RegisteredRegions&) = delete;
   RegisteredRegions& operator=(const RegisteredRegions&) = delete;
 
   std::mutex mutex;
 
-  // The next three require `mutex`. Memory that NCCL rejects is used as any other memory.
+  // The next three functions require `mutex`.
+  // Registers the regions that are not registered yet. Memory that NCCL does not accept is used
+  // without a registration.
   void use(const Functions& nccl, Handle handle, const std::vector<DeviceRegion>& regions);
-  // `window`: the result of ncclCommWindowRegister. Null is not an error: this NCCL or device has
-  // no windows.
+  // `window` is the result of ncclCommWindowRegister. It is null, which is not an error, if this
+  // NCCL or device has no windows.
   void add_window(const Functions& nccl, Handle handle, const DeviceRegion& region, void* window);
-  // Deregisters all. Call before NCCL's finalize.
+  // Deregisters all regions. Call before NCCL's finalize.
   void end();
-  // Call before an abort, which deregisters all itself.
+  // Call before an abort: NCCL then deregisters all regions itself.
   void forget() { is_gone_ = true; }
-  // Call when the owner ends: no operation may be running.
+  // Call when the owner is destroyed. No operation may be running.
   void close();
   // Waits until no operation uses the region, and deregisters it.
   void drop(std::uint32_t serial);
@@ -63,8 +65,8 @@ class RegisteredRegions {
   struct Entry {
     const Functions* nccl;
     Handle handle;
-    void* buffer;  // Null: NCCL has rejected it, or needs none.
-    void* window;
+    void* buffer;  // NCCL's registration; null if NCCL has rejected the memory.
+    void* window;  // Null if the region is no window.
   };
   static void deregister(const Entry& entry);
   bool may_run(std::uint32_t serial);
@@ -72,23 +74,25 @@ class RegisteredRegions {
   std::atomic<bool> is_gone_{false};        // The handle is aborted or about to be.
   std::map<std::uint32_t, Entry> entries_;  // By serial; guarded by `mutex`.
   std::mutex closing_;
-  EnqueuedOperations* enqueued_;  // Null: closed. Guarded by closing_.
+  EnqueuedOperations* enqueued_;  // Null after close(). Guarded by closing_.
 };
 
 namespace device_regions {
 
-// ResourceExhausted: the device has not enough memory. FailedPrecondition: there is no device.
-// DeadlineExceeded: the driver or NCCL did not return, and the process is tainted.
+// Allocates memory on `device`, or on the thread's current device if `device` is negative. Returns
+// ResourceExhausted if the device has not enough memory, FailedPrecondition if there is no device,
+// and DeadlineExceeded if the driver or NCCL did not return, which taints the process.
 Result<void*> allocate(int device, std::size_t bytes,
                        std::chrono::steady_clock::time_point deadline);
-// Waits until the operations that use it are done. False: `memory` is not the start of a region.
+// Frees a region when the operations that use it are done. Returns false if `memory` is not the
+// start of a region.
 bool release(void* memory);
 
-// From now on, release() also deregisters the region here.
+// Adds a user: release() deregisters each region there before it frees the memory.
 void add_user(const std::shared_ptr<RegisteredRegions>& user);
-// The regions in which buffers of the operation lie, each once.
+// Returns the regions that contain buffers of the operation, each once.
 std::vector<DeviceRegion> regions_of(const DeviceOperation& operation);
-// Returns the region that starts there.
+// Returns the region that starts at `memory`, or nothing.
 std::optional<DeviceRegion> region_at(const void* memory);
 
 }  // namespace device_regions

@@ -23,18 +23,22 @@ class Diagnosis {
 
   // Call before the functions below.
   void use(const Library& library) { library_ = &library; }
+  // Describes an error status that NCCL returned from the call `what`.
   [[gnu::cold, gnu::noinline]] Failure of_nccl(Status status, const std::string& what) const;
+  // Describes a timeout of `what`, with its reason.
   [[gnu::cold, gnu::noinline]] Failure timeout(const std::string& what,
                                                const std::string& why) const;
-  // For a wait in NCCL that does not end; the handle may be null.
+  // Describes a wait in NCCL that has reached its deadline. `handle` may be null.
   [[gnu::cold, gnu::noinline]] Failure endless(const std::string& what,
                                                std::chrono::nanoseconds waited,
                                                Handle handle) const;
+  // Describes an operation that the device has not finished in time, with the owner's reason.
   [[gnu::cold, gnu::noinline]] Failure late(const Enqueued& operation) const;
-  // Waits for a moment for the cause: an error of NCCL may result from another rank's death, or
-  // from calls that differ.
+  // Waits up to 1.3 s for the cause of an error of NCCL, which may be another rank's death or a
+  // difference between the ranks' calls. Returns the cause if it is found, or else `failure`.
   [[gnu::cold, gnu::noinline]] Failure explained(const Failure& failure) const;
-  // Adds what NCCL's health service knows to a timeout inside NCCL.
+  // Adds the report of NCCL's health service to a timeout inside NCCL. Returns other failures
+  // unchanged.
   [[gnu::cold, gnu::noinline]] Failure with_ras(const Failure& failure) const;
 
  private:
@@ -45,7 +49,7 @@ class Diagnosis {
   const Library* library_ = nullptr;
 };
 
-// Gives three digits and the unit: "1.5 s".
+// Formats a time with at most three digits and the unit, such as "1.5 s".
 std::string time_text(std::chrono::nanoseconds time);
 
 }  // namespace ivy::comm::nccl

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+// In this order: opening and starting the library (open(), take(), in_use(), load()), pointers and
+// devices, thin wrappers of streams, events, copies and memory, and contexts (context_of(),
+// Current).
 #include "comm/nccl/driver.h"
 
 #include <dlfcn.h>
@@ -16,23 +19,24 @@
 namespace ivy::comm::nccl {
 namespace {
 
+// Status codes and flags of cuda.h. The same numbers serve for HIP, unless noted.
 constexpr int kNotReady = 600;
 constexpr int kNotInitialized = 3;
 constexpr int kNoDevice = 100;
 constexpr int kInvalidDevice = 101;
 constexpr unsigned kNoTiming = 2;     // CU_EVENT_DISABLE_TIMING
 constexpr unsigned kNonBlocking = 1;  // CU_STREAM_NON_BLOCKING
-// Questions about a pointer, CU_POINTER_ATTRIBUTE_* in cuda.h.
+// Attributes of a pointer (CU_POINTER_ATTRIBUTE_*).
 constexpr int kMemoryType = 2;
 constexpr int kIsManaged = 8;
 constexpr int kDeviceOrdinal = 9;
-constexpr unsigned kDeviceType = 2;  // CU_MEMORYTYPE_DEVICE
-constexpr unsigned kUnifiedType = 4;
-// HIP's own number for managed memory.
+constexpr unsigned kDeviceType = 2;   // CU_MEMORYTYPE_DEVICE
+constexpr unsigned kUnifiedType = 4;  // CU_MEMORYTYPE_UNIFIED
+// HIP's number for managed memory, which CUDA reports by kIsManaged.
 constexpr unsigned kManagedType = 3;
 
-// Returns how many libraries this process has loaded so far: the C library's own count, in some ten
-// nanoseconds. Asking for a library by name would look through directories.
+// Returns the number of libraries that this process has loaded so far, as counted by the C library.
+// Takes some ten nanoseconds; a dlopen() by name would search directories.
 std::uint64_t libraries_loaded() {
   std::uint64_t count = 0;
   dl_iterate_phdr(
@@ -66,7 +70,7 @@ const char* library_name(std::size_t column) {
   return column == 0 ? "libcuda.so.1" : "libamdhip64.so.6";
 }
 
-// Says why an installed driver finds no device, as in every container without devices.
+// Explains why an installed driver finds no device: most often, a container lacks the device files.
 std::string missing_device_files() {
   if (access("/dev/nvidiactl", F_OK) == 0 || access("/dev/kfd", F_OK) == 0) return "";
   return "; the device files (/dev/nvidia0, /dev/nvidiactl) do not exist";
@@ -86,7 +90,7 @@ Error no_driver(const std::string& what) {
                unset + "start the worker where nvidia-smi works; in a container: --gpus all"};
 }
 
-// The error for a device number that does not exist: it says which do.
+// Returns the error for a device number that does not exist; it names the existing numbers.
 Error no_device(int device, int count) {
   const char* const visible = std::getenv("CUDA_VISIBLE_DEVICES");
   return Error{
@@ -100,7 +104,7 @@ Error no_device(int device, int count) {
 
 std::atomic<const Driver*> started{nullptr};
 std::atomic<const Driver*> mapped_driver{nullptr};
-std::atomic<std::uint64_t> looked_at{0};  // libraries_loaded(), when a driver was looked for.
+std::atomic<std::uint64_t> looked_at{0};  // libraries_loaded() at the last search for a driver.
 std::mutex opening;
 
 }  // namespace
@@ -156,8 +160,8 @@ Result<Driver*> Driver::open(bool only_if_mapped) {
   return no_driver("no GPU driver was found on this host: " + reason);
 }
 
-// Starting the driver is the program's business: a process that has started it cannot hand it to
-// the children it forks.
+// Checks without starting the driver: only the program may decide to do so, because the children
+// that a process forks afterwards cannot use it.
 bool Driver::is_started() const {
   int count = 0;
   return functions_->get_count(&count) != kNotInitialized;
@@ -171,7 +175,7 @@ const Driver* Driver::in_use() {
     if (loaded == looked_at.load(std::memory_order_relaxed)) return nullptr;
     const std::lock_guard lock(opening);
     looked_at.store(loaded, std::memory_order_relaxed);
-    // A mapped library that is no driver is not in use; load() says why.
+    // A library that is not a driver counts as absent here; load() reports the reason.
     Result<Driver*> opened = open(true);
     if (!opened.ok() || *opened == nullptr) return nullptr;
     if (mapped_driver.load() == nullptr) mapped_driver.store(*opened, std::memory_order_release);
@@ -203,7 +207,7 @@ std::optional<DeviceMemory> Driver::device_memory(const void* pointer) const {
   int device = 0;
   int wanted[3] = {kMemoryType, kIsManaged, kDeviceOrdinal};
   void* values[3] = {&type, &is_managed, &device};
-  // Memory that the driver has never heard of has type 0.
+  // The driver reports type 0 for memory that it does not know.
   if (functions_->get_attributes(3, wanted, values, address(pointer)) != 0) return std::nullopt;
   const bool is_device = type == kDeviceType || type == kUnifiedType || is_managed != 0 ||
                          (column_ == 1 && type == kManagedType);
@@ -299,9 +303,9 @@ Result<void*> Driver::allocate(std::size_t bytes) const {
 
 void Driver::free(void* memory) const { functions_->free(address(memory)); }
 
-// A driver that does not answer is not a mistake of the caller.
+// Returns true if the driver gives no answer, so that the caller is not blamed for that.
 bool Driver::is_of_device(Stream stream, int device) const {
-  // CU_STREAM_PER_THREAD, which is any device's, like those below.
+  // The streams 0, 1 (CU_STREAM_LEGACY) and 2 (CU_STREAM_PER_THREAD) belong to every device.
   constexpr std::uintptr_t kLastDefault = 2;
   if (address(stream) <= kLastDefault) return true;
   int found = device;
@@ -310,7 +314,7 @@ bool Driver::is_of_device(Stream stream, int device) const {
   if (functions_->get_owner(stream, &owner) != 0) return true;
   const Result<Context> own = context_of(device);
   if (!own.ok() || *own == owner) return true;
-  // A device may have further contexts.
+  // A device may have more contexts than the primary one, so ask for the context's device.
   Context before = nullptr;
   functions_->get_current(&before);
   if (functions_->set_current(owner) != 0) return true;
@@ -329,7 +333,7 @@ void Driver::stay_out_of_captures() const {
   functions_->exchange_capture_mode(&mode);
 }
 
-// Retained once and for the process: frameworks keep the same one.
+// Returns the primary context, which is retained once and never released. Frameworks use the same.
 Result<Context> Driver::context_of(int device) const {
   const auto place = static_cast<std::size_t>(device);
   if (place < kContextsKept) {

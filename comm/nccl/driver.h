@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The accelerator's driver of this process (libcuda; HIP's runtime has the same functions under its
-// own names), by dlopen: is this memory a device's, streams, events, copies, who the device is.
-// Only the driver's library is needed: it is what every runtime, CUDA's own and torch's, stands on.
+// The accelerator's driver in this process: libcuda, or HIP's runtime, which has the same functions
+// under other names. Tells device memory from host memory, describes devices, and provides streams,
+// events, copies and device memory. The library is opened with dlopen(). The driver suffices,
+// because CUDA's runtime and torch themselves use it.
 //
-// IVY_CUDA_LIB names another library (a path).
+// IVY_CUDA_LIB is the path of another library.
 //
-// Thread: any; CUDA's "current device" is per thread, see Current. Lifetime: the process.
+// Thread: any. CUDA's "current device" is per thread (see Current). Lifetime: the process.
 #pragma once
 
 #include <array>
@@ -24,7 +25,7 @@ using Event = void*;
 using Context = void*;
 
 struct DeviceMemory {
-  int device = 0;  // As the process numbers them.
+  int device = 0;  // The number that the device has in this process.
 };
 
 struct DeviceFacts {
@@ -34,40 +35,44 @@ struct DeviceFacts {
 
 class Driver {
  public:
-  // The driver, if the program has loaded and started it; null: it has not, and no pointer can be a
-  // device's. Some ten nanoseconds where there is none, so every call may ask.
+  // Returns the driver if the program has loaded and started it. Otherwise returns null, and no
+  // pointer can be device memory. Takes some ten nanoseconds, so every operation may call it.
   static const Driver* in_use();
-  // Loads and starts it. FailedPrecondition: there is none, or it finds no device; says why.
+  // Loads and starts the driver. Returns FailedPrecondition with the reason if there is no driver
+  // or if it finds no device.
   static Result<const Driver*> load();
 
-  // Nothing: host memory, pinned or not.
+  // Returns nothing if `pointer` is host memory, pinned or not.
   std::optional<DeviceMemory> device_memory(const void* pointer) const;
-  int version() const { return version_; }  // As the driver counts: 13000 is 13.0.
+  int version() const { return version_; }  // In the driver's form: 13000 is 13.0.
   const std::string& path() const { return path_; }
   Result<int> device_count() const;
   Result<DeviceFacts> facts_of(int device) const;
-  // This thread's device; 0 if none was chosen.
+  // Returns this thread's current device, or 0 if the thread has chosen none.
   int current_device() const;
 
   Result<Event> make_event() const;
   void free_event(Event event) const;
   Result<void> record(Event event, Stream stream) const;
-  // True: everything recorded before is done. An error is the device's: it sticks.
+  // Returns true if the device has done everything that preceded the event in its stream. An error
+  // means that an earlier operation of the device failed; later calls return it, too.
   Result<bool> is_done(Event event) const;
   Result<Stream> make_stream() const;
   void free_stream(Stream stream) const;
+  // Makes later work of the stream wait for the event. Does not block.
   Result<void> wait(Stream stream, Event event) const;
-  // False: the stream was made for another device.
+  // Returns false if the stream was created for another device.
   bool is_of_device(Stream stream, int device) const;
-  // True while what is put on the stream is recorded into a graph and not run.
+  // Returns true while operations that are put on the stream are recorded into a graph, not run.
   bool is_capturing(Stream stream) const;
-  // From here on this thread's calls spoil no capture that other threads make.
+  // From now on, this thread's driver calls do not invalidate captures by other threads.
   void stay_out_of_captures() const;
-  // All three in the order of the stream.
+  // Put a copy on the stream, and do not wait for it.
   Result<void> copy_to_host(void* to, const void* from, std::size_t bytes, Stream stream) const;
   Result<void> copy_to_device(void* to, const void* from, std::size_t bytes, Stream stream) const;
   Result<void> copy_on_device(void* to, const void* from, std::size_t bytes, Stream stream) const;
-  // Memory of this thread's device; it is freed when the device has done what uses it.
+  // Allocates and frees memory of this thread's current device. The driver frees it when the device
+  // has done the work that uses it.
   Result<void*> allocate(std::size_t bytes) const;
   void free(void* memory) const;
 
@@ -100,11 +105,11 @@ class Driver {
 
   static constexpr std::size_t kContextsKept = 64;
   const Functions* functions_ = nullptr;
-  // The devices' primary contexts; null: not asked for yet.
+  // The primary context of each device, or null if context_of() has not retained it yet.
   mutable std::array<std::atomic<Context>, kContextsKept> contexts_{};
   int version_ = 0;
   std::string path_;
-  std::size_t column_ = 0;  // The column of function names: 0 CUDA's, 1 HIP's.
+  std::size_t column_ = 0;  // The column of names in driver_functions.def: 0 is CUDA's, 1 HIP's.
 };
 
 }  // namespace ivy::comm::nccl

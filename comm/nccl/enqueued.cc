@@ -13,7 +13,7 @@ namespace {
 
 using std::chrono::microseconds;
 
-// The interval at which the oldest one is checked, at first and later.
+// The interval at which the oldest operation is checked; it doubles from the first to the longest.
 constexpr microseconds kFirstPause{1'000};
 constexpr microseconds kLongestPause{5'000};
 // The interval if nothing is known to run.
@@ -70,7 +70,8 @@ void EnqueuedOperations::await_room(std::size_t most) {
 Result<void> EnqueuedOperations::begin_call(const Driver& driver, int device, Enqueued& operation) {
   const std::lock_guard lock(mutex_);
   operation.event = IVY_TRY(take_event_locked(driver, device));
-  // After others it starts when they are done, which the thread notices.
+  // If earlier operations are pending, this one starts when they are done: take_done() then sets
+  // its time.
   if (pending_.empty()) used_at_ = operation.since = steady_now();
   // Member by member: assigning a new object would clear it first.
   calling_.operation.number = operation.number;
@@ -118,7 +119,8 @@ void EnqueuedOperations::watch_always() {
   start_thread();
 }
 
-// True if there is nothing to check, and no call for so long that the next may wake the thread.
+// Returns true if there is nothing to check and the last call was more than kIdle ago, so that it
+// is acceptable that the next call has to wake the thread.
 bool EnqueuedOperations::is_idle() const {
   return pending_.empty() && !calling_.is_under_way && !is_for_ever_ &&
          steady_now() - used_at_ > kIdle;
@@ -130,8 +132,9 @@ std::optional<Enqueued> EnqueuedOperations::oldest() const {
   return std::nullopt;
 }
 
-// Returns how many of the oldest the device has done. They finish in order, so a binary search
-// does: each query takes the driver's lock, which a rank needs to call the next operation.
+// Returns how many of the oldest operations the device has done. They finish in order, so a binary
+// search finds it with few queries; each query takes the driver's lock, which this rank needs to
+// call the next operation.
 Result<std::size_t> EnqueuedOperations::count_done(std::unique_lock<std::mutex>& lock) {
   const auto is_done = [&](std::size_t place) -> Result<bool> {
     const Event event = pending_[place].event;
@@ -143,7 +146,9 @@ Result<std::size_t> EnqueuedOperations::count_done(std::unique_lock<std::mutex>&
     return done;
   };
   std::size_t done = 0;
-  std::size_t unknown = pending_.size();  // Whether those before it are done; others may be added.
+  // The first operation that is known to be unfinished or was added later; those from `done` up to
+  // it are undecided.
+  std::size_t unknown = pending_.size();
   while (done < unknown) {
     const std::size_t place = done == 0 ? 0 : done + (unknown - done) / 2;
     if (IVY_TRY(is_done(place))) {
@@ -239,7 +244,7 @@ void EnqueuedOperations::run() {
 void EnqueuedOperations::end() {
   {
     std::unique_lock lock(mutex_);
-    // Each has a deadline, and the thread checks for everything that could prevent its end.
+    // This wait ends: every operation has a deadline, and the thread checks for trouble.
     has_less_.wait(lock, [this] { return pending_.empty() || failure_; });
     is_ending_ = true;
     has_more_.notify_all();

@@ -36,18 +36,19 @@ struct Enqueued {
   // When it was called or when the one before it finished, whichever is later; unset until then.
   std::chrono::steady_clock::time_point since;
   std::vector<std::uint32_t> regions;  // The serials of registered memory that it uses.
-  // Called with the outcome; may be empty.
+  // Called when the operation has ended, with the failure if there was one. May be empty.
   std::function<void(const MaybeFailure&)> ended;
 };
 
-// "all_reduce(sum) of 1000 f32, operation 17"
+// Returns, for example, "all_reduce(sum) of 1000 f32, operation 17".
 std::string describe(const Enqueued& operation);
 
 // The owner of enqueued operations. Called by the thread that watches them, without a lock.
 class EnqueuedOwner {
  public:
   virtual ~EnqueuedOwner() = default;
-  // Returns why the operation cannot finish; null: none is in progress.
+  // Returns why `oldest` cannot finish, or nothing. `oldest` is null if no operation is in
+  // progress.
   virtual MaybeFailure check(const Enqueued* oldest) = 0;
   // Called with the first failure, which ends the watch.
   virtual void enqueued_failed(const Failure& failure) = 0;
@@ -122,11 +123,11 @@ class EnqueuedOperations {
   // From now on there is always something to watch: graphs contain operations, and nothing reports
   // when they run.
   void watch_always();
-  // Waits until all are done, or one has failed, and stops the thread.
+  // Waits until all operations are done or one has failed, and stops the thread.
   void end();
-  // True if one was never confirmed complete.
+  // Returns true if some operation was never confirmed to be complete.
   bool has_lost();
-  // True while an operation that uses this region may run.
+  // Returns true while an operation that uses this region may run.
   bool is_using(std::uint32_t region);
 
  private:
@@ -144,22 +145,22 @@ class EnqueuedOperations {
   std::condition_variable has_more_;
   std::condition_variable has_less_;
   // Guarded by mutex_:
-  const Driver* driver_ = nullptr;  // Null: no event was taken.
+  const Driver* driver_ = nullptr;  // Null until the first event is taken.
   int device_ = -1;
   KeptQueue<Enqueued> pending_;
-  std::atomic<std::size_t> pending_count_{0};  // The same, for readers without mutex_.
+  std::atomic<std::size_t> pending_count_{0};  // pending_.size(), for readers without mutex_.
   struct {
     Enqueued operation;
     bool is_under_way = false;
   } calling_;  // The call that is inside NCCL.
   std::vector<Event> free_events_;
   std::chrono::steady_clock::time_point used_at_;
-  bool is_asleep_ = false;  // The thread waits to be woken.
-  bool is_for_ever_ = false;
-  bool is_quiet_ = false;    // The thread is in a long pause, because nothing was in progress.
-  bool is_filling_ = false;  // pending_ is at least half full, which ends such a pause.
+  bool is_asleep_ = false;    // The thread sleeps until it is woken.
+  bool is_for_ever_ = false;  // Set by watch_always().
+  bool is_quiet_ = false;     // The thread is in a long pause, because nothing was in progress.
+  bool is_filling_ = false;   // pending_ is at least half full, which ends such a pause.
   bool is_ending_ = false;
-  MaybeFailure failure_;  // Why the thread has stopped; set once.
+  MaybeFailure failure_;  // The reason why the thread has stopped; set once.
   std::thread thread_;
 };
 

@@ -15,8 +15,8 @@
 namespace ivy::comm::nccl {
 namespace {
 
-// Makes a call, which must own all that it touches. False: it did not return within kAbortPatience,
-// and the process is tainted.
+// Makes a call on a new thread; the call must own everything that it uses. Returns false, and
+// taints the process, if the call did not return within kAbortPatience.
 bool ends_in_time(const char* what, std::function<void()> call) {
   struct Attempt {
     std::mutex mutex;

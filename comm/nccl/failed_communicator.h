@@ -30,14 +30,16 @@ struct FailedCommunicator {
   std::vector<std::shared_ptr<void>> kept;
 };
 
-// Returns when the handle is aborted. A text after kAbortPatience: the process is tainted.
+// Aborts the handle and waits for that. Returns a text if the process is tainted, for example
+// because the abort did not return within kAbortPatience.
 std::optional<std::string> abort_failed(const FailedCommunicator& broken);
 
 // A handle that was revoked. The destructor aborts it.
 class RevokedHandle {
  public:
-  // Null if NCCL has no such function, if it failed, if the handle still reports an error, which
-  // prevents a shrink, or if it did not return in time, which taints the process.
+  // Returns null if NCCL has no ncclCommRevoke or the call failed; if the handle still reports an
+  // error, which would prevent a shrink; or if the call did not return in time, which taints the
+  // process.
   static std::unique_ptr<RevokedHandle> revoke(const FailedCommunicator& broken);
   ~RevokedHandle() { static_cast<void>(abort_failed(broken_)); }
   RevokedHandle(const RevokedHandle&) = delete;
@@ -52,8 +54,8 @@ class RevokedHandle {
 // The communicator that a new one is shrunk from: of the previous world, in which a rank died.
 struct Parent {
   std::unique_ptr<RevokedHandle> revoked;
-  std::string key;            // The same on all ranks of that communicator.
-  std::vector<int> excluded;  // Its dead ranks.
+  std::string key;            // Identifies the old communicator; the same on all of its ranks.
+  std::vector<int> excluded;  // The old communicator's dead ranks.
 };
 
 }  // namespace ivy::comm::nccl

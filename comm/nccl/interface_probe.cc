@@ -18,11 +18,11 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// The ranks that connect at the same time are never accepted.
+// Enough for all connections, because none is ever accepted.
 constexpr int kBacklog = 4096;
 
 Error refusal_of(int error) {
-  // Its listener is there as long as anybody may try it.
+  // The peer listens during the whole bootstrap, so something else has refused the connection.
   if (error == ECONNREFUSED)
     return Error{Code::kUnavailable,
                  "refused: a firewall, or another machine with the same address", ""};
@@ -38,7 +38,7 @@ Result<void> wait_connected(int fd, milliseconds patience) {
   return {};
 }
 
-// An attempt that is under way; without a socket it has failed already.
+// A connection attempt. Without a socket, it has already failed with `error`.
 struct Attempt {
   const RankFacts* peer = nullptr;
   Interface interface;
@@ -95,7 +95,7 @@ std::string try_peers(const RankFacts& own, const std::vector<RankFacts>& others
   std::string found;
   const auto deadline = steady_now() + patience;
   for (const Attempt& attempt : attempts) {
-    // All have had the time that the first one took.
+    // The attempts share one deadline: while one is awaited, the others progress.
     const auto left = std::chrono::duration_cast<milliseconds>(deadline - steady_now());
     const Result<void> reached = end(attempt, std::max(left, milliseconds(0)));
     if (reached.ok() || !found.empty()) continue;

@@ -16,13 +16,14 @@
 namespace ivy::comm::nccl {
 namespace {
 
-// Returns null if the user has named none.
+// Returns the path in IVY_NCCL_LIB, or null if it is not set.
 const char* named_library() {
   const char* const named = std::getenv("IVY_NCCL_LIB");
   return named != nullptr && *named != '\0' ? named : nullptr;
 }
 
-// The file of a library that is mapped under any name that begins like this.
+// Returns the path of the first mapped library whose file name starts with `name`, or an empty
+// text.
 std::string mapped_file(std::string_view name) {
   struct Search {
     std::string_view name;
@@ -56,9 +57,10 @@ void add_folders(std::string_view list, std::vector<std::string>& folders) {
   }
 }
 
-// pip puts NVIDIA's libraries beside the packages that use them: Python says where. Else, in a
-// program that is no Python of ours, those may be mapped: .../site-packages/numpy/x.so has NCCL in
-// .../site-packages/nvidia/nccl/lib.
+// Returns the files that NCCL has if pip installed it. pip puts it into the directory of Python's
+// packages, which is known from set_package_folders(). Without that call, the directory is derived
+// from a mapped extension module (next to .../site-packages/numpy/x.so, NCCL is in
+// .../site-packages/nvidia/nccl/lib), and PYTHONPATH is searched as well.
 std::vector<std::string> pip_files() {
   std::vector<std::string> folders;
   {
@@ -73,7 +75,7 @@ std::vector<std::string> pip_files() {
           if (at == std::string::npos) continue;
           static_cast<std::vector<std::string>*>(where)->push_back(
               path.substr(0, at + name.size() - 1));
-          return 1;  // One is enough: an environment has one such folder.
+          return 1;  // Stop, because an environment has only one such directory.
         }
         return 0;
       },
@@ -88,7 +90,7 @@ void* open_quietly(const std::string& file) { return dlopen(file.c_str(), RTLD_N
 
 struct Opened {
   void* library = nullptr;
-  std::string reason;  // Why there is no library.
+  std::string reason;  // The reason if `library` is null.
 };
 
 Opened find_library() {
@@ -150,7 +152,7 @@ void set_package_folders(const std::string& folders) {
 }
 
 std::string version_text(int version) {
-  // Two digits for the minor number since 2.9.
+  // Since 2.9, the minor number has two digits.
   const int major = version >= 10'000 ? version / 10'000 : version / 1'000;
   const int minor = version >= 10'000 ? version / 100 % 100 : version / 100 % 10;
   return std::to_string(major) + "." + std::to_string(minor) + "." + std::to_string(version % 100);
@@ -192,7 +194,7 @@ Result<const Library*> Library::open() {
   return static_cast<const Library*>(library.release());  // It lives until the process ends.
 }
 
-// A library that was not found is searched for again: `import torch` may have mapped it meanwhile.
+// Searches again after a failure, because `import torch` may have mapped a library since then.
 Result<const Library*> Library::load() {
   static std::atomic<const Library*> loaded = nullptr;
   if (const Library* const library = loaded.load(std::memory_order_acquire)) return library;

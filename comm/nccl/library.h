@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// libnccl (or librccl) of this process, opened when it is first wanted. The library in which a
-// framework already computes is taken, so that there is one NCCL in a process. In this order:
-//   IVY_NCCL_LIB              a path; nothing else is tried
-//   what is mapped already    libnccl.so.2, by its name or by its file (torch's own copy)
-//   pip's                     nvidia/nccl/lib/libnccl.so.2 where Python looks for packages
-//   the system's              libnccl.so.2, then librccl.so.1
+// libnccl (or librccl) of this process, opened when it is first needed. Prefers a library that a
+// framework has already loaded, so that the process has only one NCCL. Tries, in this order:
+//   IVY_NCCL_LIB              a path; if it is set, nothing else is tried
+//   a mapped library          libnccl.so.2 or librccl.so.1 by name, then any libnccl by its file
+//                             (such as torch's copy)
+//   pip's package             nvidia/nccl/lib/libnccl.so.2 in the directories of Python packages
+//   the system                libnccl.so.2, then librccl.so.1
 //
 // Thread: any. Lifetime: the process; a library is never closed.
 #pragma once
@@ -22,14 +23,15 @@ inline constexpr int kNamedFrom = 22700;  // The first version whose Config has 
 
 class Library {
  public:
-  // FailedPrecondition: no library, the wrong one, one that is too old or lacks a function; the
-  // text names its path, `fix` what to do. The answer is kept: the same for the whole process.
+  // Returns the process's library. Returns FailedPrecondition with the path and advice if there is
+  // none, or if it is not NCCL, is too old or lacks a function. A success is final; after a
+  // failure, the next call searches again.
   static Result<const Library*> load();
 
   const Functions& functions() const { return functions_; }
-  int version() const { return version_; }           // As NCCL counts: 22809 is 2.28.9.
-  const std::string& path() const { return path_; }  // As the loader resolved it.
-  // NCCL's own words, such as "unhandled system error".
+  int version() const { return version_; }           // In NCCL's form: 22809 is 2.28.9.
+  const std::string& path() const { return path_; }  // The library's real path.
+  // Returns NCCL's text for the error, such as "unhandled system error".
   std::string name_of_error(Status status) const;
 
  private:
@@ -43,10 +45,11 @@ class Library {
   std::string path_;
 };
 
-// Sets where Python looks for packages, separated by ':'. Call it before the first load().
+// Sets the directories in which Python searches for packages, separated by ':'. Call it before the
+// first load().
 void set_package_folders(const std::string& folders);
 
-// Writes a version as people do: 22809 is "2.28.9". Pure.
+// Formats a version: 22809 becomes "2.28.9". Pure.
 std::string version_text(int version);
 
 }  // namespace ivy::comm::nccl

@@ -12,16 +12,16 @@
 
 namespace ivy::comm::nccl {
 
-// A message between two ranks, in the order of their other operations on devices.
+// A message between two ranks. It is ordered with the ranks' other operations on devices.
 struct Transfer {
-  void* data = nullptr;  // Null: the operation is a collective.
+  void* data = nullptr;  // Null if the operation is a collective.
   std::size_t bytes = 0;
   std::int32_t peer = -1;
   bool is_send = false;
 };
 
 struct DeviceOperation {
-  // A message has only the shape of it, whose root is the peer.
+  // For a message, only `collective.shape` is set, and its root is the peer.
   Collective collective;
   Transfer transfer = {};
   bool is_message() const {
@@ -30,10 +30,13 @@ struct DeviceOperation {
   }
   int device = 0;
   Stream stream = nullptr;
-  bool is_enqueued = false;  // The call returns when it is on the stream, not when it is done.
-  std::uint64_t number = 0;  // Among those that run ahead; 0: the ranks synchronize for it.
+  // The call returns when the operation is on the stream, not when it is done.
+  bool is_enqueued = false;
+  // Number among the operations for which the ranks do not synchronize; 0 for the others.
+  std::uint64_t number = 0;
   bool is_captured = false;  // Its stream is being captured into a graph.
-  // An operation on a separate stream starts after this; null: it runs on the caller's stream.
+  // The mark after which an asynchronous operation starts, which runs on a separate stream. Null if
+  // the operation runs on the caller's stream.
   std::shared_ptr<StreamMark> after = {};
 };
 

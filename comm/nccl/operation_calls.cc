@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Calls::run() is start_calls(): it makes the reduction, then one call of NCCL, or a group of
+// several if NCCL has no such operation. own_part() and finish_calls() copy the rank's own block.
 #include "comm/nccl/operation_calls.h"
 
 #include <algorithm>
@@ -25,9 +27,10 @@ bool are_even(const Blocks& blocks) {
   return true;
 }
 
+// The unit in which NCCL's kernel writes (see alone()).
 constexpr std::size_t kWholeBytes = 16;
 
-// One operation under way: its calls, in a group, until the first that fails.
+// The calls of one operation. After the first failure, `result_` is not changed any more.
 class Calls {
  public:
   Calls(const Caller& caller, const DeviceOperation& operation)
@@ -57,7 +60,7 @@ class Calls {
   std::size_t rank() const { return static_cast<std::size_t>(caller_.rank); }
   std::int32_t root() const { return collective_.shape.root; }
 
-  // Inside a group a call of a communicator that does not block is "in progress" when it is well.
+  // Inside a group, a non-blocking communicator returns kInProgress for success.
   void check(Status status) {
     if (result_.status == kSuccess && !(in_group_ && status == kInProgress)) {
       result_.status = status;
@@ -92,7 +95,7 @@ class Calls {
     if (!reduces(shape.operation)) return true;
     plan_ = plan_reduction(shape.operation, shape.dtype, shape.op);
     IVY_ASSERT(!plan_.is_staged);
-    // The mean of one is a copy, which needs no kernel (see alone()).
+    // With one rank, the mean is a copy; a sum avoids NCCL's faulty kernel (see alone()).
     const bool is_mean_of_one = caller_.size == 1 && plan_.reduce == Reduce::kAvg;
     op_ = static_cast<int>(is_mean_of_one ? Reduce::kSum : plan_.reduce);
     if (!plan_.is_premultiplied) return true;
@@ -151,7 +154,8 @@ class Calls {
     const auto& [shape, send, receive, factor, parts] = collective_;
     if (!shape.has_parts) return all_reduce_part({send.data, receive.data, shape.count});
     for (const Part& part : parts) {
-      // The same on all ranks. NCCL may look at its pointers, which may be NULL.
+      // Skips empty parts, whose pointers may be null, because NCCL may check them. The counts are
+      // equal on all ranks, so all ranks skip the same parts.
       if (part.count > 0 || parts.size() == 1) all_reduce_part(part);
     }
   }
@@ -160,8 +164,9 @@ class Calls {
     all_reduce(part.send, part.receive, part.count);
   }
 
-  // In a world of one. NCCL's kernel for a factor there (2.28.9; not 2.32.3) leaves what is behind
-  // the last 16 bytes of a large buffer unwritten, but a small one is whole: the rest goes alone.
+  // Reduces in a communicator of one rank. There, NCCL's kernel for a factor (in 2.28.9, not in
+  // 2.32.3) does not write the elements after the last multiple of 16 bytes of a large buffer. It
+  // handles small buffers correctly, so these elements are reduced by a second call.
   void alone(const void* send, void* receive, std::size_t count) {
     const std::size_t element = element_bytes(collective_.shape.dtype);
     const std::size_t rest = plan_.is_premultiplied ? count % (kWholeBytes / element) : 0;
@@ -181,7 +186,8 @@ class Calls {
                        caller_.handle, stream_));
   }
 
-  // In place NCCL wants each result where its input stands; finish_calls() moves it.
+  // In place, NCCL requires the result at the rank's block of the input; finish_calls() moves it to
+  // the start of the buffer.
   void reduce_scatter() {
     const auto& [shape, send, receive, factor, parts] = collective_;
     const std::size_t element = element_bytes(shape.dtype);
@@ -231,7 +237,7 @@ class Calls {
   }
 
   void send(const void* from, std::size_t bytes, std::size_t to) {
-    if (bytes == 0 || to == rank()) return;  // Its own part is copied by finish_calls().
+    if (bytes == 0 || to == rank()) return;  // finish_calls() copies this rank's own part.
     check(nccl_.send(from, bytes, Element::kU8, static_cast<int>(to), caller_.handle, stream_));
   }
   void receive(void* into, std::size_t bytes, std::size_t from) {
@@ -284,7 +290,8 @@ class Calls {
   CallResult result_;
 };
 
-// This rank's own part of a gather, scatter or all_to_all, which is copied without NCCL.
+// This rank's own block of a gather, scatter or all_to_all, or the result of a reduce_scatter in
+// place. It is copied without NCCL.
 struct OwnPart {
   const void* from = nullptr;
   void* to = nullptr;
@@ -334,8 +341,8 @@ CallResult finish_calls(const Caller& caller, const DeviceOperation& operation) 
   if (own.bytes == 0 || own.from == own.to) return result;
   const auto* const from = static_cast<const char*>(own.from);
   auto* const to = static_cast<char*>(own.to);
-  // Only a reduce_scatter in place can overlap, towards its beginning: then copy in pieces that do
-  // not.
+  // Only a reduce_scatter in place can overlap. It moves data towards the start of the buffer, so
+  // it is copied from there in pieces that do not overlap.
   const bool overlaps = to < from && from < to + own.bytes;
   const std::size_t piece = overlaps ? static_cast<std::size_t>(from - to) : own.bytes;
   for (std::size_t done = 0; done < own.bytes; done += piece) {

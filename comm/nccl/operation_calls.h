@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A collective as NCCL's calls. Nothing here waits: everything is put on the stream.
-// Thread: the communicator's.
+// Carries out a collective by calls of NCCL, which put it on the stream and do not wait for it.
+// Thread: one at a time (DeviceCommunicator::lock_calls()).
 #pragma once
 
 #include <string>
@@ -11,6 +11,7 @@
 
 namespace ivy::comm::nccl {
 
+// The communicator that calls.
 struct Caller {
   const Functions& nccl;
   const Driver& driver;
@@ -19,16 +20,20 @@ struct Caller {
   std::int32_t size = 1;
 };
 
-// The result of a call. `error` is the driver's; else `status` is NCCL's (kInProgress is no error).
+// The result of a call. `error` is an error of the driver. If it is empty, `status` is NCCL's,
+// where kInProgress is not an error.
 struct CallResult {
   Status status = kSuccess;
   std::string error;
 };
 
-// Starts an operation. Before finish_calls() the communicator must have become idle: NCCL launches
-// a group on its own thread.
+// Starts an operation. If it needs a reduction with this rank's factor, `premul_sum` becomes NCCL's
+// number of that reduction, which the caller must free. If the status is kInProgress, wait until
+// NCCL is idle before finish_calls(), because NCCL is still launching the kernel on a separate
+// thread.
 CallResult start_calls(const Caller& caller, const DeviceOperation& operation, int& premul_sum);
-// Puts the rest on the stream, once NCCL has put its part there.
+// Puts the copy of this rank's own part on the stream, if the operation has one, after NCCL's
+// kernel.
 CallResult finish_calls(const Caller& caller, const DeviceOperation& operation);
 
 }  // namespace ivy::comm::nccl

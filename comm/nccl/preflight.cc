@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+// compare_ranks() is the map: it calls each find_*() function, which checks one kind of problem.
+// Before it are NCCL's rules for interfaces, after it the encoding of facts for the store. Called
+// by bootstrap.cc.
 #include "comm/nccl/preflight.h"
 
 #include <algorithm>
@@ -16,16 +19,18 @@ namespace {
 
 using Ranks = std::vector<RankFacts>;
 
-// Per rank on one host: NCCL's segments for its local connections take some MiB each.
+// Needed in /dev/shm for each rank of a host: NCCL's segments for local connections have some MiB.
 constexpr std::uint64_t kSharedMemoryEach = 16ULL << 20;
-// Less than this and verbs cannot register NCCL's buffers.
+// With a lower limit, InfiniBand verbs cannot register NCCL's buffers.
 constexpr std::uint64_t kLockedMemoryLeast = 64ULL << 20;
-// The program's own and the devices' files; a ring's and a tree's connections of each rank.
+// Descriptors for the program's files and the devices, and for the connections of a ring and a tree
+// with each rank.
 constexpr std::uint64_t kOpenFilesLeast = 64;
 constexpr std::uint64_t kOpenFilesEach = 2;
-// Hangs in init where hosts have different numbers of ranks, unless NVLS is off (nccl 2385).
+// NCCL 2.31.2 hangs in init if hosts have different numbers of ranks, unless NVLS is off (NCCL's
+// issue 2385).
 constexpr int kUnevenHangs = 23102;
-// The messages that NCCL's bootstrap sends before it compares versions changed with these.
+// Versions that changed the messages that NCCL's bootstrap sends before it compares versions.
 constexpr int kBootstrapChanges[] = {22300, 22900};
 
 std::string name_of(const RankFacts& rank) {
@@ -33,7 +38,7 @@ std::string name_of(const RankFacts& rank) {
          std::to_string(rank.pid) + ")";
 }
 
-// The driver counts so that 13010 is "13.1".
+// Formats a version of CUDA: 13010 becomes "13.1".
 std::string cuda_text(int version) {
   return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
 }
@@ -59,7 +64,7 @@ void find_troubles(const Ranks& ranks, std::vector<Finding>& found) {
   }
 }
 
-// The value that most ranks have; in a tie that of the first rank.
+// Returns the value that most ranks have. The first rank's value wins if no other is more frequent.
 template <class Key>
 auto most_frequent(const Ranks& ranks, Key key) {
   std::map<decltype(key(ranks[0])), std::size_t> counts;
@@ -71,6 +76,7 @@ auto most_frequent(const Ranks& ranks, Key key) {
   return best;
 }
 
+// Returns the generation of the bootstrap's messages; ranks of different generations hang.
 int bootstrap_of(int version) {
   int generation = 0;
   for (const int change : kBootstrapChanges) generation += version >= change ? 1 : 0;
@@ -96,7 +102,8 @@ void find_version_skew(const Ranks& ranks, std::vector<Finding>& found) {
   }
 }
 
-// NCCL takes this: it compares its own version alone, and agrees on what all drivers can.
+// Only warns, because NCCL accepts different drivers: it compares just its own versions, and uses
+// only features that all drivers have.
 void find_driver_skew(const Ranks& ranks, std::vector<Finding>& found) {
   const auto version_of = [](const RankFacts& rank) { return rank.driver_version; };
   const int usual = most_frequent(ranks, version_of);
@@ -111,6 +118,8 @@ void find_driver_skew(const Ranks& ranks, std::vector<Finding>& found) {
   }
 }
 
+// Returns true if NCCL accepts ranks that share a device: it allows it by a variable, or takes the
+// ranks for ranks of different hosts.
 bool may_share(const std::vector<const RankFacts*>& sharing) {
   bool is_allowed = true;
   std::set<std::string> host_ids;
@@ -157,7 +166,8 @@ bool has_outer(const std::vector<Interface>& interfaces) {
   return !std::all_of(interfaces.begin(), interfaces.end(), is_inner);
 }
 
-// The interfaces that a user may choose from; the host's inner ones only if there are no others.
+// Lists the interfaces from which a user may choose. Lists those that lead nowhere outside the host
+// only if there are no others.
 std::string names_of(const std::vector<Interface>& interfaces) {
   const bool has_others = has_outer(interfaces);
   std::string names;
@@ -238,7 +248,7 @@ void warn_about(const RankFacts& rank, const std::string& text, const std::strin
   found.back().kind = Finding::Kind::kWarning;
 }
 
-// One rank of each machine shows what is wrong with /dev/shm.
+// Reports problems with /dev/shm once per machine.
 void find_shared_memory(const Ranks& ranks, std::vector<Finding>& found) {
   std::map<std::string, std::uint64_t> on_machine;
   for (const RankFacts& rank : ranks) ++on_machine[rank.machine];
@@ -388,7 +398,7 @@ std::vector<Finding> compare_ranks(const std::vector<RankFacts>& ranks) {
   std::vector<Finding> found;
   if (ranks.empty()) return found;
   find_troubles(ranks, found);
-  // Further findings would only repeat this one.
+  // A rank without driver or library has no further facts, so comparing them would only add noise.
   if (found.empty()) {
     find_version_skew(ranks, found);
     find_driver_skew(ranks, found);
@@ -408,7 +418,7 @@ std::vector<Finding> compare_ranks(const std::vector<RankFacts>& ranks) {
 
 namespace {
 
-// Lines "name value"; a value has its newlines and backslashes escaped.
+// Writes lines "name value". Newlines and backslashes in a value are escaped.
 class Lines {
  public:
   void add(std::string_view name, std::string_view value) {
@@ -441,14 +451,14 @@ std::string unescaped(std::string_view value) {
   return text;
 }
 
-// A "name=value" pair, cut at the first '='.
+// Cuts "name=value" at the first '='.
 std::pair<std::string, std::string> cut(const std::string& text) {
   const std::size_t equals = text.find('=');
   if (equals == std::string::npos) return {text, ""};
   return {text.substr(0, equals), text.substr(equals + 1)};
 }
 
-// Reads one interface as ranks write it: "eth0=10.77.0.3/24".
+// Reads one interface in the form of encode(): "eth0=10.77.0.3/24".
 bool read_interface(const std::string& text, RankFacts& facts) {
   const auto [name, address] = cut(text);
   const std::size_t slash = address.rfind('/');
@@ -459,7 +469,7 @@ bool read_interface(const std::string& text, RankFacts& facts) {
   return true;
 }
 
-// Every field but the lists, by its name in the text.
+// Visits every field except the lists, with its name in the text.
 template <class Facts, class Visit>
 void visit_fields(Facts& facts, Visit visit) {
   visit("rank", facts.rank);
@@ -486,7 +496,7 @@ void visit_fields(Facts& facts, Visit visit) {
   visit("open_files", facts.limits.open_files);
 }
 
-// False: the value makes no sense. A newer version may have further fields.
+// Returns false for an invalid value. Ignores unknown fields, which a newer version may have.
 bool read_field(const std::string& name, const std::string& value, RankFacts& facts) {
   if (name == "interface") return read_interface(value, facts);
   if (name == "variable") facts.variables.insert(cut(value));

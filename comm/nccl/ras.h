@@ -10,14 +10,14 @@
 
 namespace ivy::comm::nccl {
 
-inline constexpr int kRasFrom = 22400;
+inline constexpr int kRasFrom = 22400;  // The first version of NCCL that has the service.
 inline constexpr std::chrono::milliseconds kRasPatience{5'000};  // For a whole query.
 
-// As RasQuestion::answer(). Returns an empty text as soon as there is trouble.
+// Returns RasQuestion::answer(), or an empty text as soon as there is trouble.
 std::string ask_ras(std::string_view address, std::chrono::milliseconds patience,
                     TroubleSource& source);
 
-// The answer as output of a worker, cut to a limited number of lines. Pure.
+// Formats the answer for the worker's standard error, with a limited number of lines. Pure.
 std::string report_of_ras(std::string_view answer, std::string_view communicator);
 
 }  // namespace ivy::comm::nccl

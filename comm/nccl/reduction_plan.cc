@@ -17,7 +17,7 @@ constexpr Reduce kReduceOf[] = {
 #include "proto/wire/operations.def"
 };
 
-// On bytes that are 0 or 1 "or" is the greatest and "and" the least.
+// On bytes that are 0 or 1, "or" is the maximum and "and" the minimum.
 constexpr Reduce reduce_of_bool(ReduceOp op) {
   switch (row_of(op).on_bool) {
     case OnBool::kOr:
@@ -29,9 +29,10 @@ constexpr Reduce reduce_of_bool(ReduceOp op) {
   }
 }
 
-// True where NCCL's operation of that name gives another result than ours: its average of integers
-// divides a sum that has wrapped, its product of complex numbers is one of their parts, and its
-// factor, of the element's type, is rounded first for halves.
+// Returns true if NCCL's reduction of that name would give another result than comm/reduce: its
+// average of integers divides a sum that may have overflowed, it multiplies the parts of complex
+// numbers separately, and it rounds the factor to the element's type, which matters for 16-bit
+// floats.
 constexpr bool differs_from_ours(Dtype dtype, ReduceOp op) {
   const ElementKind kind = row_of(dtype).kind;
   if (op == ReduceOp::kAvg) return kind == ElementKind::kInteger;

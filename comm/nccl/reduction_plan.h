@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a reduction of device memory is carried out: by NCCL under its own name, by NCCL under
-// another (complex numbers are twice as many floats, bool is a byte's maximum), or through host
-// memory by the kernels of comm/reduce, because NCCL has no such thing or gives another result.
+// Decides how a reduction of device memory is carried out: by NCCL's reduction of the same name, by
+// another of NCCL's (complex numbers as twice as many floats, "or" of bools as the maximum of
+// bytes), or through host memory by the kernels of comm/reduce, if NCCL lacks the reduction or its
+// result would differ.
 //
-// The answer depends on the operation alone, so that all ranks find the same. Pure. Thread: any.
+// The decision depends only on the operation, so that all ranks decide the same. Pure. Thread: any.
 #pragma once
 
 #include <cstddef>
@@ -15,10 +16,10 @@
 namespace ivy::comm::nccl {
 
 struct ReductionPlan {
-  bool is_staged = true;  // Through host memory; the rest has no meaning then.
+  bool is_staged = true;  // Through host memory. If true, the other members are not used.
   Element element = Element::kU8;
   Reduce reduce = Reduce::kSum;
-  bool is_premultiplied = false;  // PREMUL_SUM: by an operation made with the rank's factor.
+  bool is_premultiplied = false;  // PREMUL_SUM: NCCL's reduction is made with the rank's factor.
   std::size_t multiplicity = 1;   // Number of NCCL's elements for one of the caller's.
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A place in the order of a stream, which other streams and the processor can wait for.
+// A position in a stream, for which other streams and the processor can wait.
 //
 // Thread: any. Lifetime: the driver outlives it.
 #pragma once
@@ -13,7 +13,7 @@ namespace ivy::comm::nccl {
 
 class StreamMark {
  public:
-  // Behind what is on the stream now. The device has to be this thread's.
+  // Marks the current end of the stream. Requires that the device is this thread's current one.
   static Result<std::shared_ptr<StreamMark>> behind(const Driver& driver, int device,
                                                     Stream stream) {
     const Event event = IVY_TRY(driver.make_event());
@@ -31,12 +31,13 @@ class StreamMark {
   StreamMark(const StreamMark&) = delete;
   StreamMark& operator=(const StreamMark&) = delete;
 
-  // True: the device has done everything before it. An error is the device's: it sticks.
+  // Returns true if the device has done everything before the mark. Errors are those of
+  // Driver::is_done().
   Result<bool> is_reached() const {
     const Driver::Current current(driver_, device_);
     return driver_.is_done(event_);
   }
-  // Makes everything enqueued on that stream later, on any device, wait for it.
+  // Makes all later work on `stream`, which may belong to another device, wait for the mark.
   Result<void> hold_back(Stream stream) const {
     const Driver::Current current(driver_, device_);
     return driver_.wait(stream, event_);

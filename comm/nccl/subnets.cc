@@ -11,7 +11,8 @@
 namespace ivy::comm::nccl {
 namespace {
 
-// "10.77.0.0/24" of 10.77.0.3 with 24 bits; nothing where the length is not known.
+// Returns the interface's network, such as "10.77.0.0/24" for 10.77.0.3 with 24 bits, or nothing if
+// the length of its prefix is not known.
 std::optional<std::string> subnet_of(const Interface& interface) {
   std::array<std::uint8_t, 16> bytes = {};
   const bool is_v4 = interface.address.find(':') == std::string::npos;
@@ -29,7 +30,7 @@ std::optional<std::string> subnet_of(const Interface& interface) {
   return std::string(text.data()) + "/" + std::to_string(interface.prefix_bits);
 }
 
-// The rank's first interface in that network.
+// Returns the rank's first interface in the network, or null.
 const Interface* find_in(const RankFacts& rank, const std::string& subnet) {
   for (const Interface& one : rank.interfaces) {
     if (!is_inner(one) && subnet_of(one) == subnet) return &one;

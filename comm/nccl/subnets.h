@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The networks that ranks have interfaces in: where NCCL of all hosts would reach each other.
-// Pure.
+// Finds networks over which NCCL of all hosts can connect, from the interfaces of the ranks. Pure.
+// Thread: any.
 #pragma once
 
 #include <string>
@@ -10,11 +10,12 @@
 
 namespace ivy::comm::nccl {
 
-// True if NCCL itself takes the interface last, since it leads nowhere outside the host.
+// Returns true for an interface that leads nowhere outside the host; NCCL uses such interfaces
+// last.
 bool is_inner(const Interface& interface);
 
 struct CommonSubnet {
-  std::string subnet;              // "10.77.0.0/24"
+  std::string subnet;              // Such as "10.77.0.0/24".
   std::vector<std::string> names;  // Its interfaces' names, each once, in the order of the ranks.
 };
 
