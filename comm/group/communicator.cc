@@ -1,4 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
+// The path of a call, from the outside in. Each step adds one thing:
+//
+//   carry_out()            A collective on host memory. Runs it in the calling thread, or passes it
+//                          to queue() if it is asynchronous or if asynchronous work is unfinished.
+//   run()                  The same for any other body: barriers, splits, operations on devices.
+//   queue()                Runs a call on the thread of asynchronous operations and, unless the
+//                          caller wants the Work, waits for it.
+//   perform()              Runs the body, with turn_ locked. Numbers the operation, shows it to the
+//                          other ranks and to `ivyctl why`, and starts its deadline. On failure,
+//                          fail_operation() finds the cause and calls break_with().
+//   carry_out_on_device()  A collective on device memory. If the ranks must synchronize, as for the
+//                          first one, calls run() with DeviceBackend::run_synchronized(); otherwise
+//                          calls enqueue_on_device().
+//   enqueue_on_device()    Puts it on the stream (DeviceBackend::enqueue()) without locking turn_,
+//                          or through queue() if that is needed to keep the order of the calls.
+//
+// Every failure ends in break_with(), which publishes the first one. The second half of the file
+// leaves a communicator (finalize(), leave_group(), abort()) and makes groups: make_group() and
+// split() agree on the members and call make_child(); make_group_of_members() involves only the
+// members.
 #include "comm/group/communicator.h"
 
 #include <algorithm>
@@ -28,7 +48,9 @@ OperationShape plain(Operation operation, Place place = Place::kHost) {
 std::string child_name(const std::string& parent, std::uint64_t number, std::int32_t color) {
   std::string name = parent + "/" + std::to_string(number);
   if (color >= 0) name += "." + std::to_string(color);
-  // Names are sent in fields of fixed size.
+  // Names are stored in fields of 64 bytes with their NUL (kNameBytes in status_page.h and in
+  // peer_listener.cc), and the status page also shows "NAME (devices)". A long name becomes a hash,
+  // which is the same on all ranks.
   if (name.size() > 48) name = "group-" + std::to_string(std::hash<std::string>()(name));
   return name;
 }
@@ -37,7 +59,8 @@ Error error_of(const Outcome& outcome) {
   return Error{static_cast<Code>(outcome.code), outcome.failure().text};
 }
 
-// Converts an exception during an operation, which also affects the other ranks, to a failure.
+// Converts an exception in an operation to a failure that names this rank and the operation,
+// because the other ranks, which are in the same operation, receive it.
 Failure failure_in(const OperationCall& call, const Membership& ranks,
                    const std::exception_ptr& thrown) {
   const Member& own = ranks.own_member();
@@ -78,6 +101,8 @@ Failure abort_of(const Membership& ranks, const std::string& reason) {
   return {Outcome(failure), nullptr};
 }
 
+// Waits for queued work. If `interrupt` ends the call, aborts the communicator, which ends the
+// work.
 OperationResult wait_for(Communicator& communicator, const std::shared_ptr<Work>& work,
                          const Interrupt& interrupt) {
   constexpr std::chrono::milliseconds kForever(-1);
@@ -110,13 +135,15 @@ std::unique_ptr<SharedGroup> make_local_group(Job& job, const Membership& ranks,
   return std::make_unique<SharedGroup>(std::move(segment), std::move(options), detector);
 }
 
+// Returns the error of a group whose shared memory could not be created. All ranks return it, and
+// the parent is not broken.
 Error trouble_of(const Membership& parent, const std::string& trouble) {
   return {Code::kResourceExhausted,
           "make a group of communicator " + parent.name() + ": " + trouble};
 }
 
-// Breaks a group that this rank could not create, for the ranks that have created it and would wait
-// for this rank.
+// Breaks a group that this rank could not create, because an operation of its parent failed here.
+// Other ranks may have created the group, and would otherwise wait in it for this rank.
 void break_unmade(Job& job, const Membership& ranks, std::shared_ptr<SharedSegment> segment,
                   const Outcome& outcome) {
   const Failure& failure = outcome.failure();
@@ -165,7 +192,7 @@ std::unique_ptr<Communicator> Communicator::of_world(Job& job, World world) {
 
 Communicator::~Communicator() {
   if (queue_.is_busy()) abort("the communicator was ended while operations ran");
-  static_cast<void>(device_->end());  // First, because its thread uses the other members.
+  static_cast<void>(device_->end());  // First, because the device's thread uses the other members.
   messages_.close();
 }
 
@@ -213,7 +240,9 @@ OperationResult Communicator::run(OperationShape shape, const CallOptions& optio
   return {perform(shape, timeout_of(options), body), nullptr};
 }
 
-// Runs the call after all earlier ones.
+// Runs the call on the thread of asynchronous operations, after all that were queued before.
+// Returns the Work if the caller requested an asynchronous call, and otherwise waits for the
+// outcome. Rejects the call if too much work is queued; that does not break the communicator.
 OperationResult Communicator::queue(const CallOptions& options, std::function<Outcome()> call) {
   auto work = std::make_shared<Work>();
   if (!queue_.push(work, std::move(call))) {
@@ -228,6 +257,7 @@ OperationResult Communicator::queue(const CallOptions& options, std::function<Ou
   return wait_for(*this, work, options.interrupt);
 }
 
+// Requires turn_. `body` returns false, or throws, if the operation failed.
 template <class AnyBody>
 Outcome Communicator::perform(const OperationShape& shape, nanoseconds timeout,
                               const AnyBody& body) {
@@ -266,13 +296,14 @@ Outcome Communicator::perform(const OperationShape& shape, nanoseconds timeout,
   return fail_operation(call, thrown);
 }
 
-// Not part of perform(): a Failure on that stack would be cleared in every operation, which takes a
-// tenth of the time of a small one.
+// Finds the failure of an operation, breaks the communicator with it, and closes the connections.
+// Not part of perform(), where a Failure on the stack would be cleared in every operation; that
+// takes a tenth of the time of a small one.
 Outcome Communicator::fail_operation(const OperationCall& call, const std::exception_ptr& thrown) {
   MaybeFailure found = local_ != nullptr ? local_->failure() : std::nullopt;
   if (!found && across_ != nullptr) found = across_->mesh_failure();
   if (!found) found = failure();
-  // The other ranks are in the operation, so break it for all of them.
+  // The other ranks are in the operation, so an exception breaks it for all of them.
   if (!found && thrown != nullptr) found = failure_in(call, ranks_, thrown);
   if (!found) found = make_failure(FailureKind::kOther, "an operation failed without a reason");
   device_->failure_was_returned();
@@ -282,6 +313,8 @@ Outcome Communicator::fail_operation(const OperationCall& call, const std::excep
   return outcome;
 }
 
+// Breaks the communicator here and on all ranks. Returns the failure that broke it, which is the
+// first one: another call or another host may have found one before.
 Outcome Communicator::break_with(Failure failure) {
   ranks_.add_place(failure);
   // An abort is final, and its rank stores it. Of other failures, the first one in the store wins,
@@ -326,10 +359,13 @@ Outcome Communicator::finalize() {
   {
     const std::lock_guard lock(turn_);
     if (!may_be_ahead_) return {};
+    // Ranks with different earlier operations get a mismatch.
     if (across_ != nullptr) shape.count = across_->entered().hash;
   }
   const OperationResult called =
       run(shape, {}, [this](const OperationCall& call) { return host_.barrier(call); });
+  // An abort while this rank was leaving is not reported: its last operation has succeeded, and the
+  // rank that aborted reports the abort.
   const bool was_cancelled = called.outcome.code == static_cast<std::int32_t>(Code::kCancelled);
   return was_cancelled ? Outcome() : called.outcome;
 }
@@ -371,8 +407,8 @@ void Communicator::abort(const std::string& reason) {
   });
 }
 
-// Puts an operation on its stream without synchronizing the ranks. Waits for earlier calls that
-// have not started.
+// Puts an operation on its stream without synchronizing the ranks. If asynchronous work is queued,
+// the operation is queued after it, so that it reaches the stream in the order of the calls.
 OperationResult Communicator::enqueue_on_device(nccl::DeviceOperation&& operation,
                                                 const CallOptions& options) {
   const nanoseconds timeout = timeout_of(options);
@@ -383,7 +419,8 @@ OperationResult Communicator::enqueue_on_device(nccl::DeviceOperation&& operatio
   };
   if (DeviceGroup::current() != nullptr && !failure_.is_set())
     return called(device_->join_group(operation, timeout, work));
-  // Another thread may be in the first operation; wait for it.
+  // Another thread may be in the first operation, which prepares the device while it holds turn_.
+  // Locking and unlocking turn_ waits for that thread; nothing needs to be guarded.
   if (!device_->is_prepared()) {
     const std::lock_guard lock(turn_);
   }
@@ -393,6 +430,8 @@ OperationResult Communicator::enqueue_on_device(nccl::DeviceOperation&& operatio
   }
   const OperationShape shape = operation.collective.shape;
   return queue(options, [this, shape, timeout, operation = std::move(operation)] {
+    // The device remains unprepared if ranks share devices. The ranks then synchronize for every
+    // operation, and its data is copied through host memory.
     if (device_->is_prepared() && !failure_.is_set()) {
       return device_->enqueue(operation, timeout, nullptr);
     }
@@ -412,8 +451,14 @@ OperationResult Communicator::prepare_device(const nccl::DeviceRegion& region,
              [this, region](const OperationCall& call) { return device_->prepare(call, region); });
 }
 
-// Collective over this communicator. `ranks` are the group's members; they need not include this
-// rank.
+// Makes a group. Collective over this communicator. `ranks` are the group's members; returns null
+// if they do not include this rank. First, the members on each host create shared memory
+// (share_group_segment()). Then, if this communicator uses NCCL, NCCL splits it. There are two
+// kinds of failure:
+// - An operation of this communicator fails. A member then also breaks the group, because other
+//   members may have created it (`unmade`).
+// - A rank cannot create or open the shared memory. All ranks get that rank's error
+//   (`shared.trouble`) and return it; this communicator remains usable.
 Result<std::unique_ptr<Communicator>> Communicator::make_child(
     const std::string& name, const std::vector<std::int32_t>& ranks) {
   const auto place = std::find(ranks.begin(), ranks.end(), ranks_.rank());
