@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Queries hwloc for the layout of this host's cores. hwloc is loaded at run time, because without
-// it the kernel's files still give the layout (core_files.h). Thread: any, one at a time.
+// Reads the layout of this host's cores from hwloc: the hardware threads, NUMA node, package and L3
+// cache of each core. Called by ivy-probe. hwloc is loaded at run time, because it is optional:
+// without it, the layout is read from the kernel's files (core_files.h). Thread: one at a time,
+// because it changes environment variables.
 #pragma once
 
 #include <string>
@@ -10,8 +12,8 @@
 
 namespace ivy {
 
-// Returns every core with its hardware threads; empty if libhwloc.so.15 is missing or fails. root:
-// see device_files.h.
+// Returns all cores, or an empty list if libhwloc.so.15 is missing or fails. `root` is "" for this
+// host, or the directory that replaces "/" in tests.
 std::vector<Core> ask_hwloc(const std::string& root);
 
 }  // namespace ivy

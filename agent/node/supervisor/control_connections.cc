@@ -22,28 +22,30 @@ namespace {
 using boost::asio::posix::stream_descriptor;
 using boost::system::error_code;
 
-constexpr int kBacklog = 4096;  // Enough for all workers of a host at the same time.
-// Packets read from one connection before the others get their turn.
+constexpr int kBacklog = 4096;  // Enough for all workers of a host to connect at the same time.
+// Number of packets that are read from one connection before other connections are served.
 constexpr int kPacketsPerTurn = 16;
-// Turns that suffice to drain the full socket of a process that has exited.
+// Number of turns that drain the full socket buffer of a process that has exited.
 constexpr int kLastTurns = 64;
-// Pause until descriptors may be free again.
+// Pause before the next accept if the process has no free descriptor.
 constexpr std::chrono::milliseconds kAcceptPause{100};
 
 constexpr int kPeerPidfd = 77;  // SO_PEERPIDFD, Linux 6.5: newer than the C library's headers.
 
+// Returns true if the peer's end of the socket is closed.
 bool has_hung_up(int socket_fd) {
   pollfd waiting{socket_fd, POLLRDHUP, 0};
   return poll(&waiting, 1, 0) > 0 && (waiting.revents & (POLLHUP | POLLRDHUP | POLLERR)) != 0;
 }
 
+// Returns a pidfd of the process that has connected, or an empty descriptor.
 Descriptor peer_pidfd(int socket_fd, pid_t pid) {
   int pidfd = -1;
   socklen_t length = sizeof pidfd;
   if (getsockopt(socket_fd, SOL_SOCKET, kPeerPidfd, &pidfd, &length) == 0) return Descriptor(pidfd);
   if (errno != ENOPROTOOPT || pid <= 0) return Descriptor();
-  // The pidfd is opened by number, which might belong to another process by now, but not while the
-  // peer's end of the socket is open.
+  // On older kernels, opens the pidfd by the peer's number. The number may belong to another
+  // process by now, unless the peer's end of the socket is still open after that.
   Descriptor opened(open_pidfd(pid));
   return has_hung_up(socket_fd) ? Descriptor() : std::move(opened);
 }
@@ -76,7 +78,7 @@ void ControlConnections::accept() {
   listener_.async_wait(stream_descriptor::wait_read, [this](const error_code& error) {
     if (error) return;
     if (accept_one()) return accept();
-    // Out of descriptors: waiting for "readable" would spin.
+    // No descriptor is free, and the listener remains readable, so waiting for that would spin.
     accept_timer_.expires_after(kAcceptPause);
     accept_timer_.async_wait([this](const error_code& cancelled) {
       if (!cancelled) accept();
@@ -87,7 +89,8 @@ void ControlConnections::accept() {
 bool ControlConnections::accept_one() {
   Descriptor fd(accept4(listener_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
   if (!fd && (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED)) return true;
-  // A worker needs the descriptors more than an unattached peer.
+  // If no descriptor is free, gives up an unattached peer if there are too many of them, and
+  // retries later.
   if (!fd) close_oldest_unattached();
   if (!fd) return false;
   ucred peer{};
@@ -104,6 +107,8 @@ bool ControlConnections::accept_one() {
   return true;
 }
 
+// Makes room if kMaxUnattached peers have connected without attaching as a rank. Processes that
+// only observe never attach, and others may be idle or hostile.
 void ControlConnections::close_oldest_unattached() {
   std::vector<Pointer> unattached;
   for (const Pointer& connection : connections_)
@@ -137,7 +142,7 @@ bool ControlConnections::take_packets(const Pointer& connection) {
 }
 
 void ControlConnections::read_rest(const Pointer& connection) {
-  // If the connection has ended, its pending read closes it.
+  // Does not close the connection, even if it has ended; its pending read does that.
   for (int turn = 0; turn < kLastTurns; ++turn) {
     if (connection->is_closed || !is_readable(connection->socket.native_handle())) return;
     if (!take_packets(connection)) return;
@@ -174,7 +179,7 @@ void ControlConnections::close(const Pointer& connection) {
   if (std::exchange(connection->is_closed, true)) return;
   error_code ignored;
   connection->socket.close(ignored);
-  // The caller's reference may be the one in the list.
+  // Keeps the connection alive: `connection` may refer to the pointer in the list, which is erased.
   const Pointer closed = connection;
   std::erase(connections_, closed);
   owner_.on_closed(*closed);

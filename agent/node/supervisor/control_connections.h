@@ -48,7 +48,8 @@ class ControlConnectionEvents {
 
 class ControlConnections {
  public:
-  // If more peers are unattached, the oldest of them is closed.
+  // Limit of unattached peers: those that have not attached as a rank (ATTACH in control_wire.h).
+  // Beyond it, the oldest of them is closed.
   static constexpr std::size_t kMaxUnattached = 64;
 
   using Pointer = std::shared_ptr<ControlConnection>;

@@ -19,13 +19,15 @@
 namespace ivy {
 namespace {
 
-// A C library is about two megabytes.
+// Limit of a C library's size, which is about 2 MiB.
 constexpr std::size_t kMaxLibraryBytes = 8u << 20;
+// Limit of the size of /proc/meminfo.
 constexpr std::size_t kMaxMemoryFileBytes = 64u << 10;
-// A cold interpreter on a network file system.
+// Time limit of the interpreter, which may have to be read from a network file system.
 constexpr std::uint64_t kPythonLimitNs = 4'000'000'000;
 
-// This program is static, so the version of the host's library is read from the file.
+// Returns the name and version of the host's C library, or an empty text. Reads the version from
+// the library's file, because this program is linked statically.
 std::string c_library(const std::string& architecture) {
   for (const std::string& folder : {"/lib/" + architecture + "-linux-gnu", std::string("/lib64"),
                                     std::string("/usr/lib64"), std::string("/usr/lib")})
@@ -35,6 +37,7 @@ std::string c_library(const std::string& architecture) {
   return access(musl.c_str(), R_OK) == 0 ? "musl" : "";
 }
 
+// Returns the hard limit, up to which workers may raise the soft one; 0 if it is not known.
 std::uint64_t limit_of(int resource) {
   rlimit limit{};
   if (getrlimit(static_cast<__rlimit_resource>(resource), &limit) != 0) return 0;
@@ -42,6 +45,7 @@ std::uint64_t limit_of(int resource) {
                                          : limit.rlim_max;
 }
 
+// Adds the free space of the working directory's file system and of /dev/shm.
 void add_space(const std::string& directory, HostCheckup& health) {
   struct statvfs disk {};
   if (statvfs(directory.c_str(), &disk) == 0)
@@ -67,7 +71,9 @@ constexpr std::string_view kAskPython =
 #include "agent/node/supervisor/ask_python.py.inc"
     ;
 
-// The script's first line is Python's version; the last one is the location of the module.
+// Runs ask_python.py with the host's interpreter. The first line of the output is Python's version.
+// If there is a module, the last line is "found VERSION" or, as an error, the reason why it was not
+// found. The lines between them are messages of the interpreter.
 void ask_python(const std::string& module, HostFacts& facts, HostCheckup& health) {
   const auto deadline = static_cast<std::uint64_t>(monotonic_ns()) + kPythonLimitNs;
   const auto run = ToolRun::start({facts.interpreter(), "-c", std::string(kAskPython), module},
@@ -93,6 +99,7 @@ void ask_python(const std::string& module, HostFacts& facts, HostCheckup& health
 std::string c_library_version(const std::string& file) {
   constexpr std::string_view kMark = "release version ";
   const std::size_t name = file.find("GNU C Library");
+  // In glibc's banner, the version follows the name within a few dozen bytes.
   const std::size_t at = name == std::string::npos ? name : file.find(kMark, name);
   if (at == std::string::npos || at - name > 256) return {};
   const std::size_t begin = at + kMark.size();
