@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// ivyctl config: shows the flags that have a default on this host for this user, and the source of
-// each.
+// `ivyctl config`: shows the flags that have a default for this user on this host, from the
+// variables IVY_* and PET_* (torchrun's) and from the config files of the user and the system. By
+// default, prints them in the form of a config file (print_as_file()). With --origin or --json,
+// prints a table with the source of each, which includes the rules of the administrator's policy
+// file (rows_of()).
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,8 +20,8 @@ namespace ivy {
 namespace {
 
 struct EffectiveConfig {
-  Scanned scanned;
-  std::optional<Policy> policy;
+  Scanned scanned;               // The flags that have a default.
+  std::optional<Policy> policy;  // Empty if the host has no policy file.
 };
 
 Result<EffectiveConfig> effective_config(const CtlOptions& options) {
@@ -27,11 +30,12 @@ Result<EffectiveConfig> effective_config(const CtlOptions& options) {
   EffectiveConfig config;
   IVY_CHECK(add_all_defaults(environment, config.scanned));
   config.policy = IVY_TRY(read_policy(config_places(environment).policy));
-  // Wrong values are rejected when their flags are read.
+  // Parse a command line with these defaults only to reject wrong values; "true" is its program.
   IVY_TRY(parse_command_line({"true"}, environment));
   return config;
 }
 
+// Returns one row. The table shows at most 60 characters of a value; JSON has all of it.
 ListRow config_row(const std::string& flag, const std::string& value, const std::string& origin) {
   return {{flag, table_cell(value, 60), origin},
           {{"flag", json_text(flag)}, {"value", json_text(value)}, {"origin", json_text(origin)}}};
@@ -68,7 +72,7 @@ std::string toml_string(const std::string& text) {
   return out + "\"";
 }
 
-// Prints in the form of a config file. A flag that was given several times becomes a list.
+// Prints the defaults as a config file. A flag with several values becomes a list.
 void print_as_file(const Scanned& scanned) {
   std::string text;
   for (auto setting = scanned.settings.begin(); setting != scanned.settings.end(); ++setting) {

@@ -11,14 +11,14 @@
 #include "proto/os/descriptor.h"
 #include "proto/os/files.h"
 
-// Errors are values here, too.
+// Lets toml++ return errors as values instead of throwing them.
 #define TOML_EXCEPTIONS 0
 #include <toml++/toml.h>
 
 namespace ivy {
 namespace {
 
-// More than a file of flags needs, which has some dozen lines.
+// Size limit of a file of settings, which normally has a few dozen lines.
 constexpr std::size_t kMaxSettingsBytes = 64 * 1024;
 
 std::string place_of(const toml::source_region& source, const std::string& path) {
@@ -32,8 +32,8 @@ Error toml_error(const toml::source_region& source, const std::string& path,
                std::move(fix)};
 }
 
-// Returns a text, a number or a switch; std::nullopt for other types, which are not values of
-// flags.
+// Returns a string, an integer or a boolean as text. Returns std::nullopt for other types, which no
+// flag accepts.
 std::optional<std::string> scalar_text(const toml::node& node) {
   if (const auto text = node.value_exact<std::string>()) return *text;
   if (const auto number = node.value_exact<std::int64_t>()) return std::to_string(*number);
@@ -41,6 +41,7 @@ std::optional<std::string> scalar_text(const toml::node& node) {
   return std::nullopt;
 }
 
+// Converts one setting. A list becomes several values; tables and other types are errors.
 Result<TomlEntry> entry_of(const toml::key& key, const toml::node& node, const std::string& path) {
   TomlEntry entry;
   entry.key = std::string(key.str());
@@ -77,7 +78,7 @@ Result<std::vector<TomlEntry>> parse_toml(const std::string& text, const std::st
   if (!parsed)
     return toml_error(parsed.error().source(), path, std::string(parsed.error().description()),
                       "write TOML, one setting per line: NAME = \"TEXT\", NAME = 8 or NAME = true");
-  // The parsed table is sorted by name; this restores the order of lines.
+  // toml++ sorts the table by name; sort by position to restore the order of the lines.
   std::vector<std::pair<std::pair<std::uint32_t, std::uint32_t>, TomlEntry>> found;
   for (const auto& [key, node] : parsed.table()) {
     const toml::source_position at = key.source().begin;
@@ -91,6 +92,7 @@ Result<std::vector<TomlEntry>> parse_toml(const std::string& text, const std::st
 }
 
 Result<std::optional<std::string>> read_settings_file(const std::string& path, FileOwner owner) {
+  // O_NONBLOCK, because opening a FIFO would wait for a writer.
   const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!file && (errno == ENOENT || errno == ENOTDIR)) return std::optional<std::string>{};
   if (!file) return errno_error(Code::kPermissionDenied, "open " + path, errno);

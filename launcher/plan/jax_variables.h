@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Variables that JAX reads in addition to those of every worker: its reaction to TERM, devices of
-// the CPU, and the variables of Open MPI from which it finds its rank if ivyrun's Python hook is
-// disabled. Pure; thread: any.
+// The environment variables that only JAX reads. worker_environment.cc adds them to those that
+// every worker gets. They set JAX's reaction to SIGTERM, its number of CPU devices, and the address
+// of its coordination service. If ivyrun's Python hook, which normally tells JAX its rank, is
+// disabled, the variables of Open MPI tell it. Pure; thread: any.
 #pragma once
 
 #include "launcher/options/options.h"
@@ -11,22 +12,24 @@
 
 namespace ivy {
 
-// Defaults for variables that the caller has not set.
+// Returns defaults, which apply only to variables that the user has not set.
 Environment jax_defaults(const Options& options);
 
-// --app jax-service: plans JAX's coordination service in a separate process. Rejects jobs without a
-// Python program, because the service needs its interpreter.
+// Checks --app jax-service, which runs JAX's coordination service in a separate process: rejects a
+// program that is not Python, because the service needs its interpreter.
 void plan_jax_service(PlanContext& context);
-// Returns the variables that move rank 0's own service to a port that no other process knows.
+// Returns the variables for --app jax-service that move the service inside rank 0's process, which
+// JAX starts in any case, to a free port of loopback, so that no rank finds it.
 Environment jax_service_variables(const Options& options);
 
-// Appends a flag for --cpu-devices to the user's XLA flags; XLA uses the last of two flags.
+// Returns the user's XLA flags (`said`) with one for the number of CPU devices. It is appended,
+// because XLA uses the last of two equal flags.
 std::string xla_flags(const std::string& said, int cpu_devices);
 
-// Returns true if JAX learns its rank only from variables: -B jax --no-python-hook.
+// Returns true for `-B jax --no-python-hook`, where JAX gets its rank from variables only.
 bool is_jax_by_variables(const Options& options);
-// Returns the variables that JAX's detection of Open MPI reads, for such a worker. JAX takes the
-// coordinator's address from JAX_COORDINATOR_ADDRESS and does not parse Open MPI's URI.
+// Returns the variables of such a worker by which JAX detects Open MPI and its rank. JAX takes the
+// coordinator's address from JAX_COORDINATOR_ADDRESS, so that Open MPI's URI may be a placeholder.
 Environment jax_rank_variables(const JobPlan& plan, const PlannedWorker& worker);
 
 }  // namespace ivy

@@ -8,13 +8,14 @@
 namespace ivy {
 namespace {
 
+// The least number of digits of "%R", as in the default file names "rank00003.out".
 constexpr std::size_t kFileRankDigits = 5;
 
-// The text after a percent sign: up to two digits and a letter.
+// A placeholder in a template: a percent sign, up to two digits and a letter.
 struct Placeholder {
-  std::size_t width = 0;
-  char letter = '\0';    // 0 if the text ends before the letter.
-  std::size_t size = 0;  // Includes the percent sign.
+  std::size_t width = 0;  // The digits, or 0 without any.
+  char letter = '\0';     // NUL if the template ends before the letter.
+  std::size_t size = 0;   // Length of the placeholder, including the percent sign.
 };
 
 Placeholder placeholder_at(std::string_view text, std::size_t percent) {
@@ -27,28 +28,29 @@ Placeholder placeholder_at(std::string_view text, std::size_t percent) {
   return found;
 }
 
+// The table of letters. Returns std::nullopt for an unknown one. The width applies to numbers only.
 std::optional<std::string> value_of(const Placeholder& asked, const PlaceholderValues& values) {
   const auto number = [&](auto value, std::size_t width) {
     return zero_padded(static_cast<std::uint64_t>(value), width);
   };
   switch (asked.letter) {
     case 'r':
-    case 't':
+    case 't':  // Slurm's letter for the same.
       return number(values.rank, asked.width);
-    case 'R':
+    case 'R':  // Padded, so that names of files sort by rank.
       return number(values.rank, std::max(asked.width, kFileRankDigits));
-    case 'n':
+    case 'n':  // The host's number in the job.
       return number(values.host_index, asked.width);
-    case 'l':
+    case 'l':  // The rank's number on its host.
       return number(values.local_rank, asked.width);
-    case 'a':
+    case 'a':  // The attempt: 0, and one more after each restart.
       return number(values.generation, asked.width);
     case 'h':
-    case 'N':
+    case 'N':  // Slurm's letter for the same.
       return std::string(values.host);
     case 'j':
       return std::string(values.job_id);
-    case 's':
+    case 's':  // Standard output or standard error.
       return values.stream == 2 ? "err" : "out";
     case '%':
       return "%";

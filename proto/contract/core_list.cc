@@ -10,7 +10,8 @@
 namespace ivy {
 namespace {
 
-// Removes a number from the front. Returns false if there is none within bounds.
+// Moves the number at the start of `text` to `number`. Returns false if there is none, or if it is
+// larger than kMaxProcessorNumber.
 bool take_number(std::string_view& text, int& number) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (error != std::errc() || number < 0 || number > kMaxProcessorNumber) return false;
@@ -20,6 +21,8 @@ bool take_number(std::string_view& text, int& number) {
 
 }  // namespace
 
+// The syntax is that of the kernel's lists: numbers and ranges "FIRST-LAST", separated by commas,
+// in any order. The kernel's files end with a newline.
 CoreList parse_core_list(std::string_view text) {
   text = text.substr(0, text.find_last_not_of(" \t\n") + 1);
   CoreList cores;
@@ -41,6 +44,7 @@ CoreList parse_core_list(std::string_view text) {
   return cores;
 }
 
+// folded_numbers() writes ranges.
 std::string core_list_text(const CoreList& cores) { return folded_numbers(cores); }
 
 CoreList common_cores(const CoreList& one, const CoreList& other) {
