@@ -1,4 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
+// The process `ivy-node pmi`. PMI ("process management interface") is the protocol by which an MPI
+// library such as MPICH learns its rank from its launcher, publishes its address (put) and reads
+// the addresses of others (get) after a barrier. PmiHost (dialects/pmi_host.h) implements the
+// protocol for the ranks of this host without doing any input or output; this file does that for
+// it:
+//
+//   PmiProcess   accepts the ranks' connections, passes their bytes to PmiHost, and performs the
+//                effects that it returns: events, replies, closed connections and fences
+//   Meetings     performs a fence: exchanges the pairs that were put with the servers of the other
+//                hosts through the job's store. That blocks, so it runs on a second thread.
+//   run_pmi()    parses the arguments and runs PmiProcess
 #include "rendezvous/server/pmi_serve.h"
 
 #include <fcntl.h>
@@ -43,9 +54,11 @@ using boost::asio::posix::stream_descriptor;
 using boost::system::error_code;
 using Blobs = std::vector<std::string>;
 
+// Size of the read buffer of each connection.
 constexpr std::size_t kRankReadBytes = 8u << 10;
 
-// The kvsname becomes part of names of shared memory, so it contains the job and the generation.
+// Describes the job to PmiHost. MPI libraries use the job's PMI name (kvsname) in names of shared
+// memory, so it contains the job id and the generation.
 PmiJob job_of(const MpiServerOptions& options) {
   return {pmi_name(options.job_id, options.generation), options.host, options.ranks_on_hosts};
 }
@@ -56,19 +69,20 @@ bool is_unix_peer_of_this_user(int fd) {
   return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == geteuid();
 }
 
-// Performs the fences between hosts, which block, on a separate thread.
+// The fences between the hosts of the job. One thread calls meet(), which blocks.
 class Meetings {
  public:
   explicit Meetings(MpiServerOptions options) : options_(std::move(options)) {}
 
+  // Gives this host's pairs to the others, and returns the pairs of all hosts.
   Result<Blobs> meet(const std::string& own) {
     if (options_.ranks_on_hosts.size() == 1) return Blobs{own};
     if (!fence_) IVY_CHECK(connect());
     return fence_->gather(own);
   }
 
-  // Call when the ranks of this host are gone, so that the client does not reach the next
-  // generation's store. Called by another thread than meet().
+  // Cancels a fence in progress. Call it from the loop's thread when all ranks of this host have
+  // left, so that the fence does not reach the store of the next generation.
   void leave() {
     const std::lock_guard lock(mutex_);
     if (client_) client_->cancel();
@@ -133,6 +147,7 @@ class PmiProcess {
     });
   }
 
+  // Also turns off Nagle's algorithm, because every message is small and is answered.
   bool is_loopback_peer_of_this_user(int fd) {
     const PeerOwners::Owner owner = owners_.of(fd);
     send_at_once(fd);
@@ -166,7 +181,7 @@ class PmiProcess {
         });
   }
 
-  // Events come first, so that the supervisor learns of a rank's end before the rank gets its
+  // Writes events first, so that the supervisor knows of a rank's end before the rank gets its
   // answer.
   void perform(PmiHost::Effects effects) {
     for (const std::string& event : effects.events) ivy::write_all(STDOUT_FILENO, event + "\n");
@@ -176,8 +191,8 @@ class PmiProcess {
     if (effects.fence) fence(std::move(*effects.fence));
   }
 
-  // A client waits for each answer before its next request, so a peer whose socket is full is not a
-  // client.
+  // Sends a reply, or disconnects a peer whose socket is full: a PMI client waits for each answer
+  // before its next request, so this peer is not one.
   void send_to(const PmiHost::Bytes& reply) {
     const auto found = clients_.find(reply.to);
     if (found == clients_.end()) return;
