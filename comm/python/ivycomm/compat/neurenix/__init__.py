@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stands in for Neurenix where it is not installed: `import neurenix` and `from neurenix.distributed import ...` work.
+"""Stands in for Neurenix, a framework for machine learning, so that its programs run where it is not installed.
 
-neurenix.distributed has every name of its documentation, over ivycomm. For the rest torch stands in: neurenix.nn is
-torch.nn, neurenix.optim is torch.optim, and tensors are torch's with a save method.
+`neurenix.distributed` has every name of Neurenix's documentation and is implemented with ivycomm. torch implements the
+rest: `neurenix.nn` is torch.nn, `neurenix.optim` is torch.optim, and tensors are torch's with a save method. Submodules
+are imported when they are first used, because torch takes seconds to import.
 """
 
 __version__ = "0"
@@ -10,7 +11,7 @@ _LAZY = ("Tensor", "distributed", "nn", "optim", "tensor")
 
 
 def get_device(name="cpu"):
-    """Returns the device of this name, such as "cpu" or "cuda:0"; the CPU if there is no GPU."""
+    """Returns the torch device of this name, such as "cpu" or "cuda:0". Returns the CPU if torch finds no GPU."""
     import torch
     device = torch.device(name)
     return torch.device("cpu") if device.type == "cuda" and not torch.cuda.is_available() else device
@@ -20,7 +21,8 @@ Device = get_device
 
 
 def __getattr__(name):
-    # Under the name that programs use: each module exists once, and so there is one class of tensors.
+    # Imports by the name "neurenix", not by this package's path: otherwise each module would exist twice, and there
+    # would be two classes of tensors.
     if name == "Tensor":
         from neurenix.tensor import Tensor
         return Tensor

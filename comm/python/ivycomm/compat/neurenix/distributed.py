@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every name of neurenix.distributed, over ivycomm."""
+"""Every name of Neurenix's module `neurenix.distributed`, implemented with ivycomm."""
 
 from ivycomm.compat.context import (DistributedContext, barrier, get_rank, get_world_size, init_distributed,  # noqa: F401
                              is_main_process)
@@ -11,13 +11,13 @@ from ivycomm.rpc.context import RpcContext, init_rpc  # noqa: F401
 
 
 def dask_to_tensor(dask_array):
-    """Returns the computed values of a Dask array, as a Neurenix tensor."""
+    """Computes a Dask array, and returns its values as a Tensor of the same shape and dtype."""
     from .tensor import Tensor
     return Tensor(dask_array.compute())
 
 
 def __getattr__(name):
-    # These need torch, which programs that only use remote calls and Dask do not.
+    # These names import torch, which programs that use only remote calls and Dask do not need.
     if name == "DataParallel":
         from ivycomm.torch.data_parallel import DataParallel
         return DataParallel

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tensors, where Neurenix is not installed: torch's, with the few more names that its documentation uses."""
+"""`neurenix.tensor` if Neurenix is not installed: torch's tensors with the other names that Neurenix documents."""
 
 import numpy
 import torch
 
 
 class Tensor(torch.Tensor):
-    """A torch tensor that can save itself. Made from anything that NumPy can convert to an array."""
+    """A torch tensor with a save method. It is made from a torch tensor, whose memory it shares, or from anything that
+    NumPy can convert to an array."""
 
     @staticmethod
     def __new__(cls, data, *_, **__):
@@ -17,13 +18,13 @@ class Tensor(torch.Tensor):
         super().__init__()
 
     def __reduce_ex__(self, protocol):
-        """Pickles as a torch tensor, whose memory is not copied for remote calls."""
+        """Pickles as a torch tensor, because remote calls send a torch tensor's memory without a copy."""
         if self.__dict__ or not self.is_leaf:
             return super().__reduce_ex__(protocol)
         return _remade, (type(self), self.detach().as_subclass(torch.Tensor), self.requires_grad)
 
     def save(self, path):
-        """Writes the values as NumPy's .npy."""
+        """Writes the values to a file in NumPy's .npy format."""
         numpy.save(path, self.detach().cpu().as_subclass(torch.Tensor).numpy())
 
 
@@ -32,25 +33,25 @@ def _remade(kind, values, requires_grad):
 
 
 def tensor(data):
-    """Returns a Tensor of numbers, nested lists or an array."""
+    """Returns a Tensor with the values of `data`: a number, nested lists, an array or a torch tensor."""
     return Tensor(data)
 
 
 def load(path):
-    """Returns the values of a .npy file."""
+    """Returns a Tensor with the values of a .npy file."""
     return Tensor(numpy.load(path))
 
 
 def randn(*shape, **options):
-    """Returns normally distributed values; options as for torch.randn."""
+    """Returns a Tensor of this shape with values of the standard normal distribution. Takes torch.randn's options."""
     return torch.randn(*shape, **options).as_subclass(Tensor)
 
 
 def zeros(*shape, **options):
-    """Returns zeros; options as for torch.zeros."""
+    """Returns a Tensor of this shape filled with zeros. Takes torch.zeros' options."""
     return torch.zeros(*shape, **options).as_subclass(Tensor)
 
 
 def ones(*shape, **options):
-    """Returns ones; options as for torch.ones."""
+    """Returns a Tensor of this shape filled with ones. Takes torch.ones' options."""
     return torch.ones(*shape, **options).as_subclass(Tensor)
