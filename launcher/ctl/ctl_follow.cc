@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+// Follower runs a loop with two sources of output. If the job writes log files, it reads them as
+// they grow (look_at_files()), and the connection to the launcher only announces attempts and the
+// end. Without files, the output arrives over that connection (read_socket(), take_replies()). Both
+// go to Output, the same code that ivyrun uses for the terminal. If the terminal is slow, reading
+// pauses until output_consumed(). watch_launcher() detects a launcher that no longer answers.
 #include "launcher/ctl/ctl_follow.h"
 
 #include <unistd.h>

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+// One table describes all verbs and their flags (kVerbs). parse_ctl_command_line() at the end finds
+// the verb, lets CLI11 parse its flags (parse_verb()) and checks the remaining words
+// (take_words()). The help, man pages and completions are made from the same table (ctl_page()).
 #include "launcher/ctl/ctl_options.h"
 
 #include <algorithm>

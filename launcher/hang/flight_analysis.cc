@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+// A flight record lists the last collectives of one rank. groups_of() sorts the records of all
+// ranks by process group, and find_stuck_collective() finds a group's oldest collective in which a
+// member waits, and the members that have not reached it. The result is described as a mismatch
+// (mismatch_line()) or with the absent ranks (stuck_line()).
 #include "launcher/hang/flight_analysis.h"
 
 #include <algorithm>

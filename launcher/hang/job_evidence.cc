@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+// Two sequences. A query: ask() sends CollectStacks to the hosts, on_part() collects the pieces of
+// their answers, host_answered() parses an answer, and answer() summarizes all of them when the
+// last host has answered or time is up. The watch for stalls, once per second: check_stall()
+// queries twice (look(), look_again()), and if no rank has moved in between, report() queries
+// everything and prints it.
 #include "launcher/hang/job_evidence.h"
 
 #include <google/protobuf/io/coded_stream.h>

@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+// nccl_lines() groups the positions of all ranks by communicator. For each, add_collectives() finds
+// the operation in which some members wait (progress_by_waits(), or by the numbers of operations if
+// no wait is known) and describes it: as a mismatch (differing_line()), or with the members that
+// are behind (progress_line()). add_messages() describes unfinished sends and receives.
 #include "launcher/hang/nccl_lines.h"
 
 #include <algorithm>

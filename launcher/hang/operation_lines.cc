@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+// Lists the absent ranks first, found by the same analysis as for torch's flight records
+// (flights_of() converts to their form), then one line for each group of ranks in the same state
+// (Groups).
 #include "launcher/hang/operation_lines.h"
 
 #include <algorithm>

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+// stack_lines() joins ranks whose text is equal (groups_of(), says()) and prints each text once.
+// collective_line() derives from the stacks which ranks are in a collective. has_moved() compares
+// two samples.
 #include "launcher/hang/stack_lines.h"
 
 #include <algorithm>

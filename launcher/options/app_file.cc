@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// find_app() finds the file by name or path, parse_app() converts it: Reader reads the keys of one
+// TOML table and keeps the first error, role_of() reads one role of the app.
 #include "launcher/options/app_file.h"
 
 #include <algorithm>

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+// The table itself comes first and is most of the file: one row per flag, grouped as in the help.
+// refused(), ignored() and torchruns() make the rows of other launchers' flags. find_option() and
+// nearest_option() search the table.
 #include "launcher/options/option_table.h"
 
 #include <algorithm>

@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+// plan_devices() at the end is the sequence, called by make_plan() (plan.cc) when the ranks are
+// numbered: it assigns each worker its accelerators, rejects plans that cannot work (check_*), adds
+// remarks for the user (say_*), and finally binds workers to cores near their accelerators
+// (bind_workers()). Slots are counted before that by device_places(), which plan.cc calls.
 #include "launcher/plan/device_plan.h"
 
 #include <algorithm>

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+// explain_environment() at the end makes the same plan for each host as a start would. It shows all
+// variables of the first worker, with a reason for each (kReasons, reason_of()); then, for the
+// first and the last worker of each host, only the variables that differ between workers.
 #include "launcher/plan/explain_env.h"
 
 #include <algorithm>

@@ -1,4 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+// make_plan() at the end is the sequence, which the job runs when all hosts have sent their facts:
+// place_workers() decides how many workers each host gets and remembers the rule; check_max_slots()
+// and limit_places() apply limits; number_workers() gives out the ranks. With the ranks known,
+// plan_checks.cc checks the program, choose_master() picks rank 0's address, and device_plan.cc
+// assigns accelerators and cores. Problems become refusals in the PlanContext, so that one run
+// reports all of them.
 #include "launcher/plan/plan.h"
 
 #include <algorithm>

@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+// The checks of a plan that do not concern devices: the working directory, the program and its
+// interpreter on every host, the arguments, and ranks that flags name. check_plan() at the end
+// lists them; make_plan() (plan.cc) calls it. A check groups the hosts by their problem
+// (sayings()), so that one message covers all hosts that have the same one.
 #include <algorithm>
 #include <cerrno>
 #include <cstring>

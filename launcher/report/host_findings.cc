@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+// find_troubles() calls one check_*() per subject for each host, then compares the properties that
+// should be equal on all hosts (shared_properties()). The other two functions print the findings as
+// a table and as JSON.
 #include "launcher/report/host_findings.h"
 
 #include <algorithm>

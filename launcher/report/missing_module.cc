@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+// missing_module() and missing_library_text() recognize the errors in a worker's last output.
+// missing_module_text() searches for an environment on this machine that has the module
+// (interpreters(), has_module()), and otherwise advises to install it.
 #include "launcher/report/missing_module.h"
 
 #include <unistd.h>
