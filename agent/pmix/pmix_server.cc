@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+// The first half has the functions that libpmix calls on its own thread (on_connected(), on_fence()
+// and so on); Upcall adapts each to libpmix's signature, and server_module() lists them. They
+// convert the arguments and call PmixServerEvents. The second half is PmixServer, the calls in the
+// other direction. pmix_host.cc is the only user.
 #include "agent/pmix/pmix_server.h"
 
 #include <unistd.h>

@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+// The life of a job here: add() records it before its warden starts, started() gives the warden's
+// pidfd to watch(), warden_ended() and look_at() read the warden's last record, decide() concludes
+// whether the job still runs, and end() turns the record into a tombstone. A new agent starts with
+// look_at_all(), for the jobs of the previous one.
 #include "agent/daemon/jobs/job_registry.h"
 
 #include <fcntl.h>

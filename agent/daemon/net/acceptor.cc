@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+// Acceptor is a thin handle; Listener does the work, for one socket: open_tcp() and open_unix()
+// bind it, accept_some() accepts, and admit() lets a local connection through or waits for its
+// first bytes (await_first_bytes(), look(), sweep() for deadlines). deliver() hands the connection
+// to gRPC, refuse() closes it with a line in the log.
 #include "agent/daemon/net/acceptor.h"
 
 #include <fcntl.h>

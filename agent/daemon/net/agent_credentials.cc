@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+// In this order: finding the files (find_certificates()); reading and checking them as a whole
+// (read_all(), which may block and so runs on the pool after the start); the verifier that gRPC
+// calls at the end of a handshake; and AgentCredentials, which publishes a new set to gRPC only if
+// all of it is valid (install(), use()).
 #include "agent/daemon/net/agent_credentials.h"
 
 #include <fcntl.h>

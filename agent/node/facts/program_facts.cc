@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+// check_program() at the end calls look_at_program(), which finds the interpreter and then checks
+// the script or the executable. If a file is missing on a network file system, it repeats that for
+// a while, because such file systems show new files late. Runs on a pool thread of the supervisor.
 #include "agent/node/facts/program_facts.h"
 
 // SHA256_Init() and related functions need no set-up of libcrypto, which would cost EVP_Digest()

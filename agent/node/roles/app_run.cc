@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+// AppRun::run() is the sequence. start_servers() starts this rank's servers one after the other, on
+// other ranks after those of rank 0 (wait_for_first()), and runs the app's readiness command, if it
+// has one, until it succeeds (wait_until_complete()). serve() starts the client and waits for the
+// end of the app. stop_servers() ends all servers. All waits use pump(), which also handles
+// signals.
 #include "agent/node/roles/app_run.h"
 
 #include <poll.h>

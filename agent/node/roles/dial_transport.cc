@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+// run_dial_transport() at the end is the sequence: connect (connect_to_any()), authenticate and
+// send the greeting (introduce()), then carry(): wait for the launcher's IVYOPEN line
+// (read_opening()), connect to the supervisor (open_job()), and copy in both directions
+// (DialCopier). PatientStream adds deadlines to the steps before copying.
 #include "agent/node/roles/dial_transport.h"
 
 #include <fcntl.h>

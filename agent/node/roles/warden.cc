@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+// keep_supervisor() is the sequence: prepare the job's directory and sockets, fork the supervisor,
+// choose the containment, and wait. If the supervisor exits without a farewell, kill everything
+// that is left (end_everything()). The functions after it write the record for the agent and parse
+// the command line.
 #include "agent/node/roles/warden.h"
 
 #include <fcntl.h>

@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+// The path of a transport: accept_pending() and add_transport() take the connection,
+// take_unattached() and check_attach() read its first frame, attach() makes it the session's
+// transport in place of an older one, deliver() passes its frames to the supervisor, and lose()
+// handles its end. write_some() and flush() send, in turns.
 #include "agent/node/supervisor/command_channel.h"
 
 #include <fcntl.h>

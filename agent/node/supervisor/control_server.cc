@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+// ControlConnections delivers packets to on_packet(), which dispatches them: on_attach() makes a
+// connection that of a rank, on_segment() gives out shared memory, on_report() spreads a rank's
+// error, and on_leave() marks a rank as finished. Below are the ends of processes: worker_ended()
+// for workers and process_ended() for other attached processes, both of which inform the workers
+// through the status page (JobStatus) and the launcher through send_news().
 #include "agent/node/supervisor/control_server.h"
 
 #include <algorithm>

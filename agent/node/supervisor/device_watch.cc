@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+// The probe answers one question at a time, in lines on its standard output: ask() sends a question
+// and starts its deadline, read_more() and take_text() read the answer, and answered() continues.
+// There are two questions: how the devices have changed, after a failure (settle(),
+// send_findings()); and which processes hold memory of the devices, before a restart
+// (await_memory(), check_memory(), ask_again()).
 #include "agent/node/supervisor/device_watch.h"
 
 #include <signal.h>

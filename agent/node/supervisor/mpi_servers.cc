@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+// Server, the first half, is one server process for one generation: its listening sockets, its
+// start when the first client connects (spawn()), and its end. MpiServers, the second half, has up
+// to two of them. begin() opens the sockets and adds their addresses to the workers' variables,
+// take() reads the lines that a server writes about its ranks, and judge() uses them when a worker
+// exits: did it exit between MPI_Init and MPI_Finalize?
 #include "agent/node/supervisor/mpi_servers.h"
 
 #include <sys/mman.h>

@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+// Supervisor owns the parts of one host's job and passes events between them: CommandChannel (the
+// session with the launcher), ControlServer (the workers' control socket), Generation (the workers'
+// life), JobStore, DeviceWatch and StackCollector. In this order: the launcher's commands, which
+// carry_out() dispatches; the job's directory; signals, the clock and a lost launcher.
+// run_supervisor() at the end is the main function of the process, which the warden forks.
 #include "agent/node/supervisor/supervisor.h"
 
 #include <fcntl.h>

@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+// The life of a worker: prepare() builds the launch on the loop; a pool thread runs
+// WorkerLaunch::find_program(), begin() and await(); finish_start() takes over the process on the
+// loop, or fail() reports that there is none; collect() reaps it when it exits and report_exit()
+// tells the launcher. next_state() allows only these transitions (enter()).
 #include "agent/node/workers/worker.h"
 
 #include <fcntl.h>
