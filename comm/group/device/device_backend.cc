@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+// In this order: the reasons to reject an operation; creation and end of the NCCL communicator;
+// admit() and must_synchronize(), which every operation passes first; the two paths after that,
+// run_synchronized() and enqueue() (join_group() inside a group); the way through host memory
+// (run_staged()); and windows and splits.
 #include "comm/group/device/device_backend.h"
 
 #include <algorithm>

@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+// enter() accepts a request. progress() is called repeatedly and moves what it can for each peer:
+// progress_sends() writes messages; progress_receives() reads a header (read_header()), finds the
+// memory for the message (begin_message()), reads the data (read_data()), and completes the receive
+// (end_message()). report() and end_all() end all requests after a failure.
 #include "comm/group/p2p/message_traffic.h"
 
 #include <algorithm>

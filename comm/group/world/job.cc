@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+// In this order: two helpers for jobs without a supervisor, which learn of failures from the store
+// (AgreedDetector, StoreEvents); join() and its parts, which connect this process; form_world() and
+// repair_world(), which end in begin_world(); and the services for communicators (failure
+// detectors, report()).
 #include "comm/group/world/job.h"
 
 #include <unistd.h>

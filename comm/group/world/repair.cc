@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+// Repair has the survivors' steps in the order in which WorldRepairs takes them: agree() stores
+// this rank's call, makes the decision or waits for it, and notifies the restarted processes
+// (call_newcomers()); the world is then formed, while find_obstacle() checks for reasons to give
+// up; and conclude() stores whether that succeeded. Newcomer has the steps of a restarted process.
 #include "comm/group/world/repair.h"
 
 #include <poll.h>

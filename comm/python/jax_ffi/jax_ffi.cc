@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+// handle() is the path of a call: it converts XLA's call frame to a Request, carry_out() checks it
+// and calls libivycomm (collective(), or exchange() for messages), wait() waits for the result and
+// lets Ctrl-C interrupt it, and told() converts a failure to an XLA error. The exported functions
+// are at the end.
 #include "comm/python/jax_ffi/jax_ffi.h"
 
 #include <sys/syscall.h>

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+// run() is the thread: it accepts connections (accept_some()) and advances their handshakes
+// (advance_all(), challenge(), accept_proof()), then stores the connection for the mesh that asks
+// for its channel. The dialling side (dial(), greet()) follows.
 #include "comm/transports/tcp/peer_listener.h"
 
 #include <netinet/in.h>

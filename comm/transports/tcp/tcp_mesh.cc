@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+// Connections and failures. The movement of bytes over them is in tcp_exchange.cc. A rank calls
+// connect() before its first exchange with another: the lower rank dials (dial()), the other waits
+// (await_dialler()). may_wait_on() is checked throughout every wait; it compares the ranks'
+// operations (is_other_operation()) and names the rank to blame at the deadline.
 #include "comm/transports/tcp/tcp_mesh.h"
 
 #include <poll.h>
