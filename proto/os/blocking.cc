@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+// State is shared with the pool's threads, which outlive the pool if they are stuck. work_off() is
+// the body of a worker thread. watch() is the body of one more thread, which answers tasks at their
+// deadlines and marks threads as stuck (judge()), so that others are started in their place.
+// answer() hands results to the loop.
 #include "proto/os/blocking.h"
 
 #include <signal.h>

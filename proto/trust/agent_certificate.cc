@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+// In this order: PEM text to certificates and revocation lists; a certificate's names, role and
+// usage (identity_of()); the CA with its revocation lists (ParsedAnchor); and the functions of the
+// header, which verify a chain and then read the identity of its leaf.
 #include "proto/trust/agent_certificate.h"
 
 #include <arpa/inet.h>

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+// In the order of the header: the encoding of frames and payloads; FrameDecoder (bytes to frames,
+// after noise before the preamble); SendQueue (unacknowledged, urgent and flow frames);
+// ReceiveWindow (duplicates and credit); and Session, which combines them.
 #include "proto/wire/link.h"
 
 #include <algorithm>

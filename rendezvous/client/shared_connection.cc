@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+// call() is the path of a request: send() queues its frame, await() either drives the connection
+// (drive()) or sleeps until another thread that drives has received the answer (take_frames()).
+// lose() and redial() handle a broken connection. Watches (watch(), next_change()) use the same
+// connection and receive frames that answer no request.
 #include "rendezvous/client/shared_connection.h"
 
 #include <poll.h>

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+// receive() and serve_all() are the path of bytes: recognize() decides on the dialect, read_op()
+// and read_request() collect the fields of one request by the table at the top, request_of()
+// converts it for the engine, and serve() applies it. reply() encodes the engine's answers.
 #include "rendezvous/dialects/torch_dialect.h"
 
 #include <array>

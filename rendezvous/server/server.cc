@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+// A turn of the loop: wait_for_events() finds sockets that are ready, serve_event() reads requests
+// (read_some(), receive()), the engine's replies are put into the buffers of their connections
+// (hand_out()), and end_turn() sends them and lets waiting connections continue.
 #include "rendezvous/server/server.h"
 
 #include <netinet/in.h>
