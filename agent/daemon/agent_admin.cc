@@ -40,7 +40,7 @@ struct LocalAgent {
   std::unique_ptr<Stub> stub;
 };
 
-// The socket that was given, else the first of the default places that has one.
+// Returns the socket that was given, or else the first of the default places that has a socket.
 Result<std::string> find_socket(const std::string& asked, const Environment& environment) {
   if (!asked.empty()) return asked;
   std::string looked_at;

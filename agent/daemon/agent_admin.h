@@ -11,7 +11,7 @@
 
 namespace ivy {
 
-// A stub for the agent that serves on this Unix socket; it connects at the first call.
+// Returns a stub for the agent that serves on this Unix socket. It connects at the first call.
 std::unique_ptr<agent::v1::Agent::Stub> calls_over_unix(const std::string& socket);
 
 int run_drain(const DrainCommand& command, const Environment& environment);

@@ -30,7 +30,7 @@ std::string value_of(const Environment& environment, const char* name) {
   return found == nullptr ? std::string() : *found;
 }
 
-// systemd gives several directories as "A:B": the first one counts.
+// Returns the first directory of "A:B", the form in which systemd passes several.
 std::string first_directory(const std::string& list) { return list.substr(0, list.find(':')); }
 
 std::string default_socket(const Environment& environment, std::uint32_t uid) {
@@ -45,7 +45,7 @@ std::string default_socket(const Environment& environment, std::uint32_t uid) {
 std::string default_state(const Environment& environment) {
   const std::string given = first_directory(value_of(environment, "STATE_DIRECTORY"));
   if (!given.empty()) return given;
-  // Apart for each host: several may share a home.
+  // Each host has a separate directory, because hosts may share a home.
   const std::string below = "/ivyrun/agent/" + own_host_name();
   const std::string state = value_of(environment, "XDG_STATE_HOME");
   // The XDG specification says that a relative path counts as unset.
@@ -54,7 +54,7 @@ std::string default_state(const Environment& environment) {
   return home.empty() ? std::string() : home + "/.local/state" + below;
 }
 
-// The variables into which CLI11 parses, for all verbs together.
+// The variables into which CLI11 parses the flags of all verbs.
 struct Raw {
   std::vector<std::string> listen;
   ServeCommand serve;
@@ -64,7 +64,7 @@ struct Raw {
   StatusCommand status;
 };
 
-// usage: the flag and the name of its value, "--socket FILE".
+// Adds a flag. `usage` has the flag and the name of its value, such as "--socket FILE".
 template <class T>
 CLI::Option* add_value(CLI::App& verb, std::string_view usage, T& place, const char* text) {
   const std::string flag(take_part(usage, ' '));
@@ -104,7 +104,7 @@ void add_watching_verbs(CLI::App& app, Raw& raw) {
   add_value(status, "--socket FILE", raw.status.socket_path, "Unix socket of the agent");
 }
 
-// Parsed by ivy-agent-cert; here for the help and for completions.
+// Adds the verbs that ivy-agent-cert parses, for the help and for completions.
 void add_certificate_verbs(CLI::App& app, Raw&) {
   app.add_subcommand("ca", "make a certificate authority: ca init");
   app.add_subcommand("cert", "make a certificate for a host, or with --user for a user");
@@ -146,7 +146,7 @@ Result<AgentCommand> command_of(const CLI::App& app, Raw& raw, const Environment
   return AgentCommand(std::move(raw.status));
 }
 
-// The last description that CLI11 was given, as an entry of a page.
+// Converts an option of CLI11 to an entry of a page.
 PageOption page_option(const CLI::Option& option) {
   PageOption entry;
   for (const std::string& letter : option.get_snames()) entry.spellings.push_back("-" + letter);
@@ -195,7 +195,7 @@ CommandPage page_of(const CLI::App& app) {
   return page;
 }
 
-// The help of the verb that was typed with --help, or of the program.
+// Returns the help of the verb that was typed with --help, or else that of the program.
 std::string wanted_help(const CLI::App& app) {
   const CommandPage page = page_of(app);
   std::string name;
@@ -210,7 +210,8 @@ std::string wanted_help(const CLI::App& app) {
   return help_text(page, HelpLength::kAll);
 }
 
-// The verb that was probably meant by the first word; empty when it is a verb, or none is near.
+// Returns the verb that the first word probably meant. Returns an empty text if it is a verb, or if
+// no verb is similar.
 std::string meant_verb(const CLI::App& app, const std::vector<std::string>& arguments) {
   if (arguments.empty() || arguments.front().starts_with('-')) return {};
   std::vector<std::string> names;

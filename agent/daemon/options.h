@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The command line of ivy-agent: verbs and flags. CLI11 is known in options.cc only. Thread: any;
-// pure but for the environment that is passed in.
+// The command line of ivy-agent: verbs and flags. Only options.cc uses CLI11. Thread: any.
 #pragma once
 
 #include <chrono>
@@ -18,31 +17,31 @@ namespace ivy {
 
 struct ServeCommand {
   std::vector<ListenAddress> listen;
-  std::string certificates;  // Directory; empty: the usual places.
+  std::string certificates;  // A directory. If empty, certificate_places() are searched.
   std::string socket_path;
   std::string state_directory;
   std::optional<std::uint16_t> insecure_loopback;
-  std::string user_name;  // Empty: the account that runs it.
+  std::string user_name;  // If empty, the account that runs the agent.
 };
 
 struct DrainCommand {
-  std::string socket_path;  // Empty: all of agent_socket_places() are tried.
+  std::string socket_path;  // If empty, all of agent_socket_places() are tried.
   bool undo = false;
   bool stop_jobs = false;
   std::chrono::seconds wait{0};
 };
 
 struct StatusCommand {
-  std::string socket_path;  // Empty: all of agent_socket_places() are tried.
+  std::string socket_path;  // If empty, all of agent_socket_places() are tried.
   bool json = false;
 };
 
-// --help and --version: print it and leave.
+// --help and --version: the text to print before exiting.
 struct TextCommand {
   std::string text;
 };
 
-// ca, cert, renew, revoke, certs: arguments of ivy-agent-cert.
+// The verbs ca, cert, renew, revoke and certs: the arguments for ivy-agent-cert.
 struct CertificateCommand {
   std::vector<std::string> words;
 };
@@ -50,12 +49,12 @@ struct CertificateCommand {
 using AgentCommand =
     std::variant<ServeCommand, DrainCommand, StatusCommand, TextCommand, CertificateCommand>;
 
-// `uid` only names the last of the default places. InvalidArgument: a usage error.
+// Returns InvalidArgument for a usage error. `uid` is part of the last default path of the socket.
 Result<AgentCommand> parse_agent_command(const std::vector<std::string>& arguments,
                                          const Environment& environment, std::uint32_t uid);
 
-// "7411", ":7411", "10.0.0.1:7411", "[::1]:7411"; names are refused: a host may have several
-// addresses for one.
+// Parses "7411", ":7411", "10.0.0.1:7411" and "[::1]:7411". Rejects names, because a name may have
+// several addresses on a host.
 Result<ListenAddress> parse_listen_address(const std::string& text);
 
 }  // namespace ivy

@@ -40,19 +40,21 @@ using boost::asio::io_context;
 using boost::system::error_code;
 
 constexpr auto kTick = std::chrono::seconds(1);
-constexpr auto kFirstOverdue = std::chrono::seconds(4);  // Then a stalled file system is logged.
-constexpr auto kCheckTime = std::chrono::seconds(5);     // For an answer from our own service.
+// The wait for a file system after which it is logged as stalled.
+constexpr auto kFirstOverdue = std::chrono::seconds(4);
+// Time limit of an answer from our own service.
+constexpr auto kCheckTime = std::chrono::seconds(5);
 // Calls end by themselves when the service has stopped; the others are cancelled after this time,
 // and calls that do not end even then must not hold up a restart.
 constexpr auto kCallPatience = std::chrono::milliseconds(800);
 constexpr auto kExitPatience = std::chrono::milliseconds(1700);
 
-// For sd_notify(3). A newline in the text would start another assignment.
+// Formats a status for sd_notify(3). Escapes newlines, which would start another assignment.
 std::string status_line(const std::string& status) {
   return "STATUS=" + agent_log::escaped(status);
 }
 
-// One per process: it outlives Serving for the thread that ends the process if something hangs.
+// Global, because the thread that ends the process if something hangs may outlive Serving.
 std::atomic<int> exit_code = 0;
 
 // A serving agent. start() builds the parts in the order of construction, run() runs the loop,
@@ -92,7 +94,7 @@ class Serving final : public AgentReports {
   std::string user_;
   UnitCgroup cgroup_;
   io_context loop_{1};
-  // For the certificates' files; the service has another pool.
+  // The pool that reads the certificates' files. The service has a separate one.
   BlockingPool files_{
       [this](std::function<void()> done) { boost::asio::post(loop_, std::move(done)); },
       {.threads = 1, .stuck_threads = 0}};
@@ -100,16 +102,16 @@ class Serving final : public AgentReports {
   boost::asio::steady_timer tick_;
   TcpConnections connections_;
   HandshakeLimiter handshakes_{{}, &connections_};
-  std::unique_ptr<AgentCredentials> credentials_;  // Null: only the Unix socket is served.
+  std::unique_ptr<AgentCredentials> credentials_;  // Null if only the Unix socket is served.
   std::unique_ptr<AgentService> service_;
   std::unique_ptr<AgentServer> server_;
 
-  std::string jobs_ = "serves";  // "3 jobs", as soon as the service has reported it.
+  std::string jobs_ = "serves";  // Such as "3 jobs", once the service has reported it.
   bool ready_ = false;
   bool stopping_ = false;
   std::chrono::nanoseconds said_overdue_{0};  // Length of the wait that was logged last.
 
-  // A call of Facts over our own socket, as a launcher would make it.
+  // A Facts call over our own socket, such as a launcher makes.
   struct SelfCheck {
     grpc::ClientContext context;
     agent::v1::FactsRequest request;
@@ -253,13 +255,14 @@ void Serving::say_overdue() {
       " s; the previous ones stay in use");
 }
 
-// An answer proves that acceptor, gRPC's threads and the loop work. One call at a time.
+// Calls our own service: an answer proves that the acceptor, gRPC's threads and the loop work.
+// Makes only one call at a time.
 void Serving::check_self() {
   const auto now = steady_now();
   if (now < next_check_) return;
   next_check_ = now + check_interval_;
   if (std::exchange(is_checking_, true)) return;
-  // Kept until the answer: gRPC uses it until then, even after this object is destroyed.
+  // Kept alive until the answer, because gRPC uses it, even after this object is destroyed.
   auto check = std::make_shared<SelfCheck>();
   check->context.set_deadline(system_now() + kCheckTime);
   check->context.set_wait_for_ready(true);
@@ -298,13 +301,13 @@ void Serving::stop(const std::string& why) {
   service_->stop();
   if (const auto check = self_check_.lock()) check->context.TryCancel();
   tick_.cancel();
-  // If anything hangs, the process exits all the same, so that a restart need not wait.
+  // Ends the process even if something hangs, so that a restart need not wait.
   std::thread([this] {
     std::this_thread::sleep_for(kExitPatience);
     agent_log::warning("exiting although some calls have not finished in time");
     _exit(exit_code);
   }).detach();
-  // On a thread, because the loop must keep running: calls end on it.
+  // Shuts down on a thread, because the loop must keep running for calls to end.
   std::thread([this] {
     server_->shut_down(kCallPatience);
     boost::asio::post(loop_, [this] { leave(); });
@@ -339,7 +342,7 @@ int run_serve(const ServeCommand& command, const Environment& environment) {
   }
   // Every launcher and every job needs descriptors.
   raise_descriptor_limit();
-  // Before gRPC has threads, because it forks.
+  // Must precede gRPC's threads, because it forks.
   const UnitCgroup cgroup = enter_unit_cgroup();
   Serving serving(user, cgroup);
   const Result<void> started = serving.start(command, environment);

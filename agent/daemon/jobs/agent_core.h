@@ -30,30 +30,32 @@
 namespace ivy {
 
 struct AgentServiceOptions {
-  std::string state_directory;   // 0700: records of jobs, tombstones.
-  std::string bundle_directory;  // SSH's too: ${XDG_CACHE_HOME:-$HOME/.cache}/ivyrun.
-  std::string jobs_cgroup;       // Supervisors start here; empty: in the agent's own.
+  std::string state_directory;   // Holds the records of jobs and tombstones; its mode is 0700.
+  std::string bundle_directory;  // ${XDG_CACHE_HOME:-$HOME/.cache}/ivyrun, shared with SSH.
+  std::string jobs_cgroup;       // Where supervisors start; if empty, in the agent's cgroup.
   std::string containment;       // The answer to the Facts call.
   std::string version;
-  // The agent's own, from which the jobs' environment is derived.
+  // The agent's environment, from which the environment of jobs is derived.
   Environment environment;
-  // For the expiry of this agent's certificate, in Opened and Facts; null: it has none.
+  // The source of the expiry of this agent's certificate, which Opened and Facts report. Null if
+  // the agent has no certificate.
   const AgentCredentials* credentials = nullptr;
-  // Other directories for bundles, used when bundle_directory is not suitable. Nothing: as with
-  // SSH, /tmp/ivyrun-cache-UID and /dev/shm/ivyrun-cache-UID.
+  // Other directories for bundles, used when bundle_directory is not suitable. By default, as with
+  // SSH, these are /tmp/ivyrun-cache-UID and /dev/shm/ivyrun-cache-UID.
   std::optional<std::vector<std::string>> other_bundle_directories;
 };
 
 class AgentCore final : public TransportOwner {
  public:
   // Reads the jobs that an earlier agent left: those that still run are served again, the others
-  // get their audit line now. Unavailable when another agent uses the state directory.
+  // get their audit line now. Returns Unavailable if another agent uses the state directory.
   static Result<std::shared_ptr<AgentCore>> make(boost::asio::io_context& loop,
                                                  AgentServiceOptions options,
                                                  AgentReports& reports);
   // Closes every transport, so that supervisors wait for the next agent.
   void stop();
-  // stop(), and gives up what the pools still wait for. Nothing may be called afterwards.
+  // Calls stop(), and abandons the tasks for which the pools still wait. No function may be called
+  // afterwards.
   void close();
 
   boost::asio::io_context& loop() { return loop_; }
@@ -63,7 +65,7 @@ class AgentCore final : public TransportOwner {
   const std::string& architecture() const { return architecture_; }
   bool is_draining() const { return registry_->is_draining(); }
   bool is_stopping() const { return stopping_; }
-  // Empty: supervisors start in the agent's cgroup.
+  // Returns an empty path if supervisors start in the agent's cgroup.
   const std::string& jobs_cgroup() const { return options_.jobs_cgroup; }
   const Environment& jobs_environment() const { return jobs_environment_; }
 
@@ -76,7 +78,7 @@ class AgentCore final : public TransportOwner {
             agent::v1::StopReply& reply);
   void drain(const agent::v1::DrainRequest& request, agent::v1::DrainReply& reply);
 
-  // For Put calls. Thread: any.
+  // Returns the thread that carries out Put calls. Any thread may call this.
   boost::asio::thread_pool& bundle_thread() { return bundle_thread_; }
 
  private:

@@ -29,9 +29,10 @@ constexpr std::size_t kMinNameDigits = 24;
 constexpr std::size_t kSha256Digits = 64;
 constexpr std::size_t kMaxArchitectureBytes = 32;
 constexpr char kProgram[] = "ivy-node";
-// `ivy-node --version` takes a millisecond where its file is cached.
+// Time limit of `ivy-node --version`, which takes a millisecond if its file is cached.
 constexpr int kTrialMs = 10'000;
-// Another thread's child may hold the fresh file open for writing until it executes its program.
+// Number of tries if the file is busy (ETXTBSY): a child of another thread may hold the new file
+// open for writing until it executes its program.
 constexpr int kBusyTries = 50;
 constexpr std::chrono::milliseconds kBusyPause{10};
 
@@ -57,7 +58,8 @@ Result<void> make_directories(const std::string& path) {
   }
 }
 
-// True if the directory belongs to our user: in /tmp another user could have made it, or a link.
+// Returns true if the directory belongs to our user and is not a link; in /tmp, another user could
+// have made it.
 bool is_ours(const std::string& place) {
   struct stat status {};
   return lstat(place.c_str(), &status) == 0 && S_ISDIR(status.st_mode) &&
@@ -79,7 +81,7 @@ bool holds_program(const std::string& directory) {
          access(program.c_str(), X_OK) == 0;
 }
 
-// Removes what was unpacked here: files in one directory.
+// Removes a directory of unpacked files, which has no subdirectories.
 void remove_directory(const std::string& directory) {
   for (const std::string& name : names_in(directory)) unlink((directory + "/" + name).c_str());
   rmdir(directory.c_str());
@@ -117,7 +119,8 @@ Result<void> try_program(const std::string& program) {
   return {};
 }
 
-// Another upload may have put the same bundle there first; refills one that has lost its program.
+// Renames the directory. Another upload may have put the same bundle there first, which is then
+// kept, or filled again if it has lost its program.
 Result<void> move_into_place(const std::string& fresh, const std::string& final_directory) {
   if (rename(fresh.c_str(), final_directory.c_str()) == 0) return {};
   if (errno != EEXIST && errno != ENOTEMPTY) return write_error(final_directory, errno);
@@ -183,7 +186,8 @@ BundleCache::Arrival::Arrival(const BundleCache& cache, BundleOffer offer)
 
 BundleCache::Arrival::~Arrival() = default;
 
-// The tar is unlinked immediately, so that nothing of it stays however this process ends.
+// Opens the file for the tar and unlinks it immediately, so that it disappears however this process
+// exits.
 Result<void> BundleCache::Arrival::open_in(const std::string& place) {
   IVY_CHECK(prepare_place(place));
   file_ = place + "/.bundle.XXXXXX";

@@ -30,10 +30,11 @@ namespace {
 using boost::system::error_code;
 using std::chrono::milliseconds;
 
-// A warden that an agent started just before it died takes a moment to appear.
+// Interval of the checks for a warden that an earlier agent started just before it exited.
 constexpr milliseconds kFirstLooks{100};
 constexpr int kLooksBeforeGivenUp = 10;
-// How often a job is checked whose warden is gone while a process still holds its directory.
+// Interval of the checks of a job whose warden has exited while a process still holds its
+// directory.
 constexpr milliseconds kLaterLooks{500};
 constexpr std::chrono::hours kTidyEvery{1};
 
@@ -43,7 +44,7 @@ bool is_that_process(const WardenRecord& warden) {
          !has_ended(process);
 }
 
-// True while the warden or the supervisor runs: they hold the lock of their directory.
+// Returns true while the warden or the supervisor runs: both hold the lock of the job's directory.
 bool is_directory_held(const JobKey& key) {
   const Result<JobDirectory> directory = find_job_directory(key.job_id, key.host);
   if (!directory.ok()) return false;
@@ -209,7 +210,7 @@ void JobRegistry::watch(const JobPointer& job, int pidfd) {
 void JobRegistry::warden_ended(const JobPointer& job) {
   error_code ignored;
   siginfo_t info{};
-  // It is not our child when an earlier agent started it; then there is nothing to reap.
+  // A warden that an earlier agent started is not our child, so it is not reaped here.
   if (waitid(static_cast<idtype_t>(P_PIDFD), static_cast<id_t>(job->pidfd.native_handle()), &info,
              WEXITED | WNOHANG) == 0 &&
       info.si_pid != 0 && job->child == info.si_pid) {

@@ -27,11 +27,11 @@ namespace ivy {
 
 class JobRegistry {
  public:
-  // Each costs a warden, a supervisor and a descriptor here.
+  // Each job has a warden, a supervisor, and a descriptor in this process.
   static constexpr std::size_t kMaxJobs = 1024;
 
-  // Unavailable when another agent uses the directory; PermissionDenied when it is not ours alone.
-  // Damaged records are set aside with a warning: they do not prevent the start.
+  // Returns Unavailable if another agent uses the directory, and PermissionDenied if other users
+  // can access it. Sets damaged records aside with a warning; they do not prevent the start.
   static Result<std::unique_ptr<JobRegistry>> make(boost::asio::io_context& loop,
                                                    std::string directory, AgentReports& reports);
   ~JobRegistry();
@@ -53,14 +53,14 @@ class JobRegistry {
   // loses its audit line. After ResourceExhausted (kMaxJobs, or the disk is full) or Unavailable
   // the job is no longer listed.
   void add(const JobRecord& record, std::function<void(const Result<void>&)> done);
-  // True between add() and started() or forget().
+  // Returns true between add() and started() or forget().
   bool is_starting(const JobKey& key) const;
-  // Removes a job that has not started, as if it had never been added. No audit line.
+  // Removes a job that has not started, as if it had never been added. Writes no audit line.
   void forget(const JobKey& key);
-  // Call when the warden runs. Takes over pidfd (-1: no descriptor was left).
+  // Call when the warden runs. Takes over `pidfd`, which is -1 if no descriptor was free.
   void started(const JobKey& key, pid_t pid, int pidfd);
   const std::string& directory() const { return directory_.path(); }
-  // The path of the record that the warden writes.
+  // Returns the path of the record that the warden writes.
   std::string warden_record(const JobKey& key) const { return directory_.warden_record(key); }
   // Sends SIGTERM to the supervisor, which ends its job in order. Retries for a second, because a
   // warden that was just started has no supervisor yet; warns if none is found by then. `grace`

@@ -26,7 +26,7 @@ namespace ivy {
 enum class StreamEnd { kRequestsEnded, kBroken };
 enum class SocketEnd {
   kHalfClose,  // The launcher sends no more, and still reads.
-  kHoldOpen,   // Only silence: the supervisor's lease decides; after kHeldOpen we hang up.
+  kHoldOpen,   // The launcher is only silent: its lease decides, and after kHeldOpen we hang up.
 };
 SocketEnd socket_end_of(StreamEnd end, std::chrono::milliseconds since_heard);
 
@@ -53,7 +53,8 @@ class JobTransport final : public StreamHandler, public std::enable_shared_from_
   // The end of the requests and the event that the stream is broken come one after the other.
   static constexpr std::chrono::milliseconds kBreakTogether{200};
 
-  // socket: connected, non-blocking, owned from here on. The owner outlives the transport.
+  // Takes over `socket`, which must be connected and non-blocking. The owner outlives the
+  // transport.
   JobTransport(boost::asio::io_context& loop, JobKey key, int socket,
                std::shared_ptr<OpenStream> stream, TransportOwner& owner);
 
@@ -63,7 +64,7 @@ class JobTransport final : public StreamHandler, public std::enable_shared_from_
   void hang_up();
 
   const JobKey& key() const { return key_; }
-  // False if only the socket is left.
+  // Returns false if the stream has ended and only the socket is left.
   bool has_launcher() const { return stream_ != nullptr; }
 
  private:
@@ -90,7 +91,7 @@ class JobTransport final : public StreamHandler, public std::enable_shared_from_
   const JobKey key_;
   boost::asio::posix::stream_descriptor socket_;
   boost::asio::steady_timer timer_;
-  std::shared_ptr<OpenStream> stream_;  // Null: the supervisor's bytes are dropped.
+  std::shared_ptr<OpenStream> stream_;  // If null, the supervisor's bytes are dropped.
   TransportOwner& owner_;
   link::MessageSize message_size_;
   std::string down_;  // Bytes from the launcher; written up to down_written_.

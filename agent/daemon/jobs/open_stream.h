@@ -22,10 +22,11 @@ namespace ivy {
 class StreamHandler {
  public:
   virtual ~StreamHandler() = default;
-  // read() has filled request(). False: the requests have ended, or the stream is broken.
+  // Called when read() has finished. `ok` is true if it has filled request(), and false if the
+  // requests have ended or the stream is broken.
   virtual void on_read(bool ok) = 0;
   virtual void on_written(bool ok) = 0;
-  // The stream is broken: by the connection, the launcher, or the server's shutdown.
+  // Called when the connection, the launcher or the server's shutdown has broken the stream.
   virtual void on_cancelled() = 0;
 };
 
@@ -33,7 +34,7 @@ class OpenStream final
     : public grpc::ServerBidiReactor<agent::v1::OpenRequest, agent::v1::OpenReply>,
       public std::enable_shared_from_this<OpenStream> {
  public:
-  // Both outlive it: the loop by contract, the context because gRPC owns it until OnDone.
+  // The loop must outlive the stream. The context does, because gRPC owns it until OnDone.
   static std::shared_ptr<OpenStream> make(boost::asio::io_context& loop,
                                           grpc::CallbackServerContext& context);
 
@@ -46,13 +47,13 @@ class OpenStream final
   agent::v1::OpenReply& reply() { return reply_; }
   void write();
   bool is_cancelled() const { return is_cancelled_; }
-  // True if the stream is broken or finished: no operation may be started.
+  // Returns true if the stream is broken or finished, so that no operation may be started.
   bool is_over() const { return is_cancelled_ || is_finished_; }
   // Finishes after the write that is under way. Start no operation afterwards.
   void finish(grpc::Status status);
-  // As above, and cancels operations in progress.
+  // Does the same as finish(), and cancels operations in progress.
   void abort(grpc::Status status);
-  // Call before finish(): afterwards it has no effect.
+  // Adds metadata to the end of the call. Has no effect after finish().
   void add_trailer(const std::string& name, const std::string& value);
 
  private:
@@ -75,7 +76,7 @@ class OpenStream final
   std::optional<grpc::Status> waiting_finish_;
 };
 
-// "message; fix", with the code of the same number.
+// Converts an error: the text becomes "message; fix", and the code keeps its number.
 grpc::Status grpc_status(const Error& error);
 
 }  // namespace ivy

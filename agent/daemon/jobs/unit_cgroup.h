@@ -7,7 +7,7 @@
 //     agent/                     this process
 //     jobs/                      wardens and supervisors, each with its job's cgroup below
 //
-// Thread: the only one, before gRPC has any.
+// Thread: the process's only thread, before gRPC starts others.
 #pragma once
 
 #include <string>
@@ -15,12 +15,12 @@
 namespace ivy {
 
 struct UnitCgroup {
-  std::string jobs;         // Directory for AgentServiceOptions::jobs_cgroup; empty: none.
-  std::string description;  // "cgroup DIR", or why there is none; for Facts and the log.
+  std::string jobs;         // For AgentServiceOptions::jobs_cgroup. Empty if there is no cgroup.
+  std::string description;  // "cgroup DIR", or why there is none. Shown by Facts and the log.
 };
 
-// Makes both and moves this process. Never fails: without a cgroup, supervisors choose another
-// containment (agent/node/README.md, "Containment").
+// Makes both cgroups and moves this process into the first. Never fails: without a cgroup,
+// supervisors choose another containment (agent/node/README.md, "Containment").
 UnitCgroup enter_unit_cgroup();
 
 }  // namespace ivy

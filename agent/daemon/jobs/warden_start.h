@@ -19,23 +19,23 @@ namespace ivy {
 struct WardenRequest {
   std::string directory;  // The bundle's directory, which holds ivy-node.
   JobKey key;
-  std::string cgroup;       // The warden's cgroup; made if it is missing. Empty: the agent's own.
+  std::string cgroup;       // The warden's cgroup, made if it is missing. If empty, the agent's.
   std::string record;       // File for the warden's record (warden.h).
-  Environment environment;  // Of warden and supervisor, and finally the workers.
+  Environment environment;  // For the warden and the supervisor, and through them the workers.
 };
 
 struct StartedWarden {
   pid_t pid = -1;
-  Descriptor pidfd;      // None if no descriptor was left.
+  Descriptor pidfd;      // Empty if no descriptor was free.
   Descriptor transport;  // Connected to the supervisor; non-blocking, close-on-exec.
 };
 
 // Starts the warden in its own session, with default signals and no descriptor but the transport.
-// Unavailable: no memory, no descriptor, or ivy-node does not run.
+// Returns Unavailable if memory or descriptors are missing, or if ivy-node does not run.
 Result<StartedWarden> start_warden(const WardenRequest& request);
 
-// Connects to the command socket. NotFound: no supervisor listens there. Unavailable: its backlog
-// is full.
+// Connects to the command socket. Returns NotFound if no supervisor listens there, and Unavailable
+// if its backlog is full.
 Result<int> connect_to_job(const JobKey& key);
 
 // Returns the agent's environment without the variables that systemd and sshd set for the agent

@@ -37,8 +37,9 @@ using boost::asio::posix::stream_descriptor;
 using boost::system::error_code;
 using Clock = std::chrono::steady_clock;
 
-constexpr int kAcceptsPerTurn = 64;                      // Then other work has its turn.
-constexpr auto kPause = std::chrono::milliseconds(100);  // If even the reserve did not help.
+constexpr int kAcceptsPerTurn = 64;  // Limit, so that other work gets its turn.
+// Pause before the next accept if no descriptor is free, even with the reserve.
+constexpr auto kPause = std::chrono::milliseconds(100);
 constexpr auto kSweepInterval = std::chrono::milliseconds(250);
 constexpr const char* kEvicted =
     "too many connections are not authenticated yet, and this was the oldest of them";
@@ -100,7 +101,7 @@ class Acceptor::Listener : public std::enable_shared_from_this<Acceptor::Listene
   const Place& place() const { return place_; }
 
  private:
-  // One connection whose first bytes are awaited.
+  // A connection whose first bytes have not all arrived.
   struct Waiting {
     stream_descriptor socket;
     Place peer;
@@ -137,8 +138,8 @@ class Acceptor::Listener : public std::enable_shared_from_this<Acceptor::Listene
   boost::asio::steady_timer sweep_;
   bool sweeping_ = false;
   agent_log::RateLimit no_room_lines_{10, 0.2};
-  // Closed for a moment when no descriptor is left, so that a connection can be taken off the queue
-  // and closed: otherwise the queue stays readable and the loop spins.
+  // Closed for a moment when no other descriptor is free, so that a connection can be taken off the
+  // queue and closed. Otherwise the queue would remain readable and the loop would spin.
   Descriptor reserve_;
   Descriptor lock_;
   std::string socket_path_;
@@ -223,7 +224,7 @@ Result<void> Acceptor::Listener::open_unix(const std::string& path) {
   IVY_CHECK(take_lock(path));
   Descriptor socket(address.open_socket());
   if (!socket) return errno_error(Code::kUnavailable, "socket for " + path, errno);
-  // A program that answers here is not an agent, which would hold the lock: keep its socket.
+  // An agent that answers here would hold the lock, so this is another program: keep its socket.
   const int answer = connect(socket.get(), address.get(), address.size);
   if (answer == 0 || errno == EAGAIN)
     return Error{Code::kAlreadyExists, "another program is listening on " + path,
@@ -277,9 +278,9 @@ void Acceptor::Listener::accept_some() {
   wait_for_connection();
 }
 
-// False when accepting continues only after a pause.
+// Handles a failed accept(). Returns false if accepting continues only after a pause.
 bool Acceptor::Listener::accept_failed(int error) {
-  // Errors of that one connection, which is gone: accept(2).
+  // Any other error concerns only this connection, which is closed (see accept(2)).
   if (error != EMFILE && error != ENFILE && error != ENOBUFS && error != ENOMEM) return true;
   const std::string reason = std::strerror(error);
   if (error == EMFILE || error == ENFILE) {
@@ -452,7 +453,8 @@ void Acceptor::Listener::refuse(const std::string& from, const std::string& why)
   agent_log::refusal("refused " + from + " on " + place_.whole + ": " + why);
 }
 
-// Logged past the limit for rejected peers: the administrator must see it.
+// Rejects a connection for lack of descriptors. Logs it outside the rate limit of rejected peers,
+// because the administrator must see it.
 void Acceptor::Listener::refuse_for_want_of_room(const std::string& from, int descriptor) {
   const std::string why =
       "too many descriptors are open (this would be number " + std::to_string(descriptor) +

@@ -39,7 +39,7 @@ constexpr std::array<const char*, 4> kFiles{kCa, kRevoked, kCertificate, kKey};
 constexpr unsigned kProviderIntervalS = 1;  // gRPC accepts no shorter interval.
 constexpr std::int64_t kDayS = 86'400;
 
-// The value of a variable that is set and not empty; else null.
+// Returns the value of a variable, or null if it is not set or empty.
 const std::string* find_value(const Environment& environment, const std::string& name) {
   const std::string* const found = find_variable(environment, name);
   return found == nullptr || found->empty() ? nullptr : found;
@@ -66,7 +66,7 @@ bool key_fits(const std::string& key_pem, const std::string& certificate_pem) {
   return key && certificate && X509_check_private_key(certificate.get(), key.get()) == 1;
 }
 
-// Makes a sealed file in memory: the key is not copied to a disk.
+// Makes a sealed file in memory, so that the key is not copied to a disk.
 Result<Descriptor> memory_file(const std::string& content) {
   Descriptor file(memfd_create("ivy-agent-certificate", MFD_CLOEXEC));
   if (!file) return errno_error(Code::kInternal, "memfd_create", errno);
@@ -79,7 +79,7 @@ struct FreeText {
   void operator()(char* text) const { OPENSSL_free(text); }
 };
 
-// True if the system's OpenSSL configuration has defaults of its own for TLS.
+// Returns true if the system's OpenSSL configuration sets defaults for TLS.
 bool has_tls_defaults() {
   const std::unique_ptr<char, FreeText> path(CONF_get1_default_config_file());
   const std::unique_ptr<CONF, Free<NCONF_free>> settings(NCONF_new(nullptr));
@@ -88,9 +88,10 @@ bool has_tls_defaults() {
   return section != nullptr && NCONF_get_string(settings.get(), section, "ssl_conf") != nullptr;
 }
 
-// Turns TLS session tickets off: no launcher redeems them, and they cost each connection a tenth of
-// our processor time. gRPC has no switch for them, but OpenSSL's configuration has. That holds only
-// one set of defaults: an administrator's stays as it is, tickets included.
+// Turns TLS session tickets off, because no launcher uses them, and they take a tenth of our
+// processor time for a connection. gRPC has no switch for them, but OpenSSL's configuration has
+// one. There can be only one set of defaults, so an administrator's is left unchanged, tickets
+// included.
 void leave_out_tickets() {
   static constexpr char kNone[] =
       "openssl_conf = ivy\n[ivy]\nssl_conf = contexts\n[contexts]\nsystem_default = all\n"
@@ -148,7 +149,7 @@ struct AgentCredentials::Loaded {
 
 namespace {
 
-// The CA is checked first, so that an error names the file that has the fault.
+// Checks the CA first, so that an error names the file that has the fault.
 Result<void> prepare(TrustAnchor& anchor, const CertificateFiles& files) {
   TrustAnchor authority;
   authority.ca_pem = anchor.ca_pem;
@@ -162,13 +163,13 @@ Result<void> prepare(TrustAnchor& anchor, const CertificateFiles& files) {
   return {};
 }
 
-// Nothing if the list does not exist.
+// Returns the revocation list, or nothing if its file does not exist.
 Result<std::optional<std::string>> read_revoked(const std::string& path) {
   const Result<std::string> list = read_certificate_file(path, kMaxRevocationBytes);
   if (!list.ok() && list.error().code == Code::kNotFound) return std::optional<std::string>();
   if (!list.ok()) return list.error();
-  // While it is copied the file may be empty: as a list it would admit every revoked certificate
-  // again.
+  // The file may be empty while it is being copied. An empty list would admit every revoked
+  // certificate again.
   if (list->find_first_not_of(" \t\r\n") == std::string::npos)
     return fault(path + " is empty", "copy it again from the directory of the CA, or remove it");
   return std::optional<std::string>(*list);
@@ -178,7 +179,7 @@ Result<std::optional<std::string>> read_revoked(const std::string& path) {
 
 struct AgentCredentials::Stamp {
   std::int64_t modified_ns = 0;
-  std::int64_t size = -1;  // Negative: the file does not exist.
+  std::int64_t size = -1;  // Negative if the file does not exist.
   std::uint64_t inode = 0;
   bool operator==(const Stamp&) const = default;
 };
@@ -298,7 +299,7 @@ Result<void> AgentCredentials::install(Loaded loaded) {
   if (!published_) {
     published_ = std::move(file);
   } else if (dup3(file.get(), published_.get(), O_CLOEXEC) < 0) {
-    // One step: gRPC's provider sees the old pair or the new one, never half of each.
+    // dup3() replaces the file in one step, so gRPC's provider never sees half of each pair.
     return errno_error(Code::kInternal, "dup3", errno);
   }
   const std::lock_guard lock(mutex_);

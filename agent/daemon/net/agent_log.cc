@@ -23,7 +23,8 @@ namespace {
 
 constexpr std::size_t kMaxLineBytes = 4096;
 
-// Enough to see what happens, too few to fill a disk: 40 lines at once, one a second for ever.
+// Limits of the rate, which show what happens but do not fill a disk: 40 lines in a row, and one
+// per second in the long run.
 constexpr double kBurst = 40;
 constexpr double kPerSecond = 1;
 
@@ -35,14 +36,14 @@ struct Log {
   HandshakeLimiter* handshakes = nullptr;
 };
 
-// One per process, as standard error is.
+// Returns the log of this process.
 Log& the_log() {
   static Log* const log = new Log;  // Never destroyed: gRPC's threads may log until the exit.
   return *log;
 }
 
-// True if standard error is the journal: systemd names its socket in JOURNAL_STREAM, but standard
-// error may have been redirected since.
+// Returns true if standard error is the journal. systemd identifies the journal's socket in
+// JOURNAL_STREAM; this compares it, because standard error may have been redirected since.
 bool standard_error_is_journal() {
   const char* const stream = std::getenv("JOURNAL_STREAM");
   struct stat status {};
@@ -66,8 +67,9 @@ std::string suspects() {
   return handshakes != nullptr ? handshakes->suspects() : "a connection";
 }
 
-// True for a line that gRPC logs at each connection: a launcher connects to an address, which our
-// certificates need not contain, and checks the host's name itself.
+// Returns true for a line that gRPC logs at each connection and that means nothing here: a launcher
+// connects to an address, which our certificates need not contain, and checks the host's name
+// itself.
 bool is_meaningless(std::string_view message) {
   return message.starts_with("No match found for server name");
 }

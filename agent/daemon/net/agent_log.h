@@ -43,16 +43,17 @@ inline void refusal(std::string_view text) { say(Level::kWarning, text, Cause::k
 void say_left_out();
 
 // Sets the limiter whose suspects() are named when gRPC reports a failed handshake without its
-// peer. Null: nobody is named.
+// peer. If it is null, no peer is named.
 void name_suspects(HandshakeLimiter* handshakes);
 
 // Escapes control characters and invalid UTF-8 bytes as \xNN.
 std::string escaped(std::string_view text);
 
-// "no suitable key share" from gRPC's line about a handshake that failed; empty for other lines.
+// Extracts the reason, such as "no suitable key share", from gRPC's line about a failed handshake.
+// Returns an empty text for other lines.
 std::string handshake_failure(std::string_view grpc_message);
 
-// A line as it is written, with its newline.
+// Returns a line in the form in which it is written, with its newline.
 std::string line(Level level, std::string_view text, bool journal);
 
 // Allows at most `burst` lines in a row and `per_second` in the long run; counts the rest.

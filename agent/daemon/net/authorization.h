@@ -23,22 +23,22 @@ class AgentCredentials;
 class HandshakeLimiter;
 
 struct Caller {
-  bool local = false;            // On the Unix socket: the agent's own user or root.
-  CertificateIdentity identity;  // Only for connections over TCP.
+  bool local = false;            // Connected to the Unix socket, so the agent's user or root.
+  CertificateIdentity identity;  // Set only for connections over TCP.
   std::string address;           // "10.77.0.1:41234", or "unix socket".
-  // "user/alice serial 4f02" or "unix socket": for the audit line and List.
+  // Returns "user/alice serial 4f02" or "unix socket", for the audit line and List.
   std::string certificate() const;
 };
 
-// PermissionDenied if the caller may not launch here: it has no certificate, or one of another
-// user, or one that was revoked or has expired since the connection was made. Logs each rejection
-// with its reason.
+// Identifies the caller. Returns PermissionDenied if it may not launch here: it has no certificate,
+// or one of another user, or one that was revoked or has expired since the connection was made.
+// Logs each rejection with its reason.
 Result<Caller> authorize_caller(const grpc::CallbackServerContext& context);
 
-// The rules of this process: global, because a call brings only its context.
+// The rules of this process. They are global, because gRPC passes a call only its context.
 struct AuthorizationPolicy {
   std::string user;
-  const AgentCredentials* credentials = nullptr;  // Null: TLS is not served.
+  const AgentCredentials* credentials = nullptr;  // Null if the agent does not serve TLS.
   HandshakeLimiter* handshakes = nullptr;
   bool plaintext_loopback = false;
 };

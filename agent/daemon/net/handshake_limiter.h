@@ -6,7 +6,7 @@
 //   handed    gRPC does its handshake, and closes it within its own deadline; if there are too
 //             many, the oldest of the address that has most is shut down
 //
-// Pure but for its lock: time is an argument. Thread: any.
+// Pure except for its lock: time is an argument. Thread: any.
 #pragma once
 
 #include <chrono>
@@ -23,11 +23,11 @@ namespace ivy {
 
 struct HandshakeLimits {
   std::size_t total = 256;
-  // Places reserved for addresses that have authenticated before: a flood of unauthenticated peers
-  // does not keep a running job from being reached again.
+  // Number of connections reserved for addresses that have authenticated before, so that a flood of
+  // unauthenticated peers does not keep launchers from their running jobs.
   std::size_t kept_for_proved = 64;
   std::size_t per_address = 64;
-  // How long gRPC's handshake may take, and a little more.
+  // Slightly more than the time limit of gRPC's handshake.
   std::chrono::milliseconds handshake{6000};
 };
 
@@ -35,8 +35,8 @@ struct HandshakeLimits {
 class HandedConnections {
  public:
   virtual ~HandedConnections() = default;
-  // True if this descriptor is still the connection to this peer. gRPC closes without notice, and a
-  // peer that has disconnected must neither count nor be suspected.
+  // Returns true if this descriptor is still the connection to this peer. gRPC closes connections
+  // without notice, and a peer that has disconnected must neither count nor be suspected.
   virtual bool is_open(const std::string& peer, int descriptor) = 0;
   // Shuts the connection down, as its peer would; gRPC then closes it.
   virtual void shut_down(const std::string& peer, int descriptor) = 0;

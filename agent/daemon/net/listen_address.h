@@ -8,7 +8,7 @@
 namespace ivy {
 
 struct ListenAddress {
-  std::string address;  // Numeric; empty: every address, IPv4 and IPv6.
+  std::string address;  // Numeric. Empty means every address, IPv4 and IPv6.
   std::uint16_t port = 0;
   bool operator==(const ListenAddress&) const = default;
 };
