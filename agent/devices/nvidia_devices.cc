@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+// read_nvidia_files() reads the kernel's files, add_nvidia() builds the list of devices: from
+// NVML's answer if there is one (gpus_of_nvml()), otherwise from the files (gpus_of_files()). It
+// then notes devices that exist but cannot be used (note_unusable()) and contradictions
+// (compare()).
 #include "agent/devices/nvidia_devices.h"
 
 #include <algorithm>

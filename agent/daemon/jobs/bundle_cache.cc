@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// find() searches for a bundle. An upload is an Arrival: accept() reserves room, take() receives
+// the bytes, and put() checks the hash, unpacks, tries the program and moves the result into place.
 #include "agent/daemon/jobs/bundle_cache.h"
 
 #include <fcntl.h>

@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+// run_dial() reads the order from standard input and starts Dialer::run(), a loop that, in each
+// turn, reaps children, starts a transport if one is due (dial_when_due()), prints the reason if
+// none gets through (say_trouble_when_due()), and reports the scheduler's signals
+// (tell_signals_when_due()).
 #include "agent/node/roles/dial.h"
 
 #include <fcntl.h>

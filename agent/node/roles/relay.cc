@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+// run_relay() is the sequence: read the first line (read_first_line()), connect to the supervisor
+// or start a warden (open_job()), and copy (copy_both_ways()). Copier copies with one Lane for each
+// direction. open_job() is also used by dial_transport.cc.
 #include "agent/node/roles/relay.h"
 
 #include <fcntl.h>

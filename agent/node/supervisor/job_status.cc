@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+// begin() starts a generation, make_page() creates the status page on the first request. set() and
+// revive() change the state of a rank, in the map here and in the page; take() does the same with
+// news from other hosts. publish() wakes the workers. operations() and find_stall() read the slots
+// that workers write.
 #include "agent/node/supervisor/job_status.h"
 
 #include <algorithm>

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+// JobStore is the interface for the supervisor; Process, the first half, is the store's process:
+// its listening sockets (listen(), wait_for_client()), its start (spawn()), the lines that it
+// exchanges with the supervisor (send_line(), take_line()), and its end.
 #include "agent/node/supervisor/job_store.h"
 
 #include <sys/socket.h>
