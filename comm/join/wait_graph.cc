@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+// During a wait, waits() writes this rank's record. At a timeout, time_is_over() follows the chain
+// of records twice (find_suspect(), WaitChain::follow()) with a pause in between, so that a rank
+// whose heartbeat has not changed is recognized as silent.
 #include "comm/join/wait_graph.h"
 
 #include <poll.h>

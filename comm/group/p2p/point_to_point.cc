@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+// run() is a blocking call: it passes the requests to MessageTraffic and calls progress() until
+// they are done (run_until_done()); in between it spins, and then sleeps until data may have
+// arrived (pause()). post() passes a request to the thread, which does the same for asynchronous
+// requests.
 #include "comm/group/p2p/point_to_point.h"
 
 #include <poll.h>

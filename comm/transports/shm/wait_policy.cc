@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+// may_continue() is called throughout every wait for a member. If it returns false, the
+// communicator is broken, by a known failure (break_with()) or by the deadline (give_up()). The
+// functions below it find the member to blame and compose the text.
 #include "comm/transports/shm/wait_policy.h"
 
 #include <poll.h>
