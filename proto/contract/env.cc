@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+// The table (kVariables) is most of the file: one row per variable or prefix, with the software
+// that reads it and the rule for it. env_rule() searches it. The functions at the end are the
+// operations on Environment, a list of variables.
 #include "proto/contract/env.h"
 
 #include <algorithm>

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+// received() is the path of bytes: the first line binds the connection to a rank (bind()), and each
+// later request is passed to its handler by the table in handlers(), one function per command.
+// barrier() starts a fence when all ranks of this host have arrived, and fenced() releases them.
 #include "rendezvous/dialects/pmi_host.h"
 
 #include <algorithm>

@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+// run_rendezvous() parses the arguments, leaves the starter's process if it serves in the
+// background, and runs RendezvousProcess, which connects a Server (server.h), the control
+// descriptor and the clock: run() is its main loop, the other members react to the lines that
+// arrive.
 #include "rendezvous/server/serve.h"
 
 #include <fcntl.h>
