@@ -32,8 +32,8 @@ struct Arguments {
   }
 };
 
-// The counts of all ranks, and the offsets of their blocks (null: back to back). `which` is the
-// prefix of the arrays' names in the header.
+// The counts of all ranks and the offsets of their blocks. Without offsets, the blocks follow each
+// other without gaps. `which` is the prefix of the arrays' names in the header.
 struct Counts {
   const std::size_t* counts = nullptr;
   const std::size_t* displacements = nullptr;

@@ -66,7 +66,7 @@ class DeviceCommunicator : private BootstrapOwner, private EnqueuedOwner {
   // Collective. Creates the NCCL communicator, unless ranks share devices (is_shared()). Later
   // calls cost only a comparison.
   MaybeFailure prepare(int device, Deadline& deadline);
-  // True if ranks share devices on purpose: use host memory instead.
+  // Returns true if ranks share devices on purpose. Their data must be moved through host memory.
   bool is_shared() const { return is_shared_; }
   bool is_prepared() const { return device_ >= 0 && handle_ != nullptr; }
   // Returns -1 until the NCCL communicator is created.

@@ -20,7 +20,7 @@
 
 namespace ivy::comm::nccl {
 
-using Stream = void*;  // cudaStream_t, hipStream_t. Null: the default stream.
+using Stream = void*;  // A cudaStream_t or hipStream_t. Null is the default stream.
 using Event = void*;
 using Context = void*;
 

@@ -55,7 +55,7 @@ class EnqueuedOwner {
   // Called every kTick while operations are called, and once after the last, with the oldest
   // unfinished operation or null.
   virtual MaybeFailure tick(const Enqueued* oldest) = 0;
-  // True if operations that finish now do so because the communicator is broken.
+  // Returns true if operations that finish now do so because the communicator is broken.
   virtual bool is_broken() const = 0;
 };
 

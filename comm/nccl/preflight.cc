@@ -207,7 +207,7 @@ void find_interfaces(const Ranks& ranks, std::vector<Finding>& found) {
   }
 }
 
-// True if a variable may differ from rank to rank without harm.
+// Returns true if a variable may differ between ranks without harm.
 bool is_own_matter(std::string_view name) {
   for (const std::string_view prefix :
        {"NCCL_SOCKET_IFNAME", "NCCL_IB_HCA", "NCCL_HOSTID", "NCCL_DEBUG", "NCCL_TOPO_",

@@ -31,8 +31,7 @@ struct RankFacts {
   std::string host;       // The name of the rank's host in messages.
   std::int32_t pid = 0;
   std::string machine;  // The kernel's boot id. Ranks of one machine share devices and /dev/shm.
-  std::string
-      network;  // The network namespace. A machine may have several, with separate addresses.
+  std::string network;  // The network namespace. Each has separate interfaces and addresses.
   // An error that only this rank has found, with its fix: no driver, the wrong library ...
   std::string trouble;
   std::string trouble_fix;
