@@ -9,9 +9,12 @@
 // A failure is reported as one line on standard output: kFailurePrefix (warden.h), a text, a
 // newline.
 //
-// The supervisor sees on its socket which end closed:
-//   end of standard input (standard output may break with it)   half-close; reads on up to 5 s
-//   standard output breaks alone, or the relay dies             hang-up
+// The supervisor learns from its socket how the connection ended:
+// - A half-close: standard input ended (standard output may break with it). The supervisor may
+// still
+//   send, until it has been silent for 5 s.
+// - Both directions close: only standard output broke, or the relay exited.
+//
 // Thread: the process's only thread.
 #pragma once
 
@@ -25,8 +28,10 @@
 
 namespace ivy {
 
+// Exit codes.
 inline constexpr int kRelayNoSuchJob = 3;
 inline constexpr int kRelayFailed = 4;
+// Limits of the first line.
 inline constexpr std::size_t kOpenLineMaxBytes = 128;
 inline constexpr int kOpenLineTimeoutMs = 20'000;
 // How long the supervisor may be silent after the launcher has closed its side.
@@ -41,7 +46,7 @@ struct OpenLine {
   OpenVerb verb = OpenVerb::kNew;
   std::string job_id;
   std::uint32_t host = 0;
-  pid_t step_task = 0;  // Not part of the line: the task of the scheduler's step that runs us.
+  pid_t step_task = 0;  // The task of the scheduler's step that runs us. Not part of the line.
 };
 
 // Parses the line without its newline. Pure.

@@ -13,9 +13,9 @@ namespace ivy {
 
 class ReservedPort {
  public:
-  // low == 0: a port chosen by the kernel. low == high: that port, or AlreadyExists with address
-  // and port. Otherwise the first free port of the range from a random start, or ResourceExhausted
-  // if all are busy.
+  // Reserves a free port of the range, searching from a random start. Returns ResourceExhausted if
+  // all are busy. If low and high are equal, reserves that port, or returns AlreadyExists with
+  // address and port. If low is 0, the kernel chooses a port.
   static Result<ReservedPort> reserve(std::uint32_t low, std::uint32_t high);
 
   std::uint16_t port() const { return port_; }

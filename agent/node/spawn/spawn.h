@@ -33,7 +33,7 @@ struct SpawnRequest {
   Environment environment;             // Variables of this process only, followed by `shared`.
   std::shared_ptr<const SharedEnvironment> shared;  // `environment` overrides these; may be null.
   std::string working_directory;                    // Absolute.
-  int stdin_fd = -1;  // -1: /dev/null. The caller keeps ownership of all three.
+  int stdin_fd = -1;  // -1 means /dev/null. The caller keeps ownership of all three.
   int stdout_fd = -1;
   int stderr_fd = -1;
   bool own_session = false;  // If false, it gets a new process group in the supervisor's session.

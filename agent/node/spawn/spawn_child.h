@@ -40,7 +40,7 @@ struct ChildPlan {
   std::array<int, 3> standard_fds{-1, -1, -1};
   bool own_session = false;
   int cgroup_fd = -1;
-  // Bit sets in the kernel's format. Null: not restricted.
+  // Bit sets in the kernel's format. Null means no restriction.
   const unsigned long* processors = nullptr;
   long processors_bytes = 0;
   const unsigned long* memory_nodes = nullptr;
