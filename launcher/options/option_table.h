@@ -46,7 +46,8 @@ std::span<const OptionEntry> option_table();
 
 struct OptionSpelling {
   const OptionEntry* entry = nullptr;
-  std::string_view implied_value;  // If not empty: a switch that implies this value.
+  // If not empty, this spelling is a switch that implies the value.
+  std::string_view implied_value;
 
   bool takes_value() const { return implied_value.empty() && !entry->value.empty(); }
 };

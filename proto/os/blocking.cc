@@ -63,7 +63,9 @@ struct BlockingPool::State : std::enable_shared_from_this<State> {
   int stuck = 0;
   bool needs_watch = false;  // A task has a deadline, or waits for a thread that may hang.
   bool has_watch = false;
-  std::int64_t watch_sleeps_until = 0;  // kNever: until it is woken; 0: awake.
+  // When the watching thread wakes up by itself: kNever if it sleeps until it is woken, 0 if it is
+  // awake.
+  std::int64_t watch_sleeps_until = 0;
   bool is_closed = false;
 };
 

@@ -36,8 +36,8 @@ struct Mount {
   std::string point;  // The directory on which it is mounted.
 };
 
-// Returns the mounts of a file system type whose super options contain `option` (empty: all
-// mounts).
+// Returns the mounts of a file system type whose super options contain `option`, or all mounts of
+// that type if `option` is empty.
 std::vector<Mount> mounts_of(std::string_view mountinfo, std::string_view type,
                              std::string_view option) {
   constexpr std::size_t kRootField = 3;
@@ -57,7 +57,8 @@ std::vector<Mount> mounts_of(std::string_view mountinfo, std::string_view type,
   return mounts;
 }
 
-// Returns the path of this process's cgroup in the hierarchy of a controller (empty: version 2).
+// Returns the path of this process's cgroup in the hierarchy of a controller, or in that of version
+// 2 if `controller` is empty.
 std::optional<std::string> path_in_hierarchy(std::string_view cgroup, std::string_view controller) {
   for (const std::string_view line : parts_of(cgroup, '\n')) {
     const std::size_t first = line.find(':');

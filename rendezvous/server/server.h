@@ -52,8 +52,8 @@ struct ServerLimits {
   std::size_t torch_bytes = 1u << 30;
 };
 
-// Returns the limits for a job with this many torch connections (0: the default). At least half of
-// the process's descriptors remain for authenticated clients.
+// Returns the limits for a job with this many torch connections; 0 means the default number. At
+// least half of the process's descriptors remain for authenticated clients.
 ServerLimits server_limits(std::size_t torch_connections);
 
 struct ServerOptions {
