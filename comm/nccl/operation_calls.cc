@@ -95,7 +95,7 @@ class Calls {
     if (!reduces(shape.operation)) return true;
     plan_ = plan_reduction(shape.operation, shape.dtype, shape.op);
     IVY_ASSERT(!plan_.is_staged);
-    // With one rank, the mean is a copy; a sum avoids NCCL's faulty kernel (see alone()).
+    // With one rank, the mean equals the sum, which NCCL copies without a kernel (see alone()).
     const bool is_mean_of_one = caller_.size == 1 && plan_.reduce == Reduce::kAvg;
     op_ = static_cast<int>(is_mean_of_one ? Reduce::kSum : plan_.reduce);
     if (!plan_.is_premultiplied) return true;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// compare_ranks() is the map: it calls each find_*() function, which checks one kind of problem.
-// Before it are NCCL's rules for interfaces, after it the encoding of facts for the store. Called
-// by bootstrap.cc.
+// bootstrap.cc calls compare_ranks() on rank 0. It calls the find_*() functions, each of which
+// checks one kind of problem; they are the first half of the file. After them are NCCL's rules for
+// interfaces (choose_interface()), and at the end the encoding of facts for the store.
 #include "comm/nccl/preflight.h"
 
 #include <algorithm>
