@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // In this order: variables that are hidden from srun; the shell scripts that the step runs on each
-// host, which start ivy-node or, if the host has none, ask for it and install it; the parsers of
-// the lines that the scripts and srun print; and the explanation of srun's errors (srun_failure()).
+// host, which start ivy-node or, if the host has none, ask for it and install it; srun's command
+// and environment; the parsers of the lines that the scripts and srun print; and the explanation of
+// srun's errors (srun_failure()).
 #include "launcher/slurm/step.h"
 
 #include <algorithm>
