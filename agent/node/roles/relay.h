@@ -11,8 +11,7 @@
 //
 // The supervisor learns from its socket how the connection ended:
 // - A half-close: standard input ended (standard output may break with it). The supervisor may
-// still
-//   send, until it has been silent for 5 s.
+//   still send, until it has been silent for 5 s.
 // - Both directions close: only standard output broke, or the relay exited.
 //
 // Thread: the process's only thread.
