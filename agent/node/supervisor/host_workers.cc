@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // A generation, in this order: start() and begin_all() create the Worker objects, carry_out()
 // starts their processes on the pool (Start::run()), conclude() takes them over on the loop, and
-// watch() waits for their exits. collect_in_order() reaps workers that have exited, in the order of
-// their exits. Generation (generation.cc) calls these and decides what follows from an exit.
+// watch() waits for their exits. An exit calls collect(), which takes the times of all exits before
+// it reaps the worker (collect_in_order()). Generation (generation.cc) owns this object, starts the
+// generations, and decides what follows from an exit.
 #include "agent/node/supervisor/host_workers.h"
 
 #include <sys/resource.h>
