@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Everything that a communicator needs only if its ranks are on several hosts. Owns the TCP
 // connections to the ranks of other hosts (TcpMesh) and the collectives that combine them with this
-// host's shared memory (SpanningGroup). Shared memory shows at once which operation a rank has
+// host's shared memory (SpanningGroup). Shared memory shows immediately which operation a rank
 // entered; between hosts this has to be recorded: entered() is this rank's record, compare() finds
 // ranks that are in a different operation, and a WaitGraph finds the rank for which a timed-out
 // operation waited.
