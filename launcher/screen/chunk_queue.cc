@@ -20,6 +20,8 @@ void ChunkQueue::push(std::uint32_t lane, ChunkKind kind, std::string_view bytes
     block.append(bytes.substr(0, count));
     bytes.remove_prefix(count);
     bytes_ += count;
+    // Bytes of the lane that wrote last extend its record, unless they start a new block: a record
+    // must not span two blocks.
     const bool joins = !needs_block && !records_.empty() && records_.back().lane == lane &&
                        records_.back().kind == ChunkKind::kBytes;
     if (!joins) records_.push_back(Record{lane, kind, 0});
@@ -30,6 +32,7 @@ void ChunkQueue::push(std::uint32_t lane, ChunkKind kind, std::string_view bytes
 ChunkQueue::Front ChunkQueue::front(std::size_t max_bytes) const {
   IVY_ASSERT(!records_.empty());
   const Record& record = records_.front();
+  // A mark has no bytes, and there may be no block.
   if (record.size == 0) return Front{record.lane, record.kind, {}};
   const std::size_t size = std::min<std::size_t>(record.size, max_bytes);
   return Front{record.lane, record.kind, std::string_view(blocks_.front()).substr(read_, size)};
@@ -41,6 +44,7 @@ void ChunkQueue::pop(std::size_t bytes) {
   if (records_.front().size == 0) records_.pop_front();
   read_ += bytes;
   bytes_ -= bytes;
+  // A block that was read to its end is removed; the last one is kept and filled again.
   if (blocks_.empty() || read_ < blocks_.front().size()) return;
   read_ = 0;
   if (blocks_.size() > 1) {

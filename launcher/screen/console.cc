@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+// show() filters and splits a lane's bytes. put() formats a finished line, or gives it to the
+// LineFold. begin_line() prepares the place for a line: it writes the rank's held lines first,
+// clears the bottom, closes the open line of another lane, and writes the label. All text goes
+// through out(), the buffer of the sink.
 #include "launcher/screen/console.h"
 
 #include <algorithm>
@@ -17,8 +21,8 @@ namespace {
 constexpr std::string_view kReset = "\x1b[0m";
 constexpr std::string_view kClearLine = "\r\x1b[K";
 constexpr std::string_view kLineUp = "\x1b[A";
-// Limit of visible progress bars. If there are more, each rank shows only its outermost bar; if
-// that is still too many, only the slowest rank does.
+// Limit of visible progress bars. If there are more, each rank shows only its outermost bar. If
+// there are still too many, only the bar of the slowest rank is shown.
 constexpr std::size_t kMaxBars = 4;
 
 bool has_escape(std::string_view text) { return text.find('\x1b') != std::string_view::npos; }
@@ -75,8 +79,8 @@ void Console::show(Lane& lane, std::string_view bytes) {
     while (const auto piece = lane.lines.next(bytes)) put(lane, *piece);
     if (lane.lines.is_update()) lane.state_is_new = true;
   }
-  // The kept bytes of an unfinished line count, too. Otherwise a host whose ranks all print long
-  // lines without an end would get no more credit. LineSplitter bounds them.
+  // Bytes of an unfinished line count as consumed, too: otherwise a host whose ranks all print long
+  // lines without an end would never get credit again. LineSplitter limits their number.
   if (!grants_.empty() && grants_.back().host_index == lane.host_index &&
       grants_.back().end == sink_.appended()) {
     grants_.back().bytes += count;
@@ -104,10 +108,10 @@ void Console::put(Lane& lane, const LinePiece& given) {
   }
   if (piece.end == LineEnd::kTooLong) ++lane.cut_lines;
   if (states_.erase({lane.rank, lane.stream}) > 0) bottom_changed_ = true;
-  // Another rank's line has closed the beginning of this one, and only its newline is left.
+  // Another rank's line has closed this line, and only its newline is left.
   if (piece.continued && piece.text.empty() && open_ != &lane) return;
   if (style_.folds && !piece.continued && piece.end != LineEnd::kTooLong && open_ != &lane) {
-    // Its bytes count as shown: LineFold bounds them.
+    // The held bytes count as consumed: LineFold limits their number.
     labels_[{lane.rank, lane.stream}] = lane.label;
     fold_.add(lane.rank, lane.stream, piece.text, monotonic_ns());
     return release(monotonic_ns());
@@ -134,11 +138,11 @@ void Console::write_group(const LineFold::Group& group) {
   std::string folded(label);
   if (group.ranks.size() > 1 && !label.empty())
     folded = (group.stream == 2 ? "[!" : "[") + folded_ranks(group.ranks) + "]";
-  // In the colour of the first rank.
+  // Labels of several ranks have the colour of the first rank.
   if (group.ranks.size() > 1 && label.starts_with('\x1b'))
     folded = std::string(label.substr(0, label.find('m') + 1)) + folded + std::string(kReset);
   if (group.ranks.size() > 1 && !label.empty()) folded += ' ';
-  // A traceback has several lines.
+  // A traceback has several lines; each gets the label.
   std::string_view rest = group.text;
   for (bool is_first = true; is_first || !rest.empty(); is_first = false) {
     if (style_.timestamps && !is_first) append_clock();
@@ -165,7 +169,7 @@ void Console::show_state(Lane& lane) {
     std::vector<std::string> rows;
     for (const std::string_view row : lane.lines.state())
       rows.push_back(lane.label + std::string(row));
-    // A bar that removes itself is overwritten with blanks.
+    // An empty state: the bar has blanked itself out.
     if (rows.empty())
       states_.erase({lane.rank, lane.stream});
     else
@@ -206,16 +210,17 @@ void Console::clear_bottom() {
   bottom_lines_ = 0;
 }
 
-// Removes the lines below the others before text follows.
+// Clears the bottom before text is written there; draw_bottom() draws it again.
 void Console::begin_text() {
   if (bottom_lines_ == 0) return;
   clear_bottom();
   bottom_changed_ = true;
 }
 
-// Returns the bars of each rank; if there are too many, only those of the slowest rank.
+// Returns the status line, or else the progress bars: if there are too many, only those that
+// kMaxBars allows.
 std::vector<std::string> Console::bottom_text() const {
-  // The last column stays free: some terminals wrap as soon as it is filled.
+  // The last column stays empty: some terminals wrap as soon as it is filled.
   const int columns = terminal_columns(fd_) - 1;
   if (!status_.empty()) return {clip_to_columns(status_, columns)};
   std::vector<std::string> lines;
@@ -253,7 +258,7 @@ void Console::begin_line(Lane& lane) {
   out().append(lane.label);
 }
 
-// Ends an unfinished line with a marker, so that lines of two ranks are never joined.
+// Closes the open line with a marker, so that the lines of two ranks are never joined.
 void Console::close_open_line() {
   if (open_ == nullptr) return;
   if (style_.is_terminal) out().append(kReset);
@@ -287,7 +292,7 @@ void Console::set_status(const std::string& text) {
 }
 
 void Console::draw_bottom() {
-  // It would overwrite an unfinished line, and a slow reader needs no animation.
+  // The bottom would overwrite an open line, and a slow reader needs no animation.
   if (!bottom_is_due() || open_ != nullptr || !is_idle()) return;
   bottom_changed_ = false;
   const std::vector<std::string> lines = bottom_text();

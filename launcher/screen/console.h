@@ -1,7 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // One stream that users read: standard output, standard error, or both when they are the same
-// terminal, pipe or file. Shows whole lines of many ranks and at most one unfinished line. On a
-// terminal, a few lines below them are redrawn: the job's status, or the progress bars.
+// terminal, pipe or file. Turns the bytes of many lanes into labelled lines.
+//
+// A *lane* is one stream of one rank, on its way to a console. The console writes whole lines, and
+// at most one unfinished line at the end: the *open* line, which it closes with a marker if another
+// lane writes next. On a terminal, a few lines below it, the *bottom*, are redrawn: the job's
+// status line, or the newest state of the ranks' progress bars. With --dedup, a finished line is
+// *held* for up to 100 ms in a LineFold, in case other ranks print the same line.
+//
+// ConsoleStream owns a console and decides when each of these is shown; ConsoleSink writes the
+// text.
 //
 // Thread: the loop's. Lifetime: destroy it outside its events; lanes outlive their use here.
 #pragma once
@@ -23,46 +31,51 @@
 
 namespace ivy {
 
-// One stream of one rank on its way to a console.
+// One stream of one rank, with the state of its current line. Class Output owns it; ConsoleStream
+// and Console keep their parts of the state here.
 struct Lane {
   int rank = 0;
-  int stream = 1;
+  int stream = 1;  // 1: standard output, 2: standard error.
   int host_index = 0;
-  std::uint32_t number = 0;  // Among the lanes of its generation.
-  std::string label;         // As it is written, with its colour.
-  LineSplitter lines;
-  ControlFilter filter{ControlPolicy::kColoursOnly};
-  bool shown = true;          // False if --show-ranks leaves it out.
-  bool dropping = false;      // --console-overflow=drop: bytes are dropped now.
-  bool is_in_line = false;    // The last bytes kept did not end with a newline.
-  bool lost_in_line = false;  // The last bytes dropped did not end with a newline.
-  bool is_waiting = false;    // In the list of lanes with an unfinished line.
-  bool state_is_new = false;  // A progress state that has not been shown.
-  std::int64_t due_ns = 0;    // When the unfinished line is shown.
-  bool due_is_for_state = false;
-  std::uint64_t dropped_lines = 0;
-  std::uint64_t cut_lines = 0;             // Lines longer than the splitter keeps.
-  std::optional<std::uint64_t> last_line;  // Number of its last line on its console.
+  std::uint32_t number = 0;  // Its index in the list of its ConsoleStream.
+  std::string label;         // Printed before each of its lines, with its colour; may be empty.
+  LineSplitter lines;        // Splits its bytes into lines.
+  ControlFilter filter{ControlPolicy::kColoursOnly};  // Removes control sequences from its bytes.
+  bool shown = true;                                  // False if --show-ranks leaves it out.
+  bool dropping = false;          // --console-overflow=drop: its bytes are being dropped.
+  bool is_in_line = false;        // The last bytes that were kept did not end with a newline.
+  bool lost_in_line = false;      // The last bytes that were dropped did not end with a newline.
+  bool is_waiting = false;        // It is in ConsoleStream's list of lanes with an unfinished line.
+  bool state_is_new = false;      // Its progress bars have a state that has not been shown.
+  std::int64_t due_ns = 0;        // When its unfinished line is shown, on monotonic_ns().
+  bool due_is_for_state = false;  // due_ns is for the state of a progress bar.
+  std::uint64_t dropped_lines = 0;         // By --console-overflow=drop, for the summary.
+  std::uint64_t cut_lines = 0;             // Lines that were split or cut short, for the summary.
+  std::optional<std::uint64_t> last_line;  // Number of its last line on its ConsoleStream.
 };
 
+// How a console formats lines. Fixed for one generation: one run of all workers of the job
+// (launcher/job/job.h).
 struct ConsoleStyle {
-  bool is_terminal = false;   // Escape sequences may be written to it.
-  bool pass_through = false;  // One rank without label: bytes are not changed.
-  bool filters_controls = false;
-  // Removes moves of the cursor from labelled lines; filters_controls, on a terminal, removes more.
+  bool is_terminal = false;  // Escape sequences may be written to it.
+  // Only one rank is shown, without a label: its bytes are written as they are.
+  bool pass_through = false;
+  bool filters_controls = false;  // Lane::filter removes control sequences for a terminal.
+  // Lane::filter removes moves of the cursor from labelled lines in a pipe or file.
   bool filters_moves = false;
-  bool timestamps = false;
-  bool folds = false;  // --dedup: equal lines of ranks are shown once.
-  bool utf8 = true;
+  bool timestamps = false;  // --timestamps: each line starts with the time of day.
+  bool folds = false;       // --dedup: equal lines of several ranks are shown once.
+  bool utf8 = true;         // Markers may use characters beyond ASCII.
 };
 
 // The owner of a console: its ConsoleStream, and tests.
 class ConsoleEvents {
  public:
-  // Bytes of a host's output have left, or were dropped because there is no longer a reader.
+  // Bytes of a host's output were written, or were dropped because the reader has exited.
   virtual void console_consumed(int host_index, std::uint64_t bytes) = 0;
-  // has_room() may be true again.
+  // has_room() may have become true.
   virtual void console_has_room() = 0;
+  // Writing failed. Called once; everything is dropped from then on.
   virtual void console_failed(int errno_value) = 0;
 
  protected:
@@ -73,49 +86,60 @@ class Console final : private ConsoleSinkEvents {
  public:
   Console(boost::asio::io_context& loop, int fd, ConsoleEvents& owner);
 
-  // Before the first line of a generation.
+  // Call before the first line of a generation.
   void set_style(const ConsoleStyle& style);
   const ConsoleStyle& style() const { return style_; }
-  // True while so little text is unwritten that more may be formatted.
+  // True if little text is unwritten, so that more lines may be formatted.
   bool has_room() const { return sink_.backlog() < kMostAheadBytes; }
+  // True if all text has been written and no line is held.
   bool is_idle() const { return sink_.backlog() == 0 && fold_.is_empty(); }
+  // Bytes of formatted text that have not been written.
   std::size_t unwritten() const { return sink_.backlog(); }
+  // Bytes that have been written, or dropped after a failure.
   std::uint64_t written() const { return sink_.written(); }
   bool has_failed() const { return sink_.has_failed(); }
+  // Fails with EPIPE if the reader has exited, even if nothing is written.
   void check_reader() { sink_.check_reader(); }
+  // Writes as much text as the descriptor takes now.
   void flush();
 
-  // Bytes of a lane; they count as consumed when the lines made of them have left.
+  // Formats bytes of a lane. They count as consumed when the lines made of them have been written.
   void show(Lane& lane, std::string_view bytes);
-  // Shows the unfinished line now.
+  // Shows the lane's unfinished line as the open line.
   void show_partial(Lane& lane);
-  // Shows the newest state of a line, or of a group of lines, that is overwritten again and again:
-  // below the others on a terminal, else as new lines.
+  // Shows the newest state of a line, or of a group of lines, that its rank overwrites repeatedly:
+  // in the bottom of a terminal, elsewhere as new lines.
   void show_state(Lane& lane);
-  // --dedup: the lines that are held.
+  // The lines that --dedup holds.
   LineFold& fold() { return fold_; }
-  // Writes the held lines that are due by then.
+  // Writes the held lines that are due at this time.
   void release(std::int64_t until_ns);
-  // Call when the stream has ended, or when following bytes were dropped: terminates the unfinished
-  // line.
+  // Terminate the lane's unfinished line: its stream has ended, or its following bytes were
+  // dropped.
   void end_lane(Lane& lane);
   void cut_lane(Lane& lane);
-  // Shows text of ivyrun itself on separate lines, with control characters escaped.
+  // Writes ivyrun's own text on separate lines, with control characters escaped. Held lines come
+  // first.
   void say(std::string_view text);
-  // Replaces the line below the others; drawn by draw_bottom(). Escaped as in say().
+  // Replaces the status line, which draw_bottom() draws. Empty: no status line. Escaped as in
+  // say().
   void set_status(const std::string& text);
+  // True if the bottom differs from the screen.
   bool bottom_is_due() const { return bottom_changed_ && style_.is_terminal; }
+  // Redraws the bottom, unless a line is open or text is still unwritten.
   void draw_bottom();
-  // Forgets the lanes of the ended generation.
+  // Writes the held lines, closes the open line and clears the bottom. Call before the lanes are
+  // destroyed.
   void forget_lanes();
 
  private:
-  // Text formatted ahead of the reader: enough to keep a fast reader busy.
+  // Limit of formatted text that waits: enough to keep a fast reader busy.
   static constexpr std::size_t kMostAheadBytes = 256u << 10;
+  // Credit that a host gets back once the text made of its bytes has left.
   struct Grant {
-    std::uint64_t end;  // When this many bytes have been written...
+    std::uint64_t end;  // Due when the sink has written this many bytes in total...
     std::uint64_t bytes;
-    int host_index;  // ...this host may send `bytes` more.
+    int host_index;  // ...then this host may send `bytes` more.
   };
   // ConsoleSinkEvents
   void sink_moved() override;
@@ -141,16 +165,16 @@ class Console final : private ConsoleSinkEvents {
   LineFold fold_;
   // Labels of ranks with a held line, by rank and stream.
   std::map<std::pair<int, int>, std::string_view> labels_;
-  Lane* open_ = nullptr;  // The lane whose unfinished line is at the cursor.
+  Lane* open_ = nullptr;  // The lane whose unfinished line is at the cursor; null: none.
   bool open_is_coloured_ = false;
-  std::string status_;
-  // Newest progress states with their labels, by rank and stream: one row each, or the rows of a
-  // group of bars.
+  std::string status_;  // Empty: none.
+  // The newest states of progress bars, with their labels, by rank and stream: one row for a single
+  // bar, several for a group of bars.
   std::map<std::pair<int, int>, std::vector<std::string>> states_;
-  std::size_t bottom_lines_ = 0;  // Shown below the others.
-  bool bottom_changed_ = false;
-  std::int64_t clock_second_ = -1;
-  std::string clock_text_;  // The time of clock_second_, such as "12:34:56.".
+  std::size_t bottom_lines_ = 0;    // Lines of the bottom that are on the screen.
+  bool bottom_changed_ = false;     // The bottom differs from the screen.
+  std::int64_t clock_second_ = -1;  // The second for which clock_text_ was made.
+  std::string clock_text_;          // The time of day, such as "12:34:56.".
 };
 
 }  // namespace ivy

@@ -18,13 +18,13 @@
 namespace ivy {
 namespace {
 
-// Bytes of one write(2): enough to be cheap, few enough to return to the loop soon.
+// Limit of one write(2): large enough to be cheap, small enough to return to the loop soon.
 constexpr std::size_t kWriteBytes = 1u << 20;
 // Bytes that a pipe accepts without blocking when poll(2) reports it as writable.
 constexpr std::size_t kSurePipeBytes = PIPE_BUF;
-// The same for a terminal (WAKEUP_CHARS of the kernel's line discipline).
+// Bytes that a terminal accepts in the same case (WAKEUP_CHARS of the kernel's line discipline).
 constexpr std::size_t kSureTerminalBytes = 256;
-// On a slow file the loop gets a turn after this many writes.
+// Writes after which the loop gets a turn.
 constexpr int kMaxWritesAtOnce = 16;
 
 }  // namespace
@@ -66,7 +66,7 @@ void ConsoleSink::choose_way() {
   }
 }
 
-// Called for the first bytes, not earlier: starting and joining a thread costs about 0.1 ms.
+// Starts the thread with the first bytes: starting and joining a thread costs about 0.1 ms.
 bool ConsoleSink::open_writer() {
   if (writer_) return true;
   // A copy shares the offset with the caller's other programs, because it belongs to the open file
@@ -160,7 +160,8 @@ void ConsoleSink::write_loop() {
 }
 
 void ConsoleSink::trim() {
-  // At least half of the buffer is written, so no more bytes are moved than were written.
+  // The buffer is cut once half of it is written, so the bytes that move are never more than the
+  // bytes that were written.
   if (sent_ == buffer_.size() || sent_ >= buffer_.size() / 2) {
     dropped_front_ += sent_;
     buffer_.erase(0, sent_);

@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+// Output takes this way: accept() → process() → Console, or first through queue_, which drain()
+// empties whenever the console has room (console_has_room(), flush()). The timer's part is
+// await_partial(), which sets a lane's due_ns; arm(), which keeps the timer at the earliest due
+// time; and on_timer(), which shows what is due.
 #include "launcher/screen/console_stream.h"
 
 #include <unistd.h>
@@ -14,23 +18,24 @@ namespace ivy {
 namespace {
 
 constexpr std::int64_t kMillisecond = 1'000'000;
-// Time without further bytes after which an unfinished line is shown: short on a terminal, where a
-// user may have to answer it; longer in a file or a pipe, so that the line of a rank that got no
-// processor for a moment is not split in two.
+// Time without further bytes after which an unfinished line is shown. It is short on a terminal,
+// where a user may have to answer a prompt. It is longer in a file or a pipe, so that the line of a
+// rank that gets no processor for a moment is not split in two.
 constexpr std::int64_t kPartialDelayOnTerminal = 200 * kMillisecond;
 constexpr std::int64_t kPartialDelayElsewhere = 1000 * kMillisecond;
 // Period at which the newest state of a progress bar is shown on a terminal, and elsewhere.
 constexpr std::int64_t kStateDelayOnTerminal = 200 * kMillisecond;
 constexpr std::int64_t kStateDelayElsewhere = 5000 * kMillisecond;
-// Least time between two drawings of a terminal's status line: 10 Hz.
+// Least time between two drawings of a terminal's bottom: 10 Hz.
 constexpr std::int64_t kDrawDelay = 100 * kMillisecond;
 // --console-overflow=drop: lines are dropped while more than this waits for the reader.
 constexpr std::size_t kDropAboveBytes = 1u << 20;
-// Raw bytes formatted in one go, so that labels cannot make a large chunk much larger in memory.
+// Raw bytes formatted in one step: labels make text larger, so a large chunk of short lines would
+// take much memory.
 constexpr std::size_t kSliceBytes = 64u << 10;
-// Formatted text is written as soon as there is this much of it.
+// Formatted text is written without waiting for the end of the turn once there is this much of it.
 constexpr std::size_t kFlushBytes = 64u << 10;
-// Lines this close to the end of the console are still visible and need not be repeated.
+// A rank's line that was followed by at most this many lines is still visible on the console.
 constexpr std::uint64_t kJustShownLines = 3;
 
 std::uint64_t newlines_in(std::string_view bytes) {
@@ -95,7 +100,7 @@ void ConsoleStream::add(Lane& lane) {
 void ConsoleStream::accept(Lane& lane, std::string_view bytes, bool end) {
   if (console_.has_failed()) return owner_.stream_consumed(lane.host_index, bytes.size());
   if (options_.overflow == OverflowChoice::kDrop) bytes = drop_some(lane, bytes);
-  // Bytes that can be shown immediately are never copied.
+  // Bytes that can be shown immediately are not copied into the queue.
   while (!bytes.empty() && queue_.empty() && console_.has_room()) {
     const std::string_view slice = bytes.substr(0, kSliceBytes);
     bytes.remove_prefix(slice.size());
@@ -117,24 +122,29 @@ void ConsoleStream::end_lanes() {
   if (queue_.empty()) console_.release(LineFold::kAnyTime);
 }
 
-// --console-overflow=drop: returns the bytes that are kept. Only whole lines are dropped. A line
-// that has begun before dropping is shown to its end, or cut if its end is not here yet.
+// Returns the bytes to keep, with --console-overflow=drop. Only whole lines are dropped: while the
+// queue is too long (kDropAboveBytes), a chunk is kept up to the end of the line whose beginning
+// was kept before, and the rest is dropped. If that line has no end in this chunk, it is cut (kCut)
+// and its rest is dropped, too. Once the queue is short again, the lane continues with the next
+// whole line.
 std::string_view ConsoleStream::drop_some(Lane& lane, std::string_view bytes) {
   if (bytes.empty()) return bytes;
   const bool is_full = queue_.bytes() > kDropAboveBytes;
   const std::size_t newline = bytes.find('\n');
   const bool has_newline = newline != std::string_view::npos;
   std::string_view kept = bytes;
+  // Starts to drop.
   if (!lane.dropping && is_full) {
     if (lane.is_in_line && !has_newline) queue_.push(lane.number, ChunkKind::kCut, {});
     kept = bytes.substr(0, lane.is_in_line && has_newline ? newline + 1 : 0);
     lane.dropping = kept.size() < bytes.size();
     drop(lane, bytes.substr(kept.size()));
+    // Continues to drop; a line whose beginning was dropped is dropped to its end.
   } else if (lane.dropping && (is_full || (lane.lost_in_line && !has_newline))) {
     kept = {};
     drop(lane, bytes);
   } else if (lane.dropping) {
-    // The reader takes bytes again, so the next whole line is shown.
+    // Stops dropping: the next whole line is shown.
     lane.dropping = false;
     const std::size_t rest_of_line = lane.lost_in_line ? newline + 1 : 0;
     kept = bytes.substr(rest_of_line);
@@ -185,7 +195,7 @@ void ConsoleStream::flush() {
   drain();
 }
 
-// Small chunks that arrive together are written together, in the same turn of the loop.
+// Writes small chunks that arrive in the same turn of the loop together.
 void ConsoleStream::schedule_flush() {
   if (console_.unwritten() >= kFlushBytes) return console_.flush();
   if (std::exchange(flush_scheduled_, true)) return;
@@ -223,7 +233,8 @@ std::int64_t ConsoleStream::partial_delay() const {
 void ConsoleStream::await_partial(Lane& lane) {
   if (console_.style().pass_through || !lane.lines.has_partial()) return;
   const bool is_update = lane.lines.is_update();
-  // A progress bar is shown at a fixed rate; another unfinished line waits for silence.
+  // A progress bar is shown at a fixed rate, from its first change on. Any other unfinished line is
+  // shown once its rank has been silent for a while, so each of its bytes postpones it.
   if (!is_update) {
     lane.due_ns = monotonic_ns() + partial_delay();
   } else if (!lane.is_waiting || !lane.due_is_for_state) {
@@ -234,10 +245,12 @@ void ConsoleStream::await_partial(Lane& lane) {
   arm(lane.due_ns);
 }
 
-// Shows the lane's unfinished line if it is due. True: it keeps waiting.
+// Shows the lane's unfinished line if it is due. Returns whether the lane stays in waiting_.
 bool ConsoleStream::show_due(Lane& lane, std::int64_t now_ns) {
   if (!lane.lines.has_partial()) return false;
   if (lane.due_ns > now_ns || !console_.has_room()) {
+    // A lane that is not due yet, or has no room, is looked at again after half of the delay at the
+    // earliest: one timer serves all lanes.
     lane.due_ns = std::max(lane.due_ns, now_ns + partial_delay() / 2);
     return true;
   }
@@ -246,7 +259,8 @@ bool ConsoleStream::show_due(Lane& lane, std::int64_t now_ns) {
     schedule_flush();
     return false;
   }
-  // Nothing new to show: the lane waits again when its next bytes arrive.
+  // The bar has not changed since it was last shown: the lane waits again when its next bytes
+  // arrive.
   if (!lane.state_is_new) return false;
   console_.show_state(lane);
   schedule_flush();
@@ -267,11 +281,12 @@ void ConsoleStream::arm_bottom() {
   if (console_.bottom_is_due()) arm(last_drawn_ns_ + kDrawDelay);
 }
 
-// --dedup: arms the timer for the held lines.
+// --dedup: arms the timer for the oldest held line.
 void ConsoleStream::arm_held() {
   if (const auto due = console_.fold().due_ns()) arm(*due);
 }
 
+// Shows everything that is due, and arms the timer for the rest.
 void ConsoleStream::on_timer() {
   timer_due_ns_ = 0;
   const std::int64_t now_ns = monotonic_ns();

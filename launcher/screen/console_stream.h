@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// A console and the queue of workers' bytes that wait for it. Decides which bytes are shown now,
-// which are dropped, and when unfinished lines and the newest state of progress bars appear.
+// A console, and the queue of workers' output that waits for it. Decides which bytes are shown now,
+// which wait, which are dropped, and when unfinished lines and progress bars appear.
+//
+// accept() shows bytes immediately while the console has room; later bytes go through a ChunkQueue,
+// so that their order is kept. One timer serves everything that appears later: unfinished lines,
+// the states of progress bars, held lines and the bottom (console.h explains these words).
 //
 // Thread: the loop's. Lifetime: destroy it outside its events; lanes outlive their generation.
 #pragma once
@@ -24,11 +28,11 @@ class ConsoleStream;
 // The owner of the streams: their Output.
 class ConsoleStreamEvents {
  public:
-  // Bytes of a host's output have left, or were dropped.
+  // Bytes of a host's output were written or dropped.
   virtual void stream_consumed(int host_index, std::uint64_t bytes) = 0;
-  // is_idle() may be true now.
+  // is_idle() may have become true.
   virtual void stream_moved() = 0;
-  // Once. From now on everything is consumed without being shown.
+  // Called once. From then on all output is consumed without being shown.
   virtual void stream_failed(const ConsoleStream& stream, int errno_value) = 0;
 
  protected:
@@ -41,24 +45,26 @@ class ConsoleStream final : private ConsoleEvents {
                 ConsoleStreamEvents& owner);
   ~ConsoleStream() { *alive_ = false; }
 
-  // Shows the queued bytes of the ended generation and forgets its lanes. is_alone: one rank
-  // without a label, whose bytes pass through.
+  // Begins a generation: shows the queued bytes of the last one and forgets its lanes. is_alone:
+  // only one rank is shown, without a label, and its bytes are not changed.
   void begin(bool is_alone);
-  // Numbers the lane and gives it its filter.
+  // Gives the lane its number and its filter.
   void add(Lane& lane);
-  // Bytes of a lane, and whether its stream ends with them.
+  // Shows or queues bytes of a lane. end: the lane's stream ends with them.
   void accept(Lane& lane, std::string_view bytes, bool end);
   // Terminates the unfinished lines of all lanes, after the queued bytes.
   void end_lanes();
-  // Shows as many of the queued bytes as there is room for.
+  // Writes the formatted text, then shows as many queued bytes as there is room for.
   void flush();
+  // As in Console.
   void say(std::string_view text);
   void set_status(const std::string& text);
 
   bool is_idle() const { return queue_.empty() && console_.is_idle(); }
   void check_reader() { console_.check_reader(); }
   std::uint64_t written() const { return console_.written(); }
-  // The lane's end is among the last few lines, so it can be read there.
+  // True if the lane's last output is among the last few lines of this console, where the user can
+  // read it.
   bool is_just_shown(const Lane& lane) const;
 
  private:
@@ -70,17 +76,21 @@ class ConsoleStream final : private ConsoleEvents {
   void console_failed(int errno_value) override;
 
   ConsoleStyle style() const;
+  // --console-overflow=drop: which bytes of a chunk to keep.
   std::string_view drop_some(Lane& lane, std::string_view bytes);
   void drop(Lane& lane, std::string_view bytes);
+  // Gives one chunk to the console.
   void process(Lane& lane, ChunkKind kind, std::string_view bytes);
   void process_front();
   void enqueue_end(Lane& lane);
   void drain();
   void schedule_flush();
+  // Notes when a lane's unfinished line is to be shown, and arms the timer.
   void await_partial(Lane& lane);
   bool show_due(Lane& lane, std::int64_t now_ns);
   std::int64_t state_delay() const;
   std::int64_t partial_delay() const;
+  // Sets the timer, unless it expires earlier than that.
   void arm(std::int64_t due_ns);
   void arm_bottom();
   void arm_held();
@@ -93,13 +103,14 @@ class ConsoleStream final : private ConsoleEvents {
   Console console_;
   ChunkQueue queue_;
   std::vector<Lane*> lanes_;
-  std::size_t shown_[2] = {0, 0};  // Lanes of each stream that reach the console.
-  std::vector<Lane*> waiting_;     // Lanes with an unfinished line.
-  std::uint64_t lines_ = 0;        // Workers' lines shown so far.
+  std::size_t shown_[2] = {0, 0};  // By stream: lanes that are shown.
+  // Lanes with an unfinished line; their due_ns says when it is shown.
+  std::vector<Lane*> waiting_;
+  std::uint64_t lines_ = 0;  // Workers' lines given to the console.
   bool flush_scheduled_ = false;
   boost::asio::steady_timer timer_;
-  std::int64_t timer_due_ns_ = 0;  // 0 while the timer is not armed.
-  std::int64_t last_drawn_ns_ = 0;
+  std::int64_t timer_due_ns_ = 0;   // 0 while the timer is not armed.
+  std::int64_t last_drawn_ns_ = 0;  // When the bottom was drawn.
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 

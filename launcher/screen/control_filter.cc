@@ -11,7 +11,7 @@ constexpr char kSubstitute = '\x1a';
 constexpr char kC2Byte = '\xc2';
 constexpr char kEnquiry = '\x05';
 
-// Returns the number of bytes that follow this one in UTF-8.
+// Returns how many continuation bytes follow this byte in UTF-8.
 int continuations_of(char byte) {
   const auto lead = static_cast<unsigned char>(byte);
   return lead >= 0xf0 && lead < 0xf5   ? 3
@@ -32,16 +32,16 @@ bool starts_string(char letter) {
 
 }  // namespace
 
-// Bytes that reach the screen as they are.
+// True for bytes that are shown without change.
 bool ControlFilter::is_plain(char byte) const {
   if (policy_ == ControlPolicy::kPiped) return byte != kEscapeByte;
   if (byte == kEscapeByte || byte == kC2Byte || byte == kEnquiry) return false;
   if (policy_ == ControlPolicy::kNoStrings) return true;
-  // Vertical tab, form feed and the two shifts of the character set change what others print.
+  // Vertical tab, form feed and the two character set shifts change how later text is printed.
   return byte != '\b' && byte != '\v' && byte != '\f' && byte != '\x0e' && byte != '\x0f';
 }
 
-// Tracks UTF-8 characters, to tell C1 controls from continuation bytes between 80 and 9F.
+// Tracks UTF-8 characters, to distinguish C1 controls from continuation bytes between 80 and 9F.
 bool ControlFilter::is_in_character(char byte) {
   if (continuations_ > 0 && (static_cast<unsigned char>(byte) & 0xc0) == 0x80) {
     --continuations_;
@@ -148,11 +148,11 @@ void ControlFilter::on_sequence(char byte) {
   const bool is_final = byte >= 0x40 && byte <= 0x7e;
   const bool is_inner = byte >= 0x20 && byte <= 0x3f;
   if (is_final) {
-    // "ESC [ > 4 m" and the like set keyboard modes, not colours.
+    // Sequences such as "ESC [ > 4 m" set keyboard modes, not colours.
     const std::string_view numbers = std::string_view(sequence_).substr(2, sequence_.size() - 3);
     const bool is_colour =
         byte == 'm' && numbers.find_first_not_of("0123456789;:") == std::string_view::npos;
-    // LineSplitter takes moves out that have one number or none.
+    // LineSplitter understands moves with one number or none.
     const bool is_up =
         (policy_ == ControlPolicy::kColoursAndUp || policy_ == ControlPolicy::kPiped) &&
         (byte == 'A' || byte == 'F') &&
@@ -165,7 +165,7 @@ void ControlFilter::on_sequence(char byte) {
 
 void ControlFilter::on_string(char byte) {
   if (state_ == State::kStringEscape && byte != '\\') {
-    // An escape ends the string even when something else follows.
+    // An escape ends the string, even if it is not its terminator.
     begin_escape();
     return on_escape(byte);
   }
@@ -193,7 +193,7 @@ void ControlFilter::on_c2(char byte) {
     on_text(byte);
 }
 
-// True: this C1 control does not reach the screen as it is.
+// Handles a C1 control. Returns true if it must not be shown.
 bool ControlFilter::on_c1(char byte) {
   const char letter = static_cast<char>(static_cast<unsigned char>(byte) - 0x40);
   if (starts_string(letter)) {

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Keeps workers from commanding the terminal that shows their output. Pure; thread: any.
+// Removes control sequences by which a worker could command the terminal that shows its output.
+// Pure; thread: any.
 //
 // Control strings (OSC, DCS, APC, PM, SOS: window titles, clipboard, hyperlinks, device commands)
-// are removed with their content, and so is ENQ, which makes a terminal type its answer into the
-// shell. State is kept over chunk borders and forgotten at each newline, so that an unfinished
-// string costs at most the rest of its line.
+// are removed with their content. So is ENQ, to which a terminal replies as if the user had typed
+// the reply. State is kept across chunks and forgotten at each newline, so an unfinished string
+// costs at most the rest of its line.
 #pragma once
 
 #include <string>
@@ -13,27 +14,27 @@
 namespace ivy {
 
 enum class ControlPolicy {
-  kNoStrings,  // Only one program prints, so it may move the cursor.
-  // Lines of several ranks: only colours and other attributes (SGR) are left. Backspaces are
-  // removed as well, because they would overwrite the label.
+  kNoStrings,  // Only one program prints, so it may move the cursor; control strings are removed.
+  // Labelled lines of several ranks: of all sequences, only colours and other attributes (SGR)
+  // remain. Backspaces are removed as well, because they would overwrite the label.
   kColoursOnly,
-  // The same, and moves of the cursor to a line above, which LineSplitter handles.
+  // Like kColoursOnly, but moves of the cursor to a line above remain, for LineSplitter.
   kColoursAndUp,
-  // Labelled lines in a pipe or a file: everything but control sequences, of which colours and
-  // moves to a line above are left.
+  // Labelled lines in a pipe or a file: everything but sequences remains; of sequences, colours and
+  // moves to a line above.
   kPiped,
 };
 
 class ControlFilter {
  public:
   explicit ControlFilter(ControlPolicy policy) : policy_(policy) {}
-  // Returns the part of these bytes that may be shown; valid until the next call and as long as
-  // `bytes`.
+  // Returns the bytes that may be shown. The view is valid until the next call, and as long as
+  // `bytes` is.
   std::string_view apply(std::string_view bytes);
 
  private:
-  // A C1 control arrives as ESC and a letter, in UTF-8 as C2 and a byte from 80 to 9F, or for a
-  // terminal in 8-bit mode as such a byte alone: one that belongs to no character of UTF-8.
+  // A C1 control has three forms: ESC and a letter; in UTF-8, C2 and a byte from 80 to 9F; and, for
+  // a terminal in 8-bit mode, such a byte outside of any UTF-8 character.
   enum class State {
     kText,
     kEscape,
@@ -44,7 +45,7 @@ class ControlFilter {
     kStringC2,
     kC2
   };
-  // Colour sequences are shorter than this.
+  // Limit of an escape sequence; colour sequences are shorter.
   static constexpr std::size_t kMaxSequenceBytes = 128;
 
   void begin_escape();
@@ -61,9 +62,9 @@ class ControlFilter {
 
   ControlPolicy policy_;
   State state_ = State::kText;
-  int continuations_ = 0;  // Bytes that the character under way still lacks.
-  std::string sequence_;   // The escape sequence under way.
-  std::string kept_;
+  int continuations_ = 0;  // Bytes that the current UTF-8 character still lacks.
+  std::string sequence_;   // The current escape sequence.
+  std::string kept_;       // Backs the returned view, if anything was removed.
 };
 
 }  // namespace ivy

@@ -12,7 +12,7 @@ namespace {
 using boost::json::error_code;
 using boost::json::string_view;
 
-// Keeps the first strings named "message" and "py_callstack", even if the text ends inside of
+// Keeps the first strings named "message" and "py_callstack", even if the text ends inside one of
 // them.
 class Finder {
  public:
@@ -63,7 +63,7 @@ class Finder {
   bool has_callstack_ = false;
 };
 
-// True if the text has "\u" and then a number whose first byte is in [low, high].
+// True if the text starts with "\u" and a number whose high byte is in [low, high].
 bool has_escape(std::string_view text, int low, int high) {
   if (text.size() < 6 || !text.starts_with("\\u")) return false;
   const int number = std::isxdigit(static_cast<unsigned char>(text[2])) != 0 &&

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parses TORCHELASTIC_ERROR_FILE: {"message": TEXT} or {"message": {"message": TEXT, "extraInfo":
-// {"py_callstack": TEXT, ...}}}. Lenient, because the worker may have died while it wrote. Pure;
-// thread: any.
+// Parses a worker's TORCHELASTIC_ERROR_FILE, in which a Python program leaves its exception:
+// {"message": TEXT} or {"message": {"message": TEXT, "extraInfo": {"py_callstack": TEXT, ...}}}.
+// Accepts a truncated file, because the worker may have died while it wrote. Pure; thread: any.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@
 namespace ivy {
 
 struct ErrorFile {
-  std::string message;    // "RuntimeError: boom"; the whole content when it is not JSON.
+  std::string message;    // "RuntimeError: boom"; the whole content if it is not JSON.
   std::string callstack;  // The Python traceback; may be empty.
 };
 

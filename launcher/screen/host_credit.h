@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sums up the bytes of each host's output that have been disposed of, and grants them again once
-// per turn of the loop, but not while the file system is too slow. Thread: the loop's.
+// Returns credit to hosts: sums up the bytes of each host's output that were written or dropped,
+// and lets the host send as many more, once per turn of the loop. While the file system of the log
+// files is too slow, hosts get no credit. Thread: the loop's.
 #pragma once
 
 #include <algorithm>
@@ -18,14 +19,17 @@ namespace ivy {
 
 class HostCredit {
  public:
-  // The owner is never called from within add(): granting may send, and sending may call the caller
-  // of add(). may_grant: false while hosts have to wait; call report() when they no longer do.
+  // Calls owner.output_consumed() from the loop, never from add(): granting may send, and sending
+  // may call the caller of add(). may_grant: false while hosts have to wait for the file system;
+  // call report() when they no longer do.
   HostCredit(boost::asio::io_context& loop, OutputEvents& owner, std::function<bool()> may_grant)
       : loop_(loop), owner_(owner), may_grant_(std::move(may_grant)) {}
   ~HostCredit() { *alive_ = false; }
 
-  // The next `bytes` that are added are shown a second time, and were granted before.
+  // The next `bytes` bytes that add() gets are shown a second time; the host got credit for them
+  // before.
   void repeat(int host_index, std::uint64_t bytes) { repeated_[host_index] += bytes; }
+  // Call when bytes of the host's output were written or dropped.
   void add(int host_index, std::uint64_t bytes) {
     bytes -= take_repeated(host_index, bytes);
     if (bytes == 0) return;
@@ -35,6 +39,7 @@ class HostCredit {
       if (*alive) report();
     });
   }
+  // Grants what the hosts are owed.
   void report() {
     is_scheduled_ = false;
     if (!may_grant_()) return;
@@ -54,8 +59,8 @@ class HostCredit {
   boost::asio::io_context& loop_;
   OutputEvents& owner_;
   const std::function<bool()> may_grant_;
-  std::map<int, std::uint64_t> owed_;  // By host, not granted yet.
-  std::map<int, std::uint64_t> repeated_;
+  std::map<int, std::uint64_t> owed_;      // By host: bytes that were added and not granted yet.
+  std::map<int, std::uint64_t> repeated_;  // By host: see repeat().
   bool is_scheduled_ = false;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };

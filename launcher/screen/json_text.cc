@@ -22,12 +22,12 @@ bool is_utf8(std::string_view text) {
   return true;
 }
 
-// A JSON text in which no control character commands a terminal.
+// Escapes the control characters of a JSON text that a terminal might obey.
 std::string without_controls(const std::string& text) {
   std::string out;
   for (std::size_t i = 0; i < text.size(); ++i) {
     const auto byte = static_cast<unsigned char>(text[i]);
-    // Terminals treat a C1 control in UTF-8 like ESC.
+    // Terminals treat a C1 control in UTF-8 (C2 and a byte below A0) like ESC.
     const bool begins_c1 = byte == 0xc2 && static_cast<unsigned char>(text[i + 1]) < 0xa0;
     if (!begins_c1 && byte != 0x7f) {
       out += text[i];

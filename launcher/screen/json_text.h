@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// JSON of texts that may hold any bytes. Pure; thread: any.
+// JSON strings made of arbitrary bytes. Pure; thread: any.
 #pragma once
 
 #include <boost/json.hpp>
@@ -12,7 +12,8 @@ namespace ivy {
 // Adding a field does not change it; removing one or changing its meaning does.
 inline constexpr std::string_view kMachineSchema = "ivyrun/1";
 
-// JSON has no bytes. If a text is not UTF-8, each byte becomes one character, U+0000 to U+00FF.
+// Returns the text as a JSON string. JSON strings hold characters, not bytes: if the text is not
+// UTF-8, each of its bytes becomes one character, U+0000 to U+00FF.
 boost::json::string json_text(const std::string& text);
 
 template <class Words>
@@ -22,7 +23,8 @@ boost::json::array json_list(const Words& words) {
   return list;
 }
 
-// One line without its end, in which no control character commands a terminal.
+// Returns the value as one line without a newline. Control characters are escaped, as a terminal
+// might obey them.
 std::string json_line(const boost::json::value& value);
 
 }  // namespace ivy

@@ -13,7 +13,7 @@
 namespace ivy {
 namespace {
 
-// Messages before the workers start: a few lines per host at most.
+// Limit of messages from before the file is open: a few lines per host.
 constexpr std::size_t kMaxEarlyBytes = 1u << 20;
 
 }  // namespace

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// LOGDIR/ivyrun.log: ivyrun's messages about a job that moves to the background. Opened and written
-// on a separate thread (proto/os/file_writer.h). Thread: the loop's.
+// LOGDIR/ivyrun.log: ivyrun's messages about a job that moves to the background. A separate thread
+// opens and writes the file (proto/os/file_writer.h). Thread: the loop's.
 #pragma once
 
 #include <functional>
@@ -16,24 +16,26 @@ namespace ivy {
 
 class LauncherLog {
  public:
-  // moved: take_done() has new results. Called on the writer's thread; it must only wake the loop.
+  // moved: take_done() has new results. Called on the writer's thread, where it may only wake the
+  // loop.
   LauncherLog(std::string folder, std::string job_id, std::function<void()> moved);
   ~LauncherLog();
 
   static std::string path_in(const std::string& folder) { return folder + "/ivyrun.log"; }
 
-  // Makes the folder and appends to the file, which jobs may share. take_done() calls `opened`
-  // once.
+  // Makes the directory and opens the file for appending; several jobs may share it. take_done()
+  // calls `opened` once.
   void open(std::function<void(const Result<void>&)> opened);
   bool is_open() const { return file_ != 0; }
-  // Control characters are escaped, because the log is also read on terminals. Messages from before
-  // open() are kept for the file.
+  // Appends a message. Control characters are escaped, because the log is also read on terminals.
+  // Messages from before open() are kept and written once the file is open.
   void say(std::string_view raw);
+  // Handles results of the writer's thread since the last call.
   void take_done();
   bool is_idle() const { return writer_.is_idle(); }
-  // The number of a descriptor of the file, for standard output and error of the background.
+  // The file's descriptor, which becomes standard output and error of the background process.
   int descriptor() const { return descriptor_->get(); }
-  // The first failed write, or the first line that could not be queued.
+  // Describes the first failed write, or the first line that could not be queued; empty: none.
   const std::string& complaint() const { return complaint_; }
 
  private:
@@ -41,10 +43,10 @@ class LauncherLog {
   const std::string job_id_;
   FileWriter writer_;
   FileWriter::File file_ = 0;  // 0 until the file is open.
-  // Set on the writer's thread.
+  // The file's descriptor, set on the writer's thread.
   std::shared_ptr<Descriptor> descriptor_ = std::make_shared<Descriptor>();
   std::function<void(const Result<void>&)> opened_;
-  std::string early_;  // Said before the file was opened.
+  std::string early_;  // Messages from before the file was open.
   std::string complaint_;
 };
 

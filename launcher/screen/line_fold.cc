@@ -6,7 +6,8 @@
 namespace ivy {
 namespace {
 
-// Lines of the two streams are never folded into one.
+// Returns the key of a line in by_text_. It contains the stream, because lines of the two streams
+// are never folded into one.
 std::string key_of(int stream, std::string_view text) {
   std::string key(1, stream == 2 ? '!' : ' ');
   return key.append(text);
@@ -19,7 +20,7 @@ std::uint64_t LineFold::lowest_of(int rank) const {
   return next == next_.end() ? 0 : next->second;
 }
 
-// Returns the oldest group of this text from that number on, after all lines of the rank.
+// Returns the oldest group of this text whose number is at least `lowest`.
 std::optional<std::uint64_t> LineFold::joinable(std::uint64_t lowest,
                                                 const std::string& key) const {
   const auto found = by_text_.find(key);
@@ -48,7 +49,8 @@ void LineFold::add(int rank, int stream, std::string_view text, std::int64_t now
   next_[rank] = *number + 1;
 }
 
-// The lines of a traceback are indented, except the last one, which names the exception.
+// Appends the line to the rank's open traceback, if there is one. All lines of a traceback are
+// indented but the last, which names the exception.
 bool LineFold::continue_block(int rank, int stream, std::string_view text, std::int64_t now_ns) {
   const auto found = blocks_.find({rank, stream});
   if (found == blocks_.end()) return false;
@@ -62,7 +64,8 @@ bool LineFold::continue_block(int rank, int stream, std::string_view text, std::
   return true;
 }
 
-// A complete traceback joins an equal one, unless its rank has printed something since.
+// Closes a traceback and adds its rank to an equal one, if there is one, unless the rank has
+// printed something since.
 void LineFold::close_block(std::uint64_t number) {
   Group& group = groups_[number - first_];
   const int rank = group.ranks.front();
@@ -82,7 +85,7 @@ void LineFold::close_block(std::uint64_t number) {
   drop_empty();
 }
 
-// Groups whose ranks have joined others.
+// Removes groups whose only rank has joined another group.
 void LineFold::drop_empty() {
   while (!groups_.empty() && groups_.front().ranks.empty()) {
     groups_.pop_front();

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// --dedup: equal lines that many ranks print within a short window become one line with all of
-// these ranks. A line is held for the window at most, and the lines of a rank keep their order. A
-// Python traceback counts as one text, so tracebacks of several ranks do not interleave. Pure;
-// thread: any.
+// --dedup: turns equal lines that many ranks print within a short window into one line with the
+// list of these ranks.
+//
+// A line waits in a *group* until its window is over, every rank has printed it, or too many bytes
+// wait; the lines of one rank keep their order. A Python traceback is one text, so the tracebacks
+// of several ranks do not interleave. Pure; thread: any.
 #pragma once
 
 #include <cstddef>
@@ -21,35 +23,40 @@ namespace ivy {
 
 class LineFold {
  public:
-  static constexpr std::int64_t kWindowNs = 100'000'000;
-  // For take_due(): every line, due or not.
+  static constexpr std::int64_t kWindowNs = 100'000'000;  // How long a line is held.
+  // For take_due(): every line, whether due or not.
   static constexpr std::int64_t kAnyTime = std::numeric_limits<std::int64_t>::max();
-  // Limit of held bytes; above it the oldest lines are released early.
+  // Limit of held bytes. Above it, the oldest lines are due immediately.
   static constexpr std::size_t kMostBytes = 1u << 20;
 
-  // A longer traceback is written in pieces.
+  // Limit of one traceback; the rest of a longer one is treated as ordinary lines.
   static constexpr std::size_t kMostBlockBytes = 64u << 10;
 
-  // One line, or the lines of a traceback, and the ranks that have printed it, in that order.
+  // A line, or the lines of a traceback, and the ranks that printed it in the order in which they
+  // did.
   struct Group {
     int stream = 1;
     std::string text;
     std::vector<int> ranks;
-    std::int64_t since_ns = 0;
-    bool is_open = false;      // A traceback whose last line has not arrived yet.
-    std::uint64_t lowest = 0;  // It may join an equal group from this number on.
+    std::int64_t since_ns = 0;  // When it arrived; of a traceback, its last line.
+    bool is_open = false;       // A traceback whose last line has not arrived yet.
+    // Of a traceback: the first group that it may join without overtaking an earlier line of its
+    // rank.
+    std::uint64_t lowest = 0;
   };
 
-  // A line that `ranks` ranks have printed is released immediately.
+  // A line that this many ranks have printed is due immediately.
   void set_everyone(std::size_t ranks) { everyone_ = ranks; }
+  // Adds a line that a rank has printed.
   void add(int rank, int stream, std::string_view text, std::int64_t now_ns);
   // Returns the oldest line if it is due. Call it until it returns nothing.
   std::optional<Group> take_due(std::int64_t now_ns);
-  // Returns the oldest line up to the newest of this rank, whose next line must follow them.
+  // Returns the oldest line if this rank has a held line, and else nothing. Call it until it
+  // returns nothing, before the rank's next line is written elsewhere.
   std::optional<Group> take_before(int rank);
-  // The oldest line, whatever its time.
+  // Returns the oldest line, whether due or not.
   std::optional<Group> take_any();
-  // The time at which take_due() will return a line; nothing: no line is held.
+  // Returns the time from which take_due() returns a line, or nothing if no line is held.
   std::optional<std::int64_t> due_ns() const;
   bool is_empty() const { return groups_.empty(); }
 
@@ -61,15 +68,15 @@ class LineFold {
   void drop_empty();
 
   std::size_t everyone_ = 0;
-  // Groups are numbered consecutively; `first_` is the number of the first group here.
+  // Groups are numbered consecutively; `first_` is the number of groups_.front().
   std::deque<Group> groups_;
   std::uint64_t first_ = 0;
-  std::size_t bytes_ = 0;
-  // The numbers of the groups of a text.
+  std::size_t bytes_ = 0;  // Text in groups_.
+  // For each text, the numbers of its groups.
   std::unordered_map<std::string, std::deque<std::uint64_t>> by_text_;
-  // For each rank, the number after its newest group.
+  // For each rank, the number after its newest group: its next line must not go before that.
   std::unordered_map<int, std::uint64_t> next_;
-  // The open tracebacks, by rank and stream.
+  // Tracebacks whose last line has not arrived, by rank and stream.
   std::map<std::pair<int, int>, std::uint64_t> blocks_;
 };
 

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+// next() returns a whole line without a copy if it can, and else calls absorb(), which collects an
+// ordinary line in partial_. Once the cursor moves up, absorb_row() collects the rows of a group in
+// rows_ instead; rows that are final move to ready_, from which next() returns them first.
 #include "launcher/screen/line_splitter.h"
 
 #include <algorithm>
@@ -7,7 +10,7 @@
 namespace ivy {
 namespace {
 
-// A move of the cursor to a line above, as ControlFilter leaves it: whole, and numeric.
+// A move of the cursor to a line above, in the complete and numeric form that ControlFilter leaves.
 struct MoveUp {
   std::size_t at = std::string_view::npos;
   std::size_t size = 0;
@@ -72,7 +75,7 @@ std::optional<LinePiece> LineSplitter::absorb(std::string_view& bytes) {
     if (folds_groups_) {
       const MoveUp up = find_up(run);
       if (up.at == 0) {
-        // The start of the line is already on the console, outside of any group.
+        // The start of the line is on the console already, so it cannot become a row of a group.
         if (shown_ > 0) return give(LineEnd::kNewline);
         bytes.remove_prefix(up.size);
         rows_.assign(1, Row{std::exchange(partial_, {})});
@@ -94,7 +97,7 @@ std::optional<LinePiece> LineSplitter::absorb(std::string_view& bytes) {
   return std::nullopt;
 }
 
-// A '\r' that was not the first half of "\r\n": the line starts again.
+// Handles a '\r' that was not the first half of "\r\n": the line starts again.
 std::optional<LinePiece> LineSplitter::go_back() {
   return_pending_ = false;
   if (shown_ == 0) {
@@ -102,7 +105,7 @@ std::optional<LinePiece> LineSplitter::go_back() {
     partial_.clear();
     return std::nullopt;
   }
-  // The start of the line is already on the console and cannot be withdrawn.
+  // The start of the line is on the console already and cannot be withdrawn, so it ends there.
   const LinePiece piece = give(LineEnd::kNewline);
   update_ = true;
   return piece;
@@ -127,7 +130,8 @@ std::optional<LinePiece> LineSplitter::give_ready() {
   return LinePiece{given_, end, false};
 }
 
-// The first row may be above the known part of the group, if it was an ordinary line before.
+// Moves the cursor to the row above. Above the first known row, a row is added: it was printed as
+// an ordinary line before.
 void LineSplitter::go_up() {
   lines_below_ = 0;
   is_written_ = false;
@@ -162,12 +166,13 @@ void LineSplitter::absorb_row(std::string_view& bytes) {
   run = run.substr(0, up.at);
   bytes.remove_prefix(run.size());
   write_row(run);
-  // Bytes that did not fit there continue as a line.
+  // Bytes beyond the limit continue as an ordinary line.
   if (!run.empty()) bytes = {run.data(), bytes.size() + run.size()};
 }
 
-// A newline moves to the row below. Below the last row of a group that is being redrawn, either
-// another bar follows or the first line after the group, and then the rows above it are final.
+// A newline moves the cursor to the row below. Below the last row of a group that is being redrawn,
+// the next line is either another bar or the first line after the group. In both cases the rows
+// above it are final.
 void LineSplitter::end_row() {
   return_pending_ = true;
   const bool was_written = std::exchange(is_written_, false);
@@ -182,7 +187,8 @@ void LineSplitter::end_row() {
   row_ = rows_.size() - 1;
 }
 
-// Replaces the row, or appends to it, as far as there is room.
+// Replaces the row's text, or appends to it, up to the limit of all rows. Removes the bytes written
+// from `run`.
 void LineSplitter::write_row(std::string_view& run) {
   Row& row = rows_[row_];
   if (std::exchange(return_pending_, false)) row.text.clear();

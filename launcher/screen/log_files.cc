@@ -39,7 +39,7 @@ Error open_error(const std::string& flag, const std::string& what, int errno_val
   return error;
 }
 
-// If two ranks wrote to one file, their lines would be torn.
+// Returns an error if two ranks have the same file: their lines would be torn.
 std::optional<Error> shared_by_two(const LogFiles::Request& request) {
   std::map<std::string_view, int> owners;
   for (const auto& [rank, paths] : request.paths)
@@ -59,7 +59,7 @@ std::string folder_of(const std::string& path) {
   return folder.empty() ? "." : folder;
 }
 
-// Returns a descriptor of the folder, or -errno.
+// Makes a directory. Returns a descriptor of it, or -errno.
 int make_folder(const std::string& path) {
   std::error_code error;
   std::filesystem::create_directories(path, error);
@@ -131,7 +131,7 @@ void LogFiles::open_all(const Request& request, std::function<void(const Result<
   for (const auto& [rank, paths] : request.paths) open_rank(rank, request);
 }
 
-// Makes a folder as the opener of a file, so that a failure names the path of the folder.
+// Makes each directory like a file, through an opener, so that a failure names the directory.
 void LogFiles::open_folders(const Request& request) {
   std::set<std::string> folders = request.folders;
   for (const auto& [rank, paths] : request.paths)
@@ -211,7 +211,7 @@ void LogFiles::failed(const Name& name, const FileWriter::Done& done) {
     return;
   }
   if (!complaint_.empty()) return;
-  // Network file systems report a full disk only at the end.
+  // Network file systems may report a full disk only when a file is closed.
   const bool is_write = done.step == FileWriter::Step::kWrite;
   complaint_ = errno_error(Code::kResourceExhausted, (is_write ? "write " : "close ") + name.path,
                            done.errno_value)

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files of raw bytes: DIR/<job>/<generation>/rank00027.{out,err} for --log-dir, or files named by
-// the pattern of --output, in which both streams of a rank may share one. Opened and written on a
-// separate thread (proto/os/file_writer.h), so that a hanging file system stops neither heartbeats
-// nor the console. A full disk is reported once per generation, and the job continues. Thread: the
-// loop's.
+// A set of files that store the ranks' output as raw bytes:
+// DIR/<job>/<generation>/rank00027.{out,err} for --log-dir, or files named by the pattern of
+// --output, in which both streams of a rank may share a file. A separate thread opens and writes
+// them (proto/os/file_writer.h), so a hanging file system stops neither heartbeats nor the console.
+// A full disk is reported once per generation, and the job continues. Thread: the loop's.
 #pragma once
 
 #include <array>
@@ -26,65 +26,73 @@ namespace ivy {
 // Returns the directory of one generation's files below --log-dir, here and on the nodes.
 std::string log_folder(const std::string& directory, const std::string& job_id,
                        std::uint32_t generation);
-// Makes DIR/latest a link to the newest job's folder. A file of that name that is not a link is
-// kept, and a failure is ignored.
+// Makes DIR/latest a link to the newest job's directory. A file of that name that is not a link is
+// kept. A failure is ignored.
 void link_latest(const std::string& directory, const std::string& job_id);
-// The name of a rank's file in --log-dir: "rank00027.err".
+// Returns the name of a rank's file in --log-dir, such as "rank00027.err".
 std::string log_file_name(int rank, int stream);
 
-// Makes the opener of a log file for a FileWriter. The folder may be shared with other users, so a
-// link in place of the file is not followed. size: receives the former size. -errno on failure.
+// Returns the function with which a FileWriter opens a log file; it returns -errno on failure.
+// Other users may have access to the directory, so a link in place of the file is not followed.
+// size: receives the size of the file when it was opened.
 FileWriter::Opener log_opener(const std::string& path, bool appends,
                               std::shared_ptr<std::uint64_t> size = nullptr);
 
 class LogFiles {
  public:
-  // Limit of bytes that wait for the file system: see has_room().
+  // Limit of bytes that wait for the file system; see has_room().
   static constexpr std::size_t kRoomBytes = 8u << 20;
+  // How long the destructor waits for the files to be closed.
   static constexpr std::chrono::milliseconds kMomentToClose{200};
 
-  // moved: take_done() has new results. Called on the writer's thread; it must only wake the loop.
+  // moved: take_done() has new results. Called on the writer's thread, where it may only wake the
+  // loop.
   explicit LogFiles(std::function<void()> moved);
-  // Allows a responsive file system a moment to close the files.
+  // Gives a responsive file system kMomentToClose to close the files.
   ~LogFiles();
   LogFiles(const LogFiles&) = delete;
   LogFiles& operator=(const LogFiles&) = delete;
 
   struct Request {
     std::string flag;  // The flag that messages name: "--log-dir" or "--output".
-    std::map<int, std::array<std::string, 2>> paths = {};  // For each rank, by stream.
-    std::set<std::string> folders = {};     // In addition to the folders of the files.
-    bool appends = false;                   // Appends to existing files.
-    std::function<void()> on_folders = {};  // Once their folders are there; on the writer's thread.
+    // Paths by rank and stream; an empty path means no file.
+    std::map<int, std::array<std::string, 2>> paths = {};
+    std::set<std::string> folders = {};  // Directories to make in addition to those of the files.
+    bool appends = false;                // Existing files are kept and appended to, not emptied.
+    // Called on the writer's thread once the directories exist.
+    std::function<void()> on_folders = {};
   };
-  // Makes the folders and empties (appends: keeps) or makes the files. take_done() calls `opened`
-  // once: ResourceExhausted, PermissionDenied or InvalidArgument with the path, and then no file is
-  // open. An answer that has not come is forgotten by the next open_all().
+  // Makes the directories and opens the files. take_done() calls `opened` once, with
+  // ResourceExhausted, PermissionDenied or InvalidArgument and the path on failure; no file is open
+  // then. The next open_all() cancels a call that has not been answered.
   void open_all(const Request& request, std::function<void(const Result<void>&)> opened);
   bool is_open() const { return !ranks_.empty(); }
-  // Appends. The first failure is kept for complaint(), and the file gets nothing more, so that it
-  // is never a text with a hole.
+  // Appends the bytes. After a failure, which complaint() reports, the file gets nothing more: a
+  // log never has a gap.
   void write(int rank, int stream, std::string_view bytes);
-  // The file will get no more bytes.
+  // Call when the file gets no more bytes.
   void close(int rank, int stream);
-  const std::string& path(int rank, int stream) const;  // May be empty.
-  // Bytes that an appended file had when it was opened.
+  const std::string& path(int rank, int stream) const;  // Empty: the stream has no file.
+  // Returns the size that the file had when it was opened for appending.
   std::uint64_t size_at_open(int rank, int stream) const;
+  // Describes the first failed write; empty: none.
   const std::string& complaint() const { return complaint_; }
 
-  // Handles the results of the writer's thread since the last call.
+  // Handles the writer's results since the last call.
   void take_done();
+  // False while too many bytes wait for the file system.
   bool has_room() const { return writer_.has_room(); }
-  // Everything is in the files, or has failed.
+  // True if all bytes are in the files or have failed, and no open_all() is unanswered.
   bool is_idle() const { return writer_.is_idle() && !opened_; }
   std::uint64_t written() const { return written_; }
 
  private:
   struct File {
-    FileWriter::File file = 0;  // 0: closed. Both streams of a rank may have the same.
+    FileWriter::File file = 0;  // 0: closed. Both streams of a rank may share a file.
     std::string path;
     std::shared_ptr<std::uint64_t> size;
   };
+  // An open file of the writer, for messages.
   struct Name {
     std::string path;
     bool is_folder = false;
@@ -99,9 +107,10 @@ class LogFiles {
   FileWriter writer_;
   std::string flag_;
   std::map<int, std::array<File, 2>> ranks_;
-  std::map<FileWriter::File, Name> names_;  // Names of the files that the writer has not closed.
-  std::size_t opening_ = 0;                 // Files of open_all() without an answer yet...
-  FileWriter::File first_opened_ = 0;       // ...and the number of the first of them.
+  // By the writer's number, until the writer has closed the file.
+  std::map<FileWriter::File, Name> names_;
+  std::size_t opening_ = 0;            // Files of open_all() that have not been answered yet...
+  FileWriter::File first_opened_ = 0;  // ...and the number of the first of them.
   std::optional<Error> open_error_;
   std::function<void(const Result<void>&)> opened_;
   std::string complaint_;

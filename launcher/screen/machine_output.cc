@@ -8,7 +8,7 @@
 namespace ivy {
 namespace {
 
-// Number of the last bytes of a rank's output; its log has all of them.
+// Bytes of a rank's last output in the verdict; its log has all of its output.
 constexpr std::size_t kMaxTailBytes = 4096;
 
 double seconds_between(std::int64_t from_ns, std::int64_t to_ns) {

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+// A byte's way is worker_bytes(): follower, files, tail of standard error, then its console
+// (ConsoleStream::accept()). Its host gets credit for it through stream_consumed() and HostCredit.
+// check_finished() is called after everything that may complete leave() or finish().
 #include "launcher/screen/output.h"
 
 #include <sys/stat.h>
@@ -15,12 +18,12 @@
 namespace ivy {
 namespace {
 
-// Standard error kept for the verdict: a budget for the job, divided by its ranks. A traceback fits
-// into the smallest share.
+// The tails of standard error for the verdict share kTailBudget; each is at least kLeastTailBytes,
+// so that a traceback fits.
 constexpr std::size_t kTailBudget = 32u << 20;
 constexpr std::size_t kMostTailBytes = 64u << 10;
 constexpr std::size_t kLeastTailBytes = 4u << 10;
-// With drop, finish() waits at most this long for a reader that takes nothing.
+// --console-overflow=drop: finish() waits at most this long for a reader that takes nothing.
 constexpr std::chrono::milliseconds kDropFinishLimit{2000};
 
 bool is_same_place(int first_fd, int second_fd) {
@@ -30,7 +33,7 @@ bool is_same_place(int first_fd, int second_fd) {
   return first.st_dev == second.st_dev && first.st_ino == second.st_ino;
 }
 
-// True if this stream of the rank goes to the console, provided that the rank is shown.
+// True if no --redirects keeps this stream of the rank from the console.
 bool has_console(const OutputOptions& options, const RankPlace& place, int stream) {
   const int redirected = options.redirects.of(place.local_rank) & ~options.tee.of(place.local_rank);
   return (redirected & stream) == 0;
@@ -44,8 +47,8 @@ bool are_idle(const Streams& streams) {
 
 std::size_t index_of(int stream) { return stream == 2 ? 1 : 0; }
 
-// Keeps the last `most` bytes. A quarter more is allocated, so that each byte is moved a few times
-// at most.
+// Appends to the tail and keeps its last `most` bytes. The tail may grow by another quarter, so
+// that its bytes are moved rarely.
 void keep_tail(std::string& tail, std::string_view bytes, std::size_t most) {
   const std::size_t limit = most + most / 4;
   if (bytes.size() > most) bytes.remove_prefix(bytes.size() - most);
@@ -212,7 +215,7 @@ bool Output::is_just_shown(int rank) const {
 
 void Output::writers_moved() {
   files_.take_done();
-  // Hosts wait for a file system as they wait for a reader.
+  // Hosts that waited for the file system may get credit now.
   credit_.report();
   check_finished();
 }
@@ -223,7 +226,8 @@ void Output::check_reader() {
 
 void Output::stream_failed(const ConsoleStream& stream, int errno_value) {
   const bool is_output = &stream == streams_[0].get();
-  if (log_) return check_finished();  // The log and the files have everything.
+  // In the background nothing is lost: the log and the files have everything.
+  if (log_) return check_finished();
   if (errno_value == EPIPE || errno_value == ECONNRESET) {
     if (is_output && !std::exchange(is_closed_, true)) owner_.output_closed();
   } else {
@@ -232,7 +236,8 @@ void Output::stream_failed(const ConsoleStream& stream, int errno_value) {
         errno_error(Code::kResourceExhausted, "write to " + which, errno_value).message +
         "; later output of the workers is lost";
     if (console_failure_.empty()) console_failure_ = failure;
-    // Printed immediately if there is another stream: the job may run for hours.
+    // A failure of standard output is printed on standard error now: the job may run for hours.
+    // Else it waits for the summary.
     if (is_output && streams_[1]) {
       say("ivyrun: warning: " + failure + "\n");
     } else {
@@ -285,7 +290,7 @@ void Output::limit_finish(std::chrono::milliseconds limit) {
   if (done_) watch_for_stall();
 }
 
-// Waits on as long as the reader takes something.
+// Calls done when nothing was written for the whole limit; waits on while something moves.
 void Output::watch_for_stall() {
   const std::uint64_t before = written();
   finish_timer_.expires_after(*stall_limit_);
@@ -304,18 +309,18 @@ std::uint64_t Output::written() const {
 }
 
 void Output::check_finished() {
-  // Takes the last failures too, for complaints().
+  // Takes the results of the last writes, too, for complaints().
   files_.take_done();
   if (log_) log_->take_done();
   if (!are_idle(streams_)) return;
   if (left_) {
-    // Later: this may be a call of a stream that is about to be destroyed.
+    // In a later turn: the caller may be a stream, which leave_console() destroys.
     boost::asio::post(loop_, [this, alive = alive_] {
       if (*alive) leave_console();
     });
   } else if (done_ && files_.is_idle() && (!log_ || log_->is_idle())) {
     finish_timer_.cancel();
-    // Later: the caller may destroy us.
+    // In a later turn: done may destroy this object while its caller still uses it.
     boost::asio::post(loop_, std::exchange(done_, nullptr));
   }
 }

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The output of workers and the messages of ivyrun, on their way to the console and to files:
-// labels, filters, order, colour, back-pressure. A job in the background has no console for its
-// workers: their output goes only to files. ivyrun's messages go to the caller's terminal until the
-// job leaves it, and always to LOGDIR/ivyrun.log.
+// decides which ranks are shown, makes their labels, and gives hosts credit for what has left
+// (back-pressure). A job in the background has no console for its workers: their output goes only
+// to files. ivyrun's messages go to the caller's terminal until the job leaves it, and always to
+// LOGDIR/ivyrun.log.
+//
+// A *lane* is one stream of one rank (console.h). A *generation* is one run of all workers
+// (launcher/job/job.h).
 //
 // Thread: the loop's. Lifetime: destroy it outside its events.
 #pragma once
@@ -36,71 +40,75 @@ enum class OutputTarget { kConsole, kBackground };
 
 class Output final : private ConsoleStreamEvents {
  public:
-  // The owner outlives the output, and so does elsewhere; null unless in torchrun mode.
+  // elsewhere: in torchrun mode, the other ivyruns; else null. It and the owner outlive the output.
   Output(boost::asio::io_context& loop, const OutputOptions& options, std::string job_id,
          OutputTarget target, OutputEvents& owner, OutputElsewhere* elsewhere = nullptr);
   ~Output() { *alive_ = false; }
 
-  // Null: none.
+  // The follower gets all later output and messages. Null: none.
   void follow(OutputFollower* follower) { follower_ = follower; }
-  // For a background job: a launcher that has taken the job over appends to the existing files.
-  // Call before begin().
+  // Call before begin() in a launcher that has taken over a background job: it appends to the
+  // existing files.
   void go_on_with_files() { appends_ = true; }
 
-  // Begins a generation, one of at most max_attempts. Opens the files of ranks (in the
-  // background also ivyrun.log), which takes as long as their file system does: `ready` is called
-  // once, perhaps at once; ResourceExhausted, PermissionDenied name the path. A later begin() takes
-  // the place of one that is not ready.
+  // Begins a generation, one of at most max_attempts. Opens the files of its ranks (in the
+  // background also ivyrun.log) as fast as their file system allows, then calls `ready` once,
+  // perhaps before it returns. ResourceExhausted and PermissionDenied name the path. A later
+  // begin() replaces a call that has not been answered.
   using Ready = std::function<void(const Result<void>&)>;
   void begin(std::uint32_t generation, const std::vector<RankPlace>& places, int max_attempts,
              Ready ready);
-  // In the background: the stream goes on after its first `bytes` bytes; what its file already had
-  // beyond them when it was opened is skipped. Returns how many of these bytes the file lacks.
+  // Call in the background after a takeover: worker_bytes() continues after the first `bytes` bytes
+  // of this stream. If the file was longer when it was opened, the bytes that it has already are
+  // not written again. Returns the number of these `bytes` bytes that the file lacks.
   std::uint64_t continue_at(int rank, int stream, std::uint64_t bytes);
-  // Bytes of one stream (1 or 2) of one rank; end: the stream has ended.
+  // Takes bytes of one stream (1 or 2) of one rank. end: the stream has ended.
   void worker_bytes(int rank, int stream, std::string_view bytes, bool end);
-  // --show-ranks failed: shows the rank's last output, and its output from now on.
+  // --show-ranks failed: shows the rank's last output, and all of its later output.
   void show_failed(int rank);
-  // Lines of ivyrun itself ("ivyrun: ..."), to standard error, never inside a worker's line.
-  // Control characters are escaped here, so the text cannot have colours of its own.
+  // Prints lines of ivyrun itself ("ivyrun: ...") to standard error, never inside a worker's line.
+  // Control characters are escaped here, so the text cannot contain colours.
   void say(std::string_view text);
-  // The one status line of a terminal (replaced each time, empty removes it). On anything but a
-  // terminal nothing is shown; the caller says plain lines instead.
+  // Replaces the status line of a terminal; an empty text removes it. Does nothing on anything but
+  // a terminal, where the caller prints lines with say() instead.
   void status_line(const std::string& text);
-  bool has_terminal() const;  // Standard error is a terminal that the job has not left.
-  // The last bytes of a rank's standard error (at most 64 KiB), for the verdict.
+  bool has_terminal() const;  // True if standard error is a terminal that the job has not left.
+  // Returns the last bytes of a rank's standard error (at most 64 KiB), for the verdict.
   std::string stderr_tail(int rank) const;
-  // The end of a rank's standard error is among the last few lines that workers have on the
-  // console.
+  // True if the end of a rank's standard error is among the last few lines that workers have
+  // printed on the console.
   bool is_just_shown(int rank) const;
-  // Path of a rank's log file, or empty.
+  // Returns the path of a rank's log file; empty: none.
   std::string log_path(int rank, int stream) const { return files_.path(rank, stream); }
 
-  // Calls output_closed() if the reader of standard output is gone, even if no rank writes.
+  // Calls output_closed() if the reader of standard output has exited, even if no rank writes.
   void check_reader();
-  // In the background: once everything said so far has been shown, uses the caller's standard
-  // descriptors no more and calls left(descriptor of ivyrun.log).
+  // In the background: waits until everything printed so far has been shown, then stops using the
+  // caller's standard descriptors and calls left(descriptor of ivyrun.log).
   void leave(std::function<void(int log_fd)> left);
-  // Ends partial lines and writes what is queued; calls done when all has left and is in the files,
-  // or when it cannot leave within the limit.
+  // Ends unfinished lines, writes everything that waits, and calls done once it is on the console
+  // and in the files, or when nothing has moved for the limit (limit_finish()).
   void finish(std::function<void()> done);
   // Limits how long finish() waits for a reader or a file system that takes nothing, from now on.
-  // Default: without limit, because output that a paused reader has not taken is not lost; 2 s with
-  // --console-overflow=drop.
+  // By default it waits without limit, because output that a paused reader has not taken is not
+  // lost; with --console-overflow=drop it waits for 2 s.
   void limit_finish(std::chrono::milliseconds limit);
-  // Lost console lines because of --console-overflow=drop, and failed file writes, for the summary.
+  // Returns lines for the summary: console lines lost by --console-overflow=drop, and failed
+  // writes.
   std::vector<std::string> complaints() const;
-  // Why the console could not take what workers printed (a full disk behind it, say); empty when it
-  // took everything, or when its reader went away. Log files do not count: the console has it all.
+  // Why the console could not take the workers' output, such as a full disk that standard output
+  // was redirected to. Empty if it took everything, or if its reader has exited. Log files do not
+  // count.
   const std::string& console_failure() const { return console_failure_; }
 
  private:
   struct RankRecord {
-    std::array<Lane, 2> lanes;
-    std::string tail;
-    std::uint64_t skipped[2] = {0, 0};           // Per stream: bytes to receive that the file has.
-    bool waits_for_failure[2] = {false, false};  // --show-ranks failed: hidden until it fails.
-    RankMemory memory;                           // The lane's output that was hidden.
+    std::array<Lane, 2> lanes;          // By index_of(stream).
+    std::string tail;                   // The last bytes of its standard error.
+    std::uint64_t skipped[2] = {0, 0};  // By stream: bytes that its file has already.
+    // By stream: --show-ranks failed hides it until the rank fails.
+    bool waits_for_failure[2] = {false, false};
+    RankMemory memory;  // The last output that was hidden.
   };
 
   // ConsoleStreamEvents
@@ -130,23 +138,24 @@ class Output final : private ConsoleStreamEvents {
   OutputEvents& owner_;
   OutputElsewhere* const elsewhere_;
   OutputFollower* follower_ = nullptr;
-  bool is_closed_ = false;  // output_closed() was called.
-  // Threads look at this before they wake the loop for us.
+  bool is_closed_ = false;  // output_closed() has been called.
+  // The writers' threads hold it, so that they do not wake an output that was destroyed.
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
   RankFiles files_;
   std::unique_ptr<LauncherLog> log_;  // Null unless the job runs in the background.
   HostCredit credit_;
-  // Standard output and error, the second only when it is another place; none once they were left.
+  // Of standard output and of standard error. The second is null if both are the same file, and
+  // both are null once the job has left the terminal.
   std::array<std::unique_ptr<ConsoleStream>, 2> streams_;
-  std::map<int, RankRecord> ranks_;  // In a map, whose elements keep their addresses.
-  std::size_t tail_bytes_ = 0;       // Standard error kept of each rank.
+  std::map<int, RankRecord> ranks_;  // A map keeps the addresses of the lanes.
+  std::size_t tail_bytes_ = 0;       // Bytes of standard error that are kept for each rank.
   bool appends_ = false;
   std::vector<std::string> complaints_;
   std::string console_failure_;
   boost::asio::steady_timer finish_timer_;
-  std::optional<std::chrono::milliseconds> stall_limit_;  // Unset: it may stall for ever.
-  std::function<void(int log_fd)> left_;                  // Set by leave() until it is done.
-  std::function<void()> done_;                            // Set by finish() until it is done.
+  std::optional<std::chrono::milliseconds> stall_limit_;  // Empty: no limit.
+  std::function<void(int log_fd)> left_;  // Set by leave() until it has been called.
+  std::function<void()> done_;            // Set by finish() until it has been called.
 };
 
 }  // namespace ivy

@@ -10,20 +10,22 @@ namespace ivy {
 
 struct Lane;
 
-// The owner of an Output: class Job, a node of torchrun mode, `ivyctl logs`.
+// Implemented by the owner of an Output: class Job, a node of torchrun mode, `ivyctl logs`.
 class OutputEvents {
  public:
-  // Bytes of this host's output have been disposed of (written, or dropped by choice): the host may
-  // send as many more. Never called from within worker_bytes().
+  // Bytes of this host's output were written, or dropped by choice: the host may send as many more.
+  // Never called from within worker_bytes().
   virtual void output_consumed(int host_index, std::uint64_t bytes) = 0;
-  // The reader of standard output is gone (EPIPE). Once; never in the background.
+  // The reader of standard output has exited (EPIPE). Called once at most, and never in the
+  // background.
   virtual void output_closed() = 0;
 
  protected:
   ~OutputEvents() = default;
 };
 
-// Receives all output and ivyrun's messages before they are shown: the job's socket, for ivyctl.
+// Receives all output and ivyrun's messages before they are shown. Implemented by the job's socket,
+// for ivyctl.
 class OutputFollower {
  public:
   virtual void output(int rank, int stream, std::string_view bytes, bool end) = 0;
@@ -33,12 +35,13 @@ class OutputFollower {
   ~OutputFollower() = default;
 };
 
-// torchrun mode: other ivyruns show and store the output of the ranks on their hosts, and receive
-// the messages printed here.
+// The other ivyruns of torchrun mode: each shows and stores the output of the ranks on its own
+// host, and prints the messages of node 0.
 class OutputElsewhere {
  public:
+  // True if the ranks of this host are shown by another ivyrun.
   virtual bool holds(int host_index) const = 0;
-  // Reports the bytes to OutputEvents::output_consumed() once they are shown.
+  // Sends output there; OutputEvents::output_consumed() is called once it is shown.
   virtual void show(const Lane& lane, std::string_view bytes, bool end) = 0;
   virtual void show_message(std::string_view text) = 0;
 

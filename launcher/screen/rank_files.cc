@@ -12,7 +12,7 @@ namespace {
 LogFiles::Request pattern_request(const RankFiles::Request& asked) {
   const std::string& pattern = asked.options.output;
   LogFiles::Request request{.flag = "--output"};
-  // A name without the attempt means one file for all attempts.
+  // A pattern without %a means one file for all attempts.
   request.appends =
       asked.appends || (asked.generation > 0 && pattern.find("%a") == std::string::npos);
   for (const RankPlace& place : asked.places) {
@@ -54,7 +54,8 @@ void RankFiles::open(const Request& request, std::function<void(const Result<voi
       if (!begun.ok()) return opened(begun);
       log_dir_.open_all(own, opened);
     };
-  // The pattern comes first: one that gives two ranks a single file leaves no trace.
+  // The pattern's files are opened first: if the pattern gives two ranks one file, no directory is
+  // left behind.
   if (options.output.empty() || request.places.empty()) return opened({});
   pattern_.open_all(pattern_request(request), std::move(opened));
 }

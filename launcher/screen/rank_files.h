@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The files that store the ranks' output: --log-dir and --output. Thread: the loop's.
+// The files that store the ranks' output, of --log-dir and of --output. Thread: the loop's.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace ivy {
 
-// The place of one rank, for its label and its files.
+// The host of a rank, for its label and its files.
 struct RankPlace {
   int rank = 0;
   int local_rank = 0;
@@ -24,7 +24,8 @@ struct RankPlace {
 
 class RankFiles {
  public:
-  // moved: take_done() has something new. On a writer's thread; it must only wake the loop.
+  // moved: take_done() has new results. Called on a writer's thread, where it may only wake the
+  // loop.
   explicit RankFiles(const std::function<void()>& moved) : log_dir_(moved), pattern_(moved) {}
 
   struct Request {
@@ -32,15 +33,16 @@ class RankFiles {
     std::string job_id;
     std::uint32_t generation = 0;
     std::vector<RankPlace> places;
-    bool appends = false;  // A launcher that has taken the job over appends to the files.
+    bool appends = false;  // A launcher that has taken the job over appends to existing files.
   };
-  // Opens both kinds of files; for the rest see LogFiles::open_all.
+  // Opens the files of both flags; see LogFiles::open_all() for the errors.
   void open(const Request& request, std::function<void(const Result<void>&)> opened);
   void write(int rank, int stream, std::string_view bytes);
   void close(int rank, int stream);
-  // The file below --log-dir, else the one of --output; empty when there is neither.
+  // Returns the path of the file below --log-dir, or else of --output; empty: none.
   const std::string& path(int rank, int stream) const;
-  // Bytes that the file below --log-dir had when it was opened; nothing: there is no such file.
+  // Returns the size that the file below --log-dir had when it was opened, or nothing if there is
+  // no such file.
   std::optional<std::uint64_t> size_at_open(int rank, int stream) const;
   std::vector<std::string> complaints() const;
 

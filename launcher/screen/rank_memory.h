@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The last bytes of a rank's output, both streams in their order, for --show-ranks failed. Pure;
-// thread: the loop's.
+// Remembers the last output of a rank that --show-ranks failed hides, both streams in their order.
+// Pure; thread: any, one at a time.
 #pragma once
 
 #include <algorithm>
@@ -18,9 +18,10 @@ class RankMemory {
     int stream = 1;
     std::string bytes;
   };
-  // The newest output of each rank is kept, up to this size.
+  // Limit of the bytes that are kept; older ones are dropped.
   static constexpr std::size_t kMostBytes = 64u << 10;
 
+  // end: the stream has ended.
   void add(int stream, std::string_view bytes, bool end) {
     if (end) ended_[stream == 2 ? 1 : 0] = true;
     if (bytes.size() > kMostBytes) {
@@ -34,7 +35,8 @@ class RankMemory {
       is_cut_ = true;
     }
   }
-  // Returns all kept bytes; if older ones were dropped, starting at a line.
+  // Returns the kept bytes and forgets them. If older bytes were dropped, the first piece starts at
+  // a line.
   std::deque<Piece> take() {
     if (is_cut_ && !pieces_.empty()) {
       std::string& first = pieces_.front().bytes;
@@ -48,10 +50,10 @@ class RankMemory {
   bool has_ended(int stream) const { return ended_[stream == 2 ? 1 : 0]; }
 
  private:
-  // Largest piece that is dropped at a time: small writes share one.
+  // Size up to which writes share a piece. Bytes are dropped in whole pieces.
   static constexpr std::size_t kPieceBytes = 4u << 10;
 
-  // Appends as many of the bytes as fit into the newest piece, and returns their number.
+  // Appends to the newest piece as many bytes as fit, and returns their number.
   std::size_t add_some(int stream, std::string_view bytes) {
     if (pieces_.empty() || pieces_.back().stream != stream ||
         pieces_.back().bytes.size() >= kPieceBytes)
@@ -64,9 +66,9 @@ class RankMemory {
   }
 
   std::deque<Piece> pieces_;
-  std::size_t size_ = 0;
-  bool is_cut_ = false;
-  bool ended_[2] = {false, false};
+  std::size_t size_ = 0;            // Bytes in pieces_.
+  bool is_cut_ = false;             // Older bytes were dropped.
+  bool ended_[2] = {false, false};  // By stream: it has ended.
 };
 
 }  // namespace ivy

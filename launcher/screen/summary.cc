@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// summary() at the end puts the blocks together; each function before it makes one block or line of
+// it, and returns an empty text if it has nothing to say.
 #include "launcher/screen/summary.h"
 
 #include <algorithm>
@@ -16,12 +18,13 @@
 namespace ivy {
 namespace {
 
-// Lines of evidence below the first cause.
+// Limit of the lines of evidence below the first cause.
 constexpr std::size_t kMaxEvidenceLines = 20;
-// A longer line is cut: evidence is to be read, the whole of it is in the log.
+// Limit of one line in bytes: the log has all of it.
 constexpr std::size_t kMaxLineBytes = 1000;
+// Limit of the further candidates for the first cause that are named.
 constexpr std::size_t kMaxCandidates = 8;
-// Host names, complaints and leftovers beyond this are counted only.
+// Limit of host names, complaints and leftovers; the rest is only counted.
 constexpr std::size_t kMaxNotes = 8;
 
 std::string elapsed(std::int64_t from_ns, std::int64_t to_ns) {
@@ -31,7 +34,8 @@ std::string elapsed(std::int64_t from_ns, std::int64_t to_ns) {
   return std::to_string(seconds) + "." + std::to_string(tenths % 10) + " s";
 }
 
-// A worker's line as it may stand in the summary: its newest state, no colours, no commands.
+// Makes a worker's line safe to print: its newest state ('\r'), without colours and control
+// characters.
 std::string clean_line(std::string_view line) {
   while (line.ends_with('\r')) line.remove_suffix(1);
   const std::size_t back = line.rfind('\r');
@@ -62,7 +66,8 @@ std::string indented(const std::vector<std::string>& lines, std::size_t first) {
   return text;
 }
 
-// The end of a text; a traceback keeps its first line, because that says what it is.
+// Returns the last lines of a text. A traceback keeps its first line too, which says that it is
+// one.
 std::string evidence_block(std::string_view text) {
   const std::vector<std::string> lines = lines_of(text);
   if (lines.size() <= kMaxEvidenceLines) return indented(lines, 0);
@@ -74,16 +79,19 @@ std::string evidence_block(std::string_view text) {
          indented(lines, lines.size() - kept);
 }
 
-// Returns what the worker itself has printed about its end.
+// Returns the worker's own account of its end: its exception, or the last lines of its standard
+// error.
 std::string evidence(const WorkerEnd& end) {
   if (!end.exec_failure.empty()) return "";
   const ErrorFile file = read_error_file(end.error_file);
   if (!file.callstack.empty()) return evidence_block(file.callstack);
-  // A signal has no traceback: an older one in the tail would lead astray.
+  // A worker that was killed by a signal printed no traceback: one in the tail would be older and
+  // mislead.
   const std::string traceback = end.status.signal == 0 ? last_traceback(end.stderr_tail) : "";
   if (!traceback.empty() && !end.is_just_shown) return evidence_block(traceback);
   if (!traceback.empty()) {
-    // The exception, with what its message has on indented lines of its own.
+    // The traceback is still on the screen, so only the exception is repeated: its line, and the
+    // indented lines of its message.
     const std::vector<std::string> lines = lines_of(traceback);
     std::size_t exception = lines.size() - 1;
     while (exception > 0 && lines[exception].starts_with(' ')) --exception;
@@ -135,14 +143,14 @@ std::string start_fix(const WorkerEnd& end) {
   return "";
 }
 
-// Returns the text after the colon of the supervisor's message.
+// Returns the supervisor's explanation: the text after the colon of its message.
 std::string cause_line(const WorkerEnd& end) {
   const std::size_t colon = end.cause.find(": ");
   if (colon == std::string::npos) return "";
   return "  cause: " + clean_line(end.cause.substr(colon + 2)) + "\n";
 }
 
-// A watchdog ends the rank that waits: the user has to look at the rank that it waited for.
+// A watchdog kills the rank that waits, but the user has to look at the rank that it waits for.
 std::string symptom_line(const SummaryInputs& inputs, const WorkerEnd& end) {
   if (!was_aborted_by_watchdog(end)) return "";
   const std::string text =
@@ -193,8 +201,8 @@ std::string candidates_block(const SummaryInputs& inputs) {
          (rest.size() == 1 ? " more: rank " : " more: ranks ") + folded_ranks(rest) + "\n";
 }
 
-// Ranks that had already exited with 0: often the cause, if the others wait for them in a
-// collective.
+// Names the ranks that had already exited with 0: often they are the cause, because the others wait
+// for them in a collective.
 std::string finished_before_line(const SummaryInputs& inputs) {
   if (!inputs.outcome->first) return "";
   const WorkerEnd& first = (*inputs.ends)[*inputs.outcome->first];
@@ -212,7 +220,8 @@ std::string finished_before_line(const SummaryInputs& inputs) {
          elapsed(last_ns, first.at_ns) + " earlier\n";
 }
 
-// By the order to stop, or of its own accord with success; else it failed by itself meanwhile.
+// True if the worker ended because it was told to, or had succeeded; else it failed by itself in
+// the meantime.
 bool was_stopped(const WorkerEnd& end) {
   const int code = end.status.shell_code();
   return code == 0 || code == 128 + SIGTERM || code == 128 + SIGKILL || code == 128 + SIGINT;
@@ -226,9 +235,9 @@ std::string stopped_line(const SummaryInputs& inputs) {
   std::vector<int> failed;
   for (const std::size_t index : inputs.outcome->victims) {
     const WorkerEnd& end = (*inputs.ends)[index];
-    // A job may end before its workers begin.
+    // A job may end before its workers start.
     if (end.pid <= 0) continue;
-    // A worker that was asked to stop may answer with an exit code: that is a failure only if
+    // A worker that is told to stop may answer with an exit code. That counts as a failure only if
     // another worker had failed before.
     if (!first || was_stopped(end))
       stopped.push_back(end.rank);
@@ -252,7 +261,7 @@ std::string stopped_line(const SummaryInputs& inputs) {
   return text;
 }
 
-// "runs/j/0", "/data/runs/j/0 on every host", or both.
+// Returns "runs/j/0", "/data/runs/j/0 on every host", or both.
 std::string log_places(const SummaryInputs& inputs) {
   std::string text = inputs.head_logs;
   if (!inputs.node_logs.empty())
@@ -260,7 +269,7 @@ std::string log_places(const SummaryInputs& inputs) {
   return clean_line(text);
 }
 
-// The file of one rank, at the head or on the rank's host; empty when there is none.
+// Returns the log of one rank, at the head or on the rank's host; empty: none.
 std::string log_of(const SummaryInputs& inputs, const WorkerEnd& end) {
   const std::string here = inputs.log_path ? inputs.log_path(end.rank) : "";
   if (!here.empty() || inputs.node_logs.empty()) return here;
@@ -296,7 +305,7 @@ std::string attempt_of(int number, const SummaryInputs& inputs) {
   return "attempt " + std::to_string(number) + " of " + std::to_string(inputs.max_attempts);
 }
 
-// One line for each attempt that was followed by another; of many the first and the last ones.
+// One line for each failed attempt; of many, the first and the last ones.
 std::string attempts_block(const SummaryInputs& inputs) {
   const std::size_t count = inputs.attempts.size();
   const std::size_t left_out = count > kMaxNotes ? count - kMaxNotes : 0;
@@ -310,7 +319,7 @@ std::string attempts_block(const SummaryInputs& inputs) {
   return text;
 }
 
-// One line for each process that the job could do without; of many the first ones.
+// One line for each process that the job could do without; of many, the first ones.
 std::string losses_block(const SummaryInputs& inputs) {
   std::string text;
   const std::size_t shown = std::min(inputs.losses.size(), kMaxNotes);
@@ -359,7 +368,7 @@ std::string summary(const SummaryInputs& inputs) {
   if (outcome.first) text += first_cause_block(inputs, (*inputs.ends)[*outcome.first]);
   const bool has_words =
       launcher_end.reason != LauncherReason::kNone && !launcher_end.diagnostic.what.empty();
-  // After a worker's failure the launcher's own reason is what happened next.
+  // If a worker failed first, the launcher's own reason is a consequence ("then:").
   if (has_words && !outcome.first) text += render(launcher_end.diagnostic);
   text += device_block(inputs) + finished_before_line(inputs) + candidates_block(inputs) +
           stopped_line(inputs) + log_lines(inputs);

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one block that ends a job that did not end well. Pure; thread: any.
+// The summary: the block of lines that ivyrun prints last, when a job failed or when there is
+// something to report about its success. It names the first cause with its evidence, its
+// consequences, the logs and the exit code. machine_output.h has the same contents as JSON. Pure;
+// thread: any.
 #pragma once
 
 #include <functional>
@@ -10,38 +13,46 @@
 
 namespace ivy {
 
-// One that was followed by a restart, or would have been.
+// An attempt that failed, after which another one was scheduled. Attempts are counted from 1,
+// generations (launcher/job/job.h) from 0.
 struct FailedAttempt {
   int number = 1;
-  std::string cause;
+  std::string cause;  // As attempt_cause() words it for a rank.
 };
 
+// Everything that the summary reports. The pointers must not be null.
 struct SummaryInputs {
-  const std::vector<WorkerEnd>* ends = nullptr;
-  const LauncherEnd* launcher_end = nullptr;
-  const Outcome* outcome = nullptr;
-  std::int64_t started_at_ns = 0;  // When the workers were started, launcher's clock.
-  int world_size = 0;
-  std::function<std::string(int rank)> log_path;  // Standard error file of a rank, or empty.
-  bool quiet = false;                             // Say nothing when every rank ended well.
-  std::string head_logs;  // Folder of this generation's files at the head; empty: none.
-  std::string node_logs;  // The same on every host with workers (--log-to node); absolute.
-  std::vector<std::string> complaints;
-  std::vector<std::string> notes;    // Nothing went wrong, but the user should know.
-  std::vector<std::string> unclean;  // "node3: pid 12 (python3) cannot be killed: D in nfs_wait".
-  std::string finding;               // JobEvidence::finding(), shown with a watchdog's abort.
-  std::vector<std::string> device_lines;  // device_lines(), shown with the first cause.
-  std::vector<FailedAttempt> attempts;
-  std::vector<std::string> losses;  // RankLosses::lines() has them in order.
-  int attempt = 1;                  // Number of the last attempt.
-  int max_attempts = 1;
+  const std::vector<WorkerEnd>* ends = nullptr;  // How each worker ended, or that it was stopped.
+  const LauncherEnd* launcher_end = nullptr;  // The launcher's own reason to end the job, if any.
+  const Outcome* outcome = nullptr;           // The verdict: exit code, first cause, victims.
+  std::int64_t started_at_ns = 0;  // When the workers were started, on the launcher's clock.
+  int world_size = 0;              // Ranks of the job.
+  // Returns the path of a rank's standard error file; empty: none.
+  std::function<std::string(int rank)> log_path;
+  bool quiet = false;     // --quiet: if every rank ended well, only warnings are printed.
+  std::string head_logs;  // This generation's log directory on the launcher's host; empty: none.
+  // The same on every host with workers (--log-to node), as an absolute path.
+  std::string node_logs;
+  std::vector<std::string> complaints;  // Warnings: output or files that could not be written.
+  std::vector<std::string> notes;       // Notes: nothing went wrong, but the user should know.
+  // Warnings about processes that may still run: "node3: pid 12 (python3) cannot be killed: D in
+  // nfs_wait".
+  std::vector<std::string> unclean;
+  // JobEvidence::finding(), printed if a collective's watchdog killed the first rank.
+  std::string finding;
+  std::vector<std::string> device_lines;  // device_lines(), printed with the first cause.
+  std::vector<FailedAttempt> attempts;    // The attempts before this one.
+  std::vector<std::string> losses;        // RankLosses::lines(), in their order.
+  int attempt = 1;                        // Number of this attempt, from 1.
+  int max_attempts = 1;                   // Attempts that the job might have had.
 };
 
-// Returns a text that ends with a newline, or an empty one if every rank succeeded and there is
-// nothing to report. If log files were written, one line names their directory.
+// Returns the summary, which ends with a newline, or an empty text if every rank succeeded and
+// there is nothing to report. If log files were written, one line names their directory.
 std::string summary(const SummaryInputs& inputs);
 
-// Why an attempt failed, in one line: "rank 1 (node03, pid 4711) with exit code 3 after 00:12:44".
+// Returns why an attempt failed, in one line: "rank 1 (node03, pid 4711) with exit code 3 after
+// 00:12:44".
 std::string attempt_cause(const WorkerEnd& first, std::int64_t started_at_ns);
 
 }  // namespace ivy

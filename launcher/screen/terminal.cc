@@ -12,7 +12,7 @@
 namespace ivy {
 namespace {
 
-// Length of the escape sequence that starts here.
+// Returns the length of the escape sequence at the start of the text.
 std::size_t sequence_bytes(std::string_view text) {
   std::size_t end = 1;
   if (end < text.size() && text[end] == '[') ++end;

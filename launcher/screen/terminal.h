@@ -10,7 +10,7 @@
 
 namespace ivy {
 
-// The variables that decide about colour; an unset one is empty.
+// The variables that decide about colour; a variable that is unset is empty.
 struct ColourVariables {
   std::string no_color;
   std::string clicolor_force;
@@ -19,18 +19,19 @@ struct ColourVariables {
 };
 ColourVariables colour_variables();
 
-// Pure. Flag, then NO_COLOR, CLICOLOR_FORCE, CLICOLOR, then: is it a terminal that is not dumb?
+// Decides whether to use colour: by the flag, then NO_COLOR, CLICOLOR_FORCE and CLICOLOR, then
+// whether it is a terminal that is not dumb. Pure.
 Colour decide_colour(ColorChoice choice, bool is_terminal, const ColourVariables& variables);
 
-// A terminal that understands escape sequences.
+// True for a terminal that understands escape sequences.
 bool is_capable_terminal(int fd);
-// Columns, 80 when the terminal does not say.
+// Returns the width in columns; 80 if the terminal does not report it.
 int terminal_columns(int fd);
-// The locale of the caller is UTF-8, so an ellipsis is one character.
+// True if the caller's locale is UTF-8, so that an ellipsis is one character.
 bool locale_is_utf8();
 
-// Pure. The first `columns` columns of a text that may hold SGR sequences, which take no room; a
-// character of several bytes counts as one column. Control characters are left out.
+// Returns the first `columns` columns of a text. SGR sequences take no column, a character of
+// several bytes takes one, and control characters are left out. Pure.
 std::string clip_to_columns(std::string_view text, int columns);
 
 }  // namespace ivy
