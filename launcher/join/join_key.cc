@@ -12,7 +12,7 @@
 namespace ivy {
 namespace {
 
-// Editors and `echo` append a newline.
+// Removes the newline that editors and `echo` append.
 std::string without_line_end(std::string text) {
   while (!text.empty() && (text.back() == '\n' || text.back() == '\r')) text.pop_back();
   return text;
@@ -42,7 +42,7 @@ Result<std::string> read_secret(const JoinOptions& options, const Environment& c
 
 }  // namespace
 
-// The run id separates jobs that use the same port by mistake, with or without a secret.
+// The run id is part of every key: it separates jobs that use the same port by mistake.
 Result<JoinKey> join_key(const JoinOptions& options, const Environment& caller) {
   const std::string secret = IVY_TRY(read_secret(options, caller));
   const std::string text = "ivyrun join 1\n" + options.run_id;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The key with which the nodes of torchrun mode authenticate each other. Thread: any; reads the
+// The key with which the nodes of torchrun mode authenticate each other: derived from the run id
+// and, if there is one, from a secret (--join-secret-file or a variable). Thread: any; reads the
 // file of --join-secret-file.
 #pragma once
 
@@ -11,20 +12,20 @@
 
 namespace ivy {
 
-// Identifies the key in plain text on the wire.
+// Names the key, unencrypted, in a TLS handshake.
 inline constexpr char kJoinIdentity[] = "ivyrun-join";
-// An observer of a handshake could guess a shorter secret.
+// Least length of a secret: an observer of a handshake could guess a shorter one.
 inline constexpr std::size_t kJoinSecretMinBytes = 16;
 inline constexpr std::size_t kJoinSecretMaxBytes = 4096;
-// Contains the secret if no file was given.
+// The environment variable with the secret, read if no file was given.
 inline constexpr char kJoinSecretVariable[] = "IVY_JOIN_SECRET";
 
 struct JoinKey {
   std::string key;
-  bool is_secret = false;  // Derived from a secret, not only from public values.
+  bool is_secret = false;  // Derived from a secret and the run id; else only from the run id.
 };
 
-// Returns InvalidArgument if the secret is too short or its file cannot be read.
+// Derives the key. Returns InvalidArgument if the secret is too short or its file cannot be read.
 Result<JoinKey> join_key(const JoinOptions& options, const Environment& caller);
 
 }  // namespace ivy

@@ -6,7 +6,7 @@
 namespace ivy {
 namespace {
 
-// The longest host name on Linux.
+// Longest host name on Linux.
 constexpr std::size_t kHostNameBytes = 64;
 
 }  // namespace
@@ -36,7 +36,7 @@ join::Join encode_node(const JoiningNode& node) {
 JoiningNode decode_node(const join::Join& message, const std::string& address) {
   JoiningNode node;
   node.rank = static_cast<int>(message.node_rank());
-  // The name appears in labels and messages.
+  // The name appears in labels and messages, so it must be printable.
   node.host = RemoteText(message.host_name().substr(0, kHostNameBytes)).line();
   node.address = address;
   node.process = message.process();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Encodes messages of proto/wire/join.proto; CtlDecoder (launcher/job/ctl_wire.h) splits the byte
-// stream into messages again. Pure; thread: any.
+// Encodes and decodes the messages of proto/wire/join.proto between node 0 and the other nodes'
+// ivyruns. CtlDecoder (launcher/job/ctl_wire.h) splits the byte stream into messages. Pure; thread:
+// any.
 #pragma once
 
 #include <string>
@@ -13,14 +14,15 @@
 
 namespace ivy {
 
-std::string encode_join(const join::NodeSays& message);
+std::string encode_join(const join::NodeSays& message);  // From a node to node 0.
+// From node 0, the head of the job, to a node.
 std::string encode_join(const join::HeadSays& message);
 join::Join encode_node(const JoiningNode& node);
-// address: the node's address as seen here.
+// address: the node's address as node 0 sees it.
 JoiningNode decode_node(const join::Join& message, const std::string& address);
 
-// Passes each message in these bytes to take(). Returns false if the bytes are malformed or take()
-// returns false.
+// Passes each complete message in the bytes to take(). Returns false if the bytes are malformed or
+// take() has returned false.
 template <class Message, class Take>
 bool take_messages(CtlDecoder& decoder, std::string_view bytes, Take take) {
   decoder.feed(bytes);

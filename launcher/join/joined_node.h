@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Another node as node 0 sees it: the connection to its ivyrun, and the state that outlasts a
-// connection.
+// Another node of torchrun mode, as node 0 sees it: the connection to its ivyrun, and the state
+// that is kept when the connection breaks and the node dials again.
 //
-// From Begin on, messages of node 0 are counted and kept until the node acknowledges them, so that
-// a new connection can continue where the last one broke. Thread: the loop's.
+// Once Begin has started the job, no message may be lost with a connection:
+//  - *heard*: a node counts the messages that it has received and reports the number. Node 0 keeps
+//    the messages after it (`unheard_`) and sends them again on the next connection.
+//  - *shown*: a node reports how many bytes of its ranks' output it has written to its console and
+//    files. Node 0 then gives the node's host credit for as many new bytes.
+//
+// Thread: the loop's.
 #pragma once
 
 #include <boost/asio/steady_timer.hpp>
@@ -19,32 +24,38 @@
 namespace ivy {
 
 struct JoinedNode {
+  // Sends a message if there is a connection. From Begin on, also keeps it until the node has heard
+  // it.
   void say(const join::HeadSays& message);
-  // Drops kept messages: the node has acknowledged this many in total.
+  // The node has received this many messages since Begin: drops its copies of them.
   void drop_heard(std::uint64_t messages);
-  // The node has shown this many bytes of output in total. Returns the number of new ones.
+  // The node has shown this many bytes of output since Begin. Returns by how many the number grew.
   std::uint64_t take_shown(std::uint64_t total);
+  // True if the node has not sent the signal with this number before: a signal may be sent again
+  // after a reconnection.
   bool is_new_signal(std::uint32_t number);
-  // Moves the connection of this node to `other`, whose position in a list is known to handlers, by
-  // swapping the two objects. Afterwards `other` represents this node, and this object can be
-  // destroyed.
+  // Moves the state of this node to `other`, the object of its new connection, and sends the
+  // unheard messages there. The handlers of that connection know its object by the position in a
+  // list, so the state moves and not the connection. Afterwards `other` is the node, and this
+  // object, with the broken connection, can be destroyed.
   void move_to(JoinedNode& other);
 
   int rank = 0;
-  std::shared_ptr<DialBackStream> stream;
-  CtlDecoder decoder;
-  std::string name;           // Empty if the node has not identified itself yet.
-  int host = -1;              // Its number in the job.
-  std::uint64_t unshown = 0;  // Bytes of output sent to it and not shown yet.
-  bool is_done = false;       // It was told that the job has ended, and will close the connection.
-  std::string process;
-  std::unique_ptr<boost::asio::steady_timer> absence;  // Running while it has no connection.
+  std::shared_ptr<DialBackStream> stream;  // The connection.
+  CtlDecoder decoder;                      // Splits its bytes into messages.
+  std::string name;           // Its name in messages; empty until the node has sent Join.
+  int host = -1;              // Its host's number in the job; -1 before Begin.
+  std::uint64_t unshown = 0;  // Bytes of output that were sent to it and that it has not shown.
+  bool is_done = false;       // It was sent End, and will close the connection.
+  std::string process;  // As in JoiningNode: tells its ivyrun from another one of the same rank.
+  // Runs while the node has no connection, and ends the wait for a new one.
+  std::unique_ptr<boost::asio::steady_timer> absence;
 
  private:
-  std::deque<std::string> unheard_;
-  std::uint64_t heard_ = 0;
-  std::uint64_t shown_ = 0;
-  std::uint32_t signals_ = 0;
+  std::deque<std::string> unheard_;  // Encoded messages that it has not heard, in their order.
+  std::uint64_t heard_ = 0;          // Messages that it has heard since Begin.
+  std::uint64_t shown_ = 0;          // Bytes that it has shown since Begin.
+  std::uint32_t signals_ = 0;        // Number of the last signal that it has passed on.
 };
 
 }  // namespace ivy

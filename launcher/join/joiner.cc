@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+// dial() starts reach(), the coroutine that connects to node 0 until introduce() has succeeded.
+// serve() then passes each message of the connection to hear(), which counts it, and to take(),
+// which calls one function per kind: join(), begin(), attempt(), end(). stream_ended() dials again.
+// Before Begin, may_go_on() and await_begin() limit the waits. Without a message End, give_up() or
+// await_last_word() ends this process.
 #include "launcher/join/joiner.h"
 
 #include <algorithm>
@@ -35,21 +40,21 @@ using std::chrono::milliseconds;
 constexpr milliseconds kPause{500};
 constexpr milliseconds kConnectPatience{3'000};
 constexpr milliseconds kHandshakePatience{5'000};
-// Failures that last longer than this are reported, once.
+// A failure to connect is reported, once, after this time.
 constexpr std::int64_t kTroubleNs = 3'000'000'000;
-// Node 0's Welcome contains the time by which it will have started the job or given up; this margin
-// is for the network.
+// Welcome contains the time by which node 0 will have started the job or given up; this margin
+// allows for the network.
 constexpr milliseconds kBeginMargin{5'000};
-// The user is told what this node waits for after the first time, then at this interval.
+// A wait is reported to the user after the first time, then at the second interval.
 constexpr std::chrono::seconds kFirstNamed{2};
 constexpr std::chrono::seconds kNamedAgain{30};
-// Limit for showing the remaining output if the files cannot be opened.
+// Limit for showing the remaining output if the files of an attempt could not be opened.
 constexpr milliseconds kDropRest{2'000};
-// Limit for ivy-node's exit after the job has ended.
+// Limit for ivy-node to exit after the job has ended; then it is killed.
 constexpr std::chrono::seconds kNodePatience{5};
-// How long to wait for node 0's message that the job has ended, after ivy-node has exited.
+// How long to wait for node 0's message about the end of the job after ivy-node has exited.
 constexpr std::chrono::seconds kLastWordPatience{15};
-// The user's third interrupt is not passed on: this process exits.
+// Number of the user's interrupts that are passed on to node 0. The next one ends this process.
 constexpr int kMostPassedOn = 2;
 
 Environment without_secret(const Environment& caller) {
@@ -59,13 +64,13 @@ Environment without_secret(const Environment& caller) {
   return rest;
 }
 
-// State that outlasts a connection: how far each side has received the other's messages, from Begin
-// on.
+// The state of the messages that is kept when a connection breaks; counted from Begin on
+// (joined_node.h: heard, shown).
 struct MessageState {
-  CtlDecoder decoder;  // Each connection has a new one.
-  bool is_up = false;
+  CtlDecoder decoder;  // Replaced with each connection.
+  bool is_up = false;  // A connection is up.
   std::string job_id;
-  std::uint64_t heard_messages = 0;
+  std::uint64_t heard_messages = 0;  // Messages that were received from node 0.
   std::uint64_t shown_bytes = 0;
   std::vector<int> passed_signals;
 };
@@ -81,7 +86,7 @@ class Joiner final : public OutputEvents, public OutputElsewhere {
   void output_closed() override {
     if (!exit_code_) pass_on(SIGPIPE);
   }
-  // OutputElsewhere: each node shows its own output, and node 0 tells it what ivyrun says.
+  // OutputElsewhere: each node shows its own output, and node 0 sends ivyrun's messages.
   bool holds(int host_index) const override { return host_index != host_; }
   void show(const Lane&, std::string_view, bool) override {}
   void show_message(std::string_view) override {}
@@ -132,13 +137,14 @@ class Joiner final : public OutputEvents, public OutputElsewhere {
   int interrupts_ = 0;
   bool has_said_trouble_ = false;
   std::unique_ptr<Output> output_;
-  int host_ = -1;            // Our number in the job, from Begin on.
-  bool is_opening_ = false;  // The files of an attempt are being opened; later messages wait.
+  int host_ = -1;  // This host's number in the job; -1 before Begin.
+  // The files of an attempt are being opened; later messages wait in held_.
+  bool is_opening_ = false;
   std::deque<join::HeadSays> held_;
   std::shared_ptr<LineChild> node_;
   std::optional<int> exit_code_;
-  bool is_shown_ = false;             // All output has been shown.
-  std::int64_t begins_until_ns_ = 0;  // By then node 0 has started the job or given up.
+  bool is_shown_ = false;             // All output of this host's ranks has been shown.
+  std::int64_t begins_until_ns_ = 0;  // The time by which node 0 has started the job or given up.
   boost::asio::steady_timer node_timer_, begin_timer_, files_timer_;
 };
 
@@ -160,7 +166,7 @@ Joiner::Joiner(boost::asio::io_context& loop, const JobRequest& request, const J
 }
 
 int Joiner::run() {
-  // Node 0's ivyrun passes these on to all ranks.
+  // Node 0's ivyrun passes these signals on to all ranks, so this one ignores them.
   for (const int signal : {SIGUSR1, SIGUSR2}) std::signal(signal, SIG_IGN);
   for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) signals_.add(signal);
   wait_for_signal();
@@ -199,7 +205,7 @@ Awaitable<void> Joiner::reach() {
     Dialled dialled = co_await dial_tcp(*dialling_, resolvers_, options_.join_address,
                                         options_.join_port, limits);
     if (dialled.failed) {
-      // Node 0 listens as long as it runs.
+      // Node 0 listens as long as it runs, so a refusal means that it has exited.
       if (output_ && dialled.failed->failure == LinkFailure::kRefused) co_return give_up();
       if (!may_go_on(dialled.failed->message.line(), began_ns)) co_return;
       continue;
@@ -208,7 +214,8 @@ Awaitable<void> Joiner::reach() {
     const Result<void> introduced = co_await introduce(dialled.socket.release(), is_v6);
     if (introduced.ok()) co_return serve();
     if (introduced.error().code == Code::kUnauthenticated) {
-      if (output_) co_return give_up();  // Another program has taken the port.
+      // Another program has taken node 0's port, so node 0 has exited.
+      if (output_) co_return give_up();
       const Diagnostic why{
           .id = "IVY-J004",
           .what = "the server at " + head() + " rejected this node",
@@ -244,7 +251,7 @@ Awaitable<Result<void>> Joiner::introduce(int fd, bool is_v6) {
   co_return Error{Code::kDeadlineExceeded, "node 0 did not respond"};
 }
 
-// Returns false, after reporting it, if the time limit has expired.
+// Returns whether to dial again. If the time limit has expired, reports that and returns false.
 bool Joiner::may_go_on(const std::string& why, std::int64_t began_ns) {
   const std::int64_t passed_ns = monotonic_ns() - began_ns;
   if (output_) {
@@ -283,13 +290,13 @@ void Joiner::serve() {
   handlers.ended = [this](const std::string&) { stream_ended(); };
   stream_->start(std::move(handlers));
   if (output_) return;
-  // Until Welcome contains a better value.
+  // Used until Welcome contains the time of node 0.
   begins_until_ns_ = monotonic_ns() + std::chrono::nanoseconds(options_.start_timeout).count();
   begin_timer_.expires_after(kFirstNamed);
   await_begin();
 }
 
-// Node 0 or its host may hang without breaking the connection.
+// Limits the wait for Begin: node 0 or its host may hang without breaking the connection.
 void Joiner::await_begin() {
   begin_timer_.async_wait([this](const error_code& error) {
     if (error || output_ || exit_code_) return;
@@ -312,14 +319,14 @@ void Joiner::await_begin() {
 }
 
 bool Joiner::hear(const join::HeadSays& message) {
-  // Each connection starts with Welcome, which is not repeated on another one.
+  // Each connection starts with a new Welcome, which is not counted and not repeated.
   if (message.has_begin() || (messages_.heard_messages > 0 && !message.has_welcome()))
     ++messages_.heard_messages;
   if (!is_opening_) return take(message);
   held_.push_back(message);
   if (!message.has_end()) return true;
-  // The files cannot be opened in time for the job. The last message may contain the reason for its
-  // end.
+  // The files could not be opened before the job ended. The last message may contain the reason for
+  // its end, so messages are printed.
   for (const join::HeadSays& held : held_)
     if (held.has_said()) say(held.said().text());
   return take(message);
@@ -346,7 +353,7 @@ bool Joiner::take(const join::HeadSays& message) {
       say(message.said().text());
       return true;
     case join::HeadSays::kEnd:
-      // A job without its output did not succeed.
+      // Without its output a job is not a success.
       if (is_opening_ && message.end().exit_code() == 0)
         refuse_files("before the job had ended");
       else
@@ -369,7 +376,7 @@ void Joiner::join(const join::Welcome& welcome) {
   message.mutable_join()->set_heard(messages_.heard_messages);
   messages_.is_up = true;
   send(message);
-  // Repeats messages that may have been lost with the last connection.
+  // Repeats reports that may have been lost with the last connection.
   if (messages_.shown_bytes > 0) tell_shown();
   for (std::size_t number = 1; number <= messages_.passed_signals.size(); ++number)
     tell_signal(number);
@@ -432,12 +439,12 @@ Result<void> Joiner::start_node(const join::Begin& begin) {
   };
   node_ = IVY_TRY(LineChild::start(loop_, {request_.node.path, "dial"},
                                    without_secret(request_.caller), handlers));
-  // Its input stays open: when it closes, ivy-node knows that we have exited.
+  // The input stays open: when it closes, ivy-node knows that this process has exited.
   node_->write(encode_dial_order(order));
   return {};
 }
 
-// The local processes have exited; node 0 sends the reason if it can still be reached.
+// ivy-node has exited with its workers; waits for node 0's message with the reason.
 void Joiner::await_last_word() {
   node_timer_.expires_after(kLastWordPatience);
   node_timer_.async_wait([this](const error_code& error) {
@@ -473,7 +480,8 @@ void Joiner::attempt(const join::Attempt& attempt) {
                  });
 }
 
-// Corresponds to JobScreen::begin() on node 0.
+// Reports a slow file system and limits the wait for it, as JobScreen::open_generation() does on
+// node 0.
 void Joiner::await_files() {
   files_timer_.expires_after(kFirstNamed);
   files_timer_.async_wait([this](const error_code& first) {
@@ -532,7 +540,7 @@ void Joiner::check_over() {
   loop_.stop();
 }
 
-// The connection closed without End: node 0's ivyrun has exited, or the network failed.
+// The connection closed without End: node 0's ivyrun has exited, or the network has failed.
 void Joiner::stream_ended() {
   stream_->stop();
   messages_.is_up = false;
@@ -543,7 +551,7 @@ void Joiner::stream_ended() {
       (output_ ? "the connection to node 0 at " + head() + " has ended"
                : "node 0 at " + head() + " closed the connection") +
       "; reconnecting\n");
-  // In a later turn, because the coroutine that dialled may have called this.
+  // In a later turn, because this may be called by the coroutine that dial() is to start again.
   boost::asio::post(loop_, [this] { dial(); });
 }
 
@@ -565,7 +573,7 @@ void Joiner::interrupted(int signal) {
   const std::string called = signal_name(signal);
   const bool may_pass_on = output_ && !exit_code_ && ++interrupts_ <= kMostPassedOn;
   if (may_pass_on) return pass_on(signal);
-  // ivy-node and its processes exit when we do.
+  // ivy-node and its processes exit when this process does.
   say("ivyrun: " + called + ": node " + std::to_string(self_.rank) + " exits now\n");
   exit_code_ = 128 + signal;
   if (output_) output_->limit_finish(milliseconds(100));
@@ -575,7 +583,7 @@ void Joiner::interrupted(int signal) {
 }  // namespace
 
 int run_joiner(boost::asio::io_context& loop, const JobRequest& request, const JoinKey& key) {
-  // Never destroyed, because name lookups may still be running.
+  // Never destroyed, because name lookups may still use it.
   auto* const joiner = new Joiner(loop, request, key);
   return joiner->run();
 }

@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+// In the order of a job: listen(), gather(), enter() for each connection, take() for each message
+// and take_in() for Join, check_gathered(), begin_job(), then the functions that the job calls:
+// show(), begin_attempt(), end(). leave() and take_back() handle a broken connection and the next
+// one.
 #include "launcher/join/node_zero.h"
 
 #include <algorithm>
@@ -23,16 +27,16 @@ namespace {
 using boost::system::error_code;
 using std::chrono::milliseconds;
 
-// A host receives a heartbeat twice a second. After half of the shortest default lease without one
-// it dials again, so that it has the other half for that.
-constexpr milliseconds kSilence = kLeaseAttended / 2;
-// Limit for nodes that do not read the last messages.
+// A host hears from node 0 twice a second. After this silence, or after half of a shorter --lease,
+// it dials again.
+constexpr milliseconds kSilence{5'000};
+// Limit of the wait for nodes that do not read the last messages.
 constexpr milliseconds kEndPatience{3'000};
-// Limit for nodes that are redialling at the end.
+// Limit, at the end of the job, of the wait for nodes that have no connection.
 constexpr milliseconds kReturnPatience{500};
 constexpr std::chrono::seconds kLinePause{30};
 constexpr std::chrono::seconds kFirstLinePause{2};
-// Limit of connections that have not identified themselves, in addition to one per rank.
+// Limit of connections that have not sent Join.
 constexpr std::size_t kMostUnattached = 64;
 
 JoiningNode own_node(const Options& options) {
@@ -56,8 +60,8 @@ join::HeadSays end_of(int exit_code) {
   return message;
 }
 
-// Returns --master-addr if it is a numeric address of this machine; otherwise all addresses,
-// because a name may lead here through another machine.
+// Returns --master-addr if it is a numeric address of this machine; else all addresses, because a
+// name may lead here through another machine.
 std::string address_to_listen_on(const Options& options) {
   const bool is_numeric = parse_address(options.join_address, 0).is_valid();
   return is_numeric && is_own_address(options.join_address) ? options.join_address : "::";
@@ -224,7 +228,7 @@ void NodeZero::take_in(NodePlace node, const join::Join& message) {
   if (const std::optional<Diagnostic> refusal = roll_.add(who))
     return std::exchange(gathered_, nullptr)(*refusal);
   if (options_.verbose > 0) say_(node->name + " has joined from " + who.address);
-  // The same ivyrun may dial again before we notice that its last connection has closed.
+  // The same ivyrun may dial again before the end of its last connection is noticed here.
   for (NodePlace other = nodes_.begin(); other != nodes_.end();) {
     const NodePlace current = other++;
     if (current != node && current->rank == node->rank && !current->name.empty()) forget(current);
@@ -232,8 +236,9 @@ void NodeZero::take_in(NodePlace node, const join::Join& message) {
   check_gathered(/*is_time_up=*/false);
 }
 
-// Attaches another connection of the same ivyrun to its existing entry, and sends the messages that
-// it has not received. We may not have noticed the end of its last connection yet.
+// Attaches a new connection of an ivyrun that has joined already, and sends the messages that it
+// has not heard. The end of its last connection may not have been noticed yet. Returns false if the
+// node is not part of the job.
 bool NodeZero::take_back(NodePlace node, const join::Join& message) {
   const auto old = std::find_if(nodes_.begin(), nodes_.end(), [&](const Node& one) {
     return one.host >= 0 && one.rank == node->rank && one.process == node->process;
@@ -249,7 +254,8 @@ bool NodeZero::take_back(NodePlace node, const join::Join& message) {
   return true;
 }
 
-// Waits for a new connection: a connection may break while both ends are running.
+// Waits for the node to connect again: a connection may break while both ends are running. After
+// `patience` the node is gone.
 void NodeZero::await_return(NodePlace node, milliseconds patience) {
   node->stream->stop();
   node->absence = std::make_unique<boost::asio::steady_timer>(loop_, patience);
@@ -325,7 +331,7 @@ void NodeZero::interrupt(Node& node, const join::Interrupt& message) {
   on_interrupt_(signal);
 }
 
-// May be called from a handler of the node's stream, so the stream is destroyed in a later turn.
+// May be called by a handler of the node's stream, so the stream is destroyed in a later turn.
 void NodeZero::forget(NodePlace node) {
   node->stream->stop();
   const std::shared_ptr<DialBackStream> kept = node->stream;
@@ -342,7 +348,7 @@ void NodeZero::leave(NodePlace node) {
   }
   if (node->host >= 0 && !node->is_done) {
     await_return(node, kAbsenceLease);
-    // Whatever ended its ivyrun has also ended its ivy-node, which the host's link will notice.
+    // If its ivyrun was killed, so was its ivy-node, and the host's link will notice.
     return hosts_->mark_silent(node->name);
   }
   forget(node);
@@ -377,7 +383,7 @@ void NodeZero::show_message(std::string_view text) {
 void NodeZero::show(const Lane& lane, std::string_view bytes, bool end) {
   Node* const node = of_host(lane.host_index);
   if (node == nullptr) {
-    // Its node is gone, so nothing can show it.
+    // The node has left, so no process will show its output.
     boost::asio::post(loop_, [this, host = lane.host_index, count = bytes.size()] {
       job_->output_consumed(host, count);
     });

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Node 0 of torchrun mode: waits for the other nodes' ivyruns before the job starts, and exchanges
-// messages with them while it runs. The job itself is an ordinary one whose hosts dial back.
+// Node 0 of torchrun mode: the launcher's side of the other nodes. Waits for their ivyruns before
+// the job starts, and exchanges messages with them while it runs. The job itself is an ordinary one
+// whose hosts dial back.
 //
 //   open ─ listen ─ gather ─┬─ all connected ─▶ Begin to each ─ Job ─ Attempt, Output, Said ─ End
 //                           └─ too few, or they differ ─▶ Said and End to each
@@ -31,8 +32,8 @@ namespace ivy {
 
 class NodeZero : public JoinedNodes, private OutputElsewhere {
  public:
-  // Empty if all nodes are there and hosts() has been filled; otherwise the reason why the job
-  // cannot start.
+  // Called with nothing once enough nodes have joined and hosts() can serve them, or else with the
+  // reason why the job cannot start.
   using Gathered = std::function<void(const std::optional<Diagnostic>& refusal)>;
   // Prints one line for the user, before the job has a screen.
   using Say = std::function<void(const std::string& line)>;
@@ -45,18 +46,20 @@ class NodeZero : public JoinedNodes, private OutputElsewhere {
   NodeZero(const NodeZero&) = delete;
   NodeZero& operator=(const NodeZero&) = delete;
 
-  // Call it once the job has a screen.
+  // say_ prints on the job's screen from then on.
   void set_say(Say say) { say_ = std::move(say); }
+  // Waits for the other nodes, until --start-timeout at most, then calls gathered.
   void gather(Gathered gathered);
-  // Returns the hosts by rank, after gather() has finished.
+  // Returns the hosts of the job by rank. Call after gather() has finished.
   std::vector<Host> host_list() const;
-  // Tells all nodes why the job will not start.
+  // Sends all nodes the reason why the job will not start, and calls told when they have it.
   void refuse(const Diagnostic& why, std::function<void()> told);
 
-  // A user has interrupted the ivyrun of this node. A scheduler may send the same signal to every
-  // node, so it counts as the second one only from a node that has sent the first. Returns whether
-  // it counts.
+  // Counts an interrupt of the ivyrun of this node by its user. A scheduler may send the same
+  // signal to every node, so it counts as a second interrupt only from a node that has sent the
+  // first. Returns whether it is a new one for the job.
   bool is_new_interrupt(int rank);
+  // The handler gets the new interrupts of other nodes.
   void set_interrupt_handler(std::function<void(int signal)> handler) {
     on_interrupt_ = std::move(handler);
   }
@@ -73,39 +76,41 @@ class NodeZero : public JoinedNodes, private OutputElsewhere {
   NodeZero(boost::asio::io_context& loop, const JobRequest& request, Say say);
   Result<void> listen(const JoinKey& key);
   void enter(std::uint32_t rank, std::shared_ptr<DialBackStream> stream);
+  // Handles one message. Returns false to drop the connection.
   bool take(NodePlace node, const join::NodeSays& message);
+  // A node joins, or reconnects (take_back()).
   void take_in(NodePlace node, const join::Join& message);
   bool take_back(NodePlace node, const join::Join& message);
   void await_return(NodePlace node, std::chrono::milliseconds patience);
   void check_all_told();
   void interrupt(Node& node, const join::Interrupt& message);
-  void leave(NodePlace node);
-  void forget(NodePlace node);
+  void leave(NodePlace node);   // The node's connection has closed.
+  void forget(NodePlace node);  // Removes the node.
   void check_gathered(bool is_time_up);
-  void begin_job();
+  void begin_job();  // Sends Begin to all nodes.
   void schedule_waiting_line();
   // OutputElsewhere
   bool holds(int host_index) const override { return host_index > 0; }
   void show(const Lane& lane, std::string_view bytes, bool end) override;
   void show_message(std::string_view text) override;
-  Node* of_host(int host);
+  Node* of_host(int host);  // The node with this number in the job; null: none.
 
   boost::asio::io_context& loop_;
   const Options options_;
   const std::string job_id_;
   Say say_;
-  const std::string key_;  // The job's key, for its hosts.
+  const std::string key_;  // Random, for the ivy-nodes of this job: a node gets it with Begin.
   JoinRoll roll_;
   std::shared_ptr<JoinedHosts> hosts_;
   std::shared_ptr<DialBackListener> listener_;
-  std::list<Node> nodes_;
-  Gathered gathered_;
+  std::list<Node> nodes_;  // Connected nodes, and nodes that may reconnect.
+  Gathered gathered_;      // Set by gather() until it is called.
   std::int64_t gathers_until_ns_ = 0;
-  std::map<int, int> interrupts_;
-  int most_interrupts_ = 0;
+  std::map<int, int> interrupts_;  // Interrupts of each node.
+  int most_interrupts_ = 0;        // Interrupts of the node with the most: interrupts of the job.
   std::function<void(int)> on_interrupt_;
-  OutputEvents* job_ = nullptr;  // Learns which output was shown; null before the job.
-  std::function<void()> ended_;
+  OutputEvents* job_ = nullptr;  // Gets the bytes that nodes have shown; null before the job.
+  std::function<void()> ended_;  // Set by end() until it is called.
   boost::asio::steady_timer start_timer_, line_timer_, end_timer_;
 };
 
