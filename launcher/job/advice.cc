@@ -13,11 +13,11 @@ namespace {
 constexpr std::array<std::string_view, 4> kLocalNames = {"localhost", "127.0.0.1", "::1]", "(::1,"};
 constexpr std::array<std::string_view, 2> kTimeOuts = {"timed out", "imeout"};
 constexpr std::array<std::string_view, 3> kConnects = {"connect to", "connecting to", "connect("};
-// Words in the messages of clients of rank 0: PyTorch's store and the frameworks that use it, JAX's
-// service.
+// Words in the error messages of programs that connect to rank 0: PyTorch's store and the
+// frameworks that use it, and JAX's service.
 constexpr std::array<std::string_view, 7> kRendezvous = {
     "c10d", "client socket", "TCPStore", "tcp://", "MASTER_", "endezvous", "oordinat"};
-// The error of a failed bind(), as strerror, Go, Java and Node.js write it.
+// The error of a failed bind(), as strerror(), Go, Java and Node.js print it.
 constexpr std::array<std::string_view, 3> kInUse = {"ddress already in use", "ddress in use",
                                                     "EADDRINUSE"};
 constexpr char kOverwritten[] =
@@ -30,7 +30,7 @@ bool mentions_any(std::string_view text, const auto& words) {
   });
 }
 
-// The number itself, not a piece of a longer one.
+// True if the text contains the number and not only as a part of a longer one.
 bool mentions_number(std::string_view text, const std::string& number) {
   const auto is_digit = [&](std::size_t at) {
     return at < text.size() && std::isdigit(static_cast<unsigned char>(text[at])) != 0;
@@ -41,7 +41,8 @@ bool mentions_number(std::string_view text, const std::string& number) {
   return false;
 }
 
-// A timeout counts only in a line about connecting: an established connection can time out too.
+// True for a message about a failed connection. A timeout counts only in a line about connecting,
+// because an established connection can time out too.
 bool is_connect_failure(std::string_view line) {
   return line.find("refused") != std::string_view::npos ||
          (mentions_any(line, kTimeOuts) && mentions_any(line, kConnects));
@@ -49,7 +50,7 @@ bool is_connect_failure(std::string_view line) {
 
 enum class Target { kNone, kOwnHost, kGivenPlace };
 
-// Returns the kind of address in torch's "failed to connect" message.
+// Returns which address a "failed to connect" message names.
 Target failed_target(std::string_view line, const std::string& port) {
   if (!is_connect_failure(line)) return Target::kNone;
   const bool names_port = mentions_number(line, port);
@@ -71,7 +72,8 @@ Target failed_target_of(const WorkerEnd& end, const std::string& port) {
   return found;
 }
 
-// On the store's own host: a connection to this host failed, but not to the store's port.
+// True if a worker on the store's own host failed to connect to this host, on another port than the
+// store's.
 bool looked_elsewhere(const WorkerEnd& end, const std::string& port) {
   std::string_view rest = end.stderr_tail;
   while (!rest.empty()) {
@@ -85,14 +87,14 @@ bool looked_elsewhere(const WorkerEnd& end, const std::string& port) {
   return false;
 }
 
-// PyTorch's rank 0 counts those who have come to its store and gives up when some are missing.
+// PyTorch's rank 0 counts the clients of its store, and gives up if some do not connect.
 bool waited_for_peers(const WorkerEnd& rank_0) {
   return rank_0.stderr_tail.find("waiting for clients") != std::string::npos;
 }
 
-// It served a store of its own, and the others did not come: it counted its clients, or the Python
-// hook says that it served (agent/node/workers/sitecustomize.py) and what it asked its store for
-// never came.
+// True if the worker ran a store of its own to which no peer connected: PyTorch counted too few
+// clients, or the Python hook has reported such a store (agent/node/workers/sitecustomize.py) and
+// its requests timed out.
 bool served_in_vain(const WorkerEnd& end) {
   const auto says = [&](const char* words) {
     return end.stderr_tail.find(words) != std::string::npos;
@@ -101,7 +103,7 @@ bool served_in_vain(const WorkerEnd& end) {
          (says("ivyrun: note: the script sets MASTER_PORT=") && says("Socket Timeout"));
 }
 
-// True if rank 0 was running when the peer gave up on it.
+// True if rank 0 was still running when the peer gave up on it.
 bool outlived(const WorkerEnd& rank_0, const WorkerEnd& peer) {
   if (waited_for_peers(rank_0)) return true;
   if (peer.after_stop) return false;  // The job was stopped; the peer did not give up.
@@ -109,7 +111,7 @@ bool outlived(const WorkerEnd& rank_0, const WorkerEnd& peer) {
   return rank_0.at_ns - rank_0.clock_error_ns > peer.at_ns + peer.clock_error_ns;
 }
 
-// The number need not stand in the line that says so: Python's tracebacks show it above, in the
+// The port need not be in the same line as the error: a Python traceback shows it above, in the
 // call.
 bool names_taken_port(const WorkerEnd& end, const std::string& port) {
   const std::string_view tail = end.stderr_tail;
@@ -126,7 +128,7 @@ Diagnostic hint_of(const WorkerEnd& peer, const MasterPlace& master) {
   return hint;
 }
 
-// On the host of the store itself, where MASTER_ADDR cannot be what is wrong.
+// Returns the advice for a worker on the store's own host, where MASTER_ADDR cannot be wrong.
 std::optional<Diagnostic> own_store_hint(const WorkerEnd& end, const MasterPlace& master) {
   const bool served = served_in_vain(end);
   if (!master.has_store || !(served || looked_elsewhere(end, std::to_string(master.port))))
@@ -201,7 +203,7 @@ std::optional<Diagnostic> missing_input(const WorkerEnd& first, const std::strin
   constexpr std::array<std::string_view, 2> kEnds = {"EOFError: EOF when reading a line",
                                                      "bdb.BdbQuit"};
   const std::string_view tail = first.stderr_tail;
-  // In the last words, not somewhere above them.
+  // Only the last 200 bytes count: the text may also occur earlier in the output.
   const std::string_view last = tail.substr(tail.size() - std::min<std::size_t>(tail.size(), 200));
   if (has_input || first.status.success() || !mentions_any(last, kEnds)) return std::nullopt;
   Diagnostic hint;

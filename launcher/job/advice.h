@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Advice that only the launcher can give, because it alone sees all ranks. Pure; thread: any.
+// Advice that follows from the output of several ranks, for the summary. Only the launcher sees all
+// of them. Pure; thread: any.
 #pragma once
 
 #include <cstdint>
@@ -12,31 +13,34 @@
 
 namespace ivy {
 
-// The address and port of rank 0 that workers were given.
+// The rendezvous address that workers were given: MASTER_ADDR and MASTER_PORT.
 struct MasterPlace {
-  std::string host;  // Name of the host of rank 0.
-  std::string address;
-  std::uint16_t port = 0;
-  bool has_store = false;  // The job's store listens there, and on rank 0's own host for localhost.
+  std::string host;        // Name of the host of rank 0.
+  std::string address;     // MASTER_ADDR.
+  std::uint16_t port = 0;  // MASTER_PORT.
+  // The job's store listens at this address, and on localhost of rank 0's host.
+  bool has_store = false;
 };
 
-// On several hosts, a script that overwrites MASTER_ADDR (or MASTER_PORT), as many tutorials do.
-// The sign is the error of a worker on another host than rank 0's that cannot connect:
-//  - it tried its own host (localhost): every rank has overwritten it;
-//  - it tried the place that it was given, and had no listener there though rank 0 was running:
-//    rank 0 alone has overwritten it. With the job's store this cannot happen; then
-//  - a worker on rank 0's host that tried another port of its own host gives it away.
-// Nothing when rank 0 may have ended first, which refuses its peers too, nor when all hosts are one
-// machine, where localhost is right.
+// Detects, in a job of several hosts, a script that overwrites MASTER_ADDR or MASTER_PORT, as many
+// tutorials do. The evidence is the error of a worker that could not connect:
+//  - A worker on another host than rank 0's tried its own host (localhost): every rank has
+//    overwritten the address.
+//  - It tried the address that it was given, and no server listened there although rank 0 was
+//    running: only rank 0 has overwritten it. With the job's store this cannot happen.
+//  - With the job's store, a worker on rank 0's host tried another port of that host.
+//
+// Returns nothing if rank 0 may have exited first, because its peers' connections are then refused
+// too, and if all hosts are one machine, where localhost is right.
 std::optional<Diagnostic> overwritten_master_address(const std::vector<WorkerEnd>& ends,
                                                      const MasterPlace& master);
 
-// A rank on the store's own host that could not open MASTER_PORT for a server of its own: the store
-// has it while the job runs. Nothing where the rank's words name another address.
+// Detects a worker on the store's host whose own server could not use MASTER_PORT, because the
+// store listens there while the job runs. Returns nothing if its error names another address.
 std::optional<Diagnostic> taken_master_port(const std::vector<WorkerEnd>& ends,
                                             const MasterPlace& master);
 
-// Python's input() and breakpoint() in a rank that has no standard input.
+// Detects Python's input() or breakpoint() in a rank that has no standard input.
 std::optional<Diagnostic> missing_input(const WorkerEnd& first, const std::string& stdin_choice);
 
 }  // namespace ivy

@@ -26,9 +26,10 @@ namespace {
 
 using std::chrono::milliseconds;
 
+// Limit of a host's attempt to connect to the first host.
 constexpr milliseconds kCheckTimeout{5'000};
-// A host has failed to come up: the others get this long, so that one message lists all that
-// failed.
+// After the first failure of a host, the others get this long, so that one message names all hosts
+// that failed.
 constexpr milliseconds kGatherFailures{3'000};
 
 ProgramForm program_form(ProgramKind kind) {
@@ -45,7 +46,7 @@ ProgramForm program_form(ProgramKind kind) {
   return PROGRAM_AUTO;
 }
 
-// The present step of a host that has not answered Hello.
+// Returns the present step of a host that has not answered Hello.
 RemoteText progress_of(const HostRecord& host) {
   if (!host.wait.what.empty()) return "waiting for " + host.wait.what;
   return host.up ? RemoteText("waiting for its answer") : host.doing;
@@ -65,14 +66,14 @@ BringUp::BringUp(JobContext& job, JobPlanner& planner, StoreHost& store, RankEve
       waiting_timer_(job.loop) {}
 
 void BringUp::dial(const std::shared_ptr<TransportContext>& transports, HostSessionEvents& events) {
-  // A user sits at the terminal, unlike under nohup or a scheduler.
+  // A user watches the job: not under nohup or a scheduler, and not with --detach.
   const bool is_attended = isatty(STDERR_FILENO) != 0 && job_.request.detachment == nullptr;
   for (std::size_t index = 0; index < job_.hosts.size(); ++index) {
     HostRecord& host = job_.hosts[index];
     host.on_this_host = uses_local_transport(job_.options, *host.host);
     HostSessionOptions session;
     session.host = static_cast<std::uint32_t>(index);
-    // A job that was taken over is reached by a relay here too.
+    // After a takeover, this host's supervisor is reached through a relay, like any other.
     session.on_this_host = host.on_this_host && job_.takeover == 0;
     session.job_id = job_.request.identity.job_id;
     session.token = job_.request.identity.token;
@@ -93,7 +94,8 @@ void BringUp::dial(const std::shared_ptr<TransportContext>& transports, HostSess
     if (!waits) host.session->open();
     asks_agents = asks_agents || waits;
   }
-  // Hosts that are here are not kept waiting: their leases run.
+  // Only hosts with agents wait for the files; the others are not kept waiting, because their
+  // leases have begun.
   if (asks_agents)
     transports->prepare_agents([this] {
       for (HostRecord& host : job_.hosts) {
@@ -105,8 +107,8 @@ void BringUp::dial(const std::shared_ptr<TransportContext>& transports, HostSess
   if (job_.takeover == 0) look_up_master(transports);
 }
 
-// --master-addr may be a name: it is looked up while the hosts are dialled. Names that the plan
-// knows from the hosts themselves need no name server.
+// Looks up a name in --master-addr while the hosts are dialled. A name that the plan knows from the
+// hosts needs no name server.
 void BringUp::look_up_master(const std::shared_ptr<TransportContext>& transports) {
   const std::string& name = job_.options.master_addr;
   if (name.empty() || name == "localhost" || name == job_.hosts[0].host->name ||
@@ -133,7 +135,7 @@ Command BringUp::hello_for(std::size_t index) const {
   for (const std::string& candidate : interpreter_candidates(options, caller))
     hello.add_interpreters(candidate);
   if (const std::string* path = find_variable(caller, "PATH")) hello.set_search_path(*path);
-  // Any host may become the first one.
+  // With --nnodes MIN:MAX any host may become the first one.
   hello.set_reserve_port(index == 0 || job_.hosts.may_shrink());
   const PortWish wish = worker_port_wish(options);
   if (wish.each() + wish.more() > 0) *hello.mutable_worker_ports() = wish;
@@ -164,7 +166,8 @@ void BringUp::stop_waiting() {
 }
 
 void BringUp::schedule_waiting_line() {
-  // A terminal's line may change often; a file gets a line at 5, 15, 30 and each further 30 s.
+  // On a terminal the line is redrawn often; elsewhere it is printed after 5, 15 and 30 s, then
+  // every 30 s.
   const std::int64_t elapsed_s = (monotonic_ns() - job_.opened_at_ns) / 1'000'000'000;
   const std::int64_t next_s = elapsed_s < 5 ? 5 : elapsed_s < 15 ? 15 : (elapsed_s / 30 + 1) * 30;
   waiting_timer_.expires_after(job_.screen.output().has_terminal()
@@ -216,9 +219,9 @@ void BringUp::greeted(std::size_t index, const HelloOk& hello) {
   if (host.facts || host.failure) return;
   const std::string& trouble = hello.facts().job_directory_error();
   if (!trouble.empty()) {
-    // The supervisor runs and is told to stop; the user sees a host that could not be used.
+    // The supervisor runs and will be told to stop; for the user, the host could not be used.
     const std::string& directory = hello.facts().job_directory();
-    // The job's own directory goes with the job: what is full is the place where all of them are.
+    // The job's own directory is removed with the job, so the message names the directory above.
     return failed(
         index, LinkDown{LinkFailure::kBootstrap, trouble,
                         "free some space in " + directory.substr(0, directory.rfind('/')) + " on " +
@@ -291,14 +294,14 @@ void BringUp::time_is_up() {
   job_.phase.apply(JobEvent::kMemberLost);
 }
 
-// Returns the reason why a host is not up: the failure, or the step that it is still at.
+// Returns why a host is not up: its failure, or the step that it has not completed.
 LinkDown BringUp::failure_of(const HostRecord& host) const {
   if (host.failure) return *host.failure;
   if (job_.phase.state() == JobState::kChecking)
     return LinkDown{LinkFailure::kBootstrap,
                     host.opens_store ? awaited_store(host) : awaited_check(host),
                     "allow more time: --start-timeout"};
-  // Its connection works, but is slow.
+  // The connection works but is slow.
   const bool is_sending = host.doing.find("sending ivy-node") != std::string::npos;
   const std::string fix =
       host.host->joins ? "the output of its own ivyrun may say more"
@@ -354,7 +357,7 @@ void BringUp::hosts_did_not_come_up(const std::string& when) {
   for (const HostRecord& host : job_.hosts)
     if (host.failure || !(is_checking ? host.is_ready() : host.facts.has_value()))
       failed.push_back({host.name(), failure_of(host)});
-  // Every host has answered: only the name is awaited.
+  // Every host has answered, and only the name look-up is awaited.
   if (failed.empty()) return job_.refuse({name_was_not_found(when)}, LauncherReason::kHostsNotUp);
   const std::string needed =
       job_.hosts.may_shrink()
@@ -368,8 +371,8 @@ void BringUp::check_addresses() {
   if (!planner_.plan()) return;
   if (!job_.options.dry_run) store_.open();
   ask_for_checks();
-  // On one host Start follows OpenStore on the same connection, so its answer need not be awaited:
-  // a port that was reserved can be listened on.
+  // On a single host, Start follows OpenStore on the same connection, so the answer need not be
+  // awaited: the port was reserved, so listening cannot fail.
   const bool all = std::all_of(job_.hosts.begin(), job_.hosts.end(),
                                [](const HostRecord& host) { return host.checked; });
   if (all) job_.phase.apply(JobEvent::kAllChecked);
@@ -394,7 +397,7 @@ bool BringUp::address_checked(std::size_t index, const AddressChecked& checked) 
   HostRecord& host = job_.hosts[index];
   const JobState state = job_.phase.state();
   const bool is_asked = state == JobState::kChecking || state == JobState::kRestarting;
-  // An answer about an earlier first host, which is lost.
+  // The answer is about an earlier first host, which was lost.
   const bool is_old =
       checked.address() != job_.plan.master_address || checked.port() != job_.plan.master_port;
   if (host.checked || !is_asked || is_old) return false;
@@ -448,7 +451,8 @@ void BringUp::start_workers() {
   if (!plans.ok()) return job_.refuse_input(plans.error());
   const Result<std::vector<std::string>> lines = planner_.first_lines();
   if (!lines.ok()) return job_.refuse_input(lines.error());
-  // Shared: the callback is copied several times, and a plan holds all variables of each rank.
+  // Shared, because the callback is copied several times and a plan holds all variables of each
+  // rank.
   const auto made = std::make_shared<const std::vector<HostPlan>>(std::move(plans).value());
   job_.screen.open_generation(
       job_.generation, job_.plan, job_.max_attempts(),

@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// Brings a job up, from its list of hosts to the first Start:
+// Brings a job up, from its list of hosts to the first Start. The functions in their order:
 //
-//   dial()             opens a session to every host, looks --master-addr up
-//   up(), greeted()    each host answers Hello with its facts; failed(): it did not come up
-//   check_greeted()    all have answered, or --nnodes MIN of them: kAllGreeted
-//   check_addresses()  makes the plan, opens the store; every host tests its way to the first one
-//   check_ready()      all hosts reach it and the store listens: kAllChecked
+//   dial()             opens a session to every host; looks up --master-addr
+//   up(), greeted()    a host is connected, and has answered Hello with its facts
+//   failed()           a host could not be reached
+//   check_greeted()    all hosts have answered, or --nnodes MIN of them: applies kAllGreeted
+//   check_addresses()  makes the plan, opens the store, and lets every host test the connection to
+//                      the first one
+//   check_ready()      all hosts can connect to it, and the store listens: applies kAllChecked
 //   start_workers()    opens the files of the output, then sends every host its part of the plan
 //
-// Ends with a refusal that names every host that did not come up, if the job cannot do without
-// them.
+// If the job cannot do without a host that did not come up, ends with a refusal that names all such
+// hosts.
 //
-// Thread: the loop's. Lifetime: that of the job.
+// Thread: the loop's. Lifetime: as long as the job.
 #pragma once
 
 #include <boost/asio/steady_timer.hpp>
@@ -36,25 +38,33 @@ class BringUp {
   void dial(const std::shared_ptr<TransportContext>& transports, HostSessionEvents& events);
   // Starts --start-timeout, and the line that names the hosts that are awaited.
   void start_waiting();
+  // Ends the limit and the line. The workers start, or the job ends.
   void stop_waiting();
 
+  // The link to a host is up: sends Hello.
   void up(std::size_t index, const LinkUp& up);
+  // A host could not be reached.
   void failed(std::size_t index, const LinkDown& down);
+  // A host has answered Hello.
   void greeted(std::size_t index, const HelloOk& hello);
-  // Call when a host has answered or is given up, and when --master-addr has been looked up.
+  // Applies kAllGreeted if all hosts have answered. Call when a host has answered or is given up,
+  // and when --master-addr has been looked up.
   void check_greeted();
 
+  // Action kCheckAddresses.
   void check_addresses();
-  // Asks every planned host to connect to the first one.
+  // Orders every planned host to connect to the first one.
   void ask_for_checks();
-  // True: the host reaches it, and had been asked.
+  // A host has tried to connect to the first one. Returns whether it succeeded and had been ordered
+  // to.
   bool address_checked(std::size_t index, const AddressChecked& checked);
-  // Call when a host has reported that it reaches the first one, or that the store listens.
+  // Applies kAllChecked if all hosts are ready. Call when a host can connect to the first one, and
+  // when the store listens.
   void check_ready();
-  // --dry-run prints the plan instead.
+  // Action kStartWorkers. With --dry-run, prints the plan instead.
   void start_workers();
 
-  // Name the step that a host has not taken yet.
+  // Messages that name the step that a host has not completed.
   std::string awaited_store(const HostRecord& host) const;
   std::string awaited_check(const HostRecord& host) const;
 
@@ -77,7 +87,7 @@ class BringUp {
   StoreHost& store_;
   RankEvents& ranks_;
   StdinFeed& stdin_feed_;
-  bool looks_up_master_ = false;  // Its name is being looked up: no plan before the answer.
+  bool looks_up_master_ = false;  // The address is being looked up; the plan has to wait for it.
   boost::asio::steady_timer start_timer_, gather_timer_, waiting_timer_;
 };
 

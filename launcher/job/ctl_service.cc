@@ -17,9 +17,9 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// A job that ends sooner needs no socket, and a start is not slowed down by one.
+// Delay of the socket: a shorter job needs none, and a start is not slowed down by it.
 constexpr milliseconds kSocketDelay{150};
-// A job whose hosts do not come up must be found too.
+// A job whose hosts do not come up gets its socket after this time at the latest.
 constexpr std::int64_t kSocketLatestNs = 1'000'000'000;
 // Bytes of a command line that are shown to users.
 constexpr std::size_t kShownCommandBytes = 4096;
@@ -30,7 +30,7 @@ std::string first_line_of(const std::string& text) {
   return line.starts_with(kName) ? line.substr(kName.size()) : line;
 }
 
-// The addresses of a host as the store on another host sees its clients.
+// Returns the addresses that the store on another host may see as those of this host's clients.
 std::set<std::string> addresses_of(const HostRecord& host) {
   std::set<std::string> addresses;
   if (host.facts)
@@ -128,7 +128,7 @@ Result<ctl::StoreDescription> CtlService::describe_store() {
     for (const std::string& address : addresses) peer.add_addresses(address);
     const bool is_first = &planned == &plan.hosts.front();
     if (is_first) peer.add_addresses(plan.master_address);
-    // Pretended hosts are one machine.
+    // Simulated hosts are one machine.
     peer.set_reaches_by_loopback(is_first || addresses == of_store);
     for (const PlannedWorker& worker : planned.workers) {
       const WorkerRecord& record = job_.workers[static_cast<std::size_t>(worker.rank)];
@@ -179,7 +179,7 @@ Result<void> CtlService::stop(const ctl::StopJob& stop) {
     return {};
   }
   if (before == JobState::kStopping) {
-    // A second stop may only change the grace.
+    // A second stop can only change the grace.
     if (stop.has_grace()) job_.phase.apply(JobEvent::kGraceChanged);
     return {};
   }
@@ -206,13 +206,13 @@ Awaitable<void> CtlService::end(Sequence& sequence, const Outcome& outcome,
   job_.screen.follow(nullptr);
   ctl::JobEnd end;
   end.set_exit_code(outcome.exit_code);
-  // The summary of a job that ended well may say where its files are, and nothing else.
+  // The summary of a successful job may consist of the location of its files, which is no cause.
   const std::string first = first_line_of(summary);
   end.set_cause(first.starts_with("logs: ") ? "" : first);
   const Detachment* const detachment = job_.request.detachment;
   const ctl::JobDescription last = describe();
-  // For `ivyctl logs` and `ivyctl why` afterwards. The messages of a job in the foreground are on
-  // its terminal.
+  // Kept for `ivyctl logs` and `ivyctl why`. The messages of a job in the foreground are on its
+  // terminal.
   if ((detachment != nullptr && detachment->has_left()) || !last.log_directory().empty())
     remember_end(socket_->place(),
                  {last.job_id(), outcome.exit_code, end.cause(), last.SerializeAsString()});

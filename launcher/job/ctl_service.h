@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Answers ivyctl: describes this job, signals and stops it. Opens the job's socket once the job has
-// run long enough to be looked for; a job runs as well without one.
+// Answers ivyctl: describes, signals and stops this job. Opens the job's socket once the job has
+// run for a moment; a job also runs without it.
 //
 // Thread: the loop's. Lifetime: destroy it outside its handlers.
 #pragma once
@@ -22,18 +22,20 @@ class CtlService final : private CtlRequests {
  public:
   CtlService(JobContext& job, RankEvents& ranks);
 
-  // Opens the socket a little later: a job that ends sooner needs none.
+  // Opens the socket a little later: a job that ends before needs none.
   void schedule();
-  // Says so when it cannot be opened.
+  // Opens the socket now, and warns the user if that fails.
   void open();
-  // AlreadyExists: another launcher of this job runs.
+  // Opens the socket of a job that is being taken over. AlreadyExists: another launcher of this job
+  // is running.
   Result<void> listen();
-  // Null: ivyctl does not find this job.
+  // Null: there is no socket, and ivyctl does not find this job.
   JobSocket* socket() { return socket_.get(); }
 
-  // FailedPrecondition: there is no store, or no workers run.
+  // FailedPrecondition: the job has no store, or no workers run.
   Result<ctl::StoreDescription> describe_store() override;
-  // Sends followers the end of the job, waits until they have it, and closes the socket.
+  // Sends the end of the job to followers, waits until they have received it, and closes the
+  // socket.
   Awaitable<void> end(Sequence& sequence, const Outcome& outcome, const std::string& summary);
 
  private:
@@ -46,7 +48,7 @@ class CtlService final : private CtlRequests {
 
   JobContext& job_;
   RankEvents& ranks_;
-  const pid_t parent_;  // Of this process, at the start.
+  const pid_t parent_;  // The parent of this process at the start.
   std::unique_ptr<JobSocket> socket_;
   boost::asio::steady_timer timer_;
 };

@@ -40,7 +40,7 @@ Result<std::optional<std::string>> CtlDecoder::next() {
   if (bytes.size() < kLengthBytes + length) return std::optional<std::string>();
   std::string message(bytes.substr(kLengthBytes, length));
   consumed_ += kLengthBytes + length;
-  // Amortised: what is dropped is at least half of what is kept.
+  // At least half of the buffer is dropped, so each byte is moved once on average.
   if (consumed_ * 2 >= buffer_.size()) {
     buffer_.erase(0, consumed_);
     consumed_ = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages of proto/wire/ctl.proto on a stream: four bytes of length (little endian), then the
-// message. Pure; thread: one at a time.
+// Frames the messages of proto/wire/ctl.proto on a byte stream: four bytes of length (little
+// endian), then the message. Pure; thread: any, one at a time.
 #pragma once
 
 #include <cstddef>
@@ -15,29 +15,29 @@
 namespace ivy {
 
 inline constexpr std::uint32_t kCtlVersion = 1;
-// Largest request. Texts in replies are cut to half of it.
+// Largest request. Texts in replies are cut to half of this.
 inline constexpr std::size_t kMaxCtlBytes = 1u << 20;
-// Largest reply that ivyctl reads from its own user's launcher: the rows of all ranks take about
-// 140 bytes each, so that 400,000 ranks fit.
+// Largest reply that ivyctl reads from a launcher of the same user. A row of a rank has about 140
+// bytes, so 400,000 ranks fit.
 inline constexpr std::size_t kMaxCtlReplyBytes = 64u << 20;
 
-// A message with its length before it.
+// Returns the message after its length.
 std::string framed(const std::string& message);
 std::string encode_ctl(const ctl::Request& request);
 std::string encode_ctl(const ctl::Reply& reply);
 
-// Bytes to messages. Errors are final: drop the connection.
+// Splits a byte stream into messages. Errors are final: drop the connection.
 class CtlDecoder {
  public:
   explicit CtlDecoder(std::size_t max_bytes = kMaxCtlBytes) : max_bytes_(max_bytes) {}
   void feed(std::string_view bytes) { buffer_ += bytes; }
-  // The next whole message, or nothing. DataLoss for one that is too long.
+  // Returns the next complete message, or nothing. DataLoss: the message is too long.
   Result<std::optional<std::string>> next();
 
  private:
   std::size_t max_bytes_;
   std::string buffer_;
-  std::size_t consumed_ = 0;
+  std::size_t consumed_ = 0;  // Bytes of buffer_ that were returned.
 };
 
 }  // namespace ivy

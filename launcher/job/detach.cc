@@ -17,7 +17,7 @@
 namespace ivy {
 namespace {
 
-// Signals that the launcher acts on.
+// The signals that the launcher handles.
 constexpr int kForwarded[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
 
 sigset_t forwarded_signals() {
@@ -27,14 +27,14 @@ sigset_t forwarded_signals() {
   return set;
 }
 
-// A terminal signals the whole process group, so the launcher has got it already.
+// Passes a signal on to the launcher, unless a terminal sent it to the whole process group.
 void forward_signal(int signal_fd, pid_t launcher) {
   signalfd_siginfo info{};
   if (read(signal_fd, &info, sizeof info) != static_cast<ssize_t>(sizeof info)) return;
   if (info.ssi_code != SI_KERNEL) kill(launcher, static_cast<int>(info.ssi_signo));
 }
 
-// The launcher has ended in the foreground: we end in the same way.
+// The launcher has exited in the foreground: exits in the same way.
 [[noreturn]] void end_like(pid_t launcher) {
   int status = 0;
   while (waitpid(launcher, &status, 0) < 0 && errno == EINTR) {
@@ -93,7 +93,7 @@ Result<std::unique_ptr<Detachment>> Detachment::begin(const DetachNotice& notice
     stay_in_front(launcher, parents_end.get(), notice);
   }
   parents_end.reset();
-  // Until the launcher leaves, killing the parent means killing the job.
+  // Until the launcher leaves the foreground, killing the parent means stopping the job.
   prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (getppid() != parent) raise(SIGTERM);
   sigprocmask(SIG_SETMASK, &before, nullptr);
@@ -109,7 +109,7 @@ void Detachment::leave(int log_fd) {
   for (const int fd : {STDOUT_FILENO, STDERR_FILENO}) dup2(log_fd >= 0 ? log_fd : null.get(), fd);
   if (null.get() <= STDERR_FILENO) null.release();
   const char left = 1;
-  // The parent may have been killed meanwhile: a failed write does not matter.
+  // The parent may have been killed, so a failed write does not matter.
   [[maybe_unused]] const ssize_t written = ::write(pipe_.get(), &left, 1);
   pipe_.reset();
 }

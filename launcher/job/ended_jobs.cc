@@ -22,7 +22,7 @@ namespace {
 constexpr std::time_t kRememberedSeconds = 24 * 3600;
 constexpr std::string_view kSuffix = ".ended";
 constexpr std::string_view kExit = "exit ";
-// A cause is the first line of a summary; more is cut.
+// Limit of a cause, which is the first line of a summary.
 constexpr std::size_t kMaxCauseBytes = 1024;
 
 struct EndFile {
@@ -39,7 +39,7 @@ std::vector<EndFile> end_files_in(const std::string& parent) {
     EndFile file{name.substr(0, name.size() - kSuffix.size()), parent + "/" + name};
     if (!is_job_id(file.job_id)) continue;
     struct stat status {};
-    // Only our own files count, even if others may write to the directory.
+    // Other users may write to the directory, so only the user's own files count.
     if (lstat(file.path.c_str(), &status) != 0 || !S_ISREG(status.st_mode) ||
         status.st_uid != geteuid())
       continue;
@@ -91,7 +91,7 @@ std::optional<EndedJob> find_ended_job(const std::string& prefix) {
     }
   }
   if (by_id.size() == 1) return by_id.front();
-  // The newest of several jobs with one name is meant.
+  // Several jobs may have had the same name: the newest one is returned.
   return by_id.empty() && !by_name.empty() ? std::optional(by_name.front()) : std::nullopt;
 }
 

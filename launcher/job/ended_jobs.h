@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Remembers how a job in the background ended, for users who ask later: one small file beside the
-// places of jobs, for a day. Thread: any.
+// Remembers for a day how a job ended, for users who ask later: one small file next to the
+// directories of running jobs. Thread: any.
 //
 //   /tmp/ivyrun-UID/JOBID.ended   "exit 143\nrank 3 was killed...\n", then the description's bytes
 #pragma once
@@ -17,20 +17,22 @@ namespace ivy {
 struct EndedJob {
   std::string job_id;
   int exit_code = 0;
-  std::string cause;        // One line; empty: every rank ended well.
-  std::string description;  // A ctl::JobDescription of its last moment; empty: not known.
+  std::string cause;  // One line; empty: every rank exited with 0.
+  // A serialized ctl::JobDescription of the job's last moment; empty: unknown.
+  std::string description;
   std::int64_t ended_unix_ms = 0;
 };
 
-// At best: a full disk forgets an end. Removes those that are older than a day.
+// Writes the file, and removes files that are older than a day. Failures are ignored: on a full
+// disk the end is not remembered.
 void remember_end(const JobPlace& place, const EndedJob& end);
-// All that are remembered, the newest first.
+// Returns all remembered ends, the newest first.
 std::vector<EndedJob> find_ended_jobs();
-// By the beginning of its id, or by its --name. Nothing when no remembered job is called so, or
-// several ids begin so, or the prefix is empty.
+// Finds a remembered job by the beginning of its id, or by its --name. Returns nothing if no job
+// matches, if several ids do, or if the prefix is empty.
 std::optional<EndedJob> find_ended_job(const std::string& prefix);
 
-// "succeeded (exit code 0)"
+// Describes the end: "succeeded (exit code 0)".
 std::string how_it_ended(const EndedJob& end);
 
 }  // namespace ivy

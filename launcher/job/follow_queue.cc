@@ -8,7 +8,7 @@
 namespace ivy {
 namespace {
 
-// One Output reply: far below the limit of a message.
+// Size of one Output reply: far below the limit of a message.
 constexpr std::size_t kPieceBytes = 64u << 10;
 
 }  // namespace
@@ -28,7 +28,7 @@ void FollowQueue::lose(Lane& lane, std::string_view bytes) {
   lane.lost_in_line = bytes.back() != '\n';
 }
 
-// Returns the part of these bytes that is sent; dropping ends at the beginning of a line.
+// Returns the part of the bytes that is sent. Dropping ends at the beginning of a line.
 std::string_view FollowQueue::keep_some(Lane& lane, std::string_view bytes) {
   const bool is_full = bytes_ + bytes.size() > kLimitBytes;
   if (!lane.is_dropping) {
@@ -38,7 +38,7 @@ std::string_view FollowQueue::keep_some(Lane& lane, std::string_view bytes) {
     lose(lane, bytes);
     return {};
   }
-  // Half of the queue must have left, or every second line would become a gap.
+  // Dropping ends once half of the queue was sent; otherwise every second line would be a gap.
   const std::size_t newline = bytes.find('\n');
   const bool is_whole = !lane.lost_in_line || newline != std::string_view::npos;
   if (bytes_ > kLimitBytes / 2 || is_full || !is_whole) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Frames to be sent to one follower of a job. A follower that does not read loses whole lines,
-// which are counted, and never holds the job up. Pure; thread: one at a time.
+// Frames that wait to be sent to one follower of a job, which is an ivyctl. If the follower
+// reads too slowly, it loses whole lines, which are counted for it; it never delays the job. Pure;
+// thread: any, one at a time.
 #pragma once
 
 #include <cstdint>
@@ -16,27 +17,30 @@ namespace ivy {
 
 class FollowQueue {
  public:
-  // Output is dropped while more than this waits; a short stutter of a terminal fits in it.
+  // Output is dropped while more than this is queued. A short pause of a terminal does not reach
+  // it.
   static constexpr std::size_t kLimitBytes = 1u << 20;
-  // Messages of ivyrun itself may be queued beyond kLimitBytes, up to this.
+  // Limit of the queue for messages of ivyrun, which may exceed kLimitBytes.
   static constexpr std::size_t kMessageLimitBytes = 2 * kLimitBytes;
 
-  // Bytes of one stream (1 or 2) of one rank; end: the stream has ended.
+  // Queues bytes of one stream (1 or 2) of one rank. end: the stream has ended.
   void output(int rank, int stream, std::string_view bytes, bool end);
-  // Every other kind of reply.
+  // Queues any other kind of reply.
   void reply(const ctl::Reply& reply);
 
   bool empty() const { return frames_.empty(); }
   std::size_t bytes() const { return bytes_; }
-  // The next frames, encoded: at least one when there is any, stopping past max_bytes.
+  // Returns the next frames, encoded: at least one if there is one, and no more after max_bytes.
   std::string take(std::size_t max_bytes);
 
  private:
+  // One stream of one rank.
   struct Lane {
     bool is_dropping = false;
-    bool is_in_line = false;    // The last bytes queued did not end with a newline.
-    bool was_cut = false;       // The first dropped byte was in the middle of a queued line.
-    bool lost_in_line = false;  // The last bytes dropped did not end with a newline.
+    bool is_in_line = false;  // The last bytes that were queued did not end with a newline.
+    // The first byte that was dropped belonged to a line that is partly queued.
+    bool was_cut = false;
+    bool lost_in_line = false;  // The last bytes that were dropped did not end with a newline.
     std::uint64_t lost_lines = 0;
   };
   std::string_view keep_some(Lane& lane, std::string_view bytes);

@@ -13,11 +13,11 @@
 namespace ivy {
 namespace {
 
-constexpr std::size_t kMaxGroups = 4;
+constexpr std::size_t kMaxGroups = 4;  // Entries of waiting_line().
 
 struct FailureGroup {
   LinkDown down;        // The failure of the group's first host.
-  std::string pattern;  // Its message without its name and address: the key of the group.
+  std::string pattern;  // The group's key: that message without the host's name and addresses.
   std::vector<std::string> names;
 };
 
@@ -28,8 +28,8 @@ std::string replace_all(std::string text, const std::string& from, const std::st
   return text;
 }
 
-// Replaces numeric addresses, such as "10.0.0.7" and "(fd77::7)", which differ from host to host
-// for one cause.
+// Replaces numeric addresses, such as "10.0.0.7" and "(fd77::7)": they differ between hosts that
+// failed for the same reason.
 std::string without_addresses(const std::string& text) {
   std::string kept;
   std::string word;
@@ -70,8 +70,10 @@ std::vector<FailureGroup> group_by_cause(const std::vector<FailedHost>& failed) 
   return groups;
 }
 
-// Folds "sending ivy-node (42 % of 5 MiB, 1.3 MB/s)" of several hosts: the least and the most
-// percent, and the sum of the rates. Texts without figures stay as they are.
+// Folds the progress of several transfers, such as "sending ivy-node (42 % of 5 MiB, 1.3 MB/s)",
+// into one text with the lowest and the highest percentage and the sum of the rates.
+// without_figures() notes the figures of one host and returns the key of its group; with_figures()
+// puts the folded figures into that key. Other texts stay as they are.
 class Transfers {
  public:
   std::string without_figures(const std::string& doing) {
@@ -169,7 +171,7 @@ std::vector<Diagnostic> host_failures(const std::vector<FailedHost>& failed, std
     diagnostic.what = std::to_string(group.names.size()) + " of " + std::to_string(total) +
                       (total == 1 ? " host" : " hosts") + " could not be reached" + circumstance;
     diagnostic.where = names + ", " + step_of(group.down.failure);
-    // For several hosts the first one's message stands as an example.
+    // The first host's message is the example for all of them.
     diagnostic.cause = group.down.message.lines();
     const std::string& first = group.names.front();
     if (group.names.size() > 1 && diagnostic.cause.find(first) == std::string::npos)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages about hosts that are not up: while they are awaited, and when they did not come up.
-// Pure; thread: any.
+// Messages about hosts that are not up: one line while hosts are awaited, and diagnostics when some
+// could not be reached. Hosts with the same step or failure share one message, because a cluster
+// has one trouble on many hosts. Pure; thread: any.
 #pragma once
 
 #include <chrono>
@@ -13,27 +14,30 @@
 
 namespace ivy {
 
+// A host that has not answered yet.
 struct WaitingHost {
   std::string name;
-  RemoteText doing;  // "ssh: connecting", "sending ivy-node (3 MB)"...
+  RemoteText doing;  // Its present step: "ssh: connecting", "sending ivy-node (42 % of 5 MiB)"...
 };
 
-// "hosts 29/32 up after 12 s, waiting for node[07,19] (ssh: connecting), node31 (sending
-// ivy-node)". Hosts that do the same are folded; at most four groups are written.
+// Returns the line that is shown while hosts are awaited: "hosts 29/32 up after 12 s, waiting for
+// node[07,19] (ssh: connecting), node31 (sending ivy-node)". Hosts at the same step are folded into
+// one entry; at most four entries are written.
 std::string waiting_line(std::size_t up, std::size_t total, std::chrono::seconds elapsed,
                          const std::vector<WaitingHost>& waiting);
 
+// A host that did not come up, and why.
 struct FailedHost {
   std::string name;
   LinkDown down;
 };
 
-// "connecting", "logging in": where the way to a host has ended.
+// Returns the step at which a connection failed, for messages: "connecting", "logging in".
 std::string step_of(LinkFailure failure);
 
-// One message for all hosts that failed in the same way, whatever their names and addresses are.
-// circumstance: "in time", "; --nnodes 2:4 needs 2", appended to "2 of 4 hosts could not be
-// reached".
+// Returns one diagnostic for each kind of failure: hosts whose messages are equal apart from their
+// names and addresses share it. total: all hosts of the job. circumstance: appended to "2 of 4
+// hosts could not be reached", such as " in time" or "; --nnodes 2:4 needs 2".
 std::vector<Diagnostic> host_failures(const std::vector<FailedHost>& failed, std::size_t total,
                                       const std::string& circumstance);
 

@@ -14,7 +14,8 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Margin for the kill loop and for two clocks that are polled every 250 ms.
+// Allows for the time of the kill, and for the two processes' checks of their clocks
+// (kLauncherTick, kSupervisorTick).
 constexpr milliseconds kLeaseMargin{1'000};
 
 Diagnostic loss_text(const std::string& host, HostLoss loss, const RemoteText& message,
@@ -35,7 +36,7 @@ Diagnostic loss_text(const std::string& host, HostLoss loss, const RemoteText& m
   text.what = "host " + host + " was lost";
   text.fix =
       host + "'s workers stop by themselves when the lease expires; check the host and its network";
-  // They may have ended well before the connection was lost.
+  // The ranks may have succeeded before the connection was lost.
   if (!ranks.empty()) text.cause += "\nthe state of " + named_ranks(ranks) + " is unknown";
   return text;
 }
@@ -46,7 +47,7 @@ void HostLosses::lost(std::size_t index, HostLoss loss, const RemoteText& messag
   HostRecord& host = job_.hosts[index];
   host.lost = true;
   if (host.reported) {
-    // It has already reported, so this attempt is complete; only later ones must do without it.
+    // The host has reported, so this attempt is complete, and only later ones must do without it.
     if (job_.hosts.may_shrink()) host.gone = GoneMember{host.name(), "", message};
     return job_.phase.check_end();
   }
@@ -70,7 +71,7 @@ void HostLosses::lost(std::size_t index, HostLoss loss, const RemoteText& messag
 
 bool HostLosses::continues_without_host(std::size_t index, const std::vector<std::uint32_t>& ranks,
                                         const LauncherEnd& end, const RemoteText& message) {
-  // The first host keeps the store.
+  // The store is on the first host.
   if (job_.plan.hosts.empty() || job_.plan.hosts.front().host_index == index) return false;
   if (job_.phase.state() != JobState::kRunning || job_.has_reason()) return false;
   if (!ranks_.losses().goes_on_without(index, ranks, end)) return false;
@@ -81,7 +82,7 @@ bool HostLosses::continues_without_host(std::size_t index, const std::vector<std
 }
 
 void HostLosses::end_job(std::size_t index, LauncherEnd end, const RemoteText& message) {
-  // Another reason is the cause; still, the summary says that this host's workers may run.
+  // There is another reason already, but the summary should say that this host's workers may run.
   if (job_.has_reason()) {
     job_.unclean.push_back(job_.hosts[index].name() + ": " + message.line() +
                            "; its workers may still run");
@@ -91,8 +92,8 @@ void HostLosses::end_job(std::size_t index, LauncherEnd end, const RemoteText& m
   if (job_.hosts.may_shrink())
     end.diagnostic.cause += "\n" + job_.hosts.members_text() + ": too few";
   job_.end_because(end.reason, end.diagnostic);
-  // It was lost when it fell silent, not when the lease expired: failures of its peers in between
-  // are consequences.
+  // The loss dates from the last sign of life, not from the end of the lease: failures of its peers
+  // in between are consequences of it.
   if (end.reason == LauncherReason::kHostLost) job_.launcher_end.at_ns = end.at_ns;
 }
 
@@ -137,7 +138,7 @@ bool HostLosses::lose_member(std::size_t index, const LauncherEnd& end, const st
       std::all_of(job_.workers.begin(), job_.workers.end(),
                   [](const WorkerRecord& worker) { return worker.end.status.success(); });
   if (all_ended_well) {
-    // The work is done; only the report that nothing is left there is missing.
+    // The work is done, and only the host's report that nothing is left there is missing.
     job_.unclean.push_back(
         cause + ", after its workers had exited; processes that they started may still run");
     job_.phase.check_end_later();
@@ -145,7 +146,7 @@ bool HostLosses::lose_member(std::size_t index, const LauncherEnd& end, const st
   }
   members_.push_back({index, end, cause});
   job_.say(cause);
-  // A host may be found lost while something is sent to all of them.
+  // In a later turn: the loss may be found while a command is being sent to all hosts.
   job_.phase.apply_later(JobEvent::kMemberLost);
   job_.phase.check_end_later();
   return true;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Hosts that are lost while a job runs: the end of the job, or, with --nnodes MIN:MAX, of this
-// attempt. A lost host does not come back: its session is closed, its supervisor kills its workers
-// when the lease expires, and the store has begun another generation by then.
+// Handles a host, or its supervisor, that is lost while a job runs: the job ends, or with
+// --nnodes MIN:MAX this attempt ends, or with --on-failure shrink the job continues without the
+// host's ranks. A lost host does not come back: its session is closed, its supervisor kills its
+// workers when the lease expires, and the store has begun another generation by then.
 //
 // Thread: the loop's.
 #pragma once
@@ -20,25 +21,29 @@ class HostLosses {
   HostLosses(JobContext& job, RankEvents& ranks, BringUp& bring_up)
       : job_(job), ranks_(ranks), bring_up_(bring_up) {}
 
+  // A host or its supervisor was lost: decides which of the three follows.
   void lost(std::size_t index, HostLoss loss, const RemoteText& message);
-  // The supervisor stopped the job on this host for a reason of its own. True: the job can do
-  // without the host.
+  // The supervisor has stopped the job on this host for a reason of its own. Returns whether the
+  // job can do without the host.
   bool left(std::size_t index, const RemoteText& reason);
 
-  // Hosts that were lost in this attempt, and that the job can do without.
+  // With --nnodes MIN:MAX: hosts that were lost in this attempt, and that the job can do without.
   const std::vector<LostMember>& members() const { return members_; }
   void begin_attempt() { members_.clear(); }
-  // The first of them is why the job ends.
+  // Makes the first of members() the reason for the job's end.
   void take_as_reason();
-  // Call when the job ends for another reason: reports the hosts whose fate is unknown.
+  // Call when the job ends for another reason: reports that the workers of members() may still run.
   void conclude();
-  // Extends the pause before a restart: the workers of a silent host run until its lease and their
-  // grace are over, and must not write to shared files beside the next attempt.
+  // Returns the pause before a restart, at least `usual`. The workers of a silent host run until
+  // its lease and their grace are over, and must not write to shared files at the same time as the
+  // next attempt.
   std::chrono::milliseconds pause_for(std::chrono::milliseconds usual) const;
 
  private:
-  // False: the job cannot do without this host.
+  // Ends only this attempt. Returns false if the job cannot do without this host.
   bool lose_member(std::size_t index, const LauncherEnd& end, const std::string& cause);
+  // --on-failure shrink: continues with the other hosts' ranks. Returns false if that is
+  // impossible.
   bool continues_without_host(std::size_t index, const std::vector<std::uint32_t>& ranks,
                               const LauncherEnd& end, const RemoteText& message);
   void end_job(std::size_t index, LauncherEnd end, const RemoteText& message);

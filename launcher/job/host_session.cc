@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+// HostTransports calls the transport_* and dial_* functions, and the owner calls the rest. Received
+// bytes go from transport_bytes() to on_frame(); pump() writes what the session has to send. tick()
+// runs twice a second: it sends a heartbeat, and ends a session whose lease has expired. A broken
+// link leads to transport_broken() and dial(), a failed redial to redial_failed(). Every session
+// ends in fail() or lose(), or through expect_end().
 #include "launcher/job/host_session.h"
 
 #include <algorithm>
@@ -16,18 +21,19 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Between two attempts to reach a host again; the first one is made immediately.
+// Pause between two attempts to reach a host again; the first attempt follows immediately.
 constexpr milliseconds kRedialPause{500};
-// A host whose address refuses is up: its sshd or agent may be restarting.
+// How long a host whose address refuses connections is kept: its sshd or agent may be restarting.
 constexpr milliseconds kRefusedPatience{60'000};
-// A link that came up this often and broke each time before the supervisor answered will not work
-// on another attempt either.
+// Number of links that may break before the supervisor has answered. After that, another attempt
+// will not work either.
 constexpr int kMaxEarlyLosses = 3;
-// Bytes handed to a link at once: enough to fill a socket, little enough to keep commands in front.
+// Bytes given to a link at a time: enough to fill a socket, few enough that a command does not wait
+// behind much output.
 constexpr std::size_t kWriteBytes = 256u << 10;
 
-// True if this failure is final for a host whose supervisor has never answered. A failure that the
-// network or a restarting agent may have caused is not: --start-timeout bounds the retries.
+// True if this failure is final for a host whose supervisor has never answered. Failures that the
+// network or a restarting agent may have caused are retried, within --start-timeout.
 bool ends_the_start(const LinkDown& down) {
   return down.failure != LinkFailure::kBroken && down.failure != LinkFailure::kRefused &&
          down.failure != LinkFailure::kUnreachable;
@@ -47,7 +53,8 @@ HostSession::HostSession(boost::asio::io_context& loop, HostSessionOptions optio
 
 void HostSession::open() { dial(); }
 
-// Until the supervisor has answered, it may not exist; a `new` request finds or starts it.
+// Before the supervisor has answered, it may not exist: a request without `reattach` finds or
+// starts it.
 void HostSession::dial() {
   if (state_ == State::kOver || transports_.is_dialing()) return;
   const bool reattach = was_attached_ || options_.takeover != 0;
@@ -62,12 +69,13 @@ void HostSession::transport_up(const LinkUp& up) {
   session_.send_handshake(link::FrameType::kAttach,
                           link::encode_attach({options_.job_id, options_.token,
                                                std::string(build_name()), options_.takeover}));
-  // The first link has nothing to replay, so nothing waits for the peer's position.
+  // The first link has nothing to replay, so the supervisor's position need not be known.
   if (first) IVY_ASSERT(session_.attached(0).ok());
-  // The last frame may be all that waited for this link.
+  // If over_ is set, only the last frame has waited for this link.
   state_ = over_ ? State::kEnding : State::kUp;
   if (first) {
-    // A link that is up proves that the host runs; only its bytes prove that the supervisor does.
+    // A link that is up proves that the host runs. Only bytes from it prove that the supervisor
+    // does.
     silence_.begin(options_.lease.value_or(usual_lease(up.transport, options_.is_attended)),
                    attach_sent_ns_);
     events_.host_up(options_.host, up);
@@ -112,7 +120,8 @@ void HostSession::on_frame(const link::Frame& frame) {
     case link::FrameType::kOutput: {
       const Result<link::OutputChunk> chunk = link::decode_output(frame.payload);
       if (!chunk.ok()) break;
-      // The header of the chunk is granted again now, its bytes when they have been written.
+      // Credit for the chunk's header is returned now, and for its bytes when they have been
+      // written.
       session_.grant(link::kOutputHeaderBytes);
       events_.host_output(options_.host, *chunk);
       break;
@@ -149,7 +158,7 @@ void HostSession::on_attached(const link::Frame& frame) {
   if (!resumed.ok()) return lose(HostLoss::kSupervisor, resumed.error().message);
   transports_.allow_alive(!pausing_ && state_ == State::kUp);
   if (std::exchange(was_stuck_, false)) events_.host_alive(options_.host, {});
-  // The new link itself cancelled an earlier pause.
+  // The new link has cancelled an earlier pause.
   if (pausing_ && !paused_) queue_pause();
 }
 
@@ -175,7 +184,7 @@ void HostSession::pump() {
   std::string bytes = session_.take_bytes(static_cast<std::uint64_t>(monotonic_ns()),
                                           pausing_ ? SIZE_MAX : kWriteBytes);
   if (bytes.empty()) return;
-  // Before the supervisor has answered a new transport, this was the handshake alone.
+  // On a new link, the first bytes are only the handshake until the supervisor has answered.
   paused_ = pausing_ && session_.is_attached();
   transports_.write(std::move(bytes));
 }
@@ -259,7 +268,7 @@ void HostSession::redial_failed(const LinkDown& down) {
       return lose(HostLoss::kSupervisor, down.message);
     case LinkFailure::kHostKey:
     case LinkFailure::kAuthentication:
-      // The silent old transport may still come back; without one the host cannot.
+      // The old link is silent but may recover; without one, the host is unreachable.
       if (state_ == State::kRedialing) return lose(HostLoss::kHost, down.message);
       break;
     case LinkFailure::kRefused:
@@ -279,7 +288,7 @@ void HostSession::redial_failed(const LinkDown& down) {
 }
 
 // Called while a redial has reached the host and waits there. The host is up, and its workers run
-// until their supervisor has not heard from this launcher for kAbsenceLease.
+// until their supervisor has had no contact with this launcher for kAbsenceLease.
 void HostSession::dial_stuck(const std::string& what) {
   if (state_ != State::kRedialing || !was_attached_) return;
   const std::int64_t now = monotonic_ns();
@@ -324,13 +333,14 @@ void HostSession::fail(const LinkDown& down) {
 void HostSession::lose(HostLoss loss, const RemoteText& message) {
   if (state_ == State::kOver) return;
   close();
-  // Its report has arrived already. It cannot be told to finish, and exits by itself.
+  // The host's report has arrived already. The host cannot be told to finish, and exits by itself.
   if (over_) return over_();
   events_.host_lost(options_.host, loss, message);
 }
 
 void HostSession::expect_end(std::function<void()> over) {
-  // Without the last frame its supervisor would wait for us as long as for a lost launcher.
+  // Waits for a new link, to send the last frame: without it, the supervisor would wait as long as
+  // for a lost launcher.
   if (state_ == State::kRedialing) {
     over_ = std::move(over);
     return;
@@ -340,7 +350,7 @@ void HostSession::expect_end(std::function<void()> over) {
     return over();
   }
   state_ = State::kEnding;
-  // The host only has to exit, and no tick notifies the heartbeat thread from now on.
+  // The host only has to exit. Without ticks, the heartbeat thread would take this loop for stuck.
   transports_.allow_alive(false);
   transports_.give_up_dialing();
   over_ = std::move(over);

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The session with one host's supervisor, over whichever link is up: opens the first link, redials
-// a broken one, replays the frames that the peer did not get, and reports when the host is lost.
+// The session with one host's supervisor, over whichever link is up. Opens the first link, redials
+// a broken one, replays the frames that the supervisor has not received, and reports when the host
+// is lost. A link (HostLink) is one connection, by any transport; the session outlives its links.
 //
-// Thread: the loop's, but for send_alive(). Lifetime: it may be destroyed inside an event
-// of its own.
+// Thread: the loop's, except for send_alive(). Lifetime: may be destroyed inside an event of its
+// own.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -25,50 +26,52 @@
 namespace ivy {
 
 enum class HostLoss {
-  kHost,        // Silence beyond the lease, or no answer to redials.
+  kHost,        // The host was silent beyond its lease, or did not answer redials.
   kSupervisor,  // The host answers, but its supervisor has exited.
 };
 
 struct HostSessionOptions {
   std::uint32_t host = 0;
-  bool on_this_host = false;  // No redial: its end of file is final.
+  // Never redialled: the end of its connection means that the supervisor has exited.
+  bool on_this_host = false;
   std::string job_id;
   std::string token;
-  // Not 0: the job runs already and this launcher takes it over (proto/wire/link.h); the first link
-  // reattaches, and the first event is TakenOver.
+  // Not 0: this launcher takes over a running job (proto/wire/link.h). The first link reattaches,
+  // and the first event is TakenOver.
   std::uint32_t takeover = 0;
-  std::uint64_t window_bytes = 0;  // Output bytes that may be under way from this host.
-  // Silence beyond it is a loss. Empty: usual_lease() of the first link's transport.
+  std::uint64_t window_bytes = 0;  // Output bytes that may be in transit from this host.
+  // Silence after which the host is lost. Empty: usual_lease() of the first link's transport.
   std::optional<std::chrono::milliseconds> lease;
-  bool is_attended = false;  // A user sits at the terminal.
+  bool is_attended = false;  // A user watches the job at a terminal, so the usual lease is shorter.
   MakeHostLink make_link;
   Heartbeat* heartbeat = nullptr;  // Notified when the loop runs. Null in tests.
 };
 
-// How long a host has been silent, or without a connection, and why as far as is known.
+// How long a host has been silent or without a connection, and why, as far as is known.
 struct HostAbsence {
   std::int64_t ns = 0;
-  RemoteText why;                      // The last failed dial; may be empty.
-  std::chrono::milliseconds limit{0};  // Given up after this time; 0: never.
+  RemoteText why;                      // The error of the last failed dial; may be empty.
+  std::chrono::milliseconds limit{0};  // The host is lost after this time; 0: never.
 };
 
-// The owner of the sessions, which are numbered as HostSessionOptions::host says. Class Job, and
-// tests.
+// Receives the events of the sessions, which are numbered by HostSessionOptions::host. Implemented
+// by class Job, and by tests.
 class HostSessionEvents {
  public:
-  // Once: the first link is up.
+  // The first link is up. Called once.
   virtual void host_up(std::size_t host, const LinkUp& up) = 0;
+  // Events and output of the supervisor, in order.
   virtual void host_event(std::size_t host, const Event& event) = 0;
   virtual void host_output(std::size_t host, const link::OutputChunk& chunk) = 0;
-  // It never came up. Final.
+  // The host could not be reached, or its supervisor never answered. The last event of the session.
   virtual void host_failed(std::size_t host, const LinkDown& down) = 0;
-  // It was up before. Final.
+  // The host was lost after its first link was up. The last event of the session.
   virtual void host_lost(std::size_t host, HostLoss loss, const RemoteText& why) = 0;
-  // The present step on the way to the host.
+  // The present step of a dial.
   virtual void host_progress(std::size_t host, const RemoteText& step) = 0;
   // input_room() may have grown.
   virtual void host_input_room(std::size_t host) = 0;
-  // The host runs, though something may hang there.
+  // A heartbeat: the host runs, though a task there may be overdue.
   virtual void host_alive(std::size_t host, const link::Alive& alive) = 0;
 
  protected:
@@ -81,36 +84,39 @@ class HostSession final : private HostTransportEvents {
   HostSession(const HostSession&) = delete;
   HostSession& operator=(const HostSession&) = delete;
 
+  // Dials the first link.
   void open();
   void send(const Command& command);
-  // Output bytes that have been disposed of: the host may send as many more.
+  // Gives the host credit for output bytes that were written or dropped.
   void grant(std::uint64_t bytes);
   // Bytes of standard input that the host will take now.
   std::uint64_t input_room() const { return session_.flow_room(); }
-  void send_input(std::string bytes);  // Empty bytes are the end of the input.
-  // Call after telling the host to forget the job: its end of file is expected now. Calls `over`
-  // then (immediately if no link is up), and sends no more events.
+  void send_input(std::string bytes);  // Empty bytes mean the end of the input.
+  // Call after telling the host to forget the job: the end of its connection is expected now. Calls
+  // `over` then, or immediately if no link is up; no event follows.
   void expect_end(std::function<void()> over);
-  // Call before we are suspended: tells the host so, as our last message until resume(). A host
-  // that is being redialled receives it when it is connected again.
+  // Call before this process is suspended: tells the host so, in the last message until resume(). A
+  // host that is being redialled gets it when it is connected again.
   void pause();
-  // True once we may be suspended: the message has left, or no connection could carry it.
+  // True if this process may be suspended: the message has left, or there is no connection for it.
   bool has_paused() const;
   void resume();
-  // Passes on a heartbeat of another thread than the loop's, unless the host must not hear us now.
-  // Thread: any.
+  // Sends a heartbeat frame, unless the host must not hear from the launcher now (pause(),
+  // expect_end()). Thread: any.
   void send_alive(std::string_view frame) { transports_.send_alive(frame); }
-  // When the host was last heard, on our clock.
+  // Time of the last bytes from the host, on the launcher's clock.
   std::int64_t last_heard_ns() const { return silence_.last_heard_ns(); }
-  // The lease that the host was given; 0: no link was up yet.
+  // The host's lease; 0 before the first link was up.
   std::chrono::milliseconds lease() const { return silence_.lease(); }
   HostAbsence absence();
-  // Closes the session without waiting; no event follows.
+  // Closes the session without waiting. No event follows.
   void close();
   bool is_open() const { return state_ == State::kUp || state_ == State::kRedialing; }
+  // Converts a time of the host's clock.
   RelatedTime relate(std::uint64_t host_ns);
 
  private:
+  // kRedialing: the link broke. kEnding: after expect_end(). kOver: closed.
   enum class State { kDialing, kUp, kRedialing, kEnding, kOver };
 
   void dial();
@@ -138,23 +144,24 @@ class HostSession final : private HostTransportEvents {
   HostSessionEvents& events_;
   State state_ = State::kDialing;
   link::Session session_;
-  HostTransports transports_;
-  bool pausing_ = false;  // Pause is queued, or will be when the host is there again...
-  bool paused_ = false;   // ...and has left: any later frame would take it back.
-  bool was_up_ = false;
-  bool was_attached_ = false;  // Its supervisor has answered at least once.
-  int early_losses_ = 0;       // Links that were up and broke before it had.
+  HostTransports transports_;  // The links under this session.
+  bool pausing_ = false;       // Pause was queued, or will be when the host is connected again...
+  bool paused_ = false;        // ...and was sent: any later frame would revoke it.
+  bool was_up_ = false;        // A link has been up.
+  bool was_attached_ = false;  // The supervisor has answered at least once.
+  int early_losses_ = 0;       // Links that broke before it had.
   HostSilence silence_;
   std::int64_t transport_lost_ns_ = 0;
-  RemoteText last_failure_;
-  bool is_refused_ = false;  // The last redial reached the host, where nothing listens now.
-  bool was_stuck_ = false;   // During this redial; has been reported.
-  std::function<void()> over_;
+  RemoteText last_failure_;  // The error of the last failed dial or broken link.
+  bool is_refused_ = false;  // The last redial was refused: the host is up, but no process listens.
+  bool was_stuck_ = false;   // dial_stuck() was called during this redial.
+  std::function<void()> over_;  // Set by expect_end().
   boost::asio::steady_timer tick_timer_;
   boost::asio::steady_timer redial_timer_;
   HostClock clock_;
   std::int64_t attach_sent_ns_ = 0;
-  std::shared_ptr<void> alive_ = std::make_shared<int>(0);  // Expires if an event destroys us.
+  // Expires if an event destroys this object.
+  std::shared_ptr<void> alive_ = std::make_shared<int>(0);
 };
 
 }  // namespace ivy

@@ -13,7 +13,7 @@ void HostTransports::dial(const OpenRequest& request) {
 
 void HostTransports::link_up(HostLink& link, const LinkUp& up) {
   if (&link != dialing_.get()) return;
-  // The new link is up before the old one is dropped: the supervisor must not see a gap between.
+  // The new link is up before the old one is dropped, so the supervisor sees no gap between them.
   drop();
   link_ = std::move(dialing_);
   events_.transport_up(up);
@@ -65,7 +65,7 @@ void HostTransports::give_up_dialing() { retire(std::move(dialing_)); }
 void HostTransports::retire(std::unique_ptr<HostLink> link) {
   if (!link) return;
   link->close();
-  // A link must not be destroyed inside one of its own events.
+  // In a later turn: a link must not be destroyed inside one of its own events.
   std::shared_ptr<HostLink> shared = std::move(link);
   boost::asio::post(loop_, [shared] {});
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The links of one host's session: the active one, and one that is being dialled to replace it.
-// Thread: the loop's, but for send_alive(). Lifetime: destroy it outside its events.
+// The links of one host's session: the active link, which carries the bytes, and a link that is
+// being dialled to replace it. Thread: the loop's, except for send_alive(). Lifetime: destroy it
+// outside its events.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -14,22 +15,23 @@
 
 namespace ivy {
 
-// attempt: 0 for the first link, then 1, 2...
+// Makes a link that is not open yet. attempt: 0 for the first link of the session, then 1, 2...
 using MakeHostLink = std::function<std::unique_ptr<HostLink>(HostLinkEvents& owner, int attempt)>;
 
-// The session of these transports.
+// Implemented by the session.
 class HostTransportEvents {
  public:
   // The link that was dialled is the active one from now on.
   virtual void transport_up(const LinkUp& up) = 0;
   // Bytes of the active link.
   virtual void transport_bytes(std::string_view bytes) = 0;
+  // Everything given to write() has left.
   virtual void transport_drained() = 0;
   // The active link broke.
   virtual void transport_broken(const LinkDown& down) = 0;
   virtual void dial_failed(const LinkDown& down) = 0;
   virtual void dial_progress(const RemoteText& step) = 0;
-  // The dial attempt reached the host and waits for this there.
+  // The dial attempt has reached the host and waits there for this.
   virtual void dial_stuck(const std::string& what) = 0;
 
  protected:
@@ -42,18 +44,20 @@ class HostTransports final : private HostLinkEvents {
       : loop_(loop), make_link_(std::move(make_link)), events_(events) {}
 
   bool is_dialing() const { return dialing_ != nullptr; }
+  // Starts to dial a link.
   void dial(const OpenRequest& request);
   void give_up_dialing();
 
-  // Null: none is up.
+  // Null: no link is up.
   const HostLink* active() const { return link_.get(); }
   bool can_write() const { return link_ && !writes_; }
-  bool has_written() const { return !writes_; }
+  bool has_written() const { return !writes_; }  // Everything given to write() has left.
   void write(std::string bytes);
-  // Whether send_alive() may use the active link; the next one may not yet.
+  // Allows send_alive() to use the active link, or forbids it. A new link starts with false.
   void allow_alive(bool allowed);
-  // Writes a whole frame to that link. Thread: any.
+  // Sends a whole frame on the active link, if allowed. Thread: any.
   void send_alive(std::string_view frame);
+  // Closes the active link.
   void drop();
 
  private:
@@ -71,11 +75,11 @@ class HostTransports final : private HostLinkEvents {
   const MakeHostLink make_link_;
   HostTransportEvents& events_;
   std::mutex alive_mutex_;             // Held while send_alive() uses link_.
-  bool allows_alive_ = false;          // Changed with alive_mutex_ held, before link_ changes.
-  std::unique_ptr<HostLink> link_;     // The active one; it may be silent.
+  bool allows_alive_ = false;          // Changed only with alive_mutex_ held, before link_ changes.
+  std::unique_ptr<HostLink> link_;     // The active link; it may be silent.
   std::unique_ptr<HostLink> dialing_;  // Replaces link_ when it is up.
-  int attempts_ = 0;
-  bool writes_ = false;
+  int attempts_ = 0;                   // Links that were dialled.
+  bool writes_ = false;                // Bytes given to write() have not all left.
 };
 
 }  // namespace ivy

@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+// Organised as: start(); act(), which carries out the table's actions; host_event() and handle(),
+// which pass each message of a host to its part; then what Job does itself: stuck and silent hosts
+// (host_alive(), check_absence()), the background (leave_foreground()), signals (interrupt(),
+// suspend()), exceptions (fail(), run_to_the_end()). Sessions call the HostSessionEvents, the parts
+// call act(), check_end() and exit() through JobPhase and JobActions, and main calls the rest.
 #include "launcher/job/job.h"
 
 #include <algorithm>
@@ -17,7 +22,8 @@ namespace ivy {
 namespace {
 
 constexpr std::int64_t kSecondNs = 1'000'000'000;
-// A host that is silent or stuck is reported after this time, and whenever it has doubled.
+// A host that is silent or stuck is reported after this time, and again whenever the time has
+// doubled.
 constexpr std::int64_t kFirstReportNs = 4 * kSecondNs;
 
 std::string whole_seconds(std::int64_t ns) { return std::to_string(ns / kSecondNs) + " s"; }
@@ -82,6 +88,9 @@ void Job::output_consumed(int host_index, std::uint64_t bytes) {
   if (session != nullptr && session->is_open()) session->grant(bytes);
 }
 
+// A reader that has gone away (`| head`) stops the job like an expired --timeout: kTimeUp is the
+// event for a reason of the launcher itself and stops the workers with the short grace.
+// end_because() rules out a restart.
 void Job::output_closed() {
   job_.end_because(
       LauncherReason::kOutputClosed,
@@ -92,8 +101,8 @@ void Job::output_closed() {
   job_.phase.apply(JobEvent::kTimeUp);
 }
 
-// Without this, ranks that print nothing would run on after the reader of `| head`, or an ssh, has
-// exited.
+// Checks periodically whether standard output still has a reader. Otherwise ranks that print
+// nothing would run on after `| head` or an ssh client has exited.
 void Job::watch_reader() {
   reader_timer_.expires_after(kReaderCheck);
   reader_timer_.async_wait([this](const boost::system::error_code& error) {
@@ -117,6 +126,7 @@ void Job::start_timeout() {
   });
 }
 
+// Carries out an action of the table in job_state.cc.
 void Job::act(JobAction action) {
   switch (action) {
     case JobAction::kNothing:
@@ -161,14 +171,16 @@ void Job::cancel_timers() {
   reader_timer_.cancel();
 }
 
+// An event of a host. While a takeover waits for other hosts, events are deferred.
 void Job::host_event(std::size_t index, const Event& event) {
   if (takeover_.is_under_way() && !event.has_taken_over()) return takeover_.defer(index, event);
   handle(index, event);
 }
 
+// Passes an event to the part that handles it; the only switch over the messages of hosts.
 void Job::handle(std::size_t index, const Event& event) {
   switch (event.kind_case()) {
-    // Bring-up, and the hosts' part of a restart.
+    // Bring-up, and the hosts' part of a restart or a takeover.
     case Event::kHelloOk:
       return bring_up_.greeted(index, event.hello_ok());
     case Event::kAddressChecked:
@@ -182,7 +194,7 @@ void Job::handle(std::size_t index, const Event& event) {
       return restarts_.check();
     case Event::kTakenOver:
       return takeover_.host_taken_over(index, event.taken_over());
-    // A generation.
+    // While a generation runs.
     case Event::kStarted:
       if (ranks_.started(index, event.started()) && job_.takeover == 0) leave_foreground();
       return;
@@ -213,7 +225,7 @@ void Job::handle(std::size_t index, const Event& event) {
       return preemption_.step_signalled(event.signalled().signal(), true);
     case Event::kReport:
       return ending_.take_report(index, event.report());
-    // Any time.
+    // At any time.
     case Event::kNote:
       return on_note(index, event.note());
     case Event::KIND_NOT_SET:
@@ -221,6 +233,7 @@ void Job::handle(std::size_t index, const Event& event) {
   }
 }
 
+// Bring-up and a restart wait for the same answers.
 void Job::check_ready() {
   if (job_.phase.state() == JobState::kRestarting) return restarts_.check();
   bring_up_.check_ready();
@@ -237,7 +250,7 @@ void Job::host_lost(std::size_t index, HostLoss loss, const RemoteText& why) {
 }
 
 void Job::host_progress(std::size_t index, const RemoteText& text) {
-  // A transfer reports every percent; the log has its beginning.
+  // A transfer reports each percent; the debug log gets only its first report.
   const std::string line = text.line();
   const std::string step = line.substr(0, line.find('('));
   const bool is_new = step.empty() || !job_.hosts[index].doing.line().starts_with(step);
@@ -245,7 +258,8 @@ void Job::host_progress(std::size_t index, const RemoteText& text) {
   if (is_new) log::debug(job_.hosts[index].name() + ": " + line);
 }
 
-// Reports a stuck host. Nothing ends because of it: its heartbeats arrive, and it may recover.
+// Reports a stuck host: its heartbeats arrive, but a task there is overdue. Nothing ends because of
+// it, since it may recover.
 void Job::host_alive(std::size_t index, const link::Alive& alive) {
   HostRecord& host = job_.hosts[index];
   const std::int64_t now = monotonic_ns();
@@ -273,16 +287,16 @@ void Job::watch_absences() {
   absence_timer_.expires_after(kHeartbeat);
   absence_timer_.async_wait([this](const boost::system::error_code& error) {
     if (error) return;
-    // Before the start, BringUp names the hosts that are awaited.
+    // Before the start, BringUp reports the hosts that are awaited.
     for (std::size_t index = 0; index < job_.hosts.size(); ++index)
       if (!is_before_start(job_.phase.state())) check_absence(index);
     watch_absences();
   });
 }
 
-// Warns about a silent host before its lease is over. A supervisor on this host has no lease: its
-// socket would be closed if it had exited, so it is only stopped, and its workers run on. Once they
-// have exited, it has to answer in time.
+// Reports a silent host before its lease expires; HostSession decides that it is lost. A supervisor
+// on this host has no lease: if it had exited, its socket would be closed, so it is only suspended,
+// and its workers run on. Once its workers have exited, it has kStopPatience to report.
 void Job::check_absence(std::size_t index) {
   HostRecord& host = job_.hosts[index];
   if (!host.session || !host.session->is_open() || !host.up || host.reported) return;
@@ -292,6 +306,7 @@ void Job::check_absence(std::size_t index) {
     host.absence_reported_ns = 0;
     return;
   }
+  // No limit: the supervisor is on this host.
   if (absence.limit.count() == 0 && job_.phase.state() == JobState::kConfirming &&
       std::chrono::nanoseconds(absence.ns) > kStopPatience) {
     host.session->close();
@@ -324,10 +339,11 @@ void Job::on_note(std::size_t index, const Note& note) {
 
 void Job::taken_over() {
   check_end();
-  // A job that has ended by now, or is about to, is summed up in the foreground.
+  // A job that has ended, or is about to, prints its summary in the foreground.
   if (job_.phase.state() == JobState::kRunning && job_.workers.running() > 0) leave_foreground();
 }
 
+// --detach: moves a running job to the background.
 void Job::leave_foreground() {
   Detachment* const detachment = job_.request.detachment;
   // A job that is about to end does so in the foreground.
@@ -346,9 +362,10 @@ void Job::interrupt(int signal) {
   const std::string called = signal_name(signal);
   const JobState before = job_.phase.state();
   ++interrupts_;
-  // Everything has exited; only the console is still being written to.
+  // Everything has exited, and only the console is still being written to.
   if (before == JobState::kDone)
     return job_.screen.output().limit_finish(JobScreen::kInterruptedDrain);
+  // A takeover has no sessions before its files are open.
   if (!job_.hosts.have_sessions()) return takeover_.give_up("interrupted by " + called);
   job_.end_because(LauncherReason::kInterrupted,
                    Diagnostic{.severity = Severity::kNote,
@@ -360,7 +377,7 @@ void Job::interrupt(int signal) {
     job_.say(called + ": discarding the rest of the output");
     return ending_.give_up_output();
   }
-  // The workers are being killed for another reason: the first signal needs to do no more.
+  // The workers are being killed for another reason, so the first signal has nothing to add.
   if (before == JobState::kKilling && interrupts_ == 1) return;
   job_.phase.apply(JobEvent::kInterrupted);
   const JobState state = job_.phase.state();
@@ -392,11 +409,12 @@ void Job::suspend(std::function<void()> ready) {
   if (has_others)
     job_.screen.note("suspended; the other hosts stop the job if it is not resumed within " +
                      std::to_string(minutes) + " min");
-  // The loop needs a moment to hand the message to the links, and longer for a link that is slow or
-  // is being redialled. Still, Ctrl-Z must not seem to do nothing.
+  // The loop needs a moment to hand the messages to the links, and longer if a link is slow or is
+  // being redialled. The limit keeps Ctrl-Z from seeming to do nothing.
   await_paused(std::move(ready), monotonic_ns() + 2 * kSecondNs);
 }
 
+// Polls until all hosts have been told, or until the limit.
 void Job::await_paused(std::function<void()> ready, std::int64_t until_ns) {
   pause_timer_.expires_after(milliseconds(100));
   pause_timer_.async_wait([this, ready = std::move(ready),
@@ -432,12 +450,13 @@ void Job::fail(const std::string& what) {
 }
 
 void run_to_the_end(boost::asio::io_context& loop, Job& job) {
-  // Beyond this nothing can be trusted; the hosts stop what is left when their leases expire.
+  // Limit of exceptions: beyond it nothing can be trusted, and the hosts stop what is left when
+  // their leases expire.
   constexpr int kMaxFailures = 8;
   std::optional<std::string> last;
   for (int failures = 0; failures < kMaxFailures; ++failures) {
     try {
-      // Inside `try`: ending the job may throw, too.
+      // Inside `try`, because ending the job may throw, too.
       if (last) job.fail(*last);
       loop.run();
       return;
@@ -446,7 +465,7 @@ void run_to_the_end(boost::asio::io_context& loop, Job& job) {
     }
   }
   job.output().status_line("");
-  // Our caller exits now, and queued output would be dropped.
+  // The caller exits now, so queued output would be lost.
   write_at_once("ivyrun: error[IVY-X001]: ivyrun keeps failing and exits: " + *last + "\n");
 }
 

@@ -1,14 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
-// One job, from its hosts to its exit code. Its parts apply events; the table of job_state.h
-// determines the action, and act() calls the part that performs it:
+// One job, from its hosts to its exit code.
 //
-//   how a job comes up            bring_up.h
-//   how a generation runs         rank_events.h
-//   how a group starts again      restarts.h
-//   how a job ends                job_ending.h
+// Words of this folder:
+//  attempt, generation   one run of all workers of the job. Users and messages count attempts from
+//                        1; the code and the wire count generations from 0.
+//  group                 all workers of the job, which fail and start again together
+//  part                  an object that owns one aspect of the job (below)
+//  planned host          a host on which the plan places workers
+//  lost host             a host, or its supervisor, that is no longer reachable
+//  gone host             with --nnodes MIN:MAX, a host that takes no part any longer (membership.h)
 //
-// This class itself does what no part owns: the dispatch of actions and of the hosts' messages,
-// hosts that are silent or stuck, --timeout, signals.
+// The parts apply events to JobPhase. The table in job_state.cc determines the action, and act()
+// calls the part that performs it:
+//  how a job comes up                           bring_up.h
+//  how a generation runs                        rank_events.h
+//  hosts that are lost                          host_losses.h
+//  how a group starts again                     restarts.h
+//  how a job ends                               job_ending.h
+//  a job whose launcher was killed              takeover.h
+//  the record for the next launcher             record_keeper.h
+//  the state that all of them share             job_context.h
+//
+// Job itself does what no part owns: it dispatches actions and the hosts' messages, reports hosts
+// that are silent or stuck, and handles --timeout, signals, Ctrl-Z and the reader of standard
+// output.
 //
 // Thread: the loop's. Lifetime: until `over` was called.
 #pragma once
@@ -47,14 +62,15 @@ class Job final : public AllocationEvents,
   ~Job();
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;
-  // over(exit code, signal to die of or 0) is the last call.
+  // Starts the job. over(exit code, signal to die of or 0) is the last call.
   void start(std::function<void(int exit_code, int raise_signal)> over);
-  // Ctrl-C, TERM, HUP, QUIT: the first stops the workers, the second kills them, the third exits.
+  // A signal of the user (Ctrl-C, TERM, HUP, QUIT): the first stops the workers, the second kills
+  // them, the third exits.
   void interrupt(int signal);
-  // A handler has thrown: ends the job in order, with this as its reason; faster on each further
-  // call.
+  // Call when a handler has thrown: ends the job in order, with this text as its reason. Each
+  // further call takes a shorter way.
   void fail(const std::string& what);
-  // USR1, USR2 and the like: once to each rank's own process.
+  // Sends a signal such as USR1 once to each rank's own process.
   void forward_signal(int signal) { job_.signal_workers(signal); }
   Output& output() { return job_.screen.output(); }
   // AllocationEvents
@@ -65,9 +81,10 @@ class Job final : public AllocationEvents,
   void allocation_interrupt(int signal) override { interrupt(signal); }
   void allocation_ends() override { preemption_.end_with_allocation(); }
   void allocation_message(const std::string& line) override { job_.say(line); }
-  // Ctrl-Z: tells every host before this process is stopped. Calls ready when the hosts know, or
-  // after 2 s.
+  // Ctrl-Z: stops the workers and tells every host before this process is suspended. Calls ready
+  // when the messages have left, or after 2 s.
   void suspend(std::function<void()> ready);
+  // Call when this process continues.
   void resume();
 
  private:
@@ -104,7 +121,7 @@ class Job final : public AllocationEvents,
   void await_paused(std::function<void()> ready, std::int64_t until_ns);
   void cancel_timers();
 
-  // Each part refers only to those before it.
+  // The parts. Each refers only to those declared before it.
   JobContext job_;
   std::shared_ptr<TransportContext> transports_;
   JobPlanner planner_;
@@ -126,7 +143,7 @@ class Job final : public AllocationEvents,
 };
 
 // Runs the loop until the job has stopped it. An exception that leaves a handler does not end the
-// process: it becomes the job's reason to end.
+// process: it is passed to Job::fail().
 void run_to_the_end(boost::asio::io_context& loop, Job& job);
 
 }  // namespace ivy

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The state that the parts of one job share: the request, the phase, the plan, the hosts and ranks.
-// Each part changes only the fields that its own header names. Thread: the loop's.
+// The state that the parts of one job share: the request, the phase, the plan, the hosts and the
+// ranks. Class Job owns it; each part changes only the fields that its own header names. Thread:
+// the loop's.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -22,31 +23,33 @@
 
 namespace ivy {
 
-// Class Job, as its parts know it.
+// Implemented by class Job, for its parts.
 class JobActions {
  public:
-  // Performs an action of the table of job_state.h.
+  // Carries out an action of the table in job_state.cc.
   virtual void act(JobAction action) = 0;
   // Calls JobEnding::check_end().
   virtual void check_end() = 0;
-  // The last call of a job: this launcher has nothing left to do for it.
+  // The last call of a job: nothing is left to do for this launcher.
   virtual void exit(int exit_code, int raise_signal) = 0;
 
  protected:
   ~JobActions() = default;
 };
 
-// The state of a job. The parts apply events, and class Job performs the resulting actions.
+// The state of a job: applies events to the table in job_state.cc, and class Job carries out the
+// resulting actions.
 class JobPhase {
  public:
   JobPhase(boost::asio::io_context& loop, JobActions& actions) : loop_(loop), actions_(actions) {}
   JobState state() const { return state_; }
-  // The job runs already: this launcher takes it over.
+  // This launcher takes over a job that is already running.
   void take_over() { state_ = JobState::kRunning; }
+  // Applies an event, and carries out its action before it returns.
   void apply(JobEvent event);
-  // Call when something that the end of this attempt waits for has arrived, or never will.
+  // Call when something that the end of this attempt waits for has arrived, or will never arrive.
   void check_end() { actions_.check_end(); }
-  // The same, posted to the loop: for a caller that is in the middle of something.
+  // The same in a later turn of the loop, for a caller that must finish something first.
   void apply_later(JobEvent event);
   void check_end_later();
 
@@ -56,68 +59,82 @@ class JobPhase {
   JobState state_ = JobState::kConnecting;
 };
 
-// Processes that were killed because they outlived workers which had exited by themselves.
+// Processes that were killed because they outlived the worker that had started them.
 struct LeftBehind {
-  std::size_t count = 0;
-  std::map<std::string, std::size_t> names;  // Of those that hosts have named.
+  std::size_t count = 0;  // All of them.
+  // How many of each name, as far as hosts have reported names.
+  std::map<std::string, std::size_t> names;
   std::vector<std::string> hosts;
 };
 
+// The state of one job.
 struct JobContext {
   JobContext(boost::asio::io_context& loop, JobRequest request, JobActions& actions);
 
+  // Prints a line of ivyrun.
   void say(const std::string& text) { screen.say("ivyrun: " + text + "\n"); }
-  // Keeps the first reason, as later ones follow from it. True: this was the first.
+  // Records why the job ends. Keeps the first reason, because later ones follow from it. Returns
+  // whether this was the first.
   bool end_because(LauncherReason reason, Diagnostic diagnostic, int signal = 0);
   bool has_reason() const { return launcher_end.reason != LauncherReason::kNone; }
-  // If a stall or a lost store ended this attempt, it ends the job.
+  // If a stall or a lost store ended this attempt, makes that the reason for the job's end.
   void take_attempt_end_as_reason();
-  // No worker will start. The last diagnostic becomes the reason, the others are printed now.
+  // Ends a job of which no worker will start. The last diagnostic becomes the reason, and the
+  // others are printed now.
   void refuse(std::vector<Diagnostic> diagnostics, LauncherReason reason);
+  // The same for an error in the user's input.
   void refuse_input(const Error& error);
-  // Signals each rank's own process, while workers run.
+  // Sends a signal to each rank's own process, if workers run.
   void signal_workers(int signal);
-  // Time from TERM to KILL: what the user or an allocation that ends allows instead of the usual.
+  // Returns the time from TERM to KILL: the value that the user has set, or that an allocation's
+  // end leaves, or else `usual`.
   std::chrono::milliseconds grace(std::chrono::milliseconds usual) const;
+  // The workers have been started.
   bool was_started() const { return started_at_ns != 0; }
+  // The job survives its launcher: --detach with --lease.
   bool outlives_launcher() const { return request.detachment != nullptr && options.lease; }
-  // The workers that have exited, with the end of their output.
+  // Returns the workers that have exited, with the end of their output.
   std::vector<WorkerEnd> worker_ends() const;
-  // All output of the workers is here, except that of lost hosts.
+  // True if all output of the workers has arrived, except from lost hosts.
   bool has_all_output() const;
-  // Attempts that this job may have: the first one, the restarts, one for each spare host.
+  // Attempts that this job may have: the first one, the restarts, and one for each host that may be
+  // lost.
   int max_attempts() const { return 1 + max_restarts + static_cast<int>(spare_hosts); }
-  // A supervisor may then exit with its own workers, if the store is not on another host.
+  // True if no restart can follow. A supervisor may then exit with its own workers, unless the
+  // store is on another host.
   bool is_last_attempt() const;
-  // The part of --metrics-file that describes the job itself.
+  // Returns the part of --metrics-file that describes the job itself.
   MetricsInputs metrics_inputs() const;
-  // The first words about an end of the job now: "stopping 8 workers".
+  // Returns the start of a message about a stop that begins now: "stopping 8 workers".
   std::string stopping_text() const;
 
   boost::asio::io_context& loop;
   const JobRequest request;
   const Options& options;
-  const std::uint32_t takeover;  // The number of this launcher of the job; 0: the first.
+  const std::uint32_t takeover;  // Number of this launcher of the job; 0: the first one.
   JobActions& actions;
   JobPhase phase;
-  JobPlan plan;
-  std::uint32_t generation = 0;
-  int max_restarts;  // --max-restarts; of a job that was taken over, what its hosts know.
-  std::size_t spare_hosts = 0;  // Hosts that may be lost (--nnodes MIN:MAX), counted at the start.
+  JobPlan plan;                  // Set by JobPlanner.
+  std::uint32_t generation = 0;  // Attempt 1 is generation 0.
+  int max_restarts;              // --max-restarts. After a takeover, the value that the hosts know.
+  std::size_t spare_hosts = 0;   // Hosts that may be lost (--nnodes MIN:MAX), counted at the start.
   JobHosts hosts;
   JobWorkers workers;
   JobScreen screen;
   JobEvents events;
+  // When the first launcher opened the job, and when this one did.
   std::int64_t opened_unix_ms = 0, opened_at_ns = 0;
-  std::int64_t started_at_ns = 0, job_started_at_ns = 0;  // This generation, the first one.
-  LauncherEnd launcher_end;
+  // Of this generation, and of the first one.
+  std::int64_t started_at_ns = 0, job_started_at_ns = 0;
+  LauncherEnd launcher_end;              // The launcher's own reason to end the job, if any.
   std::vector<DeviceNote> device_notes;  // Faults of devices in this generation.
-  std::vector<std::string> unclean;      // Processes that may still run, for the summary.
-  LeftBehind left_behind;                // Of all hosts and generations.
-  // Bytes of standard input that ranks have read. Nothing: not known (yet).
+  std::vector<std::string> unclean;  // Lines about processes that may still run, for the summary.
+  LeftBehind left_behind;            // Over all hosts and generations.
+  // Bytes of standard input that ranks have read; nothing while unknown.
   std::optional<std::uint64_t> input_taken;
-  std::optional<std::chrono::milliseconds> requested_grace;  // By `ivyctl stop --grace`.
-  bool concluded = false;  // The summary is being printed, or another launcher takes over.
+  std::optional<std::chrono::milliseconds> requested_grace;  // Set by `ivyctl stop --grace`.
+  // The summary is being printed, or another launcher takes over: the parts print nothing more.
+  bool concluded = false;
 };
 
 }  // namespace ivy

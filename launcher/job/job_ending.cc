@@ -29,7 +29,7 @@ constexpr milliseconds kFinishLimit{1'000};
 // Hosts that have not reported this long after the grace are named.
 constexpr milliseconds kReportPatience{4'000};
 
-// "stopped 3 processes that ranks left behind on node1: sleep (2), wandb-core"
+// Returns "stopped 3 processes that ranks left behind on node1: sleep (2), wandb-core".
 std::string left_behind_text(const LeftBehind& left) {
   std::string text = "stopped " + std::to_string(left.count) +
                      (left.count == 1 ? " process" : " processes") + " that ranks left behind on " +
@@ -81,7 +81,7 @@ void JobEnding::stop(milliseconds grace) {
   Command command;
   Stop& stop = *command.mutable_stop();
   stop.set_grace_ms(static_cast<std::uint32_t>(grace.count()));
-  // By then the relay has sent who failed to the workers that listen.
+  // The workers that listen know by then which rank failed: the relay has sent it.
   stop.set_after_failure((!job_.has_reason() && !job_.workers.attempt_end()) ||
                          why == LauncherReason::kHostLost ||
                          why == LauncherReason::kSupervisorLost);
@@ -89,11 +89,11 @@ void JobEnding::stop(milliseconds grace) {
   for (std::size_t index = 0; index < job_.hosts.size(); ++index) {
     HostRecord& host = job_.hosts[index];
     if (job_.hosts.send(index, command) || host.reported) continue;
-    // The host never came up. Its supervisor, if any, detects the closed connection.
+    // The host never came up. If it has a supervisor, that detects the closed connection.
     host.session->close();
     host.lost = true;
   }
-  // A kill, a timeout and a stall end the job in time, even if the output has no reader.
+  // A kill, a timeout and a stall end the job in time, even if no reader takes the output.
   if (job_.phase.state() == JobState::kKilling || why == LauncherReason::kTimeout ||
       job_.workers.has_stalled()) {
     drain_timer_.expires_after(grace + JobScreen::kDrainAfterKill);
@@ -124,7 +124,7 @@ void JobEnding::say_unconfirmed() {
   const bool is_limited = job_.phase.state() != JobState::kConfirming;
   const auto left_s =
       std::chrono::duration_cast<std::chrono::seconds>(kStopPatience - kReportPatience);
-  // A host cannot report before its output has been taken.
+  // A host can report only after its output has been taken.
   const bool has_output = job_.has_all_output();
   job_.say("waiting for " + fold_host_names(awaited) +
            " to confirm that no processes of the job are left" +
@@ -175,8 +175,8 @@ void JobEnding::take_report(std::size_t index, const Report& report) {
   check_end();
 }
 
-// Every host has reported or is lost, and all output is here: another attempt follows, or the job
-// ends.
+// Acts once every host has reported or is lost and all output is here: either another attempt
+// follows, or the job ends.
 void JobEnding::check_end() {
   const JobState state = job_.phase.state();
   if (state == JobState::kDone || !job_.hosts.all_reported()) return;
@@ -201,7 +201,7 @@ bool JobEnding::awaits_only_output() const {
 
 void JobEnding::give_up_output() {
   job_.screen.discard_unread();
-  // The hosts can then send the rest, which is dropped here, and their report.
+  // With the credit, hosts can send the rest, which is dropped here, and then their report.
   job_.hosts.grant_window();
   job_.phase.check_end();
 }
@@ -211,8 +211,8 @@ void JobEnding::give_up_output() {
 void JobEnding::finish() {
   stdin_feed_.stop();
   restarts_.cancel();
-  // The time limit of the stop applies to the rest of the output, too; and a file system that has
-  // not opened the files of the next attempt is not waited for.
+  // The limit of the stop applies to the remaining output too, and so does the limit for files of
+  // the next attempt that are still being opened.
   if (drain_timer_.cancel() > 0 || job_.screen.is_opening())
     job_.screen.output().limit_finish(JobScreen::kDrainAfterKill);
   stop_timer_.cancel();
@@ -253,13 +253,13 @@ Awaitable<void> JobEnding::release_hosts() {
 }
 
 Awaitable<void> JobEnding::conclude() {
-  // A takeover that was given up exits by itself, and the job goes on without this launcher.
+  // A takeover that was given up exits by itself, and the job continues without this launcher.
   if (std::exchange(job_.concluded, true)) co_return;
   if (job_.was_started()) job_.screen.start_reader_note();
   co_await last_output(true);
   job_.screen.cancel_reader_note();
   say_summary();
-  // Prints messages, so it comes before the last output.
+  // Prints messages, so it precedes the last output.
   co_await preemption_.requeue_if_due(*sequence_, outcome_);
   co_await exit();
 }
@@ -281,7 +281,7 @@ Awaitable<void> JobEnding::exit() {
   job_.actions.exit(outcome_.exit_code, outcome_.raise_signal);
 }
 
-// Waits until everything printed so far is on the console and in the files, or until the limit of
+// Waits until everything printed so far is on the console and in the files, or for the limit of
 // Output::limit_finish().
 Awaitable<void> JobEnding::last_output(bool summary_follows) {
   const auto finish = [&](const Arrival<Done>& arrive) {
@@ -300,7 +300,7 @@ void JobEnding::say_summary() {
   const std::vector<WorkerEnd> ends = job_.worker_ends();
   outcome_ = judge(ends, job_.launcher_end);
   summary_ = advice(ends, outcome_);
-  // Without its output a job is not a success: its result is incomplete.
+  // A job whose output is incomplete did not succeed.
   if (outcome_.exit_code == 0 && !output.console_failure().empty()) {
     outcome_.exit_code = kExitInternal;
     summary_ +=
@@ -339,7 +339,7 @@ void JobEnding::say_summary() {
   record_verdict(inputs);
 }
 
-// Advice that follows from the output of all ranks.
+// Returns advice that needs the output of all ranks.
 std::string JobEnding::advice(const std::vector<WorkerEnd>& ends, const Outcome& outcome) const {
   const JobPlan& plan = job_.plan;
   if (plan.hosts.empty()) return {};
@@ -356,8 +356,8 @@ std::string JobEnding::advice(const std::vector<WorkerEnd>& ends, const Outcome&
   const PlannedHost& host = plan.host_of_rank(first.rank);
   const std::optional<HostFacts>& facts = job_.hosts[host.host_index].facts;
   if (!facts) return text;
-  // Pythons are looked for on this machine only. The search reads file systems that may be slow, so
-  // a launcher that leaves at once does without it.
+  // Python interpreters are searched only on this machine. The search reads file systems that may
+  // be slow, so a launcher that leaves skips it.
   const bool may_search = host.transport == Transport::kLocal && !leaves_;
   const std::string module = missing_module(first.stderr_tail);
   MissingPlace place{"", &*facts, may_search ? &job_.request.caller : nullptr, {}, {}};
@@ -391,8 +391,8 @@ void JobEnding::record_verdict(const SummaryInputs& inputs) {
   job_.screen.say(json_line(line) + "\n");
 }
 
-// The last text of --metrics-file. If it cannot be written, the summary was printed too early to
-// say so.
+// Writes the last text of --metrics-file. A failure cannot be in the summary, which was printed
+// before.
 void JobEnding::write_metrics(int exit_code) {
   MetricsFile& file = job_.events.metrics();
   if (!file.is_wanted()) return;
@@ -419,7 +419,7 @@ void JobEnding::leave() {
   run(exit());
 }
 
-// The exception may have ended the last part in any of its steps.
+// The exception may have ended any step of the last part.
 void JobEnding::fail(const Diagnostic& reason) {
   if (!job_.concluded) return run(conclude());
   Output& output = job_.screen.output();

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // The end of a job, from the first failure to the exit code. Class Job makes these calls in this
-// order, driven by the table of job_state.h:
+// order, driven by the table in job_state.cc:
 //
-//   a rank fails (rank_events.cc: ended), a host is lost (host_losses.cc: lost), Ctrl-C or
-//   --timeout (job.cc): the part applies an event, and keeps the reason in
-//   JobContext::end_because() if it is not a rank's
+//   a rank fails (RankEvents::ended()), a host is lost (HostLosses::lost()), Ctrl-C or --timeout
+//   (class Job): the part applies an event, and if the reason is not a rank's, keeps it with
+//   JobContext::end_because()
 //     collect_evidence()  after a watchdog's kill: collects the stacks of the other ranks
 //     stop(grace)         TERM to every worker, KILL after the grace
 //     confirm()           instead of stop(): all workers have exited by themselves
-//     take_report()       a host proves that none of its processes is left
+//     take_report()       a host reports that none of its processes is left
 //     check_end()         all hosts have reported and all output is here: Restarts::decide() starts
 //                         another attempt, or the job ends
 //     finish()            starts the last part, which reads top to bottom in end() and exit():
@@ -16,7 +16,7 @@
 //                         the exit code (judge() in report/verdict.h picks the first cause),
 //                         --requeue, followers, joined nodes
 //
-// Thread: the loop's. Lifetime: that of the job.
+// Thread: the loop's. Lifetime: as long as the job.
 #pragma once
 
 #include <boost/asio/steady_timer.hpp>
@@ -45,23 +45,27 @@ class JobEnding {
             RankEvents& ranks, HostLosses& losses, Restarts& restarts, CtlService& service,
             RecordKeeper& record);
 
+  // Applies kEvidenceReady when the evidence has arrived or has timed out.
   void collect_evidence();
   // TERM to every worker, KILL after the grace (immediately if it is 0).
   void stop(std::chrono::milliseconds grace);
-  // Names the hosts that are late to report.
+  // Waits for the hosts' reports, and names hosts that are late.
   void confirm() { await_reports(std::chrono::milliseconds(0)); }
+  // A host has stopped everything.
   void take_report(std::size_t index, const Report& report);
-  // Call when a host has reported or is lost, and when output has ended.
+  // Applies kAllReported or kGroupGone if nothing is awaited any longer. Call when a host has
+  // reported or is lost, and when output has ended.
   void check_end();
+  // Starts the last part.
   void finish();
 
-  // Only output is awaited: nothing runs that could still be stopped.
+  // True if only output is awaited: nothing runs that could still be stopped.
   bool awaits_only_output() const;
-  // From now on, output that its reader does not take is awaited for 2 s at most.
+  // Drops output that its reader does not take, and waits for the rest for 2 s at most.
   void give_up_output();
-  // Exits without waiting for anything.
+  // Action kLeave: exits without waiting for anything.
   void leave();
-  // The end itself has failed: continues with less, and exits after three calls at most.
+  // An exception has interrupted the end: continues with less, and exits after three calls at most.
   void fail(const Diagnostic& reason);
 
  private:
@@ -69,7 +73,7 @@ class JobEnding {
   void say_unconfirmed();
   void hosts_did_not_stop();
   void cancel_stop();
-  // Runs the steps instead of those under way, if any, which must not be the caller.
+  // Starts these steps, and stops those under way, to which the caller must not belong.
   void run(Awaitable<void> steps);
   Awaitable<void> end();
   Awaitable<void> release_hosts();
@@ -77,10 +81,10 @@ class JobEnding {
   Awaitable<void> exit();
   Awaitable<void> exit_after_failure();
   Awaitable<void> last_output(bool summary_follows);
-  // Sets outcome_ and summary_.
+  // Prints the summary, and sets outcome_ and summary_.
   void say_summary();
   std::string advice(const std::vector<WorkerEnd>& ends, const Outcome& outcome) const;
-  // The summary for programs: --summary json, --events, attempt.json.
+  // Gives the summary to programs: --summary json, --events, attempt.json.
   void record_verdict(const SummaryInputs& inputs);
   void write_metrics(int exit_code);
 
@@ -93,17 +97,17 @@ class JobEnding {
   Restarts& restarts_;
   CtlService& service_;
   RecordKeeper& record_;
-  Outcome outcome_;
-  std::string summary_;
-  bool leaves_ = false;           // The launcher exits without waiting for anything.
+  Outcome outcome_;               // The verdict.
+  std::string summary_;           // The text of the summary.
+  bool leaves_ = false;           // Set by leave().
   bool summary_follows_ = false;  // conclude() waits for output, and the summary comes next.
-  bool has_failed_ = false;       // Only the reason of this failure is still printed.
+  bool has_failed_ = false;       // fail() was called: only its reason is still printed.
   boost::asio::steady_timer drain_timer_, stop_timer_, report_timer_;
-  std::unique_ptr<Sequence> sequence_;  // Of the last steps; null before finish() and leave().
+  std::unique_ptr<Sequence> sequence_;  // The last steps; null before finish() or leave().
 };
 
-// Writes to standard error past the output, whose queue may never be written. A reader that takes
-// nothing is given up after 100 ms.
+// Writes directly to standard error, because the output's queue may never be written. Gives up
+// after 100 ms if the reader takes nothing.
 void write_at_once(const std::string& text);
 
 }  // namespace ivy

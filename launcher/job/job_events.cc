@@ -19,19 +19,22 @@
 namespace ivy {
 namespace {
 
-// Lines that wait for their file system; a job has a few for each rank.
+// Limit of the lines that wait for their file system. A job has a few lines for each rank.
 constexpr std::size_t kEventRoomBytes = 8u << 20;
-// Events are small: a file system that has not taken them by now does not answer.
+// How long the end of a job waits for them. They are short, so a file system that has not taken
+// them by then does not answer.
 constexpr std::chrono::milliseconds kEventPatience{2'000};
 
-// The first text of --metrics-file, after the workers have started.
+// The first text of --metrics-file is written this long after the workers were started.
 constexpr std::chrono::seconds kFirstMetrics{1};
 constexpr std::chrono::seconds kMetricsPeriod{15};
+// How long the end of a job waits for the last text.
 constexpr std::chrono::milliseconds kMetricsPatience{500};
-// A text of the largest job is smaller.
+// Limit of a text; the text of the largest job is smaller.
 constexpr std::size_t kMetricsRoomBytes = 256u << 20;
 
-// Each line reaches the file whole, also where several jobs share it.
+// Opens the file for appending, so that each line is written as a whole even if jobs share the
+// file.
 FileWriter::Opener event_opener(const std::string& path) {
   return [path] {
     const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY, 0666);
@@ -91,7 +94,7 @@ JobEvents::JobEvents(boost::asio::io_context& loop, const JobRequest& request)
     errno_value_ = errno;
     return;
   }
-  // Workers and transports have no business there; a console stays what it is.
+  // Workers and transports must not inherit the descriptor; a standard stream stays as it is.
   if (given > STDERR_FILENO) fcntl(given, F_SETFD, FD_CLOEXEC);
   file_ = writer_.adopt(own);
 }
@@ -153,7 +156,7 @@ void JobEvents::attempt_ended(const std::string& folder, const boost::json::obje
   if (folder.empty()) return;
   boost::json::object object = stamped("attempt", request_);
   for (const auto& field : verdict) object[field.key()] = field.value();
-  // A launcher that has taken the job over has not seen its start.
+  // A launcher that has taken the job over does not know when it was started.
   if (started_at_ns_ != 0)
     object["started_unix_ms"] = wall_ms() - (monotonic_ns() - started_at_ns_) / 1'000'000;
   object["command"] = json_list(request_.options.command);
@@ -188,7 +191,7 @@ void MetricsFile::begin(Ask ask) {
 
 void MetricsFile::write() {
   take_done();
-  // On a slow file system some updates are skipped.
+  // If the file system is slow, this text is skipped.
   if (writer_.is_idle()) ask_([this](const std::string& text) { replace(text); });
   schedule(kMetricsPeriod);
 }
@@ -200,8 +203,9 @@ void MetricsFile::schedule(std::chrono::seconds time) {
   });
 }
 
-// Replaces the file atomically. The rename runs on the writer's thread, as an opener, after the
-// earlier writes. A text that could not be written completely (a full disk) is not renamed.
+// Replaces the file atomically. The rename runs on the writer's thread, as the opener of a file,
+// after the writes before it. A text that could not be written completely (a full disk) is not
+// renamed.
 void MetricsFile::replace(std::string_view text) {
   const std::string fresh = path_ + "." + std::to_string(getpid());
   const FileWriter::File file = writer_.open([fresh] {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A job's events for programs: the JSON lines of --events, the file of
-// --metrics-file, attempt.json beside the log files of each attempt, and the object of --summary
-// json (docs/machine-output.md). Files are written on a thread.
+// The reports of a job for programs: the JSON lines of --events, the file of --metrics-file,
+// attempt.json next to the log files of each attempt, and the object of --summary json
+// (docs/machine-output.md). Files are written on a separate thread.
 //
 // Thread: the loop's. Lifetime: within the job's context.
 #pragma once
@@ -25,24 +25,24 @@
 
 namespace ivy {
 
-// The plan as an object: hosts with their ranks and transports, addresses, the command.
+// Returns the plan as a JSON object: hosts with their ranks and transports, addresses, the command.
 boost::json::object plan_object(const Options& options, const JobPlan& plan);
 
-// The file of --metrics-file, replaced as a whole every 15 s and at the end of the job. Written on
-// a thread: a file system that does not answer costs the file, not the job.
+// The file of --metrics-file, replaced as a whole every 15 s and at the end of the job. It is
+// written on a separate thread: a file system that does not answer costs the file, not the job.
 class MetricsFile {
  public:
-  // Calls its argument with the file's text, at once or later.
+  // Calls its argument with the file's text, immediately or later.
   using Ask = std::function<void(std::function<void(const std::string& text)>)>;
 
-  // path: empty: no such file.
+  // path: empty without --metrics-file.
   MetricsFile(boost::asio::io_context& loop, std::string path);
-  // The workers are about to run: writes a second later, and once in each period.
+  // Call when the workers are about to run: writes the file a second later, and then every 15 s.
   void begin(Ask ask);
-  // Writes the last text, and waits a moment for it.
+  // Writes the last text, and waits for it for at most kMetricsPatience.
   void end(const std::string& text);
   bool is_wanted() const { return !path_.empty(); }
-  // Returns the error of a failed write; empty if there was none.
+  // Returns the error of a failed write; empty: none.
   std::string complaint();
 
  private:
@@ -58,30 +58,34 @@ class MetricsFile {
   int errno_value_ = 0;
 };
 
+// Each call writes one line of --events, if that is wanted.
 class JobEvents {
  public:
   JobEvents(boost::asio::io_context& loop, const JobRequest& request);
 
   void planned(const JobPlan& plan);
   void started(std::uint32_t generation, int max_attempts, std::int64_t started_at_ns);
-  // Some output of a rank; only the first of an attempt is an event.
+  // A rank has printed something; only the first output of an attempt is an event.
   void output(int rank, int stream) {
     if (is_wanted()) first_output(rank, stream);
   }
   void exited(const WorkerEnd& end);
-  // ranks: those whose end is unknown.
+  // ranks: the ranks of the host whose end is unknown.
   void host_lost(const std::string& host, HostLoss loss, const RemoteText& cause,
                  const std::vector<std::uint32_t>& ranks);
+  // An attempt has failed, and another one follows after the pause.
   void restarts(const FailedAttempt& attempt, std::chrono::milliseconds pause);
-  // The end of an attempt: its attempt.json below `folder` (empty: none).
+  // An attempt has ended: writes its attempt.json to the directory `folder`, unless that is empty.
   void attempt_ended(const std::string& folder, const boost::json::object& verdict);
+  // The job has ended.
   void verdict(const boost::json::object& verdict);
-  // Waits a moment for what is still to be written.
+  // Waits for pending writes for at most kEventPatience.
   void finish();
-  // A verdict would go somewhere; making one copies what ranks have printed.
+  // True if a verdict would be written anywhere. Making one copies the output of ranks, so ask
+  // first.
   bool wants_verdict(const std::string& folder) const;
   MetricsFile& metrics() { return metrics_; }
-  // Why something could not be written; empty: it was.
+  // Returns why something could not be written; empty: nothing failed.
   std::string complaint();
 
  private:
@@ -92,8 +96,8 @@ class JobEvents {
 
   const JobRequest& request_;
   FileWriter writer_;
-  FileWriter::File file_ = 0;
-  std::set<int> heard_;  // Ranks whose first output has come.
+  FileWriter::File file_ = 0;  // --events; 0: not wanted.
+  std::set<int> heard_;        // Ranks that have printed something in this attempt.
   MetricsFile metrics_;
   std::int64_t started_at_ns_ = 0;
   int errno_value_ = 0;

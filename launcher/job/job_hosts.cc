@@ -9,8 +9,8 @@
 namespace ivy {
 namespace {
 
-// Output bytes under way over all hosts, and the bounds for one: enough for 200 MB/s on a fast
-// network, little enough that 64 hosts fit into the launcher's memory budget.
+// Output bytes in transit from all hosts together, and the limits for one host: enough for 200 MB/s
+// on a fast network, little enough that 64 hosts fit into the launcher's memory budget.
 constexpr std::uint64_t kWindowOfAllHosts = 16u << 20;
 constexpr std::uint64_t kWindowMost = 4u << 20;
 constexpr std::uint64_t kWindowLeast = 128u << 10;
@@ -66,8 +66,8 @@ void JobHosts::grant_window() {
     if (host.session->is_open()) host.session->grant(window_bytes());
 }
 
-// The loop's own heartbeats leave with the sessions' ticks. A transport that would have to wait is
-// left out, so that one host cannot keep the others from hearing us.
+// Called by the heartbeat thread. While the loop runs, its ticks send heartbeats. A link that would
+// have to wait is skipped, so that one host cannot keep the others from hearing the launcher.
 void JobHosts::beat(std::chrono::nanoseconds loop_silent) {
   if (loop_silent <= kHeartbeat) return;
   const link::Alive alive{static_cast<std::uint64_t>(loop_silent.count()), 0, ""};
@@ -145,7 +145,7 @@ void JobHosts::let_go(std::size_t index, const std::string& step, const RemoteTe
   host.gone = GoneMember{host.name(), step, reason};
   host.lost = true;
   host.opens_store = false;
-  // If its supervisor runs, it detects the closed transport and exits.
+  // If its supervisor runs, it detects the closed connection and exits.
   host.session->close();
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A job's hosts: a record of each, which of them take part, and sending to them.
-// Thread: the loop's; a heartbeat's thread runs beside it.
+// The hosts of a job: a record of each, which of them take part (membership.h), and sending to
+// them. Thread: the loop's, with a heartbeat thread next to it.
 #pragma once
 
 #include <cstddef>
@@ -19,36 +19,39 @@
 
 namespace ivy {
 
-// The names that tell these hosts apart, in their order: as typed, or "user@name" where hosts share
-// a name, or "user@name:port=22" where they share both.
+// Returns a distinct name for each host, in their order: the name as typed; "user@name" if hosts
+// share a name; "user@name:port=22" if they share both.
 std::vector<std::string> names_shown(const std::vector<Host>& hosts);
 
-// Set while a host's heartbeats say that something there is overdue.
+// The wait of a host whose heartbeats report an overdue task.
 struct HostWait {
-  RemoteText what;               // "the file system of /home"; empty: the host waits for nothing.
-  std::int64_t since_ns = 0;     // On our clock.
-  std::int64_t reported_ns = 0;  // Length of the wait in the last report; 0: not reported yet.
+  RemoteText what;            // "the file system of /home"; empty: nothing.
+  std::int64_t since_ns = 0;  // On the launcher's clock.
+  // Length of the wait in the last message to the user; 0: not reported yet.
+  std::int64_t reported_ns = 0;
 };
 
+// Everything that is known of a host. "Lost" and "gone" are explained in job.h.
 struct HostRecord {
   const Host* host = nullptr;  // Points into Options::hosts, which outlives the job.
-  std::string shown_name;      // Unique in the job.
-  bool on_this_host = false;
+  std::string shown_name;      // From names_shown().
+  bool on_this_host = false;   // Reached over the local transport.
   std::unique_ptr<HostSession> session;
-  RemoteText doing;  // The present step on the way to it.
+  RemoteText doing;  // The present step of the dial.
   HostWait wait;
-  std::int64_t absence_reported_ns = 0;  // Its length in the last report; 0: not reported.
-  std::optional<LinkUp> up;
-  std::optional<HostFacts> facts;
-  std::optional<LinkDown> failure;  // The reason why it never came up.
-  RelatedTime clock;                // --doctor: its clock minus ours.
-  bool checked = false;
-  bool opens_store = false;  // Host 0, between OpenStore and its answer.
-  std::string interface;
-  bool reported = false;  // Its report of this generation has arrived.
-  bool lost = false;
-  std::optional<GoneMember> gone;  // --nnodes MIN:MAX: the reason why it takes no part.
-  int plan_index = -1;             // In JobPlan::hosts; -1: no workers there.
+  // Length of the silence in the last message to the user; 0: not reported.
+  std::int64_t absence_reported_ns = 0;
+  std::optional<LinkUp> up;         // Set when its first link is up.
+  std::optional<HostFacts> facts;   // Its answer to Hello.
+  std::optional<LinkDown> failure;  // Why it never came up.
+  RelatedTime clock;                // --doctor: its clock minus the launcher's.
+  bool checked = false;             // It can connect to the first host, or need not.
+  bool opens_store = false;         // It is the first host, and has not answered OpenStore.
+  std::string interface;            // The network interface towards the first host.
+  bool reported = false;            // It has reported that nothing of this generation is left.
+  bool lost = false;                // It, or its supervisor, was lost, or never came up.
+  std::optional<GoneMember> gone;   // --nnodes MIN:MAX: set if it takes no part any longer.
+  int plan_index = -1;              // Its index in JobPlan::hosts; -1: no workers there.
 
   const std::string& name() const { return shown_name; }
   bool is_planned() const { return plan_index >= 0; }
@@ -57,8 +60,8 @@ struct HostRecord {
 
 class JobHosts {
  public:
-  // may_shrink: a job of --nnodes MIN:MAX, which may continue with fewer hosts. options outlives
-  // it.
+  // may_shrink: the job has --nnodes MIN:MAX, and may continue with fewer hosts. options outlives
+  // this object.
   JobHosts(const Options& options, bool may_shrink);
 
   auto begin() { return records_.begin(); }
@@ -69,33 +72,38 @@ class JobHosts {
   HostRecord& operator[](std::size_t index) { return records_[index]; }
   const HostRecord& operator[](std::size_t index) const { return records_[index]; }
 
-  // False only while a launcher that takes the job over opens its files.
+  // False only in a takeover before its files are open.
   bool have_sessions() const { return records_.front().session != nullptr; }
-  // False: the host has no open session.
+  // Returns false if the host has no open session.
   bool send(std::size_t index, const Command& command);
+  // Sends to every host on which the plan places workers.
   void send_to_planned(const Command& command);
-  // Output bytes that may be under way from one host.
+  // Returns the output bytes that may be in transit from one host.
   std::uint64_t window_bytes() const;
-  // Grants each host another window: the output in the last one will not be read.
+  // Gives each host credit for another window, because the output of the last one will not be read.
   void grant_window();
   void close_sessions();
-  // Sends heartbeats to the hosts while the loop hangs. All sessions exist before it first turns.
+  // Sends heartbeats to the hosts while the loop is stuck. All sessions exist before its first
+  // turn.
   Heartbeat& heartbeat() { return heartbeat_; }
 
+  // Sets plan_index of each host.
   void take_plan(const JobPlan& plan);
+  // All hosts have reported or are lost.
   bool all_reported() const;
-  // The hosts' answers, for the plan; a host that is gone has only a name.
+  // Returns the hosts' answers to Hello, for the plan. A host that is gone has only a name.
   std::vector<HostAnswer> answers() const;
 
   bool may_shrink() const { return may_shrink_; }
+  // MIN of --nnodes MIN:MAX.
   std::size_t least_members() const;
   std::vector<Member> members() const;
-  // "--nnodes 2:4"; "2 of 4 hosts (--nnodes 2:4), without node03 (...)"
+  // Return "--nnodes 2:4", and "2 of 4 hosts (--nnodes 2:4), without node03 (...)".
   std::string range_text() const;
   std::string members_text() const;
-  // True if the job can do without this host: the others that are here or may still come suffice.
+  // True if the job can continue without this host: enough others take part, or may still come up.
   bool can_do_without(std::size_t index) const;
-  // The job continues without this host.
+  // The host is gone: the job continues without it.
   void let_go(std::size_t index, const std::string& step, const RemoteText& reason);
 
  private:

@@ -17,11 +17,12 @@
 namespace ivy {
 namespace {
 
-// A directory without a lock may be one that another launcher has made and not locked yet.
+// A younger directory without a lock may belong to a launcher that has not locked it yet.
 constexpr std::time_t kSettledSeconds = 10;
-// A job that waits for a launcher is not removed because the clock was put forward.
+// Margin of a record's date: a job that waits for a launcher is not removed because the clock was
+// put forward.
 constexpr std::time_t kClockStep = 24 * 60 * 60;
-constexpr int kLockTries = 20;
+constexpr int kLockTries = 20;  // make_job_place() tries the lock this often, with pauses.
 constexpr useconds_t kLockPauseMicroseconds = 1000;
 
 bool is_settled(const std::string& path) {
@@ -30,7 +31,8 @@ bool is_settled(const std::string& path) {
          std::time(nullptr) - status.st_mtime > kSettledSeconds;
 }
 
-// A record is dated when the last lease ends that its launcher has renewed (job_record.h).
+// True if the leases that the record stands for ended before this time: a record is dated when the
+// last lease ends that its launcher has renewed (job_record.h).
 bool has_ended_before(const std::string& record, std::time_t when) {
   struct stat status {};
   return lstat(record.c_str(), &status) != 0 || status.st_mtime <= when;
@@ -75,7 +77,7 @@ Result<JobPlace> make_in(const std::string& parent, const std::string& job_id) {
   place.job_id = job_id;
   place.path = parent + "/" + job_id;
   IVY_CHECK(make_own_directory(place.path));
-  // ivyctl tries the lock for an instant to see who lives; a launcher keeps it.
+  // ivyctl holds the lock for a moment to see whether the launcher runs; a launcher keeps it.
   for (int tries = 0; place.lock_fd < 0 && tries < kLockTries; ++tries) {
     if (tries > 0) usleep(kLockPauseMicroseconds);
     place.lock_fd = lock_directory(place.path).release();

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The launcher's own 0700 directory of a job on this host, where ivyctl finds it. It lies beside
-// those of supervisors (JOBID-HOST, agent/node/README.md) and is named JOBID alone, so neither
-// side's sweep of dead directories touches the other's. Thread: any.
+// The place of a job: the launcher's own 0700 directory on this host, where ivyctl finds the job.
+// It is named JOBID, and the directories of supervisors next to it JOBID-HOST
+// (agent/node/README.md), so neither side removes stale directories of the other. Thread: any.
 //
-//   /tmp/ivyrun-UID/JOBID    locked (flock) while the launcher lives
-//     launcher.sock          the job socket
-//     record                 what a new launcher needs, for a job that outlives this one
+//   /tmp/ivyrun-UID/JOBID    locked (flock) as long as the launcher runs
+//     launcher.sock          the job's socket
+//     record                 what a new launcher needs, if the job outlives this one
 #pragma once
 
 #include <string>
@@ -18,28 +18,29 @@ namespace ivy {
 struct JobPlace {
   std::string path;
   std::string job_id;
-  int lock_fd = -1;  // Held by the launcher that made the directory.
+  int lock_fd = -1;  // Held by the launcher that made the directory; else -1.
   std::string socket() const { return path + "/launcher.sock"; }
   std::string record() const { return path + "/record"; }
 };
 
-// Makes the directory and locks it; AlreadyExists when another launcher of this job lives. Removes
-// directories of ours whose launcher is dead and left no record, or one that expired over a day ago
-// (a clock that is put forward must not cost a job that waits for a new launcher).
+// Makes the directory and locks it. AlreadyExists: another launcher of this job is running. Removes
+// directories of this user whose launcher has exited and left no record, or a record that expired
+// more than a day ago: if the clock is put forward, a job that waits for a new launcher must not be
+// lost.
 Result<JobPlace> make_job_place(const std::string& job_id);
-// Makes the directory again if something else has removed it, such as a cleaner of /tmp. True if
-// the socket has to be made again.
+// Makes the directory again if another program, such as a cleaner of /tmp, has removed it. Returns
+// true if the socket has to be made again.
 bool restore_job_place(JobPlace& place);
 // Removes the directory with its contents, and releases the lock.
 void remove_job_place(JobPlace& place);
 
 struct FoundJob {
   JobPlace place;
-  bool is_alive = false;    // Its launcher is still there.
+  bool is_alive = false;    // Its launcher is running.
   bool has_record = false;  // A new launcher can take it over: its hosts may still wait for one.
 };
-// Jobs of this user on this host, by id. Removes directories as above that are neither alive nor
-// recorded.
+// Returns the jobs of this user on this host, by id. Removes stale directories as make_job_place()
+// does.
 std::vector<FoundJob> find_job_places();
 
 }  // namespace ivy

@@ -18,14 +18,15 @@
 namespace ivy {
 namespace {
 
-// Bytes of a command besides the host's plan, at most.
+// Bytes of a command in addition to the host's plan.
 constexpr std::size_t kCommandBytes = 64;
-// The exit code of --doctor when a check has failed.
+// The exit code of --doctor if a check has failed.
 constexpr int kDoctorFailed = 1;
 
 }  // namespace
 
-// Without --master-addr once the first host is gone, and without chosen ranks on a restart.
+// Returns the options without --master-addr once the first host is gone, and without chosen ranks
+// on a restart.
 Options JobPlanner::planning_options() const {
   Options options = job_.options;
   if (master_.ok()) {
@@ -83,7 +84,7 @@ Result<EnvironmentInputs> JobPlanner::inputs(const std::vector<HostAnswer>& answ
   inputs.caller = &job_.request.caller;
   inputs.generation = job_.generation;
   inputs.limits = job_.request.limits;
-  // Once: an --env-file may be a pipe.
+  // Read once, because an --env-file may be a pipe.
   if (!from_files_)
     from_files_ = IVY_TRY(read_env_files(job_.options.env_files, job_.request.caller));
   inputs.from_files = *from_files_;

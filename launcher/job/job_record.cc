@@ -20,7 +20,8 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Hosts need the grace of a lost launcher after the lease; clocks are read by the second.
+// After the lease, hosts also need the grace of a lost launcher; clocks are read with a precision
+// of seconds.
 constexpr std::chrono::seconds kRecordMargin{10};
 
 template <class From, class To>
@@ -83,8 +84,8 @@ void describe_hosts(const JobPlan& plan, ctl::JobDescription& job) {
   }
 }
 
-// Every option that is read after the workers were started, but for --events, whose consumer went
-// away with the launcher.
+// Records every option that is read after the start of the workers, except --events: the program
+// that read the events has exited with the launcher.
 void record_options(const Options& options, ctl::RecordedOptions& recorded) {
   for (const std::string& word : options.command) recorded.add_command(word);
   recorded.set_working_directory(options.working_directory);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The record of a job that outlives its launcher (--detach with --lease): what a new launcher needs
-// to take it over. Its modification time lies in the future: when the hosts will have ended the job
-// unless a launcher renews their leases. Thread: any.
+// The record of a job that outlives its launcher (--detach with --lease): the file with everything
+// that a new launcher needs to take the job over. Its modification time lies in the future: it is
+// the time at which the hosts will have ended the job unless a launcher renews their leases.
+// Thread: any.
 #pragma once
 
 #include <chrono>
@@ -16,26 +17,27 @@
 
 namespace ivy {
 
-// 0600, replaced at once or not at all.
+// Writes the file (0600), and replaces an older one atomically.
 Result<void> write_job_record(const JobPlace& place, const ctl::JobRecord& record);
-// FailedPrecondition when another build wrote it.
+// FailedPrecondition: another build of ivyrun wrote the record.
 Result<ctl::JobRecord> read_job_record(const std::string& path);
-// Call when the hosts were just heard: they wait `patience` (lease and grace) from now on.
+// Sets the date of the record. Call when the hosts were just heard: they wait for `patience` (lease
+// and grace) from now on.
 void renew_job_record(const JobPlace& place, std::chrono::milliseconds patience);
 
-// Time since the workers were started.
+// Returns the time since the workers were started.
 std::chrono::milliseconds time_since_start(const ctl::JobRecord& record);
 
-// Adds the hosts and ranks of a plan, as ivyctl receives them. Pure.
+// Adds the hosts and ranks of a plan to the description that ivyctl receives. Pure.
 void describe_hosts(const JobPlan& plan, ctl::JobDescription& job);
 
-// Pure, and each other's inverse as far as a takeover needs it.
+// Convert to and from the record; pure. Each pair is inverse in everything that a takeover needs.
 void record_options(const Options& options, ctl::RecordedOptions& recorded);
 Options recorded_options(const ctl::RecordedOptions& recorded);
 void record_hosts(const std::vector<Host>& hosts, ctl::JobRecord& record);
 std::vector<Host> recorded_hosts(const ctl::JobRecord& record);
 void record_plan(const JobPlan& plan, ctl::JobRecord& record);
-// Lacks what only a start needs: arguments, rule and warnings.
+// Without fields that only a start needs: arguments, rule and warnings.
 JobPlan recorded_plan(const ctl::JobRecord& record);
 
 }  // namespace ivy

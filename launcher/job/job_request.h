@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A request to run one job, and the job's identity: main's input to class Job. Thread: any.
+// The request to run one job, which main passes to class Job, and the job's identity. Thread: any.
 #pragma once
 
 #include <chrono>
@@ -24,43 +24,45 @@ namespace ivy {
 class AllocationWatch;
 class DialBackHosts;
 
-// The nodes of torchrun mode whose ivyruns have joined this job. Each shows the output of its own
-// workers and this ivyrun's messages, and exits with the job's exit code. Implemented in
+// The other nodes of torchrun mode, whose ivyruns have joined this job. Each shows the output of
+// its own workers and this ivyrun's messages, and exits with the job's exit code. Implemented in
 // launcher/join. Thread: the loop's. Lifetime: outlives the job.
 class JoinedNodes {
  public:
   virtual ~JoinedNodes() = default;
-  // The hosts' links wait there for the job.
+  // The hosts on these nodes; they dial back, and their links wait here for them.
   virtual std::shared_ptr<DialBackHosts> hosts() = 0;
-  // Shows the part of the job's output that is theirs; `job` learns when they have shown it.
+  // Shows the output of ranks on these nodes; `job` is called when they have shown it.
   virtual OutputElsewhere& elsewhere(OutputEvents& job) = 0;
+  // An attempt begins: sends its plan.
   virtual void begin_attempt(std::uint32_t generation, int max_attempts, const JobPlan& plan) = 0;
-  // Sends the exit code to them; calls done when they have it, or cannot be reached.
+  // Sends the exit code; calls done when all nodes have it or cannot be reached.
   virtual void end(int exit_code, std::function<void()> done) = 0;
 };
 
-// Names a job, and proves that a launcher is its own.
+// Names a job, and proves to its hosts that a launcher belongs to it.
 struct JobIdentity {
   std::string job_id;
-  std::string token;  // A secret of 32 bytes.
+  std::string token;  // A secret of 32 bytes, which the hosts compare.
 };
 JobIdentity make_job_identity();
 
 struct JobRequest {
-  Options options;  // working_directory is absolute; at least one host.
-  Environment caller;
-  NodeProgram node;
+  Options options;                // working_directory is absolute; at least one host.
+  Environment caller;             // The environment of ivyrun.
+  NodeProgram node;               // ivy-node of this build.
   MakeAgentLink make_agent_link;  // From agent_link_maker().
   JobIdentity identity;
-  std::optional<WorkerLimits> limits;  // Of the shell in which ivyrun was started.
+  std::optional<WorkerLimits> limits;  // Of the shell that started ivyrun.
   std::string started_in;            // ivyrun's working directory; --log-dir may be relative to it.
-  Detachment* detachment = nullptr;  // Set with --detach; it outlives the job.
-  JoinedNodes* joined = nullptr;     // torchrun mode: the other nodes; outlives the job.
-  AllocationWatch* allocation_end = nullptr;  // In a Slurm allocation; outlives the job.
-  // Set when the job runs already and its launcher is dead: this launcher takes it over. Options
-  // are then what job_record.h has read from the record.
+  Detachment* detachment = nullptr;  // Set with --detach; outlives the job.
+  JoinedNodes* joined = nullptr;     // Set in torchrun mode; outlives the job.
+  AllocationWatch* allocation_end = nullptr;  // Set in a Slurm allocation; outlives the job.
+  // Set if this launcher takes over a running job whose launcher has exited. The options then come
+  // from this record (job_record.h).
   std::optional<ctl::JobRecord> record;
-  std::chrono::milliseconds timeout_passed{0};  // Used up of --timeout by earlier launchers.
+  // Part of --timeout that earlier launchers have used.
+  std::chrono::milliseconds timeout_passed{0};
 };
 
 }  // namespace ivy

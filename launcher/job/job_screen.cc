@@ -8,7 +8,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// A note names a reader, or the file system of --log-dir, that takes longer than this.
+// The user is told about a reader or a file system that takes longer than this.
 constexpr milliseconds kScreenPatience{2'000};
 
 Diagnostic log_dir_refusal(const std::string& what, const std::string& fix) {

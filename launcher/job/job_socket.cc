@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+// A connection takes this way: accept_pending(), read_some(), answer(). answer() replies and closes
+// the connection, or calls follow(), stop() or answer_later(), which waits for hosts. say() queues
+// a reply for one client, and write() sends its queue. output() and message() queue for all
+// followers.
 #include "launcher/job/job_socket.h"
 
 #include <sys/socket.h>
@@ -21,19 +25,20 @@ namespace {
 
 using boost::asio::posix::stream_descriptor;
 
-// A client has this long to send its request: it asks as soon as it connects.
+// Limit for a client to send its request, which it does as soon as it is connected.
 constexpr std::chrono::seconds kRequestPatience{10};
-// Time for the followers of a job that has ended to read the rest.
+// How long the followers of a job that has ended get to read the rest.
 constexpr std::chrono::seconds kEndPatience{1};
-// Pause before the next accept when no descriptor is left.
+// Pause before the next accept if no descriptor is left.
 constexpr std::chrono::milliseconds kAcceptPause{100};
-// How soon a socket that was removed is there again.
+// How often to check that the socket still exists.
 constexpr std::chrono::seconds kPlaceCheck{1};
 constexpr std::size_t kReadBytes = 4096;
 constexpr std::size_t kClientWriteBytes = 256u << 10;
 constexpr int kBacklog = 64;
 
-// The directory is closed to others already; root and a changed umask are not trusted blindly.
+// Accepts this user and root only. The directory is closed to others, but a wrong umask may have
+// opened it.
 bool is_allowed(int fd) {
   ucred peer{};
   socklen_t length = sizeof peer;
@@ -70,14 +75,14 @@ struct JobSocket::Client {
   boost::asio::steady_timer patience;
   CtlDecoder decoder;
   FollowQueue queue;
-  std::string out;  // Taken from the queue, not yet written.
+  std::string out;  // Bytes that were taken from the queue and not yet written.
   std::size_t written = 0;
   bool is_writing = false;
-  bool has_asked = false;
-  bool follows = false;         // Gets messages and the end.
-  bool follows_output = false;  // Gets the workers' output as well.
-  bool shows_messages = false;  // To its user, so messages sent to it need not be kept.
-  bool closes = false;          // When everything has been written.
+  bool has_asked = false;       // It has sent its request.
+  bool follows = false;         // A follower: gets messages and the end.
+  bool follows_output = false;  // It gets the workers' output as well.
+  bool shows_messages = false;  // It prints messages for its user, so these need not be kept.
+  bool closes = false;          // It is closed once everything has been written.
   bool is_closed = false;
 };
 
@@ -105,7 +110,7 @@ JobSocket::JobSocket(boost::asio::io_context& loop, JobPlace place, int fd, CtlR
   keep_there();
 }
 
-// Another program may clean /tmp while the job runs; ivyctl finds it again soon.
+// Makes the socket again if another program has removed it, such as a cleaner of /tmp.
 void JobSocket::keep_there() {
   place_timer_.expires_after(kPlaceCheck);
   place_timer_.async_wait([this, alive = alive_](const boost::system::error_code& error) {
@@ -162,10 +167,10 @@ void JobSocket::accept_pending() {
         });
     read(client);
   }
-  // Full: the next client that closes or follows asks again.
+  // No free slot: the next client that closes or becomes a follower calls this function again.
   if (clients_.size() - followers() >= kMaxClients) return;
   if (failure == 0 || failure == EAGAIN) return accept();
-  // Out of descriptors, most likely: waiting for "readable" would spin.
+  // Most likely no descriptor is left. Waiting for a readable listener would return immediately.
   accept_timer_.expires_after(kAcceptPause);
   accept_timer_.async_wait([this, alive = alive_](const boost::system::error_code& ended) {
     if (!ended && *alive && listener_.is_open()) accept();
@@ -184,7 +189,7 @@ void JobSocket::read_some(const ClientPointer& client) {
   const ssize_t count = ::read(client->socket.native_handle(), buffer.data(), buffer.size());
   if (count < 0 && (errno == EAGAIN || errno == EINTR)) return read(client);
   if (count <= 0) return close(client);
-  // Bytes after a request mean nothing, but the client is still there.
+  // Bytes after the request have no meaning, but show that the client is still there.
   if (!client->has_asked) {
     client->decoder.feed(std::string_view(buffer.data(), static_cast<std::size_t>(count)));
     const Result<std::optional<std::string>> message = client->decoder.next();
@@ -250,7 +255,8 @@ void JobSocket::follow(const ClientPointer& client, const ctl::Follow& wanted) {
 }
 
 void JobSocket::stop(const ClientPointer& client, const ctl::StopJob& wanted) {
-  // The client follows before the stop, which speaks, and may end the job in the same turn.
+  // The client becomes a follower before the stop, which prints messages and may end the job in the
+  // same turn.
   client->closes = false;
   client->follows = true;
   const Result<void> ordered = requests_.stop(wanted);
@@ -258,7 +264,7 @@ void JobSocket::stop(const ClientPointer& client, const ctl::StopJob& wanted) {
   say(client, reply_to(ordered));
 }
 
-// Requests that the hosts have to answer first.
+// Handles requests that need answers from the hosts.
 void JobSocket::answer_later(const ClientPointer& client, const ctl::Request& request) {
   const auto say_last = [this, client, alive = alive_](const ctl::Reply& reply) {
     if (!*alive || client->is_closed) return;
@@ -335,7 +341,7 @@ void JobSocket::close(const ClientPointer& client) {
   client->patience.cancel();
   boost::system::error_code ignored;
   client->socket.close(ignored);
-  // Posted, because callers iterate over the list.
+  // In a later turn, because callers iterate over the list.
   boost::asio::post(loop_, [this, client, alive = alive_] {
     if (!*alive) return;
     std::erase(clients_, client);

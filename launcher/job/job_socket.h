@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The launcher's Unix socket in the job's own 0700 directory (job_place.h), for ivyctl. Answers one
-// request per connection; a follower stays connected. Accepts this user and root only.
+// The launcher's Unix socket in the place of the job (job_place.h), for ivyctl. Answers one request
+// per connection; a *follower* is a client that stays connected and gets messages, and perhaps
+// output, until the job ends. Accepts this user and root only.
 //
 // Thread: the loop's. Lifetime: destroy it outside its requests.
 #pragma once
@@ -21,19 +22,19 @@
 
 namespace ivy {
 
-// Answers the requests that a JobSocket receives: CtlService, and tests.
+// Answers the requests of a JobSocket. Implemented by CtlService, and by tests.
 class CtlRequests {
  public:
   virtual ctl::JobDescription describe() = 0;
   virtual Result<void> signal(const ctl::SignalJob& signal) = 0;
   virtual Result<void> stop(const ctl::StopJob& stop) = 0;
   virtual Result<ctl::StoreDescription> describe_store() = 0;
-  // These call done with the answer, at once or later.
+  // Each of these calls done with the answer, immediately or later.
   using Text = std::function<void(const std::string& text)>;
   using Ranks = std::function<void(const ctl::RanksDescription& ranks)>;
   virtual void describe_operations(Text done) = 0;
   virtual void describe_stacks(const ctl::DescribeStacks& request, Text done) = 0;
-  // done's `job` is for the socket to fill in.
+  // The socket fills in `job` in the answer.
   virtual void describe_ranks(const ctl::DescribeRanks& request, Ranks done) = 0;
 
  protected:
@@ -42,12 +43,12 @@ class CtlRequests {
 
 class JobSocket final : public OutputFollower {
  public:
-  // Connections that have not been answered; more wait in the backlog.
+  // Limit of connections that are not followers; more wait in the listener's backlog.
   static constexpr std::size_t kMaxClients = 32;
-  // Followers do not take the slots of requests, so that a job can be stopped however many people
-  // watch it. One more is refused.
+  // Limit of followers. They do not take the slots of requests, so a job can be stopped however
+  // many users follow it.
   static constexpr std::size_t kMaxFollowers = 128;
-  // Limit of the messages kept while no client listens; the oldest are dropped.
+  // Limit of the messages that are kept while no client listens; the oldest are dropped.
   static constexpr std::size_t kUnheardBytesMax = 64u << 10;
 
   // Makes the directory and listens in it.
@@ -57,19 +58,20 @@ class JobSocket final : public OutputFollower {
   JobSocket(const JobSocket&) = delete;
   JobSocket& operator=(const JobSocket&) = delete;
 
-  // Sends what workers print and what ivyrun says to followers. Never waits.
+  // Send the workers' output and ivyrun's messages to followers. Never wait.
   void output(int rank, int stream, std::string_view bytes, bool end) override;
   void message(std::string_view text) override;
-  // Keeps messages without a follower for the next one, from now on: the job has no terminal.
+  // From now on, keeps messages for the next follower if there is none, because the job has no
+  // terminal.
   void keep_unheard() { keeps_unheard_ = true; }
-  // Another attempt of the group has begun: sends followers the new description of the job.
+  // Another attempt has begun: sends followers the new description of the job.
   void attempt();
-  // The job has ended: removes the directory, tells the clients that wait for the end, and calls
-  // done when they have been told, at the latest after kEndPatience.
+  // The job has ended: removes the directory, sends the end to the clients that wait for it, and
+  // calls done when they have it, or after kEndPatience.
   void end(const ctl::JobEnd& end, std::function<void()> done);
 
   const JobPlace& place() const { return place_; }
-  // Leaves the directory to the next launcher of the job when this one is destroyed.
+  // The directory stays for the next launcher of the job when this object is destroyed.
   void keep_place() { place_ = JobPlace{}; }
 
  private:

@@ -14,8 +14,8 @@ using S = JobState;
 using E = JobEvent;
 using A = JobAction;
 
-// Hosts that have no workers yet answer a kill at once, so everything that goes wrong before Start
-// goes the shortest way.
+// Before Start, hosts have no workers and answer a kill immediately, so every failure there leads
+// to a kill.
 constexpr Row kTable[] = {
     {S::kConnecting, E::kAllGreeted, {S::kChecking, A::kCheckAddresses}},
     {S::kConnecting, E::kRefused, {S::kKilling, A::kKill}},

@@ -47,7 +47,7 @@ void JobWorkers::exited(WorkerRecord& worker, const Exited& exited, RelatedTime 
 }
 
 void JobWorkers::start_failed(WorkerRecord& worker, const StartFailed& failed, RelatedTime at) {
-  if (failed.step() == "stop") {  // A stop came before its process was created.
+  if (failed.step() == "stop") {  // A stop arrived before its process was created.
     worker.end.status.signal = SIGTERM;
     worker.end.after_stop = true;
   } else {
@@ -56,7 +56,7 @@ void JobWorkers::start_failed(WorkerRecord& worker, const StartFailed& failed, R
         (failed.path().empty() ? "" : ": " + RemoteText(failed.path()).line());
     worker.end.status.code = failed.error() == ENOENT ? kExitNotFound : kExitNotExecutable;
   }
-  // The output of its last process may still be on its way.
+  // Output of the rank's previous process may still arrive.
   worker.open_streams = worker.rejoins == 0 ? 0 : worker.open_streams - 2;
   ended(worker, at);
 }

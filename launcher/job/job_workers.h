@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A record of each rank of the present generation: its host, how it exited, which of its streams
-// may still bring output. Pure; thread: any, one at a time.
+// The ranks of the present generation: a record of each, with its host, its end, and the number of
+// its output streams that are still open. Pure; thread: any, one at a time.
 #pragma once
 
 #include <cstddef>
@@ -17,31 +17,32 @@
 
 namespace ivy {
 
+// "Worker" means the process of a rank; with --on-failure replace, a rank may get another one.
 struct WorkerRecord {
-  WorkerEnd end;
-  bool ended = false;
-  int open_streams = 2;
-  std::size_t host = 0;
-  bool mpi_joined = false;
-  int rejoins = 0;                  // How often it was started again alone.
-  std::int64_t started_at_ns = 0;   // Its present process; 0: with all the others.
-  std::int64_t last_output_ns = 0;  // When it has printed last; 0: nothing yet.
-  bool mpi_absent = false;          // It ended well, and has never called MPI_Init.
+  WorkerEnd end;                    // How it ended, once `ended`.
+  bool ended = false;               // Its process has exited, could not be started, or was lost.
+  int open_streams = 2;             // Streams that may still bring output; 0 or less: none.
+  std::size_t host = 0;             // Index of its host.
+  bool mpi_joined = false;          // It has called MPI_Init.
+  int rejoins = 0;                  // How often the rank was started again alone.
+  std::int64_t started_at_ns = 0;   // When its present process was started; 0: with all the others.
+  std::int64_t last_output_ns = 0;  // When it last printed something; 0: never.
+  bool mpi_absent = false;          // It succeeded without ever having called MPI_Init.
 
   bool has_failed() const { return ended && !end.status.success(); }
 };
 
 class JobWorkers {
  public:
-  // Nothing is known of the workers of this plan yet, except where they run.
+  // Begins a generation: the workers of this plan have not started yet.
   void begin(const JobPlan& plan);
-  // Between two generations there are none: what hosts still say belongs to no worker.
+  // Call between two generations: later messages of hosts belong to no worker.
   void clear() {
     workers_.clear();
     attempt_end_.reset();
   }
   // Something other than a rank ended this attempt, and another attempt may follow: the ranks
-  // stalled (--on-stall stop), or the store was lost. The first reason stays.
+  // stalled (--on-stall stop), or the store was lost. Keeps the first reason.
   void attempt_ends(LauncherEnd end) {
     if (!attempt_end_) attempt_end_ = std::move(end);
   }
@@ -56,25 +57,27 @@ class JobWorkers {
   bool empty() const { return workers_.empty(); }
   WorkerRecord& operator[](std::size_t rank) { return workers_[rank]; }
   const WorkerRecord& operator[](std::size_t rank) const { return workers_[rank]; }
-  // Null: there is no such rank, or it is not on this host.
+  // Returns the record of a rank on this host; null if the host does not have it.
   WorkerRecord* of(std::size_t host, std::uint32_t rank);
 
   void started(WorkerRecord& worker, int pid);
   void exited(WorkerRecord& worker, const Exited& exited, RelatedTime at);
   void start_failed(WorkerRecord& worker, const StartFailed& failed, RelatedTime at);
-  // Another process will stand for the rank, whose last one has ended.
+  // The rank's process has exited, and another one will be started in its place.
   void starts_again(WorkerRecord& worker);
-  // No more events of it will arrive, and the job continues.
+  // The rank is lost with its host, and the job continues: no more events of it will arrive.
   void lost_with_host(WorkerRecord& worker, std::int64_t at_ns);
-  // The host has reported: a worker of it that was never started has no streams to wait for.
+  // The host has reported: its workers that were never started have no output to wait for.
   void host_reported(std::size_t host);
 
+  // Every worker has been started.
   bool all_started() const { return started_ == workers_.size(); }
-  std::size_t running() const { return running_; }
+  std::size_t running() const { return running_; }  // Workers that have not ended.
+  // The host of each rank.
   std::vector<std::size_t> hosts_by_rank() const;
-  // Ranks of a host that have not ended, as far as is known.
+  // Returns the ranks of a host that have not ended, as far as is known.
   std::vector<std::uint32_t> unfinished_on(std::size_t host) const;
-  // All output of the workers is here, except that of lost hosts.
+  // True if all output of the workers has arrived, except from lost hosts.
   bool has_all_output(const std::function<bool(std::size_t host)>& is_lost) const;
 
  private:

@@ -10,7 +10,7 @@
 namespace ivy {
 namespace {
 
-// Reasons that are spelled out in one line; of the others only the hosts' names.
+// Limit of the reasons that are printed; for the other hosts, only the names are.
 constexpr std::size_t kMaxReasons = 8;
 
 std::size_t count(const std::vector<Member>& members, Member kind) {

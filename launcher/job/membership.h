@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The hosts that take part in a job of --nnodes MIN:MAX. Pure; thread: any.
+// The hosts that take part in a job of --nnodes MIN:MAX. Each host is in one of three states:
 //
-//   awaited -> here -> gone    lost while the job ran, or its supervisor is
+//   awaited -> here -> gone    lost while the job ran, or its supervisor was
 //      '-> gone                did not come up, or not in time
 //
 // A host that is gone is never used again: another attempt would have to wait for it, and a host
-// that returns may be about to be lost again.
+// that returns may soon be lost again. Pure; thread: any.
 #pragma once
 
 #include <cstddef>
@@ -21,42 +21,45 @@ enum class Member { kAwaited, kHere, kGone };
 
 // Decides whether a job may start, or start again, with the hosts that are here.
 enum class MemberDecision {
-  kWait,    // Some are awaited, and have time left.
-  kGoOn,    // Starts with the hosts that are here; awaited ones are gone.
-  kTooFew,  // Fewer than `least`, even with all that are awaited.
+  kWait,    // Some hosts are awaited, and have time left.
+  kGoOn,    // Start with the hosts that are here; awaited hosts are gone.
+  kTooFew,  // Too few hosts, even with all that are awaited.
 };
+// least: MIN.
 MemberDecision decide_members(const std::vector<Member>& members, std::size_t least,
                               bool time_is_up);
 
-// Returns the number of hosts that may still be lost; 0 also if there are too few already.
+// Returns the number of hosts that may still be lost; 0 if there are too few already.
 std::size_t spare_members(const std::vector<Member>& members, std::size_t least);
 
-// The addresses from which the other hosts' workers connect to `store_host`, given each host's own
-// without loopback. Its own addresses are left out: its workers connect from the one that they
-// dial. So are addresses that several hosts have, which identify none: a bridge for containers is
-// 172.17.0.1 on many hosts, and unattached peers behind it would pass for the job's. Hosts with
-// equal addresses are one machine.
+// Returns the addresses from which the other hosts' workers may connect to the store on
+// `store_host`. hosts: each host's addresses without loopback. Two kinds are left out: addresses of
+// the store's host, whose workers connect from the address that they dial; and addresses that
+// several hosts have, because they identify none: a bridge for containers is 172.17.0.1 on many
+// hosts, and unauthenticated peers behind it would pass for the job's. Hosts with equal addresses
+// are one machine.
 std::vector<std::string> peer_addresses(const std::vector<std::vector<std::string>>& hosts,
                                         std::size_t store_host);
 
 // A host that takes no part, and the reason.
 struct GoneMember {
   std::string name;
-  std::string step;  // Such as "connecting"; may be empty.
+  std::string step;  // The step at which it failed, such as "connecting"; may be empty.
   RemoteText reason;
 };
 
-// "2 of 4 hosts (--nnodes 2:4), without node03 (connecting: no answer in 5 s), node04 (...)". Equal
-// reasons are printed once for all of their hosts.
+// Returns "2 of 4 hosts (--nnodes 2:4), without node03 (connecting: no answer in 5 s), node04
+// (...)". A reason that several hosts share is printed once.
 std::string members_line(std::size_t here, std::size_t all, const std::string& range,
                          const std::vector<GoneMember>& gone);
 
 // A host that was lost in an attempt, and that the job can do without.
 struct LostMember {
-  std::size_t host = 0;  // Its number in the job.
-  LauncherEnd end;       // The job's end if there is no other reason.
+  std::size_t host = 0;  // Its index in the job.
+  LauncherEnd end;       // The job's end, if there is no other reason.
   std::string cause;     // "host node03 was lost: no answer for 10 s"
 };
+// Returns the causes of all lost hosts in one line.
 std::string lost_text(const std::vector<LostMember>& lost);
 
 }  // namespace ivy

@@ -8,7 +8,7 @@
 namespace ivy {
 namespace {
 
-// A label's value: quotes, backslashes and newlines are escaped in this format.
+// Returns the value of a label. The format escapes quotes, backslashes and newlines.
 std::string quoted_label(std::string_view value) {
   std::string text = "\"";
   for (const char c : value) {

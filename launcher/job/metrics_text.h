@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The state of a job in the text format of Prometheus, for --metrics-file. Pure; thread: any.
+// The text of --metrics-file: the state of a job in the format of Prometheus. Pure; thread: any.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +13,10 @@ namespace ivy {
 struct MetricsInputs {
   std::string job_id;
   std::string name;
-  std::string program;
+  std::string program;  // The name of the command's file.
   std::int64_t opened_unix_ms = 0;
   std::uint32_t generation = 0;
-  std::optional<int> exit_code;  // Present once the job has ended.
+  std::optional<int> exit_code;  // Set once the job has ended.
 };
 
 std::string metrics_text(const MetricsInputs& job, const ctl::RanksDescription& ranks);

@@ -20,7 +20,7 @@ std::string protocol_text(MpiProtocol protocol) {
   return protocol == MPI_PMIX ? "Open MPI (PMIx)" : "MPICH or a derivative (PMI-1)";
 }
 
-// "Open MPI 4" of "Open MPI 4.1.4"; releases of one major version understand each other.
+// Returns "Open MPI 4" of "Open MPI 4.1.4": releases of one major version are compatible.
 std::string kind_of(const std::string& library) {
   const std::size_t digits = library.find_first_of("0123456789");
   return library.substr(0, library.find('.', digits == std::string::npos ? 0 : digits));
@@ -51,17 +51,17 @@ void MpiWorld::joined(std::size_t index, const MpiJoined& joined) {
   worker->mpi_joined = true;
   const RemoteText library = joined.libraries_size() == 1 ? joined.libraries(0) : std::string();
   if (!first_) watch();
-  // A rank is reported again when its libraries are known.
+  // A rank is reported again once its library is known.
   if (!first_ ||
       (first_->library.empty() && !library.empty() && joined.protocol() == first_->protocol))
     first_ = First{index, joined.rank(), joined.protocol(), library};
-  // They would wait for each other for ever.
+  // Ranks with different protocols would wait for each other for ever.
   if (joined.protocol() != first_->protocol)
     return fail(job_.hosts[index].name(),
                 difference(joined.rank(), protocol_text(joined.protocol()),
                            protocol_text(first_->protocol)),
                 kSameEverywhere);
-  // They would fail at their first message, or hang.
+  // Ranks with incompatible libraries would fail at their first message, or hang.
   if (!can_meet(library.bytes(), first_->library.bytes()))
     return fail(job_.hosts[index].name(),
                 difference(joined.rank(), library.line(), first_->library.line()), kSameEverywhere);
@@ -75,8 +75,8 @@ std::string MpiWorld::difference(std::uint32_t rank, const std::string& its,
          std::to_string(first_->rank) + " (" + job_.hosts[first_->host].name() + ") has " + first;
 }
 
-// A library that a program loads may bring another MPI than the program's own. Some programs get
-// along with both, so that is no error.
+// A library that a program loads may bring another MPI than the program's own. Some programs work
+// with both, so this is only a warning.
 void MpiWorld::warn_of_two(std::size_t index, const MpiJoined& joined) {
   if (std::exchange(has_warned_of_two_, true)) return;
   std::string both;
@@ -95,7 +95,8 @@ void MpiWorld::lost(std::size_t index, const MpiLost& lost) {
   fail(job_.hosts[index].name(), RemoteText(lost.why()).line(), kServed);
 }
 
-// The supervisor of a host sees its own ranks only: which ones others wait for is known here.
+// A host's supervisor sees only its own ranks; only the launcher knows that other ranks wait for
+// them.
 void MpiWorld::check_absent() {
   if (!first_) return;
   for (const WorkerRecord& worker : job_.workers)

@@ -19,7 +19,7 @@ void Preemption::step_signalled(int signal, bool ranks_have_it) {
 
 void Preemption::give_notice(int signal, bool by_scheduler) {
   const JobState state = job_.phase.state();
-  // Between two attempts, or before the first one, no rank runs.
+  // No rank runs between two attempts or before the first one.
   if (is_before_start(state) || state == JobState::kRestarting) return end_with_allocation();
   if (state != JobState::kRunning) return;
   notice_signal_ = signal;
@@ -34,7 +34,7 @@ bool Preemption::explains(WorkerRecord& worker) {
   const auto is_of = [&end](int signal) {
     return end.status.signal == signal || end.status.code == 128 + signal;
   };
-  // Slurm's TERM may reach a rank before it reaches ivyrun.
+  // Slurm's TERM may reach a rank before it reaches this process.
   const bool is_last_call = is_of(SIGTERM) && job_.request.allocation_end->is_last_call();
   if ((has_notice() && is_of(notice_signal_)) || is_last_call) {
     end.after_stop = true;
@@ -63,7 +63,7 @@ void Preemption::preempted(std::int64_t at_ns) {
 void Preemption::end_with_allocation() {
   preempted(monotonic_ns());
   const JobState before = job_.phase.state();
-  // The job is being stopped already, and a second interrupt would kill its workers.
+  // The job is being stopped already, and an interrupt would kill its workers.
   if (before == JobState::kStopping || before == JobState::kKilling || before == JobState::kDone)
     return;
   job_.phase.apply(JobEvent::kInterrupted);
@@ -86,7 +86,7 @@ Awaitable<void> Preemption::requeue_if_due(Sequence& sequence, const Outcome& ou
     job_.say("note: not requeued: " + allowed.error().message);
     co_return;
   }
-  // Before the request: Slurm ends this allocation, and us, as soon as it has agreed.
+  // Printed before the request: once Slurm has agreed, it ends this allocation with this process.
   job_.say(name() + " is being requeued");
   const Result<void> requeued = co_await allocation.requeue(sequence);
   if (!requeued.ok())

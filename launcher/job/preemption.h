@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A job whose allocation ends: its ranks get a signal, their exits are no failure then, and the job
-// is put back into the queue. Does nothing outside of an allocation. Thread: the loop's.
+// The end of an allocation (Slurm): gives the ranks notice by a signal, does not count their exits
+// as failures then, and puts the job back into the queue (--requeue). Does nothing outside of an
+// allocation. Thread: the loop's.
 #pragma once
 
 #include <string>
@@ -14,18 +15,21 @@ class Preemption {
  public:
   explicit Preemption(JobContext& job) : job_(job) {}
 
-  // Slurm has sent a signal to a host's step.
+  // Slurm has sent a signal to the step of a host.
   void step_signalled(int signal, bool ranks_have_it);
-  // by_scheduler: the ranks have the signal already.
+  // The allocation is about to end: sends the ranks this signal, unless the scheduler has sent it
+  // to them (by_scheduler).
   void give_notice(int signal, bool by_scheduler);
+  // The ranks have been given notice.
   bool has_notice() const { return notice_signal_ != 0; }
-  // The allocation's time is up: the job is stopped.
+  // The allocation's time is up: stops the job.
   void end_with_allocation();
-  // Marks a worker that the notice or the allocation's end has ended as a victim. True if the job
-  // ends with its allocation: no worker is stopped for this end then, and those that still write
-  // their state have time until the last call.
+  // Decides whether the notice or the end of the allocation explains why a worker has ended, and
+  // marks such a worker as stopped. Returns whether the job ends with its allocation: then no
+  // worker is stopped because of this one, and workers that are still saving their state have time
+  // until the allocation ends.
   bool explains(WorkerRecord& worker);
-  // --requeue: requests it from Slurm if the job ended because its allocation does.
+  // --requeue: requests it from Slurm if the job has ended because its allocation ends.
   Awaitable<void> requeue_if_due(Sequence& sequence, const Outcome& outcome);
 
  private:
@@ -33,7 +37,7 @@ class Preemption {
   std::string name() const;
 
   JobContext& job_;
-  int notice_signal_ = 0;  // 0: the ranks have not been told.
+  int notice_signal_ = 0;  // The signal of the notice; 0: none was given.
 };
 
 }  // namespace ivy

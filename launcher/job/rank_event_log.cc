@@ -66,7 +66,7 @@ bool RankEventLog::rank_restarted(std::size_t host, std::uint32_t rank, std::uin
   news.set_rank(rank);
   news.set_pid(pid);
   news.set_rejoins(rejoins);
-  // A host that has told of the last process itself need not do so for this one.
+  // Forgets that the host has reported the previous process itself: it need not do so for this one.
   ranks_[rank] = Known();
   entries_.push_back({host, news, std::nullopt});
   is_urgent_ = true;
@@ -107,7 +107,7 @@ std::optional<News> RankEventLog::next_for(std::size_t host) {
 
 void RankEventLog::told_all() {
   is_urgent_ = false;
-  // A rank may leave and come back without end, and communicators break.
+  // Ranks may leave and return any number of times, so the log is compacted.
   if (entries_.size() < 2 * (ranks_.size() + kMaxReports)) return;
   std::map<std::uint32_t, std::size_t> newest;
   std::size_t reports = 0;

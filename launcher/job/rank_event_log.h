@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Holds the states and reports of ranks, and how much of them each host has been sent. A host is
-// sent them only when a worker of its own listens, and never those that it has sent itself.
-// Pure. Thread: any, one at a time.
+// The log behind RankEventRelay: the states and reports of ranks, in the order of their arrival,
+// and how much of it each host has been sent. A host gets entries only while a worker of its own
+// listens, and never its own entries. Pure; thread: any, one at a time.
 #pragma once
 
 #include <cstddef>
@@ -17,40 +17,45 @@ namespace ivy {
 
 class RankEventLog {
  public:
-  // Reports that are kept for a host that listens later; the others were sent all of them.
+  // Reports that are kept for a host that will listen later. The listening hosts have been sent all
+  // of them.
   static constexpr std::size_t kMaxReports = 1024;
 
-  // Begins a generation: forgets everything, listeners included. host_of_rank: by rank.
+  // Begins a generation: forgets everything, including listeners. host_of_rank: the host of each
+  // rank.
   void begin(std::uint32_t generation, std::vector<std::size_t> host_of_rank);
 
-  // True, here and below: there is something to send. A host is believed for its own ranks alone.
+  // Takes news from a host, which is trusted only for its own ranks. Like the next three, returns
+  // whether there is something to send.
   bool take(std::size_t host, const News& news);
-  // A worker's own process has ended, or was never started. Ignored for a rank that has left or
-  // whose host reports its end itself (its communicating process is another).
+  // A worker's process has ended, or was never started. Ignored if the rank has left the group, or
+  // if its host reports its end itself, because another process of the rank communicates.
   bool worker_ended(std::size_t host, const RankNews& rank);
-  // The rank was started again alone, `rejoins` times by now.
+  // The rank was started again alone, for the `rejoins`th time.
   bool rank_restarted(std::size_t host, std::uint32_t rank, std::uint32_t rejoins,
                       std::int32_t pid);
-  // No more events of this rank will arrive.
+  // No more events of this rank will arrive; `state` says why.
   bool rank_lost(std::size_t host, std::uint32_t rank, comm_status::RankState state);
-  // Returns the host's answer without the ranks of other hosts, for which it is not believed.
+  // Returns a host's answer without the ranks of other hosts, for which it is not trusted.
   Operations of_own_ranks(std::size_t host, const Operations& said) const;
 
-  // Hosts that listen, in any order.
+  // Returns the hosts that listen, in any order.
   std::vector<std::size_t> listeners() const;
-  // Takes what this host has not been sent yet; it counts as sent. Nothing: all was sent.
+  // Returns what this host has not been sent, and counts it as sent; nothing if all was sent.
   std::optional<News> next_for(std::size_t host);
-  // False if what is to be sent may wait a little, to go out together with more.
+  // False if the entries to be sent may wait a little, to be sent together with more.
   bool is_urgent() const { return is_urgent_; }
-  // Call when all hosts were sent everything: forgets what newer entries have replaced.
+  // Call when all hosts have been sent everything: forgets entries that newer ones have replaced.
   void told_all();
 
  private:
+  // One state or one report, and the host that it came from.
   struct Entry {
     std::size_t origin = 0;
     std::optional<RankNews> rank;
     std::optional<RankReport> report;
   };
+  // The last known state of a rank.
   struct Known {
     comm_status::RankState state = comm_status::RankState::kAlive;
     bool told_by_host = false;
@@ -62,9 +67,10 @@ class RankEventLog {
 
   std::uint32_t generation_ = 0;
   std::vector<std::size_t> host_of_rank_;
-  std::map<std::uint32_t, Known> ranks_;        // Ranks that have been in another state than alive.
-  std::vector<Entry> entries_;                  // In the order of their arrival.
-  std::map<std::size_t, std::size_t> cursors_;  // Listening host: number of entries sent to it.
+  std::map<std::uint32_t, Known> ranks_;  // Ranks that have been in another state than alive.
+  std::vector<Entry> entries_;            // In the order of their arrival.
+  // For each listening host, the number of entries that were sent to it.
+  std::map<std::size_t, std::size_t> cursors_;
   bool is_urgent_ = false;
 };
 

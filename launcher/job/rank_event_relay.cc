@@ -13,9 +13,9 @@ namespace {
 using comm_status::RankState;
 using std::chrono::milliseconds;
 
-// The first event goes out at once; those that follow within this time go out together.
+// The first event is sent immediately; events that follow within this time are sent together.
 constexpr milliseconds kGather{10};
-constexpr milliseconds kPatience{1'000};
+constexpr milliseconds kPatience{1'000};  // How long a query waits for the hosts' answers.
 
 }  // namespace
 

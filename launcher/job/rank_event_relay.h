@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sends the states and reports of ranks (the abort epoch and its reasons) on to the other hosts of
-// a job, and queries all hosts for the operations of their ranks in the comm runtime. Thread: the
-// loop's. Lifetime: that of the job.
+// a job, where the comm runtime of their workers needs them. Also queries all hosts for the
+// operations of their ranks in the comm runtime. Thread: the loop's. Lifetime: as long as the job.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -23,7 +23,7 @@ namespace ivy {
 
 class RankEventRelay {
  public:
-  // Questions at a time; each is answered within kPatience.
+  // Limit of unanswered queries. Each is answered within kPatience (rank_event_relay.cc).
   static constexpr std::size_t kMaxQuestions = 64;
 
   RankEventRelay(boost::asio::io_context& loop, JobHosts& hosts);
@@ -32,24 +32,26 @@ class RankEventRelay {
 
   void begin(std::uint32_t generation, std::vector<std::size_t> host_of_rank);
   void on_news(std::size_t host, const News& news);
-  // Sent to the hosts before the caller orders the others to stop.
+  // These three note what happened to a rank. The other hosts are told before the caller orders
+  // them to stop.
   void on_exited(std::size_t host, const Exited& exited);
   void on_restarted(std::size_t host, const Started& started);
   void on_start_failed(std::size_t host, std::uint32_t rank);
   void ranks_lost(std::size_t host, const std::vector<std::uint32_t>& ranks,
                   comm_status::RankState state);
 
-  // Calls done with operation_lines() of the hosts that answer within a second; at once when no
+  // Calls done with operation_lines() of the hosts that answer within a second; immediately if no
   // rank uses the comm runtime.
   void ask_operations(std::function<void(const std::string& text)> done);
-  // Calls done with what the ranks of these hosts do and use, as far as they answer within a
-  // second.
+  // Calls done with the operations and the resource usage of the ranks of these hosts, as far as
+  // they answer within a second.
   using Usage = std::function<void(const std::vector<HostOperations>& answers)>;
   void ask_usage(const std::vector<std::size_t>& hosts, Usage done);
   void on_operations(std::size_t host, const Operations& operations);
 
  private:
   struct Question;
+  // Sends new entries of the log, immediately or after kGather.
   void tell();
   void tell_now();
   template <class Hosts>

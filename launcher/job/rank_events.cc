@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+// The first section follows a worker: begin(), started(), output(), then exited() or
+// start_failed(), both of which call ended(). The second section is everything else that may happen
+// to a generation. The third one answers ivyctl and --metrics-file, and implements ExaminedJob for
+// the evidence. Class Job calls these functions with the messages of hosts.
 #include "launcher/job/rank_events.h"
 
 #include <algorithm>
@@ -19,9 +23,9 @@
 namespace ivy {
 namespace {
 
-// For the stacks of all ranks, so that `ivyctl top` stays a live view.
+// Limit for the stacks of all ranks, short enough that `ivyctl top` stays a live view.
 constexpr std::chrono::milliseconds kPlacesPatience{2'000};
-// Ranks that finish their work rarely exit this far apart; ranks that wait for an exited one do.
+// Ranks rarely finish their work this far apart. Ranks that wait for a rank that has exited do.
 constexpr std::chrono::milliseconds kRemainingPatience{60'000};
 
 std::chrono::milliseconds remaining_patience(const JobRequest& request) {
@@ -34,7 +38,7 @@ std::chrono::milliseconds remaining_patience(const JobRequest& request) {
 
 bool has_succeeded(const WorkerRecord& worker) { return worker.ended && !worker.has_failed(); }
 
-// "rank 0 exited with code 0"; empty: no rank has.
+// Returns "rank 0 exited with code 0"; empty if no rank has.
 std::string succeeded_ranks(const JobWorkers& workers) {
   std::vector<int> ranks;
   for (const WorkerRecord& worker : workers)
@@ -42,10 +46,10 @@ std::string succeeded_ranks(const JobWorkers& workers) {
   return ranks.empty() ? "" : named_ranks(ranks) + " exited with code 0";
 }
 
-// Device faults kept for the report of an attempt; later ones are dropped.
+// Limit of the device faults that are kept for the report of an attempt.
 constexpr std::size_t kMaxDeviceNotes = 256;
 
-// The first of the ranks that were given the device at this address.
+// Returns the first rank that was given the device at this PCI address.
 std::optional<int> rank_with(const JobPlan& plan, const HostRecord& host, const std::string& bdf) {
   if (bdf.empty() || !host.is_planned() || !host.facts) return std::nullopt;
   const PlannedHost& planned = plan.hosts[static_cast<std::size_t>(host.plan_index)];
@@ -59,7 +63,7 @@ std::optional<int> rank_with(const JobPlan& plan, const HostRecord& host, const 
   return std::nullopt;
 }
 
-// True for a GPU that masks or the scheduler hide from this job: it is another job's.
+// True if the job may not use the GPU at this PCI address, because masks or the scheduler hide it.
 bool is_foreign(const HostRecord& host, const std::string& bdf) {
   if (bdf.empty() || !host.facts || host.facts->devices_size() == 0) return false;
   const auto& devices = host.facts->devices();
@@ -124,7 +128,8 @@ void RankEvents::output(std::size_t index, const link::OutputChunk& chunk) {
     job_.hosts[index].session->grant(chunk.bytes.size());
   } else {
     if (!chunk.bytes.empty()) job_.events.output(static_cast<int>(chunk.rank), chunk.stream);
-    // With --on-failure replace, a process's stream may end before its rank's output does.
+    // With --on-failure replace, the end of a process's stream need not be the end of the rank's
+    // output.
     const bool is_last = chunk.end && job_.options.on_failure != OnFailure::kReplace;
     job_.screen.output().worker_bytes(static_cast<int>(chunk.rank), chunk.stream, chunk.bytes,
                                       is_last);
@@ -138,7 +143,7 @@ void RankEvents::exited(std::size_t index, const Exited& exited) {
   WorkerRecord* const found = worker(index, exited.generation(), exited.rank());
   if (found == nullptr || found->ended) return;
   job_.workers.exited(*found, exited, job_.hosts[index].session->relate(exited.at_ns()));
-  // Only the first generation has the input.
+  // Only the first generation gets the input.
   if (exited.rank() == 0 || job_.options.stdin_choice == "all")
     job_.input_taken = std::max<std::uint64_t>(job_.input_taken.value_or(0), exited.input_taken());
   relay_.on_exited(index, exited);
@@ -151,7 +156,7 @@ void RankEvents::start_failed(std::size_t index, const StartFailed& failed) {
   WorkerRecord* const found = worker(index, failed.generation(), failed.rank());
   if (found == nullptr || found->ended) return;
   job_.workers.start_failed(*found, failed, job_.hosts[index].session->relate(failed.at_ns()));
-  // It was to be started again alone, and a stop came first.
+  // The rank was to be started again alone, but a stop came first.
   found->end.after_stop |= found->rejoins > 0 && failed.error() == ECANCELED;
   relay_.on_start_failed(index, failed.rank());
   ended(*found);
@@ -237,8 +242,9 @@ void RankEvents::watch_remaining() {
   });
 }
 
-// The user has not requested this, so no rank gets the signal that reads its stack, which would end
-// its sleep() early. Status pages are read without the ranks' help.
+// Reports ranks that run on after others have exited with 0. No user has requested this, so ranks
+// do not get the signal that reads their stacks, which would interrupt their sleep(). Status pages
+// can be read without the ranks' help.
 void RankEvents::say_remaining() {
   if (job_.phase.state() != JobState::kRunning || job_.workers.running() == 0) return;
   has_said_remaining_ = true;
@@ -320,7 +326,7 @@ WatchdogAbort RankEvents::watchdog_abort() {
   return answer;
 }
 
-// --on-stall stop: this attempt is over, as after a failure.
+// --on-stall stop: ends this attempt, as a failure does.
 void RankEvents::stall_lasts() {
   if (job_.options.on_stall != OnStall::kStop) return;
   LauncherEnd end;

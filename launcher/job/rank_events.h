@@ -8,9 +8,9 @@
 //              allocation ends (preemption.h) or the job continues without the rank
 //              (rank_losses.h), and kAllEnded after the last exit
 //
-// A host is believed for its own ranks only: see worker().
+// A host is trusted only for its own ranks: see worker().
 //
-// Thread: the loop's. Lifetime: that of the job.
+// Thread: the loop's. Lifetime: as long as the job.
 #pragma once
 
 #include <boost/asio/steady_timer.hpp>
@@ -31,36 +31,39 @@ class RankEvents final : private ExaminedJob {
   RankEvents(JobContext& job, Preemption& preemption);
 
   void begin();
-  // True: this was the last of the workers.
+  // Returns whether all workers have been started.
   bool started(std::size_t index, const Started& started);
   void output(std::size_t index, const link::OutputChunk& chunk);
   void exited(std::size_t index, const Exited& exited);
   void start_failed(std::size_t index, const StartFailed& failed);
   // Tells the other hosts about the ranks of a lost host.
   void lost(std::size_t index, const std::vector<std::uint32_t>& ranks, HostLoss loss);
+  // A host reports a rank whose operation takes longer than --stall-timeout.
   void stalled(std::size_t index, const Stalled& stalled);
   void jax_service_lost(std::size_t index, const JaxServiceLost& lost);
-  // Keeps a fault that a host reports of its devices after a failure, with the rank that uses the
-  // device. Faults of devices that the job may not use are ignored.
+  // Keeps a fault of a device that a host reports after a failure, with the rank that uses the
+  // device. Ignores devices that the job may not use.
   void device_trouble(std::size_t index, const DeviceTrouble& trouble);
-  // Prints what has stalled, what the ranks are doing, and `more`: the wait graph of the store.
+  // Reports a stall: what has stalled, what each rank waits for, and `more`: the store's wait
+  // graph.
   void say_stall(const std::string& what, const std::string& more);
 
   RankEventRelay& relay() { return relay_; }
   MpiWorld& mpi() { return mpi_; }
-  // Calls done with what each rank does and uses, within a second; `job` is for the caller to fill.
+  // Calls done within a second with the operations and the usage of each rank. `job` is left for
+  // the caller to fill in.
   using Described = std::function<void(const ctl::RanksDescription&)>;
   void describe(Described done, bool with_places = false);
   JobEvidence& evidence() { return evidence_; }
   RankLosses& losses() { return losses_; }
 
  private:
-  // Null: this generation has no such rank, or another host has it.
+  // Returns the record of a rank; null if this generation does not have it on this host.
   WorkerRecord* worker(std::size_t index, std::uint32_t generation, std::uint32_t rank);
   void ended(WorkerRecord& worker);
   void watch_remaining();
   void say_remaining();
-  // For evidence_.
+  // ExaminedJob, for evidence_.
   bool send(std::size_t host, const Command& command) override;
   std::vector<HostRanks> ranks_by_host() override;
   bool is_running() override;
@@ -74,8 +77,8 @@ class RankEvents final : private ExaminedJob {
   JobEvidence evidence_;
   MpiWorld mpi_;
   RankLosses losses_;
-  boost::asio::steady_timer remaining_timer_;  // Since the last exit, while other ranks run.
-  bool has_said_remaining_ = false;            // In this attempt.
+  boost::asio::steady_timer remaining_timer_;  // Runs since the last exit, while other ranks run.
+  bool has_said_remaining_ = false;            // say_remaining() has been called in this attempt.
 };
 
 }  // namespace ivy

@@ -21,7 +21,7 @@ FailureLimits limits_of(const JobRequest& request) {
   limits.on_failure = options.on_failure;
   limits.min_workers = options.min_workers;
   limits.max_replacements = options.max_replacements;
-  // Only tests are in such a hurry: it can make the first pause shorter, never longer.
+  // For tests: may only make the first pause shorter.
   if (const std::string* pause = find_variable(request.caller, "IVY_TEST_RESTART_PAUSE")) {
     const Result<milliseconds> shorter = parse_duration(*pause);
     if (shorter.ok()) limits.first_pause = std::min(limits.first_pause, shorter.value());
@@ -59,7 +59,7 @@ FailureFacts RankLosses::facts_of(const WorkerRecord& worker, bool is_preempted)
       continue;
     }
     ++facts.living;
-    // One that has not started yet again knows nothing.
+    // A rank that is still being started again has none of the group's state.
     const bool is_there = other.rejoins == 0 || other.end.pid != 0;
     const milliseconds age = age_of(other, job_.started_at_ns, now_ns);
     if (is_there && policy_.is_survivor(other.rejoins, age)) ++facts.survivors;
@@ -101,7 +101,7 @@ bool RankLosses::lose(WorkerRecord& worker) {
 }
 
 void RankLosses::forgo(const WorkerRecord& worker) {
-  // Otherwise its host would keep waiting for its replacement, and never report.
+  // Otherwise its host would wait for a replacement, and never report.
   if (job_.options.on_failure != OnFailure::kReplace) return;
   Command command;
   ReplaceWorker& order = *command.mutable_replace_worker();
@@ -134,7 +134,7 @@ bool RankLosses::replace(WorkerRecord& worker, milliseconds pause) {
 
 bool RankLosses::goes_on_without(std::size_t host, const std::vector<std::uint32_t>& ranks,
                                  const LauncherEnd& end) {
-  // Its ranks cannot be started again anywhere.
+  // Ranks of a lost host cannot be started again on another one.
   if (job_.options.on_failure != OnFailure::kShrink) return false;
   FailureFacts facts;
   facts.job_runs = true;
@@ -162,7 +162,7 @@ bool RankLosses::goes_on_without(std::size_t host, const std::vector<std::uint32
 
 void RankLosses::tell_store(const WorkerRecord& worker) {
   const std::size_t store_host = job_.plan.hosts.front().host_index;
-  // The supervisor of that host reports its own ranks.
+  // The supervisor of the store's host knows the ends of its own ranks.
   if (!is_on() || worker.host == store_host || job_.plan.store_port == 0) return;
   Command command;
   RankGone& gone = *command.mutable_rank_gone();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks that fail while the job continues (--on-failure shrink, replace): decides with
+// Ranks that fail while the job continues (--on-failure shrink or replace). Decides with
 // plan/failure_policy.h, prints the decision, has ranks started again, reports processes that have
-// exited to the store's host, and keeps a line of each for the summary. Thread: the loop's.
+// ended to the store's host, and keeps a line about each for the summary. Thread: the loop's.
 #pragma once
 
 #include <string>
@@ -16,19 +16,19 @@ class RankLosses {
  public:
   explicit RankLosses(JobContext& job);
 
-  // The workers of a generation are about to start.
+  // Call when the workers of a generation are about to start.
   void begin();
-  // True: the job continues without this worker, which has failed, or with another process in its
-  // place. is_preempted: the ranks have been told that the allocation ends.
+  // A worker has failed. Returns whether the job continues, without it or with another process in
+  // its place. is_preempted: the ranks have been given notice that the allocation ends.
   bool goes_on_after(WorkerRecord& worker, bool is_preempted);
-  // This worker has failed, and is neither a loss nor replaced.
+  // A worker has failed and will not be replaced: its host need not keep it any longer.
   void forgo(const WorkerRecord& worker);
-  // True: the job continues without these ranks of a lost host.
+  // A host is lost. Returns whether the job continues without its ranks.
   bool goes_on_without(std::size_t host, const std::vector<std::uint32_t>& ranks,
                        const LauncherEnd& end);
-  // A process of this rank has ended, on another host than the store's.
+  // Tells the store that a process of this rank has ended, unless the store's own host knows it.
   void tell_store(const WorkerRecord& worker);
-  // One line for each process that was lost, for the summary.
+  // Lines for the summary: one for each process that was lost.
   const std::vector<std::string>& lines() const { return lines_; }
 
  private:

@@ -9,7 +9,8 @@
 namespace ivy {
 namespace {
 
-// The operation that the rank has been in for the longest: what it waits in.
+// Returns the operation that the rank has been in for the longest time, which is the one that it
+// waits in.
 std::string operation_of(const RankOperations& rank) {
   const OperationState* oldest = nullptr;
   for (const OperationState& state : rank.running())
@@ -25,7 +26,8 @@ std::string state_of(const WorkerRecord& worker) {
   return worker.end.pid == 0 ? "starting" : "running";
 }
 
-// Null: the job has no such rank. The number is another host's word, and as an int may be negative.
+// Returns the row of a rank; null if the job does not have it. A host sent the number, which may be
+// negative as an int.
 ctl::RankRow* row_of(std::uint32_t rank, ctl::RanksDescription& out) {
   const bool is_known = rank < static_cast<std::uint32_t>(out.ranks_size());
   return is_known ? out.mutable_ranks(static_cast<int>(rank)) : nullptr;
@@ -52,7 +54,8 @@ void add_answers(const std::vector<HostOperations>& answers, ctl::RanksDescripti
   }
 }
 
-// The collective that the process is in, else its innermost Python line: "step (train.py:12)".
+// Returns the collective that the process is in, or else its innermost Python line: "step
+// (train.py:12)".
 std::string place_of(const RankEvidence& rank) {
   const std::vector<StackThread> threads = parse_stack(rank.tool(), rank.stack());
   if (threads.empty() || threads.front().name != "main thread") return {};
@@ -86,7 +89,7 @@ void add_rank_rows(const JobWorkers& workers, const std::vector<HostOperations>&
 std::optional<double> cpu_percent(const ctl::RankRow& before, const ctl::RankRow& now) {
   if (!before.has_usage() || !now.has_usage() || before.pid() != now.pid()) return std::nullopt;
   if (now.sampled_ns() <= before.sampled_ns()) return std::nullopt;
-  // The usage of a child may be missing for a moment when it exits.
+  // The usage of a child may be missing for a moment when the child exits.
   if (now.cpu_ms() <= before.cpu_ms()) return 0;
   return 100e6 * static_cast<double>(now.cpu_ms() - before.cpu_ms()) /
          static_cast<double>(now.sampled_ns() - before.sampled_ns());

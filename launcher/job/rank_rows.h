@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The state and the usage of each rank, for `ivyctl top` and --metrics-file. Pure; thread: any.
+// One row for each rank, with its state and its resource usage, for `ivyctl top` and
+// --metrics-file. Pure; thread: any.
 #pragma once
 
 #include <cstdint>
@@ -15,17 +16,17 @@
 
 namespace ivy {
 
-// Hosts that have not answered have no usage in their rows.
+// Adds the rows. The rows of a host without an answer have no usage.
 void add_rank_rows(const JobWorkers& workers, const std::vector<HostOperations>& answers,
                    std::int64_t now_ns, ctl::RanksDescription& out);
 
-// Fills in where ranks are that are in no operation of ivycomm's.
+// Fills in where ranks are that are not in an operation of ivycomm.
 void add_places(const HostEvidence& evidence, ctl::RanksDescription& out);
 
-// The share of one processor between two samples: 400 % are four. Nothing: a sample is missing, or
-// the rank has another process now.
+// Returns the processor time between two samples in percent of one processor: 400 means four
+// processors. Returns nothing if a sample is missing, or if the rank has another process now.
 std::optional<double> cpu_percent(const ctl::RankRow& before, const ctl::RankRow& now);
-// When a rank has printed last: "3.2 s ago", "never".
+// Returns how long ago a rank has printed something: "3.2 s ago", "never".
 std::string output_age_text(std::int64_t age_ms);
 
 }  // namespace ivy

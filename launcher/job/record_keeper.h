@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Keeps the record of a job that outlives its launcher: what the next launcher needs to take the
-// job over (job_record.h), in the job's directory beside the socket. Thread: the loop's.
+// Keeps the record of a job that outlives its launcher (job_record.h) in the job's place, next to
+// its socket. Thread: the loop's.
 #pragma once
 
 #include <boost/asio/steady_timer.hpp>
@@ -15,11 +15,12 @@ class RecordKeeper {
   RecordKeeper(JobContext& job, CtlService& service)
       : job_(job), service_(service), timer_(job.loop) {}
 
-  // Writes the record, and warns the user if that fails. Does nothing without a job socket.
+  // Writes the record, and warns the user if that fails. Does nothing if the job has no socket, and
+  // so no place.
   void write();
-  // The same, for a caller that cannot go on without it. Requires a job socket.
+  // Like write(), for a caller that cannot continue without the record. Requires a socket.
   Result<void> save();
-  // Renews the date of the record every few seconds: it expires when the hosts' leases do.
+  // Renews the date of the record every few seconds, so that it expires when the hosts' leases do.
   void keep();
   void stop() { timer_.cancel(); }
 

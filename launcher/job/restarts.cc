@@ -16,11 +16,11 @@ using std::chrono::milliseconds;
 
 namespace {
 
-// The things that a restart waits for are named this long after its pause.
+// A restart that waits reports what it waits for this long after its pause.
 constexpr std::int64_t kFirstNamedNs = 4'000'000'000;
-constexpr std::size_t kMostAwaitedShown = 4;
+constexpr std::size_t kMostAwaitedShown = 4;  // Limit of the things that are named.
 
-// Why an attempt failed, and what has happened to a device of that host.
+// Returns why an attempt failed, with what has happened to a device of that host.
 std::string cause_with_device(const WorkerEnd& first, const JobContext& job) {
   const std::string device = device_reason(job.device_notes, first);
   return attempt_cause(first, job.started_at_ns) + (device.empty() ? "" : "; " + device);
@@ -45,7 +45,7 @@ Restarts::Restarts(JobContext& job, JobPlanner& planner, StoreHost& store, Bring
 RestartLimits Restarts::limits() const {
   RestartLimits limits;
   limits.max_restarts = job_.max_restarts;
-  // For tests: it can make the first pause shorter, never longer.
+  // For tests: may only make the first pause shorter.
   if (const std::string* pause = find_variable(job_.request.caller, "IVY_TEST_RESTART_PAUSE")) {
     const Result<milliseconds> shorter = parse_duration(*pause);
     if (shorter.ok()) limits.first_pause = std::min(limits.first_pause, shorter.value());
@@ -108,7 +108,7 @@ bool Restarts::gives_up(bool host_lost) {
   return false;
 }
 
-// attempt.json, beside the files of this attempt.
+// Writes attempt.json next to the log files of this attempt.
 void Restarts::keep_attempt(const std::vector<WorkerEnd>& ends, const LauncherEnd& reason,
                             const Outcome& outcome) const {
   const std::string folder = job_.screen.head_logs(job_.generation);
@@ -138,7 +138,7 @@ void Restarts::say_failed(const std::string& cause) {
            seconds + " s");
 }
 
-// Returns the reason why the hosts that are left cannot run the group again, or an empty string.
+// Returns why the remaining hosts cannot run the group again; empty: they can.
 std::string Restarts::missing() const {
   const JobHosts& hosts = job_.hosts;
   if (hosts.may_shrink()) {
@@ -158,7 +158,7 @@ void Restarts::cancel() {
 
 void Restarts::prepare() {
   job_.screen.forget_generation();
-  // Events from now on belong to no worker; a host that is lost now is lost to the job.
+  // Later events belong to no worker, and a host that is lost now is lost to the job.
   job_.workers.clear();
   bool has_changed = false;
   for (HostRecord& host : job_.hosts) {
@@ -186,8 +186,7 @@ void Restarts::prepare() {
   limit(due_ns_ + kFirstNamedNs);
 }
 
-// A restart may take as long as a start: names the things that are awaited, and ends the job at the
-// limit.
+// A restart may take as long as a start: reports what it waits for, and ends the job at the limit.
 void Restarts::limit(std::int64_t until_ns) {
   const std::int64_t limit_ns =
       due_ns_ + std::chrono::nanoseconds(job_.options.start_timeout).count();
@@ -257,7 +256,8 @@ void Restarts::restart() {
   ranks_.begin();
   job_.started_at_ns = monotonic_ns();
   job_.events.started(job_.generation, job_.max_attempts(), job_.started_at_ns);
-  // Before any host gets the order: a launcher that takes the job over must know the generation.
+  // Written before any host gets the command, because a launcher that takes the job over must know
+  // the generation.
   if (job_.outlives_launcher()) record_.write();
   if (service_.socket() != nullptr) service_.socket()->attempt();
   if (job_.request.joined != nullptr)

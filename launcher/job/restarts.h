@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The attempts of a job after the first one: whether a group that has failed runs again, and how it
-// starts again. The policy is plan/restart_policy.h.
+// The attempts of a job after the first one: whether a group that has failed runs again
+// (plan/restart_policy.h), and how it starts again:
 //
 //   decide()   an attempt is over and nothing of it is left: another one follows, or the job ends
 //   prepare()  plans for the hosts that are left; the store begins the next generation; the pause
@@ -30,36 +30,41 @@ class Restarts {
   Restarts(JobContext& job, JobPlanner& planner, StoreHost& store, BringUp& bring_up,
            RankEvents& ranks, HostLosses& losses, CtlService& service, RecordKeeper& record);
 
-  // An attempt is over and nothing of it is left. True: another one follows.
-  // is_preempted: the ranks have been told that the allocation ends.
+  // Call when an attempt is over and nothing of it is left. Returns whether another one follows.
+  // is_preempted: the ranks have been given notice that the allocation ends.
   bool decide(bool is_preempted);
+  // Action kPrepareRestart.
   void prepare();
-  // Call when something that a restart waits for has happened. Does nothing at other times.
+  // Call when something that a restart waits for has happened. Does nothing if no restart is
+  // awaited.
   void check();
+  // Action kRestartWorkers.
   void restart();
-  // The job ends: no restart follows.
+  // The job ends: stops a restart that is awaited.
   void cancel();
 
-  // The attempts before this one.
+  // The failed attempts before this one.
   const std::vector<FailedAttempt>& failed() const { return failed_; }
-  // A launcher that takes the job over: what the hosts know, and the attempts so far.
+  // Call in a takeover: the restarts so far are taken from the generation, the limit from the
+  // hosts.
   void take_over(std::uint32_t generation) { counted_ = static_cast<int>(generation); }
   void learn_max_restarts(int max_restarts);
-  // The order to start the same workers once more.
+  // Returns the command that starts the same workers again.
   Command start_again() const;
 
  private:
   RestartLimits limits() const;
+  // Why the remaining hosts cannot run the group again; empty: they can.
   std::string missing() const;
-  // The end of this attempt that is not a worker's: the job's own reason, a lost host, a stall, the
-  // lost store.
+  // The reason for the end of this attempt if it is not a worker's failure: the job's own reason, a
+  // lost host, a stall, or the lost store.
   const LauncherEnd& ending_reason() const;
   bool gives_up(bool host_lost);
   void say_failed(const std::string& cause);
   void keep_attempt(const std::vector<WorkerEnd>& ends, const LauncherEnd& reason,
                     const Outcome& outcome) const;
   void limit(std::int64_t until_ns);
-  // The things that a restart still waits for, a line each.
+  // Names the things that a restart still waits for, one in each line.
   std::vector<std::string> waits() const;
   void is_late();
 
@@ -73,12 +78,13 @@ class Restarts {
   RecordKeeper& record_;
   RestartPolicy policy_;
   std::vector<FailedAttempt> failed_;
-  int counted_ = 0;  // Restarts that count for --max-restarts; those after a lost host do not.
+  int counted_ = 0;  // Restarts that count for --max-restarts. Restarts after a lost host do not.
   std::chrono::milliseconds pause_{0};
   bool pause_is_over_ = false;
-  std::int64_t due_ns_ = 0;  // The end of the pause.
+  std::int64_t due_ns_ = 0;  // When the pause ends.
   boost::asio::steady_timer pause_timer_;
-  boost::asio::steady_timer limit_timer_;  // For everything that a restart waits for after it.
+  // For everything that a restart waits for after the pause.
+  boost::asio::steady_timer limit_timer_;
 };
 
 }  // namespace ivy

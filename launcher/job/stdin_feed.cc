@@ -16,7 +16,7 @@ namespace ivy {
 namespace {
 
 constexpr std::size_t kInputBytes = 32u << 10;
-// How often a background job looks whether it has come to the foreground.
+// How often a background job checks whether it has come to the foreground.
 constexpr std::chrono::milliseconds kForegroundPoll{300};
 
 // True if standard input is a pipe, a socket, a file or a terminal, and not /dev/null.
@@ -62,8 +62,8 @@ void StdinFeed::start() {
   is_terminal_ = isatty(STDIN_FILENO) != 0;
   ended_ = false;
   if (!is_file_) {
-    // Asio makes what it watches non-blocking, and that flag would be shared with our caller's
-    // shell: it watches an epoll descriptor that watches standard input.
+    // Asio makes a descriptor that it waits for non-blocking, and the caller's shell shares that
+    // flag. It therefore waits for an epoll descriptor that watches standard input.
     Descriptor watcher(epoll_create1(EPOLL_CLOEXEC));
     epoll_event readable{};
     readable.events = EPOLLIN;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Standard input of ivyrun on its way to rank 0, or to all. Never changes the flags of the shared
-// descriptor, and reads a terminal only while ivyrun is in the foreground, so that a background job
-// is not stopped. Thread: the loop's.
+// Sends ivyrun's standard input to rank 0, or to all ranks (--stdin). Never changes the flags of
+// the descriptor, which is shared with other programs, and reads a terminal only while ivyrun is in
+// the foreground, so that a background job is not suspended. Thread: the loop's.
 #pragma once
 
 #include <sys/types.h>
@@ -21,32 +21,32 @@ namespace ivy {
 class StdinFeed {
  public:
   explicit StdinFeed(JobContext& job);
-  // The workers have been started: reads for those that --stdin names. Sends them the end of input
-  // if there is nothing to read.
+  // Call when the workers have been started: starts to read, or sends the end of the input if there
+  // is nothing to read.
   void begin();
-  // There may be room again.
+  // Call when a host may take more input.
   void resume();
   void stop();
-  // Seeks a file back to the first byte that no rank has read, so that the commands after ivyrun
-  // find the rest: `while read x; do ivyrun ...; done < list`.
+  // Call at the end: seeks a file back to the first byte that no rank has read, so that the
+  // commands after ivyrun find the rest: `while read x; do ivyrun ...; done < list`.
   void give_back(std::uint64_t taken_bytes);
-  // True if the next command misses input that no rank has read: a pipe cannot be given back.
+  // True if the next command misses input that no rank has read, because a pipe cannot be sought.
   bool has_eaten(std::optional<std::uint64_t> taken_bytes) const {
     return is_pipe_ && read_bytes_ > 0 && taken_bytes == 0;
   }
 
  private:
   void start();
-  // Sends bytes to the hosts that take input. Empty: the end of the input, once.
+  // Sends bytes to the hosts in takers_. Empty: the end of the input, which is sent once.
   void send(const std::string& bytes);
-  // Bytes that may be read now: as many as the slowest host takes.
+  // Returns how many bytes may be read now: as many as the slowest host takes.
   std::size_t room() const;
   void wait();
   void read_some();
   bool may_read_terminal() const;
 
   JobContext& job_;
-  std::vector<std::size_t> takers_;  // Hosts that get the input.
+  std::vector<std::size_t> takers_;  // The hosts that get the input.
   boost::asio::posix::stream_descriptor descriptor_;
   boost::asio::steady_timer timer_;
   off_t file_start_ = -1;  // Offset of a file when ivyrun was started.

@@ -36,7 +36,7 @@ void StoreHost::open() {
   if (plan.store_port == 0 || host_ == first) return;
   const bool is_restarting = job_.phase.state() == JobState::kRestarting;
   const std::uint32_t generation = job_.generation + (is_restarting ? 1 : 0);
-  // An earlier first host's store does not answer any more.
+  // The store of an earlier first host will not answer any longer.
   begins_ = false;
   job_.hosts[first].opens_store = true;
   tell(generation, open_command(generation));
@@ -47,7 +47,7 @@ Command StoreHost::open_command(std::uint32_t generation) const {
   Command command;
   OpenStore& open = *command.mutable_open_store();
   open.add_addresses(plan.master_address);
-  // On its own host it is also found by a script that says localhost.
+  // A script on the store's own host may also connect to localhost.
   if (plan.hosts.size() > 1 && plan.master_address != "127.0.0.1") open.add_addresses("127.0.0.1");
   std::set<std::string> peers;
   std::vector<std::vector<std::string>> own(job_.hosts.size());
@@ -61,7 +61,7 @@ Command StoreHost::open_command(std::uint32_t generation) const {
   for (std::string& peer : peer_addresses(own, plan.hosts.front().host_index))
     peers.insert(std::move(peer));
   for (const std::string& peer : peers) open.add_torch_peers(peer);
-  // The world size if every host had as many workers as the host with the most.
+  // The size of the job if every host had as many workers as the host with the most.
   std::size_t most_workers = 0;
   for (const PlannedHost& host : plan.hosts)
     most_workers = std::max(most_workers, host.workers.size());
@@ -95,10 +95,10 @@ bool StoreHost::opened(std::size_t index, const StoreOpened& opened) {
 }
 
 void StoreHost::lost(std::size_t index, const StoreLost& lost) {
-  if (index != host_) return;  // The store of an earlier first host.
+  if (index != host_) return;  // It was the store of an earlier first host.
   host_.reset();
   const JobState state = job_.phase.state();
-  // Between two attempts only an idle store is lost.
+  // Between two attempts the store is idle, so a new one replaces it.
   if (state == JobState::kRestarting) return open();
   const bool all_ended_well =
       state == JobState::kConfirming &&

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The host of a job's store: the first host's supervisor opens it. A new one is opened when another
-// host becomes the first, and for the attempt after a store was lost. Every generation is begun
-// there once. Thread: the loop's.
+// Controls the job's store (rendezvous/server), which the supervisor of the plan's first host runs.
+// This class sends the orders: to open a store, when the job starts, when another host becomes the
+// first one, and after a store was lost; and to begin each generation, which drops the keys of the
+// last one. Thread: the loop's.
 #pragma once
 
 #include <cstddef>
@@ -17,20 +18,24 @@ class StoreHost {
  public:
   explicit StoreHost(JobContext& job) : job_(job) {}
 
-  // Has the first host of the plan listen, unless its store is open already.
+  // Orders the first host of the plan to open the store, unless its store is open already.
   void open();
-  // False: it cannot listen, and the job has been refused.
+  // The host has opened the store. Returns false if it could not; the job has been refused then.
   bool opened(std::size_t index, const StoreOpened& opened);
-  // Ends the attempt; --max-restarts may start another one, which has a new store.
+  // The store has exited. Ends the attempt; with --max-restarts, another one with a new store may
+  // follow. Between two attempts a new store is opened, because only an idle one was lost.
   void lost(std::size_t index, const StoreLost& lost);
-  // All hosts have reported that no worker is left that could still write to the store. No worker
-  // may start before the store has dropped the keys of the last generation.
+  // Orders the store to begin a generation. Call when all hosts have reported that no worker is
+  // left that could still write to the store. No worker may start before the store has confirmed it
+  // (is_beginning()).
   void begin_generation(std::uint32_t generation);
+  // The store has begun a generation.
   void begun(const GenerationBegun& begun);
+  // True while a generation has been ordered and not confirmed.
   bool is_beginning() const { return begins_; }
-  // The host that is to begin a generation, or to open the store.
+  // Returns the name of the host that has the last order.
   std::string host_name() const;
-  // The previous launcher has opened it.
+  // Call after a takeover: the previous launcher has opened the store of the plan's first host.
   void take_over();
 
  private:
@@ -38,9 +43,9 @@ class StoreHost {
   void tell(std::uint32_t generation, const Command& command);
 
   JobContext& job_;
-  std::optional<std::size_t> host_;  // The host that got the last order about the store...
+  std::optional<std::size_t> host_;  // The host that has the last order about the store...
   std::uint32_t generation_ = 0;     // ...and the generation in that order.
-  bool begins_ = false;              // Between BeginGeneration and its answer.
+  bool begins_ = false;              // BeginGeneration was sent and has not been confirmed.
 };
 
 }  // namespace ivy

@@ -14,13 +14,14 @@
 namespace ivy {
 namespace {
 
-// Hosts that have not answered are named after the first time, then after each further one.
+// Hosts that have not answered are named after the first time, then at the second interval.
 constexpr std::chrono::seconds kFirstNamed{4};
 constexpr std::chrono::seconds kNamedAgain{30};
-constexpr std::size_t kMostSteps = 4;
-// Events of all hosts that wait until the last host has answered.
+constexpr std::size_t kMostSteps = 4;  // Limit of the hosts that are named with their steps.
+// Limit of the events that wait for the last host's answer.
 constexpr std::size_t kMaxDeferredBytes = 256u << 20;
-// Counted for each beside its bytes: more than it takes here, and so a limit of their number.
+// Counted for each event in addition to its bytes. It is more than an event takes here, and so
+// limits their number.
 constexpr std::size_t kDeferredOverhead = 1024;
 
 }  // namespace
@@ -43,7 +44,7 @@ void Takeover::begin() {
   restore_plan();
   const Result<void> listening = service_.listen();
   if (!listening.ok() && listening.error().code == Code::kAlreadyExists) {
-    // The faster one owns the job's directory and everything in it.
+    // Only one launcher gets the job's directory, and with it the job.
     job_.say("note: another launcher has just taken over job " +
              job_.request.identity.job_id.substr(0, 12) + "; this one exits");
     return leave();
@@ -63,19 +64,19 @@ void Takeover::restore_plan() {
   job_.generation = record.generation();
   job_.opened_unix_ms = record.opened_unix_ms();
   job_.started_at_ns = monotonic_ns() - time_since_start(record).count() * 1'000'000;
-  // When this attempt has begun is not known; the clock of --timeout is the job's.
+  // The start of this attempt is unknown; --timeout counts from the start of the job.
   job_.job_started_at_ns = job_.started_at_ns;
   restarts_.take_over(job_.generation);
   job_.plan = recorded_plan(record);
   job_.hosts.take_plan(job_.plan);
-  // The previous launcher has checked that they reach the first one.
+  // The previous launcher has checked the hosts' connections to the first one.
   for (HostRecord& host : job_.hosts) host.checked = true;
   ranks_.begin();
   store_.take_over();
 }
 
 void Takeover::dial() {
-  // Before any host gets the new number: the next launcher must use a higher one.
+  // Written before any host gets the new number, because the next launcher must use a higher one.
   const Result<void> written = record_.save();
   if (!written.ok()) return give_up(written.error().message);
   for (std::size_t index = 0; index < job_.hosts.size(); ++index) awaited_.insert(index);
@@ -91,7 +92,7 @@ void Takeover::dial() {
 }
 
 std::string Takeover::awaited_text() const {
-  // With many of them, the names are enough.
+  // With many hosts, the names must suffice.
   const bool has_steps = awaited_.size() <= kMostSteps;
   std::vector<std::string> names;
   for (const std::size_t index : awaited_) {
@@ -136,7 +137,7 @@ void Takeover::host_taken_over(std::size_t index, const TakenOver& taken) {
 
 void Takeover::defer(std::size_t index, const Event& event) {
   std::string bytes = event.SerializeAsString();
-  // More than any job has to say: this host cannot be taken over, and the job is left as it is.
+  // More than any job sends: this host cannot be taken over, so the job is left as it is.
   deferred_bytes_ += bytes.size() + kDeferredOverhead;
   if (deferred_bytes_ > kMaxDeferredBytes)
     return give_up("host " + job_.hosts[index].name() + " sent more than ivyrun can hold (" +
