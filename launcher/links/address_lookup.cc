@@ -19,8 +19,7 @@ using udp = asio::ip::udp;
 
 namespace {
 
-// Connecting a UDP socket only consults the routing table: it sends nothing, and the port is
-// unused.
+// Any port will do: connecting a UDP socket only consults the routing table and sends nothing.
 constexpr std::uint16_t kAnyPort = 9;
 
 Error no_address(const std::string& name, const std::string& why) {
@@ -46,7 +45,7 @@ Result<Addresses> resolve(const std::string& name) {
   return addresses;
 }
 
-// One look-up and its time limit, whichever ends first. Owned by the wait for the limit.
+// A lookup and its time limit; the one that ends first calls back. Owned by the wait for the limit.
 struct Lookup {
   Lookup(asio::io_context& loop, FoundAddresses answered)
       : timer(loop, kResolveTimeout), found(std::move(answered)) {}

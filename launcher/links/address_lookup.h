@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Names and addresses. A name is looked up on another thread, with a bound. Thread: the loop's.
+// Name lookup and numeric addresses. Names are looked up on another thread, with a time limit.
+// Thread: the loop's.
 #pragma once
 
 #include <boost/asio/ip/address.hpp>
@@ -13,35 +14,38 @@
 
 namespace ivy {
 
-// Numeric, each once, in the resolver's order; at least one.
+// Numeric addresses without duplicates, in the resolver's order; at least one.
 using Addresses = std::vector<std::string>;
 using FoundAddresses = std::function<void(const Result<Addresses>&)>;
 
-// A name server that has not answered by then does not answer.
+// Time limit of a lookup.
 inline constexpr std::chrono::seconds kResolveTimeout{5};
-// Addresses kept of a name that has more.
+// Addresses beyond this number are ignored.
 inline constexpr std::size_t kMaxAddresses = 8;
 
-// Calls back once, from the loop. Unavailable: there is no address, or the name server is silent.
+// Looks a name up and calls `found` once, from the loop. Unavailable: the name has no address, or
+// the name server does not answer.
 void look_up_addresses(boost::asio::io_context& loop, boost::asio::thread_pool& resolvers,
                        const std::string& name, FoundAddresses found);
-// The same as a coroutine. A numeric address resolves to itself immediately.
+// The same as a coroutine. A numeric address is returned immediately.
 Awaitable<Result<Addresses>> addresses_of(Sequence& sequence, boost::asio::thread_pool& resolvers,
                                           std::string name);
 
-// True for a numeric address, which needs no look-up, nor the threads for one.
+// True for a numeric address, which needs no lookup and no thread for one.
 bool is_numeric_address(const std::string& name);
-// The numeric form of an address, IPv4 written as IPv4.
+// Returns the numeric form of an address. An IPv4 address in IPv6 form is written as IPv4.
 std::string numeric_address(const boost::asio::ip::address& address);
-// Our own numeric address on the route to that one; empty when there is no route. Sends nothing.
+// Returns this machine's address on the route to that one; empty if there is no route. Sends
+// nothing.
 std::string own_address_towards(const std::string& numeric);
 
-// Both ends of a connection that another program opens (an ssh client).
+// The addresses of both ends of a connection that another program opens (an ssh client).
 struct PeerAddresses {
-  std::string peer;  // Empty if it cannot be reached directly (the host is behind a jump host).
+  // Empty if the host cannot be reached directly, because it is behind a jump host.
+  std::string peer;
   std::string local;
 };
-// The first of these addresses to which there is a route.
+// Returns the first of these addresses to which there is a route, and this machine's address on it.
 PeerAddresses route_to(const Addresses& addresses);
 
 }  // namespace ivy

@@ -16,7 +16,7 @@ std::string renew_user(const CertificateIdentity& self) {
 
 bool is_ours(const struct stat& status) { return status.st_uid == geteuid() || status.st_uid == 0; }
 
-// In /tmp, any user can create a socket at the path of ours.
+// In /tmp, any user could create a socket at that path.
 bool is_safe_socket(const std::string& path) {
   struct stat directory {};
   struct stat socket {};

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The launcher's knowledge of agents apart from the user's identity (proto/trust/agent_user.h):
-// this host's socket, and warnings before a certificate expires. No gRPC. Thread: any.
+// The launcher's data about agents other than the user's identity (proto/trust/agent_user.h):
+// the socket of this host's agent, and warnings before a certificate expires. Does not use gRPC.
+// Thread: any.
 #pragma once
 
 #include <cstdint>
@@ -12,14 +13,15 @@
 
 namespace ivy {
 
-// The socket of this host's agent that is safe to talk to: it is ours or root's, and so is its
-// directory, which no other user may write. NotFound says where it was looked for. An
-// $IVY_AGENT_SOCKET that is set but empty stands for no agent.
+// Returns the socket of this host's agent. It is trusted only if the socket and its directory
+// belong to this user or to root, and no other user may write to the directory. NotFound names the
+// places that were searched. If $IVY_AGENT_SOCKET is set but empty, there is no agent.
 Result<std::string> find_agent_socket(const Environment& environment);
 
-// "your certificate user/alice expires in 3 days (...): ivy-agent renew --user alice"; empty while
-// more than two weeks are left.
+// Returns "your certificate user/alice expires in 3 days (...): ivy-agent renew --user alice";
+// empty if more than two weeks are left.
 std::string own_expiry_warning(const AgentIdentity& us, std::int64_t now_unix_s);
+// The same for a host's certificate.
 std::string host_expiry_warning(const std::string& host, std::int64_t expires_at,
                                 std::int64_t now_unix_s);
 

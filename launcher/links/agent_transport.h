@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the transports get a link by a host's agent without including gRPC. Thread: the loop's.
+// Lets other transports make links to agents without including gRPC. Thread: the loop's.
 #pragma once
 
 #include <chrono>
@@ -14,18 +14,18 @@ namespace ivy {
 class TransportContext;
 
 enum class AgentWay {
-  kDirect,
+  kDirect,   // The agent of another host, over TCP and TLS.
   kOwnHost,  // This host's agent, over its Unix socket.
 };
 
-// How long an agent may take to answer: on the first dial of `auto`, where SSH waits behind it; on
-// a redial, after which the next one follows at once; and else.
+// How long an agent may take to answer: on the first dial of `auto`, where SSH is tried next; on a
+// redial, which is repeated immediately; and in all other cases.
 inline constexpr std::chrono::milliseconds kAgentAnswerAuto{1'500};
 inline constexpr std::chrono::milliseconds kAgentAnswerRedial{3'000};
 inline constexpr std::chrono::milliseconds kAgentAnswer{10'000};
 
-// A closed link to a host by an agent. answer: how long an address may take until its agent has
-// answered at all.
+// Makes a link to a host through an agent; the link is not open yet. answer: how long the agent at
+// one address may take to answer.
 using MakeAgentLink = std::function<std::unique_ptr<HostLink>(
     const std::shared_ptr<TransportContext>& context, const Host& host, AgentWay way,
     std::chrono::milliseconds answer, HostLinkEvents& owner)>;

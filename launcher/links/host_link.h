@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// One transport of bytes between the launcher and one host's supervisor. Transports are dumb: they
-// open a connection to the supervisor's command socket and move bytes. Nothing above this interface
-// knows which transport it has.
+// A link: one connection between the launcher and one host's supervisor, made by one transport
+// (local, ssh, agent, srun, join). A link opens a connection to the supervisor's command socket and
+// moves bytes, without interpreting them. The code above this interface does not know which
+// transport a link uses.
 //
-// Thread: the loop's, but for send_alive(). Lifetime: the owner outlives its links until it has
-// closed them, and destroys a link only outside of that link's events (post first).
+// Thread: the loop's, except for send_alive(). Lifetime: the owner outlives its links until it has
+// closed them. It destroys a link only outside of that link's events (post first).
 #pragma once
 
 #include <cstdint>
@@ -18,39 +19,41 @@
 
 namespace ivy {
 
-// The request to the far end. It is sent on the transport's standard input, never on a command
-// line.
+// Identifies the supervisor to connect to. It is sent on the link's input, never on a command line.
 struct OpenRequest {
   std::string job_id;
-  std::uint32_t host = 0;  // Host number in the job.
-  bool reattach = false;   // The supervisor must exist already: never start one.
-  // True if a transport to this host was up before, even if it broke before the supervisor
-  // answered.
+  std::uint32_t host = 0;  // Index of the host in the job.
+  bool reattach = false;   // The supervisor must exist already: do not start one.
+  // A link to this host was up before, even if it broke before the supervisor had answered.
   bool again = false;
 };
 
+// A link that is up.
 struct LinkUp {
   Transport transport = Transport::kLocal;
-  std::string peer_address;    // Numeric address of the host as we reached it; empty for local.
-  std::string local_address;   // Our own numeric address on that connection; empty for local.
-  std::string remote_command;  // The command line for the far login shell; empty for local.
-  std::string listening;       // Address for hosts that dial back: "10.0.0.1:41234"; usually empty.
+  std::string peer_address;   // Numeric address of the host, as it was reached; empty for local.
+  std::string local_address;  // This machine's numeric address on that connection; empty for local.
+  std::string remote_command;  // The command line for the login shell there; empty for local.
+  // The address to which hosts dial back, such as "10.0.0.1:41234"; else empty.
+  std::string listening;
 };
 
 enum class LinkFailure {
   kUnresolved,      // The name has no address.
   kUnreachable,     // No answer (timeout, no route): the host may be down.
-  kRefused,         // The address refuses connections: the host is up.
-  kHostKey,         // Unknown, changed or of another type. Never retried.
-  kAuthentication,  // No method was accepted. Never retried.
-  kBootstrap,  // Logged in, but ivy-node cannot be put there or run (disk, noexec, architecture).
-  kNoSuchJob,  // Reattach: no supervisor of this job lives there.
-  kBroken,     // It was up (or half up) and ended.
+  kRefused,         // The address refuses connections, so the host is up.
+  kHostKey,         // The host's key is unknown, has changed or is of another type. Never retried.
+  kAuthentication,  // The server accepted no method of authentication. Never retried.
+  // The login worked, but ivy-node cannot be stored or run there (disk, noexec, architecture).
+  kBootstrap,
+  kNoSuchJob,  // Reattach: the host has no supervisor of this job.
+  kBroken,     // The link broke after it was up, or while it was being opened.
 };
 
+// A link that is closed, or could not be opened.
 struct LinkDown {
   LinkFailure failure = LinkFailure::kBroken;
-  RemoteText message;  // One line, with the raw text of what failed.
+  RemoteText message;  // One line, with the original text of the failure.
   std::string fix;     // Advice for the user; may be empty.
 
   static LinkDown from(LinkFailure failure, const Error& error) {
@@ -60,21 +63,21 @@ struct LinkDown {
 
 class HostLink;
 
-// The owner of links: the transports of a host's session (launcher/job/host_transports.h), and a
-// link that carries its bytes over another one. Nothing is called for a link that was closed.
+// Implemented by the owner of links: a host's session (launcher/job/host_transports.h), or a link
+// that carries its bytes over another one. Nothing is called for a link that was closed.
 class HostLinkEvents {
  public:
-  // Once: bytes flow both ways.
+  // Called once: bytes flow both ways from now on.
   virtual void link_up(HostLink& link, const LinkUp& up) = 0;
-  // From the supervisor, in pieces of any size.
+  // Bytes from the supervisor, in pieces of any size.
   virtual void link_bytes(HostLink& link, std::string_view bytes) = 0;
   // Everything given to write() has left.
   virtual void link_drained(HostLink& link) = 0;
-  // The last call, and the only one if the link never came up.
+  // The last event of a link, and the only one if it was never up, except for progress.
   virtual void link_down(HostLink& link, const LinkDown& down) = 0;
-  // The present step: "ssh: connecting", "sending ivy-node (3 MB)".
+  // The present step of opening: "ssh: connecting", "sending ivy-node (3 MB)".
   virtual void link_progress(HostLink& link, const RemoteText& step) = 0;
-  // The host answers but keeps the link waiting for this. Repeated until the wait is over.
+  // The host answers, but the link has to wait there for `what`. Repeated until the wait is over.
   virtual void link_stuck(HostLink& link, const std::string& what) = 0;
 
  protected:
@@ -87,19 +90,20 @@ class HostLink {
   HostLink(const HostLink&) = delete;
   HostLink& operator=(const HostLink&) = delete;
   virtual ~HostLink() = default;
-  // Starts to open; the answer is link_up() or link_down(), later. Called once.
+  // Starts to open the link; link_up() or link_down() follows, but not from within this call.
+  // Called once.
   virtual void open(const OpenRequest& request) = 0;
-  // Queues bytes; only after link_up(), and only when drained (or nothing was written yet).
+  // Sends bytes. Call only after link_up(), and only if everything written before has left.
   virtual void write(std::string bytes) = 0;
-  // Sends a whole frame that the loop knows nothing of, after the bytes given to write(), if the
-  // transport takes it now; else does nothing. Call it between link_up() and close() only.
-  // Thread: any.
+  // Sends a heartbeat frame, which the loop does not know of, after the bytes given to write(), if
+  // the connection takes it immediately; otherwise does nothing. Call only between link_up() and
+  // close(). Thread: any.
   virtual void send_alive(std::string_view frame) = 0;
-  // Ends the link without an event. The far end sees an end of file.
+  // Closes the link without an event. The other end sees the end of the connection.
   virtual void close() = 0;
 };
 
-// Passes the events of a link on to its owner, until the link is closed or down.
+// Passes a link's events on to its owner, until the link is closed or down.
 class LinkReports {
  public:
   LinkReports(HostLink& link, HostLinkEvents& owner) : link_(link), owner_(owner) {}

@@ -19,7 +19,7 @@ void LocalLink::open(const OpenRequest& request) {
   sequence_.start(begin(request.reattach ? start_relay() : start_warden()));
 }
 
-// A coroutine, so that the owner gets no event from inside open().
+// A coroutine, so that the owner gets no event from within open().
 Awaitable<void> LocalLink::begin(Result<void> started) {
   if (!started.ok()) co_return fail(LinkDown::from(LinkFailure::kBootstrap, started.error()));
   start_pump();
@@ -64,7 +64,8 @@ Result<void> LocalLink::start_relay() {
 }
 
 Result<void> LocalLink::start(ChildRequest child) {
-  // The whole environment: ivy-probe loads the drivers' libraries, which LD_LIBRARY_PATH may name.
+  // Passes the whole environment on: ivy-probe loads the drivers' libraries, which LD_LIBRARY_PATH
+  // may name.
   child.environment = environment_texts(environment_of(environ));
   auto started = ChildProcess::start(sequence_.loop(), child);
   if (!started) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The transport to this host, and to pretended hosts: a socket pair whose other end a new warden
-// inherits as descriptor 3. Its end of file is final: it is never redialled. Thread: the loop's.
+// The link to this host and to simulated hosts: a socket pair, whose other end a new warden
+// inherits as descriptor 3. The end of the connection means that the warden has exited, so the link
+// is never redialled. Thread: the loop's.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -25,10 +26,10 @@ class LocalLink : public SequencedLink {
 
  private:
   void make_pump(Descriptor our_end);
-  // The socket pair; returns the end that the child inherits.
+  // Makes the socket pair, and returns the end that the child inherits.
   Result<Descriptor> make_pair();
   Result<void> start_warden();
-  // A relay to the running supervisor, for a launcher that took its job over.
+  // Starts a relay to the running supervisor, after a takeover.
   Result<void> start_relay();
   Result<void> start(ChildRequest child);
   void start_pump();

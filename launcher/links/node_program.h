@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// This build's node binary, as links start it on this host. Thread: any.
+// The node binary of this build, as links start it on this host. Thread: any.
 #pragma once
 
 #include <memory>
@@ -15,7 +15,8 @@ struct NodeProgram {
   NodeProgram(std::string its_path) : path(std::move(its_path)) {}
 
   std::string path;
-  // The warden that lives already as a copy of this process, for the link that finds it; else null.
+  // A warden that was already started as a copy of this process, for the first link that can use
+  // it; else null.
   std::shared_ptr<WardenCopy> copy;
 };
 

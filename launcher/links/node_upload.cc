@@ -20,17 +20,20 @@ namespace {
 constexpr std::string_view kPrefix = "bundle-";
 constexpr std::string_view kSuffix = ".run.sha256";
 constexpr std::size_t kSha256Digits = 64;
-// A rate measured over less time is meaningless.
+// A rate that was measured over less time means nothing.
 constexpr std::int64_t kRateAfterNs = 500'000'000;
-// Enough of the hash to tell builds apart in a directory's name.
+// Digits of the hash in a directory's name, enough to tell builds apart.
 constexpr std::size_t kNameDigits = 24;
 
-// The quoted part has nothing that a login shell expands there: no single quote, no '!', no
-// newline, and a backslash only before a digit or a letter. HASH and REPAIR are replaced when the
-// command is made. A copy is used only if its files have the sizes that the bundle lists, because a
-// full disk or a power failure leaves shorter ones. Files in /tmp may be any user's, so a file is
-// run only if it is ours, is not a link, and is below a directory that no other user may enter.
-// Otherwise the script below installs one, or skips the directory.
+// The remote command. A login shell expands nothing in the quoted part: it contains no single
+// quote, no '!', no newline, and a backslash only before a digit or a letter. The constructor
+// replaces HASH by the name of the build, and REPAIR by nothing or by 1.
+//
+// The loop over $b looks for a copy in three directories. A copy is used only if its files have the
+// sizes that the bundle lists, because a full disk or a power failure leaves shorter files. In
+// /tmp, files may belong to any user. A file is therefore run only if it belongs to this user, is
+// not a link, and lies in a directory that no other user may enter. If there is no such copy, the
+// command asks for the install script.
 constexpr std::string_view kRemoteCommand =
     "exec /bin/sh -c '"
     "h=HASH; w=REPAIR; a=$(uname -m); u=$(id -u); "
@@ -48,13 +51,16 @@ constexpr std::string_view kRemoteCommand =
     "printf \"\\001ivy:ready\\n\"; exec \"$f\" relay;; esac; fi; done; "
     "printf \"\\001ivy:need %s\\n\" \"$a${w:+ damaged}\"; read -r n && eval \"$(head -c \"$n\")\"'";
 
-// Runs with h, w, a, k and u of the command above; w is set if a copy there is not whole. A
-// candidate is refused when it is another user's or a link (both are possible in /tmp), when
-// programs may not run there, or when the bundle does not fit (cat says so in plain words, a
-// shell's own printf does not); each try reads the whole bundle whatever becomes of it, so that the
-// next try begins at its first byte. Data received over a connection that broke are kept under the
-// host's own name, since several may share a home, and a rename claims them for one installation.
-// Not every tar says that a disk is full; cat does.
+// The install script. It runs with the variables h, w, a, k and u of the command above; w is set if
+// a copy is damaged. For each of the three directories it makes sure that the directory belongs to
+// this user and is not a link (both are possible in /tmp), and that programs may run there. It then
+// receives, checks, unpacks and renames the bundle. x() notes why a directory cannot be used, and
+// the next one is tried.
+//
+// The whole bundle is read even if it does not fit, so that the next request starts at the first
+// byte. Bytes from a connection that broke are kept under the name of the host, because several
+// hosts may share a home, and a rename claims them for one installation. Bytes are written with
+// cat, which reports a full disk; a shell's own printf and some versions of tar do not.
 constexpr std::string_view kInstallScript = R"script(
 umask 077
 why=
@@ -103,7 +109,7 @@ bool is_sha256(const std::string& text) {
   return text.size() == kSha256Digits && is_hexadecimal(text);
 }
 
-// Reads the file that make_bundle.cmake has written.
+// Reads the description that make_bundle.cmake has written.
 Result<NodeBundle> read_description(const std::filesystem::path& path) {
   std::ifstream file(path);
   NodeBundle bundle;
@@ -116,7 +122,8 @@ Result<NodeBundle> read_description(const std::filesystem::path& path) {
   return bundle;
 }
 
-// One name for all bundles of a build, so that one command serves hosts of every architecture.
+// Returns one name for all bundles of a build, so that one command serves hosts of every
+// architecture.
 std::string name_of(const std::map<std::string, NodeBundle>& by_architecture) {
   std::string all;
   for (const auto& [architecture, bundle] : by_architecture) {

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// How ivy-node gets to a host that has none of this build: the constant command that every login
-// shell is given, the script that installs, and the bundle that is sent. See "Remote command" in
-// launcher/links/README.md.
-// Thread: any. load() and bundle() read files, and so may block.
+// Brings ivy-node to a host that does not have this build. There are three parts:
+//  - the *remote command*: one constant line for every login shell. It starts the relay of this
+//    build, or asks for the install script;
+//  - the *install script*: stores the bundle on the host and starts the relay;
+//  - the *bundle*: the files themselves, one bundle for each architecture.
+//
+// "Remote command" and "Bundles" in launcher/links/README.md describe them in full. Thread: any.
+// load() and bundle() read files, and so may block.
 #pragma once
 
 #include <cstddef>
@@ -17,62 +21,69 @@
 
 namespace ivy {
 
-// The files sent to one host, for one directory there: a tar compressed with zstd, preceded by a
-// program that decompresses it (unpack/unpack_main.c).
+// The files for hosts of one architecture: a tar that is compressed with zstd (the archive), after
+// a program that decompresses it (unpack/unpack_main.c), because hosts need not have zstd.
 struct NodeBundle {
-  std::string sha256;          // 64 hexadecimal digits, of all.
-  std::string archive_sha256;  // The same of the archive alone.
-  std::size_t archive_begin = 0;
-  std::size_t bytes = 0;
-  // Read, not mapped: an installation may cut the file off while it is sent.
+  std::string sha256;             // SHA-256 of program and archive, as 64 hexadecimal digits.
+  std::string archive_sha256;     // SHA-256 of the archive only.
+  std::size_t archive_begin = 0;  // Size of the program, at which the archive starts.
+  std::size_t bytes = 0;          // Size of program and archive.
+  // A copy in memory. The file is not mapped, because an installation may truncate it during the
+  // transfer.
   std::shared_ptr<const std::string> content;
 
-  // For who can decompress it.
+  // Returns the archive without the program, for receivers that can decompress it.
   std::string_view archive() const { return std::string_view(*content).substr(archive_begin); }
 };
 
-// "42 % of 5 MiB, 1.3 MB/s"; without the rate in the first half second.
+// Formats the progress of a transfer: "42 % of 5 MiB, 1.3 MB/s". The rate is omitted in the first
+// half second, when it means nothing.
 class UploadProgress {
  public:
-  // done: bytes that the host already had.
+  // done: bytes that the host had before the transfer. total: bytes of the bundle.
   UploadProgress(std::size_t done, std::size_t total);
-  // Empty: nothing new to say.
+  // Returns the text for `done` bytes; empty if the percentage has not changed since the last call.
   std::string moved_to(std::size_t done);
 
  private:
   std::size_t begin_;
   std::size_t total_;
   std::int64_t started_ns_;
-  std::size_t told_percent_;
+  std::size_t told_percent_;  // The percentage of the last text.
 };
 
+// The bundles of this build, and the commands that install them.
 class NodeUpload {
  public:
-  // directory: where bundle-ARCH.run and bundle-ARCH.run.sha256 lie. Reads only the small files.
-  // NotFound when there is none.
+  // Finds the bundles in `directory`. Reads only the small files bundle-ARCH.run.sha256, which
+  // describe bundle-ARCH.run. NotFound: there are none.
   static Result<std::shared_ptr<NodeUpload>> load(const std::string& directory);
 
-  // One line for any login shell (sh, csh, fish, zsh): no user data, the same for every host. It
-  // runs the relay of this build, or asks for the install script.
+  // Returns the remote command: one line for any login shell (sh, csh, fish, zsh), which contains
+  // nothing of the user and is the same for every host.
   const std::string& remote_command() const { return remote_command_; }
-  // The same for a host whose copy did not run: puts the bundle there anew.
+  // Returns the remote command for a host whose copy of ivy-node did not run: it installs the
+  // bundle again.
   const std::string& repairing_command() const { return repairing_command_; }
+  // The directory of the bundles on this machine.
   const std::string& directory() const { return directory_; }
-  // The hash in the name of the bundle's directory on every host.
+  // Returns the name of this build on hosts, a hash of all bundles. Directories on hosts are called
+  // NAME-ARCH.
   const std::string& name() const { return name_; }
-  // The bundle for `uname -m`'s answer. FailedPrecondition names the architecture that we lack,
-  // DataLoss a file that is cut off.
-  // The file is read once; other callers wait for that.
+  // Returns the bundle for a host on which `uname -m` prints this architecture. FailedPrecondition:
+  // this machine has no bundle for it. DataLoss: the file is truncated. Reads the file once;
+  // concurrent callers wait for that.
   Result<NodeBundle> bundle(const std::string& architecture);
-  // Returns the answer to `need`: a length line and a script for /bin/sh, which requests the bundle
-  // with `send BYTES`, reusing data that a broken connection has left there.
+  // Returns the reply to the marker `need`: a line with the script's length, and the script for
+  // /bin/sh. The script requests the bundle with the marker `send BYTES`, where BYTES are already
+  // there from a connection that broke.
   static std::string install_script(const NodeBundle& bundle);
 
  private:
   NodeUpload(std::string directory, std::map<std::string, NodeBundle> by_architecture);
 
   const std::string directory_;
-  std::mutex mutex_;  // Guards the contents, which are read when they are first asked for.
+  std::mutex mutex_;  // Guards the contents of the bundles, which are read on first use.
   std::map<std::string, NodeBundle> by_architecture_;
   const std::string name_;
   std::string remote_command_;

@@ -9,8 +9,8 @@
 
 namespace ivy {
 
-// Numeric addresses of the interface, IPv4 first, without link-local ones; of every interface but
-// the loopback when it is empty. NotFound names the interfaces that there are.
+// Returns the numeric addresses of an interface, IPv4 first, without link-local ones. An empty name
+// means all interfaces except loopback. NotFound names the interfaces that exist.
 Result<std::vector<std::string>> addresses_of_interface(const std::string& interface);
 
 }  // namespace ivy

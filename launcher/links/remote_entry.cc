@@ -53,7 +53,7 @@ void RemoteEntry::apply(const GreetingEvent& event, Step& step) {
   }
 }
 
-// Only the install script requests the bundle, and it has the size from us.
+// Handles the marker `send BYTES` of the install script, which was sent the size of the bundle.
 void RemoteEntry::send_from(const std::string& offset, Step& step) {
   std::size_t begin = 0;
   const char* const end = offset.data() + offset.size();
@@ -74,7 +74,8 @@ std::string RemoteEntry::sending(std::size_t unsent) {
   return moved.empty() ? "" : "sending ivy-node (" + moved + ")";
 }
 
-// asked: "x86_64", or "x86_64 damaged" if files of the copy there are missing or cut off.
+// Handles the marker `need`. asked: "x86_64", or "x86_64 damaged" if files of the copy there are
+// missing or too short.
 void RemoteEntry::need(const std::string& asked, Step& step) {
   const std::string architecture = asked.substr(0, asked.find(' '));
   const bool is_damaged = architecture.size() < asked.size();

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The conversation from the first byte of a remote login shell to the first byte of the relay, for
-// every transport that uses a shell: interprets the bytes that arrive, makes the answers, and
-// determines when the link is up. Thread: the loop's.
+// The conversation with a host from the first byte of its login shell to the first byte of the
+// relay, for every transport that uses a shell: interprets the bytes that arrive, makes the
+// replies, and decides when the link is up. The markers are listed in remote_greeting.h, the
+// replies in node_upload.h. Thread: the loop's.
 #pragma once
 
 #include <optional>
@@ -14,35 +15,37 @@
 
 namespace ivy {
 
-// "IVYOPEN 1 new 0123... 7\n": the relay's first line of input.
+// Returns the relay's first line of input: "IVYOPEN 1 new 0123... 7\n".
 std::string opening_line(const OpenRequest& request);
 
 class RemoteEntry {
  public:
-  // Actions for the transport after some bytes have arrived, in this order.
+  // The transport's next actions, in this order.
   struct Step {
-    std::string send;
-    std::string progress;  // For people; empty: nothing new.
-    bool up = false;       // The link is up now; `send` ends with the opening line.
-    std::string bytes;     // From the relay, for LinkReports::bytes().
-    std::optional<LinkDown> failed;
+    std::string send;                // Bytes for the far end.
+    std::string progress;            // A step to show to the user; empty: none.
+    bool up = false;                 // The link is up now; `send` ends with the opening line.
+    std::string bytes;               // Bytes of the relay, for LinkReports::bytes().
+    std::optional<LinkDown> failed;  // The conversation has failed.
   };
 
-  // host: as people know it, for messages.
+  // host: its name in messages.
   RemoteEntry(OpenRequest request, std::string host)
       : request_(std::move(request)), host_(std::move(host)) {}
 
+  // Takes bytes from the far end.
   Step feed(std::string_view bytes);
-  // The architecture whose bundle the far shell waits for: read it and provide() it. Empty: none.
+  // Returns the architecture whose bundle the host waits for; empty: none. Call provide() with the
+  // bundle.
   const std::string& needed_bundle() const { return needed_; }
   Step provide(Result<NodeBundle> bundle);
-  // How far the bundle has got, for users, while this many bytes of what feed() gave are unsent;
-  // empty: nothing new, or no bundle is under way.
+  // Returns the progress of the bundle, while `unsent` bytes that feed() and provide() have
+  // returned have not left. Empty if there is nothing new, or no bundle is being sent.
   std::string sending(std::size_t unsent);
-  // True once only the relay's bytes can follow: pass them on without feed().
+  // True if all further bytes are the relay's: pass them on without feed().
   bool is_past() const { return greeting_.is_past(); }
   bool is_up() const { return up_; }
-  // Output of the shell that was not for us; its last line explains most failures.
+  // Returns the shell's other output. Its last line explains most failures.
   const std::string& noise() const { return greeting_.noise(); }
 
  private:
@@ -56,11 +59,11 @@ class RemoteEntry {
   RemoteGreeting greeting_{RemoteGreeting::Speaker::kShell};
   std::string needed_;
   std::optional<NodeBundle> bundle_;
-  std::optional<UploadProgress> sending_;  // Nothing: no bundle is under way.
+  std::optional<UploadProgress> sending_;  // Set while a bundle is being sent.
   bool up_ = false;
 };
 
-// A failure line of a relay or warden as a LinkDown.
+// Converts the failure line of a relay or a warden.
 LinkDown relay_failure(const std::string& text);
 
 }  // namespace ivy

@@ -9,7 +9,7 @@ namespace {
 constexpr std::string_view kMarker = "\x01ivy:";
 constexpr std::string_view kFail = "\x01ivy:fail ";
 
-// From the text between "\x01ivy:" and the newline; nothing when it is not one of ours.
+// Converts the text between "\x01ivy:" and the newline. Returns false if it is not a marker.
 bool marker_event(std::string_view line, std::vector<GreetingEvent>& events) {
   using Kind = GreetingEvent::Kind;
   if (line == "ready") {
@@ -26,7 +26,7 @@ bool marker_event(std::string_view line, std::vector<GreetingEvent>& events) {
   return true;
 }
 
-// How many bytes at the end of the text could be the beginning of a marker.
+// Returns how many bytes at the end of the text may be the beginning of a marker.
 std::size_t partial_marker(std::string_view text) {
   for (std::size_t length = std::min(text.size(), kMarker.size() - 1); length > 0; --length) {
     if (text.ends_with(kMarker.substr(0, length))) return length;

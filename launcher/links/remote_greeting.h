@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parses the output of a far login shell before the relay starts: noise of its start-up files, then
-// markers of ivyrun's remote command, then the relay's bytes. Pure: bytes in, events out. Thread:
-// any.
+// Parses the output of a login shell before the relay starts: *noise* (output of its start-up
+// files), then *markers*, which are lines of ivyrun's remote command and install script, then the
+// relay's bytes. Pure: bytes in, events out. Thread: any.
 //
 //   noise \x01ivy:ready\n   bytes of the relay...
 //   noise \x01ivy:need ARCH\n  \x01ivy:send BYTES\n ...  \x01ivy:ready\n   bytes of the relay...
@@ -16,11 +16,11 @@ namespace ivy {
 
 struct GreetingEvent {
   enum class Kind {
-    kNeed,   // ivy-node is not there: send the install script for the architecture `text`.
+    kNeed,   // The host lacks ivy-node: send the install script for the architecture `text`.
     kSend,   // The install script wants the bundle from byte `text` on.
-    kReady,  // The relay runs: send it its opening line.
-    kBytes,
-    kFail,  // It cannot continue; `text` has the reason. Final.
+    kReady,  // The relay runs: send its opening line.
+    kBytes,  // `text` is from the relay.
+    kFail,   // The host cannot continue; `text` is the reason. The last event.
   };
   Kind kind;
   std::string text;
@@ -28,20 +28,22 @@ struct GreetingEvent {
 
 class RemoteGreeting {
  public:
-  // kShell: a login shell speaks first. kRelay: there is no shell, the first byte is the relay's.
+  // kShell: a login shell speaks first. kRelay: there is no shell, and the first byte is the
+  // relay's.
   enum class Speaker { kShell, kRelay };
   explicit RemoteGreeting(Speaker first) : speaker_(first) {}
 
   std::vector<GreetingEvent> feed(std::string_view bytes);
-  // True when nothing but bytes of the relay can follow: feed() is no longer needed.
+  // True if all further bytes are the relay's: feed() is no longer needed.
   bool is_past() const { return past_; }
-  // The last bytes that were neither a marker nor the relay's, for messages.
+  // Returns the last bytes that were neither a marker nor the relay's, for messages.
   const std::string& noise() const { return noise_; }
 
+  // Bytes of noise that are kept.
   static constexpr std::size_t kNoiseKeptBytes = 4096;
-  // A start-up file that prints more than this is taken for a flood.
+  // Limit of noise; a start-up file that prints more is treated as broken.
   static constexpr std::size_t kNoiseMaxBytes = 1u << 20;
-  // One marker with its text. A longer one is not ours.
+  // Limit of a marker with its text; a longer line is not a marker.
   static constexpr std::size_t kMarkerMaxBytes = 4096;
 
  private:
@@ -57,10 +59,10 @@ class RemoteGreeting {
   std::size_t noise_bytes_ = 0;
 };
 
-// The last line of a text that has anything printable in it; for "it said: ...".
+// Returns the last line that contains anything printable, for "it said: ...".
 std::string last_line(std::string_view text);
 
-// Appends to what a program has said, of which the last 4 KiB are kept.
+// Appends to the output of a program, of which the last 4 KiB are kept.
 void append_tail(std::string& text, std::string_view more);
 
 }  // namespace ivy

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Base of the links: one coroutine that ends with the link, and an owner that is notified until
-// then. Thread: the loop's.
+// The base class of most links: runs the link as one coroutine, which ends when the link is closed
+// or down, and reports events to the owner until then. Thread: the loop's.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -26,23 +26,24 @@ class SequencedLink : public HostLink {
   SequencedLink(boost::asio::io_context& loop, HostLinkEvents& owner)
       : reports_(*this, owner), sequence_(loop) {}
 
-  // Releases everything that the link has started. Each transport's destructor calls close(), which
-  // calls this.
+  // Stops everything that the link has started. close() calls it, which each derived destructor
+  // calls.
   virtual void release() = 0;
 
+  // Reports that the link is down, and stops everything.
   void fail(const LinkDown& down) {
     if (!reports_.is_open()) return;
     release();
     reports_.down(down);
   }
 
-  // The owner may close the link in the callback.
+  // Reports a step. The owner may close the link in this event, which then ends the coroutine.
   Awaitable<void> tell(RemoteText text) {
     reports_.progress(text);
     co_await sequence_.checkpoint();
   }
 
-  // Passes on a relay's bytes; its first line may be an error.
+  // Passes a relay's bytes on; its first line may be a failure.
   void take_relayed(RemoteGreeting& greeting, std::string_view bytes) {
     if (greeting.is_past()) return reports_.bytes(bytes);
     for (const GreetingEvent& event : greeting.feed(bytes)) {

@@ -13,8 +13,8 @@ using tcp = asio::ip::tcp;
 
 namespace {
 
-// The session above has its own heartbeats; these only keep a dead connection from living for
-// hours.
+// The session over this connection has its own heartbeats. Keepalive only ends a connection to a
+// host that has disappeared after a minute instead of hours.
 void set_socket_options(int fd) {
   send_at_once(fd);
   keep_alive(fd, {.idle_s = 15, .interval_s = 5, .probes = 4});
@@ -37,7 +37,7 @@ Dialled not_connected(const LinkDown& down) {
   return dialled;
 }
 
-// failures: what each address said.
+// failures: the error of each address.
 LinkDown failure_of_all(const std::string& host, std::uint16_t port, bool is_refused,
                         const std::string& failures) {
   const std::string message = "connect to " + failures;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// From a name and a port to a connected TCP socket: every address is tried, each wait has a bound.
-// Thread: the loop's (names are looked up on another thread).
+// Makes a TCP connection to a name and a port: looks the name up and tries each address, each
+// within a time limit. Thread: the loop's; names are looked up on another thread.
 #pragma once
 
 #include <chrono>
@@ -15,15 +15,16 @@
 namespace ivy {
 
 struct Dialled {
-  Descriptor socket;         // It is connected and non-blocking.
+  Descriptor socket;         // Connected and non-blocking.
   std::string peer_address;  // Both addresses are numeric, without a port.
   std::string local_address;
-  std::optional<LinkDown> failed;  // kUnresolved, kUnreachable or kRefused; no socket then.
+  // kUnresolved, kUnreachable or kRefused; there is no socket then.
+  std::optional<LinkDown> failed;
 };
 
 struct DialLimits {
-  std::chrono::milliseconds connect{10'000};
-  // One address while there are others to try.
+  std::chrono::milliseconds connect{10'000};  // For the only address, or the last one.
+  // For an address while there are others to try.
   std::chrono::milliseconds connect_of_many{3'000};
 };
 

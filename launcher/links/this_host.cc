@@ -28,7 +28,7 @@ bool equal_names(std::string_view a, std::string_view b) {
 
 std::string_view first_label(std::string_view name) { return name.substr(0, name.find('.')); }
 
-// The one spelling of an address that host_text() writes; empty when it is not an address.
+// Returns an address in the spelling of host_text(); empty if the text is not an address.
 std::string canonical(const std::string& text) {
   const SocketAddress address = parse_address(text.substr(0, text.find('%')), 0);
   return address.is_valid() ? host_text(address.storage) : "";
@@ -61,7 +61,7 @@ bool name_server_says_own(const std::string& name) {
 std::set<std::string> own_names(std::string_view hosts_file,
                                 const std::function<bool(const std::string&)>& is_own) {
   std::set<std::string> names;
-  std::map<std::string, bool, std::less<>> known;  // Several lines may have one address.
+  std::map<std::string, bool, std::less<>> known;  // Several lines may have the same address.
   while (!hosts_file.empty()) {
     const std::string_view line = take_part(hosts_file, '\n');
     const std::vector<std::string_view> words = words_of(line.substr(0, line.find('#')));
@@ -82,8 +82,8 @@ bool is_own_address(const std::string& numeric) {
 
 namespace {
 
-// The names that /etc/hosts gives to this machine. The file is read once: it may have thousands of
-// lines, and there may be thousands of hosts to compare. The first use is before any host is
+// Returns the names that /etc/hosts gives to this machine. The file is read once: it may have
+// thousands of lines, for thousands of hosts to compare. The first call is before any host is
 // dialled.
 const std::set<std::string>& own_names_in_hosts_file() {
   static const std::set<std::string> names =
@@ -99,11 +99,11 @@ bool is_own_name(const std::string& name) {
   if (own.empty()) return false;
   if (equal_names(name, own)) return true;
   if (own_names_in_hosts_file().contains(lower_case(name))) return true;
-  // node1 and node1.cluster may be one machine, or two in two domains: only the addresses tell. No
-  // other name is looked up here: a slow name server must not delay hosts that have nothing to do
-  // with this one.
+  // node1 and node1.cluster may be one machine, or two machines in two domains: only their
+  // addresses can tell. No other name is looked up here, because a slow name server must not delay
+  // hosts that are not this one.
   if (!equal_names(first_label(name), first_label(own))) return false;
-  // Asked once: a redial must not wait for a name server.
+  // Each name is looked up once: a redial must not wait for a name server.
   static std::mutex mutex;
   static std::map<std::string, bool> answers;
   const std::lock_guard lock(mutex);
@@ -122,7 +122,8 @@ const std::string& own_account() {
 
 bool is_this_host(const Host& host) {
   if (host.fake) return true;
-  // A written port leads to some sshd: a container or a tunnel that merely has our address.
+  // With an explicit port the user means some sshd at this address, which may be a container or a
+  // tunnel.
   if (host.port != 0 || (!host.user.empty() && host.user != own_account())) return false;
   return is_own_address(host.name) || is_own_name(host.name);
 }

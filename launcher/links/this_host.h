@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tells whether a host that the user wrote is this very machine. Asks the system for our names and
-// addresses, and no name server for anything but our own name. Thread: any; may take as long as
-// that one question.
+// Decides whether a host that the user has written is this machine. Asks the system for this
+// machine's names and addresses, and a name server only about a name that differs from this
+// machine's in its domain. Thread: any; may take as long as that lookup.
 #pragma once
 
 #include <functional>
@@ -13,19 +13,21 @@
 
 namespace ivy {
 
-// Names, in lower case, that a hosts file gives to the addresses for which is_own() returns true.
-// Asks once for each address. Pure.
+// Returns the names, in lower case, that a hosts file gives to addresses for which is_own() returns
+// true. Calls is_own() once for each address. Pure.
 std::set<std::string> own_names(std::string_view hosts_file,
                                 const std::function<bool(const std::string&)>& is_own);
 
-// 127.x, ::1, "localhost", or an address of one of our interfaces. A scope ("%eth0") is ignored.
+// True for 127.x, ::1, "localhost", and addresses of this machine's interfaces. A scope ("%eth0")
+// is ignored.
 bool is_own_address(const std::string& numeric);
 
-// True if the name is ours by spelling (our host name, short or long), by /etc/hosts, or, when only
-// the domain differs from ours, by what a name server says about it.
+// True for this machine's host name, short or long; for a name that /etc/hosts gives to it; and, if
+// only the domain differs from its own name, for a name that a name server resolves to it.
 bool is_own_name(const std::string& name);
 
-// The name of the account that we run as; empty: it has none. Asked once: it may be in LDAP.
+// Returns the name of this process's account; empty: it has none. Looked up once, because the
+// account may be in LDAP.
 const std::string& own_account();
 
 // True for a simulated host, and for a host given as localhost, 127.x, ::1 or this machine's name,

@@ -13,14 +13,14 @@ extern char** environ;
 namespace ivy {
 namespace {
 
-// Lines of one kind before -v is needed to see more.
+// Notes of one kind that are printed without -v.
 constexpr int kNotesOfAKind = 3;
 
-// Logins of many hosts at once: each takes some milliseconds of processor time per step.
+// Enough for logins of many hosts at once: each takes some milliseconds of processor time per step.
 constexpr int kBlockingThreads = 16;
-// Several hundred hosts may log in again at the same time.
+// Limit of queued tasks: several hundred hosts may log in again at the same time.
 constexpr std::size_t kBlockingTasks = 4096;
-// Shorter delays are ordinary on network file systems.
+// Shorter delays are normal on network file systems.
 constexpr std::chrono::seconds kReportedWait{4};
 
 std::string key_of(const Host& host) {
@@ -48,7 +48,7 @@ void Slots::grant_next() {
   const Arrival<Ticket> granted = std::move(waiting_.front());
   waiting_.pop_front();
   --free_;
-  // The deleter gives the place back.
+  // The deleter of the ticket gives the slot back.
   granted(Ticket(static_cast<void*>(this), [weak = std::weak_ptr<Slots*>(self_)](void*) {
     const auto self = weak.lock();
     if (!self) return;
@@ -65,7 +65,7 @@ TransportContext::TransportContext(boost::asio::io_context& loop, const Options&
       make_agent_link_(std::move(make_agent_link)),
       handshakes_(loop, std::max(1, options.fanout)),
       terminal_(loop, 1),
-      // Only pauses are chosen by it: a random_device would ask the processor who it is.
+      // Only pauses depend on it. A random_device would first query the processor.
       random_(static_cast<unsigned>(monotonic_ns())) {}
 
 Awaitable<Result<std::shared_ptr<NodeUpload>>> TransportContext::node_upload(Sequence& sequence) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shared by the links of one job: the location of the node binary, the limit of concurrent
-// handshakes, the ssh configuration, the user's identity towards agents, and the transport that
-// serves each host. Thread: the loop's. Lifetime: outlives every link (they hold it by shared
-// pointer).
+// State that the links of one job share: the node binary, the limit of concurrent handshakes, the
+// ssh configuration, the user's identity towards agents, the threads for what may block, and the
+// transport that has reached each host. Thread: the loop's. Lifetime: outlives every link (links
+// hold it by shared pointer).
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -34,14 +34,14 @@ namespace ivy {
 
 class DialBackHosts;
 
-// Admits at most `count` holders at once; the others wait in order.
+// A semaphore with `count` slots. Waiting coroutines get a slot in their order.
 class Slots {
  public:
-  // The slot is held as long as this lives. Empty: none is held.
+  // Holds a slot as long as it lives. Null: no slot is held.
   using Ticket = std::shared_ptr<void>;
 
   Slots(boost::asio::io_context& loop, int count) : loop_(loop), free_(count) {}
-  // A slot whose waiting coroutine has ended is passed on to the next one.
+  // Waits for a slot. A slot for a coroutine that has ended goes to the next one.
   Awaitable<Ticket> acquire(Sequence& sequence);
 
  private:
@@ -56,8 +56,8 @@ class Slots {
 
 class TransportContext {
  public:
-  // node: ivy-node of this build. make_agent_link: agent_link_maker(); tests without agents leave
-  // it out.
+  // node: ivy-node of this build. make_agent_link: agent_link_maker(); tests without agents omit
+  // it.
   TransportContext(boost::asio::io_context& loop, const Options& options, NodeProgram node,
                    MakeAgentLink make_agent_link = {});
   TransportContext(const TransportContext&) = delete;
@@ -67,33 +67,36 @@ class TransportContext {
   const Options& options() const { return options_; }
   const NodeProgram& node() const { return node_; }
 
+  // Limits the hosts that are logged in to at the same time (--fanout).
   Slots& handshakes() { return handshakes_; }
-  // One question at a time on the terminal.
+  // The terminal, for one question at a time.
   Slots& terminal() { return terminal_; }
-  // Read on the pool when the first host needs it.
+  // Returns the bundles of this build, which are read on the pool when the first host needs them.
   Awaitable<Result<std::shared_ptr<NodeUpload>>> node_upload(Sequence& sequence);
-  // Returns the files to send to hosts of this architecture; reads them on the pool.
+  // Returns the bundle for hosts of this architecture; reads it on the pool.
   Awaitable<Result<NodeBundle>> bundle(Sequence& sequence, std::string architecture);
-  // Runs what may block: known_hosts, keys, the SSH agent, libssh's logins.
+  // The pool for tasks that may block: known_hosts, keys, the SSH agent, libssh's logins.
   BlockingPool& blocking();
-  // Threads for name look-ups, so that a slow name server delays only its own caller.
+  // Threads for name lookups, so that a slow name server delays only its own caller.
   boost::asio::thread_pool& resolvers();
-  // A number in [0.5, 1.5) by which waits are spread.
+  // Returns a random number in [0.5, 1.5), by which pauses are multiplied so that hosts do not
+  // retry together.
   double jitter();
 
-  // Reads on the pool what make_link() and links to agents need of the user's files and of the
-  // account; then calls back, on the loop. Else it is read where it is first needed.
+  // Reads on the pool the user's files and the account, as far as make_link() and links to agents
+  // need them, then calls back on the loop. Without this call they are read on first use, on the
+  // loop.
   void prepare_agents(std::function<void()> done);
   const MakeAgentLink& make_agent_link() const { return make_agent_link_; }
-  // The user's identity towards agents, read once; an error in it is noted once.
+  // Returns the user's identity towards agents, which is read once. An error is printed once.
   const Result<std::optional<AgentIdentity>>& agent_identity();
-  // The same, but an error if there is none.
+  // The same, but a missing identity is an error.
   Result<const AgentIdentity*> agent_user();
-  // The socket of this host's own agent, looked for once.
+  // Returns the socket of this host's own agent, which is looked up once.
   const Result<std::string>& agent_socket();
 
-  // Returns the state that the links of one transport share, such as SshState; created on first
-  // use.
+  // Returns the state that the links of one transport share, such as SshState. It is created on
+  // first use.
   template <class Part>
   std::shared_ptr<Part> part() {
     std::shared_ptr<void>& kept = parts_[typeid(Part)];
@@ -101,16 +104,16 @@ class TransportContext {
     return std::static_pointer_cast<Part>(kept);
   }
 
-  // torchrun mode: the nodes that have joined, else null.
+  // torchrun mode: the nodes that have joined; else null.
   const std::shared_ptr<DialBackHosts>& joined_hosts() const { return joined_hosts_; }
   void set_joined_hosts(std::shared_ptr<DialBackHosts> hosts) { joined_hosts_ = std::move(hosts); }
 
-  // kAgent or kSsh: a host that has come up by one is redialled by the same.
+  // kAgent or kSsh, if the host has come up by one of them: it is redialled by the same transport.
   std::optional<Transport> transport_of(const Host& host) const;
   void remember_transport(const Host& host, Transport kind);
 
-  // One line for the user, without newline ("note: ...", "warning: ..."). Three of a kind
-  // are printed, the others only with -v: a cluster has one trouble on many hosts.
+  // Prints one line for the user ("note: ...", "warning: ..."), without a newline. Of one kind only
+  // three are printed without -v, because a cluster has one trouble on many hosts.
   void note(const std::string& kind, const RemoteText& text);
   void set_note_handler(std::function<void(const RemoteText&)> handler) {
     say_note_ = std::move(handler);
@@ -119,7 +122,7 @@ class TransportContext {
  private:
   void take_identity(Result<std::optional<AgentIdentity>> identity);
 
-  // This many names can wait for a dead name server before others wait too.
+  // This many lookups can wait for a silent name server before other lookups have to wait.
   static constexpr std::size_t kResolverThreads = 16;
 
   boost::asio::io_context& loop_;
@@ -136,23 +139,23 @@ class TransportContext {
   std::optional<Result<std::string>> agent_socket_;
   std::map<std::string, Transport> transports_;
   std::shared_ptr<DialBackHosts> joined_hosts_;
-  std::map<std::string, int> notes_;  // How many were noted, by kind.
-  std::set<std::string> noted_;       // Texts that were said: each is said once.
+  std::map<std::string, int> notes_;  // Number of notes of each kind.
+  std::set<std::string> noted_;       // Printed texts: each is printed once.
   std::function<void(const RemoteText&)> say_note_;
   std::minstd_rand random_;
   std::unique_ptr<boost::asio::thread_pool> resolvers_;
   std::unique_ptr<BlockingPool> blocking_;
 };
 
-// Waits until `listen`'s function is called, unless is_over(). A wait of more than some seconds is
-// reported to the user ("node2 waits for the SSH agent at /tmp/agent, 4 s"), again whenever it has
-// doubled.
+// Waits until the function that `listen` was given is called, unless is_over() already. Tells the
+// user about a wait of more than 4 s ("node2 waits for the SSH agent at /tmp/agent, 4 s"), and
+// again whenever it has doubled.
 Awaitable<void> wait_and_report(Sequence& sequence, TransportContext& context, std::string host,
                                 std::string what, std::function<bool()> is_over,
                                 std::function<void(const Arrival<bool>&)> listen);
 
-// Runs work() on the context's pool and returns its result, as a step of a sequence; reports a long
-// wait as above. work() owns what it uses: it may outlive the caller.
+// Runs work() on the context's pool as a step of a sequence, and returns its result; reports a long
+// wait as above. work() must own everything that it uses, because it may outlive the caller.
 template <class Work>
 Awaitable<std::invoke_result_t<Work&>> call_blocking(Sequence& sequence, TransportContext& context,
                                                      std::string host, std::string what,

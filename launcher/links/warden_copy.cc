@@ -19,23 +19,24 @@ namespace ivy {
 namespace {
 
 constexpr int kTransportFd = 3;
-// Longest wait for an unused copy to exit: its supervisor detects the closed connection
-// immediately.
+// How long to wait for an unused copy to exit. Its connection closes, which it detects immediately.
 constexpr int kPatienceMs = 1000;
 
-// If a standard stream is closed, its number is free: a transport with that number would be read
-// and written as that stream.
+// Moves a descriptor above the standard streams: if one of those is closed, its number is free, and
+// the transport would be used as that stream.
 void leave_standard_streams(Descriptor& end) {
   if (end.get() < kTransportFd) end.reset(fcntl(end.get(), F_DUPFD_CLOEXEC, kTransportFd));
 }
 
-// Sets up the process state that exec would have provided, as far as the warden does not.
+// Gives the copy the process state that an exec would have made, as far as the warden does not do
+// that itself.
 [[noreturn]] void go_on(const WardenOrder& order, int transport, WardenCopy::Main main,
                         bool has_reaper) noexcept {
   setsid();
   dup2(transport, kTransportFd);
-  fcntl(kTransportFd, F_SETFD, 0);  // It may have had this number already, and closes on exec then.
-  // Before Linux 5.9 the warden does it, a moment later.
+  // The descriptor may have had this number already, and would then close on exec.
+  fcntl(kTransportFd, F_SETFD, 0);
+  // Before Linux 5.9 the warden does this a moment later.
   syscall(SYS_close_range, static_cast<unsigned>(kTransportFd + 1), ~0u, 0u);
   for (int number = 1; number < NSIG; ++number) std::signal(number, SIG_DFL);
   sigset_t none;
@@ -76,7 +77,7 @@ std::shared_ptr<WardenCopy> WardenCopy::start(const WardenOrder& order, Main mai
 
 WardenCopy::~WardenCopy() {
   if (!parts_) return;
-  // No longer adopt orphans: programs that this process starts later may leave processes behind.
+  // Stops adopting orphans: programs that this process starts later may leave processes behind.
   prctl(PR_SET_CHILD_SUBREAPER, 0);
   parts_->transport.reset();
   pollfd ended{open_pidfd(parts_->pid), POLLIN, 0};

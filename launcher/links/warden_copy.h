@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A warden of this host that is a copy of this process, so that a local job starts one program
-// fewer. Thread: the main one.
+// A warden of this host that is a forked copy of this process, so that a local job starts one
+// program less. Thread: the main one.
 #pragma once
 
 #include <sys/types.h>
@@ -15,6 +15,7 @@
 
 namespace ivy {
 
+// The job and host of a warden.
 struct WardenOrder {
   std::string program;  // The path of this build's ivy-node.
   std::string job_id;
@@ -22,19 +23,19 @@ struct WardenOrder {
   bool operator==(const WardenOrder&) const = default;
 };
 
-// Returns the arguments of ivy-node as the warden of a transport on descriptor 3.
+// Returns the arguments of `ivy-node warden` for a connection on descriptor 3.
 std::vector<std::string> warden_words(const WardenOrder& order);
 
 class WardenCopy {
  public:
-  // Goes on in the copy with these words as `ivy-node warden` would; returns the exit code and may
-  // not throw.
+  // Runs `ivy-node warden` with these arguments in the copy, and returns its exit code. Must not
+  // throw.
   using Main = int (*)(int argc, char** argv);
-  // Forks. To be called before there is a loop: what Asio knows of signals would be shared with the
-  // copy, which has a loop of its own. Null where there is none: this process has threads, which a
-  // copy would lack, or the system has no more processes.
-  // reaps: this process waits for all its children before it ends. It then becomes a subreaper, so
-  // that the warden need not outlive its supervisor.
+  // Forks the copy. Call before there is a loop, because Asio's state for signals would be shared
+  // with the copy, which makes its own loop. Returns null if this process has threads, which a copy
+  // would lack, or if the system cannot start more processes. reaps: this process waits for all its
+  // children before it exits. It then becomes a subreaper, so that the warden need not outlive its
+  // supervisor.
   static std::shared_ptr<WardenCopy> start(const WardenOrder& order, Main main, bool reaps = false);
 
   // Stops a copy that was not used, waits for it, and resets the subreaper attribute.
@@ -44,11 +45,12 @@ class WardenCopy {
 
   struct Parts {
     pid_t pid = 0;
-    Descriptor transport;  // The end of it that is ours.
+    Descriptor transport;  // This process's end of the connection.
   };
-  // 0 once it was given away.
+  // Returns the pid, or 0 after take().
   pid_t pid() const { return parts_ ? parts_->pid : 0; }
-  // Gives it to the link that wants just this warden, once.
+  // Gives the copy to the link that wants exactly this warden. Returns nothing if the order
+  // differs, or after the first call.
   std::optional<Parts> take(const WardenOrder& order);
 
  private:

@@ -18,17 +18,18 @@
 namespace ivy {
 namespace {
 
-// A ping after so much silence of the transport; the connection is given up when its answer takes
-// longer than the second: a line of 256 kbit/s with full buffers needs tens of seconds.
+// gRPC sends a ping after kKeepaliveMs of silence, and closes the connection if the answer takes
+// longer than kKeepaliveTimeoutMs: a line of 256 kbit/s with full buffers needs tens of seconds.
 constexpr int kKeepaliveMs = 20'000;
 constexpr int kKeepaliveTimeoutMs = 120'000;
-// The agent sends data messages of at most 64 KiB, and short lists.
+// Limit of a received message. The agent sends data in messages of at most 64 KiB, and short lists.
 constexpr int kMaxMessageBytes = 4 << 20;
 
 void log_line(gpr_log_func_args* line) { log::debug(std::string("gRPC: ") + line->message); }
 
-// Once, before the first channel. gRPC writes to standard error otherwise; and its mutexes, as
-// Debian builds them, look for lock cycles, which costs a fiftieth of a launch and would abort.
+// Prepares gRPC, once, before the first channel. gRPC would otherwise write to standard error. Its
+// mutexes, as Debian builds them, check for lock cycles, which costs 2 % of a launch and aborts
+// when it finds one.
 void calm_grpc() {
   static const bool once = [] {
     absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
@@ -39,9 +40,10 @@ void calm_grpc() {
   (void)once;
 }
 
-// gRPC's threads for callbacks end with the last channel, and the thread that releases it waits for
-// them: a call that ends last, on one of these threads, would wait for itself. The first channel of
-// the process (idle, once its host is done) stays until exit and prevents that.
+// Keeps the first channel of the process until exit. gRPC's callback threads exit with the last
+// channel, and the thread that releases that channel joins them. A call that ends last runs on one
+// of these threads, which would then join itself. The channel that is kept is idle once its host is
+// done.
 std::shared_ptr<grpc::Channel> keep_first(std::shared_ptr<grpc::Channel> channel) {
   static const auto* const kept = new std::shared_ptr<grpc::Channel>(channel);
   (void)kept;
@@ -50,10 +52,10 @@ std::shared_ptr<grpc::Channel> keep_first(std::shared_ptr<grpc::Channel> channel
 
 grpc::ChannelArguments arguments() {
   grpc::ChannelArguments result;
-  // A dial is a connection of its own: none waits for another one's back-off.
+  // Each dial makes a connection of its own, so that none waits for the back-off of another.
   result.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  // The address is the one that was asked for: no proxy, no service configuration from a name
-  // server, no second try behind our back.
+  // The channel connects to this address only: no proxy, no service configuration from a name
+  // server, no hidden retries.
   result.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   result.SetInt(GRPC_ARG_SERVICE_CONFIG_DISABLE_RESOLUTION, 1);
   result.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
@@ -64,7 +66,7 @@ grpc::ChannelArguments arguments() {
   return result;
 }
 
-// The :authority of HTTP/2; a scope is of no use to the other end.
+// The :authority of HTTP/2. A scope means nothing to the other end, so it is removed.
 std::string authority_of(const std::string& address, std::uint16_t port) {
   return with_port(address.substr(0, address.find('%')), port);
 }

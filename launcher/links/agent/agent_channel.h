@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// A gRPC channel to one agent: how it is secured, kept alive and bounded, and what the handshake
-// found out about the agent's certificate. gRPC wakes up with the first channel of the process and
-// not before; its own log lines become our debug lines.
+// A gRPC channel to one agent: how it is secured, kept alive and limited, and the result of
+// verifying the agent's certificate. gRPC's threads start with the first channel of the process,
+// and its log lines become debug lines.
 //
-// Over TCP it speaks through a tunnel of ours (agent_tunnel.h), which shakes hands and judges the
-// agent's certificate before any byte of a call leaves.
+// Over TCP the channel runs through a tunnel (agent_tunnel.h), which makes the TLS handshake and
+// verifies the agent's certificate before any byte of a call is sent.
 //
-// Thread: the loop's; only its end may come on another. Lifetime: shared by its calls; a channel
-// per host and dial, nothing is pooled.
+// Thread: the loop's; only the destructor may run on another. Lifetime: shared by the calls of the
+// channel. Each host and each dial has a separate channel; only the channel to this host's own
+// agent is shared.
 #pragma once
 
 #include <grpcpp/channel.h>
@@ -26,38 +27,40 @@ class TransportContext;
 
 class AgentChannel {
  public:
-  // asked: the host as the user typed it, which the certificate must name. address: numeric.
-  // Begins to dial; fails only where there cannot even be a try.
+  // Starts to connect. asked: the host as the user typed it, which the certificate must name.
+  // address: numeric. An error means that not even an attempt is possible.
   static Result<std::shared_ptr<AgentChannel>> over_tls(TransportContext& context,
                                                         const AgentIdentity& us,
                                                         const std::string& asked,
                                                         const std::string& address,
                                                         std::uint16_t port);
-  // This host's own agent; find_agent_socket() has looked at the path.
+  // Connects to this host's own agent; the path is from find_agent_socket().
   static std::shared_ptr<AgentChannel> over_unix(const std::string& path);
 
   const std::shared_ptr<grpc::Channel>& grpc() const { return channel_; }
-  // The agent has answered, whatever it may still say.
+  // True once the agent has answered at all.
   bool is_connected() const;
   // Returns the reason if the agent's certificate was rejected.
   std::optional<Error> refusal() const;
-  // The agent's certificate was seen and is good: what goes wrong then is about ours.
+  // True if the agent's certificate was verified. A later failure of the handshake is then about
+  // this user's certificate.
   bool believes() const;
-  // How a call ended: where there never was a connection gRPC does not know why.
+  // Returns the end of a call. If there never was a connection, gRPC does not know the reason, so
+  // the tunnel's reason replaces gRPC's.
   AgentStatus explain(AgentStatus status) const;
-  // Ends the attempt to connect if it has not succeeded yet. The context must still live.
+  // Stops connecting, unless the connection has been made. The context must still exist.
   void give_up();
 
  private:
   std::shared_ptr<grpc::Channel> channel_;
-  std::optional<AgentTunnels::Dialled> dialled_;  // Nothing: over a Unix socket.
+  std::optional<AgentTunnels::Dialled> dialled_;  // Over TCP: the tunnel. Empty over a Unix socket.
 };
 
-// Shared by all links by agents of one job.
+// Shared by all links through agents of one job.
 struct AgentConnections {
   explicit AgentConnections(TransportContext&) {}
-  std::shared_ptr<AgentChannel> to_this_host;  // One channel to this host's own agent for all.
-  std::shared_ptr<AgentTunnels> tunnels;       // All connections to agents that we dial.
+  std::shared_ptr<AgentChannel> to_this_host;  // The channel to this host's own agent.
+  std::shared_ptr<AgentTunnels> tunnels;       // The connections to the agents of other hosts.
 };
 
 }  // namespace ivy

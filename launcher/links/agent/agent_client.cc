@@ -22,7 +22,8 @@ using std::chrono::milliseconds;
 
 namespace {
 
-// One unary call. gRPC's threads only post; the memory lives until the call is done.
+// The memory of one unary call, which exists until the call is done. gRPC's threads only post to
+// the loop.
 template <class Reply>
 struct AgentCall {
   std::shared_ptr<AgentChannel> channel;
@@ -34,8 +35,8 @@ struct AgentCall {
 template <class Reply>
 using Start = std::function<void(AgentCall<Reply>&, std::function<void(grpc::Status)>)>;
 
-// One host's question: address after address until one answers, all within the deadline. Keeps
-// itself by what is pending.
+// The request to one host: tries address after address until one answers, all within the deadline.
+// Pending operations keep the object alive.
 template <class Reply>
 class Question : public std::enable_shared_from_this<Question<Reply>> {
  public:
@@ -128,7 +129,7 @@ class Question : public std::enable_shared_from_this<Question<Reply>> {
   }
 
   void time_up() {
-    // Both may have been due when the loop looked: then the answer was taken already.
+    // The answer and the deadline were due in the same turn of the loop, and the answer was first.
     if (!answered_) return;
     place_.timed_out = true;
     if (place_.address.empty() && place_.socket.empty()) {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Questions to many hosts' agents at once, for `ivyctl`: which jobs live there, and to end one.
-// This host is asked over its agent's Unix socket, every other one over TCP with the user's
-// certificate.
+// Sends a request to the agents of many hosts at the same time, for `ivyctl`: lists their jobs, or
+// stops a job. This host's agent is reached over its Unix socket, and every other one over TCP with
+// the user's certificate.
 //
-// Thread: the loop's. Nothing blocks: every host is asked at the same time, and each is answered
-// for exactly once, from the loop, no later than the deadline. Lifetime: the context outlives the
-// last answer (keep the shared pointer); a loop that is stopped earlier takes the rest along.
+// Thread: the loop's. Nothing blocks. There is exactly one answer for each host, from the loop, at
+// the deadline at the latest. Lifetime: the context outlives the last answer (keep the shared
+// pointer). If the loop is stopped earlier, no further answer follows.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -24,7 +24,7 @@
 
 namespace ivy {
 
-// A job as its host's agent knows it.
+// A job as the agent of one of its hosts knows it.
 struct JobEntry {
   RemoteText job_id;
   std::int64_t opened_at_unix_s = 0;
@@ -32,28 +32,28 @@ struct JobEntry {
   RemoteText launcher_host;
   RemoteText program;     // Without its arguments, which may hold secrets.
   RemoteText name;        // --name; empty: none.
-  bool attached = false;  // A launcher has a transport through this agent now.
+  bool attached = false;  // A launcher is connected through this agent now.
 };
 
-// Errors (message names the host, fix says what to do): NotFound when no agent is configured
-// (neither agent.toml nor, for this host, a socket); Unavailable when it refuses or does not
-// answer; Unauthenticated and PermissionDenied when a certificate does not do; DeadlineExceeded.
+// Lists the jobs on each host. Errors, whose message names the host and whose fix says what to do:
+// NotFound: no agent is configured (there is no agent.toml, or for this host no socket).
+// Unavailable: the agent refused the connection or did not answer. Unauthenticated,
+// PermissionDenied: a certificate was rejected. DeadlineExceeded.
 void list_jobs(boost::asio::io_context& loop, const std::shared_ptr<TransportContext>& context,
                const std::vector<Host>& hosts, std::chrono::milliseconds deadline,
                std::function<void(const Host&, const Result<std::vector<JobEntry>>&)> answered);
 
 struct StopOrder {
   std::string job_id;
-  std::optional<std::chrono::milliseconds> grace;  // From TERM to KILL; nothing: the job's own.
+  std::optional<std::chrono::milliseconds> grace;  // Time from TERM to KILL; empty: the job's own.
 };
 
 struct StopAnswer {
-  std::uint32_t supervisors = 0;  // Supervisors that were asked to end; they end later.
-  std::uint32_t with_grace = 0;   // The number of these that take the order's grace period.
+  std::uint32_t supervisors = 0;  // Supervisors that were told to stop. They may still be running.
+  std::uint32_t with_grace = 0;   // How many of them support the grace of the order.
 };
 
-// Asks the hosts' agents to end what they have of a job, in order. Unimplemented: that agent is too
-// old.
+// Orders the agents to stop what these hosts have of a job. Unimplemented: the agent is too old.
 void stop_job(boost::asio::io_context& loop, const std::shared_ptr<TransportContext>& context,
               const std::vector<Host>& hosts, const StopOrder& order,
               std::chrono::milliseconds deadline,

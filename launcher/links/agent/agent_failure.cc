@@ -6,7 +6,7 @@
 namespace ivy {
 namespace {
 
-// gRPC's numbers of the answers that an agent gives (status.h has the others).
+// gRPC's codes that an agent returns; they have the numbers of Code in status.h.
 constexpr int kNotFound = static_cast<int>(Code::kNotFound);
 constexpr int kAlreadyExists = static_cast<int>(Code::kAlreadyExists);
 constexpr int kPermissionDenied = static_cast<int>(Code::kPermissionDenied);
@@ -18,8 +18,8 @@ bool has(const AgentStatus& status, std::string_view text) {
   return status.message.find(text) != std::string::npos;
 }
 
-// gRPC never got through; its text ends with the system's own words. The texts are those of the
-// version that we link statically.
+// True if gRPC never made a connection. The text is that of the gRPC version that is linked
+// statically, and ends with the error of the system.
 bool never_connected(const AgentPlace& place, const AgentStatus& status) {
   return !place.connected && (place.timed_out || has(status, "failed to connect to all addresses"));
 }
@@ -28,12 +28,12 @@ bool is_refused(const AgentStatus& status) {
   return has(status, "Connection refused") || has(status, "No such file or directory");
 }
 
-// TLS itself says that it cannot be.
+// True if the TLS handshake failed.
 bool is_tls_error(const AgentStatus& status) {
   return has(status, "SSL_ERROR") || has(status, "Handshake failed") || has(status, "alert");
 }
 
-// The other end hung up.
+// True if the other end closed the connection.
 bool is_closed(const AgentStatus& status) {
   return has(status, "Socket closed") || has(status, "onnection reset") ||
          has(status, "roken pipe") || has(status, "Endpoint read failed") ||
@@ -41,8 +41,7 @@ bool is_closed(const AgentStatus& status) {
          has(status, "ransport closed");
 }
 
-// Removes the prefix that gRPC puts before the reason: "failed to connect to all addresses; last
-// error: UNKNOWN: ".
+// Removes gRPC's prefix of the reason: "failed to connect to all addresses; last error: UNKNOWN: ".
 std::string core_of(const std::string& message) {
   constexpr std::string_view kLast = "last error: ";
   const std::size_t at = message.rfind(kLast);
@@ -65,7 +64,8 @@ LinkDown not_secured(const AgentPlace& place, const AgentStatus& status) {
             describe(place) + " closed the connection before sending anything",
             "check that an ivy-agent listens there"};
   }
-  // An agent that ends during a handshake hangs up as well: a redial tells the two apart.
+  // On a redial, an agent that exits during the handshake closes the connection too, so this is not
+  // taken for a rejected certificate.
   if (place.redial && is_closed(status)) {
     return {LinkFailure::kBroken, describe(place) + ": " + core_of(status.message), ""};
   }
@@ -74,8 +74,9 @@ LinkDown not_secured(const AgentPlace& place, const AgentStatus& status) {
             "no TLS with " + describe(place) + ": " + core_of(status.message),
             "check that an ivy-agent listens there"};
   }
-  // TLS 1.3 lets us believe that we are in before the other end has looked at our certificate, and
-  // gRPC says no by hanging up: an agent that ends in that moment looks the same.
+  // With TLS 1.3 the handshake is complete here before the agent has verified the user's
+  // certificate, and gRPC reports a rejection as a closed connection. An agent that exits at this
+  // moment looks the same.
   const std::string what =
       is_closed(status)
           ? " closed the connection after it received our certificate " + place.self +
@@ -87,7 +88,8 @@ LinkDown not_secured(const AgentPlace& place, const AgentStatus& status) {
           "ivy-agent cert --user NAME"};
 }
 
-// The account that the agent serves. Over the Unix socket that is whoever reads the message.
+// Returns the account that the agent serves. Over the Unix socket it is the account of the user who
+// reads the message.
 std::string user_of(const AgentPlace& place) {
   constexpr std::string_view kRole = "user/";
   if (!place.self.starts_with(kRole)) return "$USER";
@@ -118,7 +120,7 @@ LinkDown not_opened(const AgentPlace& place, const AgentStatus& status) {
       return {LinkFailure::kNoSuchJob, said, ""};
     case kPermissionDenied:
     case kUnauthenticated:
-      // On a redial this may be an agent being restarted: report "broken" and let the lease decide.
+      // On a redial the agent may be restarting: the link counts as broken, and the lease decides.
       return {place.redial ? LinkFailure::kBroken : LinkFailure::kAuthentication,
               describe(place) + " rejected the connection: " + status.message,
               "on the host with the CA, make a certificate: ivy-agent cert --user NAME"};
@@ -152,7 +154,8 @@ LinkDown agent_failure(const AgentPlace& place, const AgentStatus& status) {
     return {LinkFailure::kUnreachable, describe(place) + " does not answer", ""};
   }
   if (status.code == kUnavailable && (is_closed(status) || is_tls_error(status))) {
-    // The agent went away under the question, or hung up on our certificate.
+    // The agent exited during the request, or closed the connection because of the user's
+    // certificate.
     if (place.connected) {
       return {LinkFailure::kBroken, describe(place) + ": " + core_of(status.message), ""};
     }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Explains the end of a call to an agent, for the transport, in plain words. Pure; thread: any.
+// Converts the end of a call to an agent into a transport's failure, in plain words. Pure; thread:
+// any.
 #pragma once
 
 #include <cstdint>
@@ -11,38 +12,41 @@
 
 namespace ivy {
 
-// How a call of gRPC's ended, without gRPC's headers.
+// How a gRPC call has ended, without gRPC's headers.
 struct AgentStatus {
-  int code = 0;         // gRPC's, 0 is a good end.
-  std::string message;  // The agent's, or gRPC's own.
-  std::string need;     // "ivy-need" of the trailer: the architecture whose bundle is missing.
+  int code = 0;         // gRPC's code; 0: success.
+  std::string message;  // From the agent, or from gRPC itself.
+  std::string need;     // The trailer "ivy-need": the architecture whose bundle the agent lacks.
   std::string wait;     // The trailer "ivy-wait": what the agent waits for, such as a file system.
 };
 
-// The agent, and how far the connection to it got.
+// The agent of a call, and how far the connection to it got.
 struct AgentPlace {
   std::string host;
-  std::string address;  // Numeric; empty: the Unix socket.
+  std::string address;  // Numeric; empty: over the Unix socket.
   std::uint16_t port = 0;
-  std::string socket;     // Path of the Unix socket.
-  std::string self;       // Our certificate: "user/alice serial 4f02".
-  bool believed = false;  // We saw its certificate, and it is good.
-  bool connected = false;
-  bool redial = false;  // The job runs already: what may pass is tried again.
-  bool opened = false;
-  bool timed_out = false;        // The call was cancelled because no data arrived.
-  std::optional<Error> refusal;  // The reason for rejecting the agent's certificate.
+  std::string socket;            // Path of the Unix socket.
+  std::string self;              // The user's certificate: "user/alice serial 4f02".
+  bool believed = false;         // The agent's certificate was verified.
+  bool connected = false;        // The agent has answered.
+  bool redial = false;           // The job is running already, so a temporary failure is retried.
+  bool opened = false;           // The agent has opened the job.
+  bool timed_out = false;        // No data arrived in time, and the call was cancelled.
+  std::optional<Error> refusal;  // Why the agent's certificate was rejected.
 };
 
-// "the agent on node7 (10.0.0.7 port 7411)", "this host's agent (/run/...)".
+// Names the agent in messages: "the agent on node7 (10.0.0.7 port 7411)", "this host's agent
+// (/run/...)".
 std::string describe(const AgentPlace& place);
 
+// Returns the failure of a link.
 LinkDown agent_failure(const AgentPlace& place, const AgentStatus& status);
 
-// The same for questions of ivyctl.
+// Returns the error of a request of ivyctl.
 Error agent_error(const AgentPlace& place, const AgentStatus& status);
 
-// Another address of the same name may do better: nothing answered, or it refused the connection.
+// True if another address of the same name may work: this one did not answer, or refused the
+// connection.
 bool is_about_the_address(LinkFailure failure);
 
 }  // namespace ivy

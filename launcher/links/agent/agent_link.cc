@@ -17,17 +17,18 @@ namespace asio = boost::asio;
 
 namespace {
 
-// Time for an address to answer when there are others to try.
+// Time for the agent at one address to answer if there are others to try.
 constexpr std::chrono::milliseconds kAnswerOfMany{3'000};
-// An agent takes 16 bundles at once. A launcher that finds it crowded asks again, most often to
-// hear that another launcher has sent the same bundle: 60 times, half a second apart, which
-// outlasts a slow transfer.
+// An agent receives 16 bundles at a time. If it rejects another one, the request is repeated 60
+// times, every half second, which is longer than a slow transfer takes. Most often, another
+// launcher has sent the same bundle by then.
 constexpr int kMostCrowdedPuts = 60;
 constexpr std::chrono::milliseconds kCrowdedPause{500};
-// Before an agent that waits for a file system is asked again.
+// Pause before the next request to an agent that waits for a file system.
 constexpr std::chrono::milliseconds kWaitingPause{1'000};
 
-// Picks the failure that says most about the addresses of one name: a refusal proves a living host.
+// Picks the most informative of the failures of a name's addresses: a refused connection proves
+// that the host is up.
 LinkDown worst_of(const std::vector<LinkDown>& failures) {
   LinkDown down = failures.back();
   for (const LinkDown& failure : failures) {
@@ -62,7 +63,7 @@ Awaitable<void> AgentLink::run() {
   fail(down);
 }
 
-// From the first address to the end of the connection.
+// Runs from the first address to the end of the connection.
 Awaitable<LinkDown> AgentLink::connect() {
   place_.host = host_.name;
   place_.redial = request_.reattach || request_.again;
@@ -79,7 +80,7 @@ Awaitable<LinkDown> AgentLink::connect() {
   co_return co_await try_addresses(*addresses);
 }
 
-// Everything that can be known without dialling.
+// Finds out everything that needs no connection.
 Result<void> AgentLink::prepare() {
   if (way_ != Way::kOwnHost) {
     us_ = IVY_TRY(context_->agent_user());
@@ -109,7 +110,7 @@ Awaitable<LinkDown> AgentLink::try_addresses(Addresses addresses) {
       co_return LinkDown::from(LinkFailure::kAuthentication, dialled.error());
     has_other_addresses_ = &address != &addresses.back();
     const LinkDown down = co_await open_job();
-    // The error of another address counts only if no address got further.
+    // An address that got further than a failed connection decides.
     if (place_.opened || !is_about_the_address(down.failure)) co_return down;
     failures.push_back(down);
     if (!has_other_addresses_) break;
@@ -125,8 +126,8 @@ Result<void> AgentLink::dial(const std::string& address) {
   return {};
 }
 
-// Opens the job; where the agent lacks the bundle, sends it once and opens the job again. Ends with
-// the stream.
+// Opens the job, and returns when the stream has ended. If the agent lacks the bundle, sends it
+// once and opens the job again.
 Awaitable<LinkDown> AgentLink::open_job() {
   bool has_put = false;
   for (int crowded = 0;;) {
@@ -135,7 +136,7 @@ Awaitable<LinkDown> AgentLink::open_job() {
     const AgentStatus status = co_await stream_end();
     const LinkDown down = agent_failure(place(), channel_->explain(status));
     leave_stream();
-    // --start-timeout and the lease limit how often it is asked again.
+    // --start-timeout and the lease limit these requests.
     if (!place_.opened && !status.wait.empty()) {
       co_await tell("agent: waiting for " + status.wait);
       co_await sequence_.sleep(kWaitingPause);
@@ -178,12 +179,12 @@ Awaitable<AgentStatus> AgentLink::stream_end() {
   co_return *ended;
 }
 
-// Nothing: the job is open.
+// Returns nothing when the job is open.
 Awaitable<std::optional<AgentStatus>> AgentLink::first_answer() {
   const auto listen = [this](const auto& arrive) { stream_event_ = arrive; };
   const auto limit = has_other_addresses_ ? std::min(answer_limit_, kAnswerOfMany) : answer_limit_;
   auto answer = co_await sequence_.wait_at_most<std::optional<AgentStatus>>(limit, listen);
-  // An agent whose handshake is done may take its time: it starts a supervisor on a loaded host.
+  // After the handshake the agent gets more time, because it may start a supervisor on a busy host.
   if (!answer && channel_->is_connected())
     answer = co_await sequence_.wait_at_most<std::optional<AgentStatus>>(kAgentAnswer, listen);
   if (answer) co_return *answer;
@@ -235,11 +236,12 @@ AgentPlace AgentLink::place() const {
   return here;
 }
 
-// Nothing: the bundle is there. is_crowded: it has been refused for now.
+// Returns nothing when the agent has the bundle. is_crowded: the agent receives too many others
+// now.
 Awaitable<std::optional<LinkDown>> AgentLink::send_bundle(std::string architecture,
                                                           bool& is_crowded) {
   if (request_.reattach) {
-    // Nothing of ours is on that host any more, so neither is a supervisor of this build.
+    // This build was removed from the host, so no supervisor of it runs there.
     co_return LinkDown{LinkFailure::kNoSuchJob, "ivy-node has been removed from the host", ""};
   }
   const Result<NodeBundle> bundle = co_await context_->bundle(sequence_, architecture);
@@ -247,7 +249,7 @@ Awaitable<std::optional<LinkDown>> AgentLink::send_bundle(std::string architectu
   const AgentStatus status = co_await put(architecture, *bundle);
   if (status.code == 0) co_return std::nullopt;
   is_crowded = status.code == static_cast<int>(Code::kAborted);
-  // The agent went away meanwhile: that says nothing about room.
+  // The agent has exited, so this is not about room.
   if (status.code == static_cast<int>(Code::kUnavailable)) co_return agent_failure(place(), status);
   co_return LinkDown{
       LinkFailure::kBootstrap,
@@ -272,7 +274,7 @@ Awaitable<AgentStatus> AgentLink::put(std::string architecture, NodeBundle bundl
   co_return status;
 }
 
-// A stream must not be destroyed inside one of its own handlers.
+// In a later turn: a stream must not be destroyed inside one of its own handlers.
 void AgentLink::leave_stream() {
   if (!stream_) return;
   stream_->close();

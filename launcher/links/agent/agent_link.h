@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The transport by a host's agent: one gRPC stream to the supervisor.
+// The link through a host's agent: one gRPC stream to the supervisor.
 //
 //   direct     name ─ addresses ─ TLS with each in turn ─ Open (─ need ─ Put ─ Open) ─ up
 //   own host   the Unix socket of this host's agent ─ Open ─ up
 //
-// Thread: the loop's.
+// Thread: the loop's, except for send_alive().
 #pragma once
 
 #include <chrono>
@@ -33,7 +33,7 @@ class Opened;
 class AgentLink : public SequencedLink {
  public:
   using Way = AgentWay;
-  // `answer` is how long the agent may take, as in agent_transport.h.
+  // answer: how long the agent may take to answer (agent_transport.h).
   AgentLink(std::shared_ptr<TransportContext> context, Host host, Way way,
             std::chrono::milliseconds answer, HostLinkEvents& owner);
   ~AgentLink() override;
@@ -43,15 +43,18 @@ class AgentLink : public SequencedLink {
   void send_alive(std::string_view frame) override;
 
  private:
+  // connect() in the order of the diagram above.
   Awaitable<void> run();
   Awaitable<LinkDown> connect();
   Awaitable<LinkDown> try_addresses(Addresses addresses);
   Awaitable<LinkDown> open_job();
+  // Waits for the end of the stream.
   Awaitable<AgentStatus> stream_end();
   Awaitable<std::optional<AgentStatus>> first_answer();
   Awaitable<std::optional<LinkDown>> send_bundle(std::string architecture, bool& is_crowded);
   Awaitable<AgentStatus> put(std::string architecture, NodeBundle bundle);
 
+  // Reads the user's identity, or finds this host's socket.
   Result<void> prepare();
   Result<void> dial(const std::string& address);
   Result<void> start_stream();
@@ -65,15 +68,16 @@ class AgentLink : public SequencedLink {
   const Host host_;
   const Way way_;
   const std::chrono::milliseconds answer_limit_;
-  const AgentIdentity* us_ = nullptr;  // Owned by the context; null on our own host.
-  Slots::Ticket place_among_handshakes_;
+  // The user's identity, which the context owns; null over the Unix socket.
+  const AgentIdentity* us_ = nullptr;
+  Slots::Ticket place_among_handshakes_;  // Held until the job is open.
   AgentPlace place_;
   std::string bundle_name_;
-  bool has_other_addresses_ = false;  // Other addresses are tried after this one.
+  bool has_other_addresses_ = false;  // There are more addresses to try after this one.
   std::shared_ptr<AgentChannel> channel_;
-  std::mutex stream_mutex_;  // Held while a stream goes, and while a heartbeat uses it.
+  std::mutex stream_mutex_;  // Held while a stream is destroyed, and while a heartbeat uses it.
   std::unique_ptr<AgentStream> stream_;
-  // How the stream ended; nothing: the job is open.
+  // Called with nothing when the job is open, and with the status when the stream has ended.
   Arrival<std::optional<AgentStatus>> stream_event_;
   std::unique_ptr<AgentPut> put_;
   RemoteGreeting greeting_{RemoteGreeting::Speaker::kRelay};

@@ -18,13 +18,15 @@ namespace v1 = agent::v1;
 namespace {
 
 constexpr std::size_t kMaxPutBytes = 64u << 10;
-// A transfer slower than this (half a line of 256 kbit/s) has stalled.
+// A slower transfer (half of a line of 256 kbit/s) has stalled; the deadline of the call follows
+// from it.
 constexpr std::size_t kSlowestBytesPerSecond = 16u << 10;
 constexpr std::chrono::seconds kLeastTime{30};
 
 }  // namespace
 
-// The reactor: one write after the other, then the answer. Keeps itself until it is done.
+// The gRPC reactor: writes the chunks one after the other, then waits for the answer. Keeps itself
+// alive until the call is done.
 class AgentPut::Call : public grpc::ClientWriteReactor<v1::PutRequest>,
                        public std::enable_shared_from_this<Call> {
  public:
@@ -65,7 +67,7 @@ class AgentPut::Call : public grpc::ClientWriteReactor<v1::PutRequest>,
     StartWrite(&request_);
   }
 
-  // Reports what was written before this chunk.
+  // Reports the bytes that were written before this chunk.
   void tell_moved() {
     const std::string moved = progress_.moved_to(bundle_.archive().size() - rest_.size());
     if (moved.empty()) return;

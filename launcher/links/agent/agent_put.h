@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sends the bundle to an agent that lacks it. Thread: the loop's. Lifetime: may be destroyed at any
-// time but inside its handler; a transfer under way is then cancelled.
+// time except inside its handlers; that cancels the transfer.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -19,11 +19,12 @@ namespace ivy {
 class AgentPut {
  public:
   struct Handlers {
-    // The percentage that has been sent; called when it changes.
+    // The text of UploadProgress, when it has changed.
     std::function<void(const std::string& progress)> moved;
-    std::function<void(const AgentStatus&)> ended;  // Called exactly once, whatever happens.
+    // Called exactly once, unless this object is destroyed before.
+    std::function<void(const AgentStatus&)> ended;
   };
-  // name: the hash by which the cache knows the bundle.
+  // name: NodeUpload::name(), under which the agent's cache keeps the bundle.
   AgentPut(boost::asio::io_context& loop, std::shared_ptr<AgentChannel> channel,
            const std::string& name, const std::string& architecture, const NodeBundle& bundle,
            Handlers handlers);

@@ -14,7 +14,7 @@
 namespace ivy {
 namespace {
 
-// agent.proto allows so many in one request.
+// Limit of the host names in one request (agent.proto).
 constexpr std::size_t kMaxHostsTold = 64;
 
 std::string own_user() { return own_account().empty() ? std::to_string(geteuid()) : own_account(); }

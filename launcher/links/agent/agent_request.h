@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The request to an agent that opens a job. Pure except for the names of this account and this
+// The contents of the request that opens a job. Pure, except for the names of this account and this
 // machine. Thread: the loop's.
 #pragma once
 
@@ -11,10 +11,11 @@
 
 namespace ivy {
 
-// For the agent's audit line and `ivyctl ps`; nothing is decided by it.
+// Describes the job for the agent's audit log and for `ivyctl ps`; the agent decides nothing by it.
 agent::v1::JobDescription job_description(const Options& options);
 
-// Returns 64 hexadecimal digits: a hash of program and arguments, each followed by a NUL.
+// Returns a hash of the program and its arguments, each followed by a NUL, as 64 hexadecimal
+// digits.
 std::string command_sha256(const std::vector<std::string>& command);
 
 }  // namespace ivy

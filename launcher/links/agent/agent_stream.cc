@@ -19,8 +19,8 @@ namespace v1 = agent::v1;
 
 namespace {
 
-// A half-closed call whose other end does not end it is cancelled after this long: an agent gives
-// the supervisor's last words 5 s, but they are not read here.
+// A half-closed call that the agent does not finish is cancelled after this time. The agent would
+// forward the supervisor's last messages for 5 s, but nothing reads them here.
 constexpr std::chrono::seconds kLetGo{2};
 
 AgentStatus status_of(const grpc::Status& status, const grpc::ClientContext& context) {
@@ -37,8 +37,9 @@ AgentStatus status_of(const grpc::Status& status, const grpc::ClientContext& con
 
 }  // namespace
 
-// The reactor. It keeps itself until its call is done. At most one read and one write are under
-// way; a hold keeps the call from being done while the loop may still start one.
+// The gRPC reactor, which keeps itself alive until the call is done. At most one read and one write
+// are in progress. The hold keeps gRPC from completing the call while the loop may still start one
+// of them.
 class AgentStream::Call : public grpc::ClientBidiReactor<v1::OpenRequest, v1::OpenReply>,
                           public std::enable_shared_from_this<Call> {
  public:
@@ -75,7 +76,8 @@ class AgentStream::Call : public grpc::ClientBidiReactor<v1::OpenRequest, v1::Op
     StartWrite(&request_);
   }
 
-  // Writes in progress continue without the loop, and also serve as heartbeats.
+  // If a message is being written, it serves as a heartbeat, and its next chunks follow without the
+  // loop.
   void write_alive(std::string_view frame) {
     {
       const std::lock_guard lock(mutex_);
@@ -97,14 +99,15 @@ class AgentStream::Call : public grpc::ClientBidiReactor<v1::OpenRequest, v1::Op
       finish = !writing_;
       if (finish) held_ = false;
     }
-    // Further messages are read and dropped, so that the agent is not kept from ending the call.
+    // Further messages are read and dropped, so that the agent can finish the call.
     if (read) StartRead(&reply_);
     if (finish) half_close();
   }
 
   void cancel() { context_.TryCancel(); }
 
-  // Called once when the call is done, on any thread; false when it is done already.
+  // Registers a function that is called once when the call is done, on any thread. Returns false if
+  // it is done already.
   bool when_done(std::function<void()> done) {
     const std::lock_guard lock(mutex_);
     if (!self_) return false;
@@ -126,7 +129,8 @@ class AgentStream::Call : public grpc::ClientBidiReactor<v1::OpenRequest, v1::Op
     if (ok) StartRead(&reply_);
   }
 
-  // On the loop: nothing is read meanwhile, so a slow loop slows the agent down.
+  // Runs on the loop. The next read starts only after the bytes were handled, so a slow loop slows
+  // the agent down.
   void read_on(bool ok) {
     if (!ok) return release();
     const std::shared_ptr<Call> self = shared_from_this();
@@ -180,7 +184,7 @@ class AgentStream::Call : public grpc::ClientBidiReactor<v1::OpenRequest, v1::Op
     if (done) done();
   }
 
-  // The caller holds the lock.
+  // Puts the next bytes into the request. Call with mutex_ held.
   void next_chunk() {
     const std::size_t size = std::min(pending_.size() - sent_, message_size_.bytes());
     request_.set_data(pending_.substr(sent_, size));
@@ -192,11 +196,13 @@ class AgentStream::Call : public grpc::ClientBidiReactor<v1::OpenRequest, v1::Op
     writing_ = true;
   }
 
+  // Ends the call's writes and removes the hold.
   void half_close() {
     StartWritesDone();
     RemoveHold();
   }
 
+  // Removes the hold, if it is there.
   void release() {
     {
       const std::lock_guard lock(mutex_);
@@ -213,19 +219,19 @@ class AgentStream::Call : public grpc::ClientBidiReactor<v1::OpenRequest, v1::Op
   v1::OpenRequest request_;
   v1::OpenReply reply_;
 
-  std::mutex mutex_;  // Guards all members that follow.
-  std::shared_ptr<Call> self_;
-  std::function<void()> done_;
+  std::mutex mutex_;            // Guards all members that follow.
+  std::shared_ptr<Call> self_;  // Keeps the call alive until it is done.
+  std::function<void()> done_;  // From when_done().
   link::MessageSize message_size_;
-  std::string pending_;
-  std::size_t sent_ = 0;  // Bytes of pending_ that were sent.
-  bool opening_ = true;   // The first message is under way.
-  bool writing_ = true;   // A message is under way, this one or a later one.
-  bool reading_ = true;
-  bool read_over_ = false;
-  bool broken_ = false;
+  std::string pending_;     // Bytes to be sent.
+  std::size_t sent_ = 0;    // Bytes of pending_ that were sent.
+  bool opening_ = true;     // The first message is being written.
+  bool writing_ = true;     // A message is being written.
+  bool reading_ = true;     // A read is in progress, or no read may be started.
+  bool read_over_ = false;  // No further message will arrive.
+  bool broken_ = false;     // A write has failed.
   bool closed_ = false;
-  bool held_ = true;
+  bool held_ = true;  // The hold is there.
 };
 
 AgentStream::AgentStream(boost::asio::io_context& loop, std::shared_ptr<AgentChannel> channel,
@@ -254,7 +260,7 @@ void AgentStream::take(v1::OpenReply& reply) {
     case v1::OpenReply::kData:
       return handlers_.data(std::move(*reply.mutable_data()));
     case v1::OpenReply::KIND_NOT_SET:
-      return;  // A message of a later version, which we have not asked for.
+      return;  // A message of a later version, which this version has not requested.
   }
 }
 
@@ -262,8 +268,8 @@ void AgentStream::close() {
   if (!gate_->is_open()) return;
   gate_->close();
   call_->close();
-  // The timer belongs to its own handler: it goes with the loop if that ends first, and a handler
-  // that goes without having run cancels the call all the same.
+  // The wait for the timer owns both the timer and `over`. If the loop ends first, they are
+  // destroyed with it, and the destruction of `over` cancels the call as well.
   using Timer = boost::asio::steady_timer;
   const auto timer = std::make_shared<Timer>(loop_, kLetGo);
   const auto last = std::make_shared<LoopGate>(loop_);

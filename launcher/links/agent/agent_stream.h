@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// One Open call: bytes to and from a supervisor through an agent. Reactions of gRPC's threads only
-// cut and post; everything else happens on the loop.
+// One Open call: bytes to and from a supervisor, through an agent. Callbacks on gRPC's threads only
+// split data and post it to the loop, where everything else happens.
 //
-// Thread: the loop's, but for write_alive(). Lifetime: may be destroyed at any time but inside its
-// handlers; the call itself ends on its own, within a bound.
+// Thread: the loop's, except for write_alive(). Lifetime: may be destroyed at any time except
+// inside its handlers; the call itself ends later, within a time limit.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -35,10 +35,10 @@ class AgentStream {
   AgentStream& operator=(const AgentStream&) = delete;
 
   void write(std::string bytes);
-  // Sends a whole frame if nothing is under way; else does nothing. Thread: any.
+  // Sends a heartbeat frame if no message is being written; otherwise does nothing. Thread: any.
   void write_alive(std::string_view frame);
-  // Half-closes after pending writes, so that the agent knows which side closed, and lets the call
-  // finish. No handler is called afterwards.
+  // Sends what was written, half-closes the call, so that the agent knows which side has closed it,
+  // and lets it finish. No handler is called afterwards.
   void close();
 
  private:

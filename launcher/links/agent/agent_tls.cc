@@ -11,11 +11,11 @@
 namespace ivy {
 namespace {
 
-// Several records with one look at the socket.
+// Lets OpenSSL read several records with one system call.
 constexpr std::size_t kReadAheadBytes = 64u << 10;
 constexpr std::array<unsigned char, 3> kHttp2 = {2, 'h', '2'};
 
-// The agent that a connection is made to, where the check of its certificate finds it.
+// The agent of a connection, where the verification of its certificate finds it.
 struct Dialled {
   std::string asked;
   AgentVerdict* verdict;
@@ -41,7 +41,7 @@ bool set_rules(SSL_CTX* context) {
   SSL_CTX_set_default_read_buffer_len(context, kReadAheadBytes);
   SSL_CTX_set_mode(context, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER |
                                 SSL_MODE_RELEASE_BUFFERS);
-  // gRPC closes without a farewell; HTTP/2 inside knows what is missing.
+  // gRPC closes the connection without a TLS close; HTTP/2 inside it detects missing data.
   SSL_CTX_set_options(context, SSL_OP_IGNORE_UNEXPECTED_EOF);
   SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
   return SSL_CTX_set_min_proto_version(context, TLS1_3_VERSION) == 1 &&
@@ -49,7 +49,7 @@ bool set_rules(SSL_CTX* context) {
          SSL_CTX_set_alpn_protos(context, kHttp2.data(), kHttp2.size()) == 0;
 }
 
-// The chain that the agent has presented, its own certificate first.
+// Returns the chain of certificates that the agent has presented, its own first.
 std::string chain_text(X509_STORE_CTX* shown) {
   const Bio bio(BIO_new(BIO_s_mem()));
   STACK_OF(X509)* const chain = X509_STORE_CTX_get0_untrusted(shown);
@@ -96,7 +96,8 @@ AgentTls::Connection AgentTls::connect(int socket, const std::string& asked,
   return connection;
 }
 
-// 1: believed. Anything else ends the handshake with an alert.
+// Called by OpenSSL. Returns 1 if the agent is trusted; any other value ends the handshake with an
+// alert.
 int AgentTls::judge(X509_STORE_CTX* shown, void* self) {
   const AgentTls& tls = *static_cast<AgentTls*>(self);
   SSL* const connection =

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shared by all TLS connections of a launcher to agents: the user's key and certificate, and the
-// verification of agents. Created once: OpenSSL 3.0 takes longer for it than for a handshake.
+// The TLS context that all connections of a launcher to agents share: the user's key and
+// certificate, and the verification of agents. It is created once, because that takes OpenSSL 3.0
+// longer than a handshake.
 //
-// Only TLS 1.3, key exchange on P-256, HTTP/2 as the inner protocol. check_agent() alone decides
-// whether to trust an agent's certificate, in place of OpenSSL's own check, inside the handshake
-// and before any byte of ivyrun is sent.
+// Only TLS 1.3, with key exchange on P-256 and HTTP/2 as the inner protocol. check_agent() alone
+// decides whether an agent's certificate is trusted, in place of OpenSSL's own check. It runs
+// inside the handshake, before any byte of ivyrun is sent.
 //
-// Thread: any, a connection one at a time; the program must ignore SIGPIPE. Lifetime: shared by its
-// connections.
+// Thread: any; a connection must not be used by two at a time. The program must ignore SIGPIPE.
+// Lifetime: shared by its connections.
 #pragma once
 
 #include <openssl/ssl.h>
@@ -20,10 +21,10 @@
 
 namespace ivy {
 
-// The result of a handshake's checks of the agent.
+// The result of verifying an agent.
 struct AgentVerdict {
-  bool believes = false;         // Its certificate was seen and is good.
-  std::optional<Error> refusal;  // Why its certificate was not believed.
+  bool believes = false;         // Its certificate was verified.
+  std::optional<Error> refusal;  // Why its certificate was rejected.
 };
 
 class AgentTls {
@@ -34,14 +35,15 @@ class AgentTls {
   };
   using Connection = std::unique_ptr<SSL, Free>;
 
-  // Fails where our key or certificate cannot be used.
+  // Fails if the user's key or certificate cannot be used.
   static Result<std::shared_ptr<AgentTls>> make(const AgentIdentity& us);
   ~AgentTls() = default;
   AgentTls(const AgentTls&) = delete;
   AgentTls& operator=(const AgentTls&) = delete;
 
-  // A connection that has not shaken hands, over this connected socket, which stays the caller's.
-  // asked: the host as the user typed it, which the certificate must name. verdict outlives it.
+  // Makes a connection over this connected socket, which remains the caller's; the handshake is
+  // still to be done. asked: the host as the user typed it, which the certificate must name.
+  // verdict receives the result, and outlives the connection.
   Connection connect(int socket, const std::string& asked, AgentVerdict& verdict);
 
  private:
@@ -52,7 +54,7 @@ class AgentTls {
   std::unique_ptr<SSL_CTX, Free> context_;
 };
 
-// The oldest error that OpenSSL has noted since, in its words; clears them.
+// Returns the text of the oldest error in OpenSSL's queue, and clears the queue.
 std::string take_tls_error();
 
 }  // namespace ivy

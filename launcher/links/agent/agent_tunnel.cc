@@ -23,13 +23,14 @@ using boost::system::error_code;
 
 namespace {
 
-// Maximum size of one TLS record.
+// Largest TLS record.
 constexpr std::size_t kPieceBytes = 16u << 10;
-// Given to gRPC at once: each time wakes one of its threads.
+// Bytes that are given to gRPC at a time, because each time wakes one of its threads.
 constexpr std::size_t kBatchBytes = 4 * kPieceBytes;
-// Then other connections have their turn.
+// Pieces after which other connections get their turn.
 constexpr int kPiecesPerTurn = 16;
-// As long as the keepalive's answer may take: see agent_channel.cc.
+// The kernel ends a connection that does not acknowledge data for this long: as long as the answer
+// to a keepalive may take (agent_channel.cc).
 constexpr unsigned kUserTimeoutMs = 120'000;
 constexpr char kNotConnected[] = "failed to connect to all addresses; last error: ";
 
@@ -92,10 +93,10 @@ void AgentTunnel::when(Socket& socket, typename Socket::wait_type what, Step ste
 void AgentTunnel::shake_hands() {
   ERR_clear_error();
   const int result = SSL_do_handshake(connection_.get());
-  shared_state_->tell(state_);  // The result of the handshake so far.
+  shared_state_->tell(state_);  // The result of the verification so far.
   if (result == 1) {
     if (!has_http2(connection_.get())) return fail("Handshake failed: it does not speak HTTP/2");
-    // The agent has the next word only after ours.
+    // gRPC speaks first, so its bytes are sent before the agent's are read.
     pump_down();
     if (!is_over_) pump_up();
     return;
@@ -125,7 +126,7 @@ void AgentTunnel::pump_down() {
   when(inner_, asio::posix::stream_descriptor::wait_read, &AgentTunnel::pump_down);
 }
 
-// False: not now, or never.
+// Returns true when all bytes were written. False: the socket is full, or broken.
 bool AgentTunnel::write_outer() {
   while (!down_.empty()) {
     ERR_clear_error();
@@ -137,7 +138,8 @@ bool AgentTunnel::write_outer() {
     if (SSL_get_error(connection_.get(), count) == SSL_ERROR_WANT_WRITE) {
       when(outer_, tcp::socket::wait_write, &AgentTunnel::pump_down);
     }
-    // Else it is broken; what the agent still said is read first, and then its end.
+    // If the connection is broken, pump_up() first reads what the agent had sent, and then finds
+    // the end.
     return false;
   }
   return true;
@@ -158,14 +160,15 @@ void AgentTunnel::pump_up() {
     if (size > 0) {
       if (!std::exchange(state_.is_connected, true)) shared_state_->tell(state_);
       up_.assign(batch.data(), size);
-      continue;  // Why it was no more is asked again behind it.
+      // The reason for the end of these reads is found in the next round, after the bytes.
+      continue;
     }
     if (SSL_get_error(connection_.get(), count) == SSL_ERROR_WANT_READ) {
       return when(outer_, tcp::socket::wait_read, &AgentTunnel::pump_up);
     }
     return outer_ended(count);
   }
-  // Bytes that OpenSSL has read ahead make no socket readable.
+  // Bytes that OpenSSL has read ahead do not make the socket readable.
   asio::post(inner_.get_executor(), [self = shared_from_this()] {
     if (!self->is_over_) self->pump_up();
   });
@@ -185,7 +188,7 @@ bool AgentTunnel::write_inner() {
     }
     up_.erase(0, static_cast<std::size_t>(count));
   }
-  // A hundred quiet connections need no hundred buffers.
+  // Idle connections should not keep large buffers: there may be hundreds of them.
   if (up_.capacity() > kPieceBytes) up_ = std::string();
   return true;
 }
@@ -201,7 +204,8 @@ void AgentTunnel::outer_ended(int result) {
   fail("Socket closed");
 }
 
-// Only a failure to connect is kept: gRPC reports how an established connection ends.
+// Keeps the reason only if there was no connection: gRPC reports how an established connection
+// ends.
 void AgentTunnel::fail(const std::string& why) {
   if (!state_.is_connected && state_.failure.empty()) {
     state_.failure = why;

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// TLS for gRPC: a connection to an agent on one side, on the other a socket pair whose far end gRPC
-// speaks plain HTTP/2 on. gRPC 1.51 would make and forget an SSL context for each connection, which
-// costs more than the handshake, and knows no reasons when a dial fails.
+// TLS for gRPC. On one side, the *outer* one, is the TLS connection to an agent; on the other, the
+// *inner* one, a socket pair on whose far end gRPC speaks plain HTTP/2. gRPC 1.51 would instead
+// make an SSL context for each connection, which costs more than the handshake, and would not
+// report why a dial failed.
 //
 //   connecting ─▶ shaking hands ─▶ open ─▶ over
 //
-// Nothing that gRPC writes is read before the agent is believed. The end of either side ends the
-// other, behind what it had written.
+// Nothing that gRPC writes is read before the agent was verified. When one side ends, the bytes
+// that it had written are passed on, and then the other side ends.
 //
-// Thread: that of its own loop, of which a launcher has a few: a hundred handshakes would otherwise
-// keep the launcher's loop from everything else. Lifetime: keeps itself by its pending operations
-// until it is over or its loop is gone; other threads read its state from a SharedState.
+// Thread: the thread of its own loop. A launcher has a few of these, because a hundred handshakes
+// would otherwise block the launcher's loop. Lifetime: its pending operations keep it alive until
+// it is over or its loop has ended. Other threads read its state from a SharedState.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -29,11 +30,14 @@ class AgentTunnel : public std::enable_shared_from_this<AgentTunnel> {
  public:
   struct State {
     AgentVerdict verdict;
-    bool is_connected = false;  // The agent has spoken: it takes our certificate, too.
-    // Why there is no connection, in the words of agent_failure.h; empty while there may be one.
+    // The agent has sent data, so it has accepted the user's certificate, too.
+    bool is_connected = false;
+    // Why there is no connection, in the words that agent_failure.h understands; empty while there
+    // may be one.
     std::string failure;
   };
-  // Reports state before gRPC does. Thread: any.
+  // A copy of the state for other threads. It is updated before gRPC can notice the change. Thread:
+  // any.
   class SharedState {
    public:
     State look() const {
@@ -54,20 +58,24 @@ class AgentTunnel : public std::enable_shared_from_this<AgentTunnel> {
   AgentTunnel(const AgentTunnel&) = delete;
   AgentTunnel& operator=(const AgentTunnel&) = delete;
 
-  // Begins to connect. Returns gRPC's end; the receiver owns it. Thread: any.
+  // Starts to connect. Returns gRPC's end of the socket pair, which the caller then owns. Thread:
+  // any.
   Result<int> start(const std::string& address, std::uint16_t port);
   std::shared_ptr<const SharedState> shared_state() const { return shared_state_; }
-  // Ends the tunnel if it is not connected yet: its caller waits no longer.
+  // Ends the tunnel unless it is connected, because its caller no longer waits.
   void give_up() {
     if (!state_.is_connected) end();
   }
 
  private:
   using Step = void (AgentTunnel::*)();
+  // The steps of the outer connection.
   void connect(const boost::asio::ip::tcp::endpoint& agent);
   void shake_hands();
+  // From gRPC to the agent, and from the agent to gRPC.
   void pump_down();
   void pump_up();
+  // Return true when all bytes were written.
   bool write_outer();
   bool write_inner();
   void outer_ended(int result);
@@ -82,25 +90,26 @@ class AgentTunnel : public std::enable_shared_from_this<AgentTunnel> {
   const std::shared_ptr<SharedState> shared_state_ = std::make_shared<SharedState>();
   boost::asio::ip::tcp::socket outer_;
   boost::asio::posix::stream_descriptor inner_;
-  AgentTls::Connection connection_;  // TLS over outer_, destroyed before it.
-  std::string down_;                 // Bytes taken from gRPC, not yet sent to the agent.
-  std::string up_;                   // Bytes from the agent, not yet given to gRPC.
+  AgentTls::Connection connection_;  // TLS over outer_, and therefore destroyed before it.
+  std::string down_;                 // Bytes from gRPC that have not been sent to the agent.
+  std::string up_;                   // Bytes from the agent that have not been given to gRPC.
   bool is_over_ = false;
 };
 
-// All tunnels of a launcher: what they share, and their threads.
+// All tunnels of a launcher, with their threads and their TLS context.
 //
-// Thread: one at a time. Lifetime: ends every tunnel with it.
+// Thread: any, one at a time. Lifetime: its destructor ends every tunnel.
 class AgentTunnels {
  public:
   struct Dialled {
-    int socket = -1;  // gRPC's end; the receiver owns it.
+    int socket = -1;  // gRPC's end, which the caller then owns.
     std::weak_ptr<AgentTunnel> tunnel;
     std::shared_ptr<const AgentTunnel::SharedState> shared_state;
     boost::asio::io_context* loop = nullptr;
   };
 
-  // Threads are started as they are needed, and no more than the machine has cores.
+  // Limit of the threads, which are started as they are needed. There are never more than the
+  // machine has cores.
   static constexpr std::size_t kMostThreads = 4;
 
   explicit AgentTunnels(std::shared_ptr<AgentTls> tls);
@@ -116,7 +125,7 @@ class AgentTunnels {
 
   const std::shared_ptr<AgentTls> tls_;
   const std::size_t threads_;
-  std::size_t turn_ = 0;
+  std::size_t turn_ = 0;  // Tunnels that were given to a thread in turn.
   std::vector<std::unique_ptr<Worker>> workers_;
 };
 

@@ -59,18 +59,18 @@ void AutoLink::link_down(HostLink&, const LinkDown& down) {
   const LinkWay& next = ways_[current_];
   const RemoteText line = host_.name + ": " + next.name + " is used: " + down.message;
   log::debug(line.line());
-  // A user who has configured agents wants to know that a host is reached without one. The note is
-  // printed once it is up: if no transport reaches it, its failure contains all reasons.
+  // A user who has configured agents should know if a host is reached without one. The note is
+  // printed once a link is up. If there is none, the failure contains all reasons.
   if (next.kind != failed.kind) note_ = line;
   failed_before_.emplace_back(failed.name, down.message);
-  // A link must not be destroyed inside one of its own events.
+  // In a later turn: a link must not be destroyed inside one of its own events.
   const std::shared_ptr<HostLink> old = std::move(link_);
   boost::asio::post(context_->loop(), [old] {});
   take_way();
 }
 
-// The failures of earlier ways that differ from `last`: a name without an address is not reported
-// twice.
+// Returns the failures of the earlier transports that differ from `last`. A name without an
+// address, for example, is reported only once.
 RemoteText AutoLink::earlier_reasons(const RemoteText& last) const {
   RemoteText text;
   for (const auto& [name, message] : failed_before_) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tries several transports to one host in their order until one comes up. Each LinkWay decides
-// after which of its failures the next one is tried. Thread: the loop's.
+// A link that tries several transports to one host in order, until one is up. After a failure, the
+// transport's LinkWay decides whether the next one is tried. Thread: the loop's.
 #pragma once
 
 #include <functional>
@@ -15,18 +15,18 @@
 
 namespace ivy {
 
-// One transport to a host, not yet opened.
+// One transport to the host, whose link has not been made yet.
 struct LinkWay {
-  std::string name;  // For messages: "its agent", "ssh".
+  std::string name;  // Its name in messages: "its agent", "ssh".
   Transport kind = Transport::kSsh;
   std::function<std::unique_ptr<HostLink>(HostLinkEvents& owner)> make;
-  // True if the next way may succeed after this failure. Not called for the last way.
+  // Returns whether the next transport may succeed after this failure. Not called for the last one.
   std::function<bool(const LinkDown&)> may_go_on;
 };
 
 class AutoLink : public HostLink, private HostLinkEvents {
  public:
-  // Tries `ways` in their order; there is at least one.
+  // ways: in the order in which they are tried; at least one.
   AutoLink(std::shared_ptr<TransportContext> context, Host host, std::vector<LinkWay> ways,
            HostLinkEvents& owner);
   ~AutoLink() override;
@@ -37,7 +37,7 @@ class AutoLink : public HostLink, private HostLinkEvents {
   void close() override;
 
  private:
-  // HostLinkEvents, of the present way.
+  // HostLinkEvents of the present transport's link.
   void link_up(HostLink& way, const LinkUp& up) override;
   void link_bytes(HostLink&, std::string_view bytes) override { owner_.link_bytes(*this, bytes); }
   void link_drained(HostLink&) override { owner_.link_drained(*this); }
@@ -55,16 +55,16 @@ class AutoLink : public HostLink, private HostLinkEvents {
   const std::vector<LinkWay> ways_;
   HostLinkEvents& owner_;
   OpenRequest request_;
-  std::size_t current_ = 0;
+  std::size_t current_ = 0;  // The present transport, as an index of ways_.
   std::unique_ptr<HostLink> link_;
   bool is_up_ = false;
-  // Names of earlier ways, and their failures.
+  // The names of the transports that have failed, and their failures.
   std::vector<std::pair<std::string, RemoteText>> failed_before_;
-  RemoteText note_;  // Printed after another kind of transport has connected.
+  RemoteText note_;  // Printed once a link of another kind is up.
 };
 
-// True if SSH may succeed after an agent has failed to open the job. An agent that has rejected the
-// job itself is not bypassed.
+// True if SSH may succeed after an agent has failed to open the job. SSH does not bypass an agent
+// that has rejected the job itself.
 bool agent_may_be_passed_over(const LinkDown& down);
 
 }  // namespace ivy

@@ -46,7 +46,7 @@ LinkWay ssh_way(const std::shared_ptr<TransportContext>& context, const Host& ho
   return result;
 }
 
-// Returns why `auto` uses only SSH for this host, or an empty string if its agent is tried first.
+// Returns why `auto` uses only SSH for this host; empty: its agent is tried first.
 std::string only_ssh_because(TransportContext& context, const Host& host) {
   if (host.port != 0) return "an SSH port is set for it";
   if (context.options().no_agents) return "the policy of this host forbids agents";
@@ -86,7 +86,7 @@ bool uses_srun(const Options& options, const Host& host) {
 }
 
 bool uses_local_transport(const Options& options, const Host& host) {
-  // This host too: its workers belong to the step, and end with it.
+  // This machine too is reached through the step: its workers belong to the step and end with it.
   if (uses_srun(options, host)) return false;
   if (options.node_rank) return !host.joins;
   return host.fake || options.transport == TransportChoice::kLocal ||

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Chooses the transport that reaches each host.
+// Chooses the transport of each host, and makes its links.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -16,31 +16,33 @@
 
 namespace ivy {
 
-// True if its supervisor is started by a srun step and dials back: --transport slurm, or `auto` on
-// the hosts of an allocation.
+// True if a srun step starts the host's supervisor, which then dials back: with --transport slurm,
+// and with `auto` on the hosts of an allocation.
 bool uses_srun(const Options& options, const Host& host);
 
-// If the host's policy forbids ssh, `auto` becomes agents; PermissionDenied names a host that no
-// transport could reach then. The hosts must be known.
+// Applies this host's policy: if it forbids ssh, `auto` uses only agents. PermissionDenied names a
+// host that no transport could then reach. Call when the hosts are known.
 Result<void> keep_to_policy(Options& options);
 
-// True if its supervisor is a child of ours, over a socket pair: that transport cannot be lost.
+// True if the supervisor is reached through a socket pair to a child of this process. Such a link
+// cannot be lost without the child.
 bool uses_local_transport(const Options& options, const Host& host);
 
-// The handler is called when Slurm has signalled its step on some host. whole_tree: every process
-// of the step has the signal already. Several hosts report the same signal.
+// Sets the handler of signals that Slurm sends to the step on some host. whole_tree: every process
+// of the step has received the signal. Several hosts may report the same signal.
 void set_scheduler_signal_handler(const std::shared_ptr<TransportContext>& context,
                                   std::function<void(int signal, bool whole_tree)> handler);
 
-// Call after the job: stops processes that were started for its transports, within a few seconds.
-// Calls back once, immediately if there are none. The context may be null.
+// Call after the job: stops the processes that were started for its transports, within a few
+// seconds. Calls `done` once, immediately if there are none. The context may be null.
 void finish_transports(const std::shared_ptr<TransportContext>& context,
                        std::function<void()> done);
 
-// True if make_link() may try its agent: call TransportContext::prepare_agents() first.
+// True if make_link() may use the host's agent. Then call TransportContext::prepare_agents() first.
 bool may_have_agent(const Options& options, const Host& host);
 
-// A closed link for this host. `attempt` counts redials (0 first).
+// Makes a link to this host, which is not open yet. attempt: 0 for the first link, then the number
+// of the redial.
 std::unique_ptr<HostLink> make_link(const std::shared_ptr<TransportContext>& context,
                                     const Host& host, HostLinkEvents& owner, int attempt);
 

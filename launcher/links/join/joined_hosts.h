@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The hosts of torchrun mode as their links see them: each node's ivyrun has joined, and starts an
-// ivy-node there that dials back. Thread: the loop's. Lifetime: held by the links.
+// The hosts of torchrun mode, as their links see them: the ivyrun of each node has joined, and
+// starts an ivy-node there that dials back. Thread: the loop's. Lifetime: held by the links.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -28,14 +28,16 @@ class JoinedHosts : public DialBackHosts, public std::enable_shared_from_this<Jo
   }
   // The node's ivyrun has exited, and everything that it started exits with it.
   void mark_gone(const std::string& host);
-  // The node's ivyrun is silent but may return. The host is gone if its ivy-node is silent as well.
+  // The node's ivyrun is silent, but may return. If its ivy-node becomes silent too, the host is
+  // gone.
   void mark_silent(const std::string& host);
+  // The node's ivyrun has connected again.
   void mark_heard(const std::string& host) { silent_.erase(host); }
 
  private:
   boost::asio::io_context& loop_;
   StepHosts hosts_;
-  std::set<std::string> gone_;  // A host may be gone before a link waits for it.
+  std::set<std::string> gone_;  // Hosts that are gone, including those for which no link waits yet.
   std::set<std::string> silent_;
   const std::string command_text_ = "ivyrun --node-rank, on that node";
   std::string listening_text_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Hosts whose supervisors dial back to the launcher, as their links see them: those of a srun step,
-// and nodes of torchrun mode. Thread: the loop's.
+// The interface through which links wait for hosts that dial back to the launcher: the hosts of a
+// srun step, or the nodes of torchrun mode. Thread: the loop's.
 #pragma once
 
 #include <cstdint>
@@ -14,12 +14,14 @@ namespace ivy {
 class DialBackHosts {
  public:
   virtual ~DialBackHosts() = default;
-  // The client outlives its stay.
+  // Starts to wait for the host's connection. The client must live until leave().
   virtual void wait_for(const OpenRequest& request, const std::string& host,
                         StepClient& client) = 0;
+  // Stops waiting, or gives the connection up.
   virtual void leave(std::uint32_t host, const StepClient& client) = 0;
   virtual Transport transport() const = 0;
-  // For people: the words that have started the hosts, and where we listen ("10.0.0.1:41234").
+  // For messages: the command that has started the hosts, and the address to which they connect
+  // ("10.0.0.1:41234").
   virtual const std::string& command_text() const = 0;
   virtual std::string listening_text() const = 0;
 };

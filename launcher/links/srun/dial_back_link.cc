@@ -20,7 +20,7 @@ void DialBackLink::open(const OpenRequest& request) {
   hosts_->wait_for(request, host_, client_);
 }
 
-// The new connection waits in the step until a link takes it.
+// The host has made a new connection, which StepHosts keeps until a link waits for it.
 Awaitable<void> DialBackLink::give_way() {
   fail(LinkDown{LinkFailure::kBroken, host_ + " reconnected: it received nothing from ivyrun", ""});
   co_return;

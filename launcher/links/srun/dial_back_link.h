@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The transport of a host that dials back (dial_back_hosts.h): waits until it does, then moves
-// bytes over that connection. Thread: the loop's.
+// The link to a host that dials back (dial_back_hosts.h): waits for the host's connection, then
+// moves bytes over it. Thread: the loop's.
 #pragma once
 
 #include <memory>
@@ -13,7 +13,7 @@ namespace ivy {
 
 class DialBackLink : public SequencedLink {
  public:
-  // host: the name by which its group knows it, such as Slurm's.
+  // host: its name in the group, such as Slurm's name for it.
   DialBackLink(boost::asio::io_context& loop, std::shared_ptr<DialBackHosts> hosts,
                std::string host, HostLinkEvents& owner);
   ~DialBackLink() override;
@@ -24,7 +24,7 @@ class DialBackLink : public SequencedLink {
 
  private:
   void serve(std::shared_ptr<DialBackStream> stream);
-  Awaitable<void> give_way();
+  Awaitable<void> give_way();  // The host has made a new connection: ends this link.
   void release() override;
 
   const std::shared_ptr<DialBackHosts> hosts_;
@@ -32,7 +32,7 @@ class DialBackLink : public SequencedLink {
   StepClient client_;
   std::shared_ptr<DialBackStream> stream_;
   RemoteGreeting greeting_{RemoteGreeting::Speaker::kRelay};
-  bool owes_drained_ = false;
+  bool owes_drained_ = false;  // drained() has to be reported.
 };
 
 }  // namespace ivy

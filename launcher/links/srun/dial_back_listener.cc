@@ -16,7 +16,7 @@ using boost::system::error_code;
 
 namespace {
 
-// At most this many rejected peers are named; a port scanner may come from many addresses.
+// Limit of the rejected peers that are reported, because a port scanner may use many addresses.
 constexpr std::size_t kMostReported = 64;
 
 }  // namespace
@@ -63,7 +63,7 @@ void DialBackListener::accept(std::size_t listener) {
         if (self->is_closed_ || error == asio::error::operation_aborted) return;
         if (!error) self->enter(std::move(socket));
         if (!error || error == asio::error::connection_aborted) return self->accept(listener);
-        // Out of descriptors, most likely: the half-open ones end in time.
+        // Most likely no descriptor is left. Half-open connections release theirs within this time.
         const auto pause = std::make_shared<asio::steady_timer>(self->loop_, kHalfOpenTime);
         pause->async_wait([self, listener, pause](const error_code&) {
           if (!self->is_closed_) self->accept(listener);
@@ -90,7 +90,8 @@ void DialBackListener::enter(tcp::socket socket) {
   });
 }
 
-// Finds the connection to drop: a flooding peer loses its own, not those of the step's hosts.
+// Finds the connection to close: a peer that floods the listener loses its own connections, not
+// those of the step's hosts.
 std::list<DialBackListener::HalfOpen>::iterator DialBackListener::oldest_of_the_fullest_address() {
   std::map<std::string, std::size_t> counts;
   for (const HalfOpen& entry : half_open_) ++counts[entry.stream->peer_address()];
@@ -124,7 +125,8 @@ void DialBackListener::greeted(std::uint64_t number, const Result<DialGreeting>&
   handlers_.signal(*greeting);
 }
 
-// The key of nodes that join may be known to many; the hosts' is the job's own.
+// The key of nodes that join may be known to many; only the hosts of this job have the other key.
+// Each key permits only its own kind of greeting.
 bool DialBackListener::may_greet(const DialGreeting& greeting, const DialBackStream& stream) const {
   const bool has_join_key = !join_identity_.empty() && stream.identity() == join_identity_;
   return has_join_key == (greeting.kind == DialGreeting::Kind::kJoin);
@@ -137,7 +139,8 @@ std::string DialBackListener::listening_text() const {
   return joined(texts, " ");
 }
 
-// Drops connections that are too slow without naming them: a host may be stopped, or we were.
+// Closes connections that stay half open too long. They are not reported, because the host, or this
+// process, may have been suspended.
 void DialBackListener::drop_late() {
   timer_.expires_after(std::chrono::seconds(1));
   timer_.async_wait([self = shared_from_this()](const error_code& error) {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The listener that hosts of a srun step dial back to: listens on a few addresses, admits peers
-// that prove to know the step's key, and hands over which host each one is. Other peers cost a
-// bounded number of descriptors for a bounded time, and are named.
+// The listener to which hosts dial back: listens on a few addresses, admits peers that prove to
+// know a key of the job, and reports which host each of them is. Until a peer has proved that, its
+// connection is *half open*. Half-open connections are limited in number and time, and rejected
+// peers are reported.
 //
 // Thread: the loop's. Lifetime: until close(), after which nothing is called.
 #pragma once
@@ -20,23 +21,25 @@
 
 namespace ivy {
 
+// A key that peers can prove to know.
 struct DialKey {
-  std::string identity;  // Names the key in clear.
-  std::string key;       // kDialKeyBytes long; empty: it admits no client.
+  std::string identity;  // Names the key, unencrypted.
+  std::string key;       // kDialKeyBytes long. Empty: no peer is admitted by it.
 };
 
 struct DialKeys {
-  DialKey hosts;  // For ivy-node, which brings transports and signals.
-  DialKey join;   // For other nodes' ivyrun, in torchrun mode.
+  DialKey hosts;  // For ivy-node, which dials with transports and signals.
+  DialKey join;   // For the ivyruns of other nodes, in torchrun mode.
 };
 
 struct DialBackListenerSettings {
-  std::vector<std::string> addresses;  // Numeric addresses, at least one of them.
-  // Ports that may be used, the highest first: MASTER_PORT is taken from the other end. 0: any.
+  std::vector<std::string> addresses;  // Numeric addresses to listen on; at least one.
+  // Range of the ports. The highest free one is used, because MASTER_PORT is taken from the low
+  // end. 0: any port.
   std::uint16_t port_low = 0;
   std::uint16_t port_high = 0;
   DialKeys keys;
-  // For messages: who is to connect, and what to do when we cannot listen.
+  // For messages: the expected peers, and the advice if listening fails.
   std::string awaited = "the step's hosts";
   std::string fix = "--port-range A-B names ports that are free, --iface NAME another interface";
 };
@@ -44,20 +47,21 @@ struct DialBackListenerSettings {
 class DialBackListener : public std::enable_shared_from_this<DialBackListener> {
  public:
   struct Handlers {
+    // A host has connected, for a transport.
     std::function<void(std::uint32_t host, std::shared_ptr<DialBackStream>)> transport;
     std::function<void(const DialGreeting&)> signal;
-    // Another node's ivyrun, which says that it has this node rank.
+    // The ivyrun of another node, which claims this node rank.
     std::function<void(std::uint32_t rank, std::shared_ptr<DialBackStream>)> join = {};
-    // A peer that is not a host of the step; called once for each address and reason.
+    // A peer was rejected. Called once for each address and reason.
     std::function<void(const std::string& address, const std::string& why)> rejected;
   };
 
-  // Connections that have proved nothing yet: beyond these, the oldest one of the address with the
-  // most of them is dropped.
+  // Limit of half-open connections. Above it, the oldest one is closed of the address that has the
+  // most.
   static constexpr std::size_t kMostHalfOpen = 256;
   static constexpr std::chrono::seconds kHalfOpenTime{5};
 
-  // Listens. Unavailable names the address and the ports.
+  // Starts to listen. Unavailable names the address and the ports.
   static Result<std::shared_ptr<DialBackListener>> open(boost::asio::io_context& loop,
                                                         const DialBackListenerSettings& settings,
                                                         Handlers handlers);
@@ -65,7 +69,7 @@ class DialBackListener : public std::enable_shared_from_this<DialBackListener> {
   DialBackListener& operator=(const DialBackListener&) = delete;
 
   const std::vector<DialAddress>& addresses() const { return addresses_; }
-  // For people: "10.0.0.1:41234", one word for each.
+  // For messages: the addresses in one text, such as "10.0.0.1:41234".
   std::string listening_text() const;
   void close();
 
@@ -77,6 +81,7 @@ class DialBackListener : public std::enable_shared_from_this<DialBackListener> {
   };
 
   DialBackListener(boost::asio::io_context& loop, Handlers handlers);
+  // True if the key of the stream permits this kind of greeting.
   bool may_greet(const DialGreeting& greeting, const DialBackStream& stream) const;
   Result<void> listen(const std::string& address, const DialBackListenerSettings& settings);
   void accept(std::size_t listener);
@@ -92,7 +97,7 @@ class DialBackListener : public std::enable_shared_from_this<DialBackListener> {
   std::unique_ptr<PskTls> tls_;
   std::vector<boost::asio::ip::tcp::acceptor> listeners_;
   std::vector<DialAddress> addresses_;
-  std::list<HalfOpen> half_open_;  // The oldest comes first.
+  std::list<HalfOpen> half_open_;  // The oldest first.
   std::vector<std::string> reported_;
   boost::asio::steady_timer timer_;
   std::uint64_t next_number_ = 0;

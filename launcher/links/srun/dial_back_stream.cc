@@ -15,7 +15,8 @@ using Outcome = PskStream::Step;
 
 namespace {
 
-// A host that takes nothing for this long is gone; its lease has ended long before.
+// The kernel ends a connection whose peer acknowledges nothing for this long; the host's lease has
+// ended well before.
 constexpr unsigned kUserTimeoutMs = 120'000;
 constexpr unsigned char kHandshakeRecord = 22;
 constexpr std::size_t kRecordHeaderBytes = 5;
@@ -45,12 +46,14 @@ void DialBackStream::greet(Greeted greeted) {
   when(Outcome::kWantRead, &DialBackStream::shake_hands);
 }
 
-// The first record is looked at before OpenSSL reads it, and makes room for as much as it claims.
+// Checks the header of the first record before OpenSSL reads it, because OpenSSL allocates as many
+// bytes as it claims. Returns true also if there are too few bytes to tell: OpenSSL then waits for
+// more, or reports the end.
 bool DialBackStream::looks_like_tls() {
   std::array<unsigned char, kRecordHeaderBytes> header{};
   const ssize_t count =
       recv(socket_.native_handle(), header.data(), header.size(), MSG_PEEK | MSG_DONTWAIT);
-  // Too little, or its end: OpenSSL waits for more, or says that it has ended.
+  // Nothing has arrived, or the peer has closed the connection: OpenSSL handles both.
   if (count <= 0) return true;
   if (header[0] != kHandshakeRecord) return false;
   if (static_cast<std::size_t>(count) < header.size()) return true;
@@ -96,7 +99,7 @@ void DialBackStream::read_greeting() {
     return when(step, &DialBackStream::read_greeting);
   if (step != Outcome::kDone) return refuse(step);
   greeting_.append(buffer.data(), count);
-  // It says nothing more before it is answered.
+  // The peer sends nothing more until it gets an answer.
   if (greeting_.ends_with('\n'))
     return answer(parse_dial_greeting(std::string_view(greeting_).substr(0, greeting_.size() - 1)));
   if (greeting_.size() >= kDialGreetingMaxBytes)
@@ -139,8 +142,8 @@ void DialBackStream::read() {
     handlers_.bytes(std::string_view(buffer.data(), count));
     if (is_stopped_) return;
     if (reads < kReadsPerTurn) continue;
-    // Data that OpenSSL has already buffered makes no socket readable; the socket is nearly always
-    // writable.
+    // Bytes that OpenSSL has buffered do not make the socket readable. Waiting until it is
+    // writable, which it nearly always is, continues in a later turn.
     return when(has_pending ? Outcome::kWantWrite : Outcome::kWantRead, &DialBackStream::read);
   }
 }
@@ -167,10 +170,10 @@ PskStream::Step DialBackStream::write_all_queued() {
 
 void DialBackStream::write_alive(std::string_view frame) {
   const std::lock_guard lock(mutex_);
-  // Frames must not mix: first the rest of what the loop has begun to write.
+  // Frames must not mix: the rest of a frame that the loop has begun is written first.
   if (is_stopped_ || write_all_queued() != Outcome::kDone) return;
   queued_ = frame;
-  write_all_queued();  // The loop writes the rest before its next bytes.
+  write_all_queued();  // If only a part leaves, the loop writes the rest before its next bytes.
 }
 
 void DialBackStream::write_queued() {
@@ -181,10 +184,11 @@ void DialBackStream::write_queued() {
   }
   if (step == Outcome::kWantRead || step == Outcome::kWantWrite)
     return when(step, &DialBackStream::write_queued);
-  // A peer that went away shows in read() too, behind what it still had to say.
+  // If the peer has closed the connection, read() notices it too, after the bytes that the peer had
+  // sent.
   if (step != Outcome::kDone) return;
   is_writing_ = false;
-  // The caller may still be inside write(): answer in a later turn.
+  // In a later turn, because the caller may still be inside write().
   socket_.async_wait(tcp::socket::wait_write, [self = shared_from_this()](const error_code& error) {
     if (!error && !self->is_stopped_ && !self->is_writing_ && self->handlers_.drained)
       self->handlers_.drained();

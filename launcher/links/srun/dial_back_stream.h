@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The launcher's end of one connection that a host of a srun step has made to it: TLS by the step's
-// key, then the host's greeting (proto/wire/dial_wire.h), then bytes both ways.
+// One connection that a host has made to the launcher: TLS with the key of the step or of the join,
+// then the host's greeting (proto/wire/dial_wire.h), then bytes both ways.
 //
-// Thread: the loop's, but for write_alive(). Lifetime: held by shared pointers of its pending
-// operations; after stop() nothing is called.
+// Thread: the loop's, except for write_alive(). Lifetime: its pending operations hold shared
+// pointers to it. Nothing is called after stop().
 #pragma once
 
 #include <array>
@@ -28,31 +28,32 @@ class DialBackStream : public std::enable_shared_from_this<DialBackStream> {
     std::function<void(const std::string&)> ended;  // Called once, with the reason.
   };
 
-  // More than our own peer sends before it is believed. A peer that sends more, or no TLS, is
-  // rejected.
+  // Limit of bytes from a peer that has not proved its key; ivy-node sends fewer. A peer that sends
+  // more, or does not speak TLS, is rejected.
   static constexpr std::size_t kUnprovedMaxBytes = 512;
 
   DialBackStream(boost::asio::ip::tcp::socket socket, PskTls& tls);
 
-  // Shakes hands and reads the greeting. Calls back once, unless stopped: Unauthenticated says what
-  // a wrong peer did; Cancelled: the peer hung up without an error.
+  // The launcher's side: does the handshake and reads the greeting. Calls back once, unless
+  // stopped. Unauthenticated: what a wrong peer did. Cancelled: the peer closed the connection.
   void greet(Greeted greeted);
-  // The other end's part, for an ivyrun that joins: shakes hands and sends the greeting. Calls back
-  // once, unless stopped: Unauthenticated, or Cancelled: the peer hung up.
+  // The other side, for an ivyrun that joins: does the handshake and sends the greeting. Calls back
+  // once, unless stopped, with the same errors.
   void introduce(const DialGreeting& own, std::function<void(const Result<void>&)> introduced);
-  // Delivers bytes from here on. Call once, after greet() or introduce().
+  // Starts to deliver bytes. Call once, after greet() or introduce().
   void start(Handlers handlers);
-  // Appends to the unwritten bytes.
+  // Appends to the bytes to be written.
   void write(std::string_view bytes);
-  // Writes a whole frame behind what is still to be written, if the peer takes all of that now;
-  // else does nothing. Call it after start() only. Thread: any.
+  // Writes a heartbeat frame after everything that is still to be written, if the peer takes all of
+  // that now; otherwise does nothing. Call only after start(). Thread: any.
   void write_alive(std::string_view frame);
-  // Closes the connection immediately; the peer sees its end. Unwritten bytes are dropped.
+  // Closes the connection immediately, and drops unwritten bytes. The peer sees the end of the
+  // connection.
   void stop();
 
   const std::string& peer_address() const { return peer_address_; }
   const std::string& local_address() const { return local_address_; }
-  // Returns the identity whose key the peer has proved to know.
+  // Returns the name of the key that the peer has proved to know.
   std::string identity() const { return stream_.identity(); }
 
  private:
@@ -66,28 +67,28 @@ class DialBackStream : public std::enable_shared_from_this<DialBackStream> {
   void refuse(PskStream::Step step);
   void read();
   void write_queued();
-  // With mutex_ held: kDone: nothing is left to be written.
+  // Writes what it can of the queued bytes. kDone: all of them. Call with mutex_ held.
   PskStream::Step write_all_queued();
   void end(const std::string& why);
 
-  // Maximum size of one TLS record.
+  // Largest TLS record.
   static constexpr std::size_t kReadBytes = 16u << 10;
-  // Then other connections have their turn.
+  // Reads after which other connections get their turn.
   static constexpr int kReadsPerTurn = 16;
 
   boost::asio::ip::tcp::socket socket_;
-  std::mutex mutex_;  // After the handshake it guards stream_ and the unwritten bytes.
-  PskStream stream_;  // Behind socket_, so that it ends first.
+  std::mutex mutex_;  // Guards stream_ and the unwritten bytes after the handshake.
+  PskStream stream_;  // Declared after socket_, so that it is destroyed before it.
   std::string peer_address_;
   std::string local_address_;
   Greeted greeted_;
   std::function<void(const Result<void>&)> introduced_;
   Handlers handlers_;
-  std::string greeting_;
+  std::string greeting_;  // Received, or to be sent.
   std::string queued_;
-  std::size_t written_ = 0;
+  std::size_t written_ = 0;  // Bytes of queued_ that were written.
   bool is_writing_ = false;
-  bool is_stopped_ = false;  // Changed with mutex_ held.
+  bool is_stopped_ = false;  // Changed only with mutex_ held.
 };
 
 }  // namespace ivy

@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+// The first link that waits for a host starts begin(): it collects facts with ask(), then listen()
+// and start_srun() follow. Once srun runs, hosts dial back (deliver()), and its output is read line
+// by line: take_answer() handles requests for the bundle, and take_error() messages about hosts
+// that the step has lost. srun_ended() handles an early exit of srun, and finish() ends it after
+// the job.
 #include "launcher/links/srun/srun_step.h"
 
 #include <sys/random.h>
@@ -28,17 +33,18 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// `srun --version` asks no server; it and name servers that have not answered by then are left
-// alone.
+// Limit for `srun --version`, which queries no server, and for name servers: answers that take
+// longer are not waited for.
 constexpr milliseconds kFactsPatience{3'000};
-// Hosts by whose addresses ours is found: all networks of a cluster show at a few.
+// Limit of the hosts that are looked up to find this machine's address towards them. A few hosts
+// show all networks of a cluster.
 constexpr std::size_t kMostLookups = 8;
-// After the job's end: the step needs a moment to end, then to be ended.
+// After the end of the job, the step gets this time to exit, and after SIGTERM the second one.
 constexpr milliseconds kEndPatience{2'000};
 constexpr milliseconds kTermPatience{3'000};
-// A launcher sends a heartbeat twice a second. A host that has heard nothing for half of the
-// shortest default lease dials again, so that it has the other half for that.
-constexpr milliseconds kSilence = kLeaseAttended / 2;
+// A host hears from the launcher twice a second. After half of the shortest default lease without a
+// sign of life, it dials again.
+constexpr milliseconds kSilence{5'000};
 
 std::string random_key() {
   std::string key(kDialKeyBytes, '\0');
@@ -53,10 +59,10 @@ std::string version_line() {
 
 }  // namespace
 
-// Facts that are needed before srun can be started.
+// Facts that are needed to start srun.
 struct SrunStep::Facts {
   std::optional<SlurmVersion> version;
-  Addresses addresses;  // Ours, on the way to the hosts.
+  Addresses addresses;  // This machine's addresses on the way to the hosts.
   std::size_t pending = 0;
   Arrival<bool> all_known;
 
@@ -108,7 +114,7 @@ Awaitable<void> SrunStep::begin() {
   hosts_.progress("waiting for Slurm to start the step");
 }
 
-// Asks srun for its version and name servers for some hosts, all at once.
+// Queries srun for its version and name servers for some hosts, all at the same time.
 Result<void> SrunStep::ask(const std::shared_ptr<Facts>& facts) {
   LineChild::Handlers handlers;
   handlers.output_line = [facts](const std::string& line) {
@@ -146,7 +152,7 @@ Result<void> SrunStep::start(const Facts& facts) {
 Result<std::vector<std::string>> SrunStep::own_addresses(const Facts& facts) const {
   const std::string& interface = context_.options().interface;
   if (!interface.empty()) return addresses_of_interface(interface);
-  // Offer a loopback address only if the step has a single host, which may be this one.
+  // A loopback address is offered only if the step has a single host, which may be this machine.
   std::vector<std::string> useful;
   for (const std::string& address : facts.addresses)
     if (hosts_.names().size() == 1 || !is_loopback(address)) useful.push_back(address);
@@ -161,7 +167,7 @@ Result<void> SrunStep::listen(const Facts& facts) {
   const Options& options = context_.options();
   DialBackListenerSettings settings;
   settings.addresses = IVY_TRY(own_addresses(facts));
-  // A single port is MASTER_PORT's.
+  // A range of one port is left to MASTER_PORT.
   if (options.port_low < options.port_high) {
     settings.port_low = options.port_low;
     settings.port_high = options.port_high;
@@ -260,7 +266,7 @@ void SrunStep::take_answer(const std::string& line) {
   }
   const int asked = ++host->bundles_asked[answer->architecture];
   if (host->waiting != nullptr) host->waiting->progress("srun: sending ivy-node");
-  // A bundle that one host needs is sent to all: hosts that ask later find it in their input.
+  // The bundle is sent to all hosts: a host that asks later finds it in its input.
   if (asked > bundles_sent_[answer->architecture]) send_bundle(answer->architecture);
 }
 
@@ -314,7 +320,7 @@ void SrunStep::take_tasks_ended(const TasksEnded& ended) {
   for (const std::string& node : ended.nodes) {
     StepHost* const host = hosts_.find(node);
     if (host == nullptr) continue;
-    // Before it has come it says itself why.
+    // A host that has not connected has printed the reason itself.
     const std::string why =
         host->words.empty() ? "its task of the srun step exited: " + ended.how : host->words;
     hosts_.lose(*host, LinkDown{host->has_come ? LinkFailure::kNoSuchJob : LinkFailure::kBootstrap,
@@ -341,7 +347,7 @@ void SrunStep::finish(std::function<void()> done) {
   ending_.start(end_srun());
 }
 
-// srun passes a SIGTERM on to the step as an order to end at once.
+// srun ends the step immediately when it gets SIGTERM.
 Awaitable<void> SrunStep::end_srun() {
   co_await ending_.sleep(kEndPatience);
   srun_->signal(SIGTERM);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The srun step of a job: starts it when the first host is wanted, sends ivy-node to hosts that
-// lack it, and learns from srun's words which hosts the step has lost. One for all hosts of a job;
-// its pure parts are in launcher/slurm/step.h.
+// The srun step of a job: starts srun when the first link waits for a host, sends ivy-node to hosts
+// that lack it, and learns from srun's output which hosts the step has lost. There is one step for
+// all hosts of a job. Its pure parts are in launcher/slurm/step.h.
 //
-//   links wait ─ addresses, version ─ we listen ─ srun ─ hosts dial back ─ links are up
+//   links wait ─ addresses, version ─ listen ─ srun ─ hosts dial back ─ links are up
 //
-// Thread: the loop's. Lifetime: TransportContext's, which outlives it.
+// Thread: the loop's. Lifetime: the TransportContext owns it.
 #pragma once
 
 #include <chrono>
@@ -34,18 +34,18 @@ class SrunStep : public DialBackHosts, public std::enable_shared_from_this<SrunS
   SrunStep(const SrunStep&) = delete;
   SrunStep& operator=(const SrunStep&) = delete;
 
-  // Hosts that are waited for in one turn of the loop are started by one srun; later ones must be
-  // among them. The client outlives its stay.
+  // Waits for a host. One srun is started for all hosts that links wait for in the same turn of the
+  // loop; hosts in later calls must be among them. The client must live until leave().
   void wait_for(const OpenRequest& request, const std::string& host, StepClient& client) override;
   void leave(std::uint32_t host, const StepClient& client) override { hosts_.remove(host, client); }
 
-  // Slurm has signalled the step: the signal, and whether every process of the step has it.
-  // Reports of several hosts within kSameSignal count as one signal.
+  // Sets the handler of signals that Slurm sends to the step. whole_tree: every process of the step
+  // has received the signal. Equal reports of several hosts within kSameSignal count as one signal.
   static constexpr std::chrono::seconds kSameSignal{2};
   void set_signal_handler(std::function<void(int signal, bool whole_tree)> handler) {
     on_signal_ = std::move(handler);
   }
-  // Call after the job: srun may exit on its own, then it is signalled, then killed. Calls back
+  // Call after the job: waits for srun to exit, then sends it SIGTERM, then kills it. Calls `done`
   // once.
   void finish(std::function<void()> done);
 
@@ -56,7 +56,9 @@ class SrunStep : public DialBackHosts, public std::enable_shared_from_this<SrunS
  private:
   struct Facts;
 
+  // From the first waiting link to the start of srun.
   Awaitable<void> begin();
+  // The end of srun: a wait, SIGTERM, SIGKILL.
   Awaitable<void> end_srun();
   Result<void> ask(const std::shared_ptr<Facts>& facts);
   Result<void> start(const Facts& facts);
@@ -64,8 +66,10 @@ class SrunStep : public DialBackHosts, public std::enable_shared_from_this<SrunS
   Result<void> listen(const Facts& facts);
   Result<void> start_srun(const Facts& facts);
   StepRequest step_request(const Facts& facts);
+  // A host has dialled back.
   void deliver(std::uint32_t host, std::shared_ptr<DialBackStream> stream);
   void take_signal(const DialGreeting& greeting);
+  // Handle lines of srun's output.
   void take_answer(const std::string& line);
   void take_error(const std::string& line);
   void take_tasks_ended(const TasksEnded& ended);
@@ -83,13 +87,14 @@ class SrunStep : public DialBackHosts, public std::enable_shared_from_this<SrunS
   std::shared_ptr<LineChild> version_child_;
   std::shared_ptr<DialBackListener> listener_;
   std::shared_ptr<LineChild> srun_;
+  // The line on srun's input that tells hosts where to dial and with which key.
   std::string order_;
   std::string command_text_;
   std::string said_;  // The end of srun's standard error.
   Result<std::shared_ptr<NodeUpload>> upload_ = std::shared_ptr<NodeUpload>();  // Set by begin().
-  std::map<std::string, int> bundles_sent_;
+  std::map<std::string, int> bundles_sent_;  // How often the bundle of each architecture was sent.
   std::function<void(int, bool)> on_signal_;
-  std::map<int, std::uint64_t> signalled_at_ns_;
+  std::map<int, std::uint64_t> signalled_at_ns_;  // When each signal was last reported.
   std::function<void()> done_;
 };
 

@@ -39,7 +39,7 @@ void StepHosts::deliver(std::uint32_t number, std::shared_ptr<DialBackStream> st
   if (host.served != nullptr) std::exchange(host.served, nullptr)->came_again();
 }
 
-// A connection that it still has ends by itself.
+// Only a waiting link is told: a connection that the host still has ends by itself.
 void StepHosts::lose(StepHost& host, const LinkDown& down) {
   if (host.lost) return;
   host.lost = down;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The hosts of a srun step and the links that wait for them: hands each host's connection to its
-// link, keeps one that comes while no link waits, and remembers which hosts are lost. Thread: the
-// loop's.
+// The hosts of a group that dials back, and the links that wait for them: hands each host's
+// connection to its link, keeps ("parks") a connection for which no link waits yet, and remembers
+// which hosts are lost. Thread: the loop's.
 #pragma once
 
 #include <cstdint>
@@ -17,42 +17,48 @@
 
 namespace ivy {
 
-// One link that waits for its host's connection, or has it. None is called after remove().
+// A link that waits for its host's connection, or has it. Nothing is called after remove().
 struct StepClient {
-  std::function<void(std::shared_ptr<DialBackStream>)> came;
-  std::function<void(const LinkDown&)> failed;
+  std::function<void(std::shared_ptr<DialBackStream>)> came;  // The host has connected.
+  std::function<void(const LinkDown&)> failed;                // The host will not connect.
   std::function<void(const RemoteText&)> progress;
-  // It has a connection, and its host has made another one: the first is not heard any more.
+  // The host has made another connection after the one that this link has: it does not hear from
+  // the launcher over that one any longer.
   std::function<void()> came_again;
 };
 
+// A host of the group, with its link and its connection.
 struct StepHost {
   std::string name;
-  StepClient* waiting = nullptr;
-  StepClient* served = nullptr;
-  std::shared_ptr<DialBackStream> parked;  // Came while no link waited for it.
-  bool has_come = false;
-  std::string words;             // Its output before it connected.
-  std::optional<LinkDown> lost;  // Why it takes part no more.
+  StepClient* waiting = nullptr;           // The link that waits for the host.
+  StepClient* served = nullptr;            // The link that has the host's connection.
+  std::shared_ptr<DialBackStream> parked;  // A connection for which no link waits.
+  bool has_come = false;                   // It has connected at least once.
+  std::string words;                       // Its last output before it connected.
+  std::optional<LinkDown> lost;            // Why it will not connect again.
+  // How often it has asked for each architecture's bundle.
   std::map<std::string, int> bundles_asked;
 };
 
 class StepHosts {
  public:
-  // The client outlives its stay.
+  // A link starts to wait for the host. The client must live until remove().
   void add(std::uint32_t number, const std::string& name, StepClient& client);
   void remove(std::uint32_t number, const StepClient& client);
-  // Gives a waiting client the known state of its host.
+  // Gives a waiting link the parked connection, or the loss of its host.
   void serve(std::uint32_t number);
+  // A host has connected.
   void deliver(std::uint32_t number, std::shared_ptr<DialBackStream> stream);
+  // The host will not connect again.
   void lose(StepHost& host, const LinkDown& down);
   void lose_all(const LinkDown& down);
-  // For hosts that have not connected yet.
+  // Reports a step to the links of hosts that have not connected yet.
   void progress(const RemoteText& text);
-  // By Slurm's name for it; null: the step has no such host.
+  // name: Slurm's name for the host. Null: the step does not have it.
   StepHost* find(const std::string& name);
+  // Returns the hosts that have not connected yet.
   std::vector<StepHost*> missing();
-  // Ordered by number; numbers start at 0 and have no gaps.
+  // Returns the hosts' names by number. Numbers start at 0 and have no gaps.
   std::vector<std::string> names() const;
 
  private:

@@ -69,7 +69,7 @@ void HostKeyQuestion::answer(const std::string& line) {
 }
 
 void HostKeyQuestion::say(const std::string& text) {
-  // A few hundred bytes to a terminal that a person is looking at: one write takes them.
+  // A few hundred bytes to a terminal that a user is reading: a single write takes them.
   if (::write(terminal_.native_handle(), text.data(), text.size()) < 0) line_.clear();
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Asks the person at the terminal whether an unknown host key is the right one, in OpenSSH's words.
+// Asks the user at the terminal whether an unknown host key is the right one, in OpenSSH's words.
 // Thread: the loop's. Lifetime: held by its pending operations; after cancel() nothing is called.
 #pragma once
 
@@ -14,19 +14,20 @@ namespace ivy {
 
 class HostKeyQuestion : public std::enable_shared_from_this<HostKeyQuestion> {
  public:
+  // The host and the key in question.
   struct Subject {
     std::string host;
     std::string address;
     std::string type;         // The key's type, such as "ED25519".
-    std::string fingerprint;  // As OpenSSH writes it: "SHA256:...".
+    std::string fingerprint;  // In OpenSSH's form: "SHA256:...".
   };
 
-  // True if a user can answer: standard input and error are terminals, and we are in the
+  // True if a user can answer: standard input and error are terminals, and this process is in the
   // foreground.
   static bool can_ask();
 
   explicit HostKeyQuestion(boost::asio::io_context& loop) : terminal_(loop) {}
-  // Calls back once from the loop. An answer that is the fingerprint itself is a yes.
+  // Asks, and calls back once from the loop. The fingerprint itself counts as a yes.
   void ask(const Subject& subject, std::function<void(bool trusted)> answered);
   void cancel();
 

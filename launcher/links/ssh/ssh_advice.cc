@@ -14,7 +14,7 @@ struct Phrase {
   LinkFailure failure;
 };
 
-// In order: the first phrase that occurs decides.
+// The first phrase that occurs in the text decides.
 constexpr std::array<Phrase, 18> kPhrases = {{
     {"REMOTE HOST IDENTIFICATION HAS CHANGED", LinkFailure::kHostKey},
     {"Host key verification failed", LinkFailure::kHostKey},

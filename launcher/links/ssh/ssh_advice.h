@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Advice to users when SSH does not work, and the meaning of the OpenSSH client's own messages.
+// Advice to users when SSH does not work, and the interpretation of the OpenSSH client's messages.
 // Pure; thread: any.
 #pragma once
 
@@ -16,30 +16,30 @@ namespace ivy {
 
 enum class AskChoice { kMayAsk, kNeverAsk };
 
-// "ssh -p 2222 -l user host true": the command that shows or cures the trouble with this host.
-// port: 0 when it is not to be written.
+// Returns the command that shows or cures the problem with this host: "ssh -p 2222 -l user host
+// true". port: 0 omits it.
 std::string ssh_true(const Host& host, std::uint16_t port, const std::string& config_path,
                      AskChoice ask, const std::vector<std::string>& options = {});
 
-// The same with another command, which prints or ends differently.
+// The same with another command in place of `true`.
 std::string ssh_run(const Host& host, std::uint16_t port, const std::string& config_path,
                     const std::vector<std::string>& options, const std::string& command);
 
-// Advice for an SSH agent that accepts connections but does not answer.
+// Returns the advice for an SSH agent that accepts connections but does not answer.
 std::string mute_agent_fix();
 
-// The host's key is not in known_hosts, or differs from the key there.
+// Returns the failure for a host key that is not in known_hosts or differs from the key there.
 LinkDown host_key_failure(const Host& host, const SshTarget& target, const SshHostKey& key,
                           const std::string& config_path);
 
-// Before the link was up: which failure the client's standard error and exit code mean.
+// Returns the failure that the client's standard error describes, before the link was up.
 LinkFailure classify_client_failure(std::string_view error_text);
 
-// Advice for an error of the OpenSSH client. Returns `try_it`, a command that reproduces the error,
-// if the text matches no known one.
+// Returns the advice for an error of the OpenSSH client; if the text is unknown, `try_it`, which is
+// a command that reproduces the error.
 std::string client_fix(std::string_view error_text, const std::string& try_it);
 
-// The line of the client's standard error that says most.
+// Returns the most informative line of the client's standard error.
 std::string telling_line(std::string_view error_text);
 
 }  // namespace ivy

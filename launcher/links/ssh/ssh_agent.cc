@@ -13,7 +13,7 @@
 namespace ivy {
 namespace {
 
-// draft-miller-ssh-agent: a length in 4 bytes (big endian), a type, the content.
+// A message of draft-miller-ssh-agent: its length in 4 bytes (big endian), its type, its content.
 constexpr unsigned char kListKeys[] = {0, 0, 0, 1, 11};
 constexpr unsigned char kKeyList = 12;
 constexpr std::size_t kMaxAnswerBytes = 256u << 10;
@@ -23,7 +23,7 @@ std::uint32_t number_in(const unsigned char* bytes) {
          std::uint32_t{bytes[2]} << 8 | bytes[3];
 }
 
-// False: errno says why; 0 is the end of the stream.
+// Reads exactly `size` bytes. On failure errno has the reason; 0 means the end of the stream.
 bool read_all(int fd, unsigned char* bytes, std::size_t size) {
   for (std::size_t done = 0; done < size;) {
     const ssize_t count = recv(fd, bytes + done, size - done, 0);
@@ -35,10 +35,10 @@ bool read_all(int fd, unsigned char* bytes, std::size_t size) {
   return true;
 }
 
-// True if the agent has keys. False: errno says why not.
+// Returns whether the agent has keys. If not, errno has the reason.
 bool lists_keys(int fd) {
   if (send(fd, kListKeys, sizeof kListKeys, MSG_NOSIGNAL) != sizeof kListKeys) return false;
-  // The length, the type, and how many keys follow.
+  // The length, the type, and the number of keys that follow.
   std::array<unsigned char, 9> head{};
   if (!read_all(fd, head.data(), 5)) return false;
   const std::size_t length = number_in(head.data());
@@ -78,7 +78,7 @@ Result<Descriptor> open_ssh_agent(const std::string& path, std::chrono::millisec
   if (!address.is_valid()) return Error{Code::kNotFound, name + " has too long a path"};
   Descriptor agent(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!agent) return errno_error(Code::kResourceExhausted, "socket for " + name, errno);
-  // Both limits hold for connect() as well: an agent that was stopped has a full queue at last.
+  // The limits also apply to connect(), because the queue of a stopped agent fills up.
   set_limit(agent.get(), limit);
   const bool is_good =
       connect(agent.get(), address.get(), address.size) == 0 && lists_keys(agent.get());

@@ -13,14 +13,14 @@
 namespace ivy {
 namespace {
 
-// Time without progress that is allowed from the start of the client to the relay, logging in
-// through several jump hosts included.
+// Time without progress that is allowed from the start of the client until the relay runs; it
+// includes logins through several jump hosts.
 constexpr std::chrono::seconds kEntryTimeout{90};
-// How often it is looked at whether the bundle moves.
+// How often to check whether the bundle makes progress.
 constexpr std::chrono::seconds kLook{1};
-// A login by a connection that is there already takes less.
+// A login over an existing master connection takes less than this; then the master may hang.
 constexpr std::chrono::seconds kMasterPatience{5};
-// After its output ended: how long its exit code and last words are waited for.
+// How long to wait for the client's exit code and last messages after its output has ended.
 constexpr std::chrono::milliseconds kLastWordsTimeout{500};
 
 }  // namespace
@@ -32,7 +32,7 @@ std::vector<std::string> ssh_client_command(const Options& options, const Host& 
   if (words.empty()) words.emplace_back("ssh");
   const bool is_ssh = is_ssh_program(words.front());
   if (is_ssh) {
-    // The user's own options come first, because for ssh the first value of an option wins.
+    // The user's own options come first, because ssh uses the first value of an option.
     for (const char* const word :
          {"-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "-o", "ServerAliveInterval=5",
           "-o", "ServerAliveCountMax=6", "-o", "ForwardX11=no", "-o", "ForwardAgent=no", "-o",
@@ -102,7 +102,8 @@ Awaitable<void> SshClientLink::run() {
   fail(end_reason());
 }
 
-// The client would wait for ever for an agent that accepts and is silent.
+// The client would wait for ever for an agent that accepts connections but does not answer: queries
+// the agent first, and makes the client ignore it in that case.
 Awaitable<void> SshClientLink::leave_mute_agent() {
   const std::string path = ssh_agent_path(target_);
   const std::vector<std::string>& command = context_->options().ssh_command;
@@ -119,7 +120,8 @@ Awaitable<void> SshClientLink::leave_mute_agent() {
     target_.client_options.push_back(option);
 }
 
-// Until the relay speaks or the client's output has ended. False: it does not get on.
+// Waits until the relay has started or the client's output has ended. Returns false if the client
+// makes no progress for kEntryTimeout.
 Awaitable<bool> SshClientLink::enter_relay() {
   const auto stir = [this](const Arrival<bool>& arrive) { stirred_ = arrive; };
   std::size_t unwritten = 0;
@@ -137,7 +139,7 @@ Awaitable<bool> SshClientLink::enter_relay() {
     if (std::chrono::nanoseconds(monotonic_ns() - moved_at_ns_) >= kEntryTimeout) co_return false;
     const std::string moved = entry_->sending(left);
     if (!moved.empty()) co_await tell(moved);
-    // A client hands its session to a master that was stopped, and waits for it for ever.
+    // A client that uses a master connection waits for ever if the master was stopped.
     const bool is_mute = !has_heard_ && error_text_.empty() && !target_.control_path.empty();
     if (is_mute && std::chrono::nanoseconds(monotonic_ns() - moved_at_ns_) >= patience) {
       patience = std::chrono::nanoseconds::max();
@@ -148,7 +150,7 @@ Awaitable<bool> SshClientLink::enter_relay() {
   co_return true;
 }
 
-// The client's exit code and last words may be a moment behind the end of its output.
+// Waits until the output has ended, then a moment for the client's exit code and last messages.
 Awaitable<void> SshClientLink::await_end() {
   const auto stir = [this](const Arrival<bool>& arrive) { stirred_ = arrive; };
   if (!output_ended_) co_await sequence_.wait<bool>(stir);
@@ -156,7 +158,7 @@ Awaitable<void> SshClientLink::await_end() {
     client_->on_end([arrive](const ExitStatus&) { arrive(true); });
   };
   if (!client_->ended()) co_await sequence_.wait_at_most<bool>(kLastWordsTimeout, exit);
-  // One more turn of the loop reads what it wrote before it ended.
+  // One more turn of the loop reads what the client wrote before it exited.
   co_await sequence_.turn();
 }
 
@@ -166,7 +168,7 @@ Result<void> SshClientLink::start_client(NodeUpload& upload) {
   ChildRequest request;
   request.arguments = ssh_client_command(context_->options(), host_, target_, ssh().config_path(),
                                          up_.remote_command);
-  // A program of the user's own may need all of the user's variables.
+  // The user's own program may need all of the user's variables.
   if (!is_ssh_program(request.arguments.front()))
     request.environment = environment_texts(environment_of(environ));
   start_pumps(IVY_TRY(start_piped(context_->loop(), request)));
@@ -229,7 +231,7 @@ LinkDown SshClientLink::end_reason() {
   LinkDown down = client_failure(
       failure, was_up ? "the ssh client's connection closed" : "the ssh client could not connect");
   if (!said.empty() || !noise.empty()) down.message += ": " + (said.empty() ? noise : said);
-  // ssh ends with 255 for every reason of its own.
+  // ssh exits with 255 for all reasons of its own, so only another code is worth printing.
   const auto& status = client_->ended();
   if (status && !status->success() && (said.empty() || status->code != 255)) {
     down.message += " (" + describe(*status) + ")";
@@ -238,7 +240,7 @@ LinkDown SshClientLink::end_reason() {
   if (!was_up && !agent_mute_.empty()) {
     down.message += " (" + agent_mute_ + ")";
     down.fix = mute_agent_fix();
-    // The agent may answer when the owner dials again.
+    // Not final, because the agent may answer when the owner dials again.
     if (request_.reattach || request_.again) down.failure = LinkFailure::kUnreachable;
   }
   return down;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The transport by the user's own ssh program: the same bytes on its standard input and output. It
-// knows everything that a site's configuration asks for, and costs a process per host. Thread: the
-// loop's.
+// The link through the user's own ssh program: the same bytes on its standard input and output. ssh
+// supports everything in a site's configuration, but costs a process per host. Thread: the loop's.
 #pragma once
 
 #include <memory>
@@ -19,7 +18,7 @@
 
 namespace ivy {
 
-// Returns the whole argv: --ssh-command's words as they are, or ours. A program named "ssh" also
+// Returns the whole argv: the words of --ssh-command, or ivyrun's own. A program named "ssh" also
 // gets options not to prompt and to give up in time.
 std::vector<std::string> ssh_client_command(const Options& options, const Host& host,
                                             const SshTarget& target, const std::string& config_path,
@@ -27,7 +26,7 @@ std::vector<std::string> ssh_client_command(const Options& options, const Host& 
 
 class SshClientLink : public SequencedLink {
  public:
-  // target: for its host name only.
+  // target: only its host name is used before open() has read the configuration.
   SshClientLink(std::shared_ptr<TransportContext> context, Host host, SshTarget target,
                 HostLinkEvents& owner);
   ~SshClientLink() override;
@@ -39,9 +38,9 @@ class SshClientLink : public SequencedLink {
  private:
   SshState& ssh() const { return *context_->part<SshState>(); }
   Awaitable<void> run();
-  Awaitable<void> leave_mute_agent();
-  Awaitable<bool> enter_relay();
-  Awaitable<void> await_end();
+  Awaitable<void> leave_mute_agent();  // Bypasses an SSH agent that does not answer.
+  Awaitable<bool> enter_relay();       // Waits until the relay has started.
+  Awaitable<void> await_end();         // Waits for the client's exit.
   Result<void> start_client(NodeUpload& upload);
   void start_pumps(PipedChild client);
   void take(std::string_view bytes);
@@ -56,17 +55,17 @@ class SshClientLink : public SequencedLink {
   Slots::Ticket place_;
   LinkUp up_;
   std::optional<RemoteEntry> entry_;
-  std::shared_ptr<ChildProcess> client_;
+  std::shared_ptr<ChildProcess> client_;  // The running ssh program.
   std::shared_ptr<DescriptorPump> pump_;
   std::shared_ptr<DescriptorPump> error_pump_;
-  std::string error_text_;
-  std::string agent_mute_;   // Not empty: the SSH agent does not answer, in words.
-  bool has_spoken_ = false;  // The relay has.
-  bool has_heard_ = false;   // The far end has sent anything.
-  bool owes_drained_ = false;
+  std::string error_text_;     // The last output on its standard error.
+  std::string agent_mute_;     // The error of an SSH agent that does not answer; else empty.
+  bool has_spoken_ = false;    // Bytes of the relay have arrived.
+  bool has_heard_ = false;     // Any bytes have arrived.
+  bool owes_drained_ = false;  // drained() has to be reported.
   bool output_ended_ = false;
-  std::uint64_t moved_at_ns_ = 0;
-  Arrival<bool> stirred_;  // The link is up, or the output has ended.
+  std::uint64_t moved_at_ns_ = 0;  // When the client last made progress.
+  Arrival<bool> stirred_;          // Called when the link is up, or when the output has ended.
 };
 
 }  // namespace ivy

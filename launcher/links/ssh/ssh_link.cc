@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+// run() repeats try_once(), which calls the steps in the order of ssh_link.h: dial(),
+// read_welcome(), shake_hands(), check_host_key(), log_in(), then carry() with SshRelay. A step
+// that fails returns an End, which says whether to try again and whether the OpenSSH client may do
+// better. The functions *_failure(), silence() and penalty() make these Ends.
 #include "launcher/links/ssh/ssh_link.h"
 
 #include <unistd.h>
@@ -14,19 +18,20 @@
 namespace ivy {
 namespace {
 
-// Time from the TCP connection to the running command: sshd's own LoginGraceTime is 120 s, but
+// Limit from the TCP connection to the running command. sshd's own LoginGraceTime is 120 s, but
 // users do not wait that long.
 constexpr std::chrono::seconds kHandshakeTimeout{30};
-// sshd turns connections away above MaxStartups: a few spread retries get in.
+// sshd closes connections above MaxStartups; a few retries, spread in time, get in.
 constexpr int kMaxTries = 5;
-constexpr int kMaxRefusedTries = 3;
+constexpr int kMaxRefusedTries = 3;  // Tries if the address refuses connections or has no route.
 constexpr std::chrono::milliseconds kFirstBackoff{150};
-// sshd 9.8 and later enforces a penalty from 15 s on.
+// sshd 9.8 and later blocks an address for at least 15 s after failures.
 constexpr std::chrono::seconds kPenaltyPause{16};
-// An agent that listed its keys and did not sign is left alone this long.
+// How long an agent is not used after it listed its keys but did not sign.
 constexpr std::chrono::seconds kMuteAgentTime{10};
+// Pause before another login without that agent.
 constexpr std::chrono::seconds kMuteAgentPause{1};
-// Shorter than any lease.
+// Period of report_stuck(); shorter than any lease.
 constexpr std::chrono::milliseconds kStuckReport{500};
 
 }  // namespace
@@ -100,7 +105,8 @@ Awaitable<SshLink::MaybeEnd> SshLink::dial() {
   Dialled dialled =
       co_await dial_tcp(sequence_, context_->resolvers(), target_.host_name, target_.port, limits);
   if (dialled.failed) {
-    // A host that boots is refused, or has no route yet; silence has had its own long time-out.
+    // A host that boots refuses connections or has no route yet, so that is tried again. A silent
+    // host has already used a long timeout.
     const bool is_quick = dialled.failed->failure == LinkFailure::kRefused ||
                           dialled.failed->message.find("No route to host") != std::string::npos;
     co_return End{*dialled.failed, is_quick ? kMaxRefusedTries : 1, ""};
@@ -113,7 +119,7 @@ Awaitable<SshLink::MaybeEnd> SshLink::dial() {
   co_return End{LinkDown::from(LinkFailure::kBootstrap, opened.error()), 1, ""};
 }
 
-// sshd says in plain words why it turns an address away, before its SSH banner.
+// Before its banner, sshd may send a line that says why it rejects this address.
 Awaitable<SshLink::MaybeEnd> SshLink::read_welcome() {
   const bool in_time = co_await wire_.ready(SshWire::Look::kWhenReady);
   if (!in_time) co_return silence();
@@ -124,7 +130,7 @@ Awaitable<SshLink::MaybeEnd> SshLink::read_welcome() {
 }
 
 Awaitable<SshLink::MaybeEnd> SshLink::shake_hands() {
-  // libssh reads known_hosts for the algorithms that it offers.
+  // libssh reads known_hosts to choose the algorithms that it offers.
   const auto step = [](SshSession& session) { return session.handshake(); };
   co_return co_await take(target_.known_hosts, step, &SshLink::handshake_failure);
 }
@@ -141,7 +147,8 @@ Awaitable<SshLink::MaybeEnd> SshLink::take(std::string name, Step step,
   co_return *result == SshStep::kFailed ? (this->*why_failed)() : silence();
 }
 
-// The key of the first login is kept in memory: a redial compares with it and reads no file.
+// Compares the host key with known_hosts, or on a redial with the key of the first login, which is
+// kept in memory so that no file is read.
 Awaitable<SshLink::MaybeEnd> SshLink::check_host_key() {
   const auto compare = [](SshSession& session) -> Result<SshHostKey> { return session.host_key(); };
   const Result<SshHostKey> shown = co_await wire_.call(target_.known_hosts, compare);
@@ -163,8 +170,8 @@ Awaitable<SshLink::MaybeEnd> SshLink::check_host_key() {
   co_return std::nullopt;
 }
 
-// sshd hangs up after a few keys (MaxAuthTries), and an agent may have more: the keys that the
-// configuration names come first.
+// Logs in. sshd closes the connection after a few keys (MaxAuthTries), and an agent may have more,
+// so the keys that the configuration names are tried first.
 Awaitable<SshLink::MaybeEnd> SshLink::log_in() {
   const auto try_identities = [keys = ssh().keys()](SshSession& session) {
     return session.try_identities(*keys);
@@ -178,8 +185,8 @@ Awaitable<SshLink::MaybeEnd> SshLink::log_in() {
     login_.by_file = (turn == 0) == files_first;
     if (login_.by_file) {
       co_await tell("ssh: logging in");
-      // It reads the account's authorized_keys. With an agent's keys it may be the agent that
-      // hangs.
+      // The server reads the account's authorized_keys there. With an agent's keys it may instead
+      // be the agent that hangs.
       expect("its SSH server or the file system of the home directory there");
       end = co_await take(what, try_identities, &SshLink::login_failure);
       stuck_timer_.cancel();
@@ -187,12 +194,12 @@ Awaitable<SshLink::MaybeEnd> SshLink::log_in() {
       end = co_await try_agent();
     }
     if (!end) ssh().remember_login(host_, login_);
-    // Only refused keys leave something to try.
+    // Other keys are worth a try only if these were refused.
     if (!end || end->client_because.empty()) co_return end;
   }
   if (agent_mute_.empty()) co_return end;
   if (attempt_ > 0) {
-    // The agent may answer again, and each login that fails makes some servers stricter.
+    // The agent may answer later, and some servers become stricter with each failed login.
     wire_.close();
     co_await tell("ssh: " + agent_mute_);
     co_await sequence_.sleep(kMuteAgentPause);
@@ -211,12 +218,12 @@ Awaitable<SshLink::MaybeEnd> SshLink::try_agent() {
     co_return login_failure();
   }
   wire_.session().set_agent(std::move(*agent));
-  // The agent may ask a person for a touch or a passphrase.
+  // The agent may ask its user for a touch or a passphrase.
   wire_.set_limit(kHandshakeTimeout);
   const auto step = [](SshSession& session) { return session.try_agent(); };
   const Result<SshStep> result = co_await wire_.repeat(name, step);
   if (!result.ok()) {
-    // The session is lost with its step; the next login does without the agent.
+    // The session is lost with the step that hangs in it; the next login does not use the agent.
     ssh().note_mute_agent(path, result.error().message, kMuteAgentTime);
     agent_mute_ = result.error().message;
     co_return agent_failure();
@@ -225,7 +232,7 @@ Awaitable<SshLink::MaybeEnd> SshLink::try_agent() {
   co_return *result == SshStep::kFailed ? login_failure() : silence();
 }
 
-// Takes the time that the person takes.
+// Asks the user, who may take any time.
 Awaitable<bool> SshLink::is_trusted_by_user(SshHostKey key) {
   co_await tell("asking about its host key");
   const Slots::Ticket terminal = co_await context_->terminal().acquire(sequence_);
@@ -270,8 +277,8 @@ SshLink::End SshLink::login_failure() {
   return End{{}, 1, "no key was accepted" + (methods.empty() ? "" : " (" + methods + ")")};
 }
 
-// The client may log in by other means; it must not wait for the same agent. A redial is for its
-// owner to repeat.
+// The client may log in by other means, but must not wait for the same agent. A redial is repeated
+// by its owner.
 SshLink::End SshLink::agent_failure() {
   if (attempt_ > 0) {
     return End{LinkDown{LinkFailure::kUnreachable, agent_mute_, mute_agent_fix()}, 1, ""};
@@ -312,7 +319,8 @@ SshLink::End SshLink::host_key_end(const SshHostKey& key) {
   return End{host_key_failure(host_, target_, key, config), 1, ""};
 }
 
-// Its start-up files run before our command, and may start another program in place of it.
+// The shell's start-up files run before ivyrun's command, and may start another program instead of
+// it.
 SshLink::End SshLink::shell_silence() {
   const std::string said = relay_->last_words();
   LinkDown down;
@@ -376,7 +384,7 @@ void SshLink::link_up(HostLink&, const LinkUp& up) {
 void SshLink::link_down(HostLink&, const LinkDown& down) {
   if (libssh_failure_.empty()) return reports_.down(down);
   LinkDown both = down;
-  // A second "no key was accepted" helps nobody.
+  // Repeating "no key was accepted" would not help the user.
   const bool is_news = down.failure != LinkFailure::kBroken &&
                        (down.failure != LinkFailure::kAuthentication || !agent_mute_.empty());
   if (is_news) both.message += " (libssh: " + libssh_failure_ + ")";
@@ -422,7 +430,7 @@ void SshLink::release() {
   if (client_) client_->close();
 }
 
-// As in a container that runs us as any uid.
+// A container may run this process under a uid without an account.
 LinkDown SshLink::nameless_user() const {
   return LinkDown{LinkFailure::kAuthentication,
                   "uid " + std::to_string(getuid()) +

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The transport over SSH with libssh, in the loop. If libssh cannot serve a host, the OpenSSH
-// client carries the same bytes from then on.
+// The link over SSH with libssh. If libssh cannot serve a host, the OpenSSH client
+// (ssh_client_link.h) carries the same bytes from then on. The steps:
 //
-//   place among the handshakes ─ what the configuration says ─ dial ─ handshake ─ host key
+//   slot among the handshakes ─ what the configuration says ─ dial ─ handshake ─ host key
 //   (─ question) ─ log in ─ channel ─ command ─ remote_entry (─ upload) ─ up
 //
-// Thread: the loop's. Blocking steps (known_hosts, key files, the SSH agent) run on the pool of the
-// TransportContext, each step with a deadline and a name.
+// Thread: the loop's. Steps that may block (known_hosts, key files, the SSH agent) run on the pool
+// of the TransportContext, each with a deadline and a name.
 #pragma once
 
 #include <boost/asio/steady_timer.hpp>
@@ -27,7 +27,7 @@ namespace ivy {
 
 class SshLink : public SequencedLink, private HostLinkEvents {
  public:
-  // attempt: 0 for the first dial; a redial is not retried here, its owner dials again.
+  // attempt: 0 for the first dial. A redial is tried only once here, because its owner dials again.
   SshLink(std::shared_ptr<TransportContext> context, Host host, HostLinkEvents& owner, int attempt);
   ~SshLink() override;
 
@@ -36,17 +36,19 @@ class SshLink : public SequencedLink, private HostLinkEvents {
   void send_alive(std::string_view frame) override;
 
  private:
+  // How one try has ended.
   struct End {
     LinkDown down;
-    int worth_tries = 1;            // As often as this it is tried before the link is down.
-    std::string client_because;     // Not empty: the OpenSSH client may do what libssh cannot.
-    std::chrono::seconds pause{0};  // The least time before the next try.
+    int worth_tries = 1;  // Limit of the tries: the link is down after that many with this end.
+    // Why the OpenSSH client may succeed where libssh did not; empty: it would not.
+    std::string client_because;
+    std::chrono::seconds pause{0};  // Least time before the next try.
   };
   using MaybeEnd = std::optional<End>;
 
   SshState& ssh() const { return *context_->part<SshState>(); }
   Awaitable<void> run();
-  Awaitable<End> try_once();
+  Awaitable<End> try_once();  // One try, from the dial to the end of the link.
   Awaitable<MaybeEnd> dial();
   Awaitable<MaybeEnd> read_welcome();
   Awaitable<MaybeEnd> shake_hands();
@@ -54,9 +56,10 @@ class SshLink : public SequencedLink, private HostLinkEvents {
   Awaitable<MaybeEnd> log_in();
   Awaitable<MaybeEnd> try_agent();
   template <class Step>
+  // Repeats a step of libssh on the pool; a failure ends the try with why_failed().
   Awaitable<MaybeEnd> take(std::string name, Step step, End (SshLink::*why_failed)());
   Awaitable<bool> is_trusted_by_user(SshHostKey key);
-  Awaitable<End> carry();
+  Awaitable<End> carry();  // Moves bytes until the connection ends.
 
   End handshake_failure();
   End login_failure();
@@ -75,18 +78,19 @@ class SshLink : public SequencedLink, private HostLinkEvents {
   void link_progress(HostLink&, const RemoteText& step) override { reports_.progress(step); }
   void link_stuck(HostLink&, const std::string& what) override { reports_.stuck(what); }
 
-  // Once libssh has failed to log in.
+  // Continues with the OpenSSH client, if libssh has failed in a way that the client may not.
   void try_client(const std::string& because);
   void start_client();
-  // Reports what the host waits for, while it does not get on, until the link is up or down.
+  // Repeatedly reports `what` as the reason why the host keeps the link waiting (link_stuck()),
+  // until the link is up or down.
   void expect(std::string what);
   void report_stuck();
   void disconnect();
   void release() override;
-  // The host for messages: "node7 (10.0.0.7) port 22".
+  // Names the host in messages: "node7 (10.0.0.7) port 22".
   std::string where() const;
   LinkDown nameless_user() const;
-  // The command by which users see the trouble.
+  // Returns a command that shows the problem to the user.
   std::string ssh_command() const;
 
   const std::shared_ptr<TransportContext> context_;
@@ -95,16 +99,16 @@ class SshLink : public SequencedLink, private HostLinkEvents {
   SshTarget target_;
   Slots::Ticket place_;
   SshWire wire_;
-  std::string welcome_;     // A line that the server sent in place of its SSH banner.
-  std::string agent_mute_;  // Not empty: the SSH agent does not answer, in words.
+  std::string welcome_;     // A line that the server sent instead of its SSH banner.
+  std::string agent_mute_;  // The error of an SSH agent that does not answer; else empty.
   SshTarget::Login login_;
   LinkUp up_;
   std::shared_ptr<HostKeyQuestion> question_;
   boost::asio::steady_timer stuck_timer_;
-  std::string expected_;  // Of the host, which has answered: what report_stuck() names.
+  std::string expected_;  // What report_stuck() names; the host has answered before.
   std::optional<SshRelay> relay_;
-  std::unique_ptr<HostLink> client_;  // Carries the bytes instead of libssh.
-  std::string libssh_failure_;        // Not empty: libssh was tried before the client.
+  std::unique_ptr<HostLink> client_;  // Set once the client carries the bytes instead of libssh.
+  std::string libssh_failure_;        // Why libssh failed before the client was tried; else empty.
 };
 
 }  // namespace ivy

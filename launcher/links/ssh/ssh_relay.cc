@@ -11,11 +11,11 @@
 namespace ivy {
 namespace {
 
-// An upload that makes no progress for this long is stuck.
+// Limit of an upload or a start without progress.
 constexpr std::chrono::seconds kUploadTimeout{60};
-// After the end of the output: how long the exit status and last words are waited for.
+// How long to wait for the exit status and the last messages after the end of the output.
 constexpr std::chrono::milliseconds kRelayLastWordsTimeout{300};
-// After this time a login shell is busy with something else than our command.
+// After this time, the login shell is running something else than ivyrun's command.
 constexpr std::int64_t kGreetingPatienceNs = 5'000'000'000;
 
 }  // namespace
@@ -70,10 +70,11 @@ Awaitable<void> SshRelay::provide_bundle() {
   enter(entry_.provide(bundle));
 }
 
-// Moves what can be moved now; false at the end of the connection. libssh takes whatever has
-// arrived from the socket, for any stream, whenever it is called, and data that it has taken wakes
-// no handler. So this ends only where the output was looked at last and had nothing, and where a
-// write was not possible right after that.
+// Moves everything that can be moved now. Returns false at the end of the connection.
+//
+// Each call of libssh may take data of any stream from the socket, and data that it has taken does
+// not make the socket readable again. This function therefore returns only after it has found the
+// output empty and, right after that, no write was possible.
 bool SshRelay::move_bytes() {
   int reads = 0;
   do {
@@ -90,7 +91,7 @@ bool SshRelay::move_bytes() {
   return !is_over_ && reports_.is_open();
 }
 
-// True when there were bytes and may be more.
+// Reads from one stream. Returns true if there were bytes, so that there may be more.
 bool SshRelay::read_stream(SshStream stream) {
   if (!reports_.is_open() || failure_) return false;
   const SshRead result = wire_.session().read(buffer_->data(), buffer_->size(), stream);
@@ -122,7 +123,7 @@ void SshRelay::enter(const RemoteEntry::Step& step) {
   has_spoken_ = has_spoken_ || !step.bytes.empty() || (step.failed && is_up());
   if (step.up) {
     wire_.lift_limit();
-    // Bytes written by this callback follow the opening line in the same packet.
+    // Bytes that this callback writes follow the opening line in the same packet.
     came_up_();
   } else if (!is_up()) {
     wire_.set_limit(kUploadTimeout);
@@ -146,7 +147,7 @@ long SshRelay::write_piece() {
   return count;
 }
 
-// True when something was written.
+// Returns whether anything was written.
 bool SshRelay::write_some() {
   if (!reports_.is_open() || is_over_) return false;
   bool wrote = false;
@@ -175,12 +176,12 @@ void SshRelay::write_alive(std::string_view frame) {
   const std::lock_guard lock(write_mutex_);
   if (is_closed_) return;
   wire_.session().flush();
-  // Frames must not mix: first the rest of what the loop has begun to write.
+  // Frames must not mix: the rest of a frame that the loop has begun is written first.
   while (write_piece() > 0) {
   }
   if (!outgoing_.empty()) return;
   outgoing_ = frame;
-  write_piece();  // The loop writes the rest before its next bytes.
+  write_piece();  // If only a part leaves, the loop writes the rest before its next bytes.
   wire_.session().flush();
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The bytes of the command that we run over SSH: first the conversation of remote_entry.h, then
-// those of the relay. Thread: the loop's, but for write_alive().
+// Moves the bytes of the command that runs over SSH: first the conversation of remote_entry.h, then
+// the relay's bytes. Thread: the loop's, except for write_alive().
 #pragma once
 
 #include <array>
@@ -19,7 +19,8 @@ namespace ivy {
 
 class SshRelay {
  public:
-  // Entered through `entry`; calls came_up when it is. All but `entry` outlive this.
+  // Calls came_up when `entry` has started the relay. Everything but `entry` must outlive this
+  // object.
   SshRelay(Sequence& sequence, TransportContext& context, SshWire& wire, LinkReports& reports,
            RemoteEntry entry, std::function<void()> came_up)
       : sequence_(sequence),
@@ -29,21 +30,23 @@ class SshRelay {
         entry_(std::move(entry)),
         came_up_(std::move(came_up)) {}
 
+  // Queues bytes; LinkReports::drained() follows when they have left.
   void write(std::string_view bytes);
-  // Writes a whole frame behind what is still to be written, if the far end takes all of that now;
-  // else does nothing. Call it once the relay is up only. Thread: any.
+  // Writes a heartbeat frame after everything that is still to be written, if the far end takes all
+  // of that now; otherwise does nothing. Call only once the relay is up. Thread: any.
   void write_alive(std::string_view frame);
   // Call before closing the wire: nothing is written afterwards.
   void close();
-  // Moves bytes until the connection ends; returns the failure that the far end has named.
+  // Moves bytes until the connection ends. Returns the failure that the far end has reported, if
+  // any.
   Awaitable<std::optional<LinkDown>> carry();
 
   bool is_up() const { return entry_.is_up(); }
-  // True once the relay itself has said anything.
+  // True once bytes of the relay itself have arrived.
   bool has_spoken() const { return has_spoken_; }
-  // True if the far shell has asked for something or started the relay.
+  // True once the far shell has asked for something or started the relay.
   bool has_greeted() const { return has_greeted_; }
-  // Returns the last line of the far end that is not the relay's output, or nothing.
+  // Returns the last line of the far end that is not the relay's output; empty: none.
   std::string last_words() const;
 
  private:
@@ -52,14 +55,14 @@ class SshRelay {
   void enter(const RemoteEntry::Step& step);
   Awaitable<void> provide_bundle();
   bool write_some();
-  // With write_mutex_ held. Bytes that have left: 0: none does now; negative: the connection is
-  // over.
+  // Returns the number of bytes that have left; 0: none does now; negative: the connection has
+  // ended. Call with write_mutex_ held.
   long write_piece();
   std::size_t unwritten();
 
   static constexpr std::size_t kReadBytes = 64u << 10;
   static constexpr std::size_t kWriteBytes = 32u << 10;
-  // Reads in a row before others get their turn.
+  // Reads after which the loop gets a turn.
   static constexpr int kReadsPerTurn = 32;
 
   Sequence& sequence_;
@@ -73,12 +76,12 @@ class SshRelay {
   bool has_spoken_ = false;
   bool has_greeted_ = false;
   bool has_more_to_read_ = false;
-  std::mutex write_mutex_;  // Guards the next three.
-  std::string outgoing_;
-  std::size_t written_ = 0;
+  std::mutex write_mutex_;   // Guards the next three members.
+  std::string outgoing_;     // Bytes to be written.
+  std::size_t written_ = 0;  // Bytes of outgoing_ that have left.
   bool is_closed_ = false;
-  bool owes_drained_ = false;
-  std::string error_text_;
+  bool owes_drained_ = false;  // drained() has to be reported.
+  std::string error_text_;     // The last output on the standard error of the command.
   const std::unique_ptr<std::array<char, kReadBytes>> buffer_ =
       std::make_unique_for_overwrite<std::array<char, kReadBytes>>();
 };

@@ -13,7 +13,7 @@
 namespace ivy {
 namespace {
 
-// Without this, OpenSSL asks for the passphrase of an old key on the terminal.
+// Without this callback, OpenSSL asks for the passphrase of an old key on the terminal.
 int refuse_passphrase(const char*, char*, size_t, int, int, void*) { return -1; }
 
 SshStep step_of(int rc) {
@@ -21,7 +21,7 @@ SshStep step_of(int rc) {
   return rc == SSH_AGAIN ? SshStep::kAgain : SshStep::kFailed;
 }
 
-// libssh expands escapes in paths.
+// libssh expands escapes in paths, so they are doubled.
 std::string without_escapes(const std::string& path) {
   std::string result;
   for (const char c : path) {
@@ -57,7 +57,7 @@ std::string type_of(ssh_key key) {
   }
 }
 
-// The host key algorithms by which a server shows a key of this type.
+// Returns the host key algorithms with which a server shows a key of this type.
 std::string algorithms_of(ssh_key key) {
   if (ssh_key_type(key) == SSH_KEYTYPE_RSA) return "rsa-sha2-512,rsa-sha2-256,ssh-rsa";
   return ssh_key_type_to_char(ssh_key_type(key));
@@ -83,13 +83,13 @@ SshKeys::Key SshKeys::get(const std::string& path) {
 struct SshSession::Handles {
   ssh_session session = nullptr;
   ssh_channel channel = nullptr;
-  Descriptor socket;  // Until the handshake, which gives it to libssh.
+  Descriptor socket;  // Until the handshake hands it to libssh.
 };
 
 SshSession::SshSession(const SshTarget& target)
     : target_(target), handles_(std::make_unique<Handles>()) {}
 
-// Says goodbye to the server.
+// Disconnects from the server.
 SshSession::~SshSession() {
   if (handles_->session == nullptr) return;
   if (handles_->channel != nullptr) ssh_channel_free(handles_->channel);
@@ -107,7 +107,8 @@ Result<std::unique_ptr<SshSession>> SshSession::make(const SshTarget& target, De
   const int no_configuration = 0;
   const unsigned port = target.port;
   self->watched_socket_.reset(fcntl(fd, F_DUPFD_CLOEXEC, 0));
-  // A host that was logged in to before is compared with the key of then, not with files.
+  // If this job has logged in to the host before, its key is compared with the key of that login,
+  // and no file is read.
   const bool is_again = !target.first_login.fingerprint.empty();
   const std::string known_hosts = is_again ? "/dev/null" : without_escapes(target.known_hosts);
   bool ok = ssh_options_set(session, SSH_OPTIONS_PROCESS_CONFIG, &no_configuration) == SSH_OK;
@@ -132,7 +133,7 @@ SshStep SshSession::handshake() {
   handles_->socket.release();
   const SshStep step = step_of(ssh_connect(handles_->session));
   if (step != SshStep::kFailed) {
-    // libssh makes the socket blocking once it is connected; a full socket would then stop the
+    // libssh makes the socket blocking once it is connected; a full socket would then block the
     // loop.
     const int fd = ssh_get_fd(handles_->session);
     const int flags = fcntl(fd, F_GETFL);
@@ -226,7 +227,7 @@ SshStep SshSession::try_agent() {
 }
 
 SshStep SshSession::try_key() {
-  // Signing at once instead of asking first whether the key would do saves a round trip.
+  // Signs at once. Asking first whether the key is acceptable would cost a round trip.
   const int rc = ssh_userauth_publickey(handles_->session, nullptr, key_.get());
   if (rc == SSH_AUTH_SUCCESS) return SshStep::kDone;
   return rc == SSH_AUTH_AGAIN ? SshStep::kAgain : SshStep::kFailed;
@@ -277,7 +278,7 @@ bool SshSession::wants_write() const {
   return (ssh_get_poll_flags(handles_->session) & SSH_WRITE_PENDING) != 0;
 }
 
-// Its other stream makes libssh look at the socket even if there is unread output.
+// Polls the other stream: that makes libssh use the socket even if there is unread output.
 void SshSession::flush() {
   const std::lock_guard lock(mutex_);
   ssh_channel_poll(handles_->channel, 1);

@@ -15,7 +15,8 @@ bool contains(std::initializer_list<std::string_view> words, std::string_view wo
   return std::find(words.begin(), words.end(), word) != words.end();
 }
 
-// Keywords that change nothing about who is reached, who we are, or how that is proved.
+// True for keywords that change neither the host that is reached, nor the user, nor how the two
+// prove who they are.
 bool is_harmless(std::string_view keyword) {
   return contains(
       {"addkeystoagent", "batchmode", "checkhostip", "clearallforwardings", "compression",
@@ -28,14 +29,14 @@ bool is_harmless(std::string_view keyword) {
        "permitlocalcommand", "rekeylimit", "remoteforward", "requesttty", "sendenv",
        "serveralivecountmax", "serveraliveinterval", "streamlocalbindmask", "streamlocalbindunlink",
        "syslogfacility", "tcpkeepalive", "updatehostkeys", "visualhostkey", "xauthlocation",
-       // Both only add ways to log in: where they are needed our keys are refused, and
-       // then the client takes over anyway.
+       // Both only add methods of logging in. If one of them is needed, libssh's keys are refused,
+       // and the client takes over.
        "gssapiauthentication", "hostbasedauthentication"},
       keyword);
 }
 
-// Settings that replace, or get in the way of, the command that we run. Older clients do not know
-// all of them, and would reject an unknown one.
+// Settings that replace ivyrun's command or its streams, with the option that undoes each. Older
+// clients do not know all of them, and would reject an unknown one.
 struct CommandSetting {
   std::string_view keyword;
   std::string_view option;
@@ -51,14 +52,14 @@ bool is_command_setting(std::string_view keyword) {
                      [&](const CommandSetting& setting) { return setting.keyword == keyword; });
 }
 
-// Keywords that ssh_target() passes on to libssh.
+// True for keywords that ssh_target() passes on to libssh.
 bool is_passed_on(std::string_view keyword) {
   return contains({"host", "hostname", "user", "port", "identityfile", "identityagent",
                    "userknownhostsfile", "stricthostkeychecking", "pubkeyauthentication"},
                   keyword);
 }
 
-// The settings of one host that differ from OpenSSH's own defaults.
+// The settings of a host that differ from OpenSSH's defaults.
 class Choices {
  public:
   Choices(const SshSettings& settings, const SshSettings& defaults) {
@@ -67,7 +68,7 @@ class Choices {
       if (usual == defaults.end() || usual->second != values) chosen_[keyword] = values;
     }
   }
-  // Nothing: it is the default.
+  // Returns nothing if the setting has its default value.
   std::optional<std::string> value(std::string_view keyword) const {
     const auto found = chosen_.find(keyword);
     return found == chosen_.end() ? std::nullopt : std::optional(found->second.front());
@@ -76,7 +77,7 @@ class Choices {
     const auto found = chosen_.find(keyword);
     return found == chosen_.end() ? std::vector<std::string>{} : found->second;
   }
-  // The first setting that only the client can follow; empty: none.
+  // Returns the first setting that only the client can follow; empty: none.
   std::string for_the_client() const {
     for (const auto& [keyword, values] : chosen_) {
       const bool is_off = values.size() == 1 && contains({"no", "none", "false"}, values.front());
@@ -91,7 +92,7 @@ class Choices {
   SshSettings chosen_;
 };
 
-// "~/x", "%d/x", "%%"...; nothing when another escape is used.
+// Expands "~/x", "%d/x" and "%%". Returns nothing if another escape is used.
 std::optional<std::string> expand(const std::string& path, const SshUser& user) {
   std::string result;
   std::size_t i = 0;
@@ -179,7 +180,7 @@ SshTarget ssh_target(const std::string& typed, const SshSettings& settings,
   SshTarget target;
   target.client_because = choices.for_the_client();
   target.host_name = choices.value("hostname").value_or(typed);
-  // OpenSSH prints the name in lower case.
+  // OpenSSH prints the name in lower case, so the spelling as typed is kept.
   if (target.host_name == lower_case(typed)) target.host_name = typed;
   target.user = choices.value("user").value_or("");
   target.control_path = choices.value("controlpath").value_or("");

@@ -19,14 +19,15 @@
 namespace ivy {
 namespace {
 
-// Longer than a name server takes to fail, which CanonicalizeHostname may wait for.
+// Limit for `ssh -G`. It is longer than a name server takes to fail, for which CanonicalizeHostname
+// may wait.
 constexpr std::chrono::seconds kAnswerTimeout{10};
-// An agent lists its keys at once, or asks a person to unlock it.
+// Limit for an agent to list its keys. It may ask its user to unlock it.
 constexpr std::chrono::milliseconds kAgentLimit{10'000};
-// A supervisor waits for its launcher only so long.
+// The same on a redial, because a supervisor waits for its launcher for a limited time.
 constexpr std::chrono::milliseconds kAgentLimitRedial{3'000};
 constexpr const char* kUnanswered = "what ssh -G does not tell";
-// A file beyond this is not one that a person wrote.
+// A larger file was not written by a person, and is not read.
 constexpr std::size_t kMaxFileBytes = 64u << 20;
 
 bool finds_no_file(const std::string& pattern) {
@@ -37,7 +38,7 @@ bool finds_no_file(const std::string& pattern) {
   return is_nothing;
 }
 
-// A container may run us as a uid without a name.
+// Returns this process's account; in a container the uid may have none.
 SshUser current_user() {
   SshUser user;
   if (const passwd* entry = getpwuid(getuid()); entry != nullptr) {
@@ -68,7 +69,8 @@ std::string config_path_of_environment() {
   return path != nullptr ? path : "";
 }
 
-// OpenSSH takes a missing file of the user's for an empty one, but not one that is named with -F.
+// Returns an error if the file cannot be read. OpenSSH treats a missing configuration of the user
+// as empty, but not a file that is named with -F.
 Result<void> can_read(const std::string& path) {
   std::error_code ignored;
   int error = std::filesystem::is_directory(path, ignored) ? EISDIR : 0;
@@ -104,7 +106,8 @@ Awaitable<Result<NodeUpload*>> SshState::upload(Sequence& sequence, std::string 
   co_return upload->get();
 }
 
-// Once for all hosts: the account may be in LDAP, and the home on a file system that stalls.
+// Reads the account once for all hosts: it may be in LDAP, and the home on a file system that
+// stalls.
 Awaitable<Result<void>> SshState::read_account(Sequence& sequence, std::string host) {
   const std::string what = config_path_.empty() ? "~/.ssh/config" : config_path_;
   if (!std::exchange(is_reading_account_, true)) {
@@ -115,7 +118,7 @@ Awaitable<Result<void>> SshState::read_account(Sequence& sequence, std::string h
       account.is_configured = is_configured(account.user, path);
       return account;
     };
-    // --start-timeout bounds it.
+    // No deadline: --start-timeout limits the wait.
     context_.blocking().run(what, BlockingPool::kNoDeadline, read, [this](Result<Account> account) {
       account_ = std::move(account);
       for (const auto& arrive : std::exchange(waiting_for_account_, {})) arrive(true);
@@ -130,7 +133,7 @@ Awaitable<Result<void>> SshState::read_account(Sequence& sequence, std::string h
   co_return Result<void>();
 }
 
-// The result of one `ssh -G`, for all callers that wait for it.
+// The output of one `ssh -G`, for all callers that wait for it.
 struct SshState::Answer {
   void end(bool is_good) {
     has_ended = true;
@@ -145,9 +148,9 @@ struct SshState::Answer {
 Awaitable<SshTarget> SshState::target_of(Sequence& sequence, Host host) {
   const std::string key = target_key(host);
   if (!targets_.contains(key)) {
-    // Named first: GCC 12 destroys a temporary of an assignment that awaits twice.
+    // A named variable, because GCC 12 destroys the temporary in an assignment that awaits twice.
     SshTarget made = co_await make_target(sequence, host);
-    // A question that failed once may be answered the next time.
+    // A query that failed may succeed the next time, so its result is not kept.
     if (made.client_because == kUnanswered) co_return made;
     targets_.insert_or_assign(key, std::move(made));
   }
@@ -220,7 +223,7 @@ std::shared_ptr<SshState::Answer> SshState::ask_ssh(std::vector<std::string> wor
   return answer;
 }
 
-// Empty: it does not answer.
+// Returns an empty result if ssh does not answer.
 Awaitable<SshSettings> SshState::settings_of(Sequence& sequence, std::shared_ptr<Answer> answer) {
   const auto listen = [&](const Arrival<bool>& arrive) { answer->waiting.push_back(arrive); };
   if (!answer->has_ended) co_await sequence.wait_at_most<bool>(kAnswerTimeout, listen);

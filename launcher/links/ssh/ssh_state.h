@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shared by the SSH links of one job: the applicable configuration, the loaded keys, and the hosts
-// that the OpenSSH client serves because libssh could not. Thread: the loop's. Lifetime: the
-// context's.
+// State that the SSH links of one job share: the ssh configuration of the user, keys that were
+// read, and the hosts that the OpenSSH client serves because libssh could not. Thread: the loop's.
+// Lifetime: as long as the context.
 #pragma once
 
 #include <chrono>
@@ -25,7 +25,7 @@ namespace ivy {
 // once. Thread: any.
 class KnownHostsFiles {
  public:
-  // The first such file; empty: none.
+  // Returns the first of these files that has such lines; empty: none.
   std::string first_for_the_client(const std::vector<std::string>& paths);
 
  private:
@@ -39,29 +39,30 @@ class SshState {
   SshState(const SshState&) = delete;
   SshState& operator=(const SshState&) = delete;
 
-  // IVY_SSH_CONFIG: this file alone counts, and is also given to the client by -F. Empty: the
-  // user's and the system's.
+  // Returns IVY_SSH_CONFIG, the only configuration that counts if it is set; the client gets it
+  // with -F. Empty: the user's and the system's configurations count.
   const std::string& config_path() const { return config_path_; }
   const std::shared_ptr<SshKeys>& keys() const { return keys_; }
-  // The node bundle, once the account and its ssh configuration have been read.
+  // Returns the bundles. Reads the account and its ssh configuration first.
   Awaitable<Result<NodeUpload*>> upload(Sequence& sequence, std::string host);
-  // How a host is reached, in the words of the user's own ssh. It is asked only where a
-  // configuration says something; where it cannot tell, the client is needed. Only the first call
-  // for a host reads files or runs ssh. After upload().
+  // Returns how to reach a host, as the user's own ssh reports it. ssh is run only if a
+  // configuration file says anything; if ssh does not answer, the client must be used. Only the
+  // first call for a host reads files or runs ssh. Call after upload().
   Awaitable<SshTarget> target_of(Sequence& sequence, Host host);
 
-  // A connection to the user's SSH agent; the errors of open_ssh_agent(). An agent that did not
-  // answer is left alone for as long as it was waited for.
+  // Returns a connection to the user's SSH agent, or an error of open_ssh_agent(). An agent that
+  // did not answer is not queried again for as long as it was waited for.
   Awaitable<Result<Descriptor>> agent(Sequence& sequence, std::string host, SshTarget target,
                                       bool is_redial);
+  // Makes agent() fail with `why` for this time.
   void note_mute_agent(const std::string& path, const std::string& why,
                        std::chrono::nanoseconds time);
 
-  // Keeps the host key and the login for redials, so that they read no files.
+  // Keeps the host key and the kind of login for redials, which then read no files.
   void remember_login(const Host& host, const SshTarget::Login& login);
-  // The user's account; after upload().
+  // Returns the user's account. Call after upload().
   const SshUser& user() const { return account_->value().user; }
-  // ivy-node on this host exited without output: the next link uploads it again.
+  // Marks a host on which ivy-node exited without output: the next link installs it again.
   void mark_damaged(const Host& host, bool is_damaged) {
     if (is_damaged)
       damaged_hosts_.insert(host.name);
@@ -72,7 +73,7 @@ class SshState {
     return damaged_hosts_.contains(host.name) ? upload.repairing_command()
                                               : upload.remote_command();
   }
-  // The OpenSSH client serves this host from now on.
+  // From now on, the OpenSSH client serves this host.
   void prefer_client(const Host& host) { client_hosts_.insert(host.name); }
   bool prefers_client(const Host& host) const { return client_hosts_.contains(host.name); }
 
@@ -83,6 +84,7 @@ class SshState {
     SshUser user;
     bool is_configured = false;
   };
+  // An agent that does not answer, and until when it is not queried.
   struct Mute {
     std::int64_t until_ns = 0;
     std::string why;
@@ -97,11 +99,11 @@ class SshState {
   bool is_reading_account_ = false;
   std::optional<Result<Account>> account_;
   std::vector<Arrival<bool>> waiting_for_account_;
-  std::shared_ptr<Answer> defaults_;  // Behaviour of ssh without any configuration.
+  std::shared_ptr<Answer> defaults_;  // OpenSSH's settings without any configuration.
   const std::shared_ptr<SshKeys> keys_ = std::make_shared<SshKeys>();
   const std::shared_ptr<KnownHostsFiles> known_hosts_ = std::make_shared<KnownHostsFiles>();
   std::map<std::string, SshTarget> targets_;  // By user, name and port as typed.
-  std::map<std::string, Mute> mute_agents_;   // By path of the socket.
+  std::map<std::string, Mute> mute_agents_;   // By the path of the agent's socket.
   std::set<std::string> client_hosts_;
   std::set<std::string> damaged_hosts_;
 };

@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+// Two descriptors refer to the connection, because Asio and libssh each close their own. libssh
+// reads and writes the one, and Asio only waits on the other, a copy in socket_.
+//
+// A readable socket does not mean that libssh makes progress, and the reverse: libssh may leave
+// bytes unread (is_stalled()), or may have taken them before the wait (Look::kSoonAnyway).
 #include "launcher/links/ssh/ssh_wire.h"
 
 #include <fcntl.h>
@@ -18,7 +23,7 @@ namespace asio = boost::asio;
 using asio::posix::stream_descriptor;
 
 Result<void> SshWire::open(const SshTarget& target, Descriptor connected) {
-  // libssh has the descriptor itself; the dial may have taken the last one.
+  // This copy needs another descriptor, and the dial may have used the last one.
   Descriptor watched(fcntl(connected.get(), F_DUPFD_CLOEXEC, 0));
   boost::system::error_code refused;
   if (watched) socket_.assign(watched.get(), refused);
@@ -60,11 +65,13 @@ void SshWire::set_limit(std::chrono::nanoseconds time) {
 Awaitable<bool> SshWire::ready(Look look) {
   if (std::exchange(is_woken_, false)) co_return true;
   const std::uint64_t now = monotonic_ns();
+  // The caller gets one more try after the limit has passed during a wait.
   if (limit_ns_ && now >= *limit_ns_) co_return false;
   std::chrono::nanoseconds time = look == Look::kSoonAnyway ? kLookAgain : kForever;
   const bool stalled = is_stalled();
   if (stalled) time = kLookAgain;
   if (limit_ns_) time = std::min(time, std::chrono::nanoseconds(*limit_ns_ - now));
+  // Polls instead of waiting for the socket.
   if (stalled) {
     co_await sequence_.sleep(time);
     co_return true;
@@ -79,8 +86,9 @@ Awaitable<bool> SshWire::ready(Look look) {
   co_return true;
 }
 
-// True if the socket is readable and libssh has read nothing since the last wait: another wait
-// would end at once, and again. This was a busy loop when a server had hung up.
+// True if the socket has been readable since the last wait and libssh has read nothing in between,
+// such as after the server has closed the connection. Waiting for the socket would then return
+// immediately each time, which is a busy loop.
 bool SshWire::is_stalled() {
   char byte = 0;
   const long peeked = recv(socket_.native_handle(), &byte, sizeof byte, MSG_PEEK | MSG_DONTWAIT);

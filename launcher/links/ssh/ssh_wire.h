@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// libssh's session, the threads on which its steps run, and the socket on which they wait. Thread:
-// the loop's.
+// Runs the steps of libssh's session (ssh_session.h): on pool threads with a time limit while they
+// may block, and then on the loop, which waits for the socket between two steps. Thread: the
+// loop's.
 #pragma once
 
 #include <boost/asio/posix/stream_descriptor.hpp>
@@ -24,22 +25,24 @@ class SshWire {
   SshWire(Sequence& sequence, TransportContext& context, std::string host)
       : sequence_(sequence), context_(context), host_(std::move(host)), socket_(sequence.loop()) {}
 
-  // Takes over a connected TCP socket. ResourceExhausted: too few descriptors. Internal: libssh.
+  // Takes over a connected TCP socket. ResourceExhausted: no descriptor is left. Internal: libssh
+  // cannot be set up.
   Result<void> open(const SshTarget& target, Descriptor connected);
-  // Says goodbye and closes the socket; may be opened again. A step that still runs is abandoned:
-  // it ends the session on its own thread.
+  // Disconnects and closes the socket; open() may be called again. A step that still runs on the
+  // pool is abandoned, and ends the session on its thread.
   void close();
-  // Only while it is open.
+  // Call only while the wire is open.
   SshSession& session() { return *session_; }
-  // Returns the first bytes from the server that were not read yet.
+  // Returns up to 256 bytes that the server has sent and that were not read yet, without reading
+  // them.
   std::string peek();
 
-  // The time after which repeat() and ready() give up.
+  // Sets the time after which call(), repeat() and ready() give up.
   void set_limit(std::chrono::nanoseconds time);
   void lift_limit() { limit_ns_.reset(); }
 
-  // Runs step(session) on the pool: it may read files or query the SSH agent, which `what` names.
-  // DeadlineExceeded: the limit is over, and the wire is closed.
+  // Runs step(session) on the pool, because it may read files or query the SSH agent; `what` names
+  // these to the user. DeadlineExceeded: the limit has passed, and the wire is closed.
   template <class Step>
   Awaitable<std::invoke_result_t<Step&, SshSession&>> call(std::string what, Step step) {
     const auto work = [session = session_, step]() mutable { return step(*session); };
@@ -54,9 +57,10 @@ class SshWire {
     co_return result;
   }
 
-  // Repeats a step of libssh on the pool whenever the socket is ready. kAgain: the limit is over
-  // while the server is awaited. kFailed also if the server has hung up: libssh asks for more then,
-  // for ever. DeadlineExceeded as in call().
+  // Repeats a step of libssh on the pool whenever the socket is ready, until it is done or has
+  // failed. Returns kAgain if the limit passes while the server is awaited. Returns kFailed also if
+  // the server has closed the connection, because libssh would then return kAgain for ever.
+  // DeadlineExceeded as in call().
   template <class Step>
   Awaitable<Result<SshStep>> repeat(std::string what, Step step) {
     const auto once = [step](SshSession& session) mutable -> Result<SshStep> {
@@ -71,18 +75,21 @@ class SshWire {
     }
   }
 
-  // Data that libssh has read from the socket during another operation wakes no waiter.
-  // kSoonAnyway: the far end waits for this side, so check again without being woken.
+  // How ready() waits. Data that libssh has taken from the socket during another operation does not
+  // make the socket readable. kSoonAnyway therefore ends the wait after kLookAgain: use it while
+  // the far end waits for this side.
   enum class Look { kWhenReady, kSoonAnyway };
-  // Waits for the socket, or for wake(). Returns false after the limit.
+  // Waits until the socket is ready, wake() is called, or the limit passes. Returns false if the
+  // limit had passed before the call.
   Awaitable<bool> ready(Look look);
-  // Ends ready(), in the next turn of the loop.
+  // Ends ready() in the next turn of the loop, or the next call of it immediately.
   void wake();
 
  private:
   static constexpr std::chrono::nanoseconds kLookAgain = std::chrono::milliseconds(50);
   static constexpr std::chrono::nanoseconds kForever = std::chrono::hours(24 * 365);
   void wait_for_socket(const Arrival<bool>& arrive);
+  // See ssh_wire.cc.
   bool is_stalled();
   BlockingPool::Duration time_left() const;
 
@@ -90,13 +97,14 @@ class SshWire {
   TransportContext& context_;
   const std::string host_;
   std::shared_ptr<SshSession> session_;
-  bool is_busy_ = false;                          // A step runs on another thread.
-  boost::asio::posix::stream_descriptor socket_;  // A copy of libssh's descriptor, to wait on.
+  bool is_busy_ = false;                          // A step is running on the pool.
+  boost::asio::posix::stream_descriptor socket_;  // Waits on a copy of libssh's descriptor.
   std::optional<std::uint64_t> limit_ns_;         // On the clock of monotonic_ns().
-  std::optional<int>
-      unread_;  // Bytes in the socket when it was last waited for; 0: none, or its end.
-  Arrival<bool> arrive_;
-  bool is_woken_ = false;
+  // Unread bytes in the socket at the last wait; 0: none but the end of the stream. Empty: the
+  // socket had nothing to read.
+  std::optional<int> unread_;
+  Arrival<bool> arrive_;   // Ends the present wait.
+  bool is_woken_ = false;  // wake() was called, and ready() has not returned since.
 };
 
 }  // namespace ivy
