@@ -11,8 +11,9 @@
 //
 // A lost host that the job can do without ends only this attempt, as a worker's failure does.
 //
-// In `collecting`, no worker has been stopped yet, while evidence about the failure arrives: the
-// abort epoch, the dumps of a collective library's watchdog, stacks.
+// In `collecting`, no worker has been stopped yet, while evidence about the failure arrives:
+// notices of dead ranks (launcher/README.md, "The abort epoch"), the dumps of a collective
+// library's watchdog, stacks.
 #pragma once
 
 namespace ivy {
