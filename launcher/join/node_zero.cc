@@ -27,9 +27,9 @@ namespace {
 using boost::system::error_code;
 using std::chrono::milliseconds;
 
-// A host hears from node 0 twice a second. After this silence, or after half of a shorter --lease,
-// it dials again.
-constexpr milliseconds kSilence{5'000};
+// A host receives a heartbeat twice a second. After half of the shortest default lease without one
+// it dials again, so that it has the other half for that.
+constexpr milliseconds kSilence = kLeaseAttended / 2;
 // Limit of the wait for nodes that do not read the last messages.
 constexpr milliseconds kEndPatience{3'000};
 // Limit, at the end of the job, of the wait for nodes that have no connection.

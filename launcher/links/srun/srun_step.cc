@@ -42,9 +42,9 @@ constexpr std::size_t kMostLookups = 8;
 // After the end of the job, the step gets this time to exit, and after SIGTERM the second one.
 constexpr milliseconds kEndPatience{2'000};
 constexpr milliseconds kTermPatience{3'000};
-// A host hears from the launcher twice a second. After half of the shortest default lease without a
-// sign of life, it dials again.
-constexpr milliseconds kSilence{5'000};
+// A launcher sends a heartbeat twice a second. A host that has heard nothing for half of the
+// shortest default lease dials again, so that it has the other half for that.
+constexpr milliseconds kSilence = kLeaseAttended / 2;
 
 std::string random_key() {
   std::string key(kDialKeyBytes, '\0');
