@@ -31,6 +31,7 @@ HYDRA = "mpiexec.hydra"
 OPEN_MPI_FLAGS = ["--oversubscribe", "--allow-run-as-root"]
 PARTS = ("local", "load", "ssh", "agents", "output", "killed", "store")
 LINE = "x" * 95 + " end\n"  # 100 bytes.
+START_BUDGET = {2: 1.1, 32: 0.7}  # Design budget: ivyrun's time to start so many workers, in Hydra's.
 GONE_SECONDS = 7            # Design budget: nothing of a job is left 7 s after kill -9.
 MEMORY_BUDGET = 64 * 2**20  # Design budget: of launcher and of supervisor, each, ...
 MEMORY_RATE = 200e6         # ...at so many bytes of labelled output per second.
@@ -74,7 +75,7 @@ def bench_starts(options, ivyrun, beside):
         peers = present(
             Peer("ivyrun", [ivyrun, "-n", str(ranks), "/bin/true"]),
             Peer("MPICH Hydra", [shutil.which(MPICH) or MPICH, "-n", str(ranks), "/bin/true"],
-                 budget=1),
+                 budget=START_BUDGET[ranks]),
             *(Peer(name, [copy, "-n", str(ranks), "/bin/true"]) for name, copy in beside.items()),
         )
         alternate(peers, options.rounds)
@@ -95,7 +96,7 @@ def bench_launchers(options, ivyrun):
         note(f"local: -n {ranks} /bin/true")
         peers = present(
             Peer("ivyrun", [ivyrun, "-n", str(ranks), "/bin/true"]),
-            Peer("MPICH Hydra", [MPICH, "-n", str(ranks), "/bin/true"], budget=1),
+            Peer("MPICH Hydra", [MPICH, "-n", str(ranks), "/bin/true"], budget=START_BUDGET[ranks]),
             Peer("Open MPI", [OPEN_MPI, *OPEN_MPI_FLAGS, "-n", str(ranks), "/bin/true"]),
             Peer("xargs -P (no launcher)",
                  ["sh", "-c", f"seq {ranks} | xargs -P{ranks} -n1 /bin/true"]),
