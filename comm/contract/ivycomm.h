@@ -296,7 +296,7 @@ IVY_API int ivy_work_test(ivy_work* work, int* done); /* Returns the operation's
  * it; a token that does not fit into a full pipe is dropped. */
 IVY_API int ivy_work_notify(ivy_work* work, int descriptor, uint64_t token);
 IVY_API int ivy_work_abort(ivy_work* work);                         /* As ivy_comm_abort. */
-IVY_API int ivy_work_message(ivy_work* work, ivy_message* message); /* Of a finished receive. */
+IVY_API int ivy_work_message(ivy_work* work, ivy_message* message); /* For finished receives. */
 /* *queued: seconds from the call to the operation's start; *ran: from its start to its end. Both
  * are 0 until the operation is done. */
 IVY_API int ivy_work_timing(ivy_work* work, double* queued, double* ran);

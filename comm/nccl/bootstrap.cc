@@ -321,7 +321,7 @@ class ReadyBarrier {
   }
 
   // Probes the ranks to which NCCL will connect this one: the next rank in its ring and the root.
-  // Of consecutive ranks in one network, only the first probes the root.
+  // Only the first of several consecutive ranks in one network probes the root.
   std::string probe(const std::vector<RankFacts>& before_next_and_root) const {
     const RankFacts& before = before_next_and_root[0];
     std::vector<RankFacts> peers = {before_next_and_root[1]};

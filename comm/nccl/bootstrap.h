@@ -39,7 +39,7 @@
 
 namespace ivy::comm::nccl {
 
-// What a bootstrap needs from the communicator that calls it.
+// The communicator on whose behalf a bootstrap runs.
 class BootstrapOwner : public TroubleSource {
  public:
   // Calls ncclGetUniqueId, which may block.

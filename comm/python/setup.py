@@ -24,7 +24,7 @@ except ImportError:  # Before setuptools 70.1.
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 NAME = "libivycomm.so.1"
-JAX_NAME = "libivycomm_jax.so"  # What ivycomm.jax loads.
+JAX_NAME = "libivycomm_jax.so"  # Loaded by ivycomm.jax.
 STORE = "ivy-rendezvous"
 CALLS = "ivycomm_calls.abi3.so"
 

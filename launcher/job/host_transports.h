@@ -48,7 +48,7 @@ class HostTransports final : private HostLinkEvents {
   void dial(const OpenRequest& request);
   void give_up_dialing();
 
-  // Null: no link is up.
+  // Null if no link is up.
   const HostLink* active() const { return link_.get(); }
   bool can_write() const { return link_ && !writes_; }
   bool has_written() const { return !writes_; }  // Everything given to write() has left.

@@ -124,7 +124,7 @@ struct JobContext {
   JobEvents events;
   // When the first launcher opened the job, and when this one did.
   std::int64_t opened_unix_ms = 0, opened_at_ns = 0;
-  // Of this generation, and of the first one.
+  // The start of this generation, and that of the first one.
   std::int64_t started_at_ns = 0, job_started_at_ns = 0;
   LauncherEnd launcher_end;              // The launcher's own reason to end the job, if any.
   std::vector<DeviceNote> device_notes;  // Faults of devices in this generation.

@@ -167,7 +167,7 @@ class Console final : private ConsoleSinkEvents {
   std::map<std::pair<int, int>, std::string_view> labels_;
   Lane* open_ = nullptr;  // The lane whose unfinished line is at the cursor; null: none.
   bool open_is_coloured_ = false;
-  std::string status_;  // Empty: none.
+  std::string status_;  // The status line; empty if there is none.
   // The newest states of progress bars, with their labels, by rank and stream: one row for a single
   // bar, several for a group of bars.
   std::map<std::pair<int, int>, std::vector<std::string>> states_;

@@ -60,7 +60,7 @@ class ConsoleSink {
   void choose_way();
   long write_some(const char* bytes, std::size_t count);
   void write_loop();
-  bool open_writer();  // False: no descriptor is left for it.
+  bool open_writer();  // Returns false if no descriptor is left for it.
   void queue_for_file();
   void file_moved();
   void wait_writable();

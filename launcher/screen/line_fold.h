@@ -40,7 +40,7 @@ class LineFold {
     std::vector<int> ranks;
     std::int64_t since_ns = 0;  // When it arrived; of a traceback, its last line.
     bool is_open = false;       // A traceback whose last line has not arrived yet.
-    // Of a traceback: the first group that it may join without overtaking an earlier line of its
+    // For a traceback, the first group that it may join without overtaking an earlier line of its
     // rank.
     std::uint64_t lowest = 0;
   };

@@ -72,7 +72,7 @@ class LogFiles {
   void write(int rank, int stream, std::string_view bytes);
   // Call when the file gets no more bytes.
   void close(int rank, int stream);
-  const std::string& path(int rank, int stream) const;  // Empty: the stream has no file.
+  const std::string& path(int rank, int stream) const;  // Empty if the stream has none.
   // Returns the size that the file had when it was opened for appending.
   std::uint64_t size_at_open(int rank, int stream) const;
   // Describes the first failed write; empty: none.
@@ -88,7 +88,7 @@ class LogFiles {
 
  private:
   struct File {
-    FileWriter::File file = 0;  // 0: closed. Both streams of a rank may share a file.
+    FileWriter::File file = 0;  // 0 if closed. Both streams of a rank may share a file.
     std::string path;
     std::shared_ptr<std::uint64_t> size;
   };

@@ -144,8 +144,8 @@ class Output final : private ConsoleStreamEvents {
   RankFiles files_;
   std::unique_ptr<LauncherLog> log_;  // Null unless the job runs in the background.
   HostCredit credit_;
-  // Of standard output and of standard error. The second is null if both are the same file, and
-  // both are null once the job has left the terminal.
+  // For standard output and standard error. The second is null if both are the same file, and both
+  // are null once the job has left the terminal.
   std::array<std::unique_ptr<ConsoleStream>, 2> streams_;
   std::map<int, RankRecord> ranks_;  // A map keeps the addresses of the lanes.
   std::size_t tail_bytes_ = 0;       // Bytes of standard error that are kept for each rank.
@@ -153,7 +153,7 @@ class Output final : private ConsoleStreamEvents {
   std::vector<std::string> complaints_;
   std::string console_failure_;
   boost::asio::steady_timer finish_timer_;
-  std::optional<std::chrono::milliseconds> stall_limit_;  // Empty: no limit.
+  std::optional<std::chrono::milliseconds> stall_limit_;  // Empty if there is no limit.
   std::function<void(int log_fd)> left_;  // Set by leave() until it has been called.
   std::function<void()> done_;            // Set by finish() until it has been called.
 };

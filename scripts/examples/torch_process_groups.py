@@ -28,7 +28,7 @@ def collectives(rank, size):
     highest = torch.tensor([rank])
     dist.all_reduce(highest, op=dist.ReduceOp.MAX)
     assert highest.item() == size - 1
-    if dist.get_backend() != "gloo":  # Which has none.
+    if dist.get_backend() != "gloo":  # gloo has no reduce_scatter.
         part = torch.zeros(2)
         dist.reduce_scatter(part, [torch.tensor([2.0 * each + 1, 2.0 * each + 2]) for each in range(size)])
         assert part.tolist() == [size * (2 * rank + 1), size * (2 * rank + 2)]

@@ -14,7 +14,7 @@ import tarfile
 import tempfile
 
 REPOSITORY = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-# What the packages promise; what they ask for is read from their files.
+# The packages promise this version; the versions that they need are read from their files.
 NEWEST_GLIBC = (2, 34)
 # The C library's own parts: all that a program for every system may ask for.
 SYSTEM_LIBRARIES = {"libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.so.1"}

@@ -51,7 +51,7 @@ class Writer:
     def add(self, name, content, executable=False):
         entry = zipfile.ZipInfo(name, (1980, 1, 2, 0, 0, 0))
         entry.external_attr = (0o100755 if executable else 0o100644) << 16
-        # What is compressed already would only take time.
+        # Compressing the bundle again would take time and save nothing.
         entry.compress_type = zipfile.ZIP_STORED if name.endswith(".run") else zipfile.ZIP_DEFLATED
         self.zip.writestr(entry, content)
         digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()

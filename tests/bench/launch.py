@@ -223,6 +223,8 @@ def bench_output(options):
     labelled = present(
         Peer("ivyrun --label rank", [options.ivyrun, "-n", count, "--label", "rank", *program],
              check=flawless),
+        *(Peer(f"{path} --label rank", [path, "-n", count, "--label", "rank", *program], check=flawless)
+          for path in options.beside),
         Peer("MPICH Hydra -prepend-rank", [MPICH, "-prepend-rank", "-n", count, *program],
              budget=1, **theirs),
         Peer("Open MPI --tag-output",
@@ -317,7 +319,7 @@ def parse_arguments():
     parser.add_argument("--rounds", type=int, default=0,
                         help="local: so many starts of ivyrun and Hydra in turn, with quartiles")
     parser.add_argument("--beside", action="append", default=[], metavar="IVYRUN",
-                        help="local --rounds, load, store: another build of ivyrun to compare with")
+                        help="local --rounds, load, output, store: another build of ivyrun to compare with")
     parser.add_argument("--hosts", type=agents.counts_of, metavar="N[,N...]",
                         help="hosts of the ssh part (16), and of the agents part (4,16,64)")
     parser.add_argument("--mib", type=int, default=256, help="output of one rank")

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """all_reduce of NumPy's float64 from Python: ivycomm beside mpi4py on MPICH and on Open MPI, two ranks of this host.
 
-    tests/bench/run python [--runs N] [--most BYTES]
+    tests/bench/run python [--runs N] [--most BYTES] [--beside FOLDER]
 
 In place beside MPI.IN_PLACE, functional beside Allreduce into a fresh numpy.empty_like; each in turn, and the medians
-of all turns. Then what `import ivycomm` takes after NumPy. PyPI's
-wheels (scripts/setup frameworks), each started by its own mpiexec; NumPy is theirs for all.
+of all turns. PyPI's wheels (scripts/setup frameworks), each started by its own mpiexec; NumPy is theirs for all.
+Then the time of `import ivycomm` after NumPy, also for another ivycomm in FOLDER (the comm/python of another clone).
 """
 
 import argparse
@@ -53,27 +53,27 @@ def run(argv, sizes):
 
 
 IMPORTS = """
-import sys, time
-begin = time.perf_counter()
+import time
 import numpy
-middle = time.perf_counter()
+begin = time.perf_counter()
 import ivycomm
-print(middle - begin, time.perf_counter() - middle)
+print(time.perf_counter() - begin)
 """
 
 
-def import_seconds(times=15):
-    """Medians of importing NumPy and ivycomm after it, each in a process of its own."""
-    environment = {**os.environ, "PYTHONPATH": os.path.join(REPOSITORY, "comm/python"), "OMP_NUM_THREADS": "1"}
-    environment.pop("PYTHONDONTWRITEBYTECODE", None)
-    pairs = []
-    with tempfile.TemporaryDirectory() as folder:  # Where the compiled modules are kept from the first time on.
-        environment["PYTHONPYCACHEPREFIX"] = folder
-        for _ in range(times):
-            done = subprocess.run([python_of("mpich"), "-c", IMPORTS], capture_output=True, text=True, env=environment,
-                                  timeout=LIMIT_SECONDS, check=True)
-            pairs.append([float(word) for word in done.stdout.split()])
-    return [statistics.median(column) for column in zip(*pairs)]
+def import_seconds(packages, times=25):
+    """Returns the medians of importing ivycomm after NumPy, for each folder of `packages`, in turn."""
+    seconds = {package: [] for package in packages}
+    with tempfile.TemporaryDirectory() as folder:
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPYCACHEPREFIX": folder}
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)
+        for turn in range(times + 1):
+            for package in packages:
+                done = subprocess.run([python_of("mpich"), "-c", IMPORTS], capture_output=True, text=True,
+                                      env={**environment, "PYTHONPATH": package}, timeout=LIMIT_SECONDS, check=True)
+                if turn > 0:  # The first import also compiles the modules.
+                    seconds[package].append(float(done.stdout))
+    return [statistics.median(seconds[package]) for package in packages]
 
 
 def size_text(size):
@@ -91,6 +91,8 @@ def main():
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--runs", type=int, default=5)
     options.add_argument("--most", type=int, default=64 << 20, help="the largest size (64 MiB)")
+    options.add_argument("--beside", action="append", default=[], metavar="FOLDER",
+                         help="the ivycomm of another clone, whose import is measured as well")
     given = options.parse_args()
     for name in ("mpich", "openmpi"):
         if not os.path.exists(python_of(name)):
@@ -104,14 +106,16 @@ def main():
                 for form in FORMS:
                     times.setdefault((way, form, line["bytes"]), []).append(line[form])
     for form in FORMS:
-        print(f"\n| all_reduce, {form} | ivycomm, µs | by ctypes | MPICH | Open MPI | ivycomm ÷ MPICH | ÷ Open MPI |")
-        print("|---|---|---|---|---|---|---|")
+        print(f"\n| all_reduce, {form} | ivycomm, µs | MPICH | Open MPI | ivycomm ÷ MPICH | ÷ Open MPI |")
+        print("|---|---|---|---|---|---|")
         for size in sizes:
             medians = [statistics.median(times[way, form, size]) for way in WAYS]
             print(f"| {size_text(size)} | " + " | ".join(map(microseconds, medians)) +
-                  f" | {medians[0] / medians[2]:.2f} | {medians[0] / medians[3]:.2f} |", flush=True)
-    numpy, ivycomm = import_seconds()
-    print(f"\n`import ivycomm` takes {1e3 * ivycomm:.1f} ms after NumPy, which takes {1e3 * numpy:.1f}.")
+                  f" | {medians[0] / medians[1]:.2f} | {medians[0] / medians[2]:.2f} |", flush=True)
+    own, *others = import_seconds([os.path.join(REPOSITORY, "comm/python"), *given.beside])
+    print(f"\n`import ivycomm` takes {1e3 * own:.1f} ms after NumPy.")
+    for package, other in zip(given.beside, others):
+        print(f"That of {package} takes {1e3 * other:.1f} ms: ratio {own / other:.2f}.")
 
 
 if __name__ == "__main__":

@@ -45,7 +45,7 @@ class TcpConnections final : public HandedConnections {
 
 class Acceptor {
  public:
-  // Where gRPC takes over connected sockets, each non-blocking and close-on-exec.
+  // Hands a connected socket, non-blocking and close-on-exec, over to gRPC.
   using Intake = grpc::experimental::ExternalConnectionAcceptor;
 
   // `address` is numeric, IPv4 or IPv6; an IPv6 socket takes no IPv4. Port 0 picks one.

@@ -638,7 +638,7 @@ def _add_jax_cluster(module):
         def get_process_id(cls):
             return int(os.environ["IVY_RANK"])
 
-        # None: the process uses the devices of JAX_LOCAL_DEVICE_IDS, or else all devices that it sees.
+        # Returns None, so that JAX uses the devices of JAX_LOCAL_DEVICE_IDS, or all visible devices.
         @classmethod
         def get_local_process_id(cls):
             return None

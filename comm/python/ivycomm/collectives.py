@@ -525,7 +525,7 @@ class _ScatterHeader(NamedTuple):
     kind: str  # The name of its ArrayKind.
     dtype: str
     shape: tuple[int, ...]
-    rows: list[int]  # Of each rank.
+    rows: list[int]  # The rows that each rank gets.
     place: str
     requires_grad: bool
 

@@ -124,7 +124,7 @@ class Unauthenticated(IvyError):
 
 
 OK, DEADLINE_EXCEEDED = 0, 4
-world_pid: int | None = None  # Whose the world is: a forked child has none.
+world_pid: int | None = None  # The process that has joined the world; a forked child has not.
 _BY_KIND: dict[int, type[IvyError]] = {1: RankDied, 2: HostLost, 3: Mismatch, 4: Timeout, 5: Aborted, 6: TransportError}
 _BY_CODE: dict[int, type[IvyError]] = {
     1: Aborted, 3: InvalidArgument, 4: Timeout, 5: NotFound, 8: ResourceExhausted, 9: FailedPrecondition, 10: Mismatch,

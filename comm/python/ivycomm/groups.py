@@ -392,7 +392,7 @@ def finalize() -> None:
                        code="FailedPrecondition")
     handle, _world, errors.world_pid = _world.handle, None, None
     _seats.clear()
-    _worlds_ended += 1  # Of the world and of every group in it nothing is left.
+    _worlds_ended += 1  # Handles of this world and its groups are invalid from now on.
     try:
         check(load().ivy_finalize(handle))
     finally:

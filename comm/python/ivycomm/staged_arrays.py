@@ -153,7 +153,7 @@ class JaxArrays(StagedArrays):
         if made is None:
             made = jax.device_put(array, device)
         if like is not None and type(like.sharding) is not type(made.sharding):
-            made = jax.device_put(made, like.sharding)  # Of one device, with a mesh or a kind of memory.
+            made = jax.device_put(made, like.sharding)  # One device, but with a mesh or a kind of memory.
         return made
 
 

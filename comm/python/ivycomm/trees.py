@@ -80,7 +80,7 @@ def _registered(x: Any) -> Any:
     """Returns (children, function that rebuilds x from new children) if a framework knows the class of x, else None."""
     if type(x) in arrays.NO_ARRAYS:
         return None
-    arrays.refuse_parts(x)  # Of a sparse array, which JAX has among its trees, no sum of the parts is the sum.
+    arrays.refuse_parts(x)  # JAX counts sparse arrays as trees, but the sum of their parts is not their sum.
     jax, torch = sys.modules.get("jax.tree_util"), sys.modules.get("torch.utils._pytree")
     if jax is not None:
         children, form = jax.tree_flatten(x, is_leaf=lambda part: part is not x)

@@ -104,7 +104,7 @@ class Work(Future[T]):
         """Blocks this thread until the operation is done, also on a GPU. Returns the result, or raises."""
         return self.wait(float(2**31))
 
-    # True: the operation is on a device, and the current stream waits for it.
+    # Returns True if the operation is on a device and the current stream now waits for it.
     def _hold_back(self) -> bool:
         if self._is_done or self._operation is None:
             return False
@@ -205,7 +205,7 @@ class Work(Future[T]):
 
     def __del__(self) -> None:
         operation = getattr(self, "_operation", None)
-        if operation is not None and _abandoned is not None:  # None: the interpreter ends.
+        if operation is not None and _abandoned is not None:  # It is None while the interpreter shuts down.
             # A destructor may run in any thread: call the library later, and never wait for it.
             _abandoned.add(operation)
 

@@ -105,7 +105,7 @@ class SshLink : public SequencedLink, private HostLinkEvents {
   LinkUp up_;
   std::shared_ptr<HostKeyQuestion> question_;
   boost::asio::steady_timer stuck_timer_;
-  std::string expected_;  // What report_stuck() names; the host has answered before.
+  std::string expected_;  // The answer that is awaited, for report_stuck().
   std::optional<SshRelay> relay_;
   std::unique_ptr<HostLink> client_;  // Set once the client carries the bytes instead of libssh.
   std::string libssh_failure_;        // Why libssh failed before the client was tried; else empty.

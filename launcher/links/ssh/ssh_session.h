@@ -48,7 +48,7 @@ struct SshHostKey {
   enum class Verdict { kKnown, kUnknown, kChanged, kReplaced, kUnreadable };
   Verdict verdict = Verdict::kUnreadable;
   std::string type;         // The key's type, such as "ED25519".
-  std::string fingerprint;  // Of the host's key: "SHA256:...".
+  std::string fingerprint;  // The key's fingerprint: "SHA256:...".
   std::string algorithms;   // The algorithms with which the host can show a key of this type again.
   // For kChanged and kReplaced, the known keys: "ED25519 SHA256:..., ...".
   std::string known_fingerprint;

@@ -16,7 +16,7 @@ def moments(x, axes, group):
     count = 1
     for axis in axes:
         count *= x.shape[axis]
-    # Of no rows, too, it is made of x: all ranks must make the derivative's calls.
+    # Computed from x even if x has no rows, so that every rank makes the calls of the derivative.
     mean = x.sum(axes, dtype=kind) / max(count, 1)
     deviations = jnp.square(x - jnp.expand_dims(mean, axes)).sum(axes, dtype=kind)
     rows = collectives.all_gather(jnp.concatenate([jnp.array([count], kind), mean.ravel(), deviations.ravel()])[None],

@@ -237,7 +237,7 @@ class RpcFuture:
             self._service.leave_to_others(self)
         return True
 
-    # True: the request has not left this rank, and there will be no reply.
+    # Returns True if the request has not left this rank, so that there will be no reply.
     def _withdraw(self):
         if not self._lock.acquire(blocking=False):  # Somebody waits for a reply.
             return False

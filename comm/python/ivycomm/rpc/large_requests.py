@@ -9,7 +9,7 @@ announced when they have been sent.
 import collections
 import threading
 
-LARGE_BYTES = 1 << 20  # Of all parts together. Below that asking costs more than it helps.
+LARGE_BYTES = 1 << 20  # Size of all parts together. For smaller requests, asking first costs more than it saves.
 _ANNOUNCED = 8
 
 

@@ -32,7 +32,7 @@ def room_of(length):
 def _address(part):
     """(address, owner) of a part's memory; the owner keeps it where it is."""
     if isinstance(part, bytes):
-        return part, part  # What ctypes makes a pointer of.
+        return part, part  # ctypes converts bytes to a pointer itself.
     view = memoryview(part)
     if not view.nbytes:
         return None, part

@@ -65,7 +65,7 @@ class Servers:
             self._idle -= 1
         return True
 
-    # False: the thread has to stop. In both cases it has lost the turn, or given it back.
+    # Returns False if the thread must stop. In any case the thread no longer has the turn afterwards.
     def _serve_while_it_has_the_turn(self, server):
         while True:
             try:

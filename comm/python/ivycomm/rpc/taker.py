@@ -20,17 +20,17 @@ class Taker:
     def __init__(self, under_way):
         self._under_way = under_way
         self._closing, self._has_calls = threading.Event(), threading.Event()
-        self._turn = 0  # Of the first future that the next look is at.
+        self._turn = 0  # Index of the future that the next _look() checks first.
         self._thread = threading.Thread(target=self._run, name="ivy-rpc-taker", daemon=True)
         self._thread.start()
 
     def wake(self):
-        """There is a call under way."""
+        """Call this when a request has been sent."""
         if not self._has_calls.is_set():
             self._has_calls.set()
 
     def stop(self):
-        """Ends the thread. False: it still takes a reply."""
+        """Ends the thread. Returns False if it is still receiving a reply."""
         self._closing.set()
         self._has_calls.set()
         self._thread.join(_STOP_SECONDS)
@@ -50,7 +50,7 @@ class Taker:
             while not self._closing.is_set() and self._look():
                 pass
 
-    # True: something has come, and more may have.
+    # Returns True if a reply has arrived, so that it is worth looking again immediately.
     def _look(self):
         futures = list(self._under_way)
         begin = self._turn % len(futures) if futures else 0

@@ -14,7 +14,7 @@ import weakref
 
 LEAST_BYTES = 4 << 20  # Below that, the allocator keeps memory itself.
 _KEPT_PIECES = 2
-_KEPT_BYTES = 1 << 30  # Of all kept pieces.
+_KEPT_BYTES = 1 << 30  # Limit of all kept pieces together.
 _KEPT_SECONDS = 10.0
 _PAGE_BYTES = 2 << 20
 _ROOM_TO_SPARE = 1.25  # By how much a kept piece may be larger than what is asked for.
@@ -68,7 +68,7 @@ class WarmMemory:
         while True:
             self._wait_and_release()
 
-    # What it holds must not outlive it, so this is a function of its own.
+    # A separate function, so that its variables keep no piece alive while the thread waits again.
     def _wait_and_release(self):
         with self._lock:
             patience = max(0.0, self._kept[0][0] - time.monotonic()) if self._kept else None

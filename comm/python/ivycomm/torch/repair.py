@@ -111,9 +111,9 @@ class _Meetings:
         self.store, self.first_size = store, first_size
         self.about = {"id": secrets.token_hex(8), "rank": rank, "pid": os.getpid(), "started": _started(os.getpid()),
                       "machine": _machine()}
-        self.former = []  # What the members of the last round said of themselves.
+        self.former = []  # How the members of the last round described themselves.
         self.round = -1
-        self.number = None  # Of this process in the round, while it may still become a member there.
+        self.number = None  # This process's number in the round, while it may still become a member.
         self.store.compare_set("round", "", "0")
 
     def key(self, name):

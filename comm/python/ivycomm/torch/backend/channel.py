@@ -33,7 +33,7 @@ class Channel:
         self.operations = 0  # Collectives that this rank has called.
         self.rank, self.size, self.handle = group.rank, group.size, group.handle
         self.is_open, self._streams = True, {}
-        self.failure = None  # What has broken the group.
+        self.failure = None  # The error that broke the group, or None.
 
     @property
     def name(self):

@@ -17,7 +17,7 @@ from ... import groups
 from ...errors import IvyError
 
 _LOOK_SECONDS = 0.005
-_meetings = itertools.count()  # Of this process, and of all that meet with it.
+_meetings = itertools.count()  # Every process that joins the same world counts the same numbers.
 
 
 def join(store, rank, size, seconds):
