@@ -99,12 +99,16 @@ class ControlServerTest : public testing::Test, private EventSink {
             {"IVY_GENERATION", std::to_string(generation)},
             {"IVY_TEST_SLOW", "3"}};
   }
+  // Which event of a worker the server sees first.
+  enum class Order : std::uint8_t { kStartedFirst, kAttachedFirst };
   // Starts it as the rank's own process and waits until it is attached.
-  Child& start_worker(std::uint32_t rank, std::vector<std::string> steps) {
+  Child& start_worker(std::uint32_t rank, std::vector<std::string> steps,
+                      Order order = Order::kStartedFirst) {
     steps.insert(steps.begin(), "attach");
-    return start_process(rank, request_for("control_worker", std::move(steps)));
+    return start_process(rank, request_for("control_worker", std::move(steps)), order);
   }
-  Child& start_process(std::uint32_t rank, SpawnRequest request) {
+  Child& start_process(std::uint32_t rank, SpawnRequest request,
+                       Order order = Order::kStartedFirst) {
     request.environment = environment(rank);
     Child& child = children_[rank];
     child.output = std::make_unique<Pipe>();
@@ -113,8 +117,9 @@ class ControlServerTest : public testing::Test, private EventSink {
     EXPECT_TRUE(spawned.ok());
     child.process = spawned.process;
     child.output->close_end(1);
-    server_->worker_started(rank, child.process.pid);
+    if (order == Order::kStartedFirst) server_->worker_started(rank, child.process.pid);
     EXPECT_TRUE(pump([&] { return server_->is_informed(rank); }));
+    if (order == Order::kAttachedFirst) server_->worker_started(rank, child.process.pid);
     return child;
   }
   // As the supervisor does when it has reaped a worker.
@@ -181,6 +186,20 @@ TEST_F(ControlServerTest, ReportsAKilledRankToOtherRanksAndTheLauncher) {
   EXPECT_EQ(news->pid(), pid);
   EXPECT_FALSE(server_->is_informed(2));
   EXPECT_TRUE(server_->is_informed(0));
+}
+
+TEST_F(ControlServerTest, ReportsTheSignalOfAWorkerThatAttachedBeforeItsStartWasReported) {
+  Child& survivor = start_worker(0, {"wait-dead:1"});
+  survivor.line();
+  start_worker(2, {"sleep:60000"}, Order::kAttachedFirst);
+  kill(children_[2].process.pid, SIGKILL);
+  // The process stays a zombie for longer than the exit of another's child is waited for.
+  pump([] { return false; }, milliseconds(100));
+  EXPECT_EQ(status(2).state, RankState::kAlive);
+  reap(2);
+  const std::string line = survivor.line();
+  EXPECT_TRUE(line.starts_with("dead rank=2 state=signalled code=9 pid=")) << line;
+  EXPECT_EQ(told(2, RankState::kDied), nullptr);
 }
 
 TEST_F(ControlServerTest, DetectsTheExitOfAProcessBelowAShell) {

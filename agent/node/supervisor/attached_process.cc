@@ -93,9 +93,20 @@ void AttachedProcess::watch(Descriptor pidfd) {
                     });
 }
 
+void AttachedProcess::set_our_child() {
+  is_our_child_ = true;
+  stop_watching();
+}
+
+void AttachedProcess::stop_watching() {
+  timer_.cancel();
+  error_code ignored;
+  pidfd_.close(ignored);
+}
+
 void AttachedProcess::check_exit(std::size_t attempt) {
   owner_.read_rest_of(rank_);
-  if (has_left()) return;
+  if (has_left() || is_our_child_) return;
   const std::optional<ExitStatus> exit =
       exit_ ? exit_ : exit_status_by_pidfd(pidfd_.native_handle());
   if (exit || attempt == kReportedAtAttempt) owner_.process_ended(*this, ended_status(exit, pid_));
@@ -109,9 +120,7 @@ void AttachedProcess::check_exit(std::size_t attempt) {
 
 void AttachedProcess::leave(std::uint64_t now_ns) {
   left_at_ns_ = now_ns;
-  timer_.cancel();
-  error_code ignored;
-  pidfd_.close(ignored);
+  stop_watching();
 }
 
 std::optional<RankStatus> AttachedProcess::unreported_end() {

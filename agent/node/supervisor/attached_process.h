@@ -60,6 +60,9 @@ class AttachedProcess : public std::enable_shared_from_this<AttachedProcess> {
 
   // Watches a process that is not our child; does nothing without a descriptor.
   void watch(Descriptor pidfd);
+  // The process is our child after all: it attached before its start was reported to the loop. The
+  // supervisor reports its exit from now on.
+  void set_our_child();
   void leave(std::uint64_t now_ns);
   void set_ended() { has_ended_ = true; }
   // Sets the status of an orphan that the supervisor has reaped.
@@ -69,11 +72,12 @@ class AttachedProcess : public std::enable_shared_from_this<AttachedProcess> {
 
  private:
   void check_exit(std::size_t attempt);
+  void stop_watching();
 
   AttachedProcessEvents& owner_;
   const std::uint32_t rank_;
   const pid_t pid_;
-  const bool is_our_child_;
+  bool is_our_child_;
   const std::weak_ptr<ControlConnection> connection_;
   std::uint64_t left_at_ns_ = 0;
   bool has_ended_ = false;

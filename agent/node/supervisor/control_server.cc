@@ -103,7 +103,12 @@ void ControlServer::read_rest_of(std::uint32_t rank) {
 }
 
 void ControlServer::worker_started(std::uint32_t rank, pid_t pid) {
-  if (const std::optional<std::uint32_t> slot = status_.slot_of(rank)) workers_[*slot] = pid;
+  const std::optional<std::uint32_t> slot = status_.slot_of(rank);
+  if (!slot) return;
+  workers_[*slot] = pid;
+  // A pool thread creates the process, which may attach before the loop learns its pid.
+  const AttachedPointer attached = attached_[*slot];
+  if (attached && attached->pid() == pid) attached->set_our_child();
 }
 
 void ControlServer::worker_ends(std::uint32_t rank) {
