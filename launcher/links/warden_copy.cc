@@ -82,7 +82,8 @@ WardenCopy::~WardenCopy() {
   parts_->transport.reset();
   pollfd ended{open_pidfd(parts_->pid), POLLIN, 0};
   const Descriptor process(ended.fd);
-  if (poll(&ended, 1, kPatienceMs) == 1) waitpid(parts_->pid, nullptr, WNOHANG);
+  // Without WNOHANG, since the descriptor may be readable some milliseconds early (open_pidfd()).
+  if (poll(&ended, 1, kPatienceMs) == 1) waitpid(parts_->pid, nullptr, 0);
 }
 
 std::optional<WardenCopy::Parts> WardenCopy::take(const WardenOrder& order) {

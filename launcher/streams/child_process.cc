@@ -8,7 +8,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <boost/asio/steady_timer.hpp>
 #include <cerrno>
 #include <utility>
 
@@ -105,7 +104,7 @@ Result<std::shared_ptr<ChildProcess>> ChildProcess::adopt(boost::asio::io_contex
 }
 
 ChildProcess::ChildProcess(boost::asio::io_context& loop, pid_t pid, int pidfd)
-    : pid_(pid), pidfd_(loop, pidfd) {
+    : pid_(pid), pidfd_(loop, pidfd), reap_timer_(loop) {
   ++running;
 }
 
@@ -116,11 +115,20 @@ ChildProcess::~ChildProcess() { reap(); }
 void ChildProcess::watch() {
   pidfd_.async_wait(boost::asio::posix::stream_descriptor::wait_read,
                     [self = shared_from_this()](const boost::system::error_code& error) {
-                      if (error) return;
-                      self->reap();
-                      if (self->status_ && self->on_end_)
-                        std::exchange(self->on_end_, {})(*self->status_);
+                      if (!error) self->collect();
                     });
+}
+
+void ChildProcess::collect() {
+  reap();
+  if (status_) {
+    if (on_end_) std::exchange(on_end_, {})(*status_);
+    return;
+  }
+  reap_timer_.expires_after(kReapPause);
+  reap_timer_.async_wait([self = shared_from_this()](const boost::system::error_code& error) {
+    if (!error) self->collect();
+  });
 }
 
 const std::optional<ExitStatus>& ChildProcess::ended() {

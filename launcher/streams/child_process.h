@@ -9,6 +9,7 @@
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/steady_timer.hpp>
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -77,10 +78,13 @@ class ChildProcess : public std::enable_shared_from_this<ChildProcess> {
  private:
   ChildProcess(boost::asio::io_context& loop, pid_t pid, int pidfd);
   void watch();
+  // Reaps the exited child and reports it, at once or as soon as the kernel allows it.
+  void collect();
   void reap();
 
   const pid_t pid_;
   boost::asio::posix::stream_descriptor pidfd_;
+  boost::asio::steady_timer reap_timer_;
   std::optional<ExitStatus> status_;
   std::function<void(const ExitStatus&)> on_end_;
 };

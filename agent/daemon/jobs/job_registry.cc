@@ -208,14 +208,20 @@ void JobRegistry::watch(const JobPointer& job, int pidfd) {
 }
 
 void JobRegistry::warden_ended(const JobPointer& job) {
-  error_code ignored;
   siginfo_t info{};
-  // A warden that an earlier agent started is not our child, so it is not reaped here.
-  if (waitid(static_cast<idtype_t>(P_PIDFD), static_cast<id_t>(job->pidfd.native_handle()), &info,
-             WEXITED | WNOHANG) == 0 &&
-      info.si_pid != 0 && job->child == info.si_pid) {
-    job->child_exit = info.si_code == CLD_EXITED ? info.si_status : 128 + info.si_status;
+  // Fails for a warden that an earlier agent started, since it is not our child.
+  const bool is_child =
+      waitid(static_cast<idtype_t>(P_PIDFD), static_cast<id_t>(job->pidfd.native_handle()), &info,
+             WEXITED | WNOHANG) == 0;
+  if (is_child && info.si_pid == 0) {
+    job->timer.expires_after(kReapPause);
+    return job->timer.async_wait([this, job](const error_code& error) {
+      if (!error && !job->is_over) warden_ended(job);
+    });
   }
+  if (is_child && job->child == info.si_pid)
+    job->child_exit = info.si_code == CLD_EXITED ? info.si_status : 128 + info.si_status;
+  error_code ignored;
   job->pidfd.close(ignored);
   look_at(job);
 }

@@ -267,25 +267,24 @@ bool Worker::has_ended() {
   return poll(&waiting, 1, 0) == 1;
 }
 
-// The worker has not been reaped yet, so its pid still belongs to it and to its process group.
-void Worker::kill_group_of_failed() {
-  siginfo_t info{};
-  const int result = waitid(kWaitPidfd, static_cast<id_t>(pidfd_.native_handle()), &info,
-                            WEXITED | WNOHANG | WNOWAIT);
-  if (result != 0 || info.si_pid != pid_ || pid_ <= 1) return;
-  if (!exit_status_from_wait(info.si_code, info.si_status).success()) kill(-pid_, SIGKILL);
+// Returns false if the worker cannot be reaped yet.
+bool Worker::query_exit(siginfo_t& info, int flags) {
+  const auto pidfd = static_cast<id_t>(pidfd_.native_handle());
+  int result = 0;
+  do {
+    result = waitid(kWaitPidfd, pidfd, &info, WEXITED | WNOHANG | flags);
+  } while (result != 0 && errno == EINTR);
+  return result == 0 && info.si_pid == pid_;
 }
 
 bool Worker::collect(const ExitCircumstances& circumstances) {
   if (!is_alive(state_)) return true;
-  if (circumstances.ends_alone) kill_group_of_failed();
   siginfo_t info{};
-  int result = 0;
-  do {
-    result =
-        waitid(kWaitPidfd, static_cast<id_t>(pidfd_.native_handle()), &info, WEXITED | WNOHANG);
-  } while (result != 0 && errno == EINTR);
-  if (result != 0 || info.si_pid != pid_) return false;
+  if (!query_exit(info, WNOWAIT)) return false;
+  // Until the worker is reaped, its pid belongs to it and to its process group.
+  const bool has_failed = !exit_status_from_wait(info.si_code, info.si_status).success();
+  if (circumstances.ends_alone && has_failed && pid_ > 1) kill(-pid_, SIGKILL);
+  query_exit(info, 0);
   if (ended_at_ns_ == 0) ended_at_ns_ = monotonic_ns();
   boost::system::error_code ignored;
   pidfd_.close(ignored);

@@ -186,7 +186,7 @@ class Worker {
   void add_stream(const WorkerGroup& group, int fd, std::uint8_t stream);
   void enter(WorkerEvent event);
   void output_ended();
-  void kill_group_of_failed();
+  bool query_exit(siginfo_t& info, int flags);
   void report_exit(const siginfo_t& info, const ExitCircumstances& circumstances,
                    std::uint64_t input_taken);
   std::string read_error_file() const;
