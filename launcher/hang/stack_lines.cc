@@ -116,6 +116,7 @@ std::string says(const RankEvidence& rank, StackDetail detail) {
     text += (i == 0 ? "" : "\n  ") + thread_block(folded[i].first, folded[i].second);
   }
   if (rank.stack_cut()) text += "\n  (cut off)";
+  if (detail == StackDetail::kWhole && !rank.note().empty()) text += "\n  (" + rank.note() + ")";
   return text;
 }
 

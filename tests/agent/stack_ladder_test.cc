@@ -8,15 +8,21 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <future>
+#include <optional>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "agent/node/hang/process_view.h"
 #include "agent/node/workers/python_hook.h"
+#include "tests/support/eventually.h"
 
 namespace ivy {
 namespace {
@@ -95,6 +101,26 @@ TEST(ProcessView, OfAChild) {
   kill(child, SIGKILL);
   waitpid(child, &status, 0);
   EXPECT_FALSE(read_process_view(child, view));
+}
+
+TEST(ProcessView, DistinguishesThreadsThatSleepFromThreadsThatRun) {
+  std::atomic<bool> is_over = false;
+  std::promise<void> woken;
+  std::thread sleeper([&] { woken.get_future().wait(); });
+  std::optional<std::uint64_t> before;
+  EXPECT_TRUE(test::eventually([&] {
+    const auto now = switches_of_sleeping_threads(getpid());
+    return now && std::exchange(before, now) == now;
+  }));
+  std::thread runner([&] {
+    while (!is_over) {
+    }
+  });
+  EXPECT_TRUE(test::eventually([] { return !switches_of_sleeping_threads(getpid()); }));
+  is_over = true;
+  woken.set_value();
+  runner.join();
+  sleeper.join();
 }
 
 TEST(FlightVariables, OnlyWhereTheUserSaysNothing) {

@@ -41,14 +41,19 @@ std::string waiting_place(const std::string& path) {
   return place == "0" ? "" : place;
 }
 
+// Returns the text of /proc/PID/status from the end of `name` on, or an empty, terminated text.
+std::string_view field_of(const std::string& status, const char* name) {
+  const std::size_t at = status.find(name);
+  return at == std::string::npos ? "" : status.c_str() + at + std::strlen(name);
+}
+
 void read_status(pid_t pid, ProcessView& out) {
   const std::string status = read_text(proc_path(pid, "status"));
-  const auto value = [&status](const char* name) -> const char* {
-    const std::size_t at = status.find(name);
-    return at == std::string::npos ? "" : status.c_str() + at + std::strlen(name);
+  const auto number = [&status](const char* name, int base) {
+    return std::strtoull(field_of(status, name).data(), nullptr, base);
   };
-  out.threads = static_cast<std::uint32_t>(std::strtoul(value("\nThreads:"), nullptr, 10));
-  out.caught_signals = std::strtoull(value("\nSigCgt:"), nullptr, 16);
+  out.threads = static_cast<std::uint32_t>(number("\nThreads:", 10));
+  out.caught_signals = number("\nSigCgt:", 16);
 }
 
 // Returns utime + stime: fields 14 and 15 of proc(5).
@@ -104,6 +109,19 @@ bool read_process_view(pid_t pid, ProcessView& out) {
   out.kernel_stack = read_text(living_path(out.stat, "stack"));
   if (out.threads > 1) out.threads_in = places_of_threads(pid);
   return true;
+}
+
+std::optional<std::uint64_t> switches_of_sleeping_threads(pid_t pid) {
+  const std::string tasks = proc_path(pid, "task");
+  std::uint64_t switches = 0;
+  for (const std::string& name : names_in(tasks)) {
+    if (name == std::to_string(pid)) continue;
+    const std::string status = read_text(tasks + "/" + name + "/status");
+    if (field_of(status, "\nState:\t").starts_with('R')) return std::nullopt;
+    for (const char* kind : {"\nvoluntary_ctxt_switches:", "\nnonvoluntary_ctxt_switches:"})
+      switches += std::strtoull(field_of(status, kind).data(), nullptr, 10);
+  }
+  return switches;
 }
 
 pid_t process_below_shells(pid_t pid, const std::vector<ProcessStat>& all) {

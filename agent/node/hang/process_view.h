@@ -7,6 +7,7 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,10 @@ struct ProcessView {
 
 // Returns false if the process has exited.
 bool read_process_view(pid_t pid, ProcessView& out);
+
+// Returns the number of context switches of all threads except the main one, or std::nullopt if one
+// of those threads is running. If two calls return the same number, the threads slept in between.
+std::optional<std::uint64_t> switches_of_sleeping_threads(pid_t pid);
 
 // Returns the process to examine. A worker is often a shell that waits for the program, so this
 // follows shells down to their only or oldest living child, at most eight levels.

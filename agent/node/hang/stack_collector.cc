@@ -35,6 +35,11 @@ constexpr std::chrono::milliseconds kTick{20};
 // it never does.
 constexpr std::uint64_t kHookPatienceNs = 1'500'000'000;
 constexpr std::uint64_t kAnswerSettledNs = 60'000'000;
+// How long to wait for a moment at which no other thread of the worker runs.
+constexpr std::uint64_t kSleepPatienceNs = 500'000'000;
+constexpr const char* kOthersRun =
+    "only the main thread was asked: other threads kept running, and reading their stacks could "
+    "crash the process";
 // gdb takes several seconds to read the symbols of a process that has loaded torch.
 constexpr std::uint64_t kToolPatienceNs = 15'000'000'000;
 constexpr std::uint32_t kDefaultPatienceMs = 5'000;
@@ -96,11 +101,13 @@ std::vector<std::string> tool_arguments(StackWay way, const std::string& program
 }
 
 // Requests stacks from the hook in a Python worker by signals, and reads the answers from the file
-// to which faulthandler appends them.
+// to which faulthandler appends them. The main thread is requested first, because in a process with
+// hundreds of threads faulthandler omits the oldest. The others are requested only while they
+// sleep: faulthandler reads their frames without the GIL, and a thread that runs Python code
+// meanwhile frees frames that are being read, which ends the process with SIGSEGV.
 class HookAnswer {
  public:
-  // `light`: only the main thread. It is requested first in any case, because in a process with
-  // hundreds of threads faulthandler omits the oldest.
+  // `light`: only the main thread.
   HookAnswer(const ProcessStat& process, std::string file, bool light, std::uint64_t now_ns)
       : process_(process), file_(std::move(file)), is_light_(light) {
     ask(kStackSignal + 1, now_ns);
@@ -108,6 +115,7 @@ class HookAnswer {
 
   // Returns true when nothing more will arrive.
   bool advance(std::uint64_t now_ns) {
+    if (waits_for_sleep_) return ask_for_others(now_ns);
     struct stat status {};
     const off_t size = lstat(file_.c_str(), &status) == 0 ? status.st_size : offset_;
     if (size != size_) changed_at_ns_ = now_ns;
@@ -116,14 +124,27 @@ class HookAnswer {
     if (!has_answer) return now_ns - asked_at_ns_ >= kHookPatienceNs;
     hear();
     const bool is_all = is_light_ || signal_ == kStackSignal;
-    if (!is_all) ask(kStackSignal, now_ns);
+    waits_for_sleep_ = !is_all;
+    asked_at_ns_ = now_ns;
     return is_all;
   }
 
   const std::string& text() const { return text_; }
   bool is_cut() const { return is_cut_; }
+  // Returns true if other threads were not requested, because they never slept.
+  bool others_kept_running() const { return waits_for_sleep_; }
 
  private:
+  // Returns true when the wait for a moment of sleep is given up.
+  bool ask_for_others(std::uint64_t now_ns) {
+    const std::optional<std::uint64_t> before =
+        std::exchange(switches_, switches_of_sleeping_threads(process_.pid));
+    if (!before || before != switches_) return now_ns - asked_at_ns_ >= kSleepPatienceNs;
+    waits_for_sleep_ = false;
+    ask(kStackSignal, now_ns);
+    return false;
+  }
+
   void ask(int signal, std::uint64_t now_ns) {
     signal_ = signal;
     asked_at_ns_ = now_ns;
@@ -153,6 +174,8 @@ class HookAnswer {
   off_t size_ = 0;
   std::uint64_t asked_at_ns_ = 0;
   std::uint64_t changed_at_ns_ = 0;
+  bool waits_for_sleep_ = false;
+  std::optional<std::uint64_t> switches_;  // Of the other threads, at the previous tick.
   std::string text_;
   bool is_cut_ = false;
 };
@@ -286,8 +309,9 @@ class Look {
 
   void hook_ended(std::uint64_t now_ns) {
     const bool has_answer = take_hook_answer();
+    const bool is_partial = hook_->others_kept_running();
     hook_.reset();
-    if (has_answer) return end("");
+    if (has_answer) return end(is_partial ? kOthersRun : "");
     complaint_ = "it did not answer the signal by which its Python stack is asked for";
     ways_.pop_front();
     next_way(now_ns);

@@ -19,6 +19,18 @@ def where_others_are():
     time.sleep(1000)
 
 
+class Short:
+    """Makes and frees many frames, which is what a reader of another thread's stack must fear."""
+
+    def __init__(self, depth):
+        self.inner = Short(depth - 1) if depth else None
+
+
+def runs_python():
+    while True:
+        Short(5)
+
+
 def flight_socket():
     """Where ivyrun's hook lets torch's worker server listen."""
     hook = next(finder for finder in sys.meta_path if type(finder).__name__ == "_FlightServer")
@@ -98,6 +110,8 @@ def main():
     if kind == "threads":
         for _ in range(300):
             threading.Thread(target=where_two_is, daemon=True).start()
+    if kind == "busy":
+        threading.Thread(target=runs_python, daemon=True).start()
     if kind == "nccl" and RANK != 1:
         with open(os.environ["NCCL_DEBUG_FILE"].replace("%p", str(os.getpid())), "w") as file:
             file.write("NCCL version 2.30.7+cuda13.2\n\n[2026-11-22 06:00:00] a:77:78 [0] "
