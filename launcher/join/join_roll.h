@@ -36,7 +36,7 @@ class JoinRoll {
   // Adds a node. Returns nothing if it was admitted, or else the reason why these nodes cannot form
   // a job.
   std::optional<Diagnostic> add(const JoiningNode& node);
-  // The node has disconnected before the job started.
+  // Removes a node that has disconnected before the job started.
   void leave(int rank) { nodes_.erase(rank); }
   // All nodes have joined.
   bool is_complete() const { return nodes_.size() == static_cast<std::size_t>(count_); }

@@ -27,12 +27,12 @@ struct JoinedNode {
   // Sends a message if there is a connection. From Begin on, also keeps it until the node has heard
   // it.
   void say(const join::HeadSays& message);
-  // The node has received this many messages since Begin: drops its copies of them.
+  // Drops the kept copies of messages. messages: how many the node has received since Begin.
   void drop_heard(std::uint64_t messages);
-  // The node has shown this many bytes of output since Begin. Returns by how many the number grew.
+  // Notes that the node has shown `total` bytes of output since Begin. Returns how many are new.
   std::uint64_t take_shown(std::uint64_t total);
-  // True if the node has not sent the signal with this number before: a signal may be sent again
-  // after a reconnection.
+  // Notes the number of a signal. Returns false if the node has sent this signal before: a signal
+  // may be sent again after a reconnection.
   bool is_new_signal(std::uint32_t number);
   // Moves the state of this node to `other`, the object of its new connection, and sends the
   // unheard messages there. The handlers of that connection know its object by the position in a

@@ -290,7 +290,7 @@ void Joiner::serve() {
   handlers.ended = [this](const std::string&) { stream_ended(); };
   stream_->start(std::move(handlers));
   if (output_) return;
-  // Used until Welcome contains the time of node 0.
+  // Applies until Welcome arrives, which contains node 0's limit.
   begins_until_ns_ = monotonic_ns() + std::chrono::nanoseconds(options_.start_timeout).count();
   begin_timer_.expires_after(kFirstNamed);
   await_begin();

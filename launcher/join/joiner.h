@@ -5,9 +5,9 @@
 //
 //   dial ─ Welcome ─ Join ─ (wait) ─ Begin ─ ivy-node dial ─ Output, Said ... ─ End
 //
-// A lost connection is dialled again: before Begin until --start-timeout, then for as long as node
-// 0 waits for a silent host. Both sides then continue where the last connection broke
-// (joined_node.h). If node 0 refuses the connection, it has exited and the job has ended. If this
+// A lost connection is dialled again: before Begin until --start-timeout, after it for
+// kAbsenceLease. Both sides then continue where the last connection broke (joined_node.h). If node
+// 0 refuses the connection after Begin, it has exited and the job has ended. If this
 // process is killed, ivy-node and the workers are killed with it, and node 0 treats this host as
 // lost.
 //

@@ -30,13 +30,13 @@ using std::chrono::milliseconds;
 // A host receives a heartbeat twice a second. After half of the shortest default lease without one
 // it dials again, so that it has the other half for that.
 constexpr milliseconds kSilence = kLeaseAttended / 2;
-// Limit of the wait for nodes that do not read the last messages.
+// How long the end of a job waits for nodes to read the last messages.
 constexpr milliseconds kEndPatience{3'000};
-// Limit, at the end of the job, of the wait for nodes that have no connection.
+// How long the end of a job waits for nodes that have no connection to dial again.
 constexpr milliseconds kReturnPatience{500};
 constexpr std::chrono::seconds kLinePause{30};
 constexpr std::chrono::seconds kFirstLinePause{2};
-// Limit of connections that have not sent Join.
+// Maximum number of connections that have not sent Join.
 constexpr std::size_t kMostUnattached = 64;
 
 JoiningNode own_node(const Options& options) {

@@ -38,7 +38,7 @@ class NodeZero : public JoinedNodes, private OutputElsewhere {
   // Prints one line for the user, before the job has a screen.
   using Say = std::function<void(const std::string& line)>;
 
-  // Starts to listen. Unavailable names the port.
+  // Starts to listen. An error names the port.
   static Result<std::unique_ptr<NodeZero>> open(boost::asio::io_context& loop,
                                                 const JobRequest& request, const JoinKey& key,
                                                 Say say);
@@ -46,7 +46,7 @@ class NodeZero : public JoinedNodes, private OutputElsewhere {
   NodeZero(const NodeZero&) = delete;
   NodeZero& operator=(const NodeZero&) = delete;
 
-  // say_ prints on the job's screen from then on.
+  // Replaces the function that prints lines, once the job has a screen.
   void set_say(Say say) { say_ = std::move(say); }
   // Waits for the other nodes, until --start-timeout at most, then calls gathered.
   void gather(Gathered gathered);
@@ -109,7 +109,7 @@ class NodeZero : public JoinedNodes, private OutputElsewhere {
   std::map<int, int> interrupts_;  // Interrupts of each node.
   int most_interrupts_ = 0;        // Interrupts of the node with the most: interrupts of the job.
   std::function<void(int)> on_interrupt_;
-  OutputEvents* job_ = nullptr;  // Gets the bytes that nodes have shown; null before the job.
+  OutputEvents* job_ = nullptr;  // Told how many bytes nodes have shown; null before the job.
   std::function<void()> ended_;  // Set by end() until it is called.
   boost::asio::steady_timer start_timer_, line_timer_, end_timer_;
 };

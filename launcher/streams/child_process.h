@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A child of the launcher that is not a worker: the warden of this host, or an OpenSSH client. It
-// is started without copying our memory, and reaped by the loop so that it never remains a zombie.
+// A child of the launcher that is not a worker, such as the warden of this host, an OpenSSH client,
+// srun or squeue. start() does not copy our memory. The loop reaps the child.
 //
 // Thread: the loop's.
 #pragma once
@@ -55,7 +55,7 @@ class ChildProcess : public std::enable_shared_from_this<ChildProcess> {
   // Internal.
   static Result<std::shared_ptr<ChildProcess>> adopt(boost::asio::io_context& loop, pid_t pid,
                                                      const std::string& name);
-  // Returns true if the exit of any started child has not been noticed yet.
+  // Returns true if any child, started or adopted, has not been reaped yet.
   static bool any_runs();
   ~ChildProcess();
   ChildProcess(const ChildProcess&) = delete;
@@ -70,7 +70,7 @@ class ChildProcess : public std::enable_shared_from_this<ChildProcess> {
   // Sends a signal while the child is running; never to another process that reused its pid.
   void signal(int number);
   // Call this when the child should exit by itself (its input was closed). It gets SIGTERM if it
-  // has not exited after kEndPatience.
+  // has not exited after kEndPatience. Cancels on_end().
   void end_within(boost::asio::io_context& loop);
 
   static constexpr std::chrono::seconds kEndPatience{2};

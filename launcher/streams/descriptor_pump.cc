@@ -52,7 +52,7 @@ void DescriptorPump::write(std::string_view bytes) {
 void DescriptorPump::write_on() {
   {
     const std::lock_guard lock(write_mutex_);
-    // A closed reader also ends our input, after its remaining output.
+    // If the peer has closed its end, reading ends too, after the peer's remaining output.
     if (!write_once()) return;
     if (written_ == queued_.size()) {
       // The caller may still be inside write().

@@ -31,8 +31,8 @@ class DescriptorPump : public std::enable_shared_from_this<DescriptorPump> {
   void use_for_writing(std::function<void()> drained) { handlers_.drained = std::move(drained); }
   // Appends to the bytes that are waiting to be written.
   void write(std::string_view bytes);
-  // Writes a whole frame after the waiting bytes, if the peer accepts all of those immediately;
-  // otherwise does nothing. Thread: any.
+  // Sends a frame after the waiting bytes, if the peer accepts all of those immediately; otherwise
+  // drops the frame. Thread: any.
   void write_alive(std::string_view frame);
   // Returns the number of bytes passed to write() and not written yet.
   std::size_t unwritten();

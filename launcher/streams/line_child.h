@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A child whose output is read line by line: srun, `ssh -G`. Thread: the loop's. Lifetime: until
-// stop() or its exit.
+// A child whose output is read line by line: srun, `ssh -G`. Thread: the loop's. Lifetime: keeps
+// itself alive until the child has exited and both of its output streams have ended.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -59,7 +59,7 @@ class LineChild : public std::enable_shared_from_this<LineChild> {
   std::shared_ptr<DescriptorPump> errors_;
   std::string output_rest_;
   std::string error_rest_;
-  int parts_left_ = 3;  // Its two streams and its process.
+  int parts_left_ = 3;  // Standard output, standard error, and the process.
   bool is_over_ = false;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lets other threads post to a loop that may no longer exist or accept posts by then. Keeps the
-// loop running until the gate is closed.
+// Lets other threads post to a loop that may have ended or been destroyed. Keeps the loop running
+// until the gate is closed.
 //
 // Thread: post() from any, close() from the loop's. Lifetime: shared. The loop must exist until the
 // gate is closed; the gate may outlive the loop.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs one coroutine (which may await others) for an owner, and ends it with the owner.
 //
-// The coroutine may only wait here. `wait(start)` calls `start` with a function. The first call of
-// that function resumes the coroutine with its argument, and later calls do nothing, so several
-// callbacks may compete for one wait: a connection, a failure, a time limit.
+// The coroutine may wait only through this class. `wait(start)` calls `start` with a function. The
+// first call of that function resumes the coroutine with its argument, and later calls do nothing,
+// so several callbacks may compete for one wait: a connection, a failure, a time limit.
 //
 // stop() and the destruction of the Sequence end the coroutine in its wait: it is never resumed. If
 // it is running at that moment (it called the owner, who called stop()), it ends in its next wait.
