@@ -25,7 +25,8 @@ struct JoinKey {
   bool is_secret = false;  // Derived from a secret and the run id; else only from the run id.
 };
 
-// Derives the key. Returns InvalidArgument if the secret's length or its file is not usable.
+// Derives the key. Returns InvalidArgument if the secret is too short or too long, or if its file
+// cannot be read.
 Result<JoinKey> join_key(const JoinOptions& options, const Environment& caller);
 
 }  // namespace ivy

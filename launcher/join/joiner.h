@@ -7,9 +7,8 @@
 //
 // A lost connection is dialled again: before Begin until --start-timeout, after it for
 // kAbsenceLease. Both sides then continue where the last connection broke (joined_node.h). If node
-// 0 refuses the connection after Begin, it has exited and the job has ended. If this
-// process is killed, ivy-node and the workers are killed with it, and node 0 treats this host as
-// lost.
+// 0 refuses the connection after Begin, it has exited and the job has ended. If this process is
+// killed, ivy-node and the workers are killed with it, and node 0 treats this host as lost.
 //
 // Thread: the only one of the process, except for name lookups.
 #pragma once

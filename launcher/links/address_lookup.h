@@ -35,7 +35,7 @@ Awaitable<Result<Addresses>> addresses_of(Sequence& sequence, boost::asio::threa
 bool is_numeric_address(const std::string& name);
 // Returns the numeric form of an address. An IPv4 address in IPv6 form is written as IPv4.
 std::string numeric_address(const boost::asio::ip::address& address);
-// Returns this machine's address on the route to that one; empty if there is no route. Sends
+// Returns this machine's address on the route to `numeric`; empty if there is no route. Sends
 // nothing.
 std::string own_address_towards(const std::string& numeric);
 

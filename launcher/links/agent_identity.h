@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The launcher's data about agents other than the user's identity (proto/trust/agent_user.h):
-// the socket of this host's agent, and warnings before a certificate expires. Does not use gRPC.
-// Thread: any.
+// Finds the socket of this host's agent, and warns before a certificate expires. The user's
+// identity towards agents is in proto/trust/agent_user.h. Does not use gRPC. Thread: any.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +17,8 @@ namespace ivy {
 // places that were searched. If $IVY_AGENT_SOCKET is set but empty, there is no agent.
 Result<std::string> find_agent_socket(const Environment& environment);
 
-// Returns "your certificate user/alice expires in 3 days (...): ivy-agent renew --user alice";
-// empty if more than two weeks are left.
+// Returns "your certificate user/alice expires in 3 days (...); renew it: ivy-agent renew --user
+// alice"; empty if more than two weeks are left.
 std::string own_expiry_warning(const AgentIdentity& us, std::int64_t now_unix_s);
 // The same for a host's certificate.
 std::string host_expiry_warning(const std::string& host, std::int64_t expires_at,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lets other transports make links to agents without including gRPC. Thread: the loop's.
+// Lets other code make links to agents without including gRPC. Thread: the loop's.
 #pragma once
 
 #include <chrono>

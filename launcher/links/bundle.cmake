@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# The bundle that is sent to hosts which lack this build: lib/ivyrun/bundle-ARCH.run beside bin/, and its
+# The bundle that is sent to hosts that lack this build: lib/ivyrun/bundle-ARCH.run next to bin/, and its
 # SHA-256. Equal contents give an equal file, so an unchanged ivy-node is never sent again.
 if(TARGET ivy-node)
   set(IVY_PYTHON_ARCHIVE ${CMAKE_BINARY_DIR}/lib/ivyrun/ivycomm.zip)
@@ -10,10 +10,10 @@ if(TARGET ivy-node)
   list(TRANSFORM IVY_PYTHON_FILES PREPEND ${CMAKE_SOURCE_DIR}/comm/python/ OUTPUT_VARIABLE IVY_PYTHON_PATHS)
   find_package(Python3 QUIET COMPONENTS Interpreter)
   if(Python3_Interpreter_FOUND)
-    # Without the columns of a line, of which tracebacks underline a part: they are a third of what is compiled.
+    # no_debug_ranges leaves out the columns that tracebacks underline: they are a third of the bytecode.
     set(IVY_MAKE_ARCHIVE ${Python3_EXECUTABLE} -S -X no_debug_ranges ${CMAKE_CURRENT_SOURCE_DIR}/make_archive.py
         ${IVY_PYTHON_ARCHIVE})
-  else()  # Python compiles the package at every start then.
+  else()  # Python then compiles the package at every start.
     set(IVY_MAKE_ARCHIVE ${CMAKE_COMMAND} -E tar cf ${IVY_PYTHON_ARCHIVE} --format=zip
         "--mtime=1980-01-02 00:00:00 UTC")
   endif()
@@ -26,7 +26,7 @@ if(TARGET ivy-node)
     list(APPEND IVY_SENT_EXTENSIONS $<TARGET_FILE:ivycomm_calls_free_threaded>)
   endif()
   set(IVY_SENT_LIBRARY ${CMAKE_BINARY_DIR}/lib/ivyrun/libivycomm.so.1)  # The target ivycomm makes it.
-  # What decompresses it on hosts without zstd.
+  # The program that decompresses the bundle, for hosts without zstd.
   find_library(IVY_ZSTD_ARCHIVE NAMES libzstd.a REQUIRED)
   find_program(IVY_ZSTD zstd REQUIRED)
   add_executable(ivy_unpack unpack/unpack_main.c)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # ivy_grpc_static: gRPC as static archives, for a fast start. gRPC's own CMake target is the shared library,
-# so the archives are listed by hand. They name each other in circles, hence the group. Where Abseil is built
-# differently its archives are found by name all the same.
+# so the archives are listed by hand. They refer to each other in cycles, hence the group. They are found by name, so
+# it does not matter how Abseil was built.
 set(IVY_GRPC_ARCHIVES)
 foreach(name grpc++ grpc gpr address_sorting re2 upb cares)
   find_library(IVY_ARCHIVE_${name} NAMES lib${name}.a REQUIRED)
@@ -19,9 +19,9 @@ foreach(name
   list(APPEND IVY_GRPC_ARCHIVES ${IVY_ARCHIVE_absl_${name}})
 endforeach()
 add_library(ivy_grpc_static INTERFACE)
-# Inside the group too: gRPC needs OpenSSL and zlib, and whoever links us may have named them before.
+# OpenSSL is inside the group too: gRPC needs it, and a target that links this one may list it earlier.
 target_link_libraries(ivy_grpc_static INTERFACE
   -Wl,--start-group ${IVY_GRPC_ARCHIVES}
-  # By -Wl, so that CMake does not take them for those that ivy_links names, before the group.
+  # Passed with -Wl, so that CMake does not merge them with the ones that ivy_links lists before the group.
   -Wl,${OPENSSL_SSL_LIBRARY},${OPENSSL_CRYPTO_LIBRARY} -Wl,--end-group
   OpenSSL::SSL OpenSSL::Crypto ${IVY_ZLIB_ARCHIVE} Threads::Threads ${CMAKE_DL_LIBS})

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* libssh.a calls GSSAPI, which Debian has only as a shared library with Kerberos behind it. ivyrun
- * logs in by keys; where a site needs GSSAPI the OpenSSH client takes over. These functions say
- * that GSSAPI is not available. The library's own header is not needed: only the status and the
- * untouched arguments matter, and on every ABI that we build for extra arguments are harmless. */
+/* libssh.a calls GSSAPI, which Debian has only as a shared library that needs Kerberos. ivyrun logs
+ * in with keys; if a site needs GSSAPI, the OpenSSH client takes over. These functions report that
+ * GSSAPI is not available. The library's header is not needed: callers see only the status and
+ * unchanged arguments, and extra arguments are harmless on every ABI that we build for. */
 
 typedef unsigned int gss_status;
 

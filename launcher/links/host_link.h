@@ -75,7 +75,7 @@ class HostLinkEvents {
   virtual void link_drained(HostLink& link) = 0;
   // The last event of a link, and the only one if it was never up, except for progress.
   virtual void link_down(HostLink& link, const LinkDown& down) = 0;
-  // The present step of opening: "ssh: connecting", "sending ivy-node (3 MB)".
+  // The present step of opening: "ssh: connecting", "sending ivy-node (42 % of 5 MiB)".
   virtual void link_progress(HostLink& link, const RemoteText& step) = 0;
   // The host answers, but the link has to wait there for `what`. Repeated until the wait is over.
   virtual void link_stuck(HostLink& link, const std::string& what) = 0;
@@ -95,9 +95,9 @@ class HostLink {
   virtual void open(const OpenRequest& request) = 0;
   // Sends bytes. Call only after link_up(), and only if everything written before has left.
   virtual void write(std::string bytes) = 0;
-  // Sends a heartbeat frame, which the loop does not know of, after the bytes given to write(), if
-  // the connection takes it immediately; otherwise does nothing. Call only between link_up() and
-  // close(). Thread: any.
+  // Sends a heartbeat frame while the loop hangs, after the bytes given to write(), if the
+  // connection takes all of them immediately; otherwise drops the frame. Call only between
+  // link_up() and close(). Thread: any.
   virtual void send_alive(std::string_view frame) = 0;
   // Closes the link without an event. The other end sees the end of the connection.
   virtual void close() = 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The link to this host and to simulated hosts: a socket pair, whose other end a new warden
-// inherits as descriptor 3. The end of the connection means that the warden has exited, so the link
-// is never redialled. Thread: the loop's.
+// The link to this host and to simulated hosts: a socket pair, whose other end the supervisor
+// inherits from its warden as descriptor 3. If the connection ends, the supervisor has exited, so
+// the link is never redialled. Thread: the loop's.
 #pragma once
 
 #include <boost/asio/io_context.hpp>

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """make_archive.py OUT FILE...: packs the Python package, in the working directory, into one archive for imports.
 
-For each module that `import ivycomm` needs, the archive also has the bytecode of this Python version, which would
-otherwise compile them at every start (60 ms); other versions compile them. The archive does not depend on the time and
-place of its creation. It is not compressed, because the bundle is.
+For each module that `import ivycomm` needs, the archive also has the bytecode of this Python version, so that this
+version need not compile them at every start (60 ms); other versions compile them. The archive does not depend on the
+time and place of its creation. It is not compressed, because the bundle is.
 """
 
 import importlib.util
@@ -15,7 +15,7 @@ import zipfile
 
 
 def wanted():
-    """The paths of the modules that are imported at once."""
+    """Returns the paths of the modules that `import ivycomm` imports."""
     sys.dont_write_bytecode = True
     sys.path.insert(0, os.getcwd())
     import ivycomm

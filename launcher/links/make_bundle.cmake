@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-# cmake -DOUT=bundle.run -DUNPACK=program -DZSTD=program -DLEVEL=9 -DFILES=a;b -P make_bundle.cmake: a tar of these files
-# without their directories, with nothing in it that depends on when and by whom it was made, compressed, behind the
-# program that decompresses it. OUT.sha256 holds the SHA-256 of all, that of the compressed tar, where it begins, and
-# the size of all.
+# cmake -DOUT=bundle.run -DUNPACK=program -DZSTD=program -DLEVEL=9 -DFILES=a;b -P make_bundle.cmake
+# Makes the bundle: the program that decompresses, followed by a compressed tar of these files without their
+# directories. Its content does not depend on the time or the user. OUT.sha256 holds the SHA-256 of the bundle, the
+# SHA-256 of the compressed tar, the offset of the tar, and the size of the bundle.
 set(directory ${OUT}.new)
 file(REMOVE_RECURSE ${directory})
 file(MAKE_DIRECTORY ${directory})
@@ -15,7 +15,7 @@ foreach(file IN LISTS FILES)
   list(APPEND names ${name})
 endforeach()
 list(SORT names)
-# Hosts compare the sizes at each start: the names, then what wc says of them.
+# The file `sizes`, which hosts check at each start: the names, then the output of wc for them.
 string(REPLACE ";" " " listed "${names}")
 execute_process(COMMAND sh -c "LC_ALL=C; export LC_ALL; echo $(wc -c ${listed})" WORKING_DIRECTORY ${directory}
                 OUTPUT_VARIABLE sizes COMMAND_ERROR_IS_FATAL ANY)

@@ -39,8 +39,8 @@ class RemoteEntry {
   // bundle.
   const std::string& needed_bundle() const { return needed_; }
   Step provide(Result<NodeBundle> bundle);
-  // Returns the progress of the bundle, while `unsent` bytes that feed() and provide() have
-  // returned have not left. Empty if there is nothing new, or no bundle is being sent.
+  // Returns the progress of sending the bundle. unsent: how many bytes from feed() and provide()
+  // have not left yet. Empty if there is nothing new, or no bundle is being sent.
   std::string sending(std::size_t unsent);
   // True if all further bytes are the relay's: pass them on without feed().
   bool is_past() const { return greeting_.is_past(); }

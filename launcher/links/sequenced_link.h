@@ -26,8 +26,8 @@ class SequencedLink : public HostLink {
   SequencedLink(boost::asio::io_context& loop, HostLinkEvents& owner)
       : reports_(*this, owner), sequence_(loop) {}
 
-  // Stops everything that the link has started. close() calls it, which each derived destructor
-  // calls.
+  // Stops everything that the link has started. close() and fail() call it, and each derived
+  // destructor calls close().
   virtual void release() = 0;
 
   // Reports that the link is down, and stops everything.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // State that the links of one job share: the node binary, the limit of concurrent handshakes, the
-// ssh configuration, the user's identity towards agents, the threads for what may block, and the
-// transport that has reached each host. Thread: the loop's. Lifetime: outlives every link (links
-// hold it by shared pointer).
+// user's identity towards agents, the threads for calls that may block, and the transport that has
+// reached each host. Thread: the loop's. Lifetime: outlives every link (links hold it by shared
+// pointer).
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -34,10 +34,10 @@ namespace ivy {
 
 class DialBackHosts;
 
-// A semaphore with `count` slots. Waiting coroutines get a slot in their order.
+// A semaphore with `count` slots. Coroutines get slots in the order in which they wait.
 class Slots {
  public:
-  // Holds a slot as long as it lives. Null: no slot is held.
+  // Holds a slot as long as it exists. Null: no slot is held.
   using Ticket = std::shared_ptr<void>;
 
   Slots(boost::asio::io_context& loop, int count) : loop_(loop), free_(count) {}
@@ -108,12 +108,12 @@ class TransportContext {
   const std::shared_ptr<DialBackHosts>& joined_hosts() const { return joined_hosts_; }
   void set_joined_hosts(std::shared_ptr<DialBackHosts> hosts) { joined_hosts_ = std::move(hosts); }
 
-  // kAgent or kSsh, if the host has come up by one of them: it is redialled by the same transport.
+  // Returns kAgent or kSsh if the host has come up by one of them, by which it is then redialled.
   std::optional<Transport> transport_of(const Host& host) const;
   void remember_transport(const Host& host, Transport kind);
 
-  // Prints one line for the user ("note: ...", "warning: ..."), without a newline. Of one kind only
-  // three are printed without -v, because a cluster has one trouble on many hosts.
+  // Prints one line for the user ("note: ...", "warning: ..."), without a newline. Without -v, only
+  // three of one kind are printed, because many hosts of a cluster often share one problem.
   void note(const std::string& kind, const RemoteText& text);
   void set_note_handler(std::function<void(const RemoteText&)> handler) {
     say_note_ = std::move(handler);
@@ -147,9 +147,9 @@ class TransportContext {
   std::unique_ptr<BlockingPool> blocking_;
 };
 
-// Waits until the function that `listen` was given is called, unless is_over() already. Tells the
-// user about a wait of more than 4 s ("node2 waits for the SSH agent at /tmp/agent, 4 s"), and
-// again whenever it has doubled.
+// Waits until is_over() returns true. `listen` gets a function to call when that may have changed.
+// After 4 s, and again whenever the wait has doubled, tells the user: "node2 waits for the SSH
+// agent at /tmp/agent, 4 s".
 Awaitable<void> wait_and_report(Sequence& sequence, TransportContext& context, std::string host,
                                 std::string what, std::function<bool()> is_over,
                                 std::function<void(const Arrival<bool>&)> listen);

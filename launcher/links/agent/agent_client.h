@@ -37,8 +37,8 @@ struct JobEntry {
 
 // Lists the jobs on each host. Errors, whose message names the host and whose fix says what to do:
 // NotFound: no agent is configured (there is no agent.toml, or for this host no socket).
-// Unavailable: the agent refused the connection or did not answer. Unauthenticated,
-// PermissionDenied: a certificate was rejected. DeadlineExceeded.
+// Unavailable: no agent answered, or it rejected the request. Unauthenticated: a certificate was
+// rejected. DeadlineExceeded. Also the errors of load_agent_identity().
 void list_jobs(boost::asio::io_context& loop, const std::shared_ptr<TransportContext>& context,
                const std::vector<Host>& hosts, std::chrono::milliseconds deadline,
                std::function<void(const Host&, const Result<std::vector<JobEntry>>&)> answered);
@@ -53,7 +53,7 @@ struct StopAnswer {
   std::uint32_t with_grace = 0;   // How many of them support the grace of the order.
 };
 
-// Orders the agents to stop what these hosts have of a job. Unimplemented: the agent is too old.
+// Orders the agents to stop a job on these hosts. Unavailable also means that the agent is too old.
 void stop_job(boost::asio::io_context& loop, const std::shared_ptr<TransportContext>& context,
               const std::vector<Host>& hosts, const StopOrder& order,
               std::chrono::milliseconds deadline,

@@ -110,7 +110,7 @@ Awaitable<LinkDown> AgentLink::try_addresses(Addresses addresses) {
       co_return LinkDown::from(LinkFailure::kAuthentication, dialled.error());
     has_other_addresses_ = &address != &addresses.back();
     const LinkDown down = co_await open_job();
-    // An address that got further than a failed connection decides.
+    // If an address got further than a failed connection, its result is final.
     if (place_.opened || !is_about_the_address(down.failure)) co_return down;
     failures.push_back(down);
     if (!has_other_addresses_) break;

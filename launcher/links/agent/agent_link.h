@@ -43,7 +43,7 @@ class AgentLink : public SequencedLink {
   void send_alive(std::string_view frame) override;
 
  private:
-  // connect() in the order of the diagram above.
+  // Awaits connect(), which has the order of the diagram above, and reports the end of the link.
   Awaitable<void> run();
   Awaitable<LinkDown> connect();
   Awaitable<LinkDown> try_addresses(Addresses addresses);

@@ -15,7 +15,7 @@ namespace {
 constexpr std::size_t kReadAheadBytes = 64u << 10;
 constexpr std::array<unsigned char, 3> kHttp2 = {2, 'h', '2'};
 
-// The agent of a connection, where the verification of its certificate finds it.
+// Attached to a connection, for judge(), which verifies the agent's certificate.
 struct Dialled {
   std::string asked;
   AgentVerdict* verdict;

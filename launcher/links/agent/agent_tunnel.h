@@ -9,9 +9,9 @@
 // Nothing that gRPC writes is read before the agent was verified. When one side ends, the bytes
 // that it had written are passed on, and then the other side ends.
 //
-// Thread: the thread of its own loop. A launcher has a few of these, because a hundred handshakes
-// would otherwise block the launcher's loop. Lifetime: its pending operations keep it alive until
-// it is over or its loop has ended. Other threads read its state from a SharedState.
+// Thread: the thread of its own loop. A launcher has a few such threads, because a hundred
+// handshakes would otherwise block the launcher's loop. Lifetime: its pending operations keep it
+// alive until it is over or its loop has ended. Other threads read its state from a SharedState.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -125,7 +125,7 @@ class AgentTunnels {
 
   const std::shared_ptr<AgentTls> tls_;
   const std::size_t threads_;
-  std::size_t turn_ = 0;  // Tunnels that were given to a thread in turn.
+  std::size_t turn_ = 0;  // Tunnels that were assigned round-robin, once all threads run.
   std::vector<std::unique_ptr<Worker>> workers_;
 };
 

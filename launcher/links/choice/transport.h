@@ -25,7 +25,7 @@ bool uses_srun(const Options& options, const Host& host);
 Result<void> keep_to_policy(Options& options);
 
 // True if the supervisor is reached through a socket pair to a child of this process. Such a link
-// cannot be lost without the child.
+// breaks only if the process at its other end exits.
 bool uses_local_transport(const Options& options, const Host& host);
 
 // Sets the handler of signals that Slurm sends to the step on some host. whole_tree: every process

@@ -56,12 +56,12 @@ class DialBackListener : public std::enable_shared_from_this<DialBackListener> {
     std::function<void(const std::string& address, const std::string& why)> rejected;
   };
 
-  // Limit of half-open connections. Above it, the oldest one is closed of the address that has the
-  // most.
+  // Limit of half-open connections. For a further one, the oldest connection of the address that
+  // has the most is closed.
   static constexpr std::size_t kMostHalfOpen = 256;
   static constexpr std::chrono::seconds kHalfOpenTime{5};
 
-  // Starts to listen. Unavailable names the address and the ports.
+  // Starts to listen. An error names the address and the last port that was tried.
   static Result<std::shared_ptr<DialBackListener>> open(boost::asio::io_context& loop,
                                                         const DialBackListenerSettings& settings,
                                                         Handlers handlers);

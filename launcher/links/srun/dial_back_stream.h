@@ -35,7 +35,8 @@ class DialBackStream : public std::enable_shared_from_this<DialBackStream> {
   DialBackStream(boost::asio::ip::tcp::socket socket, PskTls& tls);
 
   // The launcher's side: does the handshake and reads the greeting. Calls back once, unless
-  // stopped. Unauthenticated: what a wrong peer did. Cancelled: the peer closed the connection.
+  // stopped. Unauthenticated: the message says what the peer did wrong. Cancelled: the peer closed
+  // the connection.
   void greet(Greeted greeted);
   // The other side, for an ivyrun that joins: does the handshake and sends the greeting. Calls back
   // once, unless stopped, with the same errors.

@@ -48,7 +48,7 @@ constexpr milliseconds kSilence = kLeaseAttended / 2;
 
 std::string random_key() {
   std::string key(kDialKeyBytes, '\0');
-  // At most 256 bytes: getrandom never returns fewer then.
+  // getrandom() never returns fewer bytes if at most 256 are requested.
   IVY_ASSERT(getrandom(key.data(), key.size(), 0) == static_cast<ssize_t>(key.size()));
   return key;
 }

@@ -42,14 +42,14 @@ struct StepHost {
 
 class StepHosts {
  public:
-  // A link starts to wait for the host. The client must live until remove().
+  // Registers a link that waits for the host. The client must live until remove().
   void add(std::uint32_t number, const std::string& name, StepClient& client);
   void remove(std::uint32_t number, const StepClient& client);
   // Gives a waiting link the parked connection, or the loss of its host.
   void serve(std::uint32_t number);
-  // A host has connected.
+  // Hands a new connection of a host to the link that waits for it, or parks it.
   void deliver(std::uint32_t number, std::shared_ptr<DialBackStream> stream);
-  // The host will not connect again.
+  // Marks a host as lost: it will not connect again.
   void lose(StepHost& host, const LinkDown& down);
   void lose_all(const LinkDown& down);
   // Reports a step to the links of hosts that have not connected yet.

@@ -18,8 +18,8 @@
 
 namespace ivy {
 
-// Returns the whole argv: the words of --ssh-command, or ivyrun's own. A program named "ssh" also
-// gets options not to prompt and to give up in time.
+// Returns the whole argv: the words of --ssh-command, or `ssh`. A program named "ssh" also gets
+// options that disable prompts and limit its waits.
 std::vector<std::string> ssh_client_command(const Options& options, const Host& host,
                                             const SshTarget& target, const std::string& config_path,
                                             const std::string& remote_command);

@@ -2,8 +2,8 @@
 // The link over SSH with libssh. If libssh cannot serve a host, the OpenSSH client
 // (ssh_client_link.h) carries the same bytes from then on. The steps:
 //
-//   slot among the handshakes ─ what the configuration says ─ dial ─ handshake ─ host key
-//   (─ question) ─ log in ─ channel ─ command ─ remote_entry (─ upload) ─ up
+//   slot among the handshakes ─ ssh configuration ─ dial ─ handshake ─ host key (─ question) ─
+//   log in ─ channel ─ command ─ remote_entry (─ upload) ─ up
 //
 // Thread: the loop's. Steps that may block (known_hosts, key files, the SSH agent) run on the pool
 // of the TransportContext, each with a deadline and a name.
@@ -39,7 +39,7 @@ class SshLink : public SequencedLink, private HostLinkEvents {
   // How one try has ended.
   struct End {
     LinkDown down;
-    int worth_tries = 1;  // Limit of the tries: the link is down after that many with this end.
+    int worth_tries = 1;  // The link is down once this many tries were made.
     // Why the OpenSSH client may succeed where libssh did not; empty: it would not.
     std::string client_because;
     std::chrono::seconds pause{0};  // Least time before the next try.
@@ -55,8 +55,8 @@ class SshLink : public SequencedLink, private HostLinkEvents {
   Awaitable<MaybeEnd> check_host_key();
   Awaitable<MaybeEnd> log_in();
   Awaitable<MaybeEnd> try_agent();
-  template <class Step>
   // Repeats a step of libssh on the pool; a failure ends the try with why_failed().
+  template <class Step>
   Awaitable<MaybeEnd> take(std::string name, Step step, End (SshLink::*why_failed)());
   Awaitable<bool> is_trusted_by_user(SshHostKey key);
   Awaitable<End> carry();  // Moves bytes until the connection ends.

@@ -15,7 +15,7 @@ namespace {
 constexpr std::chrono::seconds kUploadTimeout{60};
 // How long to wait for the exit status and the last messages after the end of the output.
 constexpr std::chrono::milliseconds kRelayLastWordsTimeout{300};
-// After this time, the login shell is running something else than ivyrun's command.
+// After this time, the login shell is probably running something other than ivyrun's command.
 constexpr std::int64_t kGreetingPatienceNs = 5'000'000'000;
 
 }  // namespace

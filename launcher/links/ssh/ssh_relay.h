@@ -55,7 +55,7 @@ class SshRelay {
   void enter(const RemoteEntry::Step& step);
   Awaitable<void> provide_bundle();
   bool write_some();
-  // Returns the number of bytes that have left; 0: none does now; negative: the connection has
+  // Returns the number of bytes that have left; 0: none can leave now; negative: the connection has
   // ended. Call with write_mutex_ held.
   long write_piece();
   std::size_t unwritten();

@@ -227,7 +227,7 @@ SshStep SshSession::try_agent() {
 }
 
 SshStep SshSession::try_key() {
-  // Signs at once. Asking first whether the key is acceptable would cost a round trip.
+  // Signs immediately. Asking first whether the key is acceptable would cost a round trip.
   const int rc = ssh_userauth_publickey(handles_->session, nullptr, key_.get());
   if (rc == SSH_AUTH_SUCCESS) return SshStep::kDone;
   return rc == SSH_AUTH_AGAIN ? SshStep::kAgain : SshStep::kFailed;

@@ -3,8 +3,8 @@
 // step reports whether it is done or must be called again when the socket is ready. libssh reads no
 // configuration; it gets what ssh_settings.h has found.
 //
-// Thread: one at a time. The steps up to the login read files and query the SSH agent, so they run
-// on a pool (SshWire). The others never block and run on the loop.
+// Thread: one at a time. The steps up to the login read files and query the SSH agent, so SshWire
+// runs the steps on a pool. Reading and writing never block, and run on the loop.
 #pragma once
 
 #include <atomic>

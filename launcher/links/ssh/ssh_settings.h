@@ -38,9 +38,9 @@ struct SshTarget {
   std::vector<std::string> client_options;
   // The result of this job's first login to the host. Later logins must see the same host key.
   struct Login {
-    // Of SshHostKey. Empty: no login yet, and the known_hosts files decide.
+    // As in SshHostKey. Empty: no login yet, and the known_hosts files decide.
     std::string fingerprint;
-    std::string algorithms;  // Of SshHostKey.
+    std::string algorithms;  // As in SshHostKey.
     bool by_file = false;    // A key file was used and not the agent: try that first.
   } first_login;
   // Why the OpenSSH client must be used ("proxyjump"); empty: libssh suffices.
@@ -55,7 +55,7 @@ using SshSettings = std::map<std::string, std::vector<std::string>, std::less<>>
 // Parses the output of `ssh -G`.
 SshSettings parse_ssh_settings(std::string_view text);
 
-// settings: of the host as typed. defaults: OpenSSH's settings without any configuration.
+// settings: the settings of the host as typed. defaults: OpenSSH's without any configuration.
 SshTarget ssh_target(const std::string& typed, const SshSettings& settings,
                      const SshSettings& defaults, const SshUser& user);
 

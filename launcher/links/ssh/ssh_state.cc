@@ -148,7 +148,7 @@ struct SshState::Answer {
 Awaitable<SshTarget> SshState::target_of(Sequence& sequence, Host host) {
   const std::string key = target_key(host);
   if (!targets_.contains(key)) {
-    // A named variable, because GCC 12 destroys the temporary in an assignment that awaits twice.
+    // A named variable, because GCC 12 destroys twice the temporary in an assignment that awaits.
     SshTarget made = co_await make_target(sequence, host);
     // A query that failed may succeed the next time, so its result is not kept.
     if (made.client_because == kUnanswered) co_return made;

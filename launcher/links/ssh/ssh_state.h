@@ -46,8 +46,9 @@ class SshState {
   // Returns the bundles. Reads the account and its ssh configuration first.
   Awaitable<Result<NodeUpload*>> upload(Sequence& sequence, std::string host);
   // Returns how to reach a host, as the user's own ssh reports it. ssh is run only if a
-  // configuration file says anything; if ssh does not answer, the client must be used. Only the
-  // first call for a host reads files or runs ssh. Call after upload().
+  // configuration file or --ssh-args may matter; if it does not answer, the client must be used,
+  // and the next call runs it again. Else only the first call for a host reads files or runs ssh.
+  // Call after upload().
   Awaitable<SshTarget> target_of(Sequence& sequence, Host host);
 
   // Returns a connection to the user's SSH agent, or an error of open_ssh_agent(). An agent that

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// unpack OFFSET: decompresses what stands in its standard input from that byte on (zstd) to its
-// standard output. Sent in front of each bundle, for hosts without zstd. It has no C library: a
-// static one would weigh a fifth of the bundle.
+// unpack OFFSET: decompresses its standard input from that byte on (zstd) to its standard output.
+// Sent in front of each bundle, for hosts without zstd. It has no C library: a static one would be
+// a fifth of the bundle.
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/syscall.h>
@@ -19,7 +19,7 @@ static long call(long number, long a, long b, long c, long d, long e, long f) {
                    : "rcx", "r11", "memory");
   return result;
 }
-// libzstd reads its stack guard where the thread's block would be.
+// Stands for the thread control block, from which libzstd's code reads the stack guard.
 static long thread_block[16];
 static void prepare(void) {
   enum { kSetFs = 0x1002 };
@@ -67,7 +67,7 @@ static void fail(const char* why) {
   leave(1);
 }
 
-// What libzstd asks of a C library.
+// The functions of a C library that libzstd calls.
 void __stack_chk_fail(void) { fail("unpack: the stack is damaged"); }
 void* memcpy(void* to, const void* from, size_t size) {
   for (size_t i = 0; i < size; ++i) ((char*)to)[i] = ((const char*)from)[i];
@@ -120,7 +120,7 @@ static void unpack(void) {
       if (ZSTD_isError(wanted)) fail("unpack: the bundle is damaged");
       write_all(out_bytes, out.pos);
     }
-    // What is full may hold more.
+    // A full output buffer means that libzstd may hold more output.
     for (;;) {
       ZSTD_outBuffer out = {out_bytes, out_size, 0};
       if (wanted == 0) break;
