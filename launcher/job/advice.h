@@ -30,13 +30,13 @@ struct MasterPlace {
 //    running: only rank 0 has overwritten it. With the job's store this cannot happen.
 //  - With the job's store, a worker on rank 0's host tried another port of that host.
 //
-// Returns nothing if rank 0 may have exited first, because its peers' connections are then refused
-// too, and if all hosts are one machine, where localhost is right.
+// The second case is not reported if rank 0 may have exited first, because its peers' connections
+// are then refused too. Returns nothing if all hosts are one machine, where localhost is right.
 std::optional<Diagnostic> overwritten_master_address(const std::vector<WorkerEnd>& ends,
                                                      const MasterPlace& master);
 
 // Detects a worker on the store's host whose own server could not use MASTER_PORT, because the
-// store listens there while the job runs. Returns nothing if its error names another address.
+// store listens there while the job runs. Returns nothing if its output does not name that port.
 std::optional<Diagnostic> taken_master_port(const std::vector<WorkerEnd>& ends,
                                             const MasterPlace& master);
 

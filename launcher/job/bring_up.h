@@ -4,14 +4,14 @@
 //   dial()             opens a session to every host; looks up --master-addr
 //   up(), greeted()    a host is connected, and has answered Hello with its facts
 //   failed()           a host could not be reached
-//   check_greeted()    all hosts have answered, or --nnodes MIN of them: applies kAllGreeted
+//   check_greeted()    every host has answered or was given up: applies kAllGreeted
 //   check_addresses()  makes the plan, opens the store, and lets every host test the connection to
 //                      the first one
 //   check_ready()      all hosts can connect to it, and the store listens: applies kAllChecked
 //   start_workers()    opens the files of the output, then sends every host its part of the plan
 //
-// If the job cannot do without a host that did not come up, ends with a refusal that names all such
-// hosts.
+// If the job cannot do without a host that did not come up, it ends with an error that names all
+// such hosts.
 //
 // Thread: the loop's. Lifetime: as long as the job.
 #pragma once
@@ -38,7 +38,7 @@ class BringUp {
   void dial(const std::shared_ptr<TransportContext>& transports, HostSessionEvents& events);
   // Starts --start-timeout, and the line that names the hosts that are awaited.
   void start_waiting();
-  // Ends the limit and the line. The workers start, or the job ends.
+  // Ends the limit and the line. Call when the workers start, or the job ends.
   void stop_waiting();
 
   // The link to a host is up: sends Hello.

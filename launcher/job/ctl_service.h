@@ -29,7 +29,7 @@ class CtlService final : private CtlRequests {
   // Opens the socket of a job that is being taken over. AlreadyExists: another launcher of this job
   // is running.
   Result<void> listen();
-  // Null if there is no socket, so that ivyctl does not find this job.
+  // Null if there is no socket; ivyctl then does not find this job.
   JobSocket* socket() { return socket_.get(); }
 
   // FailedPrecondition: the job has no store, or no workers run.

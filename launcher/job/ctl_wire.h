@@ -21,7 +21,7 @@ inline constexpr std::size_t kMaxCtlBytes = 1u << 20;
 // bytes, so 400,000 ranks fit.
 inline constexpr std::size_t kMaxCtlReplyBytes = 64u << 20;
 
-// Returns the message after its length.
+// Returns the message with its length in front.
 std::string framed(const std::string& message);
 std::string encode_ctl(const ctl::Request& request);
 std::string encode_ctl(const ctl::Reply& reply);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Frames that wait to be sent to one follower of a job, which is an ivyctl. If the follower
-// reads too slowly, it loses whole lines, which are counted for it; it never delays the job. Pure;
+// Frames that wait to be sent to one follower of a job (an ivyctl). If the follower reads too
+// slowly, whole lines are dropped and their number is sent to it, so it never delays the job. Pure;
 // thread: any, one at a time.
 #pragma once
 
@@ -17,8 +17,8 @@ namespace ivy {
 
 class FollowQueue {
  public:
-  // Output is dropped while more than this is queued. A short pause of a terminal does not reach
-  // it.
+  // Output is dropped while more than this is queued. A short pause of a terminal does not fill the
+  // queue.
   static constexpr std::size_t kLimitBytes = 1u << 20;
   // Limit of the queue for messages of ivyrun, which may exceed kLimitBytes.
   static constexpr std::size_t kMessageLimitBytes = 2 * kLimitBytes;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Messages about hosts that are not up: one line while hosts are awaited, and diagnostics when some
-// could not be reached. Hosts with the same step or failure share one message, because a cluster
-// has one trouble on many hosts. Pure; thread: any.
+// could not be reached. Hosts with the same step or failure share one message, because many hosts
+// of a cluster often share one problem. Pure; thread: any.
 #pragma once
 
 #include <chrono>

@@ -149,7 +149,7 @@ class HostSession final : private HostTransportEvents {
   bool paused_ = false;        // ...and was sent: any later frame would revoke it.
   bool was_up_ = false;        // A link has been up.
   bool was_attached_ = false;  // The supervisor has answered at least once.
-  int early_losses_ = 0;       // Links that broke before it had.
+  int early_losses_ = 0;       // Links that broke before its first answer.
   HostSilence silence_;
   std::int64_t transport_lost_ns_ = 0;
   RemoteText last_failure_;  // The error of the last failed dial or broken link.

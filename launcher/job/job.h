@@ -62,7 +62,7 @@ class Job final : public AllocationEvents,
   ~Job();
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;
-  // Starts the job. over(exit code, signal to die of or 0) is the last call.
+  // Starts the job. over(exit code, signal to raise or 0) is the last call.
   void start(std::function<void(int exit_code, int raise_signal)> over);
   // A signal of the user (Ctrl-C, TERM, HUP, QUIT): the first stops the workers, the second kills
   // them, the third exits.

@@ -16,7 +16,7 @@ namespace {
 
 std::string random_bytes(std::size_t count) {
   std::string bytes(count, '\0');
-  // At most 256 bytes: getrandom never returns fewer then.
+  // getrandom() never returns fewer bytes if at most 256 are requested.
   IVY_ASSERT(getrandom(bytes.data(), count, 0) == static_cast<ssize_t>(count));
   return bytes;
 }

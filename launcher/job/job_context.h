@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The state that the parts of one job share: the request, the phase, the plan, the hosts and the
-// ranks. Class Job owns it; each part changes only the fields that its own header names. Thread:
-// the loop's.
+// ranks. Class Job owns it, and its parts read and change it. Thread: the loop's.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -79,8 +78,8 @@ struct JobContext {
   bool has_reason() const { return launcher_end.reason != LauncherReason::kNone; }
   // If a stall or a lost store ended this attempt, makes that the reason for the job's end.
   void take_attempt_end_as_reason();
-  // Ends a job of which no worker will start. The last diagnostic becomes the reason, and the
-  // others are printed now.
+  // Ends the job before a worker of this attempt starts. The last diagnostic becomes the reason,
+  // and the others are printed now.
   void refuse(std::vector<Diagnostic> diagnostics, LauncherReason reason);
   // The same for an error in the user's input.
   void refuse_input(const Error& error);
@@ -100,8 +99,8 @@ struct JobContext {
   // Attempts that this job may have: the first one, the restarts, and one for each host that may be
   // lost.
   int max_attempts() const { return 1 + max_restarts + static_cast<int>(spare_hosts); }
-  // True if no restart can follow. A supervisor may then exit with its own workers, unless the
-  // store is on another host.
+  // True if no restart can follow and the plan has one host, whose supervisor may then exit with
+  // its workers. With several hosts, the first one's store is still needed by the others.
   bool is_last_attempt() const;
   // Returns the part of --metrics-file that describes the job itself.
   MetricsInputs metrics_inputs() const;

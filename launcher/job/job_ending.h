@@ -73,7 +73,7 @@ class JobEnding {
   void say_unconfirmed();
   void hosts_did_not_stop();
   void cancel_stop();
-  // Starts these steps, and stops those under way, to which the caller must not belong.
+  // Starts these steps, and stops the steps under way, which must not call this function.
   void run(Awaitable<void> steps);
   Awaitable<void> end();
   Awaitable<void> release_hosts();

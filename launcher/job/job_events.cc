@@ -21,8 +21,8 @@ namespace {
 
 // Limit of the lines that wait for their file system. A job has a few lines for each rank.
 constexpr std::size_t kEventRoomBytes = 8u << 20;
-// How long the end of a job waits for them. They are short, so a file system that has not taken
-// them by then does not answer.
+// How long the end of a job waits for these lines. They are short, so a file system that has not
+// taken them by then does not answer.
 constexpr std::chrono::milliseconds kEventPatience{2'000};
 
 // The first text of --metrics-file is written this long after the workers were started.

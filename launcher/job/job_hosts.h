@@ -83,8 +83,8 @@ class JobHosts {
   // Gives each host credit for another window, because the output of the last one will not be read.
   void grant_window();
   void close_sessions();
-  // Sends heartbeats to the hosts while the loop is stuck. All sessions exist before its first
-  // turn.
+  // Sends heartbeats to the hosts while the loop is stuck. Its thread starts when all sessions
+  // exist.
   Heartbeat& heartbeat() { return heartbeat_; }
 
   // Sets plan_index of each host.

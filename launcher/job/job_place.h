@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The place of a job: the launcher's own 0700 directory on this host, where ivyctl finds the job.
+// The place of a job: the launcher's own directory (0700) on this host, where ivyctl finds the job.
 // It is named JOBID, and the directories of supervisors next to it JOBID-HOST
 // (agent/node/README.md), so neither side removes stale directories of the other. Thread: any.
 //
 //   /tmp/ivyrun-UID/JOBID    locked (flock) as long as the launcher runs
 //     launcher.sock          the job's socket
-//     record                 what a new launcher needs, if the job outlives this one
+//     record                 the data that a new launcher needs, if the job outlives this one
 #pragma once
 
 #include <string>

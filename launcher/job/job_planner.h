@@ -16,7 +16,7 @@ class JobPlanner {
  public:
   explicit JobPlanner(JobContext& job) : job_(job) {}
 
-  // The addresses of the name in --master-addr, or the reason why there are none.
+  // Takes the addresses of the name in --master-addr, or the reason why it has none.
   void master_found(const Result<std::vector<std::string>>& addresses) { master_ = addresses; }
   // Makes the plan. Returns false if that is impossible; the job has been refused then.
   bool plan();

@@ -53,7 +53,7 @@ struct JobRequest {
   NodeProgram node;               // ivy-node of this build.
   MakeAgentLink make_agent_link;  // From agent_link_maker().
   JobIdentity identity;
-  std::optional<WorkerLimits> limits;  // Those of the shell that started ivyrun.
+  std::optional<WorkerLimits> limits;  // The limits of the shell that started ivyrun.
   std::string started_in;            // ivyrun's working directory; --log-dir may be relative to it.
   Detachment* detachment = nullptr;  // Set with --detach; outlives the job.
   JoinedNodes* joined = nullptr;     // Set in torchrun mode; outlives the job.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A connection takes this way: accept_pending(), read_some(), answer(). answer() replies and closes
-// the connection, or calls follow(), stop() or answer_later(), which waits for hosts. say() queues
-// a reply for one client, and write() sends its queue. output() and message() queue for all
+// A connection passes through accept_pending(), read_some() and answer(). answer() replies and
+// closes the connection, or calls follow(), stop() or answer_later(), which waits for hosts. say()
+// queues a reply for one client, and write() sends its queue. output() and message() queue for all
 // followers.
 #include "launcher/job/job_socket.h"
 
@@ -37,8 +37,8 @@ constexpr std::size_t kReadBytes = 4096;
 constexpr std::size_t kClientWriteBytes = 256u << 10;
 constexpr int kBacklog = 64;
 
-// Accepts this user and root only. The directory is closed to others, but a wrong umask may have
-// opened it.
+// Returns whether the peer is this user or root. The directory is closed to others, but a wrong
+// umask may have opened it.
 bool is_allowed(int fd) {
   ucred peer{};
   socklen_t length = sizeof peer;

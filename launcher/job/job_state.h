@@ -24,7 +24,7 @@ enum class JobState {
   kRunning,     // Start was sent to every host.
   kCollecting,  // A worker failed; evidence is gathered, no worker has been stopped yet.
   kStopping,    // Stop was sent, and the grace has started.
-  kKilling,     // Kill was sent to every host.
+  kKilling,     // Stop without a grace was sent to every host.
   kConfirming,  // All workers have exited by themselves; hosts report that no process is left.
   kRestarting,  // Nothing of the last generation is left, and the next one has not started.
   kDone,
@@ -32,12 +32,12 @@ enum class JobState {
 
 enum class JobEvent {
   kAllGreeted,     // Every host has answered Hello.
-  kAllChecked,     // Every host reaches host 0, and the plan has no refusals.
-  kRefused,        // No worker has started and none will: hosts, plan, input, or --dry-run.
+  kAllChecked,     // Every planned host can connect to the first one, and the store listens.
+  kRefused,        // No worker of this attempt will start: hosts, plan, input, or --dry-run.
   kWorkerFailed,   // A worker failed, or could not be started.
   kEvidenceReady,  // The awaited evidence has arrived, or has timed out.
   kAllEnded,       // Every worker of the group has exited.
-  kHostLost,       // A host, or its supervisor, is lost, and the job cannot do without it.
+  kHostLost,       // A host, its supervisor or a service is lost, and the job needs it.
   kMemberLost,     // A host is lost, but enough hosts are left (launcher/job/membership.h).
   kGraceChanged,   // While workers are being stopped: a new grace was requested.
   kInterrupted,    // The user sent Ctrl-C, TERM, HUP or QUIT.

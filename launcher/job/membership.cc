@@ -10,7 +10,7 @@
 namespace ivy {
 namespace {
 
-// Limit of the reasons that are printed; for the other hosts, only the names are.
+// Limit of the reasons that are printed; of the other hosts, only the names are printed.
 constexpr std::size_t kMaxReasons = 8;
 
 std::size_t count(const std::vector<Member>& members, Member kind) {

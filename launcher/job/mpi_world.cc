@@ -20,7 +20,7 @@ std::string protocol_text(MpiProtocol protocol) {
   return protocol == MPI_PMIX ? "Open MPI (PMIx)" : "MPICH or a derivative (PMI-1)";
 }
 
-// Returns "Open MPI 4" of "Open MPI 4.1.4": releases of one major version are compatible.
+// Returns "Open MPI 4" for "Open MPI 4.1.4": releases of one major version are compatible.
 std::string kind_of(const std::string& library) {
   const std::size_t digits = library.find_first_of("0123456789");
   return library.substr(0, library.find('.', digits == std::string::npos ? 0 : digits));

@@ -32,8 +32,8 @@ class RankEventRelay {
 
   void begin(std::uint32_t generation, std::vector<std::size_t> host_of_rank);
   void on_news(std::size_t host, const News& news);
-  // These three note what happened to a rank. The other hosts are told before the caller orders
-  // them to stop.
+  // These four note what happened to ranks. The first event is sent to the other hosts immediately,
+  // and so before an order to stop; events that follow within kGather are sent together.
   void on_exited(std::size_t host, const Exited& exited);
   void on_restarted(std::size_t host, const Started& started);
   void on_start_failed(std::size_t host, std::uint32_t rank);

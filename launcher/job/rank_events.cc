@@ -25,7 +25,7 @@ namespace {
 
 // Limit for the stacks of all ranks, short enough that `ivyctl top` stays a live view.
 constexpr std::chrono::milliseconds kPlacesPatience{2'000};
-// Ranks rarely finish their work this far apart. Ranks that wait for a rank that has exited do.
+// Ranks rarely finish their work this far apart: the others may wait for a rank that has exited.
 constexpr std::chrono::milliseconds kRemainingPatience{60'000};
 
 std::chrono::milliseconds remaining_patience(const JobRequest& request) {

@@ -20,13 +20,13 @@ namespace ivy {
 void add_rank_rows(const JobWorkers& workers, const std::vector<HostOperations>& answers,
                    std::int64_t now_ns, ctl::RanksDescription& out);
 
-// Fills in where ranks are that are not in an operation of ivycomm.
+// Fills in the position in the program of each rank that is not in an operation of ivycomm.
 void add_places(const HostEvidence& evidence, ctl::RanksDescription& out);
 
 // Returns the processor time between two samples in percent of one processor: 400 means four
 // processors. Returns nothing if a sample is missing, or if the rank has another process now.
 std::optional<double> cpu_percent(const ctl::RankRow& before, const ctl::RankRow& now);
-// Returns how long ago a rank has printed something: "3.2 s ago", "never".
+// Returns how long ago a rank last printed something: "3.2 s ago", "never".
 std::string output_age_text(std::int64_t age_ms);
 
 }  // namespace ivy

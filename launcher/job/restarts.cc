@@ -20,7 +20,7 @@ namespace {
 constexpr std::int64_t kFirstNamedNs = 4'000'000'000;
 constexpr std::size_t kMostAwaitedShown = 4;  // Limit of the things that are named.
 
-// Returns why an attempt failed, with what has happened to a device of that host.
+// Returns why an attempt failed, with the fault of a device of that host, if there was one.
 std::string cause_with_device(const WorkerEnd& first, const JobContext& job) {
   const std::string device = device_reason(job.device_notes, first);
   return attempt_cause(first, job.started_at_ns) + (device.empty() ? "" : "; " + device);

@@ -30,7 +30,7 @@ class StdinFeed {
   // Call at the end: seeks a file back to the first byte that no rank has read, so that the
   // commands after ivyrun find the rest: `while read x; do ivyrun ...; done < list`.
   void give_back(std::uint64_t taken_bytes);
-  // True if the next command misses input that no rank has read, because a pipe cannot be sought.
+  // True if the next command misses input that no rank has read, because a pipe cannot seek back.
   bool has_eaten(std::optional<std::uint64_t> taken_bytes) const {
     return is_pipe_ && read_bytes_ > 0 && taken_bytes == 0;
   }
