@@ -31,7 +31,7 @@ bool is_settled(const std::string& path) {
          std::time(nullptr) - status.st_mtime > kSettledSeconds;
 }
 
-// True if the leases that the record stands for ended before this time: the date of a record is the
+// True if the leases of the record's job ended before this time: the date of a record is the
 // end of the last leases that its launcher has renewed (job_record.h).
 bool has_ended_before(const std::string& record, std::time_t when) {
   struct stat status {};

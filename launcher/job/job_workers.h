@@ -24,7 +24,7 @@ struct WorkerRecord {
   int open_streams = 2;             // Streams that may still bring output; 0 or less: none.
   std::size_t host = 0;             // Index of its host.
   bool mpi_joined = false;          // It has called MPI_Init.
-  int rejoins = 0;                  // How often the rank was started again alone.
+  int rejoins = 0;                  // How often only this rank was restarted.
   std::int64_t started_at_ns = 0;   // When its present process was started; 0: with all the others.
   std::int64_t last_output_ns = 0;  // When it last printed something; 0: never.
   bool mpi_absent = false;          // It succeeded without ever having called MPI_Init.

@@ -31,7 +31,7 @@ class RankEventLog {
   // A worker's process has ended, or was never started. Ignored if the rank has left the group, or
   // if its host reports its end itself, because another process of the rank communicates.
   bool worker_ended(std::size_t host, const RankNews& rank);
-  // The rank was started again alone, for the `rejoins`th time.
+  // Only this rank was restarted, for the `rejoins`th time.
   bool rank_restarted(std::size_t host, std::uint32_t rank, std::uint32_t rejoins,
                       std::int32_t pid);
   // No more events of this rank will arrive; `state` says why.

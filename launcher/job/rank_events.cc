@@ -156,7 +156,7 @@ void RankEvents::start_failed(std::size_t index, const StartFailed& failed) {
   WorkerRecord* const found = worker(index, failed.generation(), failed.rank());
   if (found == nullptr || found->ended) return;
   job_.workers.start_failed(*found, failed, job_.hosts[index].session->relate(failed.at_ns()));
-  // The rank was to be started again alone, but a stop came first.
+  // Only this rank was to be restarted, but a stop came first.
   found->end.after_stop |= found->rejoins > 0 && failed.error() == ECANCELED;
   relay_.on_start_failed(index, failed.rank());
   ended(*found);

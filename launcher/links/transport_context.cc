@@ -16,7 +16,7 @@ namespace {
 // Notes of one kind that are printed without -v.
 constexpr int kNotesOfAKind = 3;
 
-// Enough for logins of many hosts at once: each takes some milliseconds of processor time per step.
+// Enough for logins to many hosts: each takes some milliseconds of processor time per step.
 constexpr int kBlockingThreads = 16;
 // Limit of queued tasks: several hundred hosts may log in again at the same time.
 constexpr std::size_t kBlockingTasks = 4096;
