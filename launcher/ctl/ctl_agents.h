@@ -11,8 +11,8 @@
 
 namespace ivy {
 
-// Calls take() for each job of each host. Returns false, after reporting it, if a host rejected the
-// call or did not answer.
+// Calls take() for each job of each host. If a host rejects the call or does not answer, prints an
+// error and returns false.
 bool list_jobs_on(const std::vector<Host>& hosts,
                   const std::function<void(const Host& host, const JobEntry& job)>& take);
 // Likewise for the answers of the hosts to an order to stop a job.

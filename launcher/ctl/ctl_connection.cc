@@ -49,7 +49,7 @@ Result<Descriptor> connect_to(const std::string& path) {
     if (!socket) return errno_error(Code::kResourceExhausted, "socket", errno);
     if (connect(socket.get(), address.get(), address.size) == 0) return socket;
     error = errno;
-    // EAGAIN: its backlog is full.
+    // EAGAIN: the launcher's backlog is full.
     if (error != ENOENT && error != EAGAIN) break;
   }
   return errno_error(Code::kUnavailable, "cannot connect to the job's ivyrun at " + path, error);

@@ -19,12 +19,12 @@
 
 namespace ivy {
 
-// Returns the job whose id starts with `prefix`, or the only job if that is empty. The message of
-// InvalidArgument lists the candidates; NotFound means that there are none.
+// Returns the job whose id starts with `prefix` or else whose --name equals it, or the only job if
+// it is empty. The message of InvalidArgument lists the candidates; NotFound: there are no jobs.
 Result<FoundJob> choose_job(const std::string& prefix);
 // Likewise for verbs that need the job's launcher. Returns FailedPrecondition if it has exited.
 Result<FoundJob> choose_living_job(const std::string& prefix);
-// Likewise for a given list of jobs. Pure. `names`, by id, are used in the message.
+// Chooses from the given jobs, only by id. Pure. The message shows their `names`, by id.
 using JobNames = std::map<std::string, std::string>;
 Result<FoundJob> choose_job(const std::string& prefix, const std::vector<FoundJob>& jobs,
                             const JobNames& names = {});
@@ -37,7 +37,7 @@ class CtlConnection {
   // Limit for an answer of a running launcher, whose loop never blocks.
   static constexpr std::chrono::milliseconds kPatience{5'000};
 
-  // Connects and sends the request. Returns Unavailable if the launcher does not answer.
+  // Connects and sends the request. Returns Unavailable if no launcher accepts the connection.
   static Result<CtlConnection> ask(const JobPlace& place, const ctl::Request& request);
 
   // Returns the next reply. Fails with Unavailable if the launcher has exited, DeadlineExceeded

@@ -29,15 +29,15 @@ namespace {
 
 using boost::asio::posix::stream_descriptor;
 
-// How often growing files are read; too short to be noticed.
+// Pause between two reads of growing files; too short to be noticed.
 constexpr std::chrono::milliseconds kLook{100};
 // Limit of bytes that wait for the terminal.
 constexpr std::size_t kMostAheadBytes = 1u << 20;
 // After an interrupt, output that cannot be shown within this time is dropped.
 constexpr std::chrono::milliseconds kInterruptPatience{100};
-// A launcher that has sent nothing for kQuiet is probed. A late answer is reported after
-// kFirstReport and then every kReports. After kSilenceLimit the launcher is considered hung: it
-// does not manage its job either.
+// A launcher that has sent nothing for kQuiet is probed. If it does not answer, that is reported
+// after kFirstReport and then every kReports. After kSilenceLimit the launcher is considered hung:
+// it does not manage its job either.
 constexpr std::chrono::seconds kQuiet{1};
 constexpr std::chrono::seconds kFirstReport{4};
 constexpr std::chrono::seconds kReports{15};
@@ -97,9 +97,9 @@ class Follower final : public OutputEvents {
   boost::asio::steady_timer look_timer_{loop_};
   boost::asio::steady_timer life_timer_{loop_};
   stream_descriptor life_{loop_};  // Open while an answer is expected.
-  std::int64_t heard_at_ns_ = 0;   // When the last data of the launcher arrived,
-  std::int64_t asked_at_ns_ = 0;   // when it was probed,
-  std::int64_t reported_ns_ = 0;   // and how long it had been silent at the last report.
+  std::int64_t heard_at_ns_ = 0;   // Time of the last data from the launcher.
+  std::int64_t asked_at_ns_ = 0;   // Time of the last probe.
+  std::int64_t reported_ns_ = 0;   // Duration of the silence at its last report; 0 if unreported.
   std::unique_ptr<Output> output_;
   std::optional<LogReader> files_;
   // The following attempt, until the files of the current one have been read to their end; later

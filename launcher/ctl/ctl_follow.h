@@ -18,14 +18,14 @@ struct FollowRequest {
   // the current contents of the files are shown.
   std::optional<CtlConnection> connection;
   std::optional<int> last_lines;  // Lines of each file to start with; if empty, whole files.
-  bool shows_messages = false;    // Also ivyrun's own messages.
+  bool shows_messages = false;    // Shows ivyrun's own messages, too.
 };
 
 enum class FollowEnd {
   kShown,         // Everything in the files was shown.
   kJobEnded,      // Followed::end contains the verdict.
-  kLauncherLost,  // The connection closed without a message.
-  kNoAnswer,      // The launcher has not answered for long; Followed::trouble has the reason.
+  kLauncherLost,  // The connection closed before the launcher announced the job's end.
+  kNoAnswer,      // The launcher did not answer in time; Followed::trouble has the reason.
   kInterrupted,   // This process received Ctrl-C or TERM.
   kOutputClosed,  // The output no longer has a reader.
   kNoFiles,       // Followed::trouble has the reason.

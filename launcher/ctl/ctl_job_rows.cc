@@ -10,7 +10,7 @@
 namespace ivy {
 namespace {
 
-// Columns of a command in the table; --json contains the whole command.
+// Columns of the command and of the hosts in the table; --json contains them whole.
 constexpr std::size_t kCommandColumns = 60;
 
 std::vector<std::string> host_names(const ctl::JobDescription& job) {

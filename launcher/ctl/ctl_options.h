@@ -14,11 +14,11 @@ namespace ivy {
 
 struct CtlOptions {
   std::string
-      job;  // The start of a job's id, or its name; empty for the only job. For explain, a message.
+      job;  // The start of a job's id, or its name; empty: the only job. For explain, a message id.
   // Flags of `ps`.
   bool json = false;  // Also of other verbs.
   bool all = false;   // Also finished jobs.
-  std::string hosts;  // -H, also for stop: hosts whose agents to query; empty for this host only.
+  std::string hosts;  // -H, also of stop: queries the agents of these hosts; empty: this host only.
   bool all_hosts = false;  // Every host of this host's jobs.
   // Flags of `logs` and `attach`; `ranks` also of other verbs.
   bool follow = false;

@@ -54,7 +54,7 @@ std::string ranks_text(const Described& described) {
 }
 
 // Formats a field, "logs       /home/me/logs", with a line for each line of the value. A value that
-// is too wide for the rest of the line starts on the next one if it fits better there.
+// is too wide for the rest of the line starts on the next line.
 std::string field_text(std::string_view name, std::string_view value, std::size_t columns) {
   constexpr std::size_t kNameColumns = 11;
   constexpr std::size_t kIndent = 2;

@@ -23,7 +23,7 @@ Result<void> ended_or_left(const std::string& job_id, int exit_code) {
   return {};
 }
 
-// Sends the request to another launcher if this one was just killed and no longer answers.
+// Sends the request to the job's launcher, or to a new one if that was just killed.
 Result<CtlConnection> ask_launcher(const FoundJob& job, const ctl::Request& request) {
   Result<CtlConnection> asked = CtlConnection::ask(job.place, request);
   if (asked.ok() || asked.error().code != Code::kUnavailable) return asked;
@@ -35,8 +35,8 @@ Result<CtlConnection> ask_launcher(const FoundJob& job, const ctl::Request& requ
   return CtlConnection::ask(now.place, request);
 }
 
-// Returns true if several jobs with launchers here start with this prefix; then none of them is
-// chosen for the user.
+// Returns true if an id of a job launched on this host starts with this prefix. If choose_job() has
+// failed, there are several such jobs, and none of them is chosen for the user.
 bool is_ambiguous(const std::string& prefix) {
   const std::vector<FoundJob> jobs = find_job_places();
   return std::any_of(jobs.begin(), jobs.end(),

@@ -27,10 +27,11 @@ using std::chrono::milliseconds;
 constexpr milliseconds kPause{200};
 // A launcher creates its socket for ivyctl at most a second after its start.
 constexpr milliseconds kUnknownLauncher{1500};
-// A job's grace period is 30 s unless its options specify another one, which is not known here.
+// For a job's own grace period: 30 s unless its options specify another one, which is not known
+// here.
 constexpr milliseconds kOwnGrace{45'000};
-// For processes that outlive their supervisor. The supervisor has waited long enough, and no other
-// process would kill them.
+// For processes that outlive their supervisor. This is short, because the supervisor has waited
+// long enough and no other process would kill them.
 constexpr milliseconds kLeftoverPatience{5'000};
 
 // The answers of all hosts, and whether each host has answered.

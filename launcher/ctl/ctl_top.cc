@@ -34,7 +34,7 @@ constexpr milliseconds kPicturePause{2'000};
 constexpr milliseconds kSamplePause{500};
 // For a terminal that does not report its height.
 constexpr std::size_t kUsualLines = 24;
-// Lines of a picture without ranks: the job, the header, the omitted rows, the cursor.
+// Lines of a picture that show no rank: the job, the header, the count of omitted rows, the cursor.
 constexpr std::size_t kOtherLines = 4;
 
 // If a job is silent for this long, the positions of its ranks are queried.
@@ -172,7 +172,7 @@ std::string fitted(std::string_view text) {
 }
 
 std::string table_text(const RankTable& table, std::size_t most, Colour colour = Colour::kOff) {
-  // In the order in which a narrow terminal omits them.
+  // The columns in the order in which a narrow terminal omits them.
   constexpr std::string_view kDispensable[] = {"PROCS",  "GPUMEM", "MEMORY", "PID",
                                                "OUTPUT", "HOST",   "GPU%",   "CPU%"};
   const std::vector<ListRow>& rows = table.rows;

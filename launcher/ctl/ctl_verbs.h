@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The verbs of ivyctl, one function and one file each. Each returns the exit code: 0 done, 1
-// failed, 2 invalid command line, 130 interrupted; attach: the job's.
+// The verbs of ivyctl, one function each. Each returns the exit code: 0 done, 1 failed, 2 invalid
+// command line, 130 interrupted, 141 the reader of the output closed it; attach: the job's.
 #pragma once
 
 #include <optional>

@@ -18,7 +18,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Five seconds in total. A running store answers immediately, and so does one whose process is
+// Limits for the store. A running store answers immediately, and so does one whose process is
 // started by this first client.
 constexpr milliseconds kConnectLimit{3'000};
 constexpr milliseconds kAnswerLimit{2'000};
@@ -40,7 +40,8 @@ Result<std::string> ask_store(const ctl::StoreDescription& store) {
   return answer;
 }
 
-// Returns an empty text if no rank uses the comm runtime, or if an older launcher does not know it.
+// Returns an empty text if no rank uses the comm runtime, or if the launcher is too old to know
+// this request.
 Result<std::string> ask_operations(const FoundJob& job) {
   ctl::Request request;
   request.mutable_describe_operations();
@@ -100,7 +101,8 @@ Result<HangParts> ask_job(const CtlOptions& options) {
   const auto text_of = [](const Result<std::string>& part) { return part.ok() ? *part : ""; };
   parts.operations = text_of(ask_operations(job));
   parts.collectives = text_of(ask_stacks(job, /*is_brief=*/true));
-  // Operations show where their ranks are; about other programs nothing else is known.
+  // The ranks' operations already show where ranks are; other programs, and torch's collectives,
+  // need the stacks.
   if (!parts.collectives.empty() || parts.operations.empty())
     parts.places = text_of(ask_stacks(job, /*is_brief=*/false));
   const Result<std::string> store = explain_store(job);

@@ -36,9 +36,9 @@ std::optional<HostedJob> parse_name(const std::string& parent, std::string_view 
   return HostedJob{job_id, *host, parent + "/" + std::string(name)};
 }
 
-// Returns true if a supervisor holds the directory's lock (agent/node/spawn/job_directory.h). Does
-// not use its socket: a stopped supervisor accepts no connection, and each attempt would fill its
-// backlog.
+// Returns true if the job's warden or supervisor holds the directory's lock
+// (agent/node/spawn/job_directory.h). Does not use the socket: a stopped process accepts no
+// connection, and each attempt would fill its backlog.
 bool is_lived_in(const HostedJob& job) {
   const Descriptor lock(
       open(job.directory.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
@@ -91,7 +91,7 @@ std::optional<ProcessLine> line_of(pid_t pid) {
   return rest ? std::optional<ProcessLine>(line) : std::nullopt;
 }
 
-// A process whose main thread has exited is called a zombie although its other threads are running.
+// The kernel reports a process as a zombie even if only its main thread has exited.
 bool has_ended(const ProcessLine& line) {
   return (line.state == 'Z' || line.state == 'X') && line.threads <= 1;
 }

@@ -19,7 +19,8 @@ struct HostedJob {
   std::string directory;
 };
 
-// Lists the jobs of this user whose warden or supervisor is running, even if it is stopped, by id.
+// Lists, in the order of their ids, this user's jobs whose warden or supervisor is running, even if
+// it is stopped.
 std::vector<HostedJob> find_hosted_jobs();
 // Returns this user's ivyruns that have another /tmp than this process, in a separate mount
 // namespace: their jobs cannot be found from here.
