@@ -20,9 +20,10 @@ constexpr std::int64_t kSecond = 1'000'000'000;
 
 // The progress of one rank in one group.
 struct RankProgress {
-  const FlightEntry* last = nullptr;  // The newest one that the rank has entered.
-  std::int64_t reached = 0;  // Its number, or the number of a newer one that is not recorded.
-  const FlightEntry* waiting = nullptr;  // The oldest unfinished one.
+  const FlightEntry* last = nullptr;  // The newest recorded collective.
+  // Sequence number of the newest collective that the rank has entered, recorded or not.
+  std::int64_t reached = 0;
+  const FlightEntry* waiting = nullptr;  // The oldest unfinished collective.
   std::map<std::int64_t, const FlightEntry*> entries;
 };
 using FlightGroup = std::map<std::uint32_t, RankProgress>;
@@ -32,7 +33,7 @@ std::string quoted(const FlightEntry& entry) {
   return "\"" + (has_text ? entry.group_text : entry.group) + "\"";
 }
 
-// The first frame that is not torch's own: "train.py:41".
+// Returns " ([[1000]] Float, at train.py:41)".
 std::string details(const FlightEntry& entry) {
   std::string text = entry.sizes;
   if (!entry.types.empty()) text += (text.empty() ? "" : " ") + entry.types;
@@ -95,7 +96,7 @@ std::string mismatch_line(const FlightGroup& group, std::int64_t sequence) {
 }
 
 struct StuckCollective {
-  const FlightEntry* entry = nullptr;  // The oldest one in which a rank waits.
+  const FlightEntry* entry = nullptr;  // The oldest collective in which a rank waits.
   std::vector<std::uint32_t> waiting;
   std::vector<std::uint32_t> absent;
   std::int64_t since_ns = 0;
@@ -114,7 +115,7 @@ std::optional<StuckCollective> find_stuck_collective(const FlightGroup& group) {
       stuck.absent.push_back(rank);
     } else if (progress.waiting != nullptr && progress.waiting->sequence == stuck.entry->sequence) {
       stuck.waiting.push_back(rank);
-      // When the last of them arrived; until then the absent ranks delayed nobody.
+      // Counts from the arrival of the last waiting rank: until then, it delayed the others, too.
       stuck.since_ns = std::max(stuck.since_ns, progress.waiting->created_unix_ns);
     }
   }
@@ -170,7 +171,7 @@ void add_point_to_point(const RankFlight& flight, std::int64_t now_ns,
   }
 }
 
-// Groups with the same name are different if their backends are: "cpu:gloo,cuda:nccl".
+// Groups with the same name are different groups if their backends differ: "cpu:gloo,cuda:nccl".
 using GroupKey = std::pair<std::string, std::string>;
 
 void add_entry(const FlightEntry& entry, RankProgress& progress) {

@@ -16,7 +16,8 @@ struct RankFlight {
   FlightRecord record;
 };
 
-// Returns one line for each process group in which a rank waits:
+// Returns one line for each process group in which a rank waits, and for each unfinished send or
+// receive of a rank:
 //
 //   rank 3 did not enter all_reduce #812 of "default_pg" (last entered all_reduce #811 31 s ago);
 //     ranks 0-2 wait in it ([[1000]] Float, at train.py:41) for 30 s
@@ -31,7 +32,7 @@ struct RankFlight {
 std::vector<std::string> flight_lines(const std::vector<RankFlight>& flights, std::uint32_t world,
                                       std::int64_t now_unix_ns);
 
-// Returns the first of these lines, only for groups with a known rank that has not entered the
+// Returns only lines of the first form, for groups with a known rank that has not entered the
 // collective.
 std::vector<std::string> absent_lines(const std::vector<RankFlight>& flights,
                                       std::int64_t now_unix_ns);

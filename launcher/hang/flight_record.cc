@@ -15,7 +15,7 @@ namespace {
 using boost::json::object;
 using boost::json::value;
 
-// Limit for sizes and names, which are shown to people.
+// Limit in bytes of sizes and names, which are shown to people.
 constexpr std::size_t kMaxShownBytes = 200;
 
 std::string cut(std::string_view text) { return std::string(text.substr(0, kMaxShownBytes)); }
@@ -32,7 +32,7 @@ std::int64_t number_of(const object& parent, std::string_view key) {
   return found->is_int64() ? found->as_int64() : 0;
 }
 
-// Returns a readable form of "default_pg" or "[[1000],[2]]": "[[1000], [2]]".
+// Returns a readable form of a value: "default_pg" for a string, "[[1000], [2]]" for nested lists.
 std::string shown(const value& found) {
   if (found.is_string()) return cut(found.as_string());
   if (!found.is_array()) return cut(boost::json::serialize(found));
@@ -104,7 +104,7 @@ std::set<std::uint32_t> ranks_of(std::string_view text) {
   return ranks;
 }
 
-// Reads the members by name of the group. Gloo announces its groups before they have a name.
+// Reads the members of each group that has a name: Gloo announces its groups before naming them.
 void add_members(const object& root, FlightRecord& record) {
   const value* groups = root.if_contains("pg_config");
   if (groups == nullptr || !groups->is_object()) return;

@@ -40,7 +40,8 @@ struct FlightRecord {
   std::map<std::string, std::int64_t> last_of_default = {};
 };
 
-// A record beyond these limits is an error. Two bytes of JSON may become a value of 24 bytes.
+// A record that exceeds one of the first three limits is an error. Two bytes of JSON may become a
+// value of 24 bytes. Digits after a rank that has reached the last limit are ignored.
 inline constexpr std::size_t kMaxFlightBytes = 8u << 20;
 inline constexpr std::size_t kMaxFlightDepth = 32;
 inline constexpr std::size_t kMaxFlightEntries = 100'000;

@@ -46,7 +46,8 @@ constexpr milliseconds kBetweenLooks{1'000};
 constexpr milliseconds kEcho{500};
 constexpr milliseconds kLookPatience{3'000};
 constexpr milliseconds kStallPatience{10'000};
-// After a watchdog's abort a stop waits for the dumps, at most this long (design).
+// After a watchdog's abort, the job is stopped only when the ranks' positions are known, but at
+// most after this time.
 constexpr milliseconds kAbortPatience{5'000};
 // Limit of the text of NCCL's health service, in one line.
 constexpr std::size_t kMaxHealth = 500;
@@ -73,8 +74,8 @@ std::size_t fields_of_answer(const std::string& bytes) {
   return fields;
 }
 
-// Formats "ranks 0-1,3: NCCL says: ...". An address or a number often makes otherwise equal
-// warnings differ.
+// Adds lines "ranks 0-1,3: NCCL says: ...". Their number is limited, because an address or a number
+// often makes otherwise equal warnings differ.
 void add_warnings(const std::map<std::string, std::vector<std::uint32_t>>& warnings,
                   std::vector<std::string>& lines) {
   constexpr std::size_t kMaxWarnings = 8;
@@ -104,7 +105,7 @@ Result<void> read_flight(const RankEvidence& rank, FlightRecord& record) {
       all = part.error();
       continue;
     }
-    // A rank that is missing in an incomplete record may have finished.
+    // In an incomplete record, a member without an entry may have finished the collective.
     if (!json.complete()) part->members.clear();
     merge(record, std::move(*part));
   }

@@ -27,7 +27,7 @@ namespace ivy {
 // Whether a collective library's watchdog ended the failed worker.
 enum class WatchdogAbort { kNo, kYes, kNotKnownYet };
 
-// The job whose ranks JobEvidence examines: RankEvents, and tests.
+// The job whose ranks JobEvidence examines. Implemented by RankEvents and by tests.
 class ExaminedJob {
  public:
   struct HostRanks {
@@ -42,7 +42,7 @@ class ExaminedJob {
   virtual bool is_running() = 0;
   virtual WatchdogAbort watchdog_abort() = 0;
   virtual void say(const std::string& text) = 0;
-  // A stall was reported and continues.
+  // Called when a stall has been reported and continues.
   virtual void stall_lasts() = 0;
 
  protected:
@@ -93,7 +93,7 @@ class JobEvidence {
   // worker, first collects and prints the positions of the others, for at most 5 s. Calls `done`
   // once.
   void after_failure(std::function<void()> done);
-  // Returns the finding of after_failure() in one line; empty if none.
+  // Returns the first line of the latest report, about a failure or a stall; empty if none.
   const std::string& finding() const { return finding_; }
 
  private:

@@ -27,7 +27,7 @@ constexpr std::uint64_t kAheadMs = 1'000;
 
 using Places = std::vector<const NcclPlace*>;
 
-// Returns true if the device, or NCCL, is known to be still working on it.
+// Returns true if the device, or NCCL, is known to be still working on the operation.
 bool is_waiting(const NcclPlace& place) {
   const auto phase = static_cast<Phase>(place.operation().phase());
   return place.has_operation() && !place.is_over() &&
@@ -110,10 +110,11 @@ struct CollectiveProgress {
   std::uint64_t sequence = 0;
   Places waiting;
   Places absent;
-  std::uint64_t age_ms = ~std::uint64_t{0};  // Since the last of them arrived.
+  std::uint64_t age_ms = ~std::uint64_t{0};  // Time since the last waiting member arrived.
 };
 
-// Determines the progress from unfinished operations: with events of kernels, or inside NCCL.
+// Determines the progress from operations that are known to be unfinished: from the events of
+// NCCL's kernels, or because the member is still inside NCCL.
 CollectiveProgress progress_by_waits(const Places& places) {
   CollectiveProgress found;
   for (const NcclPlace* place : places) {
@@ -183,8 +184,8 @@ std::string differing_line(const Members& members, std::uint64_t sequence) {
   return text + joined(parts, "; ");
 }
 
-// If all have entered it: names the devices that have not started it, and the ranks that proxies
-// wait for.
+// For an operation that all members have entered: names the devices that have not started it, and
+// the ranks that NCCL's proxy threads wait for.
 std::string reasons(const Members& members, const Places& waiting) {
   constexpr std::size_t kMaxWaits = 4;
   Places queued;

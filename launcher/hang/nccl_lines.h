@@ -16,8 +16,8 @@ namespace ivy {
 //     12 s ago); ranks 0-2 wait in it (1024 f32) for 12 s
 //   ranks differ at collective #5 of NCCL communicator 0x1a2b "tp": ranks 0-2 are in all_reduce
 //     (1024 f32); rank 3 is in broadcast (8 u8, root 0)
-//   ranks 0-3 are in all_reduce #17 of NCCL communicator 0x1a2b (1024 f32) for 12 s, and everyone
-//     has entered it; the device of rank 3 has not begun it; rank 2 waits for data from rank 1
+//   ranks 0-3 are in all_reduce #17 of NCCL communicator 0x1a2b (1024 f32) for 12 s, and all ranks
+//     have entered it; the device of rank 3 has not started it; rank 2 waits for data from rank 1
 //
 // Without the events of NCCL's kernels it is not known whether an operation has finished. Then
 // ranks that have entered fewer operations are named once the others have been ahead for a second.

@@ -34,7 +34,7 @@ struct OperationGroup {
   std::string says = {};
   std::string behind = {};  // Text after the age: " ago".
   RankGroup who = {};
-  std::string end = {};  // How its process exited, such as "SIGKILL"; empty if it is running.
+  std::string end = {};  // How the processes exited, such as "SIGKILL"; empty if they are running.
   bool has_age = true;
   std::uint64_t least_ms = ~std::uint64_t{0};
   std::uint64_t most_ms = 0;

@@ -27,7 +27,7 @@ struct NamedClient {
   std::string address;     // Its address without port and brackets.
 };
 
-// Parses a client that has told its rank.
+// Parses the name of a client that has reported its rank: "rank 3".
 std::optional<std::uint32_t> rank_at(std::string_view text) {
   constexpr std::string_view kRank = "rank ";
   if (!text.starts_with(kRank)) return std::nullopt;
@@ -95,7 +95,7 @@ class RankNames {
     std::set<std::uint32_t> connected;
     bool knows_all = line.find("are blocked on it") != std::string_view::npos ||
                      line.find("not waiting for it") != std::string_view::npos;
-    // The text does not name all clients.
+    // "and 3 more": the line does not name all clients.
     knows_all &= line.find(" more") == std::string_view::npos;
     for (std::size_t i = 0; i < line.size();) {
       // A name follows a key or another name, and is never inside a quoted key.
@@ -123,7 +123,7 @@ class RankNames {
     std::uint32_t rank;
   };
 
-  // Returns the only rank that this process can be.
+  // Returns the rank that this process is, unless it may be several ranks or none.
   std::optional<Place> place_of(const NamedClient& client) const {
     std::optional<Place> place;
     const auto [first, last] = workers_.equal_range(client.pid);

@@ -10,10 +10,10 @@
 
 namespace ivy {
 
-// The store's explanation (rendezvous/engine/explanation.h) with "rank R (host H, pid P)" for every
-// "pid P at ADDRESS" that is exactly one rank's own process; with several hosts, the host and
-// its ranks are appended to other clients whose address belongs to one host only. Uncertain clients
-// are left unchanged. If every client is known to be a rank, a key's line ends with the ranks that
+// Returns the store's explanation (rendezvous/engine/explanation.h) with "rank R (host H, pid P)"
+// for every "pid P at ADDRESS" that can be only one rank's own process. With several hosts, appends
+// the host and its ranks to other clients whose address belongs to one host only. Leaves uncertain
+// clients unchanged. If every client is known to be a rank, a key's line ends with the ranks that
 // are not connected. A last line names the ranks that have exited, which will write nothing more.
 std::string explain_ranks(std::string_view explanation, const ctl::StoreDescription& store);
 

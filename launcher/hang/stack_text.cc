@@ -15,8 +15,8 @@ constexpr std::size_t kMaxStackFrames = 256;
 constexpr std::size_t kMaxFrameBytes = 400;
 constexpr std::string_view kMain = "main thread";
 
-// Shortens a path to the part that users know: below the packages' folder, or the file with its
-// last two folders.
+// Shortens a path to the part that users know: the part below the folder of packages or of the
+// standard library. Returns other paths unchanged.
 std::string short_path(std::string_view path) {
   for (const std::string_view folder : {"/site-packages/", "/dist-packages/"})
     if (const std::size_t at = path.rfind(folder); at != std::string_view::npos)
@@ -201,7 +201,7 @@ std::vector<StackThread> parse_stack(std::string_view tool, std::string_view tex
 }
 
 std::string collective_of(const StackThread& thread) {
-  // From the innermost frame outwards: functions that the library calls, the library, its caller.
+  // The frames, from the innermost: functions that the library calls, the library, its caller.
   const Library* library = nullptr;
   std::string function;
   for (const std::string& frame : thread.frames) {
