@@ -8,8 +8,8 @@
 //          | NAME '=' '"' any '"'  byte for byte, but \" \\ \$ and \` lose their backslash
 //
 // This is the common subset of shells, docker and dotenv files. Where these differ, a value is
-// rejected rather than guessed: a plain value with quotes, backslashes or a '$' that a shell would
-// expand. A '#' starts a comment at the start of a line or after a blank.
+// rejected rather than guessed: quotes or backslashes in a plain value, and, outside '...', a '$'
+// or '`' that a shell would expand. A '#' starts a comment at the start of a line or after a blank.
 #pragma once
 
 #include <string>

@@ -9,7 +9,7 @@
 
 namespace ivy {
 
-// Returns twelve lines with two examples, for a call without arguments.
+// Returns a few lines with two examples, for a call without arguments.
 std::string short_help();
 
 // Returns the table in the form used for help, completions and the documentation.

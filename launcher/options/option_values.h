@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parsers of flag values: text to numbers, times and choices. Thread: any. Pure, except that
-// --events is checked with the system. Errors (InvalidArgument) contain the text and the allowed
-// values; the caller adds the flag.
+// Parsers of flag values: text to numbers, times and choices. Thread: any. Pure, except that paths
+// and descriptors are checked with the system. Errors (InvalidArgument) contain the text and the
+// allowed values; the caller adds the flag.
 #pragma once
 
 #include <chrono>
@@ -32,7 +32,7 @@ inline constexpr std::chrono::hours kMaxDuration{24 * 365};
 // Parses a decimal number within [low, high].
 Result<int> parse_number(std::string_view text, int low, int high);
 
-// Parses "90" (seconds), "1.5s", "250ms", "30m", "12h", "2d".
+// Parses "90" (seconds), "1.5s", "250ms", "30m", "12h", "2d", "1h30m", "01:30:00".
 Result<std::chrono::milliseconds> parse_duration(std::string_view text);
 
 // Parses "8", "auto", "gpu", "xpu", "cpu".
@@ -45,7 +45,7 @@ Result<int> parse_num_proc(std::string_view text);
 // Parses "host", "nvlink", "switch", and mpirun's "slot", which means "host".
 Result<MapChoice> parse_map_by(std::string_view text);
 
-// Parses "none", "core", "l3", "numa", "socket", "auto", and torchrun's and srun's names for these.
+// Parses "none", "core", "l3", "numa", "socket", "auto", and other launchers' names for these.
 Result<BindChoice> parse_bind_to(std::string_view text);
 
 // Convert between a framework and its name in -B: "torch", "jax", "tensorflow"... "auto" means
@@ -73,7 +73,7 @@ Result<std::string> parse_file_place(const std::string& text);
 
 // Splits a text at blanks outside quotes, and removes the quotes.
 Result<std::vector<std::string>> quoted_words(std::string_view text);
-// --wrap: splits a text as a shell does, including quotes; all placeholders must be known.
+// --wrap: splits a text like quoted_words(); all placeholders must be known.
 Result<std::vector<std::string>> parse_wrap(std::string_view text);
 
 // --name: accepts a text that can be used in a path and in a shell without quotes.

@@ -109,7 +109,7 @@ class Binder {
   bool is_given(std::string_view name) const { return shown_.contains(name); }
   // Returns true if the flag was given on the command line.
   bool is_typed(std::string_view name) const { return typed_.contains(name); }
-  // Returns the last value of a flag; empty if it was not given.
+  // Returns the last value of a switch that may have a joined value; empty if it was not given.
   std::string value_of(std::string_view name) const {
     const auto found = texts_.find(name);
     return found == texts_.end() ? "" : found->second;
@@ -344,8 +344,8 @@ void bind_transports(Binder& binder, TransportOptions& options) {
 void bind_rendezvous(Binder& binder, JoinOptions& options, Raw& raw) {
   binder.value("rdzv-backend", [](const std::string& text) -> Result<void> {
     if (text == "static" || text == "c10d") return {};
-    // If it names a server for the hosts' rendezvous, the job would not be the one that the user
-    // requested.
+    // Another backend may name a server for the hosts' rendezvous. A job that ignores the server is
+    // not the one that the user requested.
     return usage_error(
         "rendezvous backend \"" + text + "\" is not supported; ivyrun has its own store",
         "leave it out, and start ivyrun once: ivyrun -H host0,host1 ...");
@@ -660,8 +660,8 @@ Result<void> settle_output(const Binder& binder, Options& options) {
   return {};
 }
 
-// In torchrun mode these flags specify the address of node 0; the workers' addresses are chosen
-// automatically.
+// In torchrun mode --master-addr and --master-port specify the address of node 0; the workers'
+// addresses are chosen automatically.
 void take_address_of_node_0(const Binder& binder, Options& options) {
   options.join_address = std::exchange(options.master_addr, "");
   if (!binder.is_given("master-port") || options.port_low == 0) return;
@@ -813,7 +813,7 @@ Result<void> settle_failure(const Binder& binder, Options& options) {
                        "--on-failure shrink continues without the lost worker");
   options.max_replacements =
       binder.is_given("max-restarts") ? options.max_restarts : kDefaultReplacements;
-  // Then all workers are never restarted together.
+  // With --on-failure replace, all workers are never restarted together.
   options.max_restarts = 0;
   return {};
 }

@@ -164,7 +164,7 @@ struct TransportOptions {
   bool no_ssh = false, no_agents = false, no_slurm = false;
 };
 
-// Messages of ivyrun about itself.
+// ivyrun's own messages, and runs that only check or explain a job.
 struct DiagnosisOptions {
   bool quiet = false;
   int verbose = 0;
@@ -175,7 +175,7 @@ struct DiagnosisOptions {
   std::string check_module;      // --check-module: a Python module that hosts need.
   std::string healthy_hostfile;  // --healthy-hostfile: file for the hosts that passed.
   bool explain_env = false;      // A dry run that shows the workers' variables instead of the plan.
-  std::vector<std::string> notes;  // Flags that were accepted without effect, one sentence each.
+  std::vector<std::string> notes;  // Advice for the user, such as flags without effect.
 };
 
 // All groups of flags; code that needs one group takes that group.
