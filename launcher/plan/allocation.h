@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The hosts that a scheduler has allocated to us, for any scheduler. Each scheduler is a source in
-// allocation.cc. Pure except for the reader that is passed in; thread: any.
+// The hosts that a scheduler has allocated to us, for any scheduler; allocation.cc and
+// batch_hosts.cc list the schedulers. Pure except for the reader that is passed in; thread: any.
 #pragma once
 
 #include <cstddef>

@@ -136,7 +136,7 @@ void add_server(const AppRank& rank, const AppRole& role, AppPlan& plan) {
   copy_environment(rank, role.environment, server.mutable_environment());
   server.set_may_end(role.may_end);
   server.set_is_first(role.place == AppPlace::kFirst);
-  // Without a client this is the only output of the job.
+  // Without a client, the servers' output is the only output of the job.
   server.set_is_shown(rank.inputs.options->app_spec.client == AppClient::kNone ||
                       rank.inputs.options->verbose > 0);
   if (role.ready.empty()) return;
@@ -179,7 +179,7 @@ void add_app_plan(const EnvironmentInputs& inputs, const PlannedHost& host,
   const AppRank rank = app_rank(inputs, host, worker);
   AppPlan& plan = *spec.mutable_app();
   plan.set_name(app.name);
-  // Start the servers first for which the other hosts wait.
+  // First start the servers for which the other hosts wait.
   for (const AppRole& role : app.roles)
     if (role.place == AppPlace::kFirst && runs_here(rank, role)) add_server(rank, role, plan);
   for (const AppRole& role : app.roles)

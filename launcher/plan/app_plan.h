@@ -13,7 +13,7 @@ namespace ivy {
 // Rejects hosts without an interpreter if a role needs one.
 void check_app_plan(PlanContext& context);
 
-// Does nothing if no app runs.
+// Adds the app's servers and client to a worker's spec. Does nothing if no app runs.
 void add_app_plan(const EnvironmentInputs& inputs, const PlannedHost& host,
                   const PlannedWorker& worker, WorkerSpec& spec);
 

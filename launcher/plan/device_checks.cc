@@ -18,7 +18,7 @@ struct Hidden {
   // Hosts that show fewer devices to their task of the step than the job has there.
   std::vector<std::string> names;
   const PlannedHost* too_few = nullptr;  // A host with more workers than visible devices.
-  std::size_t visible = 0;               // On that host, or else on the first of `names`.
+  std::size_t visible = 0;               // Devices of that host, or else of the first of `names`.
   int allocated = 0;
 };
 

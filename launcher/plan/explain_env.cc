@@ -164,8 +164,8 @@ Environment environment_of_spec(const HostPlan& plan, const WorkerSpec& spec) {
   return environment;
 }
 
-// Variables that the host's supervisor adds if MPI is served (agent/node/workers/mpi_place.h). A
-// setting of the user that matches the third column is kept.
+// Variables that the host's supervisor adds if MPI is served (agent/node/workers/mpi_place.h). The
+// reasons say where a setting of the user is kept.
 struct MpiRow {
   const char* name;
   const char* reader;
@@ -266,7 +266,7 @@ void add_differences(const HostPlan& plan, const std::string& host, std::string&
   }
 }
 
-// Lists the caller's variables that are not passed to workers of this host.
+// Lists the caller's variables that are removed from every worker's environment.
 std::string removed_line(const EnvironmentInputs& inputs) {
   std::string names;
   for (const EnvVariable& variable : *inputs.caller)

@@ -4,7 +4,7 @@
 //
 //   restart  the job ends, and --max-restarts starts all workers again (restart_policy.h)
 //   shrink   the others continue, as long as at least --min-workers of them are left
-//   replace  likewise, and only this rank is restarted, up to --max-restarts times in total
+//   replace  the others continue, and this rank is restarted, at most --max-restarts times in total
 //
 // A rank is replaced immediately if its process had run for 10 s. After a shorter run the pause is
 // 1 s, and doubles each time, up to 30 s. Five such quick failures in a row end the job. At least

@@ -10,10 +10,10 @@
 
 namespace ivy {
 
-// Returns the variables of all workers of a host. Overrides the user's own values of TF_CONFIG and
-// similar variables.
+// Returns the variables that all workers of a host share. They override the user's own values.
 Environment framework_variables(const EnvironmentInputs& inputs, const PlannedHost& host);
-// Returns the variables that differ between workers.
+// Returns the variables that differ between workers, such as TF_CONFIG. They override the user's
+// own values, too.
 Environment framework_rank_variables(const EnvironmentInputs& inputs, const PlannedHost& host,
                                      const PlannedWorker& worker);
 // Adds the files that these variables name.

@@ -45,7 +45,7 @@ struct PlannedHost {
   // Its accelerators: indices into HostFacts::devices. A simulated host has only some of its
   // machine's.
   std::vector<int> devices;
-  bool has_part_of_devices = false;  // Some of them, or all in another order than the masks'.
+  bool has_part_of_devices = false;  // It has only some of the facts' devices, or another order.
   bool sees_own = false;             // Each worker sees only its own accelerators.
   bool shares_devices = false;       // Several workers use the same accelerator.
 };

@@ -29,8 +29,8 @@ constexpr int kMaxWorkersPerHost = 4096;
 
 // The number of workers that each host offers, and the rule that decided it.
 struct Offer {
-  std::vector<int> places;  // One number per host that was asked.
-  bool bounded = false;     // -n may not exceed these: the user wrote the number of slots.
+  std::vector<int> places;  // One number per host, for the first --nnodes hosts.
+  bool bounded = false;     // The user specified these numbers, so -n may not exceed their sum.
   std::string rule;
 };
 

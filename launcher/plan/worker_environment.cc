@@ -384,7 +384,7 @@ void add_unset(const EnvironmentInputs& inputs, const PlannedHost& host, HostPla
   for (const char* name : {"SSH_AUTH_SOCK", "SSH_CLIENT", "SSH_CONNECTION"}) plan.add_unset(name);
 }
 
-// Relative paths are below the working directory, as on the launcher's host.
+// Relative paths are below the workers' working directory.
 std::string node_log_directory(const Options& options, const std::string& working_directory) {
   if (options.log_to == LogPlace::kHead || options.log_dir.empty()) return "";
   if (options.log_dir.starts_with('/')) return options.log_dir;

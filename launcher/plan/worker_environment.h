@@ -28,8 +28,8 @@ std::set<std::string> shared_machines(const JobPlan& plan, const std::vector<Hos
 Environment generation_variables(std::uint32_t generation);
 
 // Returns one line with the names (not the values) of variables that the caller exported in this
-// shell and that other hosts do not get; may be empty. login_environment: the variables of a fresh
-// login of this user, approximated by a list of names that every login has.
+// shell and that other hosts do not get; may be empty. Leaves out variables that every login has,
+// by a list of their names.
 std::string not_passed_line(const EnvironmentInputs& inputs);
 
 // Returns one line about OpenMP variables that would pin the threads of all ranks of a host to the
