@@ -21,8 +21,8 @@ struct DeviceNote {
 };
 
 // Returns lines such as "GPU 3 on node07 (rank 27): Xid 79, fallen off the bus, 2.0 s before". The
-// failed rank's own device and host come first; the others keep their order. At most eight lines,
-// of which the last then gives the number of the remaining ones.
+// failed rank's own device and host come first; the others keep their order. At most eight events;
+// one more line then gives the number of the remaining ones.
 std::vector<std::string> device_lines(const std::vector<DeviceNote>& notes, const WorkerEnd* first);
 
 // Returns the event that most likely explains this exit, for a separate line: "GPU 3: Xid 79,

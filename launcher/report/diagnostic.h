@@ -18,7 +18,7 @@ enum class Severity { kNote, kWarning, kError };
 struct Diagnostic {
   Severity severity = Severity::kError;
   std::string id =
-      {};  // "IVY-H003": stable, listed in docs/endings-and-exit-codes.md. Empty for notes.
+      {};  // "IVY-H003": stable, a row of message_table.cc. Empty: the message has none.
   std::string what = {};   // One sentence without a full stop.
   std::string where = {};  // Host, rank, step; may be empty.
   std::string cause = {};  // Raw text of ssh or the operating system; may have several lines.

@@ -113,7 +113,7 @@ std::vector<std::string> interpreters(const Environment& caller,
   return found;
 }
 
-// Returns " (VIRTUAL_ENV names /gone, which has no bin/python)".
+// Returns " (VIRTUAL_ENV is set to /gone, which has no bin/python)"; empty if nothing is wrong.
 std::string missing_environment(const Environment& caller) {
   for (const char* name : {"VIRTUAL_ENV", "CONDA_PREFIX"}) {
     const std::string* prefix = find_variable(caller, name);
@@ -195,8 +195,8 @@ std::string missing_module_text(const std::string& module, const MissingPlace& p
 }
 
 // Matches "./hello: error while loading shared libraries: libmpich.so.12: cannot open shared object
-// file", and Python's "ImportError: libmpi.so.40: cannot open shared object file". Only in the last
-// line, since some programs print this for optional libraries.
+// file", and Python's "ImportError: libmpi.so.40: cannot open shared object file". Checks only the
+// last line, since some programs print this for optional libraries.
 std::string missing_library_text(const std::string& stderr_tail, const MissingPlace& place) {
   constexpr std::string_view kSays = ": cannot open shared object file";
   const std::size_t end = stderr_tail.rfind(kSays);

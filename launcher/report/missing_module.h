@@ -12,8 +12,8 @@
 
 namespace ivy {
 
-// Returns "torch" if the end of a worker's output reports that the module torch.utils is missing;
-// empty if it reports no missing module. Pure.
+// Returns "torch" if the end of a worker's output reports that the module torch is missing; empty
+// if it reports no missing module, or only a submodule of a package. Pure.
 std::string missing_module(const std::string& stderr_tail);
 
 // The hosts on which a module or library is missing, and where else it may be found.
@@ -26,7 +26,7 @@ struct MissingPlace {
   std::vector<std::string> own_directories;
   // Directories of this machine that may contain a virtual environment, .venv.
   std::vector<std::string> project_directories;
-  bool has_safe_path = false;  // PYTHONSAFEPATH is set, so Python does not search there.
+  bool has_safe_path = false;  // PYTHONSAFEPATH: Python does not search the script's directory.
 };
 
 // Returns advice for installing a module into that Python. Contains a pip command only if the

@@ -223,7 +223,8 @@ Outcome judge(const std::vector<WorkerEnd>& ends, const LauncherEnd& launcher_en
   const auto by_time = [&ends](std::size_t a, std::size_t b) {
     return is_earlier(ends[a], ends[b]);
   };
-  // Then the first of all failures is the cause, even if the job could continue without that rank.
+  // If a failure ended the job, the first of all failures is the cause, even if the job could
+  // continue without that rank.
   if (!failed.empty()) {
     for (const std::size_t index : std::exchange(outcome.lost, {}))
       (ends[index].lost_with_host ? outcome.lost : failed).push_back(index);
@@ -256,8 +257,8 @@ std::string last_traceback(const std::string& stderr_tail) {
     const std::size_t newline = found == 0 ? std::string_view::npos : tail.rfind('\n', found - 1);
     const std::size_t start = newline == std::string_view::npos ? 0 : newline + 1;
     const std::string_view prefix = tail.substr(start, found - start);
-    // A progress bar or "[rank3]: " may precede it; after "Original " it is the middle of another
-    // traceback.
+    // A progress bar or "[rank3]: " may precede the header. After "Original " it is in the middle
+    // of another traceback.
     const bool begins_one = !prefix.ends_with("Original ");
     const std::size_t above = start < 2 ? std::string_view::npos : tail.rfind('\n', start - 2);
     const std::size_t above_start = above == std::string_view::npos ? 0 : above + 1;

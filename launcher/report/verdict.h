@@ -63,7 +63,7 @@ struct Outcome {
   std::vector<std::size_t> candidates;  // Others that failed on their own, in order of time.
   std::vector<std::size_t> victims;
   std::vector<std::size_t> succeeded;
-  std::vector<std::size_t> lost;  // The job continued without them and did not fail.
+  std::vector<std::size_t> lost;  // The job continued without them; they are not failures.
 };
 
 // Determines the first cause. Exits on one host are ordered by that host. Between hosts the earlier
@@ -82,8 +82,8 @@ bool was_aborted_by_watchdog(const WorkerEnd& end);
 // arrive.
 bool was_abort(const ExitStatus& status);
 
-// Returns the last Python traceback in the tail of standard error, without a decorator's help;
-// empty if there is none.
+// Returns the last Python traceback in the tail of standard error, for scripts that write no error
+// file (torch's @record does); empty if there is none.
 std::string last_traceback(const std::string& stderr_tail);
 
 }  // namespace ivy
