@@ -249,7 +249,7 @@ void ConsoleStream::await_partial(Lane& lane) {
 bool ConsoleStream::show_due(Lane& lane, std::int64_t now_ns) {
   if (!lane.lines.has_partial()) return false;
   if (lane.due_ns > now_ns || !console_.has_room()) {
-    // A lane that is not due yet, or has no room, is looked at again after half of the delay at the
+    // A lane that is not due yet, or has no room, is checked again after half of the delay at the
     // earliest: one timer serves all lanes.
     lane.due_ns = std::max(lane.due_ns, now_ns + partial_delay() / 2);
     return true;

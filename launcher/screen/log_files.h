@@ -55,7 +55,7 @@ class LogFiles {
 
   struct Request {
     std::string flag;  // The flag that messages name: "--log-dir" or "--output".
-    // Paths by rank and stream; an empty path means no file.
+    // Paths by rank and stream. Both streams of a rank may have the same path.
     std::map<int, std::array<std::string, 2>> paths = {};
     std::set<std::string> folders = {};  // Directories to make in addition to those of the files.
     bool appends = false;                // Existing files are kept and appended to, not emptied.
