@@ -141,7 +141,7 @@ SignalMeaning AllocationEnd::received(int signal, SignalSource source, std::int6
   const bool is_slurms_term = signal == SIGTERM && source != SignalSource::kTimer;
   if (is_slurms_term && is_last_call(now_ms)) return SignalMeaning::kTimeIsUp;
   Delivery& delivery = delivery_of(signal);
-  // scancel sends it to both ivyrun and the step; two signals from the same source are two
+  // scancel sends a signal to both ivyrun and the step; two signals from the same source are two
   // requests.
   if (is_repetition(delivery, source, now_ms)) return SignalMeaning::kKnown;
   if (is_slurms_term) {

@@ -2,9 +2,12 @@
 // The end of a Slurm allocation, and the steps before it. Pure: time is an argument, in
 // milliseconds since 1970 like Slurm's. Thread: any.
 //
-//      learned                                        S before   last call   the end
-//   ------|------ queried again, ever more often --------|-----------|----------|
-//                                                   --preempt-signal  stop
+//      learned                                     stop_before     stop   last call   the end
+//   ------|------ queried again, ever more often --------|-----------|--------|----------|
+//                                                 --preempt-signal
+//
+// The job is stopped when a quarter of stop_before is left, but at most 15 s before the end. During
+// the last call, the last 5 s, a TERM from outside is Slurm's.
 //
 // The ranks are notified once, by whichever source is first: our own timer; Slurm, through ivyrun
 // (sbatch --signal=B:USR1@60 and `exec ivyrun`); or Slurm, through the step in which our processes

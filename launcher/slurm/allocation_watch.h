@@ -56,10 +56,10 @@ class AllocationWatch {
   bool is_last_call() const;
   const SlurmAllocation& allocation() const { return allocation_; }
 
-  // FailedPrecondition: the allocation ends before its time because it was cancelled, so its job
-  // must not run again.
+  // Returns FailedPrecondition if the allocation ends before its time because it was cancelled: its
+  // job must not run again.
   Awaitable<Result<void>> may_requeue(Sequence& sequence);
-  // `scontrol requeue`. On success Slurm ends this allocation, and us with it.
+  // Runs `scontrol requeue`. On success Slurm ends this allocation, and us with it.
   Awaitable<Result<void>> requeue(Sequence& sequence);
 
  private:

@@ -122,8 +122,8 @@ void read_gpus(const Reader& reader, SlurmAllocation& out) {
     if (value == nullptr) continue;
     out.gpus_asked += (out.gpus_asked.empty() ? "" : " ") + std::string(flag) + " " + *value;
   }
-  // Newer versions of Slurm specify it as a trackable resource, and the binding in another
-  // variable.
+  // Newer versions of Slurm report --gpus-per-task as a trackable resource, and the binding in
+  // another variable.
   const std::string per_task = reader.text("SLURM_TRES_PER_TASK");
   const std::string bind = reader.text("SLURM_TRES_BIND");
   const bool has_per_task = per_task.find("gpu") != std::string::npos;

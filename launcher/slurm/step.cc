@@ -35,8 +35,8 @@ constexpr std::string_view kHidden =
 
 constexpr std::string_view kMarker = "\001ivy:";
 
-// Outside quotes there are only variables, and single quotes surround only text without single
-// quotes.
+// step_script() sets p, v, h and lost before this script: the launcher's ivy-node, its version, the
+// name of the bundle, and the failures of earlier installations.
 constexpr std::string_view kScript = R"script(
 a=$(uname -m); u=$(id -u)
 k=$XDG_CACHE_HOME w=
@@ -67,10 +67,10 @@ while read -r w m n s c; do
 done
 )script";
 
-// Uses z, and a, h, k, n, s, tried, u and w of the script above. Reads the bundle exactly once,
-// whether or not it can be installed. Does not try a directory again in which the installation
-// failed. Rejects a directory that belongs to another user or is a link, and one in which programs
-// may not be executed.
+// Uses z, and a, h, k, lost, n, s, tried, u and w of the script above. Reads the bundle exactly
+// once, whether or not it can be installed. Does not try a directory again in which the
+// installation failed. Rejects a directory that belongs to another user or is a link, and one in
+// which programs may not be executed.
 constexpr std::string_view kInstallScript = R"script(
 umask 077
 why= t=

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The srun that starts a supervisor on every host of an allocation: its arguments, its environment,
 // the script that runs on hosts before ivy-node is there, and the meaning of its output. Pure;
-// thread: any. See "The srun step" in launcher/links/README.md.
+// thread: any. See launcher/links/srun/README.md.
 #pragma once
 
 #include <optional>
