@@ -187,7 +187,7 @@ void Follower::look_at_files() {
   }
   if (!read_all) return;
   if (!next_attempt_) return finish_when_read();
-  // A host may have kept this attempt's files to itself.
+  // An attempt without log files on this host is not shown.
   const bool keeps_files = !next_attempt_->log_directory().empty();
   if (keeps_files) request_.job = *next_attempt_;
   next_attempt_.reset();

@@ -39,7 +39,7 @@ Result<NewLauncher> start_launcher(const JobPlace& place) {
   auto [reader, writer] = make_pipe();
   if (!reader) return errno_error(Code::kResourceExhausted, "pipe", errno);
   SpawnSetup setup;
-  // The new launcher prints that it continues in the background. The user did not ask for that.
+  // Not shown: it prints that it continues in the background, which the user did not ask for.
   setup.copy(writer.get(), STDOUT_FILENO);
   // A separate process group, so that a Ctrl-C during the takeover does not reach it.
   posix_spawnattr_setflags(&setup.attributes, POSIX_SPAWN_SETPGROUP);

@@ -46,8 +46,8 @@ constexpr milliseconds kBetweenLooks{1'000};
 constexpr milliseconds kEcho{500};
 constexpr milliseconds kLookPatience{3'000};
 constexpr milliseconds kStallPatience{10'000};
-// After a watchdog's abort, the job is stopped only when the ranks' positions are known, but at
-// most after this time.
+// After a watchdog's abort, the job is stopped only when the ranks' positions are known, or at the
+// latest after this time.
 constexpr milliseconds kAbortPatience{5'000};
 // Limit of the text of NCCL's health service, in one line.
 constexpr std::size_t kMaxHealth = 500;

@@ -25,7 +25,7 @@ Environment slurm_rank_variables(const PlannedWorker& worker);
 bool is_of_slurm_job(std::string_view name);
 
 // Returns defaults for all workers of a host: the order of device numbers and, if the host has only
-// some of its machine's accelerators or another order, a mask.
+// some of its machine's accelerators or has them in another order, a mask.
 Environment host_device_variables(const PlannedHost& host, const HostFacts& facts);
 
 // Returns the variables of one worker: IVY_DEVICE_*; a mask and LOCAL_RANK 0 if it sees only its
