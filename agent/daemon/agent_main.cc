@@ -54,7 +54,7 @@ struct Runner {
 };
 
 int run(int argc, char** argv) {
-  // gRPC must not react to the forks that start supervisors: each child executes a program at once.
+  // gRPC must not react to the forks that start supervisors: children exec immediately.
   setenv("GRPC_ENABLE_FORK_SUPPORT", "0", 1);
   const Environment environment = environment_of(environ);
   const Result<AgentCommand> command =

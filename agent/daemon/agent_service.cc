@@ -20,7 +20,7 @@ using PutReactor = AgentService::PutReactor;
 // on a network may keep a write waiting for seconds. It deletes itself when gRPC is done with it.
 class PutCall final : public PutReactor {
  public:
-  // Each may take the largest bundle's room on disk.
+  // Each call may reserve disk space for the largest bundle.
   static constexpr int kMaxAtOnce = 16;
 
   // thread and cache outlive the call's use of them.

@@ -204,7 +204,7 @@ int Serving::run() {
       return exit_code;
     } catch (const std::exception& error) {
       // Most likely memory or kernel resources ran out. Jobs outlive an agent: the next one starts
-      // with a clean state, and this one still ends in order.
+      // with a clean state, and this one still shuts down cleanly.
       agent_log::error(std::string("unexpected error: ") + error.what());
       exit_code = kExitFailed;
       if (!stopping_) stop("this error");

@@ -70,7 +70,7 @@ void AgentCore::stop() {
 void AgentCore::close() {
   stop();
   bundle_thread_.join();
-  files_.reset();  // No call is resumed that waits for a file system.
+  files_.reset();  // Calls that wait for a file system are not resumed.
   registry_.reset();
 }
 

@@ -33,7 +33,7 @@ struct AgentServiceOptions {
   std::string state_directory;   // Holds the records of jobs and tombstones; its mode is 0700.
   std::string bundle_directory;  // ${XDG_CACHE_HOME:-$HOME/.cache}/ivyrun, shared with SSH.
   std::string jobs_cgroup;       // Where supervisors start; if empty, in the agent's cgroup.
-  std::string containment;       // The answer to the Facts call.
+  std::string containment;       // Reported by the Facts call.
   std::string version;
   // The agent's environment, from which the environment of jobs is derived.
   Environment environment;

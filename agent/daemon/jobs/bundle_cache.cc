@@ -121,8 +121,8 @@ Result<void> try_program(const std::string& program) {
   return {};
 }
 
-// Renames the directory. Another upload may have put the same bundle there first, which is then
-// kept, or filled again if it has lost its program.
+// Renames the directory. If another upload has put the same bundle there first, keeps that copy, or
+// refills it if its ivy-node is missing.
 Result<void> move_into_place(const std::string& fresh, const std::string& final_directory) {
   if (rename(fresh.c_str(), final_directory.c_str()) == 0) return {};
   if (errno != EEXIST && errno != ENOTEMPTY) return write_error(final_directory, errno);

@@ -33,7 +33,8 @@ class BundleCache {
  public:
   // `places`: directories of bundles, best first; none needs to exist.
   explicit BundleCache(std::vector<std::string> places);
-  // As over SSH: in $XDG_CACHE_HOME, or in $HOME/.cache if that is unset or not an absolute path.
+  // Returns ivyrun's directory in $XDG_CACHE_HOME, or in $HOME/.cache if that variable is unset or
+  // not an absolute path, as over SSH.
   static std::string usual_place(const Environment& environment);
   // Returns `best`, then /tmp/ivyrun-cache-UID and /dev/shm/ivyrun-cache-UID, as over SSH.
   static std::vector<std::string> places_after(const std::string& best);
@@ -52,9 +53,9 @@ class BundleCache {
     Arrival& operator=(const Arrival&) = delete;
     // DataLoss if more bytes arrive than announced; ResourceExhausted or Unavailable name the file.
     Result<void> take(std::string_view bytes);
-    // Checks and unpacks it, runs `ivy-node --version` and renames it to its final name; of several
-    // at the same time one wins. Returns the directory. The error names every directory that was
-    // tried, and why it was rejected.
+    // Checks and unpacks it, runs `ivy-node --version` and renames it to its final name; if several
+    // uploads finish at the same time, one wins. Returns the directory. The error names every
+    // directory that was tried, and why it was rejected.
     Result<std::string> put();
 
    private:

@@ -22,10 +22,12 @@ struct JobRecord {
   std::string description;     // The received JobDescription in protobuf's encoding.
 };
 
-// Longest text that is read back: a description is bounded by the largest message.
+// Longest text that is read back. A description has at most 64 KiB (open_call.cc), which escaping
+// can multiply by four.
 inline constexpr std::size_t kMaxJobRecordBytes = 1u << 20;
 
-// One "name value" per line, values escaped; the last line says that the text is whole.
+// Writes one "name value" per line, with the values escaped. The last line marks the text as
+// complete.
 std::string encode_job_record(const JobRecord& record);
 // DataLoss: truncated, or not in our format.
 Result<JobRecord> parse_job_record(std::string_view text);
@@ -35,7 +37,7 @@ Result<JobRecord> parse_job_record(std::string_view text);
 // its parts empty.
 std::string audit_line(const JobRecord& record, std::int64_t ended_at, std::string_view outcome);
 
-// Describes a supervisor's exit code (supervisor.h, warden.h) in words.
+// Describes a supervisor's exit code (supervisor_start.h, warden.h) in words.
 std::string outcome_of(int exit_code);
 
 // Writes blanks, quotes, commas, backslashes and all but printable ASCII as \xNN. A user's bytes

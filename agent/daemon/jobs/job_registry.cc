@@ -175,7 +175,7 @@ void JobRegistry::stop_soon(const JobPointer& job, int looks) {
 bool JobRegistry::signal_supervisor(const Job& job) {
   const std::optional<WardenRecord>& warden = job.warden;
   if (!warden || !is_that_process(*warden)) return false;
-  // The warden ignores signals; its supervisor ends the job in order on SIGTERM.
+  // The warden ignores signals; its supervisor stops the job gracefully on SIGTERM.
   for (const ProcessStat& process : read_all_processes()) {
     if (process.parent == warden->pid && process.name == "ivy-supervisor")
       return signal_process(process.pid, process.start_time, SIGTERM);
@@ -235,7 +235,7 @@ void JobRegistry::look_at(const JobPointer& job) {
   });
 }
 
-// Decides whether the job lives, and what to wait for next.
+// Decides whether the job still runs, and what to wait for next.
 void JobRegistry::decide(const JobPointer& job) {
   const std::optional<WardenRecord>& warden = job->warden;
   if (warden && warden->exit_code) return end(job, outcome_of(*warden->exit_code));
@@ -261,8 +261,8 @@ void JobRegistry::end(const JobPointer& job, const std::string& outcome) {
   job->is_over = true;
   const JobKey key = job->key;
   const std::int64_t now = wall_s();
-  // The line comes before the tombstone: an agent that dies between the two logs it twice rather
-  // than never.
+  // The line comes before the tombstone: an agent that is killed between the two logs it twice
+  // rather than never.
   reports_.audit(audit_line(job->record, now, outcome));
   directory_.mark_ended(key, now);
   jobs_.erase(key);

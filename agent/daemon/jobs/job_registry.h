@@ -62,9 +62,9 @@ class JobRegistry {
   const std::string& directory() const { return directory_.path(); }
   // Returns the path of the record that the warden writes.
   std::string warden_record(const JobKey& key) const { return directory_.warden_record(key); }
-  // Sends SIGTERM to the supervisor, which ends its job in order. Retries for a second, because a
-  // warden that was just started has no supervisor yet; warns if none is found by then. `grace`
-  // replaces the job's time from SIGTERM to SIGKILL; returns false if it could not be replaced.
+  // Sends SIGTERM to the supervisor, which stops its job gracefully. Retries for a second, because
+  // a warden that was just started has no supervisor yet; warns if none is found by then. If
+  // `grace` is given, it replaces the job's time from SIGTERM to SIGKILL. Returns true if it did.
   bool stop(const JobKey& key, std::optional<std::chrono::milliseconds> grace = {});
 
   // Rejects new jobs, or accepts them again; also in later agents.

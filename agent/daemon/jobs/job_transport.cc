@@ -80,7 +80,7 @@ void JobTransport::write_socket() {
   down_ = std::string();
   down_written_ = 0;
   if (is_half_closing_) return half_close();
-  // After a write error no message is read any more: the reader of the socket soon sees the end.
+  // After a write error no further message is read: read_socket() soon sees the end of the socket.
   if (stream_ && !is_write_broken_) stream_->read();
 }
 
@@ -128,7 +128,7 @@ void JobTransport::requests_ended() {
   const auto silence = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - heard_);
   if (socket_end_of(StreamEnd::kBroken, silence) == SocketEnd::kHalfClose)
     return stream_ended(StreamEnd::kRequestsEnded);
-  // Now it matters whether the stream is broken: wait for the event that says so.
+  // After such a silence a broken stream is treated differently: wait for on_cancelled().
   timer_.expires_after(kBreakTogether);
   timer_.async_wait([self = shared_from_this()](const error_code& error) {
     if (!error && !self->is_over_ && self->stream_) self->stream_ended(StreamEnd::kRequestsEnded);

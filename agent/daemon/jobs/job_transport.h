@@ -42,7 +42,8 @@ class TransportOwner {
 class JobTransport final : public StreamHandler, public std::enable_shared_from_this<JobTransport> {
  public:
   static constexpr std::size_t kMaxDataBytes = link::MessageSize::kMost;
-  // A launcher sends every second; if it was heard within this time, it ran until the end.
+  // A launcher sends every second: if it was heard this recently when its stream ended, it was
+  // still running.
   static constexpr std::chrono::milliseconds kHeardWithin{5'000};
   // How long the supervisor may be silent after the launcher's side has ended.
   static constexpr std::chrono::milliseconds kSilenceAfterEnd{5'000};
@@ -50,7 +51,7 @@ class JobTransport final : public StreamHandler, public std::enable_shared_from_
   // After that the socket is closed. Otherwise a launcher that had announced its silence (Pause)
   // and then died would never be missed.
   static constexpr std::chrono::milliseconds kHeldOpen{10'000};
-  // The end of the requests and the event that the stream is broken come one after the other.
+  // If a stream breaks, on_cancelled() may follow the end of the requests by this much.
   static constexpr std::chrono::milliseconds kBreakTogether{200};
 
   // Takes over `socket`, which must be connected and non-blocking. The owner outlives the
@@ -58,7 +59,7 @@ class JobTransport final : public StreamHandler, public std::enable_shared_from_
   JobTransport(boost::asio::io_context& loop, JobKey key, int socket,
                std::shared_ptr<OpenStream> stream, TransportOwner& owner);
 
-  // Takes the stream over, sends `opened` and carries from then on.
+  // Takes the stream over, sends `opened`, and copies bytes from then on.
   void begin(const agent::v1::Opened& opened);
   // Closes the socket to the supervisor because this agent exits; the job keeps running.
   void hang_up();

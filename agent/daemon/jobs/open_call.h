@@ -49,7 +49,7 @@ class OpenCall final : public StreamHandler, public std::enable_shared_from_this
   // may still be listed for a moment.
   static constexpr std::chrono::seconds kConnectWithin{5};
   // A call that waits longer than this for a file system is answered "ivy-wait": the launcher shows
-  // that and retries. Less than launchers wait for an answer.
+  // that and retries. Launchers wait longer for an answer.
   static constexpr std::chrono::seconds kFilesWithin{6};
   // If this many threads are stuck in file systems, a call is answered "ivy-wait" immediately, so
   // that launchers that retry do not use up the threads.

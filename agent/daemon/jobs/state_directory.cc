@@ -24,9 +24,10 @@
 namespace ivy {
 namespace {
 
-// Paths that may wait for an fsync while a disk hangs; the kernel writes further ones later.
+// Limit of the paths that wait for an fsync while a disk hangs; the kernel writes further files
+// back later.
 constexpr std::size_t kMaxWaiting = 1024;
-// Some for each of the agent's jobs (JobRegistry::kMaxJobs).
+// Eight for each of the agent's jobs (JobRegistry::kMaxJobs).
 constexpr std::size_t kMaxFileTasks = 8192;
 constexpr int kReading = O_NOFOLLOW | O_NONBLOCK;
 constexpr char kRecordSuffix[] = ".job";
@@ -50,7 +51,7 @@ Result<void> replace_file(const std::string& path, std::string_view text) {
   return state_error(path, errno);
 }
 
-// Parses the key from a file name JOB-HOST; nothing for any other name.
+// Parses the key from the file name JOB-HOST plus `suffix`; returns nothing for any other name.
 std::optional<JobKey> key_of(std::string_view name, std::string_view suffix) {
   if (!name.ends_with(suffix)) return std::nullopt;
   name.remove_suffix(suffix.size());
@@ -101,7 +102,7 @@ StateDirectory::~StateDirectory() {
 template <class Work, class Done>
 void StateDirectory::later(Work work, Done done) {
   unfinished_->change(1);
-  // Also for a task that is dropped unrun.
+  // Also counts down for a task that is dropped without having run.
   const std::shared_ptr<void> finished(nullptr, [all = unfinished_](void*) { all->change(-1); });
   files_.run(
       "the file system of " + path_, BlockingPool::kNoDeadline,
@@ -150,7 +151,8 @@ std::vector<JobRecord> StateDirectory::read() {
       std::string reason;
       if (std::optional<JobRecord> job = read_job(name, reason)) {
         keys.insert({job->job_id, job->host});
-        // Another host's, in a directory that both use without seeing each other's lock.
+        // A record of another host that shares the directory, on a file system without shared
+        // locks.
         if (!job->machine.empty() && job->machine != machine) continue;
         jobs.push_back(*std::move(job));
         continue;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The agent's state directory: one file per job preserves for the next agent which jobs live on
-// this host through this one, which have ended here, and whose they were.
+// The agent's state directory. Its files tell the next agent which jobs run on this host through
+// this agent, which have ended here, and who opened them.
 //
 //   JOB-HOST.job     written before the warden starts: whose job it is (job_record.h)
 //   JOB-HOST.warden  written by the warden: who it is; at the end, how it ended (warden.h)
 //   JOB-HOST.ended   the first one, renamed: a tombstone, whose time stamp is the job's end
-//   draining         exists while new jobs are refused, also by an agent that is started again
+//   draining         exists while new jobs are rejected, also by later agents
 //   lock             locked by the agent that uses the directory; holds its pid
 //
 // The directory may lie on a file system that stalls, such as a home on a network. Only take() and
@@ -59,8 +59,8 @@ class StateDirectory {
   ~StateDirectory();
   const std::string& path() const { return path_; }
 
-  // Creates the directory or checks that no other user can enter it, and locks it. Unavailable
-  // when another agent uses it; PermissionDenied when other users can.
+  // Creates the directory or checks that no other user can enter it, and locks it. Unavailable when
+  // another agent uses it; PermissionDenied when other users can enter it.
   Result<void> take();
   // Returns the jobs that an earlier agent left. Renames damaged records with a warning, and leaves
   // the records of other machines alone.

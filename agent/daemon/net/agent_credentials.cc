@@ -66,7 +66,7 @@ bool key_fits(const std::string& key_pem, const std::string& certificate_pem) {
   return key && certificate && X509_check_private_key(certificate.get(), key.get()) == 1;
 }
 
-// Makes a sealed file in memory, so that the key is not copied to a disk.
+// Makes a file in memory, so that the key is not copied to a disk.
 Result<Descriptor> memory_file(const std::string& content) {
   Descriptor file(memfd_create("ivy-agent-certificate", MFD_CLOEXEC));
   if (!file) return errno_error(Code::kInternal, "memfd_create", errno);

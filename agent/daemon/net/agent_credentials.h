@@ -43,7 +43,8 @@ std::vector<std::string> certificate_places(const std::string& asked,
 Result<CertificateFiles> find_certificates(const std::string& asked,
                                            const Environment& environment);
 
-// Checks a client's certificate: it must be a user's, of this name, signed, in time, not revoked.
+// Checks a client's certificate: it must be a user certificate of this name, signed by the CA,
+// currently valid and not revoked.
 Result<CertificateIdentity> check_client_certificate(std::string_view pem,
                                                      const TrustAnchor& anchor,
                                                      const std::string& user,
@@ -51,8 +52,9 @@ Result<CertificateIdentity> check_client_certificate(std::string_view pem,
 
 class AgentCredentials {
  public:
-  // Reads and checks everything: our own certificate must be a host's, signed by the CA, in time,
-  // fit its key, and serve this user. FailedPrecondition names the file at fault.
+  // Reads and checks everything: our own certificate must be a host certificate, signed by the CA
+  // and currently valid, must match its key, and must serve this user. FailedPrecondition names the
+  // file at fault.
   static Result<std::unique_ptr<AgentCredentials>> load(const CertificateFiles& files,
                                                         const std::string& user,
                                                         HandshakeLimiter& handshakes);
@@ -63,23 +65,24 @@ class AgentCredentials {
 
   // Reads the files again if one has changed or if `forced`; on the pool, since they may lie in a
   // home on a network. Invalid files are logged once and change nothing. New connections use the
-  // new certificate within two seconds. While a reading is under way, another one only if `forced`
-  // follows it.
+  // new certificate within two seconds. A call while a read is in progress does nothing, unless it
+  // is `forced`: then another read follows.
   void reread(BlockingPool& files, bool forced);
   bool is_reading() const { return is_reading_; }
-  // Logs a warning if our certificate ends within 14 days: at the first call, then once a day.
+  // Logs a warning if our certificate expires within 14 days: at the first call, then once a day.
   void say_expiry();
 
   // Logs a warning if our certificate names no user: this account could then pose as any user's
   // agent.
   void say_whom_it_serves() const;
 
-  // check_client_certificate() for our user, by the files that were read last. A result is reused
-  // for a second, unless the files change: the first call follows the handshake immediately.
+  // Calls check_client_certificate() for our user with the files that were read last. Reuses an
+  // accepted result for a second, unless the files change, because the first call follows the
+  // handshake immediately.
   Result<CertificateIdentity> check_client(std::string_view pem) const;
   // "host/node1 serial 4f02 until 2026-11-24": for the log.
   std::string description() const;
-  std::int64_t expires_at() const;  // When the certificate ends, in seconds since 1970.
+  std::int64_t expires_at() const;  // When the certificate expires, in seconds since 1970.
 
  private:
   class ClientVerifier;
@@ -117,7 +120,7 @@ class AgentCredentials {
   std::vector<Stamp> stamps_;
   bool is_reading_ = false;
   bool reads_again_ = false;
-  // Expired with this object: a reading may still be under way.
+  // Expires with this object, because a read may still be in progress.
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
   bool keeps_last_revoked_ = false;  // The list's file is missing, and that was logged.
   std::int64_t expiry_said_at_ = 0;

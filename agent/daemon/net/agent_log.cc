@@ -23,8 +23,8 @@ namespace {
 
 constexpr std::size_t kMaxLineBytes = 4096;
 
-// Limits of the rate, which show what happens but do not fill a disk: 40 lines in a row, and one
-// per second in the long run.
+// Rate limits that show what happens without filling a disk: 40 lines in a row, and one per second
+// in the long run.
 constexpr double kBurst = 40;
 constexpr double kPerSecond = 1;
 

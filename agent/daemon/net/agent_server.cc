@@ -14,7 +14,8 @@ constexpr int kMaxMessageBytes = 256 * 1024;
 constexpr int kMaxStreams = 1024;  // Streams per connection; a launcher uses one or two.
 constexpr int kHandshakeTimeoutMs = 5000;
 
-// Launchers may ping every 5 s, also without a call. A second less, since timers are not exact.
+// Launchers may ping every 5 s, also without a call. The limit is a second less, because timers are
+// not exact.
 constexpr int kMinClientPingIntervalMs = 4000;
 
 // How much gRPC may buffer for a stream whose reader does not read, in each direction. gRPC would

@@ -4,7 +4,7 @@
 //
 //   waiting   the acceptor waits for its first bytes and can still close it
 //   handed    gRPC does its handshake, and closes it within its own deadline; if there are too
-//             many, the oldest of the address that has most is shut down
+//             many, the oldest one of the address with the most is shut down
 //
 // Pure except for its lock: time is an argument. Thread: any.
 #pragma once
@@ -53,7 +53,8 @@ class HandshakeLimiter {
     std::string why;            // The limit that was reached, after a rejection or an eviction.
   };
 
-  // Without `handed`, connections that were handed over are never evicted. Outlived by it.
+  // Without `handed`, connections that were handed over are never evicted. `handed` must outlive
+  // the limiter.
   explicit HandshakeLimiter(HandshakeLimits limits = {}, HandedConnections* handed = nullptr)
       : limits_(limits), handed_(handed) {}
 
@@ -97,7 +98,7 @@ class HandshakeLimiter {
   HandedConnections* handed_;
   // Addresses that have authenticated, the newest last.
   std::deque<std::string> proved_;
-  std::map<Id, Entry> entries_;  // Sorted by age, because numbers grow.
+  std::map<Id, Entry> entries_;  // Sorted by age, because ids grow.
   std::map<std::string, std::size_t> per_address_;
   Id next_ = 1;
 };

@@ -18,7 +18,7 @@ inline constexpr std::size_t kFirstLookBytes = 5;
 struct TlsDetection {
   enum class Kind { kIncomplete, kTls13, kOther };
   Kind kind = Kind::kIncomplete;
-  std::size_t needed = kFirstLookBytes;  // With kIncomplete: repeat when this many are there.
+  std::size_t needed = kFirstLookBytes;  // With kIncomplete: call again with this many bytes.
   std::string what;  // With kOther: the kind of data, for a sentence after "is"; one line, no
                      // control characters.
 };
