@@ -54,8 +54,8 @@ std::string nearest_interface(const std::string& place,
   return best == nullptr ? "" : best->interface;
 }
 
-// Returns the switch's upstream port, two ports above the device. A device directly at a root port
-// has no switch; it shares the root complex with others.
+// Returns the switch's upstream port, two ports above the device. For a device directly at a root
+// port, which has no switch, returns the root complex.
 std::string switch_of(const std::string& place) {
   const std::size_t root_begin = place.find("/pci");
   if (root_begin == std::string::npos) return {};

@@ -26,8 +26,7 @@ struct DeviceFiles {
 };
 
 // `root` is "" for this host, or the directory that replaces "/" in tests. On a host without
-// accelerators this costs one directory of the PCI bus. Reads at most 4096 entries of each
-// directory.
+// accelerators this costs one listing of the PCI bus. Reads at most 4096 entries of each directory.
 DeviceFiles read_device_files(const std::string& root);
 
 // Lists NVIDIA's devices; if none can be used, AMD's; if none of those either, Intel's. A job does

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Discovers the accelerators of this host: files, then NVML through ivy-probe, then masks. If the
-// files show no accelerator, no probe is started unless the layout of the cores is requested.
-// Thread: the loop's.
+// Discovers the accelerators of this host: files, then NVML through ivy-probe, then masks. No probe
+// is started unless the files show NVIDIA's driver or the layout of the cores is requested. Thread:
+// the loop's.
 #pragma once
 
 #include <boost/asio/io_context.hpp>

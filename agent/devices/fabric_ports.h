@@ -12,7 +12,7 @@ namespace ivy {
 
 // Returns at most 64 ports. `root`: see device_files.h.
 std::vector<PortHealth> read_ports(const std::string& root);
-// Returns false if there is certainly no port. Costs one look at a directory.
+// Returns false if there is certainly no port. Costs one system call.
 bool has_ports(const std::string& root);
 
 }  // namespace ivy

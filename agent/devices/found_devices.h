@@ -29,7 +29,7 @@ struct FoundDevice {
   std::string cores;
   std::string interface;
   std::string pci_switch;
-  std::string fabric;  // "CLUSTER/CLIQUE" of its NVLink domain; empty if only this host.
+  std::string fabric;  // "CLUSTER/CLIQUE" of its NVLink domain; empty if that is only this host.
   std::vector<int> users;
   std::uint64_t used_bytes = 0;
   std::uint64_t memory_bytes = 0;  // In use by any process; 0 if unknown.

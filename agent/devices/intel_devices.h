@@ -3,7 +3,7 @@
 // Integrated graphics do not count. Thread: any.
 //
 //   /sys/class/drm/card*/device                    0x8086, behind a bridge of the PCI bus
-//   /sys/class/drm/card*/device/tile*, .../gt/gt*  its tiles
+//   /sys/class/drm/card*/device/tile*, card*/gt/gt* its tiles
 //   /dev/dri/renderD<minor>                        permission to use it
 #pragma once
 

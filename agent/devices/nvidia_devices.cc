@@ -183,7 +183,7 @@ std::vector<Gpu> gpus_of_nvml(const NvidiaFiles& files, const NvmlAnswer& nvml) 
   return gpus;
 }
 
-// As for GPUs: if no instance has files, they were not removed on purpose.
+// As for GPUs: if no instance has files, the files were not removed on purpose.
 std::vector<MigSlice> usable_slices(const NvidiaFiles& files, const DriverDevice& device) {
   const auto can_be_opened = [](const MigSlice& slice) { return slice.node == NodeState::kUsable; };
   const bool any_usable =

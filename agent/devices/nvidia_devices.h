@@ -50,7 +50,7 @@ struct NvmlDevice {
   std::vector<int> users;
   std::uint64_t used_bytes = 0;
   std::uint64_t memory_bytes = 0;
-  std::string fabric;  // "CLUSTER/CLIQUE" of its NVLink domain; empty if only this host.
+  std::string fabric;  // "CLUSTER/CLIQUE" of its NVLink domain; empty if that is only this host.
 };
 
 // NVML's answers, as reported by ivy-probe.
@@ -71,7 +71,7 @@ struct NvidiaFiles {
 };
 
 // Reads files only; read_device_files() fills in `bus`. On a host without NVIDIA devices this costs
-// one list of the PCI bus.
+// one listing of the PCI bus.
 NvidiaFiles read_nvidia_files(const std::string& root);
 
 // Returns true if these files justify querying NVML, which costs a program start.

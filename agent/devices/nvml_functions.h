@@ -95,7 +95,7 @@ class Library {
   Library(const Library&) = delete;
   Library& operator=(const Library&) = delete;
 
-  // Why NVML could not be loaded or lacks one of the functions below; empty if it has all of them.
+  // Returns why NVML could not be loaded or lacks a required function; empty if it can be used.
   const std::string& error() const { return error_; }
   std::string text_of(Status status) const;
   // Leaves `function` null if the driver is too old to have the symbol.

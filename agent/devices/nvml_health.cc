@@ -66,7 +66,8 @@ nvml::FieldValue field_of(unsigned field, unsigned scope = 0) {
   return value;
 }
 
-// In another PID namespace the numbers are not valid here: they name no process or a wrong one.
+// If a process is in another PID namespace, its number belongs to no process here, or to a wrong
+// one.
 std::string process_name(int pid) { return first_line("/proc/" + std::to_string(pid) + "/comm"); }
 
 }  // namespace

@@ -28,7 +28,7 @@ class NvmlHealth {
 
   // Starts a thread that collects error codes until the process exits.
   void listen();
-  // Returns the codes collected so far, in order.
+  // Returns the codes collected so far, in chronological order.
   std::vector<XidRecord> xids() const;
   void forget_xids();
 

@@ -16,7 +16,7 @@
 namespace ivy {
 namespace {
 
-// These files hold a number or up to a page of lines.
+// Most of these files hold a number or up to a page of lines.
 constexpr std::size_t kMaxBytes = 64u << 10;
 
 std::string trimmed_line(std::string_view text) {
@@ -55,7 +55,7 @@ std::string value_after(const std::string& text, const std::string& name) {
     begin = end + 1;
     if (!line.starts_with(name)) continue;
     const std::string_view rest = line.substr(name.size());
-    // "Model" must not match "Model Family".
+    // The form "NAME: value", with blanks before the colon.
     const std::size_t colon = rest.find_first_not_of(" \t");
     if (colon != std::string_view::npos && rest[colon] == ':')
       return trimmed_line(rest.substr(colon + 1));
