@@ -3,8 +3,9 @@
 // several hosts, and single ranks' data. A fence of one host needs no store.
 //
 // Thread: any. Answers are delivered on internal threads: one for each group with a fence in
-// progress, in the order of its requests, and two for single ranks' data. Each thread exits when it
-// has nothing to do. Lifetime: the destructor cancels pending requests.
+// progress, in the order of its requests, and two for single ranks' data. Only the error that too
+// many groups are in progress is delivered inside fence(). Each thread exits when it has nothing to
+// do. Lifetime: the destructor cancels pending requests.
 #pragma once
 
 #include <condition_variable>

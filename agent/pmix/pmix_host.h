@@ -38,9 +38,9 @@ class PmixHost final : private PmixServerEvents, private DirectModexActions {
     std::string session;
     std::string segments;
   };
-  // Serves until one of the descriptors is closed. Loads libpmix when the first rank connects,
-  // since the library may be in that rank's Python environment; if there is none, every rank
-  // receives an error.
+  // Serves until one of the descriptors is closed or readable. Loads libpmix when the first rank
+  // connects, since the library may be in that rank's Python environment; if there is none, every
+  // rank receives an error.
   Result<void> serve(const Places& places, const std::vector<int>& until);
 
  private:

@@ -38,7 +38,8 @@ std::vector<pollfd> poll_set(const std::vector<int>& until) {
   return set;
 }
 
-// The supervisor writes nothing, so a readable descriptor has been closed.
+// The supervisor writes nothing, so a readable standard input has been closed. A readable signalfd
+// has received a signal.
 bool has_ended(const std::vector<pollfd>& set, std::size_t count) {
   bool ended = false;
   for (std::size_t i = 0; i < count; ++i) ended |= set[i].revents != 0;
