@@ -8,7 +8,7 @@
 
 namespace ivy {
 
-// Collects host name, user, boot id, addresses, cores, limits, clock and architecture. The caller
+// Collects host name, user, boot id, addresses, cores, processor quota and architecture. The caller
 // adds program, port, containment, directory and accelerators (agent/devices/discovery.h).
 HostFacts collect_host_facts();
 

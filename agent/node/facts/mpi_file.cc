@@ -17,7 +17,7 @@ constexpr std::size_t kMaxMapsBytes = 8u << 20;
 constexpr std::size_t kMaxVersionBytes = 24;
 
 struct Maker {
-  std::string_view mark;  // Contained in each of its libraries and in no others.
+  std::string_view mark;  // Contained in each of its libraries.
   std::string_view name;
   int first_major;  // Lower numbers are versions of other libraries that it contains.
 };
@@ -32,7 +32,7 @@ constexpr Maker kMakers[] = {
     {"Open MPI v", "Open MPI", 3},
 };
 
-// Returns the first number of "5.0.11" or "v5.0.11rc1"; nothing if the text is not just a version.
+// Returns the first number of "5.0.11"; nothing if the text is not three numbers separated by dots.
 std::optional<int> major_of(std::string_view text) {
   std::string_view rest = text;
   const std::optional<int> major = to_number<int>(take_part(rest, '.'));

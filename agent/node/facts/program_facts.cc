@@ -233,7 +233,7 @@ void check_executable(const ProgramRequest& request, ProgramFacts& facts) {
   const Result<std::string> found =
       find_executable(request.program, facts.search_path, request.working_directory, &error);
   if (found.ok()) {
-    // The written path rather than the found one: the same file without "/./" in its name.
+    // Use the path as the user wrote it: the found one may contain "/./".
     const bool is_path = request.program.find('/') != std::string::npos;
     facts.path = absolute_path(is_path ? request.program : *found, request.working_directory);
     return check_first_line(request, facts);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Facts about the job's program on this host: whether it exists, its hash, with which hosts compare
-// scripts, and the interpreter that will run it. Reads files but runs nothing. Thread: any.
+// Facts about the job's program on this host: whether it exists, the hash by which the hosts'
+// scripts are compared, and the interpreter that will run it. Reads files but runs nothing. Thread:
+// any.
 #pragma once
 
 #include <cerrno>

@@ -145,7 +145,7 @@ void FlightServer::keep(const std::string& body) {
   records_.push_back({backend, std::move(json), !is_trace || backend == kGloo});
 }
 
-// This torch returns the same record for every backend, so drops the remaining questions.
+// This torch returns the same record for every backend, so the remaining questions are dropped.
 void FlightServer::other_backends_are_unknown() {
   const auto is_trace = [](const std::string& other) { return other.starts_with(kTrace); };
   questions_.erase(std::remove_if(questions_.begin() + 1, questions_.end(), is_trace),

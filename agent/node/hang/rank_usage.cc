@@ -30,7 +30,7 @@ std::set<pid_t> add_tree(const ProcessStat& root, const Children& children, Rank
   return members;
 }
 
-// Adds the device memory that the members hold, and the total load of these devices.
+// Adds the device memory that the members hold, and sets the average load of these devices.
 void add_devices(const std::set<pid_t>& members, const std::vector<HeldMemory>& held,
                  RankUsage& usage) {
   int measured = 0;

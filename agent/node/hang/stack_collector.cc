@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// From the inside out: HookAnswer asks the Python hook in one worker; Look collects everything
+// From the inside out: HookAnswer queries the Python hook in one worker; Look collects everything
 // about one worker, trying one tool after the other; Question is one request, with a Look per
 // worker; and StackCollector has the open requests and advances them at each tick.
 #include "agent/node/hang/stack_collector.h"

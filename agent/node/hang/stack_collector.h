@@ -4,8 +4,8 @@
 // request, each with a deadline; 256 KiB per stack. The answer is sent in pieces, so that
 // heartbeats are not delayed.
 //
-// Thread: the supervisor's loop, which it never blocks: a worker is polled every few milliseconds,
-// not waited for. Lifetime: kills its debuggers.
+// Thread: the supervisor's loop, which it never blocks: a worker is polled every 20 ms, not waited
+// for. Lifetime: kills its debuggers.
 #pragma once
 
 #include <sys/types.h>

@@ -38,7 +38,7 @@ using std::chrono::milliseconds;
 
 // The transport in use, one that is being dialled in addition, and one that is exiting.
 constexpr std::size_t kMostTransports = 3;
-// Signals that a scheduler sends to a step to notify it. No other signal ends a dialer.
+// Signals that a scheduler sends to a step to notify it. The dialer ignores all others.
 constexpr std::array<int, 3> kToldSignals = {SIGTERM, SIGUSR1, SIGUSR2};
 
 int complain(const std::string& node, const std::string& what) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Removes bundles of builds that are no longer used. Every build of ivyrun installs another bundle
-// (launcher/links/README.md, "Remote command"), so that otherwise each upgrade would leave some 15
-// MB on every host forever. Thread: any.
+// (launcher/links/README.md, "Remote command"), so otherwise each upgrade would leave some 15 MB on
+// every host forever. Thread: any.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ bool is_bundle_directory(std::string_view name);
 std::vector<std::string> old_bundles(std::vector<BundleEntry> entries);
 
 // Marks the bundle in `program_directory` as used, once a day, and then removes old bundles next to
-// it. Does not touch anything else, nor files of other users.
+// it. Does not touch anything else, and no files of other users.
 void sweep_old_bundles(const std::string& program_directory);
 
 }  // namespace ivy

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The relay: copies bytes between a transport (its standard input and output, opened by sshd or
-// srun) and the command socket of a job's supervisor, without interpreting them.
+// The relay: copies bytes between a transport (its standard input and output, opened by sshd or by
+// ivyrun on the same host) and the command socket of a job's supervisor, without interpreting them.
 //
 //   first line of standard input:  IVYOPEN 1 new|reattach JOBID HOST\n
 //   new       starts a warden, detached from this session; reattaches if one is running already

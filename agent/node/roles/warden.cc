@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // keep_supervisor() is the sequence: prepare the job's directory and sockets, fork the supervisor,
-// choose the containment, and wait. If the supervisor exits without a farewell, kill everything
-// that is left (end_everything()). The functions after it write the record for the agent and parse
-// the command line.
+// choose the containment, and wait. Unless the supervisor reports that nothing is left
+// (hear_farewell()), kill everything that is left (end_everything()). The functions after it write
+// the record for the agent and parse the command line.
 #include "agent/node/roles/warden.h"
 
 #include <fcntl.h>
@@ -156,8 +156,9 @@ std::unique_ptr<Containment> choose_containment(const ContainmentRequest& reques
   return containment;
 }
 
-// Waits for the supervisor's farewell, or for its exit without one. Returns true if only exiting
-// processes are left of the job.
+// Waits until the supervisor reports that it is the last process of the job
+// (SupervisorStart::farewell_fd), and returns true; or until it exits without that report, and
+// returns false.
 bool hear_farewell(pid_t supervisor, const Descriptor& pipe) {
   const Descriptor process(open_pidfd(supervisor));
   if (!pipe || !process) return false;
@@ -275,7 +276,9 @@ WardenRecord record_of_ourselves() {
 }
 
 // Ignores errors: a record that cannot be written (the disk is full) must not end a job. An agent
-// that finds no record reports that the outcome is unknown.
+// that finds only the first record reports that the warden was killed. An agent that finds none
+// reports the warden's exit code if it has reaped the warden, and otherwise that the job never
+// started.
 void write_record(const WardenStart& start, const WardenRecord& record) {
   // Only the final record must survive a power failure: the job has finished, so nothing waits for
   // the synchronization.

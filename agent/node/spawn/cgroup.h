@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Containment in a separate cgroup v2 for the job, below the cgroup in which this process was
 // started. A process started there cannot leave without permission to write to another cgroup, and
-// one write to cgroup.kill ends all of them. Thread: the supervisor's (or the warden's) only
+// one write to cgroup.kill kills all of them. Thread: the supervisor's (or the warden's) only
 // thread.
 #pragma once
 

@@ -17,7 +17,7 @@
 namespace ivy {
 
 struct ClonedProcess {
-  pid_t pid = -1;  // 0 in the child, where this returns twice.
+  pid_t pid = -1;  // 0 in the child, if the function returns twice.
   int pidfd = -1;
   bool must_join_cgroup = false;  // The child is outside the cgroup: call join_cgroup() first.
   int error = 0;

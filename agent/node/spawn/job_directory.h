@@ -11,8 +11,8 @@
 
 namespace ivy {
 
-// Paths below the job directory; the launcher passes them to the workers.
-
+// The directory and paths in it. HostFacts contains the directory, because the launcher puts paths
+// below it into workers' variables.
 struct JobDirectory {
   std::string path;  // Ends in ivyrun-UID/JOBID-HOST, since jobs and hosts may share a parent.
   int lock_fd = -1;  // Held by the creator: locked while the warden or the supervisor runs.
@@ -54,8 +54,8 @@ Result<void> make_scratch(const std::string& job_directory, const std::string& p
 
 // Returns a Unix stream socket: bound, listening, close-on-exec, non-blocking.
 Result<int> listen_on_command_socket(const JobDirectory& directory);
-// Returns a connected, close-on-exec, blocking descriptor. `socket_flags`, such as SOCK_NONBLOCK,
-// apply to connecting: a stopped supervisor with a full backlog would block the caller.
+// Returns a connected, close-on-exec descriptor. With SOCK_NONBLOCK in `socket_flags` it is
+// non-blocking, and a stopped supervisor with a full backlog does not block the caller.
 Result<int> connect_to_command_socket(const JobDirectory& directory, int socket_flags = 0);
 
 }  // namespace ivy

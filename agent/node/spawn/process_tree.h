@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Containment without a cgroup: the processes below the warden and the supervisor (both are
 // subreapers, so processes cannot escape by double-forking or setsid), and all processes with the
-// job's id and host number in their environment. A process escapes only if it both leaves the tree
-// through another daemon and clears its environment.
-// Thread: the supervisor's (or the warden's) only thread.
+// job's id and host number in their environment. A process escapes only if another daemon starts it
+// with a clean environment, or if it forks and exits faster than /proc can be read. Thread: the
+// supervisor's (or the warden's) only thread.
 #pragma once
 
 #include <cstdint>

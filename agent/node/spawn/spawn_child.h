@@ -45,10 +45,10 @@ struct ChildPlan {
   long processors_bytes = 0;
   const unsigned long* memory_nodes = nullptr;
   long memory_node_bits = 0;
-  std::optional<SpawnLimits> limits;        // If absent, the supervisor's limits, except...
-  std::optional<std::uint64_t> core_limit;  // ...for the soft limit of core files, if present.
-  int report_fd = -1;                       // -1 if the child shares our memory and writes into...
-  ChildReport* shared_report = nullptr;
+  std::optional<SpawnLimits> limits;        // If absent, the supervisor's limits apply.
+  std::optional<std::uint64_t> core_limit;  // Soft limit of core files if `limits` is absent.
+  int report_fd = -1;                       // Pipe for the report; -1 if memory is shared.
+  ChildReport* shared_report = nullptr;     // Receives the report if memory is shared.
 };
 
 // Becomes the worker of this plan. must_join_cgroup: the process was not created in its cgroup.
