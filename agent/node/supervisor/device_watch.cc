@@ -30,10 +30,11 @@ namespace {
 using std::chrono::milliseconds;
 
 // Long enough that a program that fails immediately needs no probe, and short enough that no
-// framework has opened a device yet, so that two processes do not initialize the driver at once.
+// framework has opened a device yet, so that two processes do not initialize the driver at the same
+// time.
 constexpr milliseconds kProbeDelay{500};
 constexpr milliseconds kAnswerLimit{2'000};
-// Likewise while NVML is still being loaded: a report does not wait for that, but a start does.
+// The limits while NVML is still being loaded: a report does not wait for that, but a start does.
 constexpr milliseconds kEarlyReportLimit{500};
 constexpr milliseconds kEarlyStartLimit{5'000};
 constexpr milliseconds kMemoryPause{500};

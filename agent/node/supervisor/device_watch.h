@@ -5,8 +5,8 @@
 // hold memory of their devices.
 //
 // Nothing here delays the first start of workers: the process starts half a second later, or before
-// a restart. It does not run on hosts without NVIDIA GPUs and InfiniBand. Thread: the supervisor's
-// loop. Lifetime: the context must outlive it; kills the process.
+// a restart. It does not run on hosts that have neither NVIDIA GPUs nor InfiniBand. Thread: the
+// supervisor's loop. Lifetime: the context must outlive it; kills the process.
 #pragma once
 
 #include <sys/types.h>
@@ -29,7 +29,8 @@ namespace ivy {
 
 class DeviceWatch {
  public:
-  // A start that waits for device memory: exactly one of the two functions is called, once.
+  // A start that waits for device memory: one of the two functions is called, once, unless end() is
+  // called first.
   struct Start {
     std::string who;                   // Used in notes: "the next attempt".
     std::vector<std::string> devices;  // Their UUIDs; empty means all devices.
@@ -50,7 +51,7 @@ class DeviceWatch {
   // A worker has failed, or the workers are being stopped: settle() will query the devices.
   void something_failed() { must_check_ = true; }
   // Calls `then` after pending device events were sent to the launcher: immediately if there is no
-  // probe, and in any case within two seconds, even if a driver hangs.
+  // probe, else within the time limits of at most two answers, even if a driver hangs.
   void settle(std::function<void()> then);
   // Calls `next.start` when the devices' memory is free, immediately if that cannot be determined,
   // and at the latest after kDeviceMemoryWait. Notes name the processes that hold the memory.

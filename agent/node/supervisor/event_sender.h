@@ -30,8 +30,8 @@ class JobOutcome {
 
  private:
   bool has_leftovers_ = false;
-  bool worker_failed_ = false;       // It failed before any stop.
-  bool worker_was_stopped_ = false;  // It exited after a stop was ordered.
+  bool worker_failed_ = false;       // A worker failed before any stop.
+  bool worker_was_stopped_ = false;  // A worker exited after a stop was ordered.
 };
 
 // Returns how far each output stream of `generation` was sent to the last launcher. `waiting` are

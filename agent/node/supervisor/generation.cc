@@ -481,8 +481,8 @@ void Generation::report(bool is_clean) {
     }
   }
   events_.send(event);
-  // On the launcher's host a transport that was lost cannot be replaced, so that data that was
-  // written need not be sent again.
+  // On the launcher's host a lost transport cannot be replaced, so data that was written need not
+  // be sent again.
   const bool is_local = context_.start.transport == TransportEnd::kLocal;
   const bool is_last_word = finishes_when_clean_ && is_local && !outlives_launcher_ && is_clean;
   const bool is_delivered = is_last_word && channel_.flush_now();

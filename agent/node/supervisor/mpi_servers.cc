@@ -168,8 +168,8 @@ Result<void> MpiServers::Server::listen(const HostPlan& plan, bool has_pmix) {
   long_arguments_ = host_lists(plan);
   if (protocol_ == MPI_PMIX) {
     arguments_ = arguments_for({"ivy-pmix"}, plan, start);
-    // If it is missing, clients of the socket report that. Clients of the port would each run in a
-    // world of one, so they end the job.
+    // If ivy-pmix is missing, clients of the socket report that. A client of the port would run in
+    // a world of one, so then the failed start of ivy-pmix ends the job.
     if (has_pmix) socket_ = start.directory.pmix_socket();
   } else {
     arguments_ = arguments_for({"ivy-node", "pmi"}, plan, start);

@@ -19,8 +19,9 @@
 
 namespace ivy {
 
-// Ports that host 0 reserves until the job ends. `master` is MASTER_PORT, for the store's torch
-// dialect or for rank 0's own store. Frameworks other than torch open `coordinator` in rank 0.
+// Ports that are reserved until the job ends, on host 0, and on every host with --nnodes MIN:MAX.
+// `master` is MASTER_PORT, for the store's torch dialect or for rank 0's own store. Frameworks
+// other than torch open `coordinator` in rank 0.
 struct JobPorts {
   std::optional<ReservedPort> master;
   std::optional<ReservedPort> coordinator;

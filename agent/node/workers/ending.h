@@ -56,7 +56,8 @@ class Ending {
   // From the notice of a dead peer (launcher/README.md, "The abort epoch") to TERM, for workers on
   // the control socket.
   static constexpr std::uint64_t kWarningNs = 1'000'000'000;
-  // From INT to TERM after Ctrl-C; half of the grace period if that is shorter than two seconds.
+  // From INT to TERM after Ctrl-C; half of the grace period if this period is shorter than two
+  // seconds.
   static constexpr std::uint64_t kInterruptNs = nanoseconds_of(kInterruptGrace);
   // A process that still exists this long after KILL is in uninterruptible sleep: it is reported,
   // not awaited.

@@ -17,7 +17,7 @@ inline constexpr std::uint64_t kNanosPerSecond = 1'000'000'000;
 // The kind of a transport, which decides what its end means.
 enum class TransportEnd {
   // The launcher itself holds the other end. End of file means that it has exited, so the workers
-  // are stopped at once, with the usual grace.
+  // are stopped immediately, with the usual grace period.
   kLocal,
   // A relay holds the other end. It closes half of the connection if the launcher closes its side,
   // and hangs up if it exits itself.
@@ -26,7 +26,7 @@ enum class TransportEnd {
 
 // The side that closed a transport.
 enum class TransportLoss {
-  kHalfClosed,  // The launcher closed the transport in order: it exits, or redials immediately.
+  kHalfClosed,  // The launcher closed the transport cleanly: it exits, or redials immediately.
   kHungUp,      // The transport itself broke: a new one may be established.
 };
 

@@ -139,7 +139,7 @@ def _call_after(owner, name, then):
 # -- ivyctl stack: faulthandler, and torch's flight record
 
 # Registers handlers that write Python stacks to a file: signal 45 for all threads, signal 46 for the main thread
-# (kStackSignal in python_hook.h). The file's descriptor is above 100, because some programs expect low ones to be free.
+# (kStackSignal in python_hook.h). The file's descriptor is at least 100: some programs expect low ones to be free.
 # The environment variable is removed, so that child processes do not register: `ivyctl stack` queries only the worker.
 def _register_stack_dumps():
     global _WORKER
@@ -369,7 +369,7 @@ class _StoreClient:
         return self.send_keys(6, keys)
 
 
-# The job as the worker's environment describes it, read before the script can change the environment; prints messages.
+# The job as the environment describes it when the object is created. Also prints messages.
 class _Job:
     def __init__(self):
         import os
@@ -1044,10 +1044,7 @@ def _stop(text):
 
 # -- mpi4py
 
-# Joins the job's MPI world before mpi4py loads MPI: gets the variables that PMI-1 (MPICH) and PMIx (Open MPI) need from
-# this host's MPI servers, by the same requests as agent/node/roles/mpi_exec.cc. The MPI library that mpi4py is linked
-# with is known only when it has been loaded, so both servers are queried; a failure of one matters only if a world of
-# one results.
+# Connects to an MPI server of this host as this rank, by the same request as agent/node/roles/mpi_exec.cc.
 def _mpi_connect(name):
     import os
     import socket
@@ -1088,7 +1085,9 @@ def _mpi_join_pmix():
         os.environ[name] = value
 
 
-# Returns the errors as a list of texts.
+# Joins the job's MPI world before mpi4py loads MPI: gets the variables that PMI-1 (MPICH) and PMIx (Open MPI) need from
+# this host's MPI servers. The MPI library that mpi4py is linked with is known only when it has been loaded, so both
+# servers are queried; a failure of one matters only if a world of one results. Returns the errors as a list of texts.
 def _mpi_join():
     import os
     errors = []

@@ -165,7 +165,7 @@ class Worker {
   // Reads the exit status of a process that has exited, and sends Exited. Returns false if it is
   // still running.
   bool collect(const ExitCircumstances& circumstances);
-  // Sends a signal to the worker's own process, once.
+  // Sends a signal to the worker's own process; SIGSTOP and SIGCONT go to its whole process group.
   void send_signal(int signal);
   // Closes pipes that other processes hold open longer than kDrainNs after the worker's end.
   void tick(std::uint64_t now_ns);
