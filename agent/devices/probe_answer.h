@@ -39,7 +39,7 @@ struct ProbeAnswer {
   std::vector<Core> cores;
 };
 
-// The most that is read from a probe; 4096 cores and 64 devices with their processes take less.
+// The most that is read from a probe; 4096 cores and 64 devices with 100 processes each take less.
 inline constexpr std::size_t kMaxProbeBytes = 1u << 20;
 
 std::string probe_text(const ProbeAnswer& answer);

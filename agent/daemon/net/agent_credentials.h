@@ -53,8 +53,8 @@ Result<CertificateIdentity> check_client_certificate(std::string_view pem,
 class AgentCredentials {
  public:
   // Reads and checks everything: our own certificate must be a host certificate, signed by the CA
-  // and currently valid, must match its key, and must serve this user. FailedPrecondition names the
-  // file at fault.
+  // and currently valid, must match its key, and must serve this user. FailedPrecondition, or
+  // NotFound for a missing file, names the file at fault.
   static Result<std::unique_ptr<AgentCredentials>> load(const CertificateFiles& files,
                                                         const std::string& user,
                                                         HandshakeLimiter& handshakes);

@@ -64,15 +64,16 @@ class CommandChannel {
   void listen_on(int fd);
   // Writes pending data at the end of this turn of the loop. Any number of calls causes one write.
   void flush();
-  // Writes pending data as far as the transport accepts it immediately: the last write before an
-  // exit. Returns false if data is left.
+  // Writes up to 1 MiB of pending data, as far as the transport accepts it immediately: the last
+  // write before an exit. Returns false if data is left.
   bool flush_now();
   // Sends the loop's heartbeat, with the smallest delay of the launcher's frames.
   void send_heartbeat();
   // Sends the heartbeat of another thread to an attached launcher, between two frames of the loop.
   // Returns false if the transport does not accept it now. Thread: any.
   bool send_alive(const link::Alive& alive);
-  // Closes the attached transport after writing pending data.
+  // Shuts the attached transport down. Data that was written before still arrives; call flush_now()
+  // for the rest first.
   void hang_up();
   // Closes transports that have not attached in time. Call it a few times per second.
   void tick(std::uint64_t now_ns);

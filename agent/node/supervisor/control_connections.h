@@ -59,7 +59,7 @@ class ControlConnections {
   // Binds and listens on `path`, if it does not listen already.
   Result<void> listen(const std::string& path);
   const std::string& path() const { return path_; }  // Empty if it does not listen.
-  // Reads the peer's unread bytes.
+  // Handles the packets that the peer has sent and that are still unread.
   void read_rest(const Pointer& connection);
   // Sends `fd`, unless it is -1, with the reply. The caller keeps it.
   static void send(ControlConnection& connection, const control::Reply& reply, int fd = -1);

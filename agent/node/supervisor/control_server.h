@@ -80,7 +80,7 @@ class ControlServer final : private ControlConnectionEvents, private AttachedPro
   // the states of its ranks unless Exited contains them. Returns false if this host does not
   // listen.
   bool known(News& news) const;
-  // Likewise for one rank.
+  // Adds the state of this rank unless Exited contains it. Returns true if it was added.
   bool known(std::uint32_t rank, News& news) const;
 
   // Return true if the worker of this rank, or any worker, knows about a failure that has just

@@ -30,8 +30,8 @@ HostFacts look_at_host(const Hello& hello, TransportEnd transport,
 // ports in `ports`; ports that it already holds are returned again. Thread: the loop's.
 HelloOk begin_answer(const Hello& hello, const Containment& containment,
                      const JobDirectory& directory, JobPorts& ports);
-// Adds the facts, and reserves ports for as many workers as the host has cores or accelerators.
-// Thread: the loop's.
+// Adds the facts, and reserves ports for the requested number of workers, by default as many as the
+// host has cores or accelerators. Thread: the loop's.
 void add_facts(const Hello& hello, HostFacts found, JobPorts& ports, HelloOk& answer);
 
 }  // namespace ivy
