@@ -57,7 +57,8 @@ class Client {
   // Dials until connect_timeout. Fails with InvalidArgument if the options are invalid, with
   // Unauthenticated if the store does not know the token or closes the connection during the
   // handshake (another job or version), with FailedPrecondition if the store has another
-  // generation, and with Unavailable if no store answers.
+  // generation, with AlreadyExists if it takes no more clients, and with Unavailable if no store
+  // answers.
   static Result<std::unique_ptr<Client>> connect(const ClientOptions& options);
 
   // Sends any request of requests.h that exists in the native dialect and returns its answer. The

@@ -39,8 +39,7 @@ struct Interrupt {
 };
 
 // Waits until the descriptor is ready; -1 waits only for the interrupt or the deadline. Returns
-// poll()'s events, 0 at the deadline or if the interrupt ended the wait for another reason, or
-// Cancelled.
+// poll()'s events, 0 at the deadline or if the interrupt ended the wait (`by_any`), or Cancelled.
 Result<short> wait_ready(int descriptor, short events, std::uint64_t deadline_ns,
                          Interrupt interrupt);
 

@@ -298,7 +298,7 @@ void SharedConnection::give_up_on(Call& call) {
   cancel_request(call.id);
 }
 
-// Also removes the request in the store.
+// Makes the store remove this client's waiting request.
 void SharedConnection::cancel_request(std::uint32_t id) {
   std::string payload;
   put_u32(payload, id);
@@ -326,7 +326,7 @@ void SharedConnection::hand_over() {
 
 void SharedConnection::wake_driver() const {
   const std::uint64_t one = 1;
-  // The eventfd is full, so the driver is already awake.
+  // Fails only if the eventfd is full; the driver is then about to wake up anyway.
   if (::write(wake_.get(), &one, sizeof one) < 0) return;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // One connection to the store for all threads of a process. Each call sends a request and returns
-// the answer; it is repeated over new connections as long as that is safe (client.h).
+// the answer. The request is repeated over new connections as long as that is safe (client.h).
 //
 // Every call queues its frame and sends as much as the socket takes immediately. Then one of the
 // calling threads becomes the driver: it polls, receives for all, and sends the remaining bytes;
@@ -90,7 +90,7 @@ class SharedConnection {
     Repeat repeat = Repeat::kMay;
     std::uint64_t number = 0;  // 0 unless `repeat` is kNumbered.
     bool again = false;        // Some bytes were sent on a connection that was lost.
-    // When the frame was queued on the first of those connections.
+    // When the frame was queued on the first connection over which some of its bytes were sent.
     std::uint64_t first_queued_ns = 0;
     bool timed = false;
     bool listens = false;  // Waits for a watch's next change; nothing is sent.

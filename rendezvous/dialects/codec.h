@@ -18,8 +18,8 @@ namespace ivy::store {
 // Appends the fields of a client's request, without a timeout, and returns its op. Requires that
 // the native dialect has the request.
 Op put_native(std::string& out, const Request& request);
-// Writes the fields that precede those of a request that may be repeated; its op then has
-// kNumberedOp.
+// Appends the number of a request that may be repeated, which precedes the request's own fields.
+// The request's op then has the bit kNumberedOp.
 void put_numbered(std::string& out, const Numbered& numbered);
 // Reads a whole payload. Fails with DataLoss if it is not a valid request, and with InvalidArgument
 // if it names too many keys; then only this request is rejected.

@@ -59,8 +59,8 @@ class NativeConnection : public Connection {
     const std::string_view arrived = greeting_;
     IVY_CHECK(check_proof(arrived.substr(0, kHelloBytes), challenge_,
                           arrived.substr(kHelloBytes, kProofBytes), store_.token));
-    // A client of another generation gets the generation's error instead: it may have connected
-    // before its own store was ready.
+    // A client of another generation gets the error about its generation instead: it may have
+    // connected before its own store was ready.
     if (!store_.refusal.empty() && hello_.generation == engine_.generation()) {
       const Error refusal{Code::kAlreadyExists, store_.refusal};
       put_welcome(&refusal);

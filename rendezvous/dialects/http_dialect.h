@@ -7,7 +7,8 @@
 //   DELETE /SCOPE/KEY   marks a member as finished; the last member's request empties the scope
 //
 // A scope's members are its keys: each rank sets one, named by its number. Keys are in torch's
-// space with the prefix "http:". Clients do not authenticate; Admission decides, as for torch's.
+// space with the prefix "http:". Clients do not authenticate; like torch's clients, they are
+// admitted by their host and user (server/admission.h).
 //
 // A connection carries one request and is closed after the answer, as Horovod's client expects. So
 // a client costs at most one request and one value, and bytes after the request are never read as

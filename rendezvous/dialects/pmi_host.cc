@@ -188,7 +188,8 @@ const std::map<std::string_view, PmiHost::Handler>& PmiHost::handlers() {
 void PmiHost::serve(Rank& rank, const PmiRequest& request, Effects& effects) {
   const auto found = handlers().find(request.command);
   if (found != handlers().end()) return (this->*found->second)(rank, request, effects);
-  // Names of services are answered "publish_result", not "publish_name_result".
+  // The answer to publish_name is "publish_result", not "publish_name_result"; so are those to
+  // unpublish_name and lookup_name.
   std::string_view name = request.command;
   if (name.ends_with("_name")) name.remove_suffix(std::string_view("_name").size());
   reply(rank, "cmd=" + std::string(name.substr(0, kMaxPmiKey)) + "_result rc=-1 msg=not_served",

@@ -104,7 +104,8 @@ Result<bool> TorchDialect::recognize() {
   if (bytes.empty()) return false;
   const unsigned first = static_cast<unsigned char>(bytes[0]);
   if (first == 0) {
-    // This is VALIDATE of C, or a SET of A with a length that no client sends.
+    // This is VALIDATE of C or SET of A. No client sends a key so long that its length looks like
+    // the magic number.
     if (bytes.size() < 5) return false;
     const bool is_c = read_little(bytes.substr(1, 4)) == kValidateMagic;
     dialect_ = is_c ? Dialect::kC : Dialect::kA;
@@ -240,7 +241,7 @@ void TorchDialect::compact() {
     if (buffer_.capacity() > kCompactBytes) buffer_ = {};
     buffer_.clear();
     consumed_ = 0;
-  } else if (consumed_ > buffer_.size() / 2) {  // So each byte is moved at most once.
+  } else if (consumed_ > buffer_.size() / 2) {  // So each byte is moved once on average.
     buffer_.erase(0, consumed_);
     consumed_ = 0;
   }

@@ -65,14 +65,15 @@ class TorchDialect {
   TorchDialect(const TorchDialect&) = delete;
   TorchDialect& operator=(const TorchDialect&) = delete;
 
-  // Takes bytes from the client, or none to continue after a wait was answered. Appends replies for
-  // this and for other connections to `out`; the owner passes each to its connection's reply(). An
-  // error ends the connection; its message is for the log.
+  // Takes bytes from the client, or none to continue with bytes that were left over. Appends
+  // replies for this and for other connections to `out`; the owner passes each to its connection's
+  // reply(). An error ends the connection; its message is for the log.
   Result<void> receive(std::string_view bytes, std::uint64_t now_ns, Replies& out);
   // Appends the encoded reply to `bytes`. An error ends the connection, because the protocol cannot
   // express the reply.
   Result<void> reply(const Reply& reply, std::string& bytes);
-  // Returns whether a wait was answered while more requests had arrived; if so, call receive({}).
+  // Returns whether more requests have arrived and can be served now, because a turn ended or a
+  // wait was answered; if so, call receive({}).
   bool has_more() const { return waiting_ == 0 && has_more_; }
   // Bytes that are kept of incomplete or waiting requests and of watched values.
   std::size_t kept_bytes() const;

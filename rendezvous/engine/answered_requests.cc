@@ -18,7 +18,7 @@ void AnsweredRequests::begin(SessionId session) {
 
 void AnsweredRequests::end(SessionId session) {
   const auto found = sessions_.find(session);
-  // A client of the previous generation.
+  // Clients of the previous generation have no session here: clear() has removed it.
   if (found == sessions_.end() || found->second.connections == 0) return;
   Session& known = found->second;
   if (--known.connections > 0) return;

@@ -87,7 +87,7 @@ class AnsweredRequests {
 
   const Limits limits_;
   Sessions sessions_;
-  // Sessions without a connection, by the time of the last one's end.
+  // Sessions without a connection, ordered by the time at which their last connection closed.
   std::set<std::pair<std::uint64_t, SessionId>> ended_;
   std::size_t answers_ = 0;
   bool forgot_early_ = false;

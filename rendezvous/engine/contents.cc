@@ -86,7 +86,7 @@ Result<void> Contents::put(Space space, const std::string& key, std::string valu
 }
 
 // Checks everything before it stores anything. If a key is named twice, the last value wins. The
-// room is computed as if all keys were new, which can only reject too early.
+// room is computed as if a key that is named twice were two keys, which can only reject too early.
 Result<void> Contents::put_all(Space space,
                                std::vector<std::pair<std::string, std::string>>& entries) {
   std::size_t more_bytes = 0;

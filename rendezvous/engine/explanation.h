@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Formats the wait graph for people: the missing keys, the clients that wait for them and since
-// when, and the ranks that have been silent meanwhile. Pure.
+// when, and the clients that do not wait for them, with the length of their silence. Pure.
 #pragma once
 
 #include <cstdint>
@@ -10,9 +10,9 @@
 
 namespace ivy::store {
 
-// Returns at most 64 lines without the last newline, or "store: no blocked requests" if there are
-// none. Clients are named "rank R", "pid P at ADDRESS" (launcher/hang/rank_names.h parses that) or
-// "a client at ADDRESS:PORT".
+// Returns at most 64 lines without the last newline, or one that starts with "store: no blocked
+// requests" if no request waits. Clients are named "rank R", "pid P at ADDRESS"
+// (launcher/hang/rank_names.h parses that) or "a client at ADDRESS:PORT".
 std::string explain(const WaitGraph& graph, std::uint64_t now_ns);
 
 // Returns the end of a timeout's text: the connected clients of that dialect that do not wait for

@@ -84,7 +84,7 @@ struct Command {
   bool is_yes_no = false;  // The answer is the Number 0 or 1, natively a u8.
 };
 
-// deadline_ns is on the clock of `now`; kNever means no timeout.
+// Deadlines are on the clock of `now_ns`; kNever means no timeout.
 inline constexpr std::uint64_t kNever = ~std::uint64_t{0};
 
 // Number of a request that may be repeated, from a client with a session (answered_requests.h).
@@ -127,14 +127,14 @@ struct Keys {
   bool more = false;
   IVY_FIELDS(f.page(self.keys, self.more))
 };
-struct Changed {  // A change that a watch reports; the request stays open. A session whose client
-                  // does not read sends one kOverflow instead and cancels the watch.
+struct Changed {  // A change that a watch reports; the request stays open. If the client does not
+                  // read, the server sends one kOverflow instead and cancels the watch.
   enum class What : std::uint8_t { kSet = 1, kDeleted = 2, kOverflow = 3 };
   What what = What::kSet;
   std::string key, value;
   IVY_FIELDS(f.kind(self.what), f.text(self.key), f.text(self.value))
 };
-struct Popped {  // `length` is the queue's before the pop.
+struct Popped {  // `length` is the queue's length before the pop.
   std::int64_t length = 0;
   std::optional<std::string> item;
   IVY_FIELDS(f.number(self.length), f.optional_text(self.item))
@@ -155,7 +155,7 @@ void answer_to(ClientId client, RequestId request, Body body, Replies& out) {
   reply.body = std::move(body);
 }
 
-struct Serving;  // serving.h: what the engine gives a request to serve itself with.
+struct Serving;  // serving.h: a request during its execution.
 
 // The members of every request: the type of its answer, its fields, and the function that executes
 // it.
@@ -287,7 +287,7 @@ struct Watch {  // Answered with Done, then with one Changed per change.
   std::string prefix;
   bool exact = false;  // Watches this key only; answered with Compared: its current value.
 };
-struct Cancel {  // The native dialect identifies the request differently.
+struct Cancel {  // Has no Op: native_dialect.cc decodes the native CANCEL itself.
   static constexpr Command kCommand{.name = "cancel"};
   IVY_REQUEST(Done)
   RequestId request = 0;

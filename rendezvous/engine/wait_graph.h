@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A snapshot of the engine for diagnosis: what each client waits for, and the last request of every
-// other client. explanation.h turns it into text. Also the table of clients. Pure.
+// client. explanation.h turns it into text. Also the table of clients. Pure.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ using Clients = std::unordered_map<ClientId, KnownClient>;
 
 struct Waiting {
   ClientInfo client;
-  std::string what;                  // "wait", "barrier 'x' of 8", "queue".
+  std::string what;                  // "key", "counter", "queue" or "barrier 'x' of 8".
   std::vector<std::string> missing;  // Keys, at most 16; empty for a barrier.
   std::size_t missing_count = 0;
   std::vector<std::uint32_t> absent;  // Members of a barrier that have not arrived, at most 16.

@@ -35,6 +35,7 @@ struct Waiter {
   Space space = Space::kNative;
   WaitKind kind = WaitKind::kKeys;
   std::vector<std::string> keys;  // Never changed after add(), because `missing` points into it.
+  // With kNumber, the awaited number; with kBarrier, the arrival's Barrier::call.
   std::int64_t at_least = 0;
   std::uint32_t member = 0;
   std::uint64_t deadline_ns = kNever;

@@ -13,7 +13,7 @@
 namespace ivy::store {
 namespace {
 
-// Size of the shortest torch request: an opcode and the length of a key.
+// Size of the shortest torch request that names a key: an opcode and the key's length.
 constexpr ssize_t kLeastRequest = 9;
 
 }  // namespace

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // An asynchronous store client: each wait runs on its own connection and thread. Thread: one.
-// Lifetime: call leave() before the destructor.
 #pragma once
 
 #include <functional>
@@ -21,8 +20,10 @@ class KeyWaits {
   // Connects to the store that the worker's environment variables name.
   Result<void> connect();
   void set(const std::string& key) { (void)client_->set(key, "1"); }
-  // Calls `over` on another thread, with false if the store is lost or this client leaves.
+  // Calls `over` on another thread, with false if the store is lost or this client leaves. Blocks
+  // while it connects; if that fails, it calls over(false) itself.
   void wait(std::vector<std::string> keys, std::function<void(bool)> over);
+  // Cancels all waits and returns when their threads have exited.
   void leave();
 
  private:

@@ -47,7 +47,7 @@ namespace {
 
 constexpr std::uint64_t kSecond = 1'000'000'000;
 constexpr std::size_t kMaxStallBytes = 32u << 10;
-// A token has 64 digits; the parser rejects a longer text.
+// The rest of a longer token is ignored.
 constexpr std::size_t kMaxTokenText = 256;
 
 // Listens on an address from the command line, such as "10.0.0.1:4123" or "[::]:0".

@@ -16,10 +16,11 @@
 // On SIGUSR1 it prints the number of requests that it has served.
 //
 // The control descriptor is a stream socket that carries lines. The store receives "generation N",
-// "quit", and "complete": new clients are rejected, connected ones are still served. It sends
-// "ready", "log TEXT", "stall TEXT" (the wait graph, after --stall-seconds without progress) and
-// "end TEXT" (why it exits by itself). When the socket closes, the store exits. If it was started
-// by hand, it writes the same lines to standard output.
+// which it confirms with the same line, "put KEY VALUE", "quit", and "complete": new clients are
+// rejected, connected ones are still served. It sends "ready", "log TEXT", "stall TEXT" (the wait
+// graph, after --stall-seconds without progress) and "end TEXT" (why it exits by itself). When the
+// socket closes, the store exits. If it was started by hand, it writes the same lines to standard
+// output.
 //
 // With --owner-fd, a pidfd, the store is a background process that serves its owner's job. When the
 // owner exits, the control descriptor closes or "quit" arrives, it accepts no more clients and

@@ -9,7 +9,7 @@
 // reported by the kernel (peer_owner.h). torch's clients have separate limits for memory and
 // connections, so that they cannot exhaust those of authenticated clients.
 //
-// A slow or hostile client costs only itself: its requests are not read while its replies pile up,
+// A slow or hostile client harms no other one: its requests are not read while its replies pile up,
 // and it is closed when other clients' actions (a watch) would fill its buffer. Every reason for
 // closing a connection is reported once through `log`, with a limit of lines per second.
 //

@@ -10,7 +10,7 @@
 namespace ivy::store {
 namespace {
 
-// Release the memory of a large reply now, not when the connection closes.
+// A larger buffer is freed as soon as it is empty, not when the connection closes.
 constexpr std::size_t kKeptBytes = 256u << 10;
 
 }  // namespace
@@ -30,7 +30,7 @@ Sent send_some(int fd, std::string& unsent, std::size_t& sent) {
     if (unsent.capacity() > kKeptBytes) unsent = {};
     unsent.clear();
     sent = 0;
-  } else if (sent > unsent.size() / 2) {  // So each byte is moved at most once.
+  } else if (sent > unsent.size() / 2) {  // So each byte is moved once on average.
     unsent.erase(0, sent);
     sent = 0;
   }

@@ -31,7 +31,7 @@ struct Session {
   void stop_watching(const Readiness& readiness);
 
   Descriptor socket;
-  std::unique_ptr<Connection> connection;  // Null once the session is closed.
+  std::unique_ptr<Connection> connection;  // Never null; does nothing once the session is closed.
   std::string address;
   Dialect dialect = Dialect::kNative;
   std::uint64_t since_ns = 0;

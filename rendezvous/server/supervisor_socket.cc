@@ -15,7 +15,7 @@
 namespace ivy::store {
 namespace {
 
-// The longest order is a word and a number; the rest is reserved for future orders.
+// A longer line is an error. Today's orders are much shorter; the rest is reserved for future ones.
 constexpr std::size_t kMaxLine = 4096;
 
 }  // namespace
@@ -66,7 +66,7 @@ void SupervisorSocket::wait() {
                      });
 }
 
-// Returns false at the end of the socket.
+// Returns false if no more orders are to be read (see `ended` in the header).
 bool SupervisorSocket::read() {
   std::array<char, kMaxLine> bytes{};
   const ssize_t count = recv(fd_, bytes.data(), bytes.size(), MSG_DONTWAIT);

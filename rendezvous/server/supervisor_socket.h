@@ -17,14 +17,15 @@ namespace ivy::store {
 class SupervisorSocket {
  public:
   // `fd` is the socket, or -1 for none. Calls `generation` and `complete` (may be null) for each
-  // order of that name, and `ended` for "quit", at the end of the socket, and for a line of more
-  // than 4 KiB. Ignores unknown orders, because the supervisor may be newer.
+  // order of that name, and `ended` for "quit", at the end of the socket, for a line of more than 4
+  // KiB, and for a "generation" without a number. Ignores unknown orders, because the supervisor
+  // may be newer.
   SupervisorSocket(boost::asio::io_context& loop, int fd,
                    std::function<void(std::uint32_t)> generation, std::function<void()> ended,
                    std::function<void()> complete = nullptr);
 
-  // Sets the handler for keys that the supervisor writes into the store. Values are text without
-  // blanks.
+  // Sets the handler for keys that the supervisor writes into the store. Keys contain no blanks;
+  // the value is the rest of the line.
   void on_put(std::function<void(std::string key, std::string value)> put) {
     put_ = std::move(put);
   }
