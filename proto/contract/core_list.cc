@@ -44,7 +44,6 @@ CoreList parse_core_list(std::string_view text) {
   return cores;
 }
 
-// folded_numbers() writes ranges.
 std::string core_list_text(const CoreList& cores) { return folded_numbers(cores); }
 
 CoreList common_cores(const CoreList& one, const CoreList& other) {

@@ -110,8 +110,8 @@ constexpr EnvEntry kVariables[] = {
     // Removed: ranks and internal state of another launcher.
     {"IVY_*", kScrub, "ivyrun (defaults of its flags), or an outer job of ours"},
     {"TORCHELASTIC_*", kScrub, "an outer torchrun"},
-    // Those of an outer job. With -B jax --no-python-hook, ivyrun sets variables of these names for
-    // its workers.
+    // Open MPI's variables of an outer job. With -B jax --no-python-hook, ivyrun sets variables of
+    // these names for its workers.
     {"OMPI_COMM_WORLD_*", kScrub, "Open MPI's ranks, JAX"},
     {"OMPI_UNIVERSE_SIZE", kScrub, "Open MPI's ranks"},
     {"OMPI_APP_CTX_NUM_PROCS", kScrub, "Open MPI's ranks"},

@@ -31,7 +31,7 @@ std::vector<TextPiece> cut_at_commas(const TextPiece& list, bool outside_bracket
 
 struct RangeFault {
   std::size_t column = 1;
-  std::string what;  // A clause for messages, such as: "3-1" goes down
+  std::string what;  // A clause for messages, such as: "3-1" is a descending range
 };
 
 // The order in which several brackets vary, fastest first. kLastToFirst is the last, then the one

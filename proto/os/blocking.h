@@ -85,7 +85,7 @@ class BlockingPool {
     return add(std::make_shared<Call<Work, Done>>(std::move(work), std::move(done)),
                std::move(name), deadline);
   }
-  // Makes sure that `done` of a task that is no longer needed is not called any more.
+  // Drops a task whose result is no longer needed: its `done` will not be called.
   void forget(TaskId id);
 
   // Returns the oldest task whose result is awaited and overdue. If it is still waiting for a

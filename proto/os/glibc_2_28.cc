@@ -52,7 +52,7 @@ IVY_HIDDEN const char* sigabbrev_np(int signal) noexcept {
   return signal > 0 && signal < 32 ? kNames[static_cast<std::size_t>(signal)] : nullptr;
 }
 
-// Since glibc 2.34. Descriptors that another thread opens concurrently are close-on-exec.
+// Since glibc 2.34. A descriptor that another thread opens meanwhile is close-on-exec anyway.
 IVY_HIDDEN int posix_spawn_file_actions_addclosefrom_np(posix_spawn_file_actions_t* actions,
                                                         int from) noexcept {
   const long limit = sysconf(_SC_OPEN_MAX);

@@ -72,8 +72,8 @@ Result<CertificateIdentity> read_certificate(std::string_view pem);
 //   PermissionDenied    revoked; of the wrong role ("is a host's certificate: it cannot launch")
 //   FailedPrecondition  the anchor is invalid, not the peer: it has no CA, a revocation list that
 //                       the CA did not sign, or revocation lists only of other CAs
-// The peer's clock may be a day behind, because certificates are valid from a day before they are
-// made.
+// This host's clock may be up to a day behind the CA's, because certificates are valid from a day
+// before they are made.
 Result<CertificateIdentity> verify_certificate(std::string_view chain_pem,
                                                const TrustAnchor& anchor, CertificateRole wanted,
                                                std::int64_t now_unix_s);

@@ -18,13 +18,13 @@
 //   SEGMENT_READY 129     u64 bytes, name                       with the segment's descriptor
 //   REFUSED  130          u8 kind of the request, u32 code (status.h), name, text
 //   LEFT     131          -
-//   OBSERVED 132          u64 bytes                    with the descriptor of a page of its own
+//   OBSERVED 132          u64 bytes                    with the descriptor of a separate page
 // clang-format on
 //
 // A connection starts with ATTACH; one rank has one connection. Answers are sent as they become
-// available, so answers to SEGMENT carry the name. The first of the `members` local ranks that
-// requests a segment has it created (sealed against shrinking and growing), and all get the same
-// one. The supervisor forgets the name when all have it or the generation ends. After LEAVE, the
+// available, so answers to SEGMENT carry the name. The supervisor creates a segment (sealed against
+// shrinking and growing) for the first of its `members` local ranks that requests it, gives the
+// same one to all, and forgets the name when all have it or the generation ends. After LEAVE, the
 // exit of the process does not count as a death for the other ranks. End of file without LEAVE is
 // only a hint; the process's exit decides.
 //

@@ -5,10 +5,10 @@
 //   standard input of every host      IVYDIAL 1
 //                                     job HEX32
 //                                     key HEX64                the pre-shared key of this step
-//                                     silence MILLISECONDS     then another way is tried
+//                                     silence MILLISECONDS     then a second connection is tried
 //                                     address ADDRESS PORT     one line each, preferred first
 //                                     host NAME                one line each, in the job's order
-//                                     self INDEX               which host this is; else by its name
+//                                     self INDEX               this host; else its name decides
 //                                     end
 //   first line inside TLS (upwards)   IVYDIAL 1 HOST
 //                                     IVYSIGNAL 1 HOST SIGNAL tasks|tree

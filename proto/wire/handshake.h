@@ -35,7 +35,7 @@ inline constexpr std::size_t kEpochBytes = 16;
 inline constexpr std::uint32_t kNoRank = ~std::uint32_t{0};
 
 struct HandshakeHello {
-  std::string purpose;  // "store", "why" or "peer"; at most 16 characters of [a-z].
+  std::string purpose;  // "store" or "peer"; at most 16 characters of [a-z].
   std::string job_id;
   std::uint32_t generation = 0;
   std::uint32_t rank = kNoRank;

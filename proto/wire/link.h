@@ -151,8 +151,8 @@ struct StoredFrame {
   std::string payload;
 };
 
-// Sequenced frames of one direction: queued, sent within the peer's credit, and kept until the peer
-// has acknowledged them, for retransmission on the next transport.
+// Sequenced frames of one direction: queued, sent (flow frames only within the peer's credit), and
+// kept until the peer has acknowledged them, for retransmission on the next transport.
 class SendQueue {
  public:
   // Fails with ResourceExhausted beyond kMaxUnacknowledgedBytes.
@@ -225,8 +225,8 @@ class Session {
   // `window_bytes` is the number of flow bytes that the peer may send before it gets more credit.
   explicit Session(std::uint64_t window_bytes);
 
-  // Call when a new transport is connected. Drops half-received bytes, and sends the preamble and,
-  // as launcher, Attach. Sequenced frames wait for attached().
+  // Call when a new transport is connected. Drops half-received bytes and queues the preamble; the
+  // owner then calls send_handshake(). Sequenced frames wait for attached().
   void transport_up();
   // Queues the next unsequenced frame of the handshake (kAttach or kAttached).
   void send_handshake(FrameType type, std::string payload);

@@ -151,7 +151,7 @@ struct PageHeader {
   PageLayout layout;
   // On a separate cache line, because every wait loop reads it, and it is seldom written.
   alignas(128) std::atomic<std::uint32_t> news;
-  std::atomic<std::uint32_t> deaths;   // Number of entries below that are neither kAlive nor kLeft.
+  std::atomic<std::uint32_t> deaths;   // Deaths so far, including those of ranks since restarted.
   std::atomic<std::uint64_t> reports;  // The number of the newest report.
 };
 
@@ -187,8 +187,8 @@ static_assert(sizeof(PageHeader) == 256 && sizeof(DeathEntry) == 32);
 static_assert(sizeof(CommunicatorRow) == 128 && sizeof(Slot) % 64 == 0);
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 
-// A worker's own slot. Only one thread at a time may use a row; finish() may be called
-// concurrently.
+// One worker's slot. Only one thread at a time may write a row; threads that use different rows may
+// call finish() concurrently.
 class SlotView {
  public:
   explicit SlotView(Slot* slot) : slot_(slot) {}
@@ -205,8 +205,8 @@ class SlotView {
     slot_->rows[row].phase.store(std::uint64_t{tag_above} << 32 | static_cast<std::uint64_t>(phase),
                                  std::memory_order_relaxed);
   }
-  // Takes the same record with ended_ns and outcome set: clears the row's current operation and
-  // appends the record to the ring.
+  // Takes the same record with ended_ns and outcome set: replaces the row's current operation with
+  // it and appends it to the ring of finished operations.
   void finish(const OperationRecord& record);
 
   // Called by any process:
@@ -237,8 +237,8 @@ class StatusPage {
   PageShape shape() const;
   // The futex word, which changes with every death and every report.
   std::atomic<std::uint32_t>& news() const { return header_->news; }
-  // Returns the number of dead ranks (neither alive nor left). A wait loop checks no further while
-  // it is 0.
+  // Returns the number of deaths so far; ranks that were restarted since are included. A wait loop
+  // checks no further while it is 0.
   std::uint32_t deaths() const { return header_->deaths.load(std::memory_order_acquire); }
 
   // Called by the supervisor. set_rank and add_report do not change `news`; bump() does.

@@ -4,7 +4,7 @@
 // available, so a wait does not delay other requests.
 //
 // clang-format off
-//   request  u32 length | u8 op     | u32 id | payload       length counts what follows itself
+//   request  u32 length | u8 op     | u32 id | payload       length counts the bytes after it
 //   reply    u32 length | u8 status | u32 id | payload       status: 0, or a Code of status.h
 //
 // The first reply has the number 0: the welcome, or the reason for the rejection. Requests start at
