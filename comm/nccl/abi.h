@@ -53,8 +53,8 @@ struct Config {
   std::size_t size = 24;
   unsigned magic = 0xcafebeef;
   unsigned version = 21400;
-  // A blocking call returns when the operation is on the stream. For a non-blocking call, NCCL
-  // starts a thread per operation, which takes some 60 us. NCCL_COMM_BLOCKING=0 requests that.
+  // A blocking call returns when the operation is on the stream. For a non-blocking call, which
+  // NCCL_COMM_BLOCKING=0 requests, NCCL starts a thread per operation, which takes some 60 us.
   int blocking = 1;
   // INT_MIN and null mean NCCL's default.
   int cga_cluster_size = INT_MIN;

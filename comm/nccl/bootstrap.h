@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ranks of a communicator synchronize in the job's store before they call NCCL. Every rank
+// The ranks of a communicator synchronize through the job's store before they call NCCL. Every rank
 // publishes its facts (preflight.h), rank 0 compares them, and either all ranks get the same unique
 // ids or all get the same error. Ids are made only when all ranks have arrived: NCCL's root waits
 // for ever for a missing rank.

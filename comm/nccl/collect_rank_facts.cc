@@ -143,7 +143,7 @@ RankFacts collect_rank_facts(std::int32_t rank, const std::string& host, int dev
 
 bool may_lose_shared_memory(const std::filesystem::path& root, std::uint32_t user,
                             const std::string& user_name) {
-  constexpr std::uint32_t kFirstOfPeople = 1000;  // logind never does so to system users.
+  constexpr std::uint32_t kFirstOfPeople = 1000;  // logind never removes files of system users.
   std::error_code none;
   if (user < kFirstOfPeople || !std::filesystem::exists(root / "run/systemd/users", none)) {
     return false;

@@ -551,8 +551,8 @@ MaybeFailure DeviceCommunicator::end() {
   return diagnosis_.timeout("finalize", text + (why ? "; " + *why : ""));
 }
 
-// Everything on the streams is done, so NCCL waits only for graphs that contain operations. It must
-// not be aborted during that.
+// Everything on the streams is done, so NCCL waits only for graphs that contain operations. An
+// abort must not interrupt that wait, because both would free the communicator.
 DeviceCommunicator::Finalized DeviceCommunicator::finalize() {
   struct Ended {
     std::atomic<bool> is_well{false};

@@ -46,7 +46,7 @@ namespace ivy::comm::nccl {
 
 // How long ncclCommFinalize may take.
 inline constexpr std::chrono::milliseconds kFinalizePatience{2'000};
-// The same if graphs contain operations: NCCL waits until they are freed.
+// How long it may take if graphs contain operations: NCCL waits until these are freed.
 inline constexpr std::chrono::milliseconds kGraphPatience{200};
 
 // When a call returns to its caller.
@@ -112,8 +112,8 @@ class DeviceCommunicator : private BootstrapOwner, private EnqueuedOwner {
   MaybeFailure end();
 
  private:
-  // Memory that NCCL accesses while it creates a handle and as long as the handle exists, also from
-  // its own threads: kept alive by everything that may still let them run.
+  // Memory that NCCL accesses, also from its own threads, while it creates a handle and as long as
+  // the handle exists. Everything that may use the handle keeps it alive.
   struct HandleCreation {
     Handle handle = nullptr;
     std::string name;

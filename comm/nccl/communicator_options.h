@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // State that a communicator provides to its NCCL part, and the interface that it implements.
 //
-// A value; the objects that it refers to outlive its user.
+// DeviceCommunicatorOptions is a value; the objects that it refers to outlive its user.
 #pragma once
 
 #include <chrono>

@@ -84,8 +84,8 @@ namespace device_regions {
 // and DeadlineExceeded if the driver or NCCL did not return, which taints the process.
 Result<void*> allocate(int device, std::size_t bytes,
                        std::chrono::steady_clock::time_point deadline);
-// Frees a region when the operations that use it are done. Returns false if `memory` is not the
-// start of a region.
+// Waits until the operations that use a region are done, and frees it. Returns false if `memory` is
+// not the start of a region.
 bool release(void* memory);
 
 // Adds a user: release() deregisters each region there before it frees the memory.

@@ -44,7 +44,7 @@ Failure Diagnosis::of_nccl(Status status, const std::string& what) const {
                      library_->name_of_error(status);
   const char* const last = library_->functions().get_last_error(nullptr);
   if (last != nullptr && *last != '\0') text += ": " + std::string(last);
-  // All ranks receive this kind of failure, as they do that of a lost connection.
+  // A failure of this kind, like a lost connection, is reported to all ranks.
   Failure failure = make_failure(FailureKind::kTransport, text);
   set_host(failure, options_.host);
   return failure;

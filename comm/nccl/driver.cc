@@ -76,7 +76,7 @@ std::string missing_device_files() {
   return "; the device files (/dev/nvidia0, /dev/nvidiactl) do not exist";
 }
 
-// Returns null if the user has named none.
+// Returns the path in IVY_CUDA_LIB, or null if it is not set.
 const char* named_driver() {
   const char* const named = std::getenv("IVY_CUDA_LIB");
   return named != nullptr && *named != '\0' ? named : nullptr;
@@ -135,7 +135,7 @@ Result<Driver*> Driver::take(void* library, const std::string& path) {
   };
 #define IVY_DRIVER(member, cuda, hip, ...) IVY_CHECK(find(functions->member, cuda, hip));
 #include "comm/nccl/driver_functions.def"
-  // The second version tells the slices of one device apart; drivers before 11.4 lack it.
+  // The second version distinguishes the MIG instances of a device; drivers before 11.4 lack it.
   take_one(library, "cuDeviceGetUuid_v2", functions->get_uuid);
   driver->functions_ = functions.release();  // It lives until the process ends.
   driver->functions_->get_version(&driver->version_);

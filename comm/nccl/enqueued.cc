@@ -146,8 +146,8 @@ Result<std::size_t> EnqueuedOperations::count_done(std::unique_lock<std::mutex>&
     return done;
   };
   std::size_t done = 0;
-  // The first operation that is known to be unfinished or was added later; those from `done` up to
-  // it are undecided.
+  // The first operation that is known to be unfinished or was added later; the operations
+  // from `done` up to it are undecided.
   std::size_t unknown = pending_.size();
   while (done < unknown) {
     const std::size_t place = done == 0 ? 0 : done + (unknown - done) / 2;

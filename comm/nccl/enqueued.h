@@ -52,8 +52,8 @@ class EnqueuedOwner {
   virtual MaybeFailure check(const Enqueued* oldest) = 0;
   // Called with the first failure, which ends the watch.
   virtual void enqueued_failed(const Failure& failure) = 0;
-  // Called every kTick while operations are called, and once after the last, with the oldest
-  // unfinished operation or null.
+  // Called every kTick while there is anything to watch, and until kIdle after the last call, with
+  // the oldest unfinished operation or null.
   virtual MaybeFailure tick(const Enqueued* oldest) = 0;
   // Returns true if operations that finish now do so because the communicator is broken.
   virtual bool is_broken() const = 0;
@@ -73,7 +73,7 @@ class KeptQueue {
   auto end() { return all_.end(); }
 
   void push_back(T&& one) {
-    // Moves what is left to the front before it would grow, if that is less than half.
+    // Instead of growing, moves the remaining elements to the front if they are less than half.
     if (all_.size() == all_.capacity() && first_ > size()) {
       all_.erase(all_.begin(), begin());
       first_ = 0;

@@ -51,7 +51,7 @@ class RevokedHandle {
   const FailedCommunicator broken_;
 };
 
-// The communicator that a new one is shrunk from: of the previous world, in which a rank died.
+// A broken communicator of the previous world, in which a rank died. A new one is shrunk from it.
 struct Parent {
   std::unique_ptr<RevokedHandle> revoked;
   std::string key;            // Identifies the old communicator; the same on all of its ranks.

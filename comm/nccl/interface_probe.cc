@@ -18,7 +18,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Enough for all connections, because none is ever accepted.
+// Room for the connections of all neighbours, because none is ever accepted.
 constexpr int kBacklog = 4096;
 
 Error refusal_of(int error) {

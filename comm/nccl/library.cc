@@ -57,10 +57,10 @@ void add_folders(std::string_view list, std::vector<std::string>& folders) {
   }
 }
 
-// Returns the files that NCCL has if pip installed it. pip puts it into the directory of Python's
-// packages, which is known from set_package_folders(). Without that call, the directory is derived
-// from a mapped extension module (next to .../site-packages/numpy/x.so, NCCL is in
-// .../site-packages/nvidia/nccl/lib), and PYTHONPATH is searched as well.
+// Returns the paths at which pip may have installed NCCL, in directories of Python's packages:
+// first those of set_package_folders(), then the directory of a mapped extension module (for
+// .../site-packages/numpy/x.so, NCCL is in .../site-packages/nvidia/nccl/lib), then those of
+// PYTHONPATH.
 std::vector<std::string> pip_files() {
   std::vector<std::string> folders;
   {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls::run() is start_calls(): it makes the reduction, then one call of NCCL, or a group of
+// start_calls() runs Calls::run(), which makes the reduction, then one call of NCCL, or a group of
 // several if NCCL has no such operation. own_part() and finish_calls() copy the rank's own block.
 #include "comm/nccl/operation_calls.h"
 
@@ -247,7 +247,7 @@ class Calls {
   }
 
   // Uses messages even if NCCL 2.28 has the operation itself: only the root knows how many bytes
-  // the others send, and in an even gather NCCL's own does the same.
+  // the others send, and for an even gather NCCL's own function sends the same messages.
   void gather() {
     send(collective_.send.data, collective_.send.bytes, static_cast<std::size_t>(root()));
     const auto& [data, bytes, blocks] = collective_.receive;

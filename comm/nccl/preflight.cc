@@ -118,8 +118,8 @@ void find_driver_skew(const Ranks& ranks, std::vector<Finding>& found) {
   }
 }
 
-// Returns true if NCCL accepts ranks that share a device: it allows it by a variable, or takes the
-// ranks for ranks of different hosts.
+// Returns true if NCCL accepts ranks that share a device, because a variable allows it or makes
+// NCCL take them for ranks of different hosts.
 bool may_share(const std::vector<const RankFacts*>& sharing) {
   bool is_allowed = true;
   std::set<std::string> host_ids;
@@ -306,7 +306,7 @@ void find_limits(const Ranks& ranks, std::vector<Finding>& found) {
   }
 }
 
-// Finds the known defects of single versions.
+// Warns about a known defect of one version of NCCL.
 void find_known_bad(const Ranks& ranks, std::vector<Finding>& found) {
   std::map<std::string, std::vector<const RankFacts*>> by_machine;
   for (const RankFacts& rank : ranks) by_machine[rank.machine].push_back(&rank);

@@ -32,8 +32,9 @@ std::vector<Finding> compare_ranks(const std::vector<RankFacts>& ranks);
 
 // Returns the interface that NCCL uses for its sockets, by its own rules: NCCL_SOCKET_IFNAME is a
 // list of prefixes; a leading "=" requires whole names, "^" excludes them; without the variable it
-// takes names that start with "ib" first, then all others except docker and lo, then docker, then
-// lo. Returns nothing if none matches; NCCL's init then fails or, in some versions, hangs.
+// takes names that start with "ib" first, then all others except docker, lo and virbr, then docker,
+// lo and virbr in this order. Returns nothing if none matches; NCCL's init then fails or, in some
+// versions, hangs.
 std::optional<Interface> choose_interface(const std::vector<Interface>& interfaces,
                                           std::string_view wanted);
 

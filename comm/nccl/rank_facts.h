@@ -48,7 +48,7 @@ struct RankFacts {
   // The key of the broken communicator from which this rank could create the new one by a shrink.
   // If it is the same on all ranks, they do so.
   std::string parent;
-  bool shares_devices = false;  // The launcher says that devices are shared on purpose.
+  bool shares_devices = false;  // Devices are shared on purpose (IVY_OVERSUBSCRIBE=1).
   bool has_infiniband = false;
   std::string user;
   ResourceLimits limits;
