@@ -154,7 +154,7 @@ Handle Recorder::start_kernel(const Handle& operation) {
 }
 
 Handle Recorder::start_proxy(const Handle& operation, const Proxy& proxy) {
-  // An operation of another process, for which this process's number has no meaning.
+  // The operation belongs to another process, so its handle has no meaning here.
   if (Handle::process_of(proxy.pid) != process_.load(std::memory_order_relaxed)) return {};
   if (operation.kind != HandleKind::kOperation || !is_ours(operation) || proxy.peer < 0) return {};
   Handle made = operation;

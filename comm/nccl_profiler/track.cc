@@ -125,7 +125,7 @@ void Track::write(SlotView page) {
   std::uint64_t oldest = oldest_.load(std::memory_order_relaxed);
   for (; oldest <= last; ++oldest) {
     const Tracked* const operation = find(oldest);
-    // Its thread is still entering it, and will publish it itself.
+    // The thread of this operation is still entering it, and will publish it.
     if (operation == nullptr && oldest > skipped) break;
     if (operation == nullptr) continue;
     const std::uint64_t ended_ns = operation->ended_ns.load(std::memory_order_acquire);

@@ -27,7 +27,7 @@ struct Call {
 
 class Track {
  public:
-  // Limit of operations in progress at the same time. Beyond it, only the last one is known.
+  // Limit of operations in progress at the same time; further ones are counted but not shown.
   static constexpr std::uint64_t kTracked = 512;
 
   // With `watches_device`, an operation is finished when the device reports that, not when it was
