@@ -27,7 +27,7 @@ inline int reduction_of(PyObject* op) {
   return number_in(reduction_numbers, op);
 }
 
-// Returns whether the caller did not pass these arguments.
+// Returns whether these arguments have their default values.
 inline bool are_usual(PyObject* async_op, PyObject* timeout) {
   return async_op == Py_False && timeout == Py_None;
 }

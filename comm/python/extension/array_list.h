@@ -27,8 +27,9 @@ class ArrayList {
   ArrayList(const ArrayList&) = delete;
   ArrayList& operator=(const ArrayList&) = delete;
 
-  // Takes the arrays of a list, and creates as many results unless they are the same. Returns
-  // false, without an exception, if one of them is not usual, or if they differ in type or device.
+  // Takes the arrays of a list, and creates a result for each of them unless the operation is in
+  // place. Returns false, without an exception, if one of them is not usual, or if they differ in
+  // type or device.
   //
   // Other threads may change the list at any time, so this object copies it to a tuple in one step
   // (PyList_AsTuple), which holds the arrays until the end.

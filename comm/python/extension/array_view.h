@@ -83,8 +83,9 @@ class ArrayView {
   ArrayView(const ArrayView&) = delete;
   ArrayView& operator=(const ArrayView&) = delete;
 
-  // Returns false, without an exception, if it is not a plain array or tensor, not dense, or of
-  // another type. Subclasses may give their memory another meaning, as masked arrays do.
+  // Returns false, without an exception, if `array` is not a plain array or tensor, not dense, or
+  // of an element type that ivycomm does not have. Subclasses are rejected, because they may give
+  // their memory another meaning, as masked arrays do.
   bool take_any(PyObject* array, int flags) {
     if (!is_tensor(array)) return take(array, flags);
     return take_tensor(array, memory_);

@@ -10,7 +10,8 @@
 
 namespace ivy::python {
 
-// Raised if the Python package has a different number: both must be from one build.
+// Version of the interface to the Python package, which rejects another number: both must be from
+// one build.
 inline constexpr int kInterface = 8;
 
 // The operations whose last argument is an ivy_call: the rows of operations.def, and one more.

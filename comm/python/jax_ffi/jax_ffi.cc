@@ -23,7 +23,7 @@
 namespace ivy::jax {
 namespace {
 
-constexpr int64_t kSliceMs = 50;  // Until Ctrl-C is noticed; as in ivycomm/waiting.py.
+constexpr int64_t kSliceMs = 50;  // Interval of the checks for Ctrl-C, as in ivycomm/waiting.py.
 constexpr int32_t kMetadata = 1, kScalar = 3;
 
 struct Seat {
@@ -101,7 +101,7 @@ int element_number(xla::ElementType type) {
   return -1;
 }
 
-// Returns all but the first, which is the token.
+// Returns all buffers but the first, which is the token.
 std::vector<Array> arrays_of(const xla::Buffers& buffers) {
   std::vector<Array> arrays;
   for (int64_t at = 1; at < buffers.count; ++at) {
@@ -298,9 +298,9 @@ int raise_again(void*) {
   return -1;
 }
 
-// Runs pending signal handlers and returns whether one has raised an exception. Only in the main
-// thread, where CPython runs them. XLA would replace the exception by its own, so it is raised
-// again when the interpreter continues.
+// Runs pending signal handlers and returns whether one has raised an exception. Call it only in the
+// main thread, where CPython runs handlers. XLA would replace the exception by its own, so it is
+// raised again when the interpreter continues.
 bool has_handler_raised() {
   const int lock = interpreter.PyGILState_Ensure();
   const bool has_raised = interpreter.PyErr_CheckSignals() != 0;
