@@ -237,9 +237,9 @@ class Session {
   Result<void> attached(std::uint64_t acknowledged);
   void transport_down();
 
-  // Replaces the peer, which is gone, with another one that starts at the first sequence. Drops the
-  // receive state and all control frames, and queues the unacknowledged flow frames again. Returns
-  // these, in order; the views are valid until the next call. Supervisor only.
+  // Replaces the peer with another one, which starts at the first sequence. Drops the receive state
+  // and all control frames, and queues the unacknowledged flow frames again. Returns these, in
+  // order; the views are valid until the next call. Supervisor only.
   std::vector<OutputChunk> take_over();
 
   // Queues a frame that does not wait for credit. Fails with ResourceExhausted beyond
