@@ -13,7 +13,7 @@ RequestId request_id(std::uint8_t op, std::uint32_t id) {
   return static_cast<RequestId>(id) << 8 | static_cast<RequestId>(op & ~kNumberedOp);
 }
 
-// Cancels whichever of the waiting operations has this id; the client does not say which one it is.
+// Cancels the waiting request with this id, whatever its operation, which the client does not send.
 Cancel cancel_of(std::uint32_t id) {
   Cancel cancel;
   for (const Op waits : {Op::kWait, Op::kWaitGet, Op::kQueuePop, Op::kBarrier, Op::kWatch})

@@ -37,7 +37,7 @@ inline constexpr std::size_t kMaxPmiValue = 1024;
 inline constexpr std::size_t kMaxPmiMapping = 640;
 
 struct PmiJob {
-  std::string name;  // Unique for each job and generation; a word.
+  std::string name;  // Unique for each job and generation; without blanks.
   std::uint32_t host = 0;
   std::vector<std::uint32_t> ranks_on_hosts;
 };

@@ -3,15 +3,17 @@
 // (dialects/pmi_host.h). The supervisor starts it when the first rank connects:
 //
 //   ivy-node pmi --listen-fd N --job ID --generation G --host K --hosts H --ranks-on-hosts 2,2
-//            --host-names a,b --directory JOBDIR [--store ADDRESS --token-file FILE]
+//            --host-names a,b --directory JOBDIR [--loopback-fd N]
+//            [--token-file FILE [--store ADDRESS]]
 //
-// The descriptor is a listening Unix socket. Without a store, ranks of different hosts cannot
-// communicate.
+// --listen-fd is a listening Unix socket, --loopback-fd a TCP socket for libraries that connect on
+// their own. Without a store, ranks of different hosts cannot communicate.
 //
-// A client connects, sends a line "rank R", and speaks PMI-1 from then on. Clients of other users
-// are rejected. Standard output has events, one line each: "joined RANK", "left RANK", "abort RANK
-// CODE TEXT", "vanished RANK", "error TEXT" (the server cannot continue, so the job fails). An
-// event is written before its rank is answered. Standard error has lines for the user.
+// A client connects, sends a line "rank R" (a library sends "cmd=initack"), and speaks PMI-1 from
+// then on. Clients of other users are rejected. Standard output has events, one line each: "joined
+// RANK", "left RANK", "abort RANK CODE TEXT", "vanished RANK", "error TEXT" (the server cannot
+// continue, so the job fails). An event is written before its rank is answered. Standard error has
+// lines for the user.
 #pragma once
 
 namespace ivy::store {
