@@ -7,7 +7,8 @@
 
 namespace ivy {
 
-// A hash of the sources of proto/ and agent/node/, computed by the build, as 16 hexadecimal digits.
+// Returns 16 hexadecimal digits: a hash of the sources of proto/, agent/node/ and agent/devices/,
+// computed by the build.
 std::string_view build_name();
 
 // Returns the version number, such as "0.1.0".
