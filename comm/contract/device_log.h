@@ -4,8 +4,8 @@
 // operations later instead of beforehand.
 //
 // Operations that run ahead are numbered from 1 per communicator. `met` counts the operations for
-// which ranks synchronize. All ranks call both kinds in one common order, so of two ranks one must
-// be behind in both counts; otherwise their programs differ.
+// which ranks synchronize. All ranks call both kinds in one common order: if a rank is ahead of
+// another in one count and behind it in the other, their programs differ.
 //
 // Plain bytes: a record travels through the store between ranks of one build. Thread: one at a
 // time.
@@ -29,7 +29,7 @@ struct DeviceRecord {
   std::uint64_t recorded = 0;  // Number of the `ahead` operations that were recorded into graphs.
   std::uint64_t hash = 0;      // Hash of all operations up to `ahead`.
   std::uint64_t first = 0;     // The number of shown[0], or 0 if `shown` is empty.
-  Fingerprint shown[kShown];   // Operations around the oldest unfinished one.
+  Fingerprint shown[kShown];   // Around the oldest unfinished operation, or the last ones.
   Fingerprint meeting;     // The last operation for which this rank synchronized or is waiting to.
   std::int32_t rank = -1;  // This rank's number in the communicator.
   std::int32_t is_in_meeting = 0;  // 1 while `meeting` is in progress.

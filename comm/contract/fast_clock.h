@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A monotonic clock that is cheap enough to be read twice in an operation of half a microsecond. It
 // reads the processor's time stamp counter and adjusts to CLOCK_MONOTONIC about once a second.
-// Between adjustments it drifts by less than a microsecond per second.
+// Between adjustments, after its first second, it drifts by less than a microsecond per second.
 //
 // Thread: one at a time.
 #pragma once

@@ -309,8 +309,8 @@ IVY_API int ivy_work_free(ivy_work* work);
 /* Keys are text of at most 8 KiB, values are bytes of at most 8 MiB. All ranks of the job see
  * the same keys, until the job is restarted. Returned values are allocated; free their data with
  * ivy_bytes_free. Calls that wait return IVY_DEADLINE_EXCEEDED after their timeout, other calls
- * after 60 s without an answer. A failure here does not break a communicator. In a world of one,
- * which has no store, all of them return IVY_FAILED_PRECONDITION. */
+ * after 60 s without an answer (without ivyrun, 10 s). A failure here does not break a
+ * communicator. In a world of one, which has no store, all return IVY_FAILED_PRECONDITION. */
 /* Stores a value, whether or not the key exists. */
 IVY_API int ivy_store_set(ivy_comm* comm, const char* key, const void* value, size_t value_bytes);
 /* Waits until the key has a value and returns it. */

@@ -29,7 +29,7 @@ namespace ivycomm {
 // The asynchronous operations: each returns a Work immediately.
 using Started = Messages<Work>;
 
-// A view of a communicator's membership, with call options. World and Group own the membership.
+// A communicator's handle, with call options. Does not own the handle; World and Group do.
 class Communicator : public Messages<void> {
  public:
   using Messages<void>::Messages;

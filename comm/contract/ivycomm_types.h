@@ -21,7 +21,7 @@ typedef enum ivy_code {
   IVY_INVALID_ARGUMENT = 3,   /* Found before anything was sent; the communicator remains usable. */
   IVY_DEADLINE_EXCEEDED = 4,  /* The timeout expired; the text names the missing ranks. */
   IVY_NOT_FOUND = 5,          /* The job's store does not have this key. */
-  IVY_RESOURCE_EXHAUSTED = 8, /* Out of memory or descriptors, or a limit below was exceeded. */
+  IVY_RESOURCE_EXHAUSTED = 8, /* Out of memory or descriptors, or beyond a documented limit. */
   IVY_FAILED_PRECONDITION = 9, /* Not initialised, finalised, forked, or two sources disagree. */
   IVY_ABORTED = 10,            /* Ranks called different operations; the text shows both. */
   IVY_INTERNAL = 13,
@@ -100,7 +100,7 @@ typedef struct ivy_members {
  * each buffer. */
 #define IVY_ON_DEVICE 4u
 
-/* Options of one call. A null pointer means that all fields are zero. */
+/* Options of one call. A null pointer means that `factor` is 1 and all other fields are zero. */
 typedef struct ivy_call {
   size_t struct_bytes; /* sizeof(ivy_call), set by the caller. */
   int64_t timeout_ms;  /* 0 means the communicator's timeout. */
@@ -111,7 +111,8 @@ typedef struct ivy_call {
   /* If not NULL, this function is called about every 25 ms, on the calling thread, while a call
    * blocks, but never by a call that blocks for less than that. A result other than 0 ends the call
    * with IVY_CANCELLED and breaks the communicator, as ivy_comm_abort does. The function may call
-   * ivy_comm_abort; a blocking operation on this communicator returns IVY_FAILED_PRECONDITION. */
+   * ivy_comm_abort; a blocking collective that it calls on this communicator fails with
+   * IVY_FAILED_PRECONDITION. */
   int (*interrupt)(void* context);
   void* interrupt_context;
   int32_t device; /* With IVY_ON_DEVICE, the device's number in the driver's order. */

@@ -19,7 +19,7 @@ bool is_numeric(const std::string& host);
 Result<std::string> own_address_towards(const std::string& host);
 
 // Returns numeric addresses of this host that peers may be able to reach, the most likely first,
-// without loopback and link-local addresses. May be empty.
+// without loopback and IPv6 link-local addresses. May be empty.
 std::vector<std::string> own_addresses();
 
 }  // namespace ivy::comm
