@@ -18,8 +18,8 @@ class FailureDetector {
  public:
   virtual ~FailureDetector() = default;
 
-  // Returns a futex word that changes and is woken whenever check() may have something new to
-  // report. Returns null if there is none; waits then call check() every poll_interval().
+  // Returns a futex word that changes and is woken when check() may have something new to report,
+  // or null. Waits also call check() every poll_interval(): a rank that finalizes changes no word.
   virtual const std::atomic<std::uint32_t>* word() const = 0;
   virtual std::chrono::milliseconds poll_interval() const = 0;
 

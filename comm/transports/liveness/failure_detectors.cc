@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // PageDetector reads the deaths that the supervisor writes to the status page. ProcessDetector
 // polls the processes of this host instead, if there is no supervisor. InterruptibleDetector wraps
-// either. After them are the texts that describe a death.
+// either.
 #include "comm/transports/liveness/failure_detectors.h"
 
 #include <poll.h>

@@ -51,8 +51,8 @@ inline constexpr std::pair<FailureKind, control::ReportKind> kReportKinds[] = {
 // Returns the page's status of the process in that member, even after its rank was restarted.
 comm_status::RankStatus status_of(const comm_status::StatusPage& page, const Member& member);
 
-// Returns the failure of ranks that need a rank which died or left. Requires that status.state is
-// not kAlive.
+// Returns the failure that ranks report if they need `member`, which died or left. Requires that
+// status.state is not kAlive.
 Failure death_of(const Member& member, const comm_status::RankStatus& status);
 
 // Returns, for example, "rank 3 (node2, pid 4711)".

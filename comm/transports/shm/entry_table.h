@@ -36,8 +36,8 @@ class EntryTable {
   // Starts the next operation. Afterwards this member may write its payload and its eager area.
   bool begin() {
     // The next entry overwrites the one before the last, which is free once every member has
-    // entered the last operation. That is already known if all members exchanged data in the last
-    // operation.
+    // entered the last operation. That is already known if this member has awaited all the others
+    // in the last operation.
     const bool are_all_known = !is_crowded_ && known_here_ == size_ - 1;
     if (number_ > 0 && !are_all_known && !await_all_of(number_)) return false;
     ++number_;

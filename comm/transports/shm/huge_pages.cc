@@ -9,7 +9,7 @@
 namespace ivy::comm::huge_pages {
 namespace {
 
-// Debian 12's headers have it; older ones, on machines of users who build from source, do not.
+// <sys/mman.h> does not define it on Debian 12 and older systems.
 #ifdef MADV_COLLAPSE
 constexpr int kCollapse = MADV_COLLAPSE;
 #else

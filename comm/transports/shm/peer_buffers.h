@@ -40,8 +40,8 @@ class PeerBuffers {
   std::optional<std::uint64_t> reach() { return reach_ ? reach_ : find_reach(); }
   // Returns the result of reach() if it was already called.
   const std::optional<std::uint64_t>& known_reach() const { return reach_; }
-  // Sets `mapped` to a member's memory in this process if it is registered and kCanMap, otherwise
-  // to null.
+  // Sets `mapped` to a member's memory in this process, or to null if that memory is not registered
+  // or cannot be mapped (kCanMap).
   bool map(std::uint32_t member, const BufferPlace& place, const std::uint8_t** mapped);
   bool fetch(std::uint32_t member, const PeerCopy& copy);
   // Announces that this member has read all it needs of the others' memory. A member returns only

@@ -4,8 +4,8 @@
 // page). Nothing is ever written.
 //
 // Neither method is permitted everywhere: other users, other process namespaces, Yama's
-// ptrace_scope, sandboxes. try_out() tests them with a value that only the right process has at
-// that address.
+// ptrace_scope, sandboxes. try_out() tests reads with a value that only the right process has at
+// that address, and mappings by opening the communicator's segment through that process.
 //
 // Thread: one at a time (the communicator's lock).
 #pragma once

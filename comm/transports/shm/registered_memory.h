@@ -26,9 +26,9 @@ struct BufferPlace {
 
 namespace registered_memory {
 
+inline constexpr std::size_t kRegionsMax = 4096;  // Each of them keeps a descriptor open.
 // `owner` identifies the world. Fails with ResourceExhausted if there is not enough memory, or if
 // kRegionsMax regions exist.
-inline constexpr std::size_t kRegionsMax = 4096;  // Each of them keeps a descriptor open.
 Result<void*> allocate(std::size_t bytes, const void* owner);
 // Frees the memory immediately, even if a peer has it mapped. Returns false if `memory` is not the
 // start of a region.

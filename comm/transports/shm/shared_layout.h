@@ -41,7 +41,7 @@ inline constexpr std::size_t kEagerBytes = 16 * 1024;
 inline constexpr std::size_t kSlotBytes = 256 * 1024;
 inline constexpr std::size_t kSlotsPerMember = 4;
 
-// The operation that a member is in. Written before `sequence` is stored with release order.
+// The operation that a member is in. `sequence` is stored last, with release order.
 struct alignas(kLineBytes) EntryLine {
   std::atomic<std::uint64_t> sequence;  // The operation's number, from 1.
   std::uint64_t fingerprint[2];

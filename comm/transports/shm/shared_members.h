@@ -13,7 +13,7 @@ namespace ivy::comm {
 
 class Selector;
 
-// A member's name in messages: its ranks in the communicator and in the job.
+// A member's name in messages: its ranks in the communicator and in the world.
 struct MemberName {
   std::int32_t rank = 0;
   std::int32_t world_rank = 0;
@@ -27,7 +27,7 @@ struct SharedGroupOptions {
   std::uint32_t self = 0;
   // At least as many processors as ranks on this host, so waits spin.
   bool has_processor_each = true;
-  // Several ranks per processor, so waits sleep until the last one arrives.
+  // More than two ranks per processor, so waits sleep until the last one arrives.
   bool is_crowded = false;
   std::chrono::microseconds spin{1000};
   // Selects the algorithm of collectives among these members, identically on all of them. May be

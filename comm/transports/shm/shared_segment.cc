@@ -26,7 +26,7 @@ Result<void> reserve(int descriptor, const SegmentGeometry& geometry) {
     return errno_error(Code::kResourceExhausted,
                        "set shared memory to " + std::to_string(whole) + " bytes", errno);
   }
-  // Beyond that, the kernel's out-of-memory killer would kill processes.
+  // If more than the available memory were reserved, the out-of-memory killer would kill processes.
   const int failed = bytes > available_memory_bytes()
                          ? ENOMEM
                          : posix_fallocate(descriptor, 0, static_cast<off_t>(bytes));

@@ -45,8 +45,8 @@ class SharedSegment {
   static Result<std::unique_ptr<SharedSegment>> attach_path(const std::string& path,
                                                             std::uint32_t member_count);
   // As create(), in memory that the supervisor has reserved, with a second file for the rings.
-  // Every member calls it, and the first one writes the header. Takes ownership of both
-  // descriptors. Fails like attach().
+  // Every member calls it, and all write the same header. Takes ownership of both descriptors.
+  // Fails like attach().
   static Result<std::unique_ptr<SharedSegment>> adopt(int descriptor, int rings_descriptor,
                                                       std::uint32_t member_count);
   ~SharedSegment();

@@ -51,8 +51,8 @@ class SharedWait {
   bool await_slowly(const std::atomic<std::uint64_t>& counter, std::uint64_t value,
                     std::uint32_t member, const FetchedWith& with);
 
-  // With fewer cores than ranks, arrivals are also counted, so that a rank waiting for all others
-  // sleeps only once.
+  // If members are crowded, arrivals are also counted, so that a rank waiting for all others sleeps
+  // only once.
   void count_arrival();
   bool await_arrivals(std::uint64_t all) {
     return await_slowly(segment_.header().arrivals, all, kWhoeverIsAbsent, {});

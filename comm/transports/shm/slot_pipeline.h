@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The slots through which data that is too large for an entry passes, in *chunks*. Each member
 // fills its own slots, and the others read them. All members count the same chunks since the
-// communicator was created, whether or not a member has data in a chunk. Each count is part of a
-// member's progress.
+// communicator was created, whether or not a member has data in a chunk. A member's ProgressLine
+// has its counts.
 //
 // The slot of chunk c is free again when every member has drained chunk c; await_room(c +
 // kSlotsPerMember) waits for that.

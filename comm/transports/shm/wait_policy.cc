@@ -173,7 +173,7 @@ std::string WaitPolicy::absence_text(std::uint32_t culprit,
 }
 
 // Determines the member to blame, as far as this host can see: preferably a stopped process, then
-// one that is in a different operation. A member that is in this operation waits itself.
+// one that has not entered this operation. Members that have entered it are waiting, too.
 LongWait WaitPolicy::long_wait(std::uint32_t member) const {
   LongWait wait;
   wait.sequence = sequence_;

@@ -60,7 +60,7 @@ Error not_numeric(const std::string& address) {
   return Error{Code::kUnavailable, "'" + address + "' is no numeric address"};
 }
 
-// Tests it, because the limit (net.core.rmem_max) is not visible in every network namespace.
+// Tries kSocketBuffer: the limit (net.core.rmem_max) is not visible in every network namespace.
 bool may_have_buffer(int option) {
   const Descriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!socket) return false;
@@ -75,16 +75,16 @@ void set_options(int socket) {
   send_at_once(socket);
   const int on = 1;
   setsockopt(socket, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
-  // A requested size is never changed. If the kernel grants less than requested, its own automatic
-  // growth reaches further.
+  // The kernel does not grow a buffer whose size was set. If it grants less than kSocketBuffer, its
+  // automatic growth reaches further, so no size is set.
   static const bool is_granted = may_have_buffer(SO_SNDBUF) && may_have_buffer(SO_RCVBUF);
   if (!is_granted) return;
   setsockopt(socket, SOL_SOCKET, SO_SNDBUF, &kSocketBuffer, sizeof kSocketBuffer);
   setsockopt(socket, SOL_SOCKET, SO_RCVBUF, &kSocketBuffer, sizeof kSocketBuffer);
 }
 
-// Within one machine, no congestion control is needed, and pacing does not pay off (BBR's takes up
-// to twice the time). Use the plain algorithm, which every kernel has and allows.
+// Within one machine, no congestion control is needed, and pacing does not pay off (with BBR,
+// transfers take up to twice the time). Use the plain algorithm, which every kernel has and allows.
 void set_congestion(int socket) {
   constexpr std::string_view kPlain = "reno";
   if (!is_on_this_machine(socket)) return;
@@ -163,7 +163,7 @@ Result<std::unique_ptr<PeerListener>> PeerListener::listen(const std::string& ad
   if (!where.is_valid()) return not_numeric(address);
   const int socket = not_inherited::open([&] { return where.open_socket(); });
   if (socket < 0) return errno_error(Code::kResourceExhausted, "make a socket", errno);
-  set_options(socket);  // Accepted sockets inherit the buffers, which must be set before.
+  set_options(socket);  // Before listen(), because accepted sockets inherit the buffers.
   if (bind(socket, where.get(), where.size) != 0 || ::listen(socket, 1024) != 0) {
     const int failed = errno;
     not_inherited::close(socket);
@@ -385,7 +385,7 @@ Result<PeerSocket> PeerListener::dial_once(const Dial& dial) {
   const int socket = not_inherited::open([&] { return where.open_socket(); });
   if (socket < 0) return errno_error(Code::kResourceExhausted, "make a socket", errno);
   Result<void> made = dial.connect(socket, where);
-  // The peer's time for the handshake started no later than this side's.
+  // The peer's time for the handshake does not start before `begun`.
   if (made.ok()) made = greet(socket, dial, begun + greeting_time_ / 2);
   if (made.ok()) return PeerSocket{socket, dial.streams};
   not_inherited::close(socket);

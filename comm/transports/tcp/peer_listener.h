@@ -46,18 +46,18 @@ struct PeerCredentials {
   std::string job_id;
   std::string token;
   std::uint32_t generation = 0;
-  std::uint32_t rank = 0;  // This process's rank in the job.
+  std::uint32_t rank = 0;  // This process's rank in the world.
   // If set, no peer is accepted before expect().
   bool waits_for_places = false;
 };
 
-// For each rank of the job, the numeric addresses from which it may connect.
+// For each rank of the world, the numeric addresses from which it may connect.
 using PlacesOfRanks = std::vector<std::vector<std::string>>;
 
 // Identifies a connection between two ranks.
 struct PeerChannel {
   std::string communicator;     // Its name has at most 63 bytes.
-  std::uint32_t peer_rank = 0;  // The peer's rank in the job.
+  std::uint32_t peer_rank = 0;  // The peer's rank in the world.
   std::uint32_t channel = 0;
   std::uint32_t stream = 0;  // Index among its streams (tcp_streams.h).
   auto key() const { return std::tie(communicator, peer_rank, channel, stream); }

@@ -33,7 +33,7 @@ struct Header {
   std::uint32_t step = 0;
   std::uint64_t sequence = 0;
   std::uint64_t fingerprint[2] = {0, 0};
-  std::uint64_t bytes = 0;  // Size of the whole message, in each of its stripes.
+  std::uint64_t bytes = 0;  // Size of the whole message, the same for each stripe.
 };
 static_assert(sizeof(Header) == 40);
 
