@@ -35,8 +35,8 @@ class Parts {
  public:
   Parts() = default;
   Parts(std::vector<Part> list)
-      : size_(list.size()), list_(std::move(list)) {}  // NOLINT: a list is one.
-  // `size` parts of `each` elements, back to back.
+      : size_(list.size()), list_(std::move(list)) {}  // NOLINT: meant to convert.
+  // Returns `size` parts of length `each`, back to back.
   static Parts even(std::size_t size, std::size_t each) {
     Parts parts;
     parts.size_ = size;

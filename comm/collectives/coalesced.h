@@ -25,7 +25,7 @@ PartSizes part_sizes(bool spans_hosts, bool has_processor_each);
 
 struct PartStep {
   std::size_t first = 0;
-  // One past its last part. Long parts may lie between those of a packed step.
+  // One past its last part. Long parts, which have their own steps, may lie between packed parts.
   std::size_t end = 0;
   std::size_t count = 0;  // Elements of all its parts.
   bool is_packed = false;

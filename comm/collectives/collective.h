@@ -12,8 +12,8 @@
 
 namespace ivy::comm {
 
-// A buffer with this rank's bytes, or with a block for each rank. Unset if only the root has this
-// buffer.
+// A buffer with this rank's bytes, or with a block for each rank. If only the root has such a
+// buffer, it is unset on the other ranks.
 template <class Memory>
 struct Side {
   Memory* data = nullptr;

@@ -16,9 +16,10 @@
 // ranks:
 //   stores     results bypass the caches if all members' buffers fill more than three quarters of
 //              the last levels, but not below 1 MiB and always from 16 MiB on (a virtual machine
-//              may report more cache than it has for itself). If the caches are not near, results
-//              of reductions always bypass them from 4 MiB on. If the caches are unknown: 4 MiB.
-//   algorithm  the kernel's single copy, in its range of sizes, only if the caches are not near;
+//              may report more cache than it has for itself). If cores are far (Caches::is_near),
+//              results of reductions always bypass them from 4 MiB on. If the caches are unknown: 4
+//              MiB.
+//   algorithm  the kernel's single copy, in its range of sizes, only if cores are far;
 //              for all_reduce only if all members work in place, otherwise slots.
 //
 // Pure; thread: any.
@@ -57,7 +58,7 @@ std::uint64_t built_in_fingerprint();
 // The table for one transport and one number of members.
 class Selector {
  public:
-  // `is_one_rank_each`: between hosts, each of which has one rank. `caches` are used only over
+  // `is_one_rank_each`: the members are hosts that have one rank each. `caches` are used only over
   // shared memory.
   Selector(Over over, std::uint32_t members, bool is_one_rank_each = false,
            const Caches& caches = {});

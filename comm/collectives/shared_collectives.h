@@ -10,7 +10,7 @@
 //            all registered (all_reduce, reduce_scatter, all_gather, all_to_all, broadcast), or
 //            through the kernel (all_gather, all_to_all, all_reduce of two members in place, in a
 //            range of sizes)
-// Every entry contains the location of its buffers, so that all members choose the same algorithm.
+// Entries contain the locations of their members' buffers, so that all choose the same algorithm.
 // No member writes into another member's memory, and none returns before the others have read its
 // memory.
 // In chunks, all_reduce of two members loads and stores 4n bytes per member (3n - 2n/p loads, 2n
@@ -82,14 +82,14 @@ bool shared_reduce_scatter(SharedGroup& group, const OperationCall& call, const 
 bool shared_broadcast(SharedGroup& group, const OperationCall& call, const Side<void>& buffer,
                       std::uint32_t root);
 
-// Copies member m's block to receive.blocks[m] on every member. `send` may be its location there.
+// Copies member m's block to receive.blocks[m] on every member. `send` may be its own block there.
 bool shared_all_gather(SharedGroup& group, const OperationCall& call, const void* send,
                        const Side<void>& receive);
 
 // As all_gather, but only to the root. The other members use only their own block of `receive`.
 bool shared_gather(SharedGroup& group, const OperationCall& call, const RootedBlocks& buffers);
 
-// Copies the root's block m to member m. On the root, `receive` may be its location in `send`. On
+// Copies the root's block m to member m. On the root, `receive` may be its own block in `send`. On
 // other members, send.blocks is empty.
 bool shared_scatter(SharedGroup& group, const OperationCall& call, const RootedBlocks& buffers);
 

@@ -190,7 +190,7 @@ struct IncomingBlock {
 
 // Moves blocks through the slots, one piece of each block per chunk. In every chunk, fill(slot,
 // begin) writes this member's bytes from `begin` of its blocks on, and take(member) describes the
-// data to take from each other member. show() is called once, after the first chunk.
+// data to take from each other member. show() is called once, when the first chunk is filled.
 template <class Fill, class Show, class Take>
 struct SlotMove {
   SharedGroup& group;
@@ -246,7 +246,7 @@ struct Gathered {
 };
 
 // Handles blocks that are too long to be shown. If this member has not entered yet, its entry is
-// published after the first chunk.
+// published when the first chunk is filled.
 bool all_gather_by_chunks(SharedGroup& group, const Gathered& call, bool is_entered) {
   const Blocks& blocks = call.blocks;
   const Block own = blocks[group.self()];
@@ -546,7 +546,7 @@ class AllToAll {
                      own.bytes, stores());
   }
 
-  // Publishes the size and the offset of the data for each member.
+  // In all_to_all_v, a member's eager area has the sizes, then the offsets, of its blocks.
   static_assert(2 * kMembersMax * sizeof(std::uint64_t) <= kEagerBytes);
   static std::uint64_t* sizes_of(std::uint8_t* eager) {
     return reinterpret_cast<std::uint64_t*>(eager);
@@ -555,7 +555,7 @@ class AllToAll {
     return reinterpret_cast<const std::uint64_t*>(eager);
   }
 
-  // All members must publish whom they send how much, so that all know the number of chunks.
+  // Every member publishes how much it sends to each other, so that all know the number of chunks.
   void show_sizes() {
     std::uint64_t* const own = sizes_of(group_.entries().own_eager());
     for (std::uint32_t member = 0; member < group_.size(); ++member) {

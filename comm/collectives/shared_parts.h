@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shared by all collectives over shared memory: how data is divided, and where results are stored.
+// Shared by all collectives over shared memory: how data is divided, where a member's buffers are,
+// and whether data passes through the slots.
 #pragma once
 
 #include <algorithm>
@@ -54,8 +55,8 @@ Way way_of_reduction(SharedGroup& group, bool with_receive);
 // Returns kDirect if all members use one buffer to send and to receive, and can read each other's
 // through the kernel. Same preconditions.
 Way way_in_place(SharedGroup& group);
-// Returns the algorithm for a copy of `bytes` between any two members. Same preconditions. A member
-// that publishes no send address will write to its send buffer.
+// Returns the algorithm for a copy of `bytes` between any two members: kSlots if a member publishes
+// no send address, because it will write to its send buffer. Same preconditions.
 Way way_of_copy(SharedGroup& group, Operation operation, std::size_t bytes);
 // Predicts, before the other members arrive, whether the copy goes through the kernel. If so, a
 // member can copy its own block into its result without waiting for them.
@@ -93,7 +94,7 @@ bool each_other(const SharedGroup& group, Visit visit) {
   return comm::each_other(group.self(), group.size(), visit);
 }
 
-// Pointers to all members' inputs, in member order. Also large enough for the inputs of all hosts.
+// Pointers to all members' inputs, and their factors, in member order.
 class Inputs {
  public:
   void set(std::uint32_t member, const void* input) { pointers_[member] = input; }

@@ -191,8 +191,8 @@ class ChunkedReduce {
     return may_be_mapped && places.send.is_registered() && places.receive.is_registered();
   }
 
-  // Slots per chunk of the direct algorithm. One chunk of all members fits into a second-level
-  // cache.
+  // Size of a chunk of the direct algorithm, in slots. One chunk of all members fits into a
+  // second-level cache.
   static constexpr std::size_t kDirectChunkSlots = 4;
   // From this size on, no processor's own cache holds the outputs. A result that others read
   // immediately would use twice the necessary memory bandwidth: its lines would be fetched to be
@@ -410,8 +410,8 @@ class ChunkedReduce {
   std::uint32_t root_ = kEverybody;
   bool may_go_by_kernel_ = false;
   Inputs inputs_;
-  // The members' mapped buffers and the pending copies of run_directly().
-  std::vector<MappedBuffers> mapped_;
+  std::vector<MappedBuffers> mapped_;  // The members' buffers, for run_directly().
+  // Copies of other members' results that are not done yet.
   std::vector<Copy> copies_;
 };
 
@@ -475,7 +475,7 @@ class ReduceScatter {
 
   std::size_t bytes() const { return ranges_.total() * element_; }
 
-  // The pieces for all members are stored back to back in the entry or the eager area.
+  // The pieces for the other members are stored back to back in the entry or the eager area.
   bool run_eagerly() {
     group_.entries().expect_shown(bytes());
     const bool in_entries = is_inline(rule_, bytes());

@@ -51,7 +51,7 @@ HostMap make_host_map(const std::vector<std::uint32_t>& host_of_rank, std::int32
 
 class SpanningGroup {
  public:
-  // `local` is null if this rank is alone on its host. Both outlive it.
+  // `local` is null if this rank is alone on its host. Both must outlive this.
   SpanningGroup(HostMap map, SharedGroup* local, TcpMesh& mesh)
       : map_(std::move(map)),
         local_(local),

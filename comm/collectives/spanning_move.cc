@@ -67,8 +67,9 @@ bool SpanningGroup::barrier(const OperationCall& call) {
 
 namespace {
 
-// A binomial tree over the hosts, by their distance from the root's host: clearing the lowest bit
-// of a distance yields the parent's. One rank of each host, its delegate, takes part in the tree.
+// A binomial tree over the hosts, by their distance from the root's host: clearing the lowest set
+// bit of a distance yields the parent's. One rank of each host, its delegate, takes part in the
+// tree.
 class HostTree {
  public:
   HostTree(const HostMap& map, std::int32_t root) : map_(map), root_(root) {
