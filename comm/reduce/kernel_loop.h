@@ -138,7 +138,7 @@ void reduce_part(const KernelCall& call, std::size_t begin, std::size_t elements
 }
 
 // Returns the number of elements before the output's first cache line; clears `streaming` if no
-// element starts at a line.
+// element starts at a line or the output is short.
 template <class R>
 IVY_INLINE std::size_t elements_before_line(const KernelCall& call, bool& streaming) {
   constexpr std::size_t kBytes = R::Out::kElementBytes;
@@ -153,7 +153,7 @@ IVY_INLINE std::size_t elements_before_line(const KernelCall& call, bool& stream
   return (-address % kLineBytes) / kBytes;
 }
 
-// Reduces these elements. Returns their number.
+// Reduces the elements before the output's first cache line. Returns their number.
 template <class R, int input_count>
 IVY_INLINE std::size_t reduce_before_line(const KernelCall& call, bool& streaming) {
   constexpr std::size_t kElements = sizeof(typename R::In::Word) / R::In::kElementBytes;

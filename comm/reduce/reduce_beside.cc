@@ -9,7 +9,7 @@ namespace ivy::comm {
 namespace {
 
 constexpr std::size_t kCacheLine = 64;
-// More inputs already have enough streams for the prefetchers.
+// Limit of inputs and of copies. More inputs already have enough streams for the prefetchers.
 constexpr std::size_t kInputsMax = 16;
 
 std::size_t to_line(const void* place) {
@@ -43,7 +43,7 @@ Copy part_of(const Copy& whole, std::size_t begin, std::size_t end) {
   return {moved(whole.to, begin), moved(whole.from, begin), end - begin};
 }
 
-// Used if the copies are not aligned like the output.
+// Used if the copies cannot be combined with the reduction, usually because of their alignment.
 void reduce_then_copy(const KernelTable& table, const Reduction& streaming,
                       const Operands& operands, std::span<const Copy> copies) {
   reduce_with(table, streaming, operands);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// For every machine: uses no specific instructions. Vectors of 16 bytes still yield the best code;
-// the compiler splits them if the machine has none. Averages of integers are here for all
-// instruction sets.
+// The kernels for every machine, without special instructions. Vectors of 16 bytes still yield the
+// best code; the compiler splits them if the machine has none. Averages of integers are here for
+// all instruction sets.
 #include <cstring>
 
 #include "comm/reduce/kernel_choice.h"

@@ -42,7 +42,7 @@ struct SmallFloat {
     const U32 absolute = code & kAbsolute;
     const U32 sign = (code & (kAbsolute + 1)) << kSignShift;
     U32 bits = (absolute << kShift) + (static_cast<std::uint32_t>(127 - kBias) << 23);
-    // Exact, because it is a power of two times a small integer.
+    // The product is exact, because it is a power of two times a small integer.
     constexpr float kUnit =
         std::bit_cast<float>(static_cast<std::uint32_t>(128 - kBias - mantissa_bits) << 23);
     const U32 subnormal = (U32)(__builtin_convertvector((I32)absolute, F32) * kUnit);
