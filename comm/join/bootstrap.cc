@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Bootstrapping::run() is the sequence. Rank 0 calls open(), which starts the store and publishes
-// its address (publish()); the other ranks call find(), which tries the way of their kind of
-// bootstrap (find_by_file(), find_by_torch(), find_at_address()) until the deadline. introduce()
-// then gives all ranks the same job id and token.
+// its address (publish()); the other ranks call find(), which tries until the deadline, by the
+// method of their kind of bootstrap (find_by_file(), find_by_torch(), find_at_address()).
+// introduce() then gives all ranks the same job id and token.
 #include "comm/join/bootstrap.h"
 
 #include <poll.h>

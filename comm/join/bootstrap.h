@@ -38,9 +38,8 @@ struct Bootstrapped {
   std::string job_id;
   std::string token;
   std::uint32_t generation = 0;
-  std::string
-      // Rank 0's address with a port: ranks listen on the interface towards it.
-      first_host_address;
+  // Rank 0's address with a port: ranks listen on the interface towards it.
+  std::string first_host_address;
 };
 
 // `generation` is the number of worlds that this process has had before, which is equal on all

@@ -23,7 +23,7 @@ namespace {
 constexpr mode_t kOthers = 077;
 constexpr int kAncestorsMax = 64;
 
-// The error's errno is ENOENT, or EACCES for a file that others can access.
+// Fails with NotFound if the file does not exist, and otherwise with PermissionDenied.
 Result<std::string> read_private(const std::string& path) {
   const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   if (!file) {

@@ -136,7 +136,7 @@ bool may_both_hold(const LauncherClaim& inner, const LauncherClaim& outer) {
 std::string first_host(std::string_view nodelist) {
   std::string host;
   bool is_inside = false;
-  bool is_taken = false;  // The first number of the bracket.
+  bool is_taken = false;  // The first number in the brackets is complete.
   for (const char c : nodelist) {
     if (!is_inside && c == ',') break;
     if (c == '[' || c == ']') {

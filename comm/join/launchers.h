@@ -51,9 +51,9 @@ LauncherClaims read_launchers(const EnvironmentLookup& environment, std::string_
 // Returns whether it is one of the keys above, ivyrun's or "none".
 bool is_launcher_key(std::string_view key);
 
-// Returns whether both claims may be true because one launcher has started the other. Then the
-// outer one has one task per host (srun starts a torchrun on each) or only one task. All other
-// differences are contradictions.
+// Returns whether both claims may be true: they are equal, or one launcher has started the other.
+// Then the outer one has one task per host (srun starts a torchrun on each) or only one task. All
+// other differences are contradictions.
 bool may_both_hold(const LauncherClaim& inner, const LauncherClaim& outer);
 
 // Returns, for example, "node01" for "node[01-03,7],login"; empty if there is none.

@@ -27,7 +27,7 @@ class PatientStore {
   // These functions return false or nothing if the store did not answer or rejected the request.
   bool set(const std::string& key, const std::string& value);
   std::optional<std::string> get(const std::string& key);
-  // Returns the value that is stored afterwards, or nothing also if there is none.
+  // Returns the value that is stored afterwards; also returns nothing if the key has no value then.
   std::optional<std::string> compare_set(const std::string& key,
                                          const std::optional<std::string>& expected,
                                          const std::string& desired);

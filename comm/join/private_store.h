@@ -2,9 +2,10 @@
 // The store that rank 0 starts if no ivyrun serves one: a separate `ivy-rendezvous` in the
 // background, on a socket that this process has opened.
 //
-// It inherits only that socket, its token, and a descriptor that shows the end of this process.
-// When this object is destroyed or the process exits, in whatever way, the store accepts no more
-// clients, serves the connected ones, and exits with the last of them (rendezvous/server/serve.h).
+// It inherits only that socket, its token, a control connection, and a descriptor that shows the
+// end of this process. When this object is destroyed or the process exits, in whatever way, the
+// store accepts no more clients, serves the connected ones, and exits with the last of them
+// (rendezvous/server/serve.h).
 //
 // Thread: any.
 #pragma once
@@ -27,9 +28,9 @@ struct PrivateStoreOptions {
 
 class PrivateStore {
  public:
-  // Waits until it serves, at most for kStartTime. Fails with NotFound if the program was not
-  // found; the text lists the locations that were searched.
   static constexpr std::chrono::seconds kStartTime{20};
+  // Waits until the store serves, at most for kStartTime. Fails with NotFound if the program was
+  // not found; the text lists the locations that were searched.
   static Result<std::unique_ptr<PrivateStore>> start(const PrivateStoreOptions& options);
   ~PrivateStore();
   // Call after all ranks have joined: the store rejects every further client with the reason.
@@ -40,7 +41,7 @@ class PrivateStore {
  private:
   PrivateStore(int control, int life);
   const int control_;
-  const int life_;   // End of a pipe that closes when this process exits; usually not needed.
+  const int life_;   // End of a pipe that closes when this process exits; -1 from Linux 5.3 on.
   const int owner_;  // So that a forked child does not end its parent's store.
 };
 

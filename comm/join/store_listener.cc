@@ -22,7 +22,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-// A store of an earlier run that was killed just before still holds the port.
+// How long a busy port is retried: the store of a run that was just killed may still hold it.
 constexpr milliseconds kPortBusy{1'500};
 constexpr milliseconds kPortPause{20};
 

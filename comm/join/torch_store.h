@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A client of torch's TCPStore that reads one value from the store that torchrun's agents keep for
-// their workers (MASTER_ADDR, MASTER_PORT with TORCHELASTIC_USE_AGENT_STORE=True). Supports both
-// dialects, of torch up to 2.0 and of torch from 2.2 on (docs/internals/store-protocols.md).
+// A client of torch's TCPStore that writes and reads one value in the store that torchrun's agents
+// keep for their workers (MASTER_ADDR, MASTER_PORT with TORCHELASTIC_USE_AGENT_STORE=True).
+// Supports both dialects, of torch up to 2.0 and from 2.2 on (docs/internals/store-protocols.md).
 //
 // Unless the caller specifies the dialect, the old one is tried first: an old server would take the
 // new greeting for a key of some gigabytes, while a new server only hangs up on the old greeting or
