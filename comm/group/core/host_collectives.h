@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A communicator's collectives on host memory. The algorithm depends only on the ranks' hosts,
-// never on a measured time:
+// A communicator's collectives on host memory. The hosts of the ranks determine which functions
+// perform them:
 //   one rank           copies
 //   one host           comm/collectives/shared_*: shared memory
 //   several hosts      comm/collectives/spanning_*: shared memory inside, TCP between hosts

@@ -129,7 +129,7 @@ void Work::finish(const Outcome& outcome) {
   std::vector<Notice> notices;
   {
     const std::lock_guard lock(mutex_);
-    // A waiting thread has seen it before the thread that watches the device.
+    // A waiting thread may notice the end before the thread that watches the device.
     if (outcome_) return;
     ended_ = steady_now();
     if (started_ == steady_clock::time_point{}) started_ = ended_;

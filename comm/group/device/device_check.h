@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Compares the operations on device memory that ranks enqueued without synchronizing. About once a
 // second, each rank that has called such operations stores a record of its calls and compares it
-// with that of another rank. A rank whose operation does not finish compares with all ranks.
+// with that of another rank. A rank whose operation does not finish compares with up to 64 ranks.
 // Nothing is exchanged while nothing is called.
 //
 //   <key>/<R>   the DeviceRecord of rank R of the communicator

@@ -84,7 +84,8 @@ class SideStream {
   SideStream(const SideStream&) = delete;
   SideStream& operator=(const SideStream&) = delete;
 
-  // Enqueues the operation after the work that is now on the caller's stream.
+  // Moves the operation from the caller's stream to this one, where it starts after the work that
+  // is now on the caller's stream.
   Result<void> give(nccl::DeviceOperation& operation);
 
  private:

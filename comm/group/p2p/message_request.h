@@ -25,7 +25,7 @@ struct MessageStatus {
 // One send or receive. The caller waits for `work`; `status` is valid once that is done.
 struct MessageRequest : std::enable_shared_from_this<MessageRequest> {
   bool is_send = false;
-  std::int32_t peer = 0;  // For kAnySource, set to the rank of the first message to arrive.
+  std::int32_t peer = 0;  // kAnySource means any rank; status.source has the sender.
   std::int32_t tag = 0;
   Dtype dtype = Dtype::kU8;
   void* data = nullptr;  // Only read by a send.

@@ -29,7 +29,7 @@ PointToPoint& Messages::open() {
   messages_ = std::make_unique<PointToPoint>(
       std::move(options), local_, job_.listener(),
       job_.make_failure_detector(ranks_.name(), ranks_.members(), ranks_.rank()));
-  // A failure that was found before they existed could not break them; do it now.
+  // A failure that was found before this state existed could not break it; do it now.
   if (const MaybeFailure found = failure_.get()) messages_->break_with(*found);
   return *messages_;
 }

@@ -12,8 +12,8 @@
 namespace ivy::comm {
 namespace {
 
-// Usually the kernel wakes the thread. This interval is for kernels that cannot wait for two words
-// (futex.h).
+// The kernel wakes the thread at an event or stop(). This only limits one sleep; kernels that
+// cannot wait for two words end it sooner (futex.h).
 constexpr std::chrono::seconds kRecheck{10};
 
 class PageEvents final : public EventSource {

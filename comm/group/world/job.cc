@@ -27,7 +27,8 @@ constexpr std::chrono::hours kForever{24 * 400};
 constexpr std::size_t kTokenBytesMax = 1 << 20;
 
 std::atomic<std::uint32_t> joins{0};
-// Number of worlds that were formed without ivyrun. A rank that failed alone may try again.
+// Number of worlds that were formed without ivyrun. Failed attempts do not count, so that a rank
+// that failed alone may try again.
 std::atomic<std::uint32_t> worlds{0};
 
 Result<std::string> read_token(const std::string& path) {

@@ -7,9 +7,9 @@
 // starts.
 //
 // Keys below "ivycomm/BASE/repair/EPOCH/" are came/RANK, decision and end. BASE is the life of the
-// job's first world. A restarted process is in no world: it writes ivycomm/newcomer/RANK and waits
-// for ivycomm/called/RANK, which contains base, epoch and its incarnation. The supervisor writes
-// ivy/gone/RANK.
+// world from which the repairs started. A restarted process is in no world: it writes
+// ivycomm/newcomer/RANK and waits for ivycomm/called/RANK, which contains base, epoch and its
+// incarnation. The supervisor writes ivy/gone/RANK.
 //
 // Thread: one. Lifetime: the context outlives it.
 #pragma once
@@ -46,8 +46,8 @@ class RepairEvidence {
   virtual bool is_dead_by_page(const Member& member) const = 0;
   // Returns whether it is a member of the broken world on this host whose process has exited.
   virtual bool is_dead_here(const Member& member) const = 0;
-  // Returns whether a failure of the broken world blames the member, or its listener no longer
-  // answers.
+  // Returns whether a failure of the broken world blames the member, or its listener's address
+  // refuses connections.
   virtual bool is_missed(const Member& member) const = 0;
   // Returns whether the caller has interrupted the repair.
   virtual bool is_interrupted() const = 0;
@@ -78,9 +78,9 @@ class Repair {
   std::optional<Error> find_obstacle(const RepairDecision& decision,
                                      const std::vector<Member>& members);
   // Stores the result of this member's attempt, unless another member has already stored one.
-  // Returns the stored result. `formed` means that the world is complete on every member.
-  // `is_death` means that it is not because a member has died, which find_obstacle() need not have
-  // found.
+  // Returns the stored result. Success in `formed` means that the world is complete on every
+  // member. `is_death` means that it is incomplete because a member has died, even if
+  // find_obstacle() has not found that.
   Result<RepairEnd> conclude(const Result<void>& formed, bool is_death);
   // The life of this epoch's world, which is unique in the job.
   std::string life() const { return base_ + "+" + std::to_string(epoch_); }

@@ -21,7 +21,7 @@ namespace ivy::comm {
 
 class StoreRecords {
  public:
-  // `rank` is this process's in the world. `prefix` starts every key and is unique to this world.
+  // `rank` is this process's in the job. `prefix` starts every key and is unique to this world.
   StoreRecords(std::uint32_t rank, std::string prefix) : rank_(rank), prefix_(std::move(prefix)) {}
 
   // `client` is null if there is no store. With a supervisor, all ranks learn of deaths from its
@@ -32,7 +32,7 @@ class StoreRecords {
     stores_deaths_ = !has_supervisor;
   }
   void set_prefix(std::string prefix) { prefix_ = std::move(prefix); }
-  // Sets the notifier that passes events to this host's waits; add_event() counts from its number.
+  // Sets the notifier that passes events to this process's waits; add_event() starts at its count.
   void set_notifier(EventNotifier* notifier) { notifier_ = notifier; }
   std::string key(const std::string& name) const { return prefix_ + name; }
   std::string key_of_event(std::uint64_t number) const {

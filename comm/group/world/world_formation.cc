@@ -119,7 +119,7 @@ WorldFormation::WorldFormation(const FormationInputs& inputs) : inputs_(inputs) 
   first_life_ = world_.life;
 }
 
-// The key is written before the ranks have synchronized and read afterwards.
+// Uses first_life_, because the key is written before the ranks have synchronized and read later.
 std::string WorldFormation::member_key(std::uint64_t rank) const {
   return prefix_of(first_life_) + "member/" + std::to_string(rank);
 }

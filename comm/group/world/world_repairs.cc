@@ -86,7 +86,7 @@ bool WorldRepairs::is_dead_here(const Member& member) const {
 }
 
 // Used if no supervisor reports the ranks of another host: a failure of the world blames the rank,
-// or its listener no longer accepts connections.
+// or its listener's address refuses connections.
 bool WorldRepairs::is_missed(const Member& member) const {
   if (std::find(missed_.begin(), missed_.end(), member.job_rank) != missed_.end()) return true;
   const bool may_ask = has_listeners_ && control_ == nullptr && !member.address.empty();
@@ -112,8 +112,8 @@ Result<World> WorldRepairs::try_to_form(Attempt& attempt, RepairTime end) {
 Result<World> WorldRepairs::repair(RepairAim aim, RepairTime end) {
   is_interrupted_.store(false);
   const RepairContext context = this->context();
-  // Every attempt but the last loses a rank that had called, so there are at most as many attempts
-  // as ranks.
+  // Every attempt but the last loses a member. A shrink thus takes at most as many attempts as
+  // ranks; a grow, for which lost ranks are restarted, ends when agree() fails at `end`.
   while (true) {
     Repair repair(context, base_, ++epoch_);
     const RepairDecision decision = IVY_TRY(repair.agree(aim, members_, end));

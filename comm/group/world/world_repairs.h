@@ -72,7 +72,7 @@ class WorldRepairs final : private RepairEvidence {
   std::uint32_t epoch_ = 0;
   std::vector<Member> members_;
   std::vector<std::uint32_t> missed_;  // Ranks in the job that failures of that world blame.
-  // Set while the surviving ranks of that world listen on their members' addresses.
+  // Whether survivors of that world still listen at their addresses in members_.
   bool has_listeners_ = false;
   std::atomic<bool> is_interrupted_{false};
 };
