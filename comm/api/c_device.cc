@@ -18,7 +18,7 @@
 namespace ivy::comm::c_interface {
 namespace {
 
-// A caller that was compiled before the field existed has not set it.
+// A caller that was compiled before these fields existed has not set them.
 bool has_device_fields(const ivy_call* call) {
   return call != nullptr && call->struct_bytes >= offsetof(ivy_call, flags) + sizeof call->flags;
 }
@@ -136,7 +136,7 @@ nccl::DeviceOperation Placed::operation(Collective&& collective, const ivy_call*
 
 }  // namespace ivy::comm::c_interface
 
-using namespace ivy::comm;               // NOLINT: this file is the seam of that namespace.
+using namespace ivy::comm;               // NOLINT: the C interface of that namespace.
 using namespace ivy::comm::c_interface;  // NOLINT
 
 extern "C" int ivy_set_package_folders(const char* folders) {

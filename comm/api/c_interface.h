@@ -38,7 +38,7 @@ struct ivy_work {
 
 namespace ivy::comm::c_interface {
 
-// All three store the failure for this thread's ivy_last_error() and ivy_last_failure(), and return
+// All four store the failure for this thread's ivy_last_error() and ivy_last_failure(), and return
 // its code.
 [[gnu::cold, gnu::noinline]] int fail(const Failure& failure);
 [[gnu::cold, gnu::noinline]] int fail(int code, std::string text);
@@ -86,7 +86,7 @@ int check_root(const ivy_comm* comm, int root);
 // Rejects NULL unless `count` is 0, and rejects IVY_IN_PLACE: callers that allow it pass the buffer
 // that it stands for.
 int check_buffer(const void* buffer, std::size_t count, const char* name);
-// Returns the largest number of elements whose size in bytes fits into size_t.
+// Returns the largest accepted number of elements: their size in bytes is a quarter of SIZE_MAX.
 std::size_t most_elements(int dtype);
 int check_count(std::size_t count, int dtype, std::size_t blocks);
 

@@ -10,7 +10,7 @@
 #include "comm/api/struct_growth.h"
 #include "comm/group/device/device_group.h"
 
-using namespace ivy::comm;               // NOLINT: this file is the seam of that namespace.
+using namespace ivy::comm;               // NOLINT: the C interface of that namespace.
 using namespace ivy::comm::c_interface;  // NOLINT
 
 extern "C" {

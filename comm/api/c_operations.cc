@@ -5,7 +5,7 @@
 
 #include "comm/api/c_device.h"
 
-using namespace ivy::comm;               // NOLINT: this file is the seam of that namespace.
+using namespace ivy::comm;               // NOLINT: the C interface of that namespace.
 using namespace ivy::comm::c_interface;  // NOLINT
 
 namespace {
@@ -211,7 +211,7 @@ int start_rooted(ivy_comm* comm, Rooted given, const ivy_call* call) {
   });
 }
 
-// Collects the parts of an all_reduce_coalesced, whose arrays and counts were checked.
+// Checks the arrays and counts of an all_reduce_coalesced, and collects its parts.
 int take_parts(std::size_t count, const Arguments& arrays, const std::size_t* counts,
                std::vector<Part>& parts) {
   if (count == 0) return IVY_OK;

@@ -16,7 +16,7 @@
 #include "comm/contract/ivycomm.h"
 
 using ivy::Result;
-using namespace ivy::comm;               // NOLINT: this file is the seam of that namespace.
+using namespace ivy::comm;               // NOLINT: the C interface of that namespace.
 using namespace ivy::comm::c_interface;  // NOLINT: likewise.
 
 namespace {
