@@ -21,6 +21,7 @@ namespace {
 constexpr int kTransportFd = 3;
 // How long to wait for an unused copy to exit. Its connection closes, which it detects immediately.
 constexpr int kPatienceMs = 1000;
+constexpr int kReapTries = 50;
 
 // Moves a descriptor above the standard streams: if one of those is closed, its number is free, and
 // the transport would be used as that stream.
@@ -82,8 +83,10 @@ WardenCopy::~WardenCopy() {
   parts_->transport.reset();
   pollfd ended{open_pidfd(parts_->pid), POLLIN, 0};
   const Descriptor process(ended.fd);
-  // Without WNOHANG, since the descriptor may be readable some milliseconds early (open_pidfd()).
-  if (poll(&ended, 1, kPatienceMs) == 1) waitpid(parts_->pid, nullptr, 0);
+  if (poll(&ended, 1, kPatienceMs) != 1) return;
+  // The descriptor may be readable some milliseconds before the process can be reaped.
+  for (int i = 0; i < kReapTries && waitpid(parts_->pid, nullptr, WNOHANG) == 0; ++i)
+    poll(nullptr, 0, static_cast<int>(kReapPause.count()));
 }
 
 std::optional<WardenCopy::Parts> WardenCopy::take(const WardenOrder& order) {
