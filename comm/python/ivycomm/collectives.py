@@ -30,18 +30,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from ctypes import c_void_p
-from typing import Any, NamedTuple, TypeVar, Union
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, Union, cast
 
 from . import arrays, calls, docstrings, gradients, trees
-from .arrays import ArrayKind, Memory
-from .counts import counts_of, exchanged, number_of_each
+from .arrays import ArrayKind
+from .counts import Counts, counts_of, exchanged, number_of_each
 from .element_types import ReduceOp, op_number
 from .library import IN_PLACE
 from .work import Work, start
 from .groups import Group, checked_rank, resolve
 from .objects import broadcast_object
-from .operands import (Operands, in_place, normal_axis, nothing, operands_of, row_counts, row_elements, rows_of_ranks, shape_of,
-                       written)
+from .operands import (Finish, Operands, in_place, input_of, normal_axis, nothing, operands_of, row_counts, row_elements,
+                       rows_of_ranks, shape_of)
+
+if TYPE_CHECKING:
+    from typing import Concatenate, ParamSpec  # Python 3.10
+
+    P = ParamSpec("P")
 
 ArrayT = TypeVar("ArrayT")  # An array, in the types of its framework.
 Op = Union[str, ReduceOp]
@@ -53,6 +58,27 @@ __all__ = [
     "gather", "gather_", "reduce", "reduce_", "reduce_scatter", "reduce_scatter_", "scan", "scan_", "scatter",
     "scatter_",
 ]
+
+
+class _Call:
+    """One call that the extension does not handle. Holds the arguments that all collectives share.
+
+    rank: of this process in the group. how: group, async_op and timeout by name, for functions that take them so.
+    """
+
+    def __init__(self, group: Group | None, async_op: bool, timeout: float | None, op: Op = "sum", factor: float = 0.0) -> None:
+        self.group, self.op = resolve(group), ReduceOp(op_number(op))
+        self.rank = cast(int, self.group.rank)  # None only if run() calls nothing.
+        self.async_op, self.timeout, self.factor = async_op, timeout, factor
+        self.how: dict[str, Any] = {"group": self.group, "async_op": async_op, "timeout": timeout}
+
+    def run(self, operation: Callable[Concatenate[_Call, P], Any], *arguments: P.args, **named: P.kwargs) -> Any:
+        """Returns operation(self, ...). Does nothing on a rank that is not a member of the group."""
+        return operation(self, *arguments, **named) if self.group.is_member else nothing(self.async_op)
+
+    def start(self, name: str, arguments: tuple[Any, ...], keep: Any, finish: Finish | None) -> Any:
+        """Calls the C function `name` through work.start(). arguments: those between the communicator and the ivy_call."""
+        return start(name, (self.group.handle, *arguments), keep, finish, self.async_op, self.timeout, self.factor)
 
 
 def _is_tree(x: Any, out: Any = None) -> bool:
@@ -74,14 +100,7 @@ def all_reduce(x: ArrayT, op: Op = "sum", group: Group | None = None, out: Array
     result = calls.extension.all_reduce(x, op, group, out, async_op, timeout, factor)
     if result is not NotImplemented:
         return result
-    group, number = resolve(group), op_number(op)
-    if not group.is_member:
-        return nothing(async_op)
-    if gradients.is_recorded(x):
-        return gradients.derivatives().all_reduce(x, ReduceOp(number), group, out, async_op, timeout=timeout, factor=factor)
-    if _is_tree(x, out):
-        return trees.all_reduce(all_reduce_coalesced, x, number, group, async_op, timeout, factor, in_place=False)
-    return _combine("ivy_all_reduce", x, number, group, out, async_op, timeout, factor)
+    return _Call(group, async_op, timeout, op, factor).run(_all_reduce, x, out, writes_x=False)
 
 
 @docstrings.collective
@@ -91,27 +110,24 @@ def all_reduce_(x: ArrayT, op: Op = "sum", *, group: Group | None = None, async_
     result = calls.extension.all_reduce_(x, op, group, async_op, timeout, factor)
     if result is not NotImplemented:
         return result
-    group, number = resolve(group), op_number(op)
-    if not group.is_member:
-        return nothing(async_op)
-    if _is_tree(x):
-        return trees.all_reduce(all_reduce_coalesced_, x, number, group, async_op, timeout, factor, in_place=True)
-    return _combine_in_place("ivy_all_reduce", x, number, group, async_op, timeout, factor)
+    return _Call(group, async_op, timeout, op, factor).run(_all_reduce, x, None, writes_x=True)
 
 
-def _combine(name: str, x: Any, op: int, group: Group, out: Any, async_op: bool, timeout: float | None,
-             factor: float) -> Any:
-    """Calls a C function whose result has the shape of x: ivy_all_reduce, ivy_scan, ivy_exscan."""
-    operands = operands_of(x, out).in_place_or_separate()
-    return start(name, (group.handle, operands.send, operands.recv, operands.output.count, operands.output.dtype, op),
-                 operands.keep, operands.finish(), async_op, timeout, factor)
+def _all_reduce(call: _Call, x: Any, out: Any, writes_x: bool) -> Any:
+    if _is_tree(x, out):
+        coalesced = all_reduce_coalesced_ if writes_x else all_reduce_coalesced
+        return trees.all_reduce(coalesced, x, call.op, call.factor, call.how, writes_x)
+    return _combine(call, "ivy_all_reduce", x, out, writes_x)
 
 
-def _combine_in_place(name: str, x: Any, op: int, group: Group, async_op: bool, timeout: float | None,
-                      factor: float) -> Any:
-    kind, array, memory = in_place(x)
-    return start(name, (group.handle, IN_PLACE, memory.pointer, memory.count, memory.dtype, op),
-                 (x, memory), written(kind, array, x), async_op, timeout, factor)
+def _combine(call: _Call, name: str, x: Any, out: Any, writes_x: bool) -> Any:
+    """all_reduce, scan and exscan: their C functions take the same arguments, and the result has the shape of x."""
+    if gradients.is_recorded(x) and not writes_x:
+        derivative = getattr(gradients.derivatives(), name[len("ivy_"):])
+        return derivative(x, call.op, out=out, factor=call.factor, **call.how)
+    operands = in_place(x) if writes_x else operands_of(x, out).in_place_or_separate()
+    return call.start(name, (operands.send, operands.recv, operands.output.count, operands.output.dtype, call.op),
+                      operands.keep, operands.finish())
 
 
 @docstrings.collective
@@ -121,20 +137,7 @@ def all_reduce_coalesced(xs: Iterable[ArrayT], op: Op = "sum", *, group: Group |
     result = calls.extension.all_reduce_coalesced(xs, op, group, async_op, timeout, factor, False)
     if result is not NotImplemented:
         return result
-    group, number = resolve(group), op_number(op)
-    if not group.is_member:
-        return nothing(async_op)
-    xs = list(xs)
-    if any(map(gradients.is_recorded, xs)):
-        return gradients.derivatives().all_reduce_coalesced(xs, ReduceOp(number), group=group, async_op=async_op,
-                                                            timeout=timeout, factor=factor)
-    parts = [operands_of(x) for x in xs]
-
-    def results() -> list[Any]:
-        return [part.kind.in_form_of(part.result, part.array) for part in parts]
-
-    return _reduce_parts([part.send for part in parts], [part.output for part in parts], parts, number, group, results,
-                         async_op, timeout, factor)
+    return _Call(group, async_op, timeout, op, factor).run(_all_reduce_coalesced, xs, writes_xs=False)
 
 
 @docstrings.collective
@@ -144,34 +147,25 @@ def all_reduce_coalesced_(xs: Iterable[ArrayT], op: Op = "sum", *, group: Group 
     result = calls.extension.all_reduce_coalesced(xs, op, group, async_op, timeout, factor, True)
     if result is not NotImplemented:
         return result
-    group, number = resolve(group), op_number(op)
-    if not group.is_member:
-        return nothing(async_op)
-    arrays_ = list(xs)
-    parts = [in_place(x) for x in arrays_]
-
-    def results() -> list[Any]:
-        for kind, array, _ in parts:
-            kind.changed(array)
-        return arrays_
-
-    return _reduce_parts([IN_PLACE] * len(parts), [memory for _, _, memory in parts], (arrays_, parts), number, group,
-                         results, async_op, timeout, factor)
+    return _Call(group, async_op, timeout, op, factor).run(_all_reduce_coalesced, xs, writes_xs=True)
 
 
-def _reduce_parts(sends: list[int], outputs: list[Memory], keep: Any, op: int, group: Group,
-                  results: Callable[[], list[Any]], async_op: bool, timeout: float | None, factor: float) -> Any:
-    if not outputs:
-        return Work.done([]) if async_op else []
+def _all_reduce_coalesced(call: _Call, xs: Iterable[Any], writes_xs: bool) -> Any:
+    xs = list(xs)
+    if any(map(gradients.is_recorded, xs)) and not writes_xs:
+        return gradients.derivatives().all_reduce_coalesced(xs, call.op, factor=call.factor, **call.how)
+    if not xs:
+        return Work.done([]) if call.async_op else []
+    parts = [in_place(x) if writes_xs else operands_of(x) for x in xs]
+    outputs = [part.output for part in parts]
     if len({output.dtype for output in outputs}) != 1:
         raise TypeError("the arrays have different types: " + ", ".join(str(output.owner.dtype) for output in outputs))
-    pointers = c_void_p * len(outputs)
-    send, recv = pointers(*sends), pointers(*(output.pointer for output in outputs))
+    pointers = c_void_p * len(parts)
+    send, recv = pointers(*(part.send for part in parts)), pointers(*(part.recv for part in parts))
     counts = counts_of([output.count for output in outputs])
-    # Create the memories first: they determine whether a stream is needed.
-    return start("ivy_all_reduce_coalesced",
-                 (group.handle, len(outputs), send, recv, counts, outputs[0].dtype, op),
-                 (*outputs, keep, send, recv, counts), lambda _work: results(), async_op, timeout, factor)
+    finish_each = [part.finish() for part in parts]
+    return call.start("ivy_all_reduce_coalesced", (len(parts), send, recv, counts, outputs[0].dtype, call.op),
+                      ([part.keep for part in parts], send, recv, counts), lambda work: [finish(work) for finish in finish_each])
 
 
 @docstrings.collective
@@ -181,20 +175,7 @@ def reduce(x: ArrayT, dst: int = 0, op: Op = "sum", *, group: Group | None = Non
     result = calls.extension.reduce(x, dst, op, group, out, async_op, timeout, factor)
     if result is not NotImplemented:
         return result
-    group, number = resolve(group), op_number(op)
-    if not group.is_member:
-        return nothing(async_op)
-    gradients.refuse_at_one_rank(x, "reduce")
-    dst = checked_rank(group, dst)
-    if group.rank != dst:
-        kind, array = arrays.adopt(x)
-        memory = kind.input(array)
-        return start("ivy_reduce", (group.handle, memory.pointer, None, memory.count, memory.dtype, number, dst),
-                     (array, memory), None, async_op, timeout, factor)
-    operands = operands_of(x, out).in_place_or_separate()
-    return start("ivy_reduce", (group.handle, operands.send, operands.recv, operands.output.count, operands.output.dtype,
-                                number, dst),
-                 operands.keep, operands.finish(), async_op, timeout, factor)
+    return _Call(group, async_op, timeout, op, factor).run(_reduce, x, dst, out)
 
 
 @docstrings.collective
@@ -204,16 +185,30 @@ def reduce_(x: ArrayT, dst: int = 0, op: Op = "sum", *, group: Group | None = No
     result = calls.extension.reduce_(x, dst, op, group, async_op, timeout, factor)
     if result is not NotImplemented:
         return result
-    group, number = resolve(group), op_number(op)
-    if not group.is_member:
-        return nothing(async_op)
-    kind, array, memory = in_place(x)
-    dst = checked_rank(group, dst)
-    at_root = group.rank == dst
-    send, recv = (IN_PLACE, memory.pointer) if at_root else (memory.pointer, None)
-    return start("ivy_reduce", (group.handle, send, recv, memory.count, memory.dtype, number, dst),
-                 (x, memory), written(kind, array, x) if at_root else lambda _work: x,
-                 async_op, timeout, factor)
+    return _Call(group, async_op, timeout, op, factor).run(_reduce_in_place, x, dst)
+
+
+def _reduce(call: _Call, x: Any, dst: int, out: Any) -> Any:
+    gradients.refuse_at_one_rank(x, "reduce")
+    dst = checked_rank(call.group, dst)
+    if call.rank != dst:
+        return _start_reduce(call, input_of(*arrays.adopt(x)), dst, None)
+    operands = operands_of(x, out).in_place_or_separate()
+    return _start_reduce(call, operands, dst, operands.finish())
+
+
+def _reduce_in_place(call: _Call, x: Any, dst: int) -> Any:
+    operands = in_place(x)
+    dst = checked_rank(call.group, dst)
+    if call.rank == dst:
+        return _start_reduce(call, operands, dst, operands.finish())
+    operands.send, operands.recv = operands.input.pointer, None  # x is only read.
+    return _start_reduce(call, operands, dst, lambda _work: x)
+
+
+def _start_reduce(call: _Call, operands: Operands, dst: int, finish: Finish | None) -> Any:
+    return call.start("ivy_reduce", (operands.send, operands.recv, operands.input.count, operands.input.dtype, call.op, dst),
+                      operands.keep, finish)
 
 
 @docstrings.collective
@@ -223,13 +218,7 @@ def scan(x: ArrayT, op: Op = "sum", *, group: Group | None = None, out: ArrayT |
     result = calls.extension.scan(x, op, group, out, async_op, timeout, factor)
     if result is not NotImplemented:
         return result
-    group, number = resolve(group), op_number(op)
-    if not group.is_member:
-        return nothing(async_op)
-    if gradients.is_recorded(x):
-        return gradients.derivatives().scan(x, ReduceOp(number), group=group, out=out, async_op=async_op, timeout=timeout,
-                                            factor=factor)
-    return _combine("ivy_scan", x, number, group, out, async_op, timeout, factor)
+    return _Call(group, async_op, timeout, op, factor).run(_combine, "ivy_scan", x, out, writes_x=False)
 
 
 @docstrings.collective
@@ -239,10 +228,7 @@ def scan_(x: ArrayT, op: Op = "sum", *, group: Group | None = None, async_op: bo
     result = calls.extension.scan_(x, op, group, async_op, timeout, factor)
     if result is not NotImplemented:
         return result
-    group, number = resolve(group), op_number(op)
-    if not group.is_member:
-        return nothing(async_op)
-    return _combine_in_place("ivy_scan", x, number, group, async_op, timeout, factor)
+    return _Call(group, async_op, timeout, op, factor).run(_combine, "ivy_scan", x, None, writes_x=True)
 
 
 @docstrings.collective
@@ -256,13 +242,7 @@ def exscan(x: ArrayT, op: Op = "sum", *, group: Group | None = None, out: ArrayT
     result = calls.extension.exscan(x, op, group, out, async_op, timeout, factor)
     if result is not NotImplemented:
         return result
-    group, number = resolve(group), op_number(op)
-    if not group.is_member:
-        return nothing(async_op)
-    if gradients.is_recorded(x):
-        return gradients.derivatives().exscan(x, ReduceOp(number), group=group, out=out, async_op=async_op, timeout=timeout,
-                                              factor=factor)
-    return _combine("ivy_exscan", x, number, group, out, async_op, timeout, factor)
+    return _Call(group, async_op, timeout, op, factor).run(_combine, "ivy_exscan", x, out, writes_x=False)
 
 
 @docstrings.collective
@@ -272,10 +252,7 @@ def exscan_(x: ArrayT, op: Op = "sum", *, group: Group | None = None, async_op: 
     result = calls.extension.exscan_(x, op, group, async_op, timeout, factor)
     if result is not NotImplemented:
         return result
-    group, number = resolve(group), op_number(op)
-    if not group.is_member:
-        return nothing(async_op)
-    return _combine_in_place("ivy_exscan", x, number, group, async_op, timeout, factor)
+    return _Call(group, async_op, timeout, op, factor).run(_combine, "ivy_exscan", x, None, writes_x=True)
 
 
 @docstrings.collective
@@ -290,24 +267,7 @@ def reduce_scatter(x: ArrayT, op: Op = "sum", *, split: Sequence[int] | None = N
     result = calls.extension.reduce_scatter(x, op, split, group, out, async_op, timeout, factor)
     if result is not NotImplemented:
         return result
-    group, number = resolve(group), op_number(op)
-    if group.rank is None:  # Not a member.
-        return nothing(async_op)
-    if gradients.is_recorded(x):
-        return gradients.derivatives().reduce_scatter(x, ReduceOp(number), split=split, group=group, out=out,
-                                                      async_op=async_op, timeout=timeout, factor=factor)
-    operands = Operands(*arrays.adopt(x))
-    shape = shape_of(operands.array)
-    rows = rows_of_ranks(shape, split, group, "reduce_scatter")
-    operands.receive(out, (rows[group.rank], *shape[1:])).separate()
-    if split is None:
-        return start("ivy_reduce_scatter",
-                     (group.handle, operands.send, operands.recv, operands.output.count, operands.input.dtype, number),
-                     operands.keep, operands.finish(), async_op, timeout, factor)
-    counts = counts_of([n * row_elements(shape) for n in rows])
-    return start("ivy_reduce_scatter_v",
-                 (group.handle, operands.send, operands.recv, counts, operands.input.dtype, number),
-                 (operands.keep, counts), operands.finish(), async_op, timeout, factor)
+    return _Call(group, async_op, timeout, op, factor).run(_reduce_scatter, x, split, out)
 
 
 @docstrings.collective
@@ -317,14 +277,32 @@ def reduce_scatter_(x: ArrayT, op: Op = "sum", *, split: Sequence[int] | None = 
 
     These rows hold the result; the contents of the other rows are undefined afterwards.
     """
-    group, number = resolve(group), op_number(op)
-    if group.rank is None:  # Not a member.
-        return nothing(async_op)
-    kind, array, memory = in_place(x)
-    rows, counts = row_counts(shape_of(array), split, group, "reduce_scatter_")
-    name = "ivy_reduce_scatter" if split is None else "ivy_reduce_scatter_v"
-    return start(name, (group.handle, IN_PLACE, memory.pointer, counts, memory.dtype, number),
-                 (x, memory, counts), written(kind, array, x, rows[group.rank]), async_op, timeout, factor)
+    return _Call(group, async_op, timeout, op, factor).run(_reduce_scatter_in_place, x, split)
+
+
+def _reduce_scatter(call: _Call, x: Any, split: Sequence[int] | None, out: Any) -> Any:
+    if gradients.is_recorded(x):
+        return gradients.derivatives().reduce_scatter(x, call.op, split=split, out=out, factor=call.factor, **call.how)
+    operands = input_of(*arrays.adopt(x))
+    shape = shape_of(operands.array)
+    rows, counts = row_counts(shape, split, call.group, "reduce_scatter")
+    operands.receive(out, (rows[call.rank], *shape[1:])).separate()
+    return call.start("ivy_reduce_scatter" if split is None else "ivy_reduce_scatter_v",
+                      (operands.send, operands.recv, counts, operands.input.dtype, call.op),
+                      (operands.keep, counts), operands.finish())
+
+
+def _reduce_scatter_in_place(call: _Call, x: Any, split: Sequence[int] | None) -> Any:
+    operands = in_place(x)
+    rows, counts = row_counts(shape_of(operands.array), split, call.group, "reduce_scatter_")
+    finish = operands.finish()
+
+    def own_part(work: Work[Any] | None) -> Any:
+        finish(work)
+        return operands.result[:rows[call.rank]]
+
+    return call.start("ivy_reduce_scatter" if split is None else "ivy_reduce_scatter_v",
+                      (operands.send, operands.recv, counts, operands.input.dtype, call.op), (operands.keep, counts), own_part)
 
 
 @docstrings.collective
@@ -334,19 +312,7 @@ def broadcast(x: ArrayT, src: int = 0, *, group: Group | None = None, out: Array
     result = calls.extension.broadcast(x, src, group, out, async_op, timeout)
     if result is not NotImplemented:
         return result
-    group = resolve(group)
-    if not group.is_member:
-        return nothing(async_op)
-    if gradients.is_recorded(x):
-        return gradients.derivatives().broadcast(x, src, group=group, out=out, async_op=async_op, timeout=timeout)
-    src = checked_rank(group, src)
-    if _is_tree(x, out):
-        return trees.broadcast(broadcast, x, src, group, async_op, timeout, in_place=False)
-    operands = operands_of(x, out)
-    if group.rank == src and operands.input.pointer != operands.output.pointer:
-        operands.kind.copy(operands.output, operands.input)
-    return start("ivy_broadcast", (group.handle, operands.recv, operands.output.count, operands.output.dtype, src),
-                 operands.keep, operands.finish(), async_op, timeout)
+    return _Call(group, async_op, timeout).run(_broadcast, x, src, out, writes_x=False)
 
 
 @docstrings.collective
@@ -356,15 +322,20 @@ def broadcast_(x: ArrayT, src: int = 0, *, group: Group | None = None, async_op:
     result = calls.extension.broadcast_(x, src, group, async_op, timeout)
     if result is not NotImplemented:
         return result
-    group = resolve(group)
-    if not group.is_member:
-        return nothing(async_op)
-    src = checked_rank(group, src)
-    if _is_tree(x):
-        return trees.broadcast(broadcast_, x, src, group, async_op, timeout, in_place=True)
-    kind, array, memory = in_place(x)
-    return start("ivy_broadcast", (group.handle, memory.pointer, memory.count, memory.dtype, src),
-                 (x, memory), written(kind, array, x), async_op, timeout)
+    return _Call(group, async_op, timeout).run(_broadcast, x, src, None, writes_x=True)
+
+
+def _broadcast(call: _Call, x: Any, src: int, out: Any, writes_x: bool) -> Any:
+    if gradients.is_recorded(x) and not writes_x:
+        return gradients.derivatives().broadcast(x, src, out=out, **call.how)
+    src = checked_rank(call.group, src)
+    if _is_tree(x, out):
+        return trees.broadcast(broadcast_ if writes_x else broadcast, x, src, call.how, writes_x)
+    operands = in_place(x) if writes_x else operands_of(x, out)
+    if call.rank == src and operands.input.pointer != operands.output.pointer:
+        operands.kind.copy(operands.output, operands.input)
+    return call.start("ivy_broadcast", (operands.recv, operands.output.count, operands.output.dtype, src),
+                      operands.keep, operands.finish())
 
 
 @docstrings.collective
@@ -378,67 +349,7 @@ def all_gather(x: ArrayT, axis: int = 0, *, uneven: bool = False, group: Group |
     result = calls.extension.all_gather(x, axis, uneven, group, out, async_op, timeout)
     if result is not NotImplemented:
         return result
-    group = resolve(group)
-    if not group.is_member:
-        return nothing(async_op)
-    if gradients.is_recorded(x):
-        return gradients.derivatives().all_gather(x, axis, uneven=uneven, group=group, out=out,
-                                                  async_op=async_op, timeout=timeout)
-    return _gather(x, axis, uneven, None, group, out, async_op, timeout)
-
-
-def _gather(x: Any, axis: int, uneven: bool, dst: int | None, group: Group, out: Any, async_op: bool,
-            timeout: float | None) -> Any:
-    """Returns x of all ranks, joined along `axis`, on rank dst, or on every rank if dst is None."""
-    kind, array = arrays.adopt(x)
-    axis = normal_axis(axis, max(1, len(shape_of(array))))
-    if axis and out is not None:
-        raise ValueError("out is filled along axis 0 only")
-    if axis:
-        kind.refuse_axis(array)
-    root = () if dst is None else (checked_rank(group, dst),)  # The C function's last argument, if it has a root.
-    lengths = number_of_each(group, shape_of(array)[axis], timeout) if uneven and shape_of(array) else None
-    if lengths is not None and axis:
-        array = kind.move_axis_first(array, axis)
-    if root and group.rank != root[0]:
-        return _send_to_root(kind, array, lengths is not None, root[0], group, None, async_op, timeout)
-    if lengths is not None:
-        return _gather_uneven(array, axis, lengths, root, group, out, async_op, timeout)
-
-    # The library gathers along axis 0; other axes are joined when the parts have arrived.
-    shape = shape_of(array)
-    operands = Operands(kind, array).receive(out, (group.size * shape[0], *shape[1:]) if shape and not axis else
-                                             (group.size, *shape)).separate()
-    finish = operands.finish(lambda: kind.concatenate(operands.result, axis)) if axis else operands.finish()
-    return start("ivy_gather" if root else "ivy_all_gather",
-                 (group.handle, operands.send, operands.recv, operands.input.count, operands.input.dtype, *root),
-                 operands.keep, finish, async_op, timeout)
-
-
-def _send_to_root(kind: ArrayKind, array: Any, is_uneven: bool, dst: int, group: Group,
-                  finish: Callable[[Work[Any] | None], Any] | None, async_op: bool, timeout: float | None) -> Any:
-    """The part in a gather of a rank other than dst."""
-    memory = kind.input(array)
-    if is_uneven:
-        return start("ivy_gather_v", (group.handle, memory.pointer, memory.count, None, None, None, memory.dtype, dst),
-                     (array, memory), finish, async_op, timeout)
-    return start("ivy_gather", (group.handle, memory.pointer, None, memory.count, memory.dtype, dst),
-                 (array, memory), finish, async_op, timeout)
-
-
-def _gather_uneven(array: Any, axis: int, lengths: list[int], root: tuple[int, ...], group: Group, out: Any, async_op: bool,
-                   timeout: float | None) -> Any:
-    """lengths: rows of each rank. array: with the axis to join as axis 0; the result has it at `axis` again."""
-    kind, array = arrays.adopt(array)
-    shape = shape_of(array)
-    operands = Operands(kind, array).receive(out, (sum(lengths), *shape[1:])).separate()
-    counts = counts_of([length * row_elements(shape) for length in lengths])
-    own_count = (operands.input.count,) if root else ()
-    finish = (operands.finish(lambda: kind.input(kind.move_axis_back(operands.result, axis)).owner) if axis else
-              operands.finish())
-    return start("ivy_gather_v" if root else "ivy_all_gather_v",
-                 (group.handle, operands.send, *own_count, operands.recv, counts, None, operands.input.dtype, *root),
-                 (operands.keep, counts), finish, async_op, timeout)
+    return _Call(group, async_op, timeout).run(_all_gather, x, axis, uneven, out)
 
 
 @docstrings.collective
@@ -451,35 +362,14 @@ def all_gather_(x: ArrayT, *, split: Sequence[int] | None = None, group: Group |
     result = calls.extension.all_gather_(x, split, group, async_op, timeout)
     if result is not NotImplemented:
         return result
-    group = resolve(group)
-    if not group.is_member:
-        return nothing(async_op)
-    kind, array, memory = in_place(x)
-    _, counts = row_counts(shape_of(array), split, group, "all_gather_")
-    if split is None:
-        return start("ivy_all_gather", (group.handle, IN_PLACE, memory.pointer, counts, memory.dtype),
-                     (x, memory), written(kind, array, x), async_op, timeout)
-    return start("ivy_all_gather_v", (group.handle, IN_PLACE, memory.pointer, counts, None, memory.dtype),
-                 (x, memory, counts), written(kind, array, x), async_op, timeout)
+    return _Call(group, async_op, timeout).run(_all_gather_in_place, x, split)
 
 
 @docstrings.collective
 def all_gather_list(x: ArrayT, *, group: Group | None = None, async_op: bool = False,
                     timeout: float | None = None) -> list[ArrayT]:
     """Returns [x of rank 0, x of rank 1, ...], all of one shape. The arrays are views of one block."""
-    group = resolve(group)
-    if not group.is_member:
-        return nothing(async_op)
-    if gradients.is_recorded(x):
-        return gradients.derivatives().all_gather_list(x, group=group, async_op=async_op, timeout=timeout)
-    operands = Operands(*arrays.adopt(x))
-    operands.receive(None, (group.size, *shape_of(operands.array)))
-
-    def views() -> list[Any]:
-        return [operands.result[rank, ...] for rank in range(group.size)]
-
-    return start("ivy_all_gather", (group.handle, operands.send, operands.recv, operands.input.count, operands.input.dtype),
-                 operands.keep, operands.finish(views), async_op, timeout)
+    return _Call(group, async_op, timeout).run(_all_gather_list, x)
 
 
 @docstrings.collective
@@ -489,11 +379,7 @@ def gather(x: ArrayT, dst: int = 0, axis: int = 0, *, uneven: bool = False, grou
     result = calls.extension.gather(x, dst, axis, uneven, group, out, async_op, timeout)
     if result is not NotImplemented:
         return result
-    group = resolve(group)
-    if not group.is_member:
-        return nothing(async_op)
-    gradients.refuse_at_one_rank(x, "gather")
-    return _gather(x, axis, uneven, dst, group, out, async_op, timeout)
+    return _Call(group, async_op, timeout).run(_gather, x, dst, axis, uneven, out)
 
 
 @docstrings.collective
@@ -503,20 +389,126 @@ def gather_(x: ArrayT, dst: int = 0, *, split: Sequence[int] | None = None, grou
 
     split: as for all_gather_, on every rank.
     """
-    group = resolve(group)
-    if not group.is_member:
-        return nothing(async_op)
-    dst = checked_rank(group, dst)
-    if group.rank != dst:
+    return _Call(group, async_op, timeout).run(_gather_in_place, x, dst, split)
+
+
+def _all_gather(call: _Call, x: Any, axis: int, uneven: bool, out: Any) -> Any:
+    if gradients.is_recorded(x):
+        return gradients.derivatives().all_gather(x, axis, uneven=uneven, out=out, **call.how)
+    return _gather_along(call, x, axis, uneven, None, out)
+
+
+def _gather(call: _Call, x: Any, dst: int, axis: int, uneven: bool, out: Any) -> Any:
+    gradients.refuse_at_one_rank(x, "gather")
+    return _gather_along(call, x, axis, uneven, dst, out)
+
+
+def _gather_along(call: _Call, x: Any, axis: int, uneven: bool, dst: int | None, out: Any) -> Any:
+    """Joins x of all ranks along `axis`, on rank dst, or on every rank if dst is None."""
+    kind, array = arrays.adopt(x)
+    axis = normal_axis(axis, max(1, len(shape_of(array))))
+    if axis and out is not None:
+        raise ValueError("out is filled along axis 0 only")
+    if axis:
+        kind.refuse_axis(array)
+    dst = None if dst is None else checked_rank(call.group, dst)
+    lengths = number_of_each(call.group, shape_of(array)[axis], call.timeout) if uneven and shape_of(array) else None
+    if lengths is not None and axis:
+        array = kind.move_axis_first(array, axis)
+    if dst is not None and call.rank != dst:
+        return _send_to_root(call, kind, array, lengths is not None, dst, None)
+    if lengths is not None:
+        return _gather_uneven(call, array, axis, lengths, dst, out)
+
+    # The library gathers along axis 0; other axes are joined when the parts have arrived.
+    shape = shape_of(array)
+    operands = input_of(kind, array).receive(out, (call.group.size * shape[0], *shape[1:]) if shape and not axis else
+                                             (call.group.size, *shape)).separate()
+    finish = operands.finish(lambda: kind.concatenate(operands.result, axis)) if axis else operands.finish()
+    return _start_gather(call, dst, operands, operands.input.count, finish)
+
+
+def _gather_uneven(call: _Call, array: Any, axis: int, lengths: list[int], dst: int | None, out: Any) -> Any:
+    """lengths: rows of each rank. array: with the axis to join as axis 0; the result has it at `axis` again."""
+    kind, array = arrays.adopt(array)
+    shape = shape_of(array)
+    operands = input_of(kind, array).receive(out, (sum(lengths), *shape[1:])).separate()
+    counts = counts_of([length * row_elements(shape) for length in lengths])
+    finish = (operands.finish(lambda: kind.input(kind.move_axis_back(operands.result, axis)).owner) if axis else
+              operands.finish())
+    return _start_gather(call, dst, operands, counts, finish)
+
+
+def _all_gather_list(call: _Call, x: Any) -> Any:
+    if gradients.is_recorded(x):
+        return gradients.derivatives().all_gather_list(x, **call.how)
+    operands = input_of(*arrays.adopt(x))
+    operands.receive(None, (call.group.size, *shape_of(operands.array)))
+
+    def views() -> list[Any]:
+        return [operands.result[rank, ...] for rank in range(call.group.size)]
+
+    return _start_gather(call, None, operands, operands.input.count, operands.finish(views))
+
+
+def _all_gather_in_place(call: _Call, x: Any, split: Sequence[int] | None) -> Any:
+    operands = in_place(x)
+    _, counts = row_counts(shape_of(operands.array), split, call.group, "all_gather_")
+    return _start_gather(call, None, operands, counts, operands.finish())
+
+
+def _gather_in_place(call: _Call, x: Any, dst: int, split: Sequence[int] | None) -> Any:
+    dst = checked_rank(call.group, dst)
+    if call.rank != dst:
         kind, array = arrays.adopt(x)
-        return _send_to_root(kind, array, split is not None, dst, group, lambda _work: x, async_op, timeout)
-    kind, array, memory = in_place(x)
-    _, counts = row_counts(shape_of(array), split, group, "gather_")
-    if split is None:
-        return start("ivy_gather", (group.handle, IN_PLACE, memory.pointer, counts, memory.dtype, dst),
-                     (x, array, memory), written(kind, array, x), async_op, timeout)
-    return start("ivy_gather_v", (group.handle, IN_PLACE, memory.count, memory.pointer, counts, None, memory.dtype, dst),
-                 (x, array, memory, counts), written(kind, array, x), async_op, timeout)
+        return _send_to_root(call, kind, array, split is not None, dst, lambda _work: x)
+    operands = in_place(x)
+    _, counts = row_counts(shape_of(operands.array), split, call.group, "gather_")
+    return _start_gather(call, dst, operands, counts, operands.finish())
+
+
+def _start_gather(call: _Call, dst: int | None, operands: Operands, counts: Counts, finish: Finish) -> Any:
+    """The part in a gather of a rank that gets the result: rank dst, or every rank if dst is None."""
+    send, recv, dtype, keep = operands.send, operands.recv, operands.input.dtype, (operands.keep, counts)
+    if isinstance(counts, int):
+        if dst is None:
+            return call.start("ivy_all_gather", (send, recv, counts, dtype), keep, finish)
+        return call.start("ivy_gather", (send, recv, counts, dtype, dst), keep, finish)
+    if dst is None:
+        return call.start("ivy_all_gather_v", (send, recv, counts, None, dtype), keep, finish)
+    return call.start("ivy_gather_v", (send, operands.input.count, recv, counts, None, dtype, dst), keep, finish)
+
+
+def _send_to_root(call: _Call, kind: ArrayKind, array: Any, is_uneven: bool, dst: int, finish: Finish | None) -> Any:
+    """The part in a gather of a rank other than dst."""
+    memory = kind.input(array)
+    if is_uneven:
+        return call.start("ivy_gather_v", (memory.pointer, memory.count, None, None, None, memory.dtype, dst),
+                          (array, memory), finish)
+    return call.start("ivy_gather", (memory.pointer, None, memory.count, memory.dtype, dst), (array, memory), finish)
+
+
+@docstrings.collective
+def scatter(x: ArrayT | None = None, src: int = 0, *, split: Sequence[int] | None = None, group: Group | None = None,
+            out: ArrayT | None = None, async_op: bool = False, timeout: float | None = None) -> ArrayT:
+    """Returns this rank's part of rank src's x: part r, along axis 0, goes to rank r. Only rank src must pass x.
+
+    split (on rank src): rows of each rank's part; None: equal parts. The result has the framework of `out`, else of x
+    on this rank, else of rank src's x; it is NumPy's if that framework is not installed here or is only known through
+    DLPack. Shape and type are sent first, as a separate operation.
+    """
+    return _Call(group, async_op, timeout).run(_scatter, x, src, split, out)
+
+
+@docstrings.collective
+def scatter_(x: ArrayT, src: int = 0, *, split: Sequence[int] | None = None, group: Group | None = None,
+             async_op: bool = False, timeout: float | None = None) -> ArrayT:
+    """scatter into x, whose shape every rank knows, so that no header is sent.
+
+    On rank src x is the array to divide; it is unchanged, and a view of its own part is returned. On the others x
+    receives this rank's part and is returned. split: as for scatter.
+    """
+    return _Call(group, async_op, timeout).run(_scatter_in_place, x, src, split)
 
 
 class _ScatterHeader(NamedTuple):
@@ -530,50 +522,38 @@ class _ScatterHeader(NamedTuple):
     requires_grad: bool
 
 
-@docstrings.collective
-def scatter(x: ArrayT | None = None, src: int = 0, *, split: Sequence[int] | None = None, group: Group | None = None,
-            out: ArrayT | None = None, async_op: bool = False, timeout: float | None = None) -> ArrayT:
-    """Returns this rank's part of rank src's x: part r, along axis 0, goes to rank r. Only rank src must pass x.
-
-    split (on rank src): rows of each rank's part; None: equal parts. The result has the framework of `out`, else of x
-    on this rank, else of rank src's x; it is NumPy's if that framework is not installed here or is only known through
-    DLPack. Shape and type are sent first, as a separate operation.
-    """
-    group = resolve(group)
-    if group.rank is None:  # Not a member.
-        return nothing(async_op)
-    src = checked_rank(group, src)
-    if group.rank == src:
-        return _scatter_own(x, src, split, group, out, async_op, timeout)
+def _scatter(call: _Call, x: Any, src: int, split: Sequence[int] | None, out: Any) -> Any:
+    src = checked_rank(call.group, src)
+    if call.rank == src:
+        return _scatter_own(call, x, src, split, out)
     array = None
     if x is not None:
         kind, array = arrays.adopt(x)
     if out is not None:
         result_kind, result = arrays.adopt_output(out, "out")
         result_kind.output(result, "out")  # Raises if nothing can be received into it.
-    header: Any = broadcast_object(None, src, group=group, timeout=timeout)
+    header: Any = broadcast_object(None, src, group=call.group, timeout=call.timeout)
     if not isinstance(header, _ScatterHeader):  # Rank src's error.
         name, text = header
         raise (TypeError if name == "TypeError" else ValueError)(f"rank {src} of the group: {text}")
-    shape = (header.rows[group.rank], *header.shape[1:])
+    shape = (header.rows[call.rank], *header.shape[1:])
     if out is not None:
         kind, result = _scatter_output(out, header, shape)
     else:
         kind = arrays.kind_by_name(header.kind) if x is None else kind
         result = kind.by_name(header.dtype, shape, header.place)
     output = kind.output(result, "out")
-    return start("ivy_scatter_v", (group.handle, None, None, None, output.pointer, output.count, output.dtype, src),
-                 (array, result, output), _scattered(kind, result, array, out, header, src, group), async_op, timeout)
+    return call.start("ivy_scatter_v", (None, None, None, output.pointer, output.count, output.dtype, src),
+                      (array, result, output), _scattered(kind, result, array, out, header, src, call.group))
 
 
-def _scatter_own(x: Any, src: int, split: Sequence[int] | None, group: Group, out: Any, async_op: bool,
-                 timeout: float | None) -> Any:
+def _scatter_own(call: _Call, x: Any, src: int, split: Sequence[int] | None, out: Any) -> Any:
     """Rank src's part in a scatter. If its x, split or out is invalid, every rank raises the same error."""
     try:
         if x is None:
             raise ValueError("rank src has to give x")
         kind, array = arrays.adopt(x)
-        rows = rows_of_ranks(shape_of(array), split, group, "scatter")
+        rows = rows_of_ranks(shape_of(array), split, call.group, "scatter")
         whole = kind.input(array)
         header = _ScatterHeader(kind.name, kind.dtype_name(array), shape_of(array), rows, kind.place(array),
                                 gradients.is_recorded(x))
@@ -583,13 +563,12 @@ def _scatter_own(x: Any, src: int, split: Sequence[int] | None, group: Group, ou
         if out is not None and whole.overlaps(output):
             raise ValueError("out lies inside x")
     except (TypeError, ValueError) as error:
-        broadcast_object((type(error).__name__, str(error)), src, group=group, timeout=timeout)
+        broadcast_object((type(error).__name__, str(error)), src, group=call.group, timeout=call.timeout)
         raise
-    broadcast_object(header, src, group=group, timeout=timeout)
+    broadcast_object(header, src, group=call.group, timeout=call.timeout)
     counts = counts_of([n * row_elements(shape) for n in rows])
-    return start("ivy_scatter_v", (group.handle, whole.pointer, counts, None, output.pointer, output.count, output.dtype, src),
-                 (array, whole, result, output, counts), _scattered(result_kind, result, array, out, header, src, group),
-                 async_op, timeout)
+    return call.start("ivy_scatter_v", (whole.pointer, counts, None, output.pointer, output.count, output.dtype, src),
+                      (array, whole, result, output, counts), _scattered(result_kind, result, array, out, header, src, call.group))
 
 
 def _scatter_output(out: Any, header: _ScatterHeader, shape: tuple[int, ...]) -> tuple[ArrayKind, Any]:
@@ -600,8 +579,7 @@ def _scatter_output(out: Any, header: _ScatterHeader, shape: tuple[int, ...]) ->
     return kind, result
 
 
-def _scattered(kind: ArrayKind, result: Any, array: Any, out: Any, header: _ScatterHeader, src: int,
-               group: Group) -> Callable[[Work[Any] | None], Any]:
+def _scattered(kind: ArrayKind, result: Any, array: Any, out: Any, header: _ScatterHeader, src: int, group: Group) -> Finish:
     """Returns the function that ends a scatter. array: this rank's x, or None."""
     def finish(_work: Work[Any] | None) -> Any:
         kind.changed(result)
@@ -610,30 +588,19 @@ def _scattered(kind: ArrayKind, result: Any, array: Any, out: Any, header: _Scat
     return finish
 
 
-@docstrings.collective
-def scatter_(x: ArrayT, src: int = 0, *, split: Sequence[int] | None = None, group: Group | None = None,
-             async_op: bool = False, timeout: float | None = None) -> ArrayT:
-    """scatter into x, whose shape every rank knows, so that no header is sent.
-
-    On rank src x is the array to divide; it is unchanged, and a view of its own part is returned. On the others x
-    receives this rank's part and is returned. split: as for scatter.
-    """
-    group = resolve(group)
-    if not group.is_member:
-        return nothing(async_op)
-    src = checked_rank(group, src)
-    if group.rank != src:
-        kind, array, memory = in_place(x)
-        return start("ivy_scatter_v",
-                     (group.handle, None, None, None, memory.pointer, memory.count, memory.dtype, src),
-                     (x, memory), written(kind, array, x), async_op, timeout)
+def _scatter_in_place(call: _Call, x: Any, src: int, split: Sequence[int] | None) -> Any:
+    src = checked_rank(call.group, src)
+    if call.rank != src:
+        operands = in_place(x)
+        return call.start("ivy_scatter_v", (None, None, None, operands.recv, operands.output.count, operands.output.dtype, src),
+                          operands.keep, operands.finish())
     kind, array = arrays.adopt(x)
     memory = kind.input(array)
-    rows = rows_of_ranks(shape_of(array), split, group, "scatter_")
+    rows = rows_of_ranks(shape_of(array), split, call.group, "scatter_")
     counts = counts_of([n * row_elements(shape_of(array)) for n in rows])
     begin = sum(rows[:src])
-    return start("ivy_scatter_v", (group.handle, memory.pointer, counts, None, IN_PLACE, 0, memory.dtype, src),
-                 (array, memory, counts), lambda _work: array[begin:begin + rows[src]], async_op, timeout)
+    return call.start("ivy_scatter_v", (memory.pointer, counts, None, IN_PLACE, 0, memory.dtype, src),
+                      (array, memory, counts), lambda _work: array[begin:begin + rows[src]])
 
 
 @docstrings.collective
@@ -648,28 +615,7 @@ def all_to_all(x: ArrayT, split: Sequence[int] | None = None, *, output_split: S
     result = calls.extension.all_to_all(x, split, output_split, group, out, async_op, timeout)
     if result is not NotImplemented:
         return result
-    group = resolve(group)
-    if not group.is_member:
-        return nothing(async_op)
-    if gradients.is_recorded(x):
-        return gradients.derivatives().all_to_all(x, split, output_split=output_split, group=group, out=out,
-                                                  async_op=async_op, timeout=timeout)
-    kind, array = arrays.adopt(x)
-    rows = rows_of_ranks(shape_of(array), split, group, "all_to_all")
-    if split is None and output_split is None:
-        operands = Operands(kind, array).receive(out, shape_of(array)).separate()
-        return start("ivy_all_to_all", (group.handle, operands.send, operands.recv, operands.input.count // group.size,
-                                        operands.input.dtype),
-                     operands.keep, operands.finish(), async_op, timeout)
-    received = exchanged(group, rows, timeout) if output_split is None else [int(n) for n in output_split]
-    if len(received) != group.size or min(received) < 0:
-        raise ValueError(f"output_split={received} is not {group.size} numbers")
-    each = row_elements(shape_of(array))
-    operands = Operands(kind, array).receive(out, (sum(received), *shape_of(array)[1:])).separate()
-    send_counts, recv_counts = counts_of([n * each for n in rows]), counts_of([n * each for n in received])
-    return start("ivy_all_to_all_v", (group.handle, operands.send, send_counts, None, operands.recv, recv_counts, None,
-                                      operands.input.dtype),
-                 (operands.keep, send_counts, recv_counts), operands.finish(), async_op, timeout)
+    return _Call(group, async_op, timeout).run(_all_to_all, x, split, output_split, out)
 
 
 @docstrings.collective
@@ -679,13 +625,38 @@ def all_to_all_(x: ArrayT, *, group: Group | None = None, async_op: bool = False
     result = calls.extension.all_to_all_(x, group, async_op, timeout)
     if result is not NotImplemented:
         return result
-    group = resolve(group)
-    if not group.is_member:
-        return nothing(async_op)
-    kind, array, memory = in_place(x)
-    rows_of_ranks(shape_of(array), None, group, "all_to_all")
-    return start("ivy_all_to_all", (group.handle, IN_PLACE, memory.pointer, memory.count // group.size, memory.dtype),
-                 (x, memory), written(kind, array, x), async_op, timeout)
+    return _Call(group, async_op, timeout).run(_all_to_all_in_place, x)
+
+
+def _all_to_all(call: _Call, x: Any, split: Sequence[int] | None, output_split: Sequence[int] | None, out: Any) -> Any:
+    group = call.group
+    if gradients.is_recorded(x):
+        return gradients.derivatives().all_to_all(x, split, output_split=output_split, out=out, **call.how)
+    kind, array = arrays.adopt(x)
+    shape = shape_of(array)
+    rows = rows_of_ranks(shape, split, group, "all_to_all")
+    if split is None and output_split is None:
+        operands = input_of(kind, array).receive(out, shape).separate()
+        return call.start("ivy_all_to_all",
+                          (operands.send, operands.recv, operands.input.count // group.size, operands.input.dtype),
+                          operands.keep, operands.finish())
+    received = exchanged(group, rows, call.timeout) if output_split is None else [int(n) for n in output_split]
+    if len(received) != group.size or min(received) < 0:
+        raise ValueError(f"output_split={received} is not {group.size} numbers")
+    each = row_elements(shape)
+    operands = input_of(kind, array).receive(out, (sum(received), *shape[1:])).separate()
+    send_counts, recv_counts = counts_of([n * each for n in rows]), counts_of([n * each for n in received])
+    return call.start("ivy_all_to_all_v",
+                      (operands.send, send_counts, None, operands.recv, recv_counts, None, operands.input.dtype),
+                      (operands.keep, send_counts, recv_counts), operands.finish())
+
+
+def _all_to_all_in_place(call: _Call, x: Any) -> Any:
+    operands = in_place(x)
+    rows_of_ranks(shape_of(operands.array), None, call.group, "all_to_all")
+    return call.start("ivy_all_to_all",
+                      (operands.send, operands.recv, operands.input.count // call.group.size, operands.input.dtype),
+                      operands.keep, operands.finish())
 
 
 @docstrings.collective
@@ -694,7 +665,8 @@ def barrier(*, group: Group | None = None, async_op: bool = False, timeout: floa
     result = calls.extension.barrier(group, async_op, timeout)
     if result is not NotImplemented:
         return result
-    group = resolve(group)
-    if not group.is_member:
-        return nothing(async_op)
-    return start("ivy_barrier", (group.handle,), (), None, async_op, timeout)
+    return _Call(group, async_op, timeout).run(_barrier)
+
+
+def _barrier(call: _Call) -> Any:
+    return call.start("ivy_barrier", (), (), None)

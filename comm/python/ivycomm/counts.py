@@ -5,10 +5,14 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
+from typing import Union
 
 from .element_types import I64
 from .groups import Group
 from .work import start
+
+# Elements of each rank, for a C function: one number if all are equal, else an array.
+Counts = Union[int, "ctypes.Array[ctypes.c_size_t]"]
 
 
 def counts_of(values: Sequence[int]) -> ctypes.Array[ctypes.c_size_t]:

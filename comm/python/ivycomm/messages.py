@@ -22,7 +22,7 @@ from .errors import check
 from .library import ANY, load, whole_number
 from .work import Message, Work, start
 from .groups import Group, checked_rank, resolve
-from .operands import in_place, nothing, operands_of, written
+from .operands import Operands, in_place, nothing, operands_of
 
 ArrayT = TypeVar("ArrayT")  # An array, in the types of its framework.
 TAG_MAX = 2**30
@@ -86,7 +86,7 @@ def recv(like: ArrayT, src: int | None = None, tag: int | None = None, *, group:
     if not group.is_member:
         return None
     operands = operands_of(like, out, is_sent=False)
-    return _recv(group, operands.output, src, tag, operands.keep, operands.finish(), False, timeout, with_message)
+    return _recv(group, operands, src, tag, False, timeout, with_message)
 
 
 @overload
@@ -119,20 +119,21 @@ def _recv_into(x: Any, src: int | None, tag: int | None, group: Group | None, as
     group = resolve(group)
     if not group.is_member:
         return nothing(async_op)
-    kind, array, memory = in_place(x)
-    return _recv(group, memory, src, tag, (x, memory), written(kind, array, x), async_op, timeout, with_message)
+    return _recv(group, in_place(x), src, tag, async_op, timeout, with_message)
 
 
-def _recv(group: Group, memory: Memory, src: int | None, tag: int | None, keep: Any,
-          finish: Callable[[Work[Any] | None], Any], async_op: bool, timeout: float | None, with_message: bool) -> Any:
+def _recv(group: Group, operands: Operands, src: int | None, tag: int | None, async_op: bool, timeout: float | None,
+          with_message: bool) -> Any:
+    finish = operands.finish()
+
     def finish_with_message(work: Work[Any]) -> Any:
         message = work._read_message()
         result = finish(work)
         return result if async_op else (result, message)
 
-    return start("ivy_recv", (group.handle, memory.pointer, memory.count, memory.dtype,
+    return start("ivy_recv", (group.handle, operands.recv, operands.output.count, operands.output.dtype,
                               _peer(group, src), ANY if tag is None else _tag(tag), None),
-                 keep, finish_with_message if with_message else finish, async_op, timeout,
+                 operands.keep, finish_with_message if with_message else finish, async_op, timeout,
                  has_message=with_message)
 
 
@@ -230,7 +231,7 @@ def sendrecv(x: ArrayT, dst: int, like: ArrayT | None = None, src: int | None = 
     under_way: list[Work[Any]] = []
     try:
         with together(memory.stream is not None):
-            under_way.append(_recv(group, operands.output, src, recv_tag, operands.keep, operands.finish(), True, timeout, False))
+            under_way.append(_recv(group, operands, src, recv_tag, True, timeout, False))
             sending = start("ivy_send", (group.handle, memory.pointer, memory.count, memory.dtype, dst, send_tag),
                             (array, memory), None, memory.is_borrowed, timeout)
             under_way.extend([sending] if sending is not None else [])

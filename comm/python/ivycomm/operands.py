@@ -1,22 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """Converts the arrays of a call to memory for the C library, and the memory to the call's result.
 
-A Python function makes an `Operands` of its input and output, or calls `in_place(x)` if x is both. It passes the memory
-to work.start(), with the function that makes the result when the operation is done: Operands.finish() or written().
+A Python function makes an `Operands` of its input and output: operands_of(x, out), or in_place(x) if x is both. It passes
+the memory to work.start(), with the function that makes the result when the operation is done: Operands.finish().
 """
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from . import arrays
 from .arrays import ArrayKind, Memory
-from .counts import counts_of
+from .counts import Counts, counts_of
 from .groups import Group
 from .library import IN_PLACE
 from .work import Work
+
+Finish = Callable[["Work[Any] | None"], Any]  # Makes the result of an operation that has succeeded; as for work.start().
 
 
 def nothing(async_op: bool) -> Any:
@@ -30,58 +31,54 @@ def shape_of(x: Any) -> tuple[int, ...]:
 
 
 class Operands:
-    """The input and output of one call.
+    """The input of one call, and the array that receives its result.
 
-    kind, array: the input, as arrays.adopt() returns it. input: its memory. result, output, set by receive(): the array
-    that receives the result, and its memory. send, recv: the pointers for the C function.
+    kind, array: the input, as arrays.adopt() returns it. input: its memory. given, result_kind, result, output: the caller's
+    array or None, the array that receives the result, and its memory; set by receive(). send, recv: the pointers for the C
+    function; recv is None before receive().
     """
 
-    def __init__(self, kind: ArrayKind, array: Any, is_sent: bool = True) -> None:
-        """is_sent: False if only the shape and type of `array` are used, not its values.
-
-        Raises ValueError or TypeError if `array` cannot be sent, and RuntimeError if it requires grad. Only afterwards
-        its shape can be relied on: some arrays that cannot be sent, such as nested tensors, have none.
-        """
-        self.kind, self.array = kind, array
-        if is_sent:
-            kind.refuse_gradient(array)
-        self.input: Memory = kind.input(array)
-        self.send = self.input.pointer
+    def __init__(self, kind: ArrayKind, array: Any, memory: Memory) -> None:
+        self.kind, self.array, self.input = kind, array, memory
+        self.send = memory.pointer
+        self.recv: int | None = None
+        self._receivers: tuple[Any, ...] = ()
 
     def receive(self, out: Any, shape: Sequence[int]) -> Operands:
         """Sets the result: the caller's `out`, or a new array of this shape if it is None. Returns self. Raises ValueError
         or TypeError if `out` cannot receive the result."""
-        self.is_given, self.given = out is not None, out
         shape = tuple(shape)
         if out is None:
-            self.result_kind, self.result = self.kind, self.kind.empty(shape, self.array)
+            kind, result = self.kind, self.kind.empty(shape, self.array)
         else:
-            self.result_kind, self.result = arrays.adopt_output(out, "out")
-            self._check_result(shape)
-        self.output: Memory = self.result_kind.output(self.result, "out")
-        if self.output.dtype != self.input.dtype:
-            raise ValueError(f"out is {self.result.dtype}, the input {self.array.dtype}")
-        return self
+            kind, result = arrays.adopt_output(out, "out")
+            self._check_result(kind, result, shape)
+        output = kind.output(result, "out")
+        if output.dtype != self.input.dtype:
+            raise ValueError(f"out is {result.dtype}, the input {self.array.dtype}")
+        return self.receive_into(out, kind, result, output)
 
-    def _check_result(self, shape: tuple[int, ...]) -> None:
-        if shape_of(self.result) != shape:
-            raise ValueError(f"out has shape {shape_of(self.result)}, the result has {shape}")
-        place, result_place = self.kind.place(self.array), self.result_kind.place(self.result)
+    def _check_result(self, kind: ArrayKind, result: Any, shape: tuple[int, ...]) -> None:
+        if shape_of(result) != shape:
+            raise ValueError(f"out has shape {shape_of(result)}, the result has {shape}")
+        place, result_place = self.kind.place(self.array), kind.place(result)
         if (place == "cpu") != (result_place == "cpu"):
             raise ValueError(f"out is in memory of {result_place}, and x in memory of {place}: move one of them")
 
-    @property
-    def recv(self) -> int:
-        return self.output.pointer
+    def receive_into(self, given: Any, kind: ArrayKind, result: Any, output: Memory) -> Operands:
+        """Sets the result to an array whose fitness the caller has checked. Returns self."""
+        self.given, self.result_kind, self.result, self.output = given, kind, result, output
+        self.recv, self._receivers = output.pointer, (given, result, output)
+        return self
 
     @property
     def keep(self) -> tuple[Any, ...]:
         """All objects whose memory the operation uses, for work.start()."""
-        return (self.array, self.input, self.result, self.output)
+        return (self.array, self.input, *self._receivers)
 
     def separate(self) -> Operands:
         """Sends a copy of the input if `out` shares memory with it. Returns self."""
-        if self.is_given and self.input.overlaps(self.output):
+        if self.given is not None and self.input.overlaps(self.output):
             copy = self.kind.input(self.kind.empty(shape_of(self.array), self.array))
             self.kind.copy(copy, self.input)
             self.input, self.send = copy, copy.pointer
@@ -94,13 +91,13 @@ class Operands:
             return self
         return self.separate()
 
-    def finish(self, make_result: Callable[[], Any] | None = None) -> Callable[[Work[Any] | None], Any]:
-        """Returns the function that ends the call: it returns `out`, or the result in the form of the input.
+    def finish(self, make_result: Callable[[], Any] | None = None) -> Finish:
+        """Returns the function that ends the call: it returns the caller's array, or the result in the form of the input.
 
         make_result: makes the result, an array or a list of arrays, from self.result; None: it is self.result.
         """
         def finish(_work: Work[Any] | None) -> Any:
-            if self.is_given:
+            if self.given is not None:
                 self.result_kind.changed(self.result)
                 return self.given
             made = self.result if make_result is None else make_result()
@@ -110,26 +107,30 @@ class Operands:
         return finish
 
 
+def input_of(kind: ArrayKind, array: Any, is_sent: bool = True) -> Operands:
+    """Returns the Operands of an input, without a result. is_sent: False if only its shape and type are used, not its values.
+
+    Raises ValueError or TypeError if the array cannot be sent, and RuntimeError if it requires grad. Its shape can only be
+    relied on afterwards: some arrays that cannot be sent, such as nested tensors, have none.
+    """
+    if is_sent:
+        kind.refuse_gradient(array)
+    return Operands(kind, array, kind.input(array))
+
+
 def operands_of(x: Any, out: Any = None, is_sent: bool = True) -> Operands:
     """Returns the Operands of a call whose result has the shape of x."""
-    operands = Operands(*arrays.adopt(x), is_sent)
+    operands = input_of(*arrays.adopt(x), is_sent)
     return operands.receive(out, shape_of(operands.array))
 
 
-def in_place(x: Any) -> tuple[ArrayKind, Any, Memory]:
-    """Returns (kind, array, memory) of an array that an operation changes. Raises TypeError or ValueError if it cannot
-    be changed."""
+def in_place(x: Any) -> Operands:
+    """Returns the Operands of an operation that changes x. Raises TypeError or ValueError if x cannot be changed."""
     kind, array = arrays.adopt_output(x, "x")
-    return kind, array, kind.output(array, "x")
-
-
-def written(kind: ArrayKind, array: Any, x: Any, rows: int | None = None) -> Callable[[Work[Any] | None], Any]:
-    """Returns the function that ends an operation in place: it tells the framework that `array` has changed, and returns
-    x, or the first `rows` rows of the array."""
-    def finish(_work: Work[Any] | None) -> Any:
-        kind.changed(array)
-        return x if rows is None else array[:rows]
-    return finish
+    memory = kind.output(array, "x")
+    operands = Operands(kind, array, memory).receive_into(x, kind, array, memory)
+    operands.send = IN_PLACE
+    return operands
 
 
 def row_elements(shape: Sequence[int]) -> int:
@@ -157,7 +158,7 @@ def rows_of_ranks(shape: Sequence[int], split: Sequence[int] | None, group: Grou
 
 
 def row_counts(shape: Sequence[int], split: Sequence[int] | None, group: Group,
-               name: str) -> tuple[list[int], int | ctypes.Array[ctypes.c_size_t]]:
+               name: str) -> tuple[list[int], Counts]:
     """Returns (rows of each rank, elements of each rank). The elements are one number if split is None, else an array
     for the C function."""
     rows = rows_of_ranks(shape, split, group, name)

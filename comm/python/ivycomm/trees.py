@@ -21,7 +21,6 @@ from typing import Any
 
 from . import arrays
 from .element_types import ReduceOp, dtype_number
-from .groups import Group
 from .work import Timing, Work
 
 CONTAINERS = (dict, list, tuple)
@@ -175,44 +174,37 @@ class Joined(Work[Any]):
         return Timing(times[0].queued, sum(each.ran for each in times))
 
 
-def _all_done(works: Any, result: Any, async_op: bool) -> Any:
-    return Joined(works, result) if async_op else result()
-
-
-def all_reduce(reduce: Callable[..., Any], tree: Any, op: int, group: Group, async_op: bool, timeout: float | None,
-               factor: float, in_place: bool) -> Any:
-    """Calls `reduce`, an all_reduce_coalesced, once for each type of element in the tree."""
+def all_reduce(reduce: Callable[..., Any], tree: Any, op: ReduceOp, factor: float, how: dict[str, Any], in_place: bool) -> Any:
+    """Calls `reduce`, an all_reduce_coalesced, once for each type of element in the tree. how: group, async_op, timeout."""
     leaves = leaves_of(tree)
     _check(leaves, in_place)
     by_type: dict[tuple[str, str], list[int]] = {}
     for index, leaf in enumerate(leaves):
         kind, array = arrays.adopt(leaf)
         by_type.setdefault((kind.dtype_name(array), kind.place(array)), []).append(index)
-    parts = [reduce([leaves[i] for i in indices], ReduceOp(op), group=group, async_op=async_op, timeout=timeout,
-                    factor=factor) for indices in by_type.values()]
+    parts = [reduce([leaves[i] for i in indices], op, factor=factor, **how) for indices in by_type.values()]
 
     def result() -> Any:
         if in_place:
             return tree
         made = [None] * len(leaves)
         for indices, part in zip(by_type.values(), parts):
-            for index, array in zip(indices, part.wait() if async_op else part):
+            for index, array in zip(indices, part.wait() if how["async_op"] else part):
                 made[index] = array
         return rebuilt(tree, iter(made))
 
-    return _all_done(parts, result, async_op)
+    return Joined(parts, result) if how["async_op"] else result()
 
 
-def broadcast(move: Callable[..., Any], tree: Any, src: int, group: Group, async_op: bool, timeout: float | None,
-              in_place: bool) -> Any:
-    """Calls `move`, a broadcast, once for each array in the tree."""
+def broadcast(move: Callable[..., Any], tree: Any, src: int, how: dict[str, Any], in_place: bool) -> Any:
+    """Calls `move`, a broadcast, once for each array in the tree. how: group, async_op, timeout."""
     leaves = leaves_of(tree)
     _check(leaves, in_place)
-    parts = [move(leaf, src, group=group, async_op=async_op, timeout=timeout) for leaf in leaves]
+    parts = [move(leaf, src, **how) for leaf in leaves]
 
     def result() -> Any:
         if in_place:
             return tree
-        return rebuilt(tree, iter([part.wait() for part in parts] if async_op else parts))
+        return rebuilt(tree, iter([part.wait() for part in parts] if how["async_op"] else parts))
 
-    return _all_done(parts, result, async_op)
+    return Joined(parts, result) if how["async_op"] else result()
