@@ -19,13 +19,14 @@
 Only registered functions can be called. Arguments and results are pickled (protocol 5); the memory of NumPy arrays and
 of torch tensors on the CPU is sent separately, without a copy. Unpickling runs code that the sender chooses: all
 senders are ranks of this job, which know its secret. Messages use a separate group, through shared memory inside a host
-and authenticated TCP between hosts; no port is opened for them.
+and authenticated TCP between hosts; no additional port is opened.
 
-Threads: any thread may call. Functions run on threads of this module, several at once, and may call other ranks.
+Threads: any thread may call. Functions run on threads of this module, several at the same time, and may call other
+ranks.
 
 Errors: the call raises the function's exception, with the other rank's traceback as its cause (RemoteError if it cannot
-be pickled). UnknownFunction; RpcTimeout, after which the function still runs to its end there; RankDied and HostLost
-immediately when the callee's process exits; NotInitialized before init_rpc and after shutdown.
+be pickled). UnknownFunction; RpcTimeout, after which the function continues on the other rank; RankDied and HostLost as
+soon as the callee's process exits; NotInitialized before init_rpc and after shutdown.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ import itertools
 import threading
 import time
 import traceback
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
 from .. import collectives, errors, groups, objects
 from ..errors import IvyError, NotInitialized, Timeout
@@ -48,15 +49,22 @@ from .memory import Messages, Room, room_of
 from .servers import Servers
 from .taker import Taker
 
-_REQUESTS = 0  # Tag of requests. A call's reply has a tag of its own, and so have parts that follow a request.
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
+
+# Tags: requests share one; the reply to a call, and parts that follow its request, have a tag for that call. Messages
+# about abandoned calls have a separate tag, because they must be able to overtake requests.
+_REQUESTS = 0
 _LAST_TAG = 2**30 - 2
-_CANCELS = _LAST_TAG + 1  # Tag of what is said about calls that are given up: it may overtake requests.
+_CANCELS = _LAST_TAG + 1
 _DEFAULT_TIMEOUT = 60.0
 BACKENDS = ("tensorpipe", "gloo", "nccl", "mpi")
 
-_functions = {}  # By name.
-_names = {}  # By function.
-_service = None
+_functions: dict[str, Callable[..., Any]] = {}  # By name.
+_names: dict[Callable[..., Any], str] = {}  # By function.
+_service: _Service | None = None
 
 
 class RemoteError(IvyError):
@@ -72,6 +80,10 @@ class RpcTimeout(Timeout):
     """A call's timeout expired. The function continues on the other rank; its result is dropped."""
 
 
+@overload
+def register(function: FunctionT, *, name: str | None = None) -> FunctionT: ...
+@overload
+def register(function: None = None, *, name: str | None = None) -> Callable[[FunctionT], FunctionT]: ...
 def register(function: Callable[..., Any] | None = None, *, name: str | None = None) -> Callable[..., Any]:
     """Makes a function callable from other ranks, by its name or by `name`. Also a decorator. Returns the function.
 
@@ -93,7 +105,7 @@ def register(function: Callable[..., Any] | None = None, *, name: str | None = N
     return function
 
 
-def register_function(name: str, func: Callable[..., Any]) -> Callable[..., Any]:
+def register_function(name: str, func: FunctionT) -> FunctionT:
     """Makes `func` callable from other ranks by `name`; register() with another order of arguments."""
     return register(func, name=name)
 
@@ -109,13 +121,12 @@ def options_of(backend: str = "tensorpipe", init_method: str | None = None, worl
 
 def init_rpc(name: str | None = None, *, group: groups.Group | None = None, timeout: float | None = _DEFAULT_TIMEOUT,
              **joining: Any) -> None:
-    """Starts to serve calls. Collective: every rank of the group calls it; blocks until all have. A second call does
-    nothing.
+    """Starts the service. Collective: every rank of the group calls it; blocks until all have. A second call does nothing.
 
-    name: another name of this rank, in addition to its number. group: its ranks serve and call each other; None: all
-    ranks of the job, which is joined if that has not been done (ivycomm.init). timeout: default timeout of calls in
-    seconds; None: no limit. joining: backend, init_method, world_size and rank, as for RpcContext; the name of a backend
-    as `name` is taken as backend. Raises ValueError if two ranks have one name, and the errors of new_group().
+    name: a name for this rank, by which it can be called as well as by its number. group: its ranks can call each other;
+    None: all ranks of the job; ivycomm.init() is called if necessary. timeout: default timeout of calls in seconds; None:
+    no limit. joining: backend, init_method, world_size and rank, as for RpcContext; if `name` is the name of a backend, it
+    is used as `backend`. Raises ValueError if two ranks have the same name, and the errors of new_group().
     """
     global _service
     if name in BACKENDS:
@@ -131,8 +142,8 @@ def init_rpc(name: str | None = None, *, group: groups.Group | None = None, time
 def shutdown(graceful: bool = True, timeout: float | None = None) -> None:
     """Stops the service. Does nothing if it is not running.
 
-    graceful: collective; blocks until every rank of the group calls shutdown, so that all calls are answered. timeout:
-    seconds for calls that are in progress on this rank; None: no limit. Raises RpcTimeout, which names the function.
+    graceful: collective; blocks until every rank of the group calls shutdown and all calls are answered. timeout: seconds,
+    for each call of this rank that is still in progress; None: no limit. Raises RpcTimeout, which names the function.
     """
     global _service
     service = _service
@@ -142,7 +153,7 @@ def shutdown(graceful: bool = True, timeout: float | None = None) -> None:
 
 
 def is_initialized() -> bool:
-    """Returns whether this process serves and makes calls: after init_rpc(), before shutdown()."""
+    """Returns whether the service is running: after init_rpc() and before shutdown()."""
     return _service is not None and _service.is_open()
 
 
@@ -169,13 +180,13 @@ def rpc_async(dst_rank: int | str, function_name: str | Callable[..., Any], *arg
     return _running().call(dst_rank, _name_of(function_name), (args, kwargs), timeout)
 
 
-def _running():
+def _running() -> _Service:
     if _service is None:
         raise NotInitialized("no calls without init_rpc()")
     return _service
 
 
-def _name_of(function):
+def _name_of(function: str | Callable[..., Any]) -> str:
     if isinstance(function, str):
         return function
     try:
@@ -188,11 +199,12 @@ def _name_of(function):
 class RpcFuture:
     """A call in progress, as rpc_async() returns it. Methods may be called from any thread."""
 
-    def __init__(self, service, to, name, call, timeout):
-        self._service, self._to, self._name, self._call, self._timeout = service, to, name, call, timeout
-        self._lock = threading.Lock()  # Held by the one who takes the reply.
+    def __init__(self, service: _Service, to: int, name: str, number: int, timeout: float | None) -> None:
+        self._service, self._to, self._name, self._call, self._timeout = service, to, name, number, timeout
+        self._lock = threading.Lock()  # Held by the thread that receives the reply.
         self._is_done = self._is_cancelled = False
-        self._value = self._error = None
+        self._value: Any = None
+        self._error: Exception | None = None
 
     def result(self, timeout: Any = ...) -> Any:
         """Blocks until the function has returned, and returns its result, or raises its exception. timeout: seconds; None:
@@ -213,7 +225,7 @@ class RpcFuture:
     def done(self) -> bool:
         """Returns whether there is a result or an error. Blocks only for the rest of a reply that has started to
         arrive."""
-        if not self._is_done and self._lock.acquire(blocking=False):  # Else somebody waits for it.
+        if not self._is_done and self._lock.acquire(blocking=False):  # Otherwise another thread is receiving it.
             try:
                 self._take(0)
             finally:
@@ -221,8 +233,8 @@ class RpcFuture:
         return self._is_done
 
     def cancel(self) -> bool:
-        """Abandons the call: its result is dropped, and the function does not start if it has not started yet. Returns
-        False if the call is done already."""
+        """Abandons the call: its result is dropped, and the function is not started if it has not been yet. Returns False if
+        the call is done already."""
         if self._is_cancelled:
             return True
         if self.done():
@@ -231,15 +243,15 @@ class RpcFuture:
         if self._withdraw():
             return True
         self._service.cancel(self._to, self._call)
-        if self._is_done:  # The reply has come meanwhile.
+        if self._is_done:  # The reply has arrived in the meantime.
             self._service.end_cancel(self._to, self._call)
         else:
             self._service.leave_to_others(self)
         return True
 
     # Returns True if the request has not left this rank, so that there will be no reply.
-    def _withdraw(self):
-        if not self._lock.acquire(blocking=False):  # Somebody waits for a reply.
+    def _withdraw(self) -> bool:
+        if not self._lock.acquire(blocking=False):  # Another thread is receiving the reply.
             return False
         try:
             if not self._service.withdraw(self._to, self._call):
@@ -260,20 +272,20 @@ class RpcFuture:
             function(self)
             return
 
-        def wait():
+        def wait() -> None:
             self.settle()
             function(self)
 
         threading.Thread(target=wait, name="ivy-rpc-callback", daemon=True).start()
 
-    def _await(self, timeout):
+    def _await(self, timeout: float | None) -> None:
         if self._is_cancelled:
             raise errors.Aborted(f'the call of "{self._name}" was cancelled')
         self.settle(timeout)
 
     def settle(self, timeout: float | None = None) -> None:
-        """Blocks until the reply has arrived, whatever it is, also for an abandoned call. timeout: seconds; None: no limit.
-        Raises RpcTimeout."""
+        """Blocks until the call is done, whether or not it was abandoned or fails. timeout: seconds; None: no limit. Raises
+        RpcTimeout."""
         if self._is_done:
             return
         if not self._lock.acquire(timeout=-1 if timeout is None else timeout):
@@ -289,8 +301,8 @@ class RpcFuture:
         self._service.leave_to_others(self)
         raise self._too_late(timeout)
 
-    # The caller holds the lock. False: no reply within that time.
-    def _take(self, timeout):
+    # Receives the reply; the caller holds the lock. Returns False if none has started to arrive after `timeout` seconds.
+    def _take(self, timeout: float | None) -> bool:
         if self._is_done:
             return True
         try:
@@ -298,15 +310,15 @@ class RpcFuture:
             if reply is None:
                 return False
             kind, parts = reply
-            value = None if kind == frames.CANCELLED else frames.load(parts)
+            value: Any = None if kind == frames.CANCELLED else frames.load(parts)
             if kind == frames.RAISED:
                 value = _raised(value, self._name, self._to)
-        except Exception as error:  # noqa: BLE001 - told by result().
+        except Exception as error:  # noqa: BLE001 - result() raises it.
             kind, value = frames.RAISED, error
         self._end(kind, value)
         return True
 
-    def _end(self, kind, value=None):
+    def _end(self, kind: int, value: Any = None) -> None:
         if kind == frames.REPLY:
             self._value = value
         elif kind == frames.RAISED:
@@ -318,20 +330,20 @@ class RpcFuture:
             self._service.end_cancel(self._to, self._call, kind == frames.CANCELLED)
         self._service.forget(self)
 
-    def _too_late(self, timeout):
+    def _too_late(self, timeout: float | None) -> RpcTimeout:
         return RpcTimeout(f'rank {self._to} has not answered the call of "{self._name}" within {timeout:g} s; '
                           "it may still run there", rank=self._service.group.world_rank(self._to))
 
 
-def _reply_tag(call):
+def _reply_tag(call: int) -> int:
     return 2 + 2 * (call % (_LAST_TAG // 2))
 
 
-def _request_tag(call):
+def _request_tag(call: int) -> int:
     return _reply_tag(call) - 1
 
 
-def _raised(value, name, to):
+def _raised(value: tuple[Exception | None, str, str], name: str, to: int) -> Exception:
     error, kind, text = value
     if error is None:
         return RemoteError(f'"{name}" on rank {to} raised {kind}:\n{text}')
@@ -340,35 +352,37 @@ def _raised(value, name, to):
 
 
 class _Service:
-    """One rank's service: the threads that serve, and the calls in progress."""
+    """One rank's service: the threads that execute requests, and this rank's calls in progress."""
 
-    def __init__(self, group, name, timeout):
+    def __init__(self, group: groups.Group, name: str | None, timeout: float | None) -> None:
         self.group = groups.new_group([group.world_rank(rank) for rank in range(group.size)])
         self._messages = Messages(self.group)
         self._timeout = timeout
         self._ranks_by_name = self._learn_names(name)
-        self._numbers = itertools.count(self.group.rank)  # With the rank above: no two calls of a pair have one tag.
+        self._rank = cast(int, self.group.rank)
+        self._numbers = itertools.count(self._rank)  # Of calls.
         self._closing = False
-        self._rooms = []  # For frames of replies; nobody waits in them now.
-        self._cancelled = set()  # (rank, call): given up, until they would begin or their callers have the reply.
+        self._rooms: list[Room] = []  # Unused receive buffers for the frames of replies.
+        # (caller, call) of abandoned calls: until the function would start, or the caller has the reply.
+        self._cancelled: set[tuple[int, int]] = set()
         self._cancelling, self._cancels = threading.Lock(), Room(room_of(frames.FRAME_BYTES))
-        self._under_way = set()  # Futures that have no result yet.
-        self._sending = [threading.Lock() for _ in range(self.group.size)]
+        self._under_way: set[RpcFuture] = set()  # Without a result yet.
+        self._sending = [threading.Lock() for _ in range(self.group.size)]  # By rank; see _send().
         self._taker = Taker(self._under_way)
         self._large = LargeRequests(self._announce, self._send_parts)
         self._servers = Servers(self._next_request, self._serve)
 
-    def _learn_names(self, name):
+    def _learn_names(self, name: str | None) -> dict[str, int]:
         names = objects.all_gather_object(name, group=self.group)
         given = [each for each in names if each is not None]
         if len(set(given)) != len(given):
             raise ValueError(f"two ranks have one name: {names}")
         return {each: rank for rank, each in enumerate(names) if each is not None}
 
-    def is_open(self):
+    def is_open(self) -> bool:
         return not self._closing and self.group._is_open()
 
-    def rank_of(self, to):
+    def rank_of(self, to: Any) -> int:
         if isinstance(to, str):
             if to not in self._ranks_by_name:
                 raise ValueError(f'no rank is named "{to}"; {nearest(to, self._ranks_by_name)}')
@@ -379,11 +393,11 @@ class _Service:
             raise ValueError(f"rank {to} is not in 0..{self.group.size - 1}")
         return int(to)
 
-    def call(self, to, name, arguments, timeout, is_awaited=False):
+    def call(self, to: Any, name: str, arguments: tuple[Any, ...], timeout: Any, is_awaited: bool = False) -> RpcFuture:
         if not self.is_open():
             raise NotInitialized("the service has been shut down")
         to, timeout = self.rank_of(to), self._timeout if timeout is ... else timeout
-        self._servers.pass_turn_on()  # A function that calls waits for the reply.
+        self._servers.pass_turn_on()  # If a remote call made this thread run, it is about to wait for the reply.
         parts = frames.dump((name, *arguments))
         future = RpcFuture(self, to, name, next(self._numbers), timeout)
         self._under_way.add(future)
@@ -394,38 +408,38 @@ class _Service:
             self._send(to, _REQUESTS, _request_tag(future._call), frames.CALL, future._call, parts)
         return future
 
-    def _announce(self, kind, to, call, parts):
+    def _announce(self, kind: int, to: int, call: int, parts: Sequence[Buffer]) -> None:
         self._messages.send(frames.pack_ahead(kind, call, parts), to, _REQUESTS)
 
-    def _send_parts(self, to, call, parts):
+    def _send_parts(self, to: int, call: int, parts: Sequence[Buffer]) -> None:
         for part in parts:
             self._messages.send(part, to, _request_tag(call))
 
-    def cancel(self, to, call):
-        self._send(to, _CANCELS, None, frames.CANCEL, call, [])
+    def cancel(self, to: int, call: int) -> None:
+        self._send(to, _CANCELS, _CANCELS, frames.CANCEL, call, [])
 
-    def withdraw(self, to, call):
-        """Returns True if the request was still waiting here, and will not be sent."""
+    def withdraw(self, to: int, call: int) -> bool:
+        """Drops a request that has not been announced yet. Returns False if there is none."""
         return self._large.withdraw(to, call)
 
-    def end_cancel(self, to, call, has_not_begun=False):
-        """The caller of an abandoned call has its reply, so the callee need not remember the call."""
-        if has_not_begun:  # Then its callee has forgotten it.
+    def end_cancel(self, to: int, call: int, was_not_started: bool = False) -> None:
+        """Lets the callee forget an abandoned call, whose reply has arrived."""
+        if was_not_started:  # The callee has forgotten it, and has not asked for its parts.
             self._large.end(to, call)
             return
-        with contextlib.suppress(Exception):  # The callee is gone, or the group.
-            self._send(to, _CANCELS, None, frames.ENDED, call, [])
+        with contextlib.suppress(Exception):  # The callee has exited, or the group is broken.
+            self._send(to, _CANCELS, _CANCELS, frames.ENDED, call, [])
 
-    def forget(self, future):
+    def forget(self, future: RpcFuture) -> None:
         self._under_way.discard(future)
 
-    def leave_to_others(self, future):
-        """Lets another thread take the reply of an abandoned call; otherwise the parts that follow would block other
-        replies."""
+    def leave_to_others(self, future: RpcFuture) -> None:
+        """Receives the reply on another thread, for a caller that no longer waits: if the parts of the reply stayed
+        unreceived, they would block other replies."""
         threading.Thread(target=future.settle, name="ivy-rpc-late", daemon=True).start()
 
-    def reply(self, source, tag, timeout):
-        """Returns (kind, parts) of the reply with that tag; None if it has not arrived within that time."""
+    def reply(self, source: int, tag: int, timeout: float | None) -> tuple[int, Sequence[Buffer]] | None:
+        """Returns (kind, parts) of the reply with that tag; None if it has not started to arrive after `timeout` seconds."""
         until = None if timeout is None else time.monotonic() + timeout
         room = self._room()
         try:
@@ -441,37 +455,37 @@ class _Service:
             self._rooms.append(room)
         return kind, self._parts(source, tag, lengths) if parts is None else parts
 
-    def _room(self):
+    def _room(self) -> Room:
         try:
             return self._rooms.pop()
         except IndexError:
             return Room(room_of(frames.FRAME_BYTES))
 
-    # The parts that follow a frame.
-    def _parts(self, source, tag, lengths):
+    # Receives the parts that follow a frame.
+    def _parts(self, source: int, tag: int, lengths: list[int]) -> list[Buffer]:
         rooms = [Room(room_of(length)) for length in lengths]
         for room in rooms:
             self._messages.receive(room, source, tag)
         return [room.memory for room in rooms]
 
-    def _send(self, to, tag, tag_of_parts, kind, call, parts):
+    def _send(self, to: int, tag: int, tag_of_parts: int, kind: int, call: int, parts: Sequence[Buffer]) -> None:
         frame, following = frames.pack(kind, call, parts)
         if not following:
             self._messages.send(frame, to, tag)
             return
-        # Parts directly behind their frame: who takes them waits for nothing else that comes from here.
+        # No message between a frame and its parts: the thread that receives the parts receives nothing else from here.
         with self._sending[to]:
             self._messages.send(frame, to, tag)
             for part in following:
                 self._messages.send(part, to, tag_of_parts)
 
-    # The next request for a function, in the form of _serve; None: this thread must stop.
-    def _next_request(self, room):
+    # Blocks until a request arrives; returns the arguments for _serve, or None if this thread must stop.
+    def _next_request(self, room: Room) -> tuple[int, int, int, list[Buffer] | None, list[int]] | None:
         self._messages.receive(room, None, _REQUESTS)
         kind, call, parts, lengths = frames.unpack(room.bytes())
         return None if kind == frames.STOP else (kind, room.header.source, call, parts, lengths)
 
-    def _is_cancelled(self, source, call):
+    def _is_cancelled(self, source: int, call: int) -> bool:
         with self._cancelling:
             while self._messages.is_there(self._cancels, None, _CANCELS):
                 kind, other, _, _ = frames.unpack(self._cancels.bytes())
@@ -482,48 +496,49 @@ class _Service:
             self._cancelled.discard((source, call))
             return True
 
-    def _serve(self, kind, source, call, parts, lengths):
+    def _serve(self, kind: int, source: int, call: int, parts: list[Buffer] | None, lengths: list[int]) -> None:
         if kind == frames.ASKED:
             self._large.asked(source, call)
             return
         try:
             parts = self._request(kind, source, call, parts, lengths)
             if parts is None:
-                kind, reply = frames.CANCELLED, []
+                kind, reply = frames.CANCELLED, cast("list[Buffer]", [])
             else:
                 kind, reply = frames.REPLY, frames.dump(self._run(*frames.load(parts)))
-        except BaseException as error:  # noqa: BLE001 - raised by the call. What ends a program ends no thread that serves.
+        except BaseException as error:  # noqa: BLE001 - the caller raises it. SystemExit must not stop this thread.
             kind, reply = frames.RAISED, _as_reply(error)
         self._send(source, _reply_tag(call), _reply_tag(call), kind, call, reply)
 
-    # The parts of a request; None: its caller has abandoned it.
-    def _request(self, kind, source, call, parts, lengths):
-        if kind == frames.CALL and parts is None:  # They are on their way.
+    # Returns the parts of a request, or None if the caller has abandoned it.
+    def _request(self, kind: int, source: int, call: int, parts: list[Buffer] | None,
+                 lengths: list[int]) -> list[Buffer] | None:
+        if kind == frames.CALL and parts is None:  # They follow the frame.
             parts = self._parts(source, _request_tag(call), lengths)
         if self._is_cancelled(source, call):
             return None
         if kind == frames.AWAITED:
-            # Who waits for the reply sends at once, so no other thread has to listen meanwhile.
-            self._send(source, _reply_tag(call), None, frames.ASKED, call, [])
+            # The caller blocks for the reply and sends the parts immediately, so this thread may keep the turn.
+            self._send(source, _reply_tag(call), _reply_tag(call), frames.ASKED, call, [])
             return self._parts(source, _request_tag(call), lengths)
         return self._announced_parts(source, call, lengths) if kind == frames.ANNOUNCED else parts
 
-    def _run(self, name, args, kwargs):
+    def _run(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         function = _functions.get(name)
         if function is None:
             raise UnknownFunction(f'no function "{name}" is registered on rank {self.group.rank}; '
                                   f"{nearest(name, _functions)}")
         return function(*args, **kwargs)
 
-    def _announced_parts(self, source, call, lengths):
-        # Whoever listens meanwhile may be asked for parts itself.
+    def _announced_parts(self, source: int, call: int, lengths: list[int]) -> list[Buffer]:
+        # Passes the turn: the caller may at the same time ask this rank for parts.
         with self._servers.waiting():
-            self._send(source, _REQUESTS, None, frames.ASKED, call, [])
+            self._send(source, _REQUESTS, _REQUESTS, frames.ASKED, call, [])
             return self._parts(source, _request_tag(call), lengths)
 
-    def close(self, graceful, timeout):
+    def close(self, graceful: bool, timeout: float | None) -> None:
         try:
-            # The second time, for calls that functions made which ran meanwhile.
+            # Twice, because functions that were still running before the first barrier may have made calls.
             for _ in range(2 if graceful else 0):
                 for future in list(self._under_way):
                     future.settle(timeout)
@@ -531,33 +546,34 @@ class _Service:
         finally:
             self._stop()
 
-    def _stop(self):
+    def _stop(self) -> None:
         self._closing = True
         may_free = self._taker.stop()
 
-        def stop_one():
-            self._send(self.group.rank, _REQUESTS, None, frames.STOP, 0, [])
+        def stop_one() -> None:
+            self._send(self._rank, _REQUESTS, _REQUESTS, frames.STOP, 0, [])
 
-        # Threads that are still busy with the group are daemons.
+        # Not freed while a thread, which is a daemon, still uses it.
         if self._servers.stop(stop_one) and may_free and self.group._is_open():
             self.group.free()
 
 
-def _as_reply(error):
+def _as_reply(error: BaseException) -> list[Buffer]:
     text = "".join(traceback.format_exception(type(error), error, error.__traceback__)).rstrip()
     kind = f"{type(error).__module__}.{type(error).__qualname__}: {error}"
-    if not isinstance(error, Exception):  # SystemExit would end the caller as well.
+    if not isinstance(error, Exception):  # SystemExit would stop the caller, too.
         return frames.dump((None, kind, text))
     try:
         parts = frames.dump((error, kind, text))
-        frames.load([bytes(part) for part in parts])  # Some exceptions can be pickled, but not read again.
+        frames.load([bytes(part) for part in parts])  # Some exceptions can be pickled, but not unpickled.
         return parts
-    except Exception:  # noqa: BLE001 - whatever a class of the user's raises there.
+    except Exception:  # noqa: BLE001 - a user's class may raise anything.
         return frames.dump((None, kind, text))
 
 
-def _end_at_exit():
-    # Threads that listen would keep the world from ending. Nobody is waited for: the program may end by an exception.
+def _end_at_exit() -> None:
+    # Threads that receive requests would keep finalize() waiting. Does not wait for other ranks: this one may exit because
+    # of an exception.
     if _service is not None and groups.is_initialized() and _service.is_open():
         shutdown(graceful=False)
 
@@ -566,5 +582,5 @@ atexit.register(_end_at_exit)
 groups.before_end.append(_end_at_exit)
 
 
-def __getattr__(name):
+def __getattr__(name: str) -> Any:
     raise no_such_name(__name__, name, globals())

@@ -17,9 +17,9 @@ from .. import groups, rpc
 
 
 class RpcContext:
-    """This process's service of remote calls; also a context manager, which initializes and shuts down.
+    """This process's RPC service; also a context manager, which starts it and shuts it down.
 
-    backend: "tensorpipe", "gloo", "nccl" or "mpi"; calls use ivycomm in any case. init_method, world_size, rank: as for
+    backend: "tensorpipe", "gloo", "nccl" or "mpi"; all of them use ivycomm. init_method, world_size, rank: as for
     ivycomm.init; detected if omitted or -1. timeout: default timeout of calls in seconds; None: no limit. Raises
     ValueError for an unknown backend.
     """
@@ -30,19 +30,19 @@ class RpcContext:
         self.backend, self.timeout = str(backend).lower(), timeout
 
     def initialize(self) -> RpcContext:
-        """Joins the job and starts to serve calls. Collective: every rank calls it; blocks until all have. Returns the
+        """Joins the job and starts the service. Collective: every rank calls it; blocks until all have. Returns the
         context; a second call does nothing."""
         groups.init(**self._options)
         rpc.init_rpc(timeout=self.timeout)
         return self
 
     def shutdown(self) -> None:
-        """Stops the service. Blocks until every rank has called it, so that all calls are answered."""
+        """Stops the service. Collective: blocks until every rank has called it and all calls are answered."""
         rpc.shutdown()
 
     @property
     def is_initialized(self) -> bool:
-        """Whether this process serves and makes calls."""
+        """Whether the service is running."""
         return rpc.is_initialized()
 
     def register_function(self, name: str, func: Callable[..., Any]) -> None:
@@ -60,6 +60,6 @@ class RpcContext:
 
 def init_rpc(backend: str = "tensorpipe", init_method: str | None = None, world_size: int | None = -1,
              rank: int | None = -1, timeout: float | None = 1800.0) -> RpcContext:
-    """Joins the job and starts to serve calls. Collective: every rank calls it; blocks until all have. timeout: default
-    timeout of calls in seconds. Returns the RpcContext, whose class describes the arguments."""
+    """Joins the job and starts the service. Collective: every rank calls it; blocks until all have. timeout: default timeout
+    of calls in seconds; None: no limit. Returns the RpcContext, whose class describes the arguments."""
     return RpcContext(backend, init_method, world_size, rank, timeout).initialize()

@@ -1,36 +1,44 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bytes of any owner as messages: what remote calls send and receive.
+"""Sends and receives the bytes of any object with a buffer, for remote calls.
 
-A call is a few messages of a few bytes, so buffers and arguments are prepared once: no Work, no array.
+A call takes a few messages of a few bytes. So there is no Work and no array, and a receive buffer's arguments of the C
+function are prepared once.
 """
+
+from __future__ import annotations
 
 import ctypes
 import threading
 import time
+from typing import TYPE_CHECKING, Any
 
 from .. import calls
 from ..element_types import U8
 from ..errors import check
+from ..groups import Group
 from ..library import ANY, MessageHeader, load
 from ..modules import imported
 from ..waiting import SLICE_MS, calling
 from .warm_memory import LEAST_BYTES, WarmMemory
 
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
 _WITHOUT_LIMIT = -1
 _warm = WarmMemory()
 
 
-def room_of(length):
-    """Returns memory of that size to receive into, uninitialised if NumPy is available."""
+def room_of(length: int) -> Any:
+    """Returns writable memory of that many bytes; uninitialized if it is large and NumPy is imported."""
     numpy = imported("numpy")
-    # Small memory is quicker made without, and needs no clearing worth the name.
+    # A small bytearray is made faster than an array, although it is cleared.
     if numpy is None or length < 65536:
         return bytearray(max(1, length))[:length] if length else bytearray()
     return numpy.empty(length, numpy.uint8) if length < LEAST_BYTES else _warm.take(length)
 
 
-def _address(part):
-    """(address, owner) of a part's memory; the owner keeps it where it is."""
+def _address(part: Buffer) -> tuple[Any, object]:
+    """Returns (address, owner) of a part's memory, which stays at the address while the owner exists."""
     if isinstance(part, bytes):
         return part, part  # ctypes converts bytes to a pointer itself.
     view = memoryview(part)
@@ -47,41 +55,40 @@ def _address(part):
 
 
 class Room:
-    """A reusable receive buffer, with the facts of the last message."""
+    """A reusable receive buffer, and the header of the last message in it."""
 
-    def __init__(self, memory):
+    def __init__(self, memory: Any) -> None:
         self.memory = memory
         self.length = memoryview(memory).nbytes
         self.address, self._owner = _address(memory)
         self.header = MessageHeader(struct_bytes=ctypes.sizeof(MessageHeader))
         self.header_place = ctypes.byref(self.header)
 
-    def bytes(self):
+    def bytes(self) -> bytes:
         """Returns a copy of the received bytes."""
         return bytes(memoryview(self.memory)[:self.header.bytes])
 
 
 class Messages:
-    """The messages of one group. Thread: any; in the main one, a signal handler's exception ends a wait."""
+    """The messages of one group. Thread: any. In the main thread, an exception of a signal handler interrupts a
+    receive."""
 
-    def __init__(self, group):
+    def __init__(self, group: Group) -> None:
         library = load()
         calls.teach()
         self.group, self._receive = group, library.ivy_recv_within
         self._main = threading.main_thread().ident
 
-    def send(self, part, to, tag):
-        """Sends a part's bytes; returns when its memory may be changed."""
+    def send(self, part: Buffer, to: int, tag: int) -> None:
+        """Sends the bytes of a part. Blocks until its memory may be changed."""
         address, owner = _address(part)
-        length = len(part) if part is address else memoryview(part).nbytes
+        length = len(part) if isinstance(part, bytes) else memoryview(part).nbytes
         calls.call("ivy_send", (self.group.handle, address, length, U8, to, tag))
-        del owner  # It kept the memory.
+        del owner  # Must exist until here.
 
-    def receive(self, room, source, tag, timeout=None):
-        """Receives at most as many bytes as `room` has. False: nothing has come within `timeout` seconds.
-
-        source None: anyone. A message that has begun to come is waited for.
-        """
+    def receive(self, room: Room, source: int | None, tag: int, timeout: float | None = None) -> bool:
+        """Receives a message of at most room.length bytes. Blocks; returns False if none has started to arrive after
+        `timeout` seconds (None: no limit). source: a rank of the group, or None for any."""
         source = ANY if source is None else source
         if timeout is None and threading.get_ident() != self._main:
             return self._receive_within(room, source, tag, _WITHOUT_LIMIT)
@@ -94,14 +101,14 @@ class Messages:
             if until is not None and time.monotonic() >= until:
                 return False
 
-    def is_there(self, room, source, tag):
-        """As receive, for what has come already; never waits."""
+    def is_there(self, room: Room, source: int | None, tag: int) -> bool:
+        """Receives a message that has started to arrive; otherwise returns False immediately."""
         return self._receive_within(room, ANY if source is None else source, tag, 0)
 
-    def _receive_within(self, room, source, tag, milliseconds):
+    def _receive_within(self, room: Room, source: int, tag: int, milliseconds: int) -> bool:
         with calling(self.group.handle):
             code = self._receive(self.group.handle, room.address, room.length, U8, source, tag, room.header_place,
                                  milliseconds)
         if code:
             check(code)
-        return room.header.source >= 0
+        return bool(room.header.source >= 0)

@@ -1,46 +1,51 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Threads that serve remote calls, one request after the other.
+"""Threads that execute requests, one request at a time each.
 
-One of them listens at a time: it has the turn. It keeps the turn while it runs the function that was asked for, so that
-the usual short call wakes nobody, and listens on afterwards. A function that lasts, or itself calls another rank,
-loses the turn to the next thread, because it may wait for a call that comes here.
+One thread at a time receives requests: it has the turn. It keeps the turn while it executes a request, so that in the
+usual case, a short function, no other thread wakes up, and then receives the next request. If the function takes long,
+or waits for another rank, the turn passes to another thread: what the function waits for may need a call to this rank.
 """
+
+from __future__ import annotations
 
 import contextlib
 import threading
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from . import frames
 from .memory import Room, room_of
 
 _MOST_THREADS = 64
-_LOOK_SECONDS = 0.001  # A function that runs at two looks lasts.
-_LOOKS_IN_VAIN = 50  # Then the watching thread sleeps until there is a request.
+_POLL_SECONDS = 0.001  # A function takes long if it runs at two successive polls.
+_IDLE_POLLS = 50  # After so many polls without a request, the watching thread sleeps until there is one.
 _STOP_SECONDS = 1.0
 
 
 class _Server:
-    """One thread: who it is, and how many requests it has had."""
+    """One thread: its identity, and the number of requests that it has received."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.ident, self.requests = threading.get_ident(), 0
         self.room = Room(room_of(frames.FRAME_BYTES))
 
 
 class Servers:
-    """next_request(room): waits for a request; its parts as a tuple, None to stop. serve(*request): answers it."""
+    """next_request(room): blocks until a request arrives, and returns the arguments for `serve`; None: the thread must
+    stop. serve(...): executes it and sends the reply."""
 
-    def __init__(self, next_request, serve):
+    def __init__(self, next_request: Callable[[Room], tuple[Any, ...] | None], serve: Callable[..., object]) -> None:
         self._next_request, self._serve = next_request, serve
-        self._turn = threading.Lock()  # Held, for whoever has the turn, by no thread in particular.
+        self._turn = threading.Lock()  # Held while any thread has the turn; not necessarily released by the same one.
         self._lock = threading.Lock()
-        self._running = None  # The server that runs a function and still has the turn.
+        self._running: _Server | None = None  # The server that executes a request and still has the turn.
         self._threads = self._idle = self._waiting = 0
         self._is_closing = False
         self._has_requests = threading.Event()
         self._add_thread()
         threading.Thread(target=self._watch, name="ivy-rpc-watch", daemon=True).start()
 
-    def _add_thread(self):
+    def _add_thread(self) -> None:
         with self._lock:
             if self._threads - self._waiting >= _MOST_THREADS or self._is_closing:
                 return
@@ -48,7 +53,7 @@ class Servers:
             number = self._threads
         threading.Thread(target=self._run, name=f"ivy-rpc-{number}", daemon=True).start()
 
-    def _run(self):
+    def _run(self) -> None:
         server = _Server()
         try:
             while self._take_turn() and self._serve_while_it_has_the_turn(server):
@@ -57,7 +62,7 @@ class Servers:
             with self._lock:
                 self._threads -= 1
 
-    def _take_turn(self):
+    def _take_turn(self) -> bool:
         with self._lock:
             self._idle += 1
         self._turn.acquire()
@@ -66,11 +71,11 @@ class Servers:
         return True
 
     # Returns False if the thread must stop. In any case the thread no longer has the turn afterwards.
-    def _serve_while_it_has_the_turn(self, server):
+    def _serve_while_it_has_the_turn(self, server: _Server) -> bool:
         while True:
             try:
                 request = self._next_request(server.room)
-            except Exception:  # noqa: BLE001 - the group is broken; callers are told by their own calls.
+            except Exception:  # noqa: BLE001 - the group is broken; callers get the error from their own calls.
                 request = None
             if request is None:
                 self._turn.release()
@@ -81,22 +86,23 @@ class Servers:
                 self._has_requests.set()
             try:
                 self._serve(*request)
-            except Exception:  # noqa: BLE001 - the caller is gone, or the group broken: then the next receive says so.
+            except Exception:  # noqa: BLE001 - the caller has exited, or the group is broken: the next receive reports it.
                 pass
             with self._lock:
                 if self._running is not server:
                     return True
                 self._running = None
 
-    def pass_turn_on(self):
-        """Called by a thread that is about to wait: another one listens, if this one serves and has the turn."""
+    def pass_turn_on(self) -> None:
+        """Called by a thread that is about to block: if it has the turn, another thread takes it."""
         server = self._running
         if server is not None and server.ident == threading.get_ident():
             self._pass_on(server, server.requests)
 
     @contextlib.contextmanager
-    def waiting(self):
-        """For a thread that serves and waits for another rank's servers: it does not count among the most there may be."""
+    def waiting(self) -> Iterator[None]:
+        """For a thread that executes a request and blocks for another rank's servers: does not count towards the limit of
+        threads."""
         with self._lock:
             self._waiting += 1
         try:
@@ -106,7 +112,7 @@ class Servers:
             with self._lock:
                 self._waiting -= 1
 
-    def _pass_on(self, server, requests):
+    def _pass_on(self, server: _Server, requests: int) -> None:
         with self._lock:
             if self._running is not server or server.requests != requests:
                 return
@@ -116,26 +122,27 @@ class Servers:
         if is_last:
             self._add_thread()
 
-    def _watch(self):
-        seen, in_vain = None, 0
+    def _watch(self) -> None:
+        seen, idle_polls = None, 0
         pause = threading.Event()
         while not self._is_closing:
             server = self._running
-            now = server and (server, server.requests)
-            in_vain = in_vain + 1 if now is None else 0
+            now = (server, server.requests) if server is not None else None
+            idle_polls = idle_polls + 1 if now is None else 0
             if now is not None and now == seen:
                 self._pass_on(*now)
-            if in_vain > _LOOKS_IN_VAIN:
+            if idle_polls > _IDLE_POLLS:
                 self._has_requests.clear()
-                # A request that came meanwhile may not have seen that.
+                # A request that has arrived just before may have found it still set.
                 if self._running is None:
                     self._has_requests.wait()
-                in_vain = 0
+                idle_polls = 0
             seen = now
-            pause.wait(_LOOK_SECONDS)
+            pause.wait(_POLL_SECONDS)
 
-    def stop(self, stop_one):
-        """Ends the threads; stop_one(): makes next_request of one of them return None. False: a function still runs."""
+    def stop(self, stop_one: Callable[[], object]) -> bool:
+        """Stops the threads. Returns False if a function is still running after 1 s. stop_one(): makes next_request of one
+        thread return None."""
         self._is_closing = True
         self._has_requests.set()
         while self._threads:
@@ -145,7 +152,7 @@ class Servers:
                 self._pass_on(running, running.requests)
             try:
                 stop_one()
-            except Exception:  # noqa: BLE001 - a broken group ends the threads by itself.
+            except Exception:  # noqa: BLE001 - the group is broken, which stops the threads.
                 pass
             for _ in range(round(_STOP_SECONDS / 0.005)):
                 if self._threads < before:

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Large memory to receive into that is used again: the first write to fresh pages takes longer than a message's bytes.
+"""Reuses large receive buffers: the first write to fresh pages takes longer than receiving the bytes.
 
-A piece is an anonymous mapping under an array of NumPy's. It comes back when nobody holds the array any more, nor a view
-of it. The last ones are kept for a while and then given back to the system.
+A buffer is a NumPy array over an anonymous mapping. When the array and all its views are garbage-collected, the mapping
+is kept for a while for the next buffer, and then unmapped.
 """
+
+from __future__ import annotations
 
 import contextlib
 import mmap
@@ -11,27 +13,28 @@ import queue
 import threading
 import time
 import weakref
+from typing import Any
 
-LEAST_BYTES = 4 << 20  # Below that, the allocator keeps memory itself.
+LEAST_BYTES = 4 << 20  # The allocator reuses smaller memory itself.
 _KEPT_PIECES = 2
-_KEPT_BYTES = 1 << 30  # Limit of all kept pieces together.
+_KEPT_BYTES = 1 << 30  # Limit of all kept mappings together.
 _KEPT_SECONDS = 10.0
 _PAGE_BYTES = 2 << 20
-_ROOM_TO_SPARE = 1.25  # By how much a kept piece may be larger than what is asked for.
+_ROOM_TO_SPARE = 1.25  # A kept mapping may be larger than necessary by this factor.
 
 
 class WarmMemory:
     """Thread: any."""
 
-    def __init__(self):
-        # A garbage collection may put something there anywhere, also inside take(): SimpleQueue allows that.
-        self._returned = queue.SimpleQueue()
+    def __init__(self) -> None:
+        # None wakes the keeper. A SimpleQueue, because a garbage collection anywhere, even inside take(), may add to it.
+        self._returned: queue.SimpleQueue[mmap.mmap | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
-        self._kept = []  # (until when, mapping), the oldest first.
-        self._keeper = None
+        self._kept: list[tuple[float, mmap.mmap]] = []  # With the time at which it is unmapped, the oldest first.
+        self._keeper: threading.Thread | None = None
 
-    def take(self, length):
-        """An array of so many bytes, not cleared."""
+    def take(self, length: int) -> Any:
+        """Returns an array of that many bytes, not cleared."""
         import numpy
 
         mapping = self._kept_one(length) or _mapped(length)
@@ -39,7 +42,7 @@ class WarmMemory:
         weakref.finalize(array, self._returned.put, mapping).atexit = False
         return array
 
-    def _kept_one(self, length):
+    def _kept_one(self, length: int) -> mmap.mmap | None:
         found = None
         with self._lock:
             if self._keeper is None:
@@ -48,28 +51,28 @@ class WarmMemory:
             with contextlib.suppress(queue.Empty):
                 while True:
                     self._keep(self._returned.get_nowait())
-            for place, (_, mapping) in enumerate(self._kept):
+            for index, (_, mapping) in enumerate(self._kept):
                 if length <= len(mapping) <= _ROOM_TO_SPARE * _rounded(length):
-                    found = self._kept.pop(place)[1]
+                    found = self._kept.pop(index)[1]
                     break
             is_any_left = bool(self._kept)
         if is_any_left:
-            self._returned.put(None)  # The keeper has not seen all of them come.
+            self._returned.put(None)  # This thread may have taken mappings from the queue that the keeper waits for.
         return found
 
     # With the lock held.
-    def _keep(self, mapping):
+    def _keep(self, mapping: mmap.mmap | None) -> None:
         if mapping is not None:
             self._kept.append((time.monotonic() + _KEPT_SECONDS, mapping))
         while len(self._kept) > _KEPT_PIECES or sum(len(each) for _, each in self._kept) > _KEPT_BYTES:
             del self._kept[0]
 
-    def _run(self):
+    def _run(self) -> None:
         while True:
             self._wait_and_release()
 
-    # A separate function, so that its variables keep no piece alive while the thread waits again.
-    def _wait_and_release(self):
+    # A separate function, so that its variables keep no mapping alive while the thread waits again.
+    def _wait_and_release(self) -> None:
         with self._lock:
             patience = max(0.0, self._kept[0][0] - time.monotonic()) if self._kept else None
         returned = None
@@ -81,11 +84,11 @@ class WarmMemory:
                 del self._kept[0]
 
 
-def _rounded(length):
+def _rounded(length: int) -> int:
     return -(-length // _PAGE_BYTES) * _PAGE_BYTES
 
 
-def _mapped(length):
+def _mapped(length: int) -> mmap.mmap:
     mapping = mmap.mmap(-1, _rounded(length), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     with contextlib.suppress(OSError, AttributeError):  # A kernel without large pages.
         mapping.madvise(mmap.MADV_HUGEPAGE)
