@@ -292,16 +292,16 @@ def test_a_process_whose_meeting_timed_out_comes_back_to_the_same_round():
         import sys, threading, time
         import torch.distributed as dist
         from ivycomm.errors import Timeout
-        from ivycomm.torch.repair import _Meetings
+        from ivycomm.torch.repair import _Rounds
 
         store, got = dist.HashStore(), {}
 
         def meet(name, rank, timeouts, delay):
             time.sleep(delay)
-            meetings = _Meetings(store, rank, 3)
+            rounds = _Rounds(store, rank, 3)
             for timeout in timeouts:
                 try:
-                    got[name] = meetings.meet(name, None, 1, None, timeout, False).handles
+                    got[name] = rounds.agree(name, None, 1, None, timeout, False).handles
                     return
                 except Timeout as error:
                     got[name] = str(error)
@@ -323,7 +323,7 @@ def test_a_process_whose_meeting_timed_out_comes_back_to_the_same_round():
     together, without = map(ast.literal_eval, done.stdout.splitlines())
     assert together == {name: ["A", "B", "C"] for name in "ABC"}
     # Nobody takes A for a member that has given up.
-    assert [without[name].split()[0] for name in "ABC"] == ["2", "1", "2"] and "3 are wanted" in without["A"], without
+    assert [without[name].split()[0] for name in "ABC"] == ["2", "1", "2"] and "3 are required" in without["A"], without
 
 
 @has_torch

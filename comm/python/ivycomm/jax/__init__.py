@@ -9,28 +9,28 @@
         loss, gradient = jax.value_and_grad(loss_of)(parameters, batch)
         return loss, icj.all_reduce(gradient, "mean")
 
-Inside jit a compiled program calls libivycomm through XLA's foreign function interface, without the interpreter. All
-calls of a program, including those in lax.scan, lax.cond and lax.while_loop, run in the order in which they are
-written, and so do calls of successive programs (JAX's ordered effects). Every rank of the group must make the same
-calls in the same order; a lax.cond must take the same branch on all of them.
+Inside jit the compiled program calls libivycomm through XLA's foreign function interface, without the interpreter. The
+calls are ordered effects of JAX: those of a program, including calls in lax.scan, lax.cond and lax.while_loop, run in
+program order, and so do successive programs. Every rank of the group must make the same calls in the same order; a
+lax.cond must take the same branch on all of them.
 
 Arguments: `x` is a JAX array, or anything that jax.numpy.asarray converts to one, with the same shape and type on every
 rank; the result is a new array. Rows are those of axis 0. `group`: an ivycomm.Group of which this rank is a member, None
 for the world; ranks such as `src` and `dst` are ranks of the group. `timeout`: seconds, None for the world's. jax.vmap
 maps over every call. Outside jit a call blocks until its result is complete. Any thread may call.
 
-Derivatives, forward and backward: each call's derivative is a call as well, so all ranks must differentiate the same
+Derivatives, forward and reverse mode: the derivative of a call is also a call, so all ranks must differentiate the same
 calls. The differentiated loss is the sum of the losses of all ranks, as in jax.lax's collectives; all_reduce's `grad`
 can change that.
 
-Errors: TypeError and ValueError while the function is traced, and for a group of which this rank is not a member. A
-failed call outside jit raises ivycomm's exceptions (RankDied, HostLost, Mismatch, Timeout, Aborted, NotInitialized).
-From a compiled program JAX raises its own exception with the text of ivycomm's; inside `with ivycomm.jax.errors():`
-ivycomm's is raised.
+Errors: TypeError and ValueError while the function is traced; ValueError for a group of which this rank is not a
+member. A failed call outside jit raises ivycomm's exceptions (RankDied, HostLost, Mismatch, Timeout, Aborted,
+NotInitialized). From a compiled program JAX raises its own exception with the text of ivycomm's; inside
+`with ivycomm.jax.errors():` ivycomm's exception is raised.
 
-Limits: one device per process and program (JAX rejects ordered effects on several devices: not inside pmap, or
-shard_map over several devices); no order between these calls and XLA's own collectives. On GPUs the same handlers
-enqueue on XLA's stream (run on one H100 with JAX 0.11.2, for one and two ranks).
+Limits: one device per process and program, because JAX rejects ordered effects on several devices (pmap, or shard_map
+over several devices); no order between these calls and XLA's own collectives. On GPUs the handlers enqueue operations on
+XLA's stream (run on one H100 with JAX 0.11.2, for one and two ranks).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ import os
 import re
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, Literal, TypeVar, Union
 
@@ -73,15 +73,18 @@ __all__ = ["all_gather", "all_reduce", "all_to_all", "barrier", "broadcast", "er
 
 ArrayT = TypeVar("ArrayT")  # A JAX array or a tracer; for all_reduce also a tree of them.
 Op = Union[str, ReduceOp]
+Array = Any  # A JAX array or a tracer; JAX is not installed where the types are checked.
+Shape = tuple[int, ...]
+How = dict[str, Any]  # The parameters of a call; see _how().
 
 SUM, MEAN = int(ReduceOp.SUM), int(ReduceOp.AVG)
 NOBODY = -1
 
 
 class _Order(effects.Effect):
-    """The effect of every call: JAX keeps such calls in order."""
+    """The effect of every call, so that JAX keeps the calls in order."""
 
-    def __str__(self):
+    def __str__(self) -> str:
         return "ivycomm"
 
 
@@ -114,17 +117,17 @@ class _Interpreter(ctypes.Structure):
 
 
 _lock = threading.Lock()
-_handlers = None
+_handlers: Any = None  # The library libivycomm_jax.so, once it is loaded.
 
 
-def _interface_minor():
-    """Returns the minor version of XLA's interface in this jaxlib, from its own header."""
+def _interface_minor() -> int:
+    """Returns the minor version of XLA's foreign function interface, from this jaxlib's header."""
     path = os.path.join(ffi.include_dir(), "xla/ffi/api/c_api.h")
     try:
         with open(path) as file:
             text = file.read()
-        major, minor = (int(re.search(rf"define XLA_FFI_API_{word} (\d+)", text).group(1)) for word in ("MAJOR", "MINOR"))
-    except (OSError, AttributeError) as error:
+        major, minor = (int(re.findall(rf"define XLA_FFI_API_{word} (\d+)", text)[0]) for word in ("MAJOR", "MINOR"))
+    except (OSError, IndexError) as error:
         raise ImportError(f"ivycomm.jax cannot read the version of XLA's interface from {path}: {error}") from None
     if major != 0:
         raise ImportError(f"this jaxlib has version {major}.{minor} of XLA's foreign function interface, and "
@@ -132,7 +135,7 @@ def _interface_minor():
     return minor
 
 
-def _open():
+def _open() -> ctypes.CDLL:
     loaded = library.load()
     folder = os.path.dirname(os.path.realpath(loaded._name))
     places = [os.environ.get("IVY_JAX_LIBRARY")] + [
@@ -142,9 +145,8 @@ def _open():
         raise ImportError(f"{_FILE_NAME} is not there ({', '.join(filter(None, places))}): it comes with libivycomm; set "
                           "IVY_JAX_LIBRARY to its path")
     handlers = ctypes.CDLL(path)
-    address = lambda function: ctypes.cast(function, ctypes.c_void_p).value  # noqa: E731
-    functions = _Functions(ctypes.sizeof(_Functions), *(address(getattr(loaded, "ivy_" + name)) for name in _FUNCTIONS))
-    interpreter = _Interpreter(*(address(getattr(ctypes.pythonapi, name)) for name in _INTERPRETER))
+    functions = _Functions(ctypes.sizeof(_Functions), *(_address(getattr(loaded, "ivy_" + name)) for name in _FUNCTIONS))
+    interpreter = _Interpreter(*(_address(getattr(ctypes.pythonapi, name)) for name in _INTERPRETER))
     if handlers.ivy_jax_set_functions(ctypes.byref(functions), ctypes.byref(interpreter), _interface_minor()):
         raise ImportError(f"{path} is of another build than this ivycomm: both must come from one")
     for platform, name in _TARGETS.items():
@@ -157,7 +159,11 @@ def _open():
     return handlers
 
 
-def _load():
+def _address(function: Any) -> int | None:
+    return ctypes.cast(function, ctypes.c_void_p).value
+
+
+def _load() -> Any:
     global _handlers
     with _lock:
         if _handlers is None:
@@ -165,12 +171,13 @@ def _load():
     return _handlers
 
 
-_numbers = weakref.WeakKeyDictionary()  # By group. None is used twice: a program of a group that has ended must fail.
+# By group. No number is used again, so that a program with a freed group fails.
+_numbers: weakref.WeakKeyDictionary[groups.Group, int] = weakref.WeakKeyDictionary()
 _next_number = itertools.count()
 
 
-def _number(group):
-    """Returns the number by which compiled programs identify the group; they contain no address."""
+def _number(group: groups.Group) -> int:
+    """Returns the number of a group in compiled programs, which must not contain its address."""
     handlers, handle = _load(), group.handle
     with _lock:
         number = _numbers.get(group)
@@ -182,14 +189,14 @@ def _number(group):
     return number
 
 
-def _forget_group(group):
+def _forget_group(group: groups.Group) -> None:
     number = _numbers.pop(group, None)
     if number is not None:
         _handlers.ivy_jax_set_group(ctypes.c_int64(number), None, 0, 0)
 
 
-def _forget_programs():
-    """Called for a new world: JAX compiles its programs again, with this rank's new number, peers and groups."""
+def _forget_programs() -> None:
+    """Makes JAX compile its programs again for a new world, in which this rank's number, peers and groups differ."""
     if _handlers is not None:
         for group in list(_numbers):
             _forget_group(group)
@@ -200,8 +207,8 @@ groups.on_free.append(_forget_group)
 groups.on_new_world.append(_forget_programs)
 
 
-def _translated(error):
-    """Converts an exception of JAX to ivycomm's; None if it is not about ivycomm."""
+def _translated(error: RuntimeError) -> IvyError | None:
+    """Converts an exception of JAX to ivycomm's. Returns None if it is not about a call of ivycomm."""
     at = str(error).find("ivycomm: ")
     if at < 0 or _handlers is None:
         return None
@@ -218,7 +225,7 @@ def errors() -> Iterator[None]:
     """A context manager, also a decorator: inside it, failed calls in compiled programs raise ivycomm's exceptions instead
     of JAX's.
 
-    JAX raises when a result is used: use it inside the block as well (`x.block_until_ready()`).
+    JAX raises an exception when a result is used, so use the results inside the block, too (`x.block_until_ready()`).
     """
     try:
         yield
@@ -230,15 +237,18 @@ def errors() -> Iterator[None]:
 
 
 class _Operation:
-    """A call for JAX: shapes, derivatives, batching, and the foreign call.
+    """A primitive of JAX: its shapes, derivatives, batching, and the foreign call.
 
-    shape: computes the result's shape from the operand and the parameters. transpose: of the linear map, from the
-    results' cotangents to the operands'; None: the call has no derivative. rows: whether axis 0 has a meaning.
+    shape(shape of the operand, how): returns the result's shape; None: no result. transpose(cotangents, avals of the
+    operands, how): maps the results' cotangents to the operands'; None: the call has no derivative. jvp: replaces the rule
+    for linear maps. rows: axis 0 is divided or joined, so vmap must put the batch axis at 1.
     """
 
     count = 0
 
-    def __init__(self, name, shape=None, transpose=None, jvp=None, rows=False):
+    def __init__(self, name: str, shape: Callable[[Shape, How], Shape] | None = None,
+                 transpose: Callable[[list[Array], list[Any], How], Sequence[Array]] | None = None,
+                 jvp: Callable[..., Any] | None = None, rows: bool = False) -> None:
         self.number, self.shape, self.rows = _Operation.count, shape, rows
         _Operation.count += 1
         self.primitive = primitive = Primitive("ivycomm_" + name)
@@ -253,21 +263,21 @@ class _Operation:
         ad.primitive_transposes[primitive] = self._transpose
         batching.primitive_batchers[primitive] = self._batch
 
-    def __call__(self, *operands, **how):
+    def __call__(self, *operands: Array, **how: Any) -> list[Array]:
         return self.primitive.bind(*operands, **how)
 
-    def _abstract(self, *operands, **how):
+    def _abstract(self, *operands: Any, **how: Any) -> tuple[list[Any], set[_Order]]:
         if self.shape is None:
             return [], {_ORDER}
         return [ShapedArray(self.shape(operand.shape, how), operand.dtype) for operand in operands], {_ORDER}
 
-    def _lower(self, target, context, *operands, **how):
-        operands, aliases = list(operands), {}
+    def _lower(self, target: str, context: Any, *given: Any, **how: Any) -> Sequence[Any]:
+        operands, aliases = list(given), {}
         shapes = [aval.shape for aval in context.avals_in]
         if self is _broadcast:
             aliases = {1: 1}
         elif _gets_nothing(how) and context.avals_out:
-            # The result here is only zeros, which are made on the result's device.
+            # This rank's result is zeros; the program creates them on the result's device.
             zeros = full_like_aval(context, 0, context.avals_out[0])
             aliases = {len(operands) + 1: 1}
             operands.append(zeros)
@@ -286,7 +296,7 @@ class _Operation:
         context.set_tokens_out(mlir.TokenSet({_ORDER: _token_of(turn)}))
         return results
 
-    def _jvp(self, primals, tangents, **how):
+    def _jvp(self, primals: Sequence[Array], tangents: Sequence[Any], **how: Any) -> tuple[list[Array], list[Any]]:
         if self.transpose is None or how["op"] not in (SUM, MEAN):
             raise NotImplementedError(f"ivycomm.jax.{self.name} has no derivative for these arguments; "
                                       "jax.lax.stop_gradient says that none is meant")
@@ -298,11 +308,12 @@ class _Operation:
             return results, [ad.Zero.from_primal_value(result) for result in results]
         return results, self(*tangents, **how)
 
-    def _transpose(self, cotangents, *operands, **how):
-        cotangents = [ad.instantiate_zeros(cotangent) for cotangent in cotangents]
-        return self.transpose(cotangents, [operand.aval for operand in operands], how)
+    def _transpose(self, cotangents: Sequence[Any], *operands: Any, **how: Any) -> Sequence[Array]:
+        assert self.transpose is not None  # Otherwise _jvp has raised an exception.
+        dense = [ad.instantiate_zeros(cotangent) for cotangent in cotangents]
+        return self.transpose(dense, [operand.aval for operand in operands], how)
 
-    def _batch(self, operands, axes, **how):
+    def _batch(self, operands: Sequence[Array], axes: Sequence[int | None], **how: Any) -> tuple[list[Array], list[int]]:
         axis = 1 if self.rows else 0
         size = next(operand.shape[at] for operand, at in zip(operands, axes) if at is not None)
         moved = [jnp.repeat(jnp.expand_dims(operand, axis), size, axis) if at is None else jnp.moveaxis(operand, at, axis)
@@ -313,69 +324,69 @@ class _Operation:
         return results, [axis] * len(results)
 
 
-def _type_of(aval):
+def _type_of(aval: Any) -> Any:
     return ir.RankedTensorType.get(aval.shape, mlir.dtype_to_ir_type(aval.dtype))
 
 
-def _row_major(shapes):
+def _row_major(shapes: Iterable[Shape]) -> list[Shape]:
     return [tuple(reversed(range(len(shape)))) for shape in shapes]
 
 
-# Handlers of older JAX cannot take a token as an argument (XLA aborts the process): two calls that do nothing convert
-# it to a number, whose dependencies in the program keep the same order.
-def _turn_of(token):
+# With JAX before 0.5, handlers cannot take a token as an argument (XLA aborts the process). Two calls that do nothing
+# convert the token to a number and back; the data dependency keeps the same order.
+def _turn_of(token: Any) -> Any:
     if _TAKES_TOKENS:
         return token
     number = ir.RankedTensorType.get([], ir.IntegerType.get_signless(8))
     return _passed(token, number)
 
 
-def _token_of(turn):
+def _token_of(turn: Any) -> Any:
     return turn if _TAKES_TOKENS else _passed(turn, mlir.token_type())
 
 
-def _passed(value, type_):
+def _passed(value: Any, type_: Any) -> Any:
     return custom_call(_PASSES, api_version=1, operands=[value], result_types=[type_], operand_layouts=[()],
                        result_layouts=[()], has_side_effect=True).results[0]
 
 
-_SENT = ("group", "op", "peer", "source", "tag", "source_tag", "timeout_ms")  # To the handler.
+_SENT = ("group", "op", "peer", "source", "tag", "source_tag", "timeout_ms")  # The parameters that the handler needs.
 
 
-# Whether the result on this rank is zeros.
-def _gets_nothing(how):
+# Returns whether the result on this rank is zeros.
+def _gets_nothing(how: How) -> bool:
     kind = how["kind"]
-    return (kind == "to_root" and how["peer"] != how["rank"]) or (kind == "exchange" and how["source"] == NOBODY)
+    return bool((kind == "to_root" and how["peer"] != how["rank"]) or (kind == "exchange" and how["source"] == NOBODY))
 
 
-def _same(shape, _how):
+def _same(shape: Shape, _how: How) -> Shape:
     return shape
 
 
-def _gathered(shape, how):
+def _gathered(shape: Shape, how: How) -> Shape:
     return (how["size"] * shape[0], *shape[1:])
 
 
-def _divided(shape, how):
+def _divided(shape: Shape, how: How) -> Shape:
     return (shape[0] // how["size"], *shape[1:])
 
 
-def _with_sum(how):
+def _with_sum(how: How) -> How:
     return {**how, "op": SUM}
 
 
-# The derivative of a mean is that of the sum, divided.
-def _scaled(arrays, how):
+# The derivative of a mean is the derivative of the sum divided by the number of ranks.
+def _scaled(arrays: list[Array], how: How) -> list[Array]:
     return [array / how["size"] for array in arrays] if how["op"] == MEAN else arrays
 
 
-def _transpose_all_reduce(cotangents, _avals, how):
+def _transpose_all_reduce(cotangents: list[Array], _avals: list[Any], how: How) -> list[Array]:
     if how["grad"] == "identity":
         return _scaled(cotangents, how)
     return _all_reduce(*cotangents, **how)
 
 
-def _jvp_all_reduce(primals, tangents, **how):
+def _jvp_all_reduce(primals: Sequence[Array], tangents: Sequence[Any], **how: Any) -> tuple[list[Array], list[Any]]:
     op = ReduceOp(how["op"])
     if op not in (ReduceOp.MIN, ReduceOp.MAX, ReduceOp.PRODUCT):
         return _Operation._jvp(_all_reduce, primals, tangents, **how)
@@ -387,51 +398,52 @@ def _jvp_all_reduce(primals, tangents, **how):
     return results, _all_reduce(*pairs, **_with_sum(how))
 
 
-def _slope_of_product(x, how):
-    """Returns the product of all other ranks' x; exact even with zeros."""
+def _slope_of_product(x: Array, how: How) -> Array:
+    """Returns the product of the other ranks' x, without a division, so that zeros are no problem."""
     rows = _all_gather(x[None], **_with_sum(how))[0]
     return jnp.prod(rows.at[how["rank"]].set(1), axis=0)
 
 
-def _slope_of_extreme(x, result, how):
-    """Ranks with the same extreme share the derivative, as in jax.numpy."""
+def _slope_of_extreme(x: Array, result: Array, how: How) -> Array:
+    """Returns 1 / number of ranks that have the extreme, or 0 if this rank does not have it; as in jax.numpy."""
     is_it = (x == result).astype(x.dtype)
     return is_it / _all_reduce(is_it, **_with_sum(how))[0]
 
 
-def _transpose_scan(cotangents, _avals, how):
+def _transpose_scan(cotangents: list[Array], _avals: list[Any], how: How) -> list[Array]:
     # Rank r's x contributes to the results of r and of later ranks.
     rows = _all_gather(cotangents[0][None], **how)[0]
     return [jnp.sum(rows[how["rank"]:], axis=0, dtype=rows.dtype)]
 
 
-_all_reduce = _Operation("all_reduce", _same, _transpose_all_reduce, _jvp_all_reduce)
-_reduce = _Operation("reduce", _same, lambda cts, _, how: _broadcast(
+_all_reduce: _Operation = _Operation("all_reduce", _same, _transpose_all_reduce, _jvp_all_reduce)
+_reduce: _Operation = _Operation("reduce", _same, lambda cts, _, how: _broadcast(
     *_scaled(cts, how), **{**_with_sum(how), "kind": "from_root"}))
-_scan = _Operation("scan", _same, _transpose_scan)
-_broadcast = _Operation("broadcast", _same, lambda cts, _, how: _reduce(*cts, **{**how, "kind": "to_root"}))
-_all_gather = _Operation("all_gather", _gathered, lambda cts, _, how: _reduce_scatter(*cts, **how), rows=True)
-_reduce_scatter = _Operation("reduce_scatter", _divided, lambda cts, _, how: _all_gather(
+_scan: _Operation = _Operation("scan", _same, _transpose_scan)
+_broadcast: _Operation = _Operation("broadcast", _same, lambda cts, _, how: _reduce(*cts, **{**how, "kind": "to_root"}))
+_all_gather: _Operation = _Operation("all_gather", _gathered, lambda cts, _, how: _reduce_scatter(*cts, **how), rows=True)
+_reduce_scatter: _Operation = _Operation("reduce_scatter", _divided, lambda cts, _, how: _all_gather(
     *_scaled(cts, how), **_with_sum(how)), rows=True)
-_gather = _Operation("gather", _gathered, lambda cts, _, how: _scatter(*cts, **{**how, "kind": "from_root"}), rows=True)
-_scatter = _Operation("scatter", _divided, lambda cts, _, how: _gather(*cts, **{**how, "kind": "to_root"}), rows=True)
-_all_to_all = _Operation("all_to_all", _same, lambda cts, _, how: _all_to_all(*cts, **how), rows=True)
+_gather: _Operation = _Operation("gather", _gathered, lambda cts, _, how: _scatter(*cts, **{**how, "kind": "from_root"}), rows=True)
+_scatter: _Operation = _Operation("scatter", _divided, lambda cts, _, how: _gather(*cts, **{**how, "kind": "to_root"}), rows=True)
+_all_to_all: _Operation = _Operation("all_to_all", _same, lambda cts, _, how: _all_to_all(*cts, **how), rows=True)
 _barrier = _Operation("barrier")
 _send = _Operation("send")
-_recv = _Operation("recv", lambda _shape, how: how["like"])
-_sendrecv = _Operation("sendrecv", lambda _shape, how: how["like"], lambda cts, avals, how: _sendrecv(
+_recv: _Operation = _Operation("recv", lambda _shape, how: how["like"])
+_sendrecv: _Operation = _Operation("sendrecv", lambda _shape, how: how["like"], lambda cts, avals, how: _sendrecv(
     *cts, **{**how, "peer": how["source"], "source": how["peer"], "tag": how["source_tag"], "source_tag": how["tag"],
              "like": avals[0].shape}))
 
 
-def _how(group, timeout, kind="", **more):
-    # The type of the handler's arguments is the same in every call, and so is the message.
+def _how(group: groups.Group, timeout: float | None, kind: str = "", **more: Any) -> How:
+    """Returns the parameters of a call. All calls have the same ones, because the handler expects the same attributes. kind:
+    "from_root", "to_root" or "exchange" if some ranks get no result, or give none."""
     return dict(dict(group=_number(group), rank=group.rank, size=group.size, op=SUM, peer=NOBODY, source=NOBODY, tag=0,
                      source_tag=0, timeout_ms=milliseconds(timeout), grad="sum", kind=kind), **more)
 
 
-def _carried_out(operation, operands, how):
-    """Outside jit this waits, and raises ivycomm's exceptions."""
+def _carried_out(operation: _Operation, operands: list[Array], how: How) -> list[Array]:
+    """Makes a call and returns its results. Outside jit, blocks until they are complete and raises ivycomm's exceptions."""
     if any(isinstance(operand, jax.core.Tracer) for operand in operands):
         return operation(*operands, **how)
     with errors(), waiting.calling():
@@ -440,29 +452,29 @@ def _carried_out(operation, operands, how):
     return results
 
 
-def _array(x):
+def _array(x: Any) -> Array:
     x = jnp.asarray(x)
     dtype_number(x.dtype.name)
     return x
 
 
-def _member(group):
+def _member(group: groups.Group | None) -> groups.Group:
     group = groups.resolve(group)
     if not group.is_member:
-        raise ValueError(f"this rank is no member of {group!r}; only members may call")
+        raise ValueError(f"this rank is not a member of {group!r}; only members may call")
     return group
 
 
-def _with_rows(x, name, group=None):
+def _with_rows(x: Any, name: str, group: groups.Group) -> Array:
     x = _array(x)
     if not x.ndim:
         raise ValueError(f"{name} divides the first axis, and a 0-d array has none")
-    if group is not None and x.shape[0] % group.size:
+    if x.shape[0] % group.size:
         raise ValueError(f"{name}: {x.shape[0]} rows cannot be divided equally among {group.size} ranks")
     return x
 
 
-def _reduction(op):
+def _reduction(op: Op) -> int:
     number = op_number(op)
     if number == ReduceOp.PREMUL_SUM:
         raise ValueError('op "premul_sum": multiply x by the factor instead, and take "sum"')
@@ -478,7 +490,7 @@ def all_reduce(x: ArrayT, op: Op = "sum", *, group: groups.Group | None = None,
     is an all_reduce as well (every rank has a loss, and their sum is differentiated); "identity": the gradient is passed
     through (all ranks compute the same loss from the result). Raises ValueError for another `op` or `grad`.
     """
-    group, op = _member(group), _reduction(op)
+    group, number = _member(group), _reduction(op)
     if grad not in ("sum", "identity"):
         raise ValueError(f'grad must be "sum" or "identity", not {grad!r}')
     leaves, form = jax.tree_util.tree_flatten(x)
@@ -486,7 +498,7 @@ def all_reduce(x: ArrayT, op: Op = "sum", *, group: groups.Group | None = None,
     results = list(leaves)
     for dtype in dict.fromkeys(leaf.dtype for leaf in leaves):
         places = [at for at, leaf in enumerate(leaves) if leaf.dtype == dtype]
-        reduced = _carried_out(_all_reduce, [leaves[at] for at in places], _how(group, timeout, op=op, grad=grad))
+        reduced = _carried_out(_all_reduce, [leaves[at] for at in places], _how(group, timeout, op=number, grad=grad))
         for at, result in zip(places, reduced):
             results[at] = result
     return jax.tree_util.tree_unflatten(form, results)
@@ -503,10 +515,10 @@ def reduce(x: ArrayT, dst: int = 0, op: Op = "sum", *, group: groups.Group | Non
 def scan(x: ArrayT, op: Op = "sum", *, group: groups.Group | None = None, timeout: float | None = None) -> ArrayT:
     """Returns op, element by element, over x of all ranks up to and including this one; same shape as x. Only "sum" has a
     derivative. Raises ValueError for "mean" and "premul_sum"."""
-    group, op = _member(group), _reduction(op)
-    if op == MEAN:
+    group, number = _member(group), _reduction(op)
+    if number == MEAN:
         raise ValueError('scan has no op "mean"')
-    return _carried_out(_scan, [_array(x)], _how(group, timeout, op=op))[0]
+    return _carried_out(_scan, [_array(x)], _how(group, timeout, op=number))[0]
 
 
 def broadcast(x: ArrayT, src: int = 0, *, group: groups.Group | None = None, timeout: float | None = None) -> ArrayT:
@@ -530,7 +542,7 @@ def gather(x: ArrayT, dst: int = 0, axis: int = 0, *, group: groups.Group | None
     return _along(axis, x, lambda rows: _carried_out(_gather, [rows], how)[0])
 
 
-def _along(axis, x, gathered):
+def _along(axis: int, x: Any, gathered: Callable[[Array], Array]) -> Array:
     x = _array(x)
     if not x.ndim:
         x = x[None]
@@ -568,7 +580,7 @@ def barrier(*, group: groups.Group | None = None, timeout: float | None = None) 
     _carried_out(_barrier, [], _how(_member(group), timeout))
 
 
-def _tag(tag):
+def _tag(tag: Any) -> int:
     if not isinstance(tag, int) or not 0 <= tag <= 2**30:
         raise ValueError(f"tag {tag!r} is not a number from 0 to 2^30")
     return tag
@@ -585,9 +597,9 @@ def recv(like: ArrayT, src: int, tag: int = 0, *, group: groups.Group | None = N
     """Returns an array with the shape and type of `like`, received from rank src with this tag. Not collective. No
     derivative: see sendrecv."""
     group = _member(group)
-    like = _array(like)
-    how = _how(group, timeout, source=groups.checked_rank(group, src), source_tag=_tag(tag), like=like.shape)
-    return _carried_out(_recv, [like], how)[0]
+    model = _array(like)
+    how = _how(group, timeout, source=groups.checked_rank(group, src), source_tag=_tag(tag), like=model.shape)
+    return _carried_out(_recv, [model], how)[0]
 
 
 def sendrecv(x: ArrayT, dst: int | None, src: int | None, like: ArrayT | None = None, *, send_tag: int = 0,
@@ -598,17 +610,17 @@ def sendrecv(x: ArrayT, dst: int | None, src: int | None, like: ArrayT | None = 
     in the opposite direction: from dst to src. Not collective. Raises ValueError if `like` has another type than x.
     """
     group = _member(group)
-    x = _array(x)
-    shape = x.shape if like is None else jnp.shape(like)
-    if like is not None and jnp.asarray(like).dtype != x.dtype:
-        raise ValueError(f"like is {jnp.asarray(like).dtype}, and x {x.dtype}")
+    sent = _array(x)
+    shape = sent.shape if like is None else jnp.shape(like)
+    if like is not None and jnp.asarray(like).dtype != sent.dtype:
+        raise ValueError(f"like is {jnp.asarray(like).dtype}, and x {sent.dtype}")
     peer, source = (NOBODY if rank is None else groups.checked_rank(group, rank) for rank in (dst, src))
     how = _how(group, timeout, "exchange", peer=peer, source=source, tag=_tag(send_tag), source_tag=_tag(recv_tag), like=shape)
-    return _carried_out(_sendrecv, [x], how)[0]
+    return _carried_out(_sendrecv, [sent], how)[0]
 
 
-def _await_programs():
-    # Programs that are still running use the world. Their errors were already raised for their callers.
+def _await_programs() -> None:
+    # Programs that are still running use the world. Their callers get their errors.
     with contextlib.suppress(RuntimeError):
         jax.effects_barrier()
 

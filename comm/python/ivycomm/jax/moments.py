@@ -1,22 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Mean and variance over all ranks' JAX arrays, inside jax.jit and outside, with derivatives."""
+"""Differentiable mean and variance over the JAX arrays of all ranks, inside jax.jit and outside."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from .. import jax as collectives
+from ..groups import Group
 from ..merging import merged
 
 
-def moments(x, axes, group):
-    """Returns (mean, variance, count), as ivycomm.sync_moments(). Inside jit nothing can be raised: no values at all give
-    NaN."""
+def moments(x: Any, axes: int | Sequence[int], group: Group | None) -> tuple[Any, Any, Any]:
+    """Returns (mean, variance, count), as ivycomm.sync_moments(). Inside jit, where nothing can be raised, mean and variance
+    are NaN if no rank has any values."""
     axes = (axes,) if isinstance(axes, int) else tuple(axes)
     kind = jnp.promote_types(x.dtype, jnp.float32)
     count = 1
     for axis in axes:
         count *= x.shape[axis]
-    # Computed from x even if x has no rows, so that every rank makes the calls of the derivative.
+    # Computed from x even if it has no rows, so that every rank takes part in the collectives of the derivative.
     mean = x.sum(axes, dtype=kind) / max(count, 1)
     deviations = jnp.square(x - jnp.expand_dims(mean, axes)).sum(axes, dtype=kind)
     rows = collectives.all_gather(jnp.concatenate([jnp.array([count], kind), mean.ravel(), deviations.ravel()])[None],

@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Torch's backend "ivy", its repair in place, and collectives with derivatives.
+"""torch's backend "ivy", the rendezvous for torch's repair in place, and collectives with derivatives.
 
 Importing this module registers the backend "ivy" of torch.distributed; with torch 2.14 and newer no import is needed.
-reconfigure and rendezvous_reconfigure are the rendezvous for torch's repair in place.
+reconfigure and rendezvous_reconfigure let processes form a torch process group again after a loss.
 
-Collectives with derivatives, in eager mode and, from torch 2.4 on, inside torch.compile.
+The collectives have derivatives in eager mode and, with torch 2.4 and newer, inside torch.compile.
 
     import ivycomm.torch as ict
     y = ict.all_reduce(x)                    # As ivycomm.all_reduce; y.backward() runs the adjoint on every rank.
     y = ict.all_reduce(x, grad="identity")   # The loss is the same on every rank, and counts once.
 
-ivycomm's own functions call these for a tensor that requires grad. Arguments, blocking, threads and errors are the same
-as there: every rank of the group calls them, in the same order; `timeout` is in seconds. x is a tensor, and the result a
+ivycomm's own functions call these for a tensor that requires grad, so arguments, blocking, threads and errors are the
+same: every rank of the group calls them, in the same order; `timeout` is in seconds. x is a tensor, and the result is a
 new one.
 
 | operation | its adjoint |
@@ -28,13 +28,17 @@ new one.
 
 The differentiated value is the sum of all ranks' losses. So every rank must call `backward()`, for results in the same
 order, and x must require grad on every rank or on none: otherwise a rank waits for missing adjoints until its timeout.
-Adjoints have the timeout of the world. Derivatives of derivatives work, by the same operations.
+Adjoints have the world's timeout. Higher derivatives use the same operations.
 
-RuntimeError: the reduction has no derivative ("product", "min", "max" and those of bits); `out=` with a tensor that
-requires grad. Inside torch.compile the operations are custom operators (`torch.ops.ivycomm`, which the first use of
-one of these functions, or `import ivycomm.torch.operations`, registers), so nothing breaks the graph; every rank
-compiles the same function, and `async_op`, `timeout`, `uneven` and `scatter` are for eager mode.
+Raises RuntimeError for a reduction without a derivative ("product", "min", "max" and the bitwise ones), and for `out=`
+with a tensor that requires grad. Inside torch.compile the operations are custom operators (`torch.ops.ivycomm`), so they
+do not break the graph; the first use of one of these functions, or `import ivycomm.torch.operations`, registers them.
+Every rank must compile the same function, and `async_op`, `timeout`, `uneven` and `scatter` are for eager mode.
 """
+
+from __future__ import annotations
+
+from typing import Any
 
 from ..modules import no_such_name
 from .backend.registration import register
@@ -50,7 +54,7 @@ register()
 
 # Imported on first use: torch's start imports this package for the backend only (ivycomm_torch_entry.py), and defining
 # custom operators takes longer than the rest of ivycomm.
-def __getattr__(name):
+def __getattr__(name: str) -> Any:
     if name in _OPERATIONS:
         from . import operations
         value = getattr(operations, name)
@@ -63,5 +67,5 @@ def __getattr__(name):
     return value
 
 
-def __dir__():
+def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
