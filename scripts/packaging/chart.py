@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/start-times.svg: how long ivyrun takes to start a job beside other launchers, from tests/bench/figures.md."""
+"""Makes docs/start-times.svg from tests/bench/figures.md: start times of ivyrun compared with other launchers."""
 
 import re
 from xml.sax.saxutils import escape
 
-# A bar: what it says, the first cells of its row in figures.md, and the peers by their columns there.
+# The bars: label, the first cells of the row in figures.md, and the peers by column of that row.
 BARS = (
     ("2 processes on one host", ("`chrt -r 5", "`-n 2 /bin/true`"), {"÷ Hydra": "MPICH Hydra"}),
     ("32 processes on one host", ("`chrt -r 5", "`-n 32 /bin/true`"), {"÷ Hydra": "MPICH Hydra"}),
@@ -22,12 +22,12 @@ HEAD = """<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{heigh
 <text x="16" y="24" font-size="16" font-weight="600" fill="#1b1f24">{title}</text>
 <text x="16" y="44" fill="#57606a">{method}</text>
 """
-TITLE = "Time to start and end a job: ivyrun beside other launchers"
+TITLE = "Time to start and end a job: ivyrun compared with other launchers"
 METHOD = "Median time relative to each launcher (lower is faster; dashed line = equal)"
 
 
 def rows_of(text):
-    """Every row of every table, as (columns of the table, cells). "The same" command is that of the row above."""
+    """Yields (columns of the table, cells) for every row of every table. "the same" is replaced by the row above."""
     columns, command = None, ""
     for line in text.splitlines():
         cells = [cell.strip() for cell in line.strip().strip("|").split("|")] if line.startswith("|") else None
@@ -41,7 +41,7 @@ def rows_of(text):
 
 
 def ratios(text):
-    """(what, peer, ratio) of each bar; of a range such as 1.01 – 1.05 the larger end."""
+    """Yields (label, peer, ratio) of each bar. Of a range such as 1.01 – 1.05 it is the larger end."""
     for what, begins, peers in BARS:
         row = next((row for row in rows_of(text)
                     if all(cell.startswith(begin) for cell, begin in zip(row[1], begins)) and set(peers) <= set(row[0])
@@ -49,9 +49,9 @@ def ratios(text):
         if row is None:
             raise SystemExit(f"scripts/docs: tests/bench/figures.md has no row {begins}")
         for column, peer in peers.items():
-            # Quartiles stand in brackets behind the median.
+            # The quartiles follow the median in brackets.
             numbers = re.findall(r"\d+\.\d+", re.sub(r"\(.*?\)", "", row[1][row[0].index(column)]))
-            # Behind the sign is what the number is a ratio to.
+            # "2.10 × 1.50": the second number is what the first is a ratio to.
             own = numbers[:1] if "×" in row[1][row[0].index(column)] else numbers
             yield what, peer, max(map(float, own))
 

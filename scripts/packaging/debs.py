@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Debian's packages, from the files in debian/: gRPC and OpenSSL of ivy-agent are the distribution's. Nothing is
-enabled, started or restarted by them."""
+"""Makes Debian's packages from the files in debian/. ivy-agent uses the distribution's gRPC and OpenSSL. The packages
+enable, start and restart no service."""
 
 import email.utils
 import glob
@@ -14,12 +14,12 @@ NEEDED = ("dpkg-buildpackage", "dh")
 
 
 def changelog(version):
-    return (f"ivyrun ({version}) stable; urgency=medium\n\n  * CHANGELOG.md says what is new.\n\n"
+    return (f"ivyrun ({version}) stable; urgency=medium\n\n  * See CHANGELOG.md.\n\n"
             f" -- The ivyrun developers <ivyrun@users.noreply.github.com>  {email.utils.formatdate()}\n")
 
 
 def add_python(tree):
-    """ivycomm where Debian's Python looks for it, with the entry points by which torch finds it."""
+    """Copies ivycomm, with its entry points for torch, to the directory of Debian's Python."""
     source, place = os.path.join(tree, "usr/lib/ivyrun/python"), os.path.join(tree, "usr/lib/python3/dist-packages")
     os.makedirs(os.path.dirname(place))
     shutil.copytree(source, place)

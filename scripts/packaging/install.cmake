@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-# What `cmake --install` puts where. Everything finds its neighbours by these relative places, so the
-# tree may be moved, and a build tree has the same form:
+# The layout that `cmake --install` creates. Programs and libraries find each other by relative paths,
+# so the tree may be moved. A build tree has the same layout.
 #
 #   bin/ivyrun ivyctl ivy-node ivy-probe ivy-pmix ivy-rendezvous ivy-agent ivy-agent-cert
 #   include/ivycomm.h ivycomm_types.h ivycomm_operations.def ivycomm.hpp ivycomm_*.hpp
 #   lib/libivycomm.so.1, lib/cmake/ivy, lib/pkgconfig/ivycomm.pc
-#   lib/ivyrun/bundle-ARCH.run(.sha256)   what is sent to hosts without this build
+#   lib/ivyrun/bundle-ARCH.run(.sha256)   sent to hosts that do not have this build
 #   lib/ivyrun/ivycomm_calls.abi3.so      the Python package's extension
-#   lib/ivyrun/libivy_nccl_profiler.so    what NCCL tells ivyctl by
-#   lib/ivyrun/python/ivycomm             what ivy-node appends to the workers' PYTHONPATH, and
-#   lib/ivyrun/hook/sitecustomize.py      this, unless it was told --no-python-hook
+#   lib/ivyrun/libivy_nccl_profiler.so    NCCL's profiler plugin, which reports to ivyctl
+#   lib/ivyrun/python/ivycomm             ivy-node appends python/ to the workers' PYTHONPATH,
+#   lib/ivyrun/hook/sitecustomize.py      and hook/, unless --no-python-hook is given
 #   lib/systemd/system/ivy-agent@.service
 #   share/man/man1, share/bash-completion, share/zsh, share/fish
-#   share/ivyrun/apps                     what --app NAME runs
-#   share/doc/ivyrun                      licence, docs, examples, templates for sbatch and of configuration
+#   share/ivyrun/apps                     the files for --app NAME
+#   share/doc/ivyrun                      license, docs, examples, templates for sbatch and systemd
 include(CMakePackageConfigHelpers)
 
 foreach(program ivyrun ivyctl ivy-node ivy-probe ivy-pmix ivy-agent)
@@ -33,7 +33,7 @@ endif()
 install(TARGETS ivycomm EXPORT ivy
   LIBRARY DESTINATION lib COMPONENT comm NAMELINK_COMPONENT comm-dev
   INCLUDES DESTINATION include)
-# ivycomm.jax loads it from beside libivycomm.
+# ivycomm.jax loads it from the directory of libivycomm.
 install(TARGETS ivycomm_jax LIBRARY DESTINATION lib COMPONENT comm)
 install(FILES ${CMAKE_SOURCE_DIR}/comm/contract/ivycomm.h ${CMAKE_SOURCE_DIR}/comm/contract/ivycomm_types.h
   ${CMAKE_SOURCE_DIR}/comm/contract/ivycomm.hpp ${CMAKE_SOURCE_DIR}/comm/contract/ivycomm_buffer.hpp
@@ -49,12 +49,12 @@ if(TARGET ivycomm_calls_free_threaded)
 endif()
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/comm/python/ivycomm DESTINATION lib/ivyrun/python
   COMPONENT comm FILES_MATCHING PATTERN "*.py" PATTERN __pycache__ EXCLUDE)
-# The entry point by which torch finds init_process_group("ivy").
+# The entry points for init_process_group("ivy") of torch.
 install(FILES ${CMAKE_SOURCE_DIR}/comm/python/ivycomm_torch_entry.py DESTINATION lib/ivyrun/python COMPONENT comm)
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/comm/python/ivycomm_entry_points.dist-info DESTINATION lib/ivyrun/python
   COMPONENT comm)
 
-# find_package(ivy) gives ivy::comm.
+# find_package(ivy) provides the target ivy::comm.
 install(EXPORT ivy NAMESPACE ivy:: FILE ivy-config.cmake DESTINATION lib/cmake/ivy COMPONENT comm-dev)
 write_basic_package_version_file(${CMAKE_BINARY_DIR}/ivy-config-version.cmake
   VERSION ${PROJECT_VERSION} COMPATIBILITY SameMinorVersion)
@@ -75,7 +75,7 @@ install(FILES ${CMAKE_BINARY_DIR}/ivycomm.pc DESTINATION lib/pkgconfig COMPONENT
 
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/launcher/apps DESTINATION share/ivyrun COMPONENT ivyrun FILES_MATCHING PATTERN "*.toml")
 
-# For people and for systemd.
+# Documentation, examples and the systemd unit.
 install(FILES ${CMAKE_SOURCE_DIR}/scripts/systemd/ivy-agent@.service DESTINATION lib/systemd/system COMPONENT ivyrun)
 install(FILES ${CMAKE_SOURCE_DIR}/LICENSE ${CMAKE_SOURCE_DIR}/README.md DESTINATION share/doc/ivyrun COMPONENT ivyrun)
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/docs DESTINATION share/doc/ivyrun COMPONENT ivyrun FILES_MATCHING PATTERN "*.md"
@@ -88,10 +88,10 @@ install(FILES ${CMAKE_SOURCE_DIR}/scripts/systemd/agent-alice.conf.example
   ${CMAKE_SOURCE_DIR}/scripts/systemd/ivy-agent@.service.d/10-credentials.conf.example
   DESTINATION share/doc/ivyrun/examples/systemd COMPONENT ivyrun)
 if(NOT CMAKE_CROSSCOMPILING)
-  # Man pages and completions, made by the programs.
+  # Man pages and completions, which the programs generate.
   install(CODE "execute_process(COMMAND ${CMAKE_SOURCE_DIR}/scripts/packaging/pages ${CMAKE_RUNTIME_OUTPUT_DIRECTORY}
     \$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/share ${PROJECT_VERSION} COMMAND_ERROR_IS_FATAL ANY)
-  # Pages that the programs print.
+  # Pages of docs/ that the programs print.
   set(ENV{IVY_BIN} ${CMAKE_RUNTIME_OUTPUT_DIRECTORY})
   execute_process(COMMAND ${CMAKE_SOURCE_DIR}/scripts/docs pages \$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/share/doc/ivyrun/docs
     COMMAND_ERROR_IS_FATAL ANY)" COMPONENT ivyrun)

@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-# ivy_portable: what packages for every system hold in place of the build's own: an ivy-agent with gRPC, OpenSSL and
-# libarchive inside, and libraries for an older glibc, in portable/. Not part of the default build: scripts/package asks
-# for it.
+# ivy_portable: files for packages for every system, in portable/, which replace those of the build: an ivy-agent that
+# contains gRPC, OpenSSL and libarchive, and libraries for an older glibc. Not part of the default build; scripts/package
+# builds it.
 set(IVY_PORTABLE ${CMAKE_BINARY_DIR}/portable)
 
-# Libraries that load on glibc 2.28, too (RHEL 8), where Zig's linker is there, which knows what each glibc has. The
-# objects are those of the build: only what they are linked against differs, and glibc_2_28.cc has the rest.
+# Libraries that load with glibc 2.28 (RHEL 8), if Zig is installed, whose linker knows the symbols of each glibc. The
+# objects are those of the build, linked against the older glibc; glibc_2_28.cc defines the functions that it lacks.
 set(IVY_ZIG ${CMAKE_BINARY_DIR}/zig/bin/python)
 set(IVY_OLD_LIBRARIES)
-# ivy_library_for_glibc_2_28(TARGET NAME MAP ARCHIVE...): portable/NAME from the objects of TARGET, showing MAP.
+# ivy_library_for_glibc_2_28(TARGET NAME MAP ARCHIVE...): links portable/NAME from the objects of TARGET; the version
+# script MAP lists its exported symbols.
 function(ivy_library_for_glibc_2_28 target name map)
   set(library ${IVY_PORTABLE}/${name})
   set(archives)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A hook of MkDocs: links out of docs/ lead to files of the source tree, which are not on the site."""
+"""A hook of MkDocs: replaces links to files outside docs/, which are not on the site, by their paths in the source tree."""
 
 import os
 import re

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A repository for Spack with one package, which unpacks the tarball: spack repo add DIR; spack install ivyrun."""
+"""Makes a Spack repository whose only package unpacks the tarball: spack repo add DIR; spack install ivyrun."""
 
 import hashlib
 import os

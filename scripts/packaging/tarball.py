@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tarball: the portable tree in one folder, which runs where it is unpacked, with `verify`, which says whether
-it is whole and fits the machine."""
+"""Makes the tarball: the portable tree in one folder, which runs wherever it is unpacked, and `verify`, which checks that
+the copy is complete and suits the machine."""
 
 import hashlib
 import os
@@ -9,17 +9,17 @@ import shutil
 import trees
 
 VERIFY = """#!/bin/sh
-# Says in one line whether this copy of ivyrun is whole and runs on this machine.
+# Checks that this copy of ivyrun is complete and runs on this machine. Prints one line.
 cd "$(dirname "$0")" || exit 1
 bad() { echo "ivyrun: $*" >&2; exit 1; }
-[ "$(uname -m)" = @MACHINE@ ] || bad "this copy is for @MACHINE@, and this machine is $(uname -m): fetch the other file"
-have=$(getconf GNU_LIBC_VERSION 2> /dev/null) || bad "this system has no glibc; ivyrun needs glibc @GLIBC@ or later"
+[ "$(uname -m)" = @MACHINE@ ] || bad "this copy is for @MACHINE@, but this machine is $(uname -m): download the other tarball"
+have=$(getconf GNU_LIBC_VERSION 2> /dev/null) || bad "this system does not use glibc; ivyrun requires glibc @GLIBC@ or later"
 have=${have#glibc }
 [ "$(printf '%s\\n' @GLIBC@ "$have" | sort -V | head -n 1)" = @GLIBC@ ] ||
-  bad "this system has glibc $have, and ivyrun needs @GLIBC@ or later"
+  bad "this system has glibc $have; ivyrun requires @GLIBC@ or later"
 wrong=$(sha256sum --check --quiet MANIFEST 2>&1 | sed -n 's/: FAILED.*//p' | tr '\\n' ' ')
-[ -z "$wrong" ] || bad "this copy is not whole: ${wrong% } is missing or damaged; unpack the tarball again"
-echo "ivyrun @VERSION@ is whole and runs here. Put $PWD/bin on PATH."
+[ -z "$wrong" ] || bad "this copy is incomplete: missing or damaged: ${wrong% }; unpack the tarball again"
+echo "ivyrun @VERSION@ is complete and runs on this machine. Add $PWD/bin to PATH."
 """
 
 

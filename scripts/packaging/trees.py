@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trees of files that packages are made of: what `cmake --install` puts, stripped, as a distribution wants it or, with
-the agent of portable.cmake, for every system."""
+"""Makes the trees of files for the packages from `cmake --install`, stripped: one for the distribution that builds it, and
+one, with the agent of portable.cmake, for every system."""
 
 import glob
 import hashlib
@@ -14,21 +14,21 @@ import tarfile
 import tempfile
 
 REPOSITORY = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-# The packages promise this version; the versions that they need are read from their files.
+# The oldest glibc that packages for every system support; check_portable() checks it.
 NEWEST_GLIBC = (2, 34)
-# The C library's own parts: all that a program for every system may ask for.
+# The C library: the only libraries that a portable program may need.
 SYSTEM_LIBRARIES = {"libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.so.1"}
-# Libraries that portable.cmake also links for an older C library, for users' processes on other systems.
+# Libraries that portable.cmake also links for an older glibc, because they are loaded into users' processes.
 OLD_GLIBC = (2, 28)
 OLD_LIBRARIES = ("lib/libivycomm.so.1", "lib/libivycomm_jax.so", "lib/ivyrun/libivy_nccl_profiler.so")
 
 
 class Refusal(Exception):
-    """What was asked for cannot be made: one sentence for whoever asked."""
+    """A package cannot be made. The text is a sentence for the user."""
 
 
 def run(*command, cwd=None):
-    """The output of a command that must succeed."""
+    """Runs a command and returns its output. Raises Refusal if it fails."""
     try:
         done = subprocess.run(command, cwd=cwd, capture_output=True, text=True)
     except OSError as error:
@@ -46,7 +46,7 @@ def is_elf(path):
 
 
 def files_below(tree):
-    """Paths relative to the tree, sorted, links included."""
+    """Returns the paths of all files and links, relative to the tree, sorted."""
     found = []
     for folder, folders, names in os.walk(tree):
         links = [name for name in folders if os.path.islink(os.path.join(folder, name))]
@@ -55,38 +55,38 @@ def files_below(tree):
 
 
 def newest_glibc(path):
-    """(2, 34) where the file asks for symbols of that version and none later; (0,) where it asks for none."""
+    """Returns the newest version of glibc whose symbols the file needs, such as (2, 34); (0,) if it needs none."""
     versions = re.findall(r"GLIBC_(\d+)\.(\d+)", run("readelf", "--version-info", "--wide", path))
     return max(((int(major), int(minor)) for major, minor in versions), default=(0,))
 
 
 def check_portable(tree):
-    """Refuses a tree with a file that some system with NEWEST_GLIBC could not load."""
+    """Raises Refusal if the tree has a file that a system with glibc NEWEST_GLIBC cannot load."""
     for name in files_below(tree):
         path = os.path.join(tree, name)
         if not is_elf(path):
             continue
         needed = set(re.findall(r"\(NEEDED\).*\[(.*)\]", run("readelf", "--dynamic", "--wide", path)))
-        beside = set(os.listdir(os.path.dirname(path)))  # Found by its run path, $ORIGIN.
+        beside = set(os.listdir(os.path.dirname(path)))  # The run path is $ORIGIN.
         foreign = {library for library in needed - SYSTEM_LIBRARIES - beside if not library.startswith("ld-linux")}
         if foreign:
-            raise Refusal(f"{name} needs {', '.join(sorted(foreign))}, which is not on every system")
+            raise Refusal(f"{name} needs {', '.join(sorted(foreign))}, which not every system has")
         if newest_glibc(path) > NEWEST_GLIBC:
-            raise Refusal(f"{name} needs glibc {'.'.join(map(str, newest_glibc(path)))}, and packages promise "
+            raise Refusal(f"{name} needs glibc {'.'.join(map(str, newest_glibc(path)))}, but packages must run with "
                           f"{'.'.join(map(str, NEWEST_GLIBC))}")
 
 
 def strip(tree):
     for name in files_below(tree):
         path = os.path.join(tree, name)
-        # A bundle is more than the program that it begins with.
+        # A bundle is a program followed by an archive, which strip would remove.
         if is_elf(path) and not name.endswith(".run"):
             os.chmod(path, os.stat(path).st_mode | stat.S_IWUSR)
             run("strip", "--strip-unneeded", path)
 
 
 def replace_members(archive, replaced):
-    """The tar with the contents of these members exchanged: {name: content}."""
+    """Returns the tar archive with the contents of some members replaced: {name: content}."""
     made = io.BytesIO()
     with tarfile.open(fileobj=io.BytesIO(archive)) as old, \
             tarfile.open(fileobj=made, mode="w", format=tarfile.USTAR_FORMAT) as new:
@@ -98,7 +98,7 @@ def replace_members(archive, replaced):
 
 
 def remake_bundle(tree, level, replaced):
-    """Compresses the bundle that is sent to hosts anew: a build takes what is quick, 19 is as far as it goes."""
+    """Compresses the bundle that is sent to hosts again, with zstd's `level`: a build uses a fast one, packages 19."""
     path, = glob.glob(os.path.join(tree, "lib/ivyrun/bundle-*.run"))
     with open(path + ".sha256") as file:
         begin = int(file.read().split()[2])
@@ -117,11 +117,11 @@ def remake_bundle(tree, level, replaced):
 
 
 class Trees:
-    """Makes each tree once, in a folder that goes away."""
+    """Makes each tree once, in a temporary folder."""
 
     def __init__(self, build, out, quick=False):
         if not os.path.exists(os.path.join(build, "cmake_install.cmake")):
-            raise Refusal(f"{build} holds no build: leave --no-build out")
+            raise Refusal(f"{build} is not a build: omit --no-build")
         self.build, self.quick = build, quick
         self.work = tempfile.mkdtemp(prefix=".making.", dir=out)
         with open(os.path.join(build, "CMakeCache.txt")) as cache:
@@ -141,7 +141,7 @@ class Trees:
         return path
 
     def installed(self, prefix):
-        """A fresh stripped tree with everything below this prefix."""
+        """Installs everything below a prefix, strips it, and returns the path of the tree."""
         tree = self.folder("installed" + prefix.replace("/", "-"))
         environment = {**os.environ, "DESTDIR": tree}
         done = subprocess.run(["cmake", "--install", self.build, "--prefix", prefix], env=environment,
@@ -152,21 +152,22 @@ class Trees:
         return os.path.join(tree, prefix.lstrip("/"))
 
     def distribution(self, prefix):
-        """The tree for the distribution that builds it."""
+        """Returns the tree for the distribution on which it is built."""
         tree = self.installed(prefix)
         if not self.quick:
             remake_bundle(tree, 19, {})
         return tree
 
     def take_old_libraries(self, tree):
-        """Puts those for an older C library in the places of the build's. Returns {name in the bundle: content}."""
+        """Replaces libraries of the build by those for an older glibc, if there are any. Returns {name in the bundle:
+        content}."""
         taken = {}
         for name in OLD_LIBRARIES:
             old = os.path.join(self.build, "portable", os.path.basename(name))
             if not os.path.exists(old):
                 continue
             if newest_glibc(old) > OLD_GLIBC:
-                raise Refusal(f"{old} needs glibc {'.'.join(map(str, newest_glibc(old)))}, and packages promise "
+                raise Refusal(f"{old} needs glibc {'.'.join(map(str, newest_glibc(old)))}, but it must run with "
                               f"{'.'.join(map(str, OLD_GLIBC))}")
             shutil.copyfile(old, os.path.realpath(os.path.join(tree, name)))
             with open(old, "rb") as file:
@@ -174,13 +175,13 @@ class Trees:
         return taken
 
     def portable(self):
-        """The tree for every system, whose ivy-agent has gRPC inside."""
+        """Returns the tree for every system, whose ivy-agent contains gRPC."""
         if "portable" in self.made:
             return self.made["portable"]
         agent = os.path.join(self.build, "portable/ivy_agent_portable")
         if not os.path.exists(agent):
-            raise Refusal(f"{agent} is not there: cmake --build build --target ivy_portable, with libarchive.a and "
-                          "libzstd.a (Debian: libarchive-dev libzstd-dev)")
+            raise Refusal(f"{agent} does not exist: build it with cmake --build build --target ivy_portable, which requires "
+                          "libarchive.a and libzstd.a (Debian: libarchive-dev libzstd-dev)")
         tree = self.installed("/portable")
         shutil.copy(agent, os.path.join(tree, "bin/ivy-agent"))
         run("strip", os.path.join(tree, "bin/ivy-agent"))

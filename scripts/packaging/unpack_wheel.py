@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""unpack_wheel.py WHEEL PLACE: puts the programs and files of a wheel of ours where pip would, for machines without
-pip. No Python finds the package there but that of workers."""
+"""unpack_wheel.py WHEEL PREFIX: installs the programs and data files of ivyrun's wheel below PREFIX, as pip would, on
+machines without pip. Does not install ivycomm for programs other than ivyrun's workers."""
 
 import os
 import re

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The wheel `ivyrun`: the portable tree goes to the environment's own bin/ and lib/, where everything finds its
-neighbours as in any installation; ivycomm goes to site-packages, for programs that ivyrun does not start."""
+"""Makes the wheel `ivyrun`. Its portable tree is installed to the environment's bin/ and lib/, which have the same layout
+as any installation; ivycomm is also installed to site-packages, for programs that ivyrun does not start."""
 
 import base64
 import hashlib
@@ -13,8 +13,8 @@ import zipfile
 import trees
 
 PYTHON = os.path.join(trees.REPOSITORY, "comm/python")
-# What pip's users look for elsewhere, what needs links to work, and the library's file by its full version, which is
-# there once, under the name by which everybody asks for it.
+# Documentation and the systemd unit, which pip's users look for elsewhere; files for CMake and pkg-config, which need
+# links, as a wheel cannot have; the library under its full version, because add_tree() adds it as libivycomm.so.1.
 LEFT_OUT = re.compile(r"^(share/doc/|lib/systemd/|lib/cmake/|lib/pkgconfig/|lib/libivycomm\.so\.\d+\.)")
 METADATA = """Metadata-Version: 2.1
 Name: ivyrun
@@ -41,7 +41,7 @@ def read(path):
 
 
 class Writer:
-    """A wheel in the making: files, then their RECORD. Equal files give an equal wheel."""
+    """Writes a wheel: its files, then their RECORD. Equal files give an identical wheel."""
 
     def __init__(self, path, info):
         self.zip = zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=9)
@@ -51,7 +51,7 @@ class Writer:
     def add(self, name, content, executable=False):
         entry = zipfile.ZipInfo(name, (1980, 1, 2, 0, 0, 0))
         entry.external_attr = (0o100755 if executable else 0o100644) << 16
-        # Compressing the bundle again would take time and save nothing.
+        # The bundle is compressed already.
         entry.compress_type = zipfile.ZIP_STORED if name.endswith(".run") else zipfile.ZIP_DEFLATED
         self.zip.writestr(entry, content)
         digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
@@ -69,7 +69,7 @@ def add_tree(writer, tree, data):
         if LEFT_OUT.match(name):
             continue
         if os.path.islink(path):
-            if name.startswith("bin/"):  # A wheel has no links: a copy of the program.
+            if name.startswith("bin/"):  # A wheel cannot have links: add a copy of the program.
                 writer.add(f"{data}/scripts/{name[4:]}", read(os.path.realpath(path)), executable=True)
             continue
         is_program = name.startswith("bin/")
@@ -98,7 +98,7 @@ def make(made, out):
     add_tree(writer, tree, data)
     description = read(os.path.join(trees.REPOSITORY, "README.md")).decode()
     writer.add(f"{info}/METADATA", METADATA.format(version=made.version, description=description).encode())
-    # Pure: site-packages must lie beside the lib/ that holds libivycomm, on systems with a lib64/, too.
+    # Declared as pure, so that pip installs ivycomm below lib/, where libivycomm is, and not below lib64/.
     writer.add(f"{info}/WHEEL", f"Wheel-Version: 1.0\nGenerator: scripts/package\nRoot-Is-Purelib: true\nTag: {tag}\n"
                .encode())
     writer.add(f"{info}/entry_points.txt", entry_points().encode())

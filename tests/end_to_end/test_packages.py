@@ -122,7 +122,7 @@ def test_the_tarball_runs_where_it_is_unpacked(local, packages):
     tree, = glob.glob(f"{local.directory}/ivyrun-*")
     bundle, = glob.glob(f"{tree}/lib/ivyrun/bundle-*.run")
     assert os.path.getsize(bundle) <= 5_000_000, "what is sent to a host"
-    assert "is whole and runs here" in call(f"{tree}/verify")
+    assert "is complete and runs on this machine" in call(f"{tree}/verify")
     done = local.run_program(f"{tree}/bin/ivyrun", "-n", "2", "/usr/bin/python3", "-B", "-c", WORLD, limit=60)
     assert done.code == 0 and b"[0, 1] " + tree.encode() in done.out, done
     assert os.path.exists(f"{tree}/share/man/man1/ivyrun.1")
@@ -214,7 +214,7 @@ def test_a_tarball_that_does_not_fit_says_so(local, packages):
     os.unlink(f"{tree}/bin/ivy-node")
     done = local.run_program(f"{tree}/verify")
     assert done.code == 1 and all_text(done).count("\n") == 1, done
-    assert "is not whole: bin/ivy-node lib/libivycomm.so" in all_text(done), done
+    assert "missing or damaged: bin/ivy-node lib/libivycomm.so" in all_text(done), done
     for command, answer in {"uname": "echo sparc64", "getconf": "echo glibc 2.28"}.items():
         path = local.file(command, f"#!/bin/sh\n{answer}\n", 0o755)
         done = local.run_program(f"{tree}/verify", env={"PATH": f"{local.directory}:/usr/bin:/bin"})

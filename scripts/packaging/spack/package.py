@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# A recipe for Spack, which scripts/package spack fills in and puts into a repository of its own. It unpacks the
-# tarball: from the sources ivyrun wants static and shared libraries side by side, which Spack's packages have not.
+# The template of a Spack recipe; `scripts/package spack` fills it in and writes it to a repository. It unpacks the
+# tarball, because a build from source needs static and shared libraries, which Spack's packages do not both have.
 from spack.package import *
 
 
@@ -17,10 +17,10 @@ class Ivyrun(Package):
     sanity_check_is_file = ["bin/ivyrun", "bin/ivyctl", "lib/libivycomm.so.1", "include/ivycomm.h"]
 
     def setup_run_environment(self, env):
-        # For programs that ivyrun does not start: those that it starts have it anyway.
+        # For programs that ivyrun does not start; ivyrun sets it for its workers.
         env.prepend_path("PYTHONPATH", self.prefix.lib.ivyrun.python)
 
     def install(self, spec, prefix):
-        # Says in one line what is wrong: another machine, an older C library, a copy that is not whole.
+        # Fails with a message for another architecture, an older glibc, or an incomplete copy.
         Executable("./verify")()
         install_tree(".", prefix, symlinks=True)
