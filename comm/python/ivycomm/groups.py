@@ -10,7 +10,6 @@ import os
 import sys
 import threading
 import time
-import traceback
 import warnings
 import weakref
 from collections import deque
@@ -413,6 +412,8 @@ def _watch_for_uncaught() -> None:
 
 def _note_uncaught(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:
     global _uncaught
+    import traceback  # Slow to import, and needed only here.
+
     try:
         # At an interactive prompt the program continues.
         if not (hasattr(sys, "ps1") or sys.flags.interactive):

@@ -11,7 +11,6 @@ if jax.tree_util or torch.utils._pytree knows them and the program has imported 
 from __future__ import annotations
 
 import array
-import copy
 import itertools
 import re
 import sys
@@ -107,6 +106,8 @@ def rebuilt(tree: Any, leaves: Any) -> Any:
     if not is_tree(tree):
         return next(leaves)
     if isinstance(tree, dict):
+        import copy  # Slow to import.
+
         made = copy.copy(tree)  # Keeps the class and the order of keys.
         for key in _ordered_keys(tree):
             made[key] = rebuilt(tree[key], leaves)
