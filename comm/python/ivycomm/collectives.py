@@ -63,14 +63,24 @@ __all__ = [
 class _Call:
     """One call that the extension does not handle. Holds the arguments that all collectives share.
 
-    rank: of this process in the group. how: group, async_op and timeout by name, for functions that take them so.
+    rank: of this process in the group. op, factor: of a reduction.
     """
 
-    def __init__(self, group: Group | None, async_op: bool, timeout: float | None, op: Op = "sum", factor: float = 0.0) -> None:
-        self.group, self.op = resolve(group), ReduceOp(op_number(op))
+    def __init__(self, group: Group | None, async_op: bool, timeout: float | None, op: Op = ReduceOp.SUM,
+                 factor: float = 0.0) -> None:
+        self.group, self.op = resolve(group), op_number(op)
         self.rank = cast(int, self.group.rank)  # None only if run() calls nothing.
         self.async_op, self.timeout, self.factor = async_op, timeout, factor
-        self.how: dict[str, Any] = {"group": self.group, "async_op": async_op, "timeout": timeout}
+
+    @property
+    def how(self) -> dict[str, Any]:
+        """Arguments for functions that take them by name."""
+        return {"group": self.group, "async_op": self.async_op, "timeout": self.timeout}
+
+    @property
+    def reduction(self) -> dict[str, Any]:
+        """As `how`, for functions that reduce."""
+        return {**self.how, "op": ReduceOp(self.op), "factor": self.factor}
 
     def run(self, operation: Callable[Concatenate[_Call, P], Any], *arguments: P.args, **named: P.kwargs) -> Any:
         """Returns operation(self, ...). Does nothing on a rank that is not a member of the group."""
@@ -116,7 +126,7 @@ def all_reduce_(x: ArrayT, op: Op = "sum", *, group: Group | None = None, async_
 def _all_reduce(call: _Call, x: Any, out: Any, writes_x: bool) -> Any:
     if _is_tree(x, out):
         coalesced = all_reduce_coalesced_ if writes_x else all_reduce_coalesced
-        return trees.all_reduce(coalesced, x, call.op, call.factor, call.how, writes_x)
+        return trees.all_reduce(coalesced, x, call.reduction, writes_x)
     return _combine(call, "ivy_all_reduce", x, out, writes_x)
 
 
@@ -124,7 +134,7 @@ def _combine(call: _Call, name: str, x: Any, out: Any, writes_x: bool) -> Any:
     """all_reduce, scan and exscan: their C functions take the same arguments, and the result has the shape of x."""
     if gradients.is_recorded(x) and not writes_x:
         derivative = getattr(gradients.derivatives(), name[len("ivy_"):])
-        return derivative(x, call.op, out=out, factor=call.factor, **call.how)
+        return derivative(x, out=out, **call.reduction)
     operands = in_place(x) if writes_x else operands_of(x, out).in_place_or_separate()
     return call.start(name, (operands.send, operands.recv, operands.output.count, operands.output.dtype, call.op),
                       operands.keep, operands.finish())
@@ -153,7 +163,7 @@ def all_reduce_coalesced_(xs: Iterable[ArrayT], op: Op = "sum", *, group: Group 
 def _all_reduce_coalesced(call: _Call, xs: Iterable[Any], writes_xs: bool) -> Any:
     xs = list(xs)
     if any(map(gradients.is_recorded, xs)) and not writes_xs:
-        return gradients.derivatives().all_reduce_coalesced(xs, call.op, factor=call.factor, **call.how)
+        return gradients.derivatives().all_reduce_coalesced(xs, **call.reduction)
     if not xs:
         return Work.done([]) if call.async_op else []
     parts = [in_place(x) if writes_xs else operands_of(x) for x in xs]
@@ -282,7 +292,7 @@ def reduce_scatter_(x: ArrayT, op: Op = "sum", *, split: Sequence[int] | None = 
 
 def _reduce_scatter(call: _Call, x: Any, split: Sequence[int] | None, out: Any) -> Any:
     if gradients.is_recorded(x):
-        return gradients.derivatives().reduce_scatter(x, call.op, split=split, out=out, factor=call.factor, **call.how)
+        return gradients.derivatives().reduce_scatter(x, split=split, out=out, **call.reduction)
     operands = input_of(*arrays.adopt(x))
     shape = shape_of(operands.array)
     rows, counts = row_counts(shape, split, call.group, "reduce_scatter")

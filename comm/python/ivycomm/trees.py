@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import Any
 
 from . import arrays
-from .element_types import ReduceOp, dtype_number
+from .element_types import dtype_number
 from .work import Timing, Work
 
 CONTAINERS = (dict, list, tuple)
@@ -175,15 +175,15 @@ class Joined(Work[Any]):
         return Timing(times[0].queued, sum(each.ran for each in times))
 
 
-def all_reduce(reduce: Callable[..., Any], tree: Any, op: ReduceOp, factor: float, how: dict[str, Any], in_place: bool) -> Any:
-    """Calls `reduce`, an all_reduce_coalesced, once for each type of element in the tree. how: group, async_op, timeout."""
+def all_reduce(reduce: Callable[..., Any], tree: Any, how: dict[str, Any], in_place: bool) -> Any:
+    """Calls `reduce`, an all_reduce_coalesced, once for each type of element in the tree. how: its other arguments."""
     leaves = leaves_of(tree)
     _check(leaves, in_place)
     by_type: dict[tuple[str, str], list[int]] = {}
     for index, leaf in enumerate(leaves):
         kind, array = arrays.adopt(leaf)
         by_type.setdefault((kind.dtype_name(array), kind.place(array)), []).append(index)
-    parts = [reduce([leaves[i] for i in indices], op, factor=factor, **how) for indices in by_type.values()]
+    parts = [reduce([leaves[i] for i in indices], **how) for indices in by_type.values()]
 
     def result() -> Any:
         if in_place:
@@ -198,7 +198,7 @@ def all_reduce(reduce: Callable[..., Any], tree: Any, op: ReduceOp, factor: floa
 
 
 def broadcast(move: Callable[..., Any], tree: Any, src: int, how: dict[str, Any], in_place: bool) -> Any:
-    """Calls `move`, a broadcast, once for each array in the tree. how: group, async_op, timeout."""
+    """Calls `move`, a broadcast, once for each array in the tree. how: its other arguments."""
     leaves = leaves_of(tree)
     _check(leaves, in_place)
     parts = [move(leaf, src, **how) for leaf in leaves]
