@@ -151,7 +151,7 @@ def lists(r, n, gloo):
                  lambda: group.alltoall(row, row + [x]),
                  lambda: group.all_gather_into_tensor_coalesced([whole], [x, x]),
                  lambda: group.reduce_scatter_tensor_coalesced([x, x], [whole])):
-        refused(call, ValueError, "wants")
+        refused(call, ValueError, "must be")
     uneven = [torch.ones(1), torch.ones(3), *row[2:]]
     for call in (lambda: group.gather([uneven], [x], root), lambda: group.allgather([[each.double() for each in row]], [x]),
                  lambda: group.gather([[each.double() for each in row]], [x], root),

@@ -1,82 +1,94 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A c10d group's state: ivycomm's group, and the order of its collectives."""
+"""The state of a c10d group: ivycomm's group, and the order of its collectives."""
+
+from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable
+from typing import Any, cast
 
 import torch
 
+from ...groups import Group
 from ...errors import Aborted, HostLost, IvyError, Mismatch, NotInitialized, RankDied, Timeout, TransportError
 from .errors import torch_error
 from .turns import Turns
 
-_BREAKING = (RankDied, HostLost, Mismatch, Timeout, Aborted, TransportError)  # After these no operation goes well.
-_DRAIN_SECONDS = 10.0  # How long destroy_process_group() waits for collectives that nobody has waited for.
+_BREAKING = (RankDied, HostLost, Mismatch, Timeout, Aborted, TransportError)  # These break the group.
+_DRAIN_SECONDS = 10.0  # How long destroy_process_group() waits for unfinished collectives.
 
 
 class Followers:
-    """Threads that wait for messages with futures; one for each, as they end in any order."""
+    """Threads that wait for messages whose futures are in use. One for each, because messages complete in any order."""
 
     @staticmethod
-    def add(wait):
+    def add(wait: Callable[[], object]) -> None:
         threading.Thread(target=wait, daemon=True, name="ivy-message").start()
 
 
 class Channel:
-    """Lifetime: until close(), which destroy_process_group() calls. `timeout`: seconds, of every operation."""
+    """Lifetime: until close(), which destroy_process_group() calls. timeout: seconds, for each operation. on_close: called at
+    the end of close()."""
 
-    def __init__(self, group, timeout, on_close=None):
+    def __init__(self, group: Group, timeout: float, on_close: Callable[[], object] | None = None) -> None:
         self._group, self._timeout, self._on_close = group, timeout, on_close
         self._pid, self._guard = os.getpid(), threading.Lock()
         self.turns = Turns(group.name, lambda: self.abort("a signal handler interrupted a collective before it began"))
         self.followers = Followers
-        self.operations = 0  # Collectives that this rank has called.
-        self.rank, self.size, self.handle = group.rank, group.size, group.handle
-        self.is_open, self._streams = True, {}
-        self.failure = None  # The error that broke the group, or None.
+        self.operations = 0  # The number of collectives that this rank has called.
+        self.rank, self.size, self.handle = cast(int, group.rank), group.size, group.handle
+        self.is_open = True
+        self._streams: dict[Any, Any] = {}  # By device.
+        self.failure: IvyError | None = None  # The error that broke the group.
 
     @property
-    def name(self):
+    def group(self) -> Group:
+        return self._group
+
+    @property
+    def name(self) -> str:
         return self._group.name
 
     @property
-    def ranks(self):
+    def ranks(self) -> tuple[int, ...]:
         """World ranks of the group's ranks."""
         return self._group.ranks
 
-    def side_stream(self, device):
-        """Returns the device's stream for the group's operations that are not waited for immediately."""
+    def side_stream(self, device: Any) -> Any:
+        """Returns the group's stream on a device, for operations that the caller does not wait for immediately."""
         stream = self._streams.get(device)
         if stream is None:
-            # Before the tensors' next kernels: those wait for the operation, not the other way round.
+            # With priority over later kernels of the current stream, which will wait for the operation.
             stream = self._streams[device] = torch.cuda.Stream(device, priority=-1)
         return stream
 
-    def check(self):
+    def check(self) -> None:
+        """Raises torch's error if the group cannot be used: destroyed, or in a forked process."""
         if not self.is_open or not self._group._is_open():
             raise torch_error(NotInitialized(f"process group {self.name} was destroyed"))
         if self._pid != os.getpid():
             raise torch_error(NotInitialized("this process was forked from a rank, and has no place in the job"))
 
-    def count_operation(self):
+    def count_operation(self) -> None:
         with self._guard:
             self.operations += 1
 
-    def note(self, error):
-        """Records that an operation has failed with this error."""
+    def note(self, error: IvyError) -> None:
+        """Records the error of a failed operation."""
         if self.failure is None and isinstance(error, _BREAKING):
             self.failure = error
 
-    def set_timeout(self, seconds):
+    def set_timeout(self, seconds: float) -> None:
         self._timeout = seconds
 
-    def seconds_of(self, opts):
-        """Returns the timeout of a call; c10d passes a negative one if none was given."""
+    def seconds_of(self, opts: Any) -> float:
+        """Returns the timeout of a call in seconds. c10d passes a negative one if the caller gave none."""
         given = getattr(opts, "timeout", None)
-        seconds = given.total_seconds() if given is not None else 0
+        seconds: float = given.total_seconds() if given is not None else 0
         return seconds if seconds > 0 else self._timeout
 
-    def abort(self, reason="torch called abort"):
+    def abort(self, reason: str = "torch called abort") -> None:
         """Breaks the group on every rank."""
         if self.is_open and self._group._is_open():
             try:
@@ -84,19 +96,19 @@ class Channel:
             except IvyError as error:
                 raise torch_error(error) from None
 
-    def close(self):
-        """Ends this rank's part after its operations in progress; waits for no other rank."""
+    def close(self) -> None:
+        """Frees the group on this rank, after its operations in progress. Waits for no other rank; aborts after 10 s."""
         if not self.is_open or self._pid != os.getpid():
             return
         if not self.turns.drain(_DRAIN_SECONDS):
-            self.abort("the process group is destroyed, and a collective of it has not ended")
+            self.abort("the process group was destroyed before a collective on it had finished")
             self.turns.drain(_DRAIN_SECONDS)
         self.is_open = False
         self.turns.stop()
         try:
             self._group.free()
         except IvyError as error:
-            # torch destroys broken groups, too; the failed operation has reported the reason.
+            # Broken groups are destroyed, too; the failed operation has reported the error.
             if error.code == "Aborted":
                 raise torch_error(error) from None
         finally:

@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tensors as memory for the library: dense, with a known element type.
 
-All functions here run in the caller's thread, except `Dense.take_back`, which runs in the thread that performed the
-operation.
+Everything here runs in the caller's thread, except take_back(), which runs in the thread that performed the operation.
 """
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 
@@ -15,14 +19,14 @@ _NUMBERS = {getattr(torch, name): number for name, (number, _) in DTYPES.items()
 
 
 class Dense:
-    """A tensor's memory. `keep` holds the objects that must live until the operation is done.
+    """A tensor's memory. keep: the object that must exist until the operation is done. number: the library's element type.
 
-    A tensor that is not dense is copied; take_back() copies the operation's result to the tensor.
+    A tensor that is not contiguous is copied; take_back() copies the operation's result to it.
     """
 
     __slots__ = ("tensor", "pointer", "count", "number", "keep", "has_stream", "_original")
 
-    def __init__(self, tensor, does_reduce=False):
+    def __init__(self, tensor: Any, does_reduce: bool = False) -> None:
         if tensor.layout != torch.strided:
             raise ValueError(f"backend ivy sends dense tensors; this one has layout {tensor.layout}: x.to_dense()")
         self._original = None
@@ -37,10 +41,11 @@ class Dense:
         if number is None:
             if does_reduce:
                 raise TypeError(f"backend ivy cannot reduce tensors of {dense.dtype}")
-            number, count = U8, count * dense.element_size()  # It only moves.
+            number, count = U8, count * dense.element_size()  # Sent as bytes.
         self.tensor, self.pointer, self.count, self.number = dense, dense.data_ptr(), count, number
         self.has_stream = dense.is_cuda
-        if self.has_stream:  # The one that is current now.
+        self.keep: Any
+        if self.has_stream:  # On the stream that is current now.
             self.keep = Memory(dense, self.pointer, count, number, dense.element_size(), raw_stream(dense.device))
         elif dense.device.type == "cpu":
             self.keep = dense
@@ -48,31 +53,31 @@ class Dense:
             raise TypeError(f"backend ivy sends tensors on the CPU and on CUDA devices, not on {dense.device}")
 
     @property
-    def is_copied(self):
-        """Returns whether take_back() has anything to do."""
+    def is_copied(self) -> bool:
+        """Whether take_back() has anything to do."""
         return self._original is not None
 
-    def use_stream(self, stream):
-        """Makes the operation use this stream instead of the one that was current."""
+    def use_stream(self, stream: Any) -> None:
+        """Sets the stream of the operation."""
         self.keep.stream = stream.cuda_stream
 
-    def take_back(self):
+    def take_back(self) -> None:
         """Copies the operation's result to the caller's tensor."""
         if self._original is not None:
             self._original.copy_(self.tensor)
 
 
 class Row:
-    """Several tensors of one type as one block, back to back: not copied if they are views of one block."""
+    """Several tensors of one type as one contiguous block. Not copied if they are consecutive views of one storage."""
 
     __slots__ = ("dense", "counts", "_parts")
 
-    def __init__(self, tensors, is_input, does_reduce=False):
+    def __init__(self, tensors: Sequence[Any], is_input: bool, does_reduce: bool = False) -> None:
         parts = [tensor.detach() for tensor in tensors]
         first = parts[0]
         if any(part.dtype != first.dtype or part.device != first.device for part in parts):
             raise ValueError("the tensors of one call have different types or devices")
-        self._parts = None
+        self._parts: list[Any] | None = None
         whole = _as_one(parts)
         if whole is None:
             self._parts = parts
@@ -83,22 +88,23 @@ class Row:
         self.counts = [part.numel() * scale for part in parts]
 
     @property
-    def is_copied(self):
+    def is_copied(self) -> bool:
         return self._parts is not None
 
     @property
-    def is_even(self):
+    def is_even(self) -> bool:
         return len(set(self.counts)) == 1
 
-    def take_back(self):
+    def take_back(self) -> None:
+        assert self._parts is not None  # Only called if is_copied.
         offset, flat = 0, self.dense.tensor
         for part in self._parts:
             part.copy_(flat[offset:offset + part.numel()].view(part.shape))
             offset += part.numel()
 
 
-def _as_one(parts):
-    """The one-dimensional tensor that dense parts, one after the other in one storage, are; else None."""
+def _as_one(parts: list[Any]) -> Any:
+    """Returns a one-dimensional view of all parts if they are consecutive in one storage, else None."""
     place, step = parts[0].data_ptr(), parts[0].element_size()
     if parts[0].layout != torch.strided or parts[0].is_conj():
         return None
@@ -114,7 +120,7 @@ def _as_one(parts):
     return first.as_strided((count,), (1,)) if has_room else None
 
 
-def _storage_bytes(tensor):
+def _storage_bytes(tensor: Any) -> int:
     if hasattr(tensor, "untyped_storage"):
         return tensor.untyped_storage().nbytes()
     return tensor.storage().nbytes()  # torch before 2.0.
