@@ -6,7 +6,7 @@ add_library(ivy_job STATIC
   job/host_losses.cc job/host_session.cc job/host_transports.cc job/job.cc job/job_context.cc
   job/job_ending.cc job/job_events.cc job/job_hosts.cc job/job_planner.cc job/job_screen.cc
   job/job_socket.cc job/mpi_world.cc job/preemption.cc job/rank_event_relay.cc job/rank_events.cc
-  job/rank_losses.cc job/record_keeper.cc job/restarts.cc job/stdin_feed.cc job/store_host.cc
+  job/rank_losses.cc job/record_keeper.cc job/restarts.cc job/stdin_feed.cc job/store_controller.cc
   job/takeover.cc
   plan/interpreter.cc
   slurm/allocation_watch.cc slurm/slurm_command.cc)
@@ -16,7 +16,7 @@ target_compile_options(ivy_job PRIVATE -Werror=switch)
 
 # ivy_join: torchrun mode, in which every node has an ivyrun of its own.
 add_library(ivy_join STATIC
-  join/join_key.cc join/join_roll.cc join/join_wire.cc join/joined_node.cc join/joiner.cc
+  join/join_key.cc join/join_wire.cc join/joined_node.cc join/joined_node_list.cc join/joiner.cc
   join/node_zero.cc)
 target_link_libraries(ivy_join PUBLIC ivy_job PRIVATE OpenSSL::Crypto)
 

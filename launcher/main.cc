@@ -140,7 +140,7 @@ constexpr std::int64_t kReapPatienceNs = 500'000'000;
 constexpr std::int64_t kOthersPatienceNs = 5'000'000;
 
 // warden: the leader of its process group, to which the supervisor belongs; 0 if there is none.
-bool has_children_of_ours(pid_t warden) {
+bool has_own_children(pid_t warden) {
   siginfo_t child{};
   return ivy::ChildProcess::any_runs() ||
          (warden != 0 &&
@@ -158,8 +158,7 @@ void reap_children(pid_t warden) {
     while ((ended = waitpid(-1, nullptr, WNOHANG)) > 0) {
     }
     if (ended < 0) return;
-    const std::int64_t patience =
-        has_children_of_ours(warden) ? kReapPatienceNs : kOthersPatienceNs;
+    const std::int64_t patience = has_own_children(warden) ? kReapPatienceNs : kOthersPatienceNs;
     const std::int64_t left = begin + patience - ivy::monotonic_ns();
     if (left <= 0) return;
     const timespec time{0, static_cast<long>(left)};
@@ -168,7 +167,7 @@ void reap_children(pid_t warden) {
 }
 
 // A shell checks how its child exited, so an interrupted ivyrun kills itself with the same signal.
-[[noreturn]] void die_of(int signal, int exit_code) {
+[[noreturn]] void raise_default_action(int signal, int exit_code) {
   std::fflush(nullptr);
   std::signal(signal, SIG_DFL);
   raise(signal);
@@ -192,13 +191,13 @@ std::unique_ptr<ivy::AllocationWatch> make_watch(boost::asio::io_context& loop,
   ivy::EndSettings settings;
   settings.stop_before = options.stop_before_end;
   settings.preempt_signal = options.preempt_signal.value_or(SIGTERM);
-  const bool tells = options.verbose > 0 && !options.quiet;
-  const bool asks = options.stop_before_end || options.requeue || tells;
+  const bool prints = options.verbose > 0 && !options.quiet;
+  const bool queries = options.stop_before_end || options.requeue || prints;
   return std::make_unique<ivy::AllocationWatch>(
-      loop, *in->slurm, settings, asks && !options.dry_run, tells && !options.dry_run);
+      loop, *in->slurm, settings, queries && !options.dry_run, prints && !options.dry_run);
 }
 
-void say_line(const std::string& line) {
+void print_line(const std::string& line) {
   std::fputs(ivy::escape_control("ivyrun: " + line + "\n").c_str(), stderr);
 }
 
@@ -240,10 +239,11 @@ ivy::Result<std::unique_ptr<ivy::NodeZero>> open_node_zero(boost::asio::io_conte
   const ivy::Options& options = request.options;
   if (!options.node_rank) return std::unique_ptr<ivy::NodeZero>();
   const ivy::JoinKey key = IVY_TRY(ivy::join_key(options, request.caller));
-  std::unique_ptr<ivy::NodeZero> nodes = IVY_TRY(ivy::NodeZero::open(loop, request, key, say_line));
+  std::unique_ptr<ivy::NodeZero> nodes =
+      IVY_TRY(ivy::NodeZero::open(loop, request, key, print_line));
   if (!key.is_secret && !options.quiet)
-    say_line("warning: anyone who can reach port " + std::to_string(options.join_port) +
-             " can join this job; use the same --join-secret-file on every node");
+    print_line("warning: anyone who can reach port " + std::to_string(options.join_port) +
+               " can join this job; use the same --join-secret-file on every node");
   return nodes;
 }
 
@@ -270,8 +270,8 @@ int run_node(const ivy::JobRequest& request) {
   Signals signals(loop, job, watch.get(), node_zero);
   if (node_zero != nullptr) {
     node_zero->set_interrupt_handler([&job](int signal) { job.interrupt(signal); });
-    node_zero->set_say(
-        [&job](const std::string& line) { job.output().say("ivyrun: " + line + "\n"); });
+    node_zero->set_print(
+        [&job](const std::string& line) { job.output().print("ivyrun: " + line + "\n"); });
   }
   job.start([&](int code, int raise_signal) {
     exit_code = code;
@@ -282,7 +282,7 @@ int run_node(const ivy::JobRequest& request) {
   if (watch) watch->start(job);
   ivy::run_to_the_end(loop, job);
   reap_children(warden);
-  if (death != 0) die_of(death, exit_code);
+  if (death != 0) raise_default_action(death, exit_code);
   std::fflush(nullptr);
   // All messages are printed and every host has exited, so no destructor needs to run.
   _exit(exit_code);
@@ -307,10 +307,10 @@ int run_job(ivy::JobRequest request, const std::optional<ivy::Allocation>& alloc
   request.make_agent_link = ivy::agent_link_maker();
   std::unique_ptr<ivy::Detachment> detachment;
   if (request.options.detach && !request.options.dry_run) {
-    auto begun = ivy::Detachment::begin(
+    auto started = ivy::Detachment::begin(
         {request.identity.job_id, request.options.log_dir, request.options.name});
-    if (!begun.ok()) return complain(begun.error());
-    detachment = std::move(begun).value();
+    if (!started.ok()) return complain(started.error());
+    detachment = std::move(started).value();
     request.detachment = detachment.get();
   }
 
@@ -394,11 +394,11 @@ ivy::Result<std::optional<ivy::Allocation>> use_allocation(const ivy::Environmen
   // In torchrun mode the hosts are those on which nodes were started.
   if (options.node_rank) return std::optional<ivy::Allocation>{};
   const bool wants_end = options.stop_before_end || options.requeue;
-  const bool passes_over = ivy::passes_allocation_over(options);
+  const bool ignores = ivy::ignores_allocation(options);
   ivy::Result<std::optional<ivy::Allocation>> read =
       ivy::find_allocation(caller, ivy::read_hostfile);
   // A broken allocation is an error only for a job that uses it.
-  if (!read.ok() && (!passes_over || wants_end)) return read.error();
+  if (!read.ok() && (!ignores || wants_end)) return read.error();
   const std::optional<ivy::Allocation> found = read.ok() ? std::move(read).value() : std::nullopt;
   const bool is_slurms = found && found->slurm;
   if (!is_slurms && wants_end)
@@ -408,9 +408,9 @@ ivy::Result<std::optional<ivy::Allocation>> use_allocation(const ivy::Environmen
                       "leave it out, or call ivyrun inside sbatch or salloc"};
   if (is_slurms) IVY_CHECK(is_started_once(*found->slurm, argv));
   if (!is_slurms || !found->slurm->step) IVY_CHECK(is_started_once_by_mpirun(caller, argv));
-  if (passes_over && !wants_end) return std::optional<ivy::Allocation>{};
+  if (ignores && !wants_end) return std::optional<ivy::Allocation>{};
   if (!found) note_flux_instance(caller, options);
-  if (!found || passes_over) return found;
+  if (!found || ignores) return found;
   const auto is_here = [](const std::string& name) {
     ivy::Host host;
     host.name = name;

@@ -41,8 +41,8 @@ struct LocalAgent {
 };
 
 // Returns the socket that was given, or else the first of the default places that has a socket.
-Result<std::string> find_socket(const std::string& asked, const Environment& environment) {
-  if (!asked.empty()) return asked;
+Result<std::string> find_socket(const std::string& given, const Environment& environment) {
+  if (!given.empty()) return given;
   std::string looked_at;
   for (const std::string& place : agent_socket_places(environment, account_name(), geteuid())) {
     if (access(place.c_str(), F_OK) == 0) return place;
@@ -53,8 +53,8 @@ Result<std::string> find_socket(const std::string& asked, const Environment& env
                "start one with `ivy-agent serve`, or give the path of its socket with --socket"};
 }
 
-Result<LocalAgent> connect(const std::string& asked, const Environment& environment) {
-  const std::string socket = IVY_TRY(find_socket(asked, environment));
+Result<LocalAgent> connect(const std::string& given, const Environment& environment) {
+  const std::string socket = IVY_TRY(find_socket(given, environment));
   return LocalAgent{socket, calls_over_unix(socket)};
 }
 
@@ -73,9 +73,9 @@ Result<void> answer_of(const grpc::Status& status, const std::string& socket) {
 }
 
 template <class Request, class Reply>
-Result<Reply> ask(const LocalAgent& agent,
-                  grpc::Status (Stub::*call)(grpc::ClientContext*, const Request&, Reply*),
-                  const Request& request) {
+Result<Reply> call_agent(const LocalAgent& agent,
+                         grpc::Status (Stub::*call)(grpc::ClientContext*, const Request&, Reply*),
+                         const Request& request) {
   grpc::ClientContext context;
   context.set_deadline(system_now() + kAnswerTime);
   Reply reply;
@@ -84,7 +84,7 @@ Result<Reply> ask(const LocalAgent& agent,
 }
 
 Result<v1::ListReply> list_jobs(const LocalAgent& agent) {
-  return ask(agent, &Stub::List, v1::ListRequest());
+  return call_agent(agent, &Stub::List, v1::ListRequest());
 }
 
 // Waits until no job is left or the patience ends; returns the number of jobs left.
@@ -103,7 +103,7 @@ Result<int> drain(const DrainCommand& command, const Environment& environment) {
   v1::DrainRequest request;
   request.set_undo(command.undo);
   request.set_stop_jobs(command.stop_jobs);
-  const v1::DrainReply reply = IVY_TRY(ask(agent, &Stub::Drain, request));
+  const v1::DrainReply reply = IVY_TRY(call_agent(agent, &Stub::Drain, request));
   const std::string here = counted(reply.jobs(), "job") + " running";
   if (command.undo) {
     std::printf("accepting new jobs again; %s\n", here.c_str());
@@ -184,7 +184,7 @@ void print_json(const v1::FactsReply& facts, const v1::ListReply& list, const st
 
 Result<int> status_of(const StatusCommand& command, const Environment& environment) {
   const LocalAgent agent = IVY_TRY(connect(command.socket_path, environment));
-  const v1::FactsReply facts = IVY_TRY(ask(agent, &Stub::Facts, v1::FactsRequest()));
+  const v1::FactsReply facts = IVY_TRY(call_agent(agent, &Stub::Facts, v1::FactsRequest()));
   const v1::ListReply list = IVY_TRY(list_jobs(agent));
   if (command.json) {
     print_json(facts, list, agent.socket);

@@ -165,9 +165,10 @@ grpc::ServerUnaryReactor* AgentService::Stop(grpc::CallbackServerContext* contex
                                              const agent::v1::StopRequest* request,
                                              agent::v1::StopReply* reply) {
   const Result<Caller> caller = authorize_caller(*context);
-  const std::string who = caller.ok() ? caller->certificate() : "";
-  return answer_on_loop(core_->loop(), context, caller,
-                        [core = core_, request, who, reply] { core->stop(*request, who, *reply); });
+  const std::string certificate = caller.ok() ? caller->certificate() : "";
+  return answer_on_loop(
+      core_->loop(), context, caller,
+      [core = core_, request, certificate, reply] { core->stop(*request, certificate, *reply); });
 }
 
 grpc::ServerUnaryReactor* AgentService::Drain(grpc::CallbackServerContext* context,

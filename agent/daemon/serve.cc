@@ -81,11 +81,11 @@ class Serving final : public AgentReports {
   Result<void> make_service(const ServeCommand& command, const Environment& environment);
   void install_authorization(const ServeCommand& command);
   Result<void> open_server(const ServeCommand& command);
-  void say_where() const;
+  void log_addresses() const;
   void wait_for_signal();
   void tick();
   void tick_later();
-  void say_overdue();
+  void log_overdue();
   void check_self();
   void on_self_checked(const grpc::Status& status);
   void stop(const std::string& why);
@@ -109,7 +109,7 @@ class Serving final : public AgentReports {
   std::string jobs_ = "serves";  // Such as "3 jobs", once the service has reported it.
   bool ready_ = false;
   bool stopping_ = false;
-  std::chrono::nanoseconds said_overdue_{0};  // Length of the wait that was logged last.
+  std::chrono::nanoseconds logged_overdue_{0};  // Length of the wait that was logged last.
 
   // A Facts call over our own socket, such as a launcher makes.
   struct SelfCheck {
@@ -133,7 +133,7 @@ Result<void> Serving::start(const ServeCommand& command, const Environment& envi
   if (const auto interval = watchdog_interval())
     check_interval_ = std::min(
         check_interval_, std::chrono::duration_cast<std::chrono::milliseconds>(*interval) / 3);
-  say_where();
+  log_addresses();
   if (command.insecure_loopback)
     agent_log::warning("--insecure-loopback: every user of this host can run programs as " + user_);
   return {};
@@ -145,7 +145,7 @@ Result<void> Serving::load_certificates(const ServeCommand& command,
   const CertificateFiles files = IVY_TRY(find_certificates(command.certificates, environment));
   credentials_ = IVY_TRY(AgentCredentials::load(files, user_, handshakes_));
   agent_log::info("certificate " + credentials_->description() + " of " + files.directory);
-  credentials_->say_expiry();
+  credentials_->log_expiry();
   return {};
 }
 
@@ -182,7 +182,7 @@ Result<void> Serving::open_server(const ServeCommand& command) {
   return {};
 }
 
-void Serving::say_where() const {
+void Serving::log_addresses() const {
   agent_log::info("version " + std::string(version()) + " serves user " + user_ + " on " +
                   joined(server_->places(), ", "));
   agent_log::info("containment: " + cgroup_.description);
@@ -225,11 +225,11 @@ void Serving::tick() {
   if (stopping_) return;
   if (credentials_ != nullptr) {
     credentials_->reread(files_, false);
-    credentials_->say_expiry();
+    credentials_->log_expiry();
   }
   handshakes_.expire(steady_now());
-  say_overdue();
-  agent_log::say_left_out();
+  log_overdue();
+  agent_log::log_suppressed();
   check_self();
   tick_later();
 }
@@ -241,14 +241,14 @@ void Serving::tick_later() {
   });
 }
 
-void Serving::say_overdue() {
+void Serving::log_overdue() {
   const auto overdue = files_.overdue();
   if (!overdue) {
-    said_overdue_ = {};
+    logged_overdue_ = {};
     return;
   }
-  if (overdue->age < std::max<std::chrono::nanoseconds>(kFirstOverdue, 2 * said_overdue_)) return;
-  said_overdue_ = overdue->age;
+  if (overdue->age < std::max<std::chrono::nanoseconds>(kFirstOverdue, 2 * logged_overdue_)) return;
+  logged_overdue_ = overdue->age;
   agent_log::warning(
       "certificates: waiting for " + overdue->name + ", " +
       std::to_string(std::chrono::duration_cast<std::chrono::seconds>(overdue->age).count()) +
@@ -356,7 +356,7 @@ int run_serve(const ServeCommand& command, const Environment& environment) {
                : kExitFailed;
   }
   const int exit_code = serving.run();
-  agent_log::say_left_out();
+  agent_log::log_suppressed();
   agent_log::info("stopped");
   return exit_code;
 }

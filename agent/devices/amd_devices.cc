@@ -31,7 +31,7 @@ void read_amd_users(const std::string& root, const std::string& gpu_id, AmdDevic
   if (gpu_id.empty()) return;
   const std::string processes = root + "/sys/class/kfd/kfd/proc";
   for (const std::string& name : names_in(processes)) {
-    const int pid = number_behind(name, "");
+    const int pid = number_after(name, "");
     if (pid <= 0) continue;
     const std::string process = processes + "/" + name;
     const std::string memory = first_line(process + "/vram_" + gpu_id);

@@ -44,9 +44,9 @@ int level_3_cache(const std::string& processor_directory) {
 
 CoreList allowed_cores(const std::string& root) {
   if (!root.empty()) {
-    const CoreList told =
+    const CoreList listed =
         parse_core_list(value_after(small_file(root + "/proc/self/status"), "Cpus_allowed_list"));
-    if (!told.empty()) return told;
+    if (!listed.empty()) return listed;
   }
   const int processors = kMaxProcessorNumber + 1;
   const std::size_t bytes = CPU_ALLOC_SIZE(processors);

@@ -26,7 +26,7 @@ struct Masks {
   }
 };
 
-std::string shown(const std::string& name, const std::optional<std::string>& value) {
+std::string setting_text(const std::string& name, const std::optional<std::string>& value) {
   return value ? name + "=" + *value : "";
 }
 
@@ -97,9 +97,9 @@ MaskedDevices apply_vendors_masks(const FoundDevices& found, const DeviceVendor&
   const std::optional<std::string> upper = masks.value(name);
   const std::optional<std::string> lower =
       lower_name.empty() ? std::nullopt : masks.value(lower_name);
-  const std::string lower_text = shown(lower_name, lower);
+  const std::string lower_text = setting_text(lower_name, lower);
   view.set_mask_variable(name);
-  view.set_mask(lower_text + (!lower || !upper ? "" : " ") + shown(name, upper));
+  view.set_mask(lower_text + (!lower || !upper ? "" : " ") + setting_text(name, upper));
   const bool is_set = lower || upper;
   view.set_is_slurms_mask(is_set && (!lower || is_slurms(lower_name, masks)) &&
                           (!upper || is_slurms(name, masks)));
@@ -138,11 +138,11 @@ void set_device_facts(const DeviceFindings& findings, const Environment& environ
   if (!findings.allowed.empty()) facts.set_allowed_cores(core_list_text(findings.allowed));
   for (std::size_t i = 0; i < std::min(findings.cores.size(), kMaxCores); ++i) {
     const Core& core = findings.cores[i];
-    CoreFacts& told = *facts.add_core_list();
-    told.set_processors(core_list_text(core.processors));
-    told.set_numa_node(core.numa_node);
-    told.set_package(core.package);
-    told.set_l3(core.l3);
+    CoreFacts& entry = *facts.add_core_list();
+    entry.set_processors(core_list_text(core.processors));
+    entry.set_numa_node(core.numa_node);
+    entry.set_package(core.package);
+    entry.set_l3(core.l3);
   }
   if (found.devices.empty() && found.notes.empty() && found.disagreements.empty()) return;
   DeviceView& view = *facts.mutable_device_view();

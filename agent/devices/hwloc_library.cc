@@ -64,7 +64,7 @@ Core read_core(const HwlocLibrary& hwloc, hwloc_obj_t object) {
 
 }  // namespace
 
-std::vector<Core> ask_hwloc(const std::string& root) {
+std::vector<Core> query_hwloc(const std::string& root) {
   std::vector<Core> cores;
   const HwlocLibrary hwloc;
   if (hwloc.handle == nullptr || !hwloc.is_whole) return cores;

@@ -14,6 +14,6 @@ namespace ivy {
 
 // Returns all cores, or an empty list if libhwloc.so.15 is missing or fails. `root` is "" for this
 // host, or the directory that replaces "/" in tests.
-std::vector<Core> ask_hwloc(const std::string& root);
+std::vector<Core> query_hwloc(const std::string& root);
 
 }  // namespace ivy

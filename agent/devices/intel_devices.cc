@@ -22,7 +22,7 @@ bool is_behind_a_bridge(const std::string& place) {
 int count_names(const std::string& directory, std::string_view prefix) {
   int count = 0;
   for (const std::string& name : names_in(directory))
-    if (number_behind(name, prefix) >= 0) ++count;
+    if (number_after(name, prefix) >= 0) ++count;
   return count;
 }
 
@@ -34,7 +34,7 @@ int tiles_of(const std::string& card) {
 
 NodeState render_node(const std::string& root, const std::string& card) {
   for (const std::string& name : names_in(card + "/device/drm"))
-    if (number_behind(name, "renderD") >= 0) return node_state(root + "/dev/dri/" + name);
+    if (number_after(name, "renderD") >= 0) return node_state(root + "/dev/dri/" + name);
   return NodeState::kAbsent;
 }
 
@@ -44,7 +44,7 @@ std::vector<IntelDevice> read_intel_files(const std::string& root) {
   std::vector<IntelDevice> found;
   const std::string cards = root + "/sys/class/drm";
   for (const std::string& name : names_in(cards)) {
-    if (number_behind(name, "card") < 0) continue;
+    if (number_after(name, "card") < 0) continue;
     const std::string card = cards + "/" + name;
     if (first_line(card + "/device/vendor") != "0x8086") continue;
     const std::string place = resolved(card + "/device");

@@ -34,10 +34,10 @@ std::vector<MigSlice> read_slices(const std::string& root, int minor) {
   const std::string mig =
       root + "/proc/driver/nvidia/capabilities/gpu" + std::to_string(minor) + "/mig";
   for (const std::string& name : names_in(mig)) {
-    const int gpu_instance = number_behind(name, "gi");
+    const int gpu_instance = number_after(name, "gi");
     if (gpu_instance < 0) continue;
     for (const std::string& part : names_in(mig + "/" + name)) {
-      const int compute_instance = number_behind(part, "ci");
+      const int compute_instance = number_after(part, "ci");
       if (compute_instance < 0) continue;
       MigSlice slice;
       slice.gpu_instance = gpu_instance;
@@ -63,7 +63,7 @@ DriverDevice read_driver_device(const std::string& root, const std::string& name
   if (device.uuid.find('?') != std::string::npos) device.uuid.clear();
   device.is_excluded = value_after(text, "GPU Excluded") == "Yes";
   const std::string minor = value_after(text, "Device Minor");
-  if (is_all_digits(minor)) device.minor = number_behind(minor, "");
+  if (is_all_digits(minor)) device.minor = number_after(minor, "");
   if (device.minor >= 0) {
     device.node = node_state(root + "/dev/nvidia" + std::to_string(device.minor));
     device.slices = read_slices(root, device.minor);
@@ -87,7 +87,7 @@ bool may_have_nvidia_on_bus(const std::string& root) {
 int usable_nvidia_nodes(const std::string& root) {
   int count = 0;
   for (const std::string& name : names_in(root + "/dev"))
-    if (number_behind(name, "nvidia") >= 0 &&
+    if (number_after(name, "nvidia") >= 0 &&
         node_state(root + "/dev/" + name) == NodeState::kUsable)
       ++count;
   return count;

@@ -67,38 +67,38 @@ std::string fabric_of(const DiscoveryCalls& calls, nvml::Device device) {
 }
 
 void add_slices(const nvml::Library& library, const DiscoveryCalls& calls, nvml::Device device,
-                NvmlDevice& told) {
+                NvmlDevice& found) {
   for (const nvml::Device part : nvml::slices_of(library, device)) {
     MigSlice slice;
     slice.uuid = nvml::device_text(library.uuid, part);
     slice.gpu_instance = number_of(calls.gpu_instance, part, 0);
     slice.compute_instance = number_of(calls.compute_instance, part, 0);
     add_users(library, part, slice);
-    told.slices.push_back(std::move(slice));
+    found.slices.push_back(std::move(slice));
   }
 }
 
 NvmlDevice read_device(const nvml::Library& library, const DiscoveryCalls& calls,
                        nvml::Device device) {
-  NvmlDevice told;
-  told.uuid = nvml::device_text(library.uuid, device);
-  if (calls.name != nullptr) told.model = nvml::device_text(calls.name, device);
-  told.bdf = nvml::device_bdf(library, device);
-  told.minor = number_of(calls.minor, device, -1);
-  told.fabric = fabric_of(calls, device);
-  told.is_mig_enabled = nvml::is_in_mig_mode(library, device);
-  if (told.is_mig_enabled) {
-    add_slices(library, calls, device, told);
+  NvmlDevice found;
+  found.uuid = nvml::device_text(library.uuid, device);
+  if (calls.name != nullptr) found.model = nvml::device_text(calls.name, device);
+  found.bdf = nvml::device_bdf(library, device);
+  found.minor = number_of(calls.minor, device, -1);
+  found.fabric = fabric_of(calls, device);
+  found.is_mig_enabled = nvml::is_in_mig_mode(library, device);
+  if (found.is_mig_enabled) {
+    add_slices(library, calls, device, found);
   } else {
     // On a device with instances, the processes belong to the instances.
-    add_users(library, device, told);
+    add_users(library, device, found);
   }
-  return told;
+  return found;
 }
 
 }  // namespace
 
-NvmlAnswer ask_nvml() {
+NvmlAnswer query_nvml() {
   NvmlAnswer answer;
   const nvml::Library library;
   answer.error = library.error();

@@ -16,9 +16,9 @@ int main(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     const std::string_view question = argv[i];
     if (question == "devices") {
-      answer.nvml = ivy::ask_nvml();
+      answer.nvml = ivy::query_nvml();
     } else if (question == "cores") {
-      answer.cores = ivy::ask_hwloc(ivy::device_root());
+      answer.cores = ivy::query_hwloc(ivy::device_root());
     } else if (question == "watch") {
       ivy::run_watch(ivy::device_root());
     } else if (question == "health") {

@@ -21,13 +21,13 @@ class Watch {
   explicit Watch(const std::string& root) : root_(root), log_(root) {
     nvml_.listen();
     before_ = read();
-    say("ready");
+    print("ready");
   }
 
   void obey(std::string_view word) {
     if (word == "begin") begin();
-    if (word == "look") look();
-    if (word == "memory") tell_memory();
+    if (word == "look") print_findings();
+    if (word == "memory") print_memory();
   }
 
  private:
@@ -39,7 +39,7 @@ class Watch {
     before_ = read();
   }
   // Reports known facts first: a driver whose device is lost may never answer again.
-  void look() {
+  void print_findings() {
     for (XidRecord& xid : log_.read_new()) seen_.push_back(std::move(xid));
     std::vector<XidRecord> xids = seen_;
     for (XidRecord& xid : nvml_.xids()) xids.push_back(std::move(xid));
@@ -47,13 +47,13 @@ class Watch {
       write_all(STDOUT_FILENO, finding_line(finding));
     for (const DeviceFinding& finding : health_changes(before_, read()))
       write_all(STDOUT_FILENO, finding_line(finding));
-    say("end");
+    print("end");
   }
-  void tell_memory() const {
+  void print_memory() const {
     for (const HeldMemory& held : nvml_.read_memory()) write_all(STDOUT_FILENO, held_lines(held));
-    say("end");
+    print("end");
   }
-  void say(std::string_view keyword) const {
+  void print(std::string_view keyword) const {
     std::string text;
     add_probe_line(text, keyword, {});
     write_all(STDOUT_FILENO, text);

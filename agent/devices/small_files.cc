@@ -73,7 +73,7 @@ bool is_all_digits(std::string_view text) {
   return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
 }
 
-int number_behind(std::string_view text, std::string_view prefix) {
+int number_after(std::string_view text, std::string_view prefix) {
   if (!text.starts_with(prefix)) return -1;
   text.remove_prefix(prefix.size());
   int number = -1;

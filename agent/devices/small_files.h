@@ -31,7 +31,7 @@ std::string resolved(const std::string& path);
 
 bool is_all_digits(std::string_view text);
 // Returns the number after a prefix: 7 for "gi7" and "gi"; -1 if there is none.
-int number_behind(std::string_view text, std::string_view prefix);
+int number_after(std::string_view text, std::string_view prefix);
 
 // Returns the directory that tests use instead of "/": IVY_DEVICE_ROOT of this process's
 // environment. Returns an empty string, meaning "/", if this process has rights that its caller

@@ -43,7 +43,7 @@ std::string escaped_text(std::string_view text) {
   return line;
 }
 
-std::int64_t rank_asked_for(std::string_view line) {
+std::int64_t requested_rank(std::string_view line) {
   constexpr std::string_view kRank = "rank ";
   if (!line.starts_with(kRank)) return -1;
   const auto rank = to_number<std::uint32_t>(line.substr(kRank.size()));

@@ -26,7 +26,7 @@ std::string error_line(std::string_view text);
 std::string escaped_text(std::string_view text);
 
 // Parses "rank 3" without its line end. Returns -1 for any other text.
-std::int64_t rank_asked_for(std::string_view line);
+std::int64_t requested_rank(std::string_view line);
 // Joins the texts, each followed by a NUL.
 std::string answer_text(const std::vector<std::string>& variables);
 

@@ -28,9 +28,10 @@ namespace ivy {
 
 class PmixHost final : private PmixServerEvents, private DirectModexActions {
  public:
-  // `secret`: the job's token, or empty. `say` receives lines of event_line.h from any thread.
+  // `secret`: the job's token, or empty. `send_line` receives lines of event_line.h from any
+  // thread.
   PmixHost(MpiServerOptions options, const std::string& secret,
-           std::function<void(const std::string& line)> say);
+           std::function<void(const std::string& line)> send_line);
 
   // Directories for files of libpmix and the ranks; the caller removes them.
   struct Places {
@@ -67,7 +68,7 @@ class PmixHost final : private PmixServerEvents, private DirectModexActions {
   void report_failed_fence(const Error& why);
 
   const MpiServerOptions options_;
-  const std::function<void(const std::string& line)> say_;
+  const std::function<void(const std::string& line)> send_line_;
   const JobLayout layout_;
   const std::string name_;
   Places places_;

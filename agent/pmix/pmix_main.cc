@@ -41,7 +41,7 @@ class EventPipe {
   EventPipe() : pipe_(fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3)) {
     dup2(STDERR_FILENO, STDOUT_FILENO);
   }
-  void say(const std::string& line) {
+  void send_line(const std::string& line) {
     const std::lock_guard lock(mutex_);
     write_all(pipe_.get(), line, WhenFull::kWait);
   }
@@ -101,7 +101,7 @@ Result<void> serve(const MpiServerOptions& options, EventPipe& events,
                                   files.session());
   // Never destroyed: libpmix's thread may call its handlers until the process exits.
   auto* const host =
-      new PmixHost(options, secret, [&](const std::string& line) { events.say(line); });
+      new PmixHost(options, secret, [&](const std::string& line) { events.send_line(line); });
   return host->serve({files.server(), files.session(), segments.path()}, until);
 }
 
@@ -124,7 +124,7 @@ int run(const MpiServerOptions& options, EventPipe& events) {
   const Result<void> done = serve(options, events, until);
   if (done.ok()) return 0;
   const Error& why = done.error();
-  events.say(error_line(why.fix.empty() ? why.message : why.message + "; " + why.fix));
+  events.send_line(error_line(why.fix.empty() ? why.message : why.message + "; " + why.fix));
   static_cast<void>(refuse(options.listen_fd, why, until).ok());
   return kFailed;
 }

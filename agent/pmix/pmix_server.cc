@@ -175,10 +175,10 @@ GroupAnswer answer_to_group(const Group::Arguments& call, bool wants_context) {
     const auto fail = [&](pmix_status_t why) { done(why, nullptr, 0, context, nullptr, nullptr); };
     if (!group.ok()) return fail(status_of(group.error()));
     if (members.empty()) return fail(PMIX_SUCCESS);
-    auto told = std::make_unique<InfoArray>(module_state->pmix);
-    if (!load_group(*told, *group, wants_context, members).ok()) return fail(PMIX_ERR_NOMEM);
+    auto info = std::make_unique<InfoArray>(module_state->pmix);
+    if (!load_group(*info, *group, wants_context, members).ok()) return fail(PMIX_ERR_NOMEM);
     const pmix_release_cbfunc_t forget = [](void* given) { delete static_cast<InfoArray*>(given); };
-    InfoArray* const given = told.release();
+    InfoArray* const given = info.release();
     done(PMIX_SUCCESS, given->data(), given->size(), context, forget, given);
   };
 }
@@ -366,15 +366,15 @@ void PmixServer::read(std::uint32_t rank, BlobAnswer answer) const {
   auto* const waiting = new BlobAnswer(std::move(answer));
   const pmix_dmodex_response_fn_t done = [](pmix_status_t status, char* data, std::size_t size,
                                             void* given) {
-    const std::unique_ptr<BlobAnswer> asked(static_cast<BlobAnswer*>(given));
+    const std::unique_ptr<BlobAnswer> callback(static_cast<BlobAnswer*>(given));
     if (status != PMIX_SUCCESS || data == nullptr)
-      return (*asked)(Error{Code::kNotFound, "the rank has put nothing"});
-    (*asked)(std::string(data, size));
+      return (*callback)(Error{Code::kNotFound, "the rank has put nothing"});
+    (*callback)(std::string(data, size));
   };
   const pmix_status_t status = pmix_.dmodex_request(&one, done, waiting);
   if (status == PMIX_SUCCESS) return;
-  const std::unique_ptr<BlobAnswer> asked(waiting);
-  (*asked)(Error{Code::kNotFound, pmix_.text_of(status)});
+  const std::unique_ptr<BlobAnswer> callback(waiting);
+  (*callback)(Error{Code::kNotFound, pmix_.text_of(status)});
 }
 
 }  // namespace ivy

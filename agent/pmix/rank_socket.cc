@@ -26,9 +26,9 @@ namespace {
 // "rank 4294967295\n" and some spare room.
 constexpr std::size_t kLongestLine = 64;
 // A rank writes its line immediately.
-constexpr std::int64_t kPatience_ns = 10'000'000'000;
+constexpr std::int64_t kPatienceNs = 10'000'000'000;
 // Further connections wait in the listener's queue.
-constexpr std::size_t kMostAskers = 256;
+constexpr std::size_t kMostRequesters = 256;
 // How often the deadlines of silent peers are checked.
 constexpr int kCheckDeadlinesMs = 1000;
 
@@ -52,7 +52,7 @@ Descriptor connect_to(std::uint16_t port) {
   SocketAddress address = parse_address("127.0.0.1", port);
   Descriptor fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!fd || connect(fd.get(), address.get(), address.size) != 0) return Descriptor();
-  send_at_once(fd.get());
+  disable_nagle(fd.get());
   return fd;
 }
 
@@ -84,7 +84,7 @@ void serve_rank(Descriptor rank, const PortFor& port_for, PeerOwners& owners) {
   const Result<std::uint16_t> port = port_for(process_with_socket(owner.inode));
   Descriptor server = port.ok() ? connect_to(*port) : Descriptor();
   if (!server) return;
-  send_at_once(rank.get());
+  disable_nagle(rank.get());
   std::thread([rank = std::move(rank), server = std::move(server)] {
     relay(rank, server);
   }).detach();
@@ -106,18 +106,19 @@ void accept_all(const Descriptor& listening, const PortFor& port_for) {
 Result<void> RankSocket::serve(const std::vector<int>& until) {
   for (;;) {
     std::vector<pollfd> set = poll_set(until);
-    const bool has_room = askers_.size() < kMostAskers;
+    const bool has_room = requesters_.size() < kMostRequesters;
     set.push_back({has_room ? listening_.get() : -1, POLLIN, 0});
-    for (const Asker& asker : askers_) set.push_back({asker.socket.get(), POLLIN, 0});
-    if (poll(set.data(), set.size(), askers_.empty() ? -1 : kCheckDeadlinesMs) < 0 &&
+    for (const Requester& requester : requesters_)
+      set.push_back({requester.socket.get(), POLLIN, 0});
+    if (poll(set.data(), set.size(), requesters_.empty() ? -1 : kCheckDeadlinesMs) < 0 &&
         errno != EINTR)
       return errno_error(Code::kInternal, "wait for ranks", errno);
     if (has_ended(set, until.size())) return {};
     std::size_t place = until.size() + 1;
-    for (auto asker = askers_.begin(); asker != askers_.end();) {
+    for (auto requester = requesters_.begin(); requester != requesters_.end();) {
       const bool is_ready = set[place++].revents != 0;
-      const bool stays = is_ready ? receive(*asker) : monotonic_ns() < asker->deadline_ns;
-      asker = stays ? std::next(asker) : askers_.erase(asker);
+      const bool stays = is_ready ? receive(*requester) : monotonic_ns() < requester->deadline_ns;
+      requester = stays ? std::next(requester) : requesters_.erase(requester);
     }
     if (set[until.size()].revents != 0) accept_one();
   }
@@ -131,28 +132,29 @@ void RankSocket::accept_one() {
   const bool is_ours = getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 &&
                        peer.uid == geteuid();
   if (is_ours)
-    askers_.push_back({std::move(socket), {peer.pid, peer.gid}, {}, monotonic_ns() + kPatience_ns});
+    requesters_.push_back(
+        {std::move(socket), {peer.pid, peer.gid}, {}, monotonic_ns() + kPatienceNs});
 }
 
-bool RankSocket::receive(Asker& asker) const {
+bool RankSocket::receive(Requester& requester) const {
   std::array<char, kLongestLine> bytes{};
-  const ssize_t count = recv(asker.socket.get(), bytes.data(), bytes.size(), 0);
+  const ssize_t count = recv(requester.socket.get(), bytes.data(), bytes.size(), 0);
   if (count < 0) return errno == EAGAIN || errno == EINTR;
   if (count == 0) return false;
-  asker.received.append(bytes.data(), static_cast<std::size_t>(count));
-  const std::size_t end = asker.received.find('\n');
-  if (end == std::string::npos && asker.received.size() < kLongestLine) return true;
-  reply(asker, std::string_view(asker.received).substr(0, end));
+  requester.received.append(bytes.data(), static_cast<std::size_t>(count));
+  const std::size_t end = requester.received.find('\n');
+  if (end == std::string::npos && requester.received.size() < kLongestLine) return true;
+  reply(requester, std::string_view(requester.received).substr(0, end));
   return false;
 }
 
-void RankSocket::reply(const Asker& asker, std::string_view line) const {
+void RankSocket::reply(const Requester& requester, std::string_view line) const {
   // Far less than the socket buffer holds, so this never waits for the rank.
-  write_all(asker.socket.get(), answer_text(answer_for(line, asker.peer)));
+  write_all(requester.socket.get(), answer_text(answer_for(line, requester.peer)));
 }
 
 std::vector<std::string> RankSocket::answer_for(std::string_view line, const Peer& peer) const {
-  const std::int64_t rank = rank_asked_for(line);
+  const std::int64_t rank = requested_rank(line);
   if (rank < 0) return {"error: \"" + escaped_text(line) + "\" is not \"rank\" and a number"};
   Result<std::vector<std::string>> variables = answer_(static_cast<std::uint32_t>(rank), peer);
   if (variables.ok()) return std::move(variables).value();

@@ -38,7 +38,7 @@ class RankSocket {
   Result<void> serve(const std::vector<int>& until);
 
  private:
-  struct Asker {
+  struct Requester {
     Descriptor socket;
     Peer peer;
     std::string received;
@@ -47,13 +47,13 @@ class RankSocket {
 
   void accept_one();
   // Returns true while more data is expected from the peer.
-  bool receive(Asker& asker) const;
-  void reply(const Asker& asker, std::string_view line) const;
+  bool receive(Requester& requester) const;
+  void reply(const Requester& requester, std::string_view line) const;
   std::vector<std::string> answer_for(std::string_view line, const Peer& peer) const;
 
   const Descriptor listening_;
   const Answer answer_;
-  std::list<Asker> askers_;
+  std::list<Requester> requesters_;
 };
 
 // Returns libpmix's port for this process of a rank; on an error the process is rejected. Called on

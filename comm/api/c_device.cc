@@ -38,7 +38,7 @@ std::string name_of(const void* buffer, const std::optional<nccl::DeviceMemory>&
 }
 
 int find_by_driver(const nccl::Driver& driver, std::initializer_list<const void*> buffers,
-                   bool is_told, Placed& placed) {
+                   bool is_declared, Placed& placed) {
   const void* first = nullptr;
   std::optional<nccl::DeviceMemory> first_memory;
   for (const void* const buffer : buffers) {
@@ -53,10 +53,10 @@ int find_by_driver(const nccl::Driver& driver, std::initializer_list<const void*
                      name_of(first, first_memory) + ", " + name_of(buffer, memory));
     }
   }
-  if (is_told && first != nullptr && !first_memory) {
+  if (is_declared && first != nullptr && !first_memory) {
     return invalid("IVY_DEVICE_MEMORY is set, but " + name_of(first, first_memory));
   }
-  placed.is_device = first_memory.has_value() || is_told;
+  placed.is_device = first_memory.has_value() || is_declared;
   placed.device = first_memory ? first_memory->device : driver.current_device();
   return IVY_OK;
 }
@@ -116,13 +116,13 @@ bool are_in_heap(std::initializer_list<const void*> buffers) {
 
 int find_place(const ivy_call* call, std::initializer_list<const void*> buffers, Placed& placed) {
   if (has_flag(call, IVY_ON_DEVICE)) return believe(call, placed);
-  const bool is_told = has_flag(call, IVY_DEVICE_MEMORY);
-  if (!is_told && are_in_heap(buffers)) return IVY_OK;
+  const bool is_declared = has_flag(call, IVY_DEVICE_MEMORY);
+  if (!is_declared && are_in_heap(buffers)) return IVY_OK;
   const nccl::Driver* const driver = nccl::Driver::in_use();
-  if (driver != nullptr) return find_by_driver(*driver, buffers, is_told, placed);
-  if (!is_told) return IVY_OK;
+  if (driver != nullptr) return find_by_driver(*driver, buffers, is_declared, placed);
+  if (!is_declared) return IVY_OK;
   IVY_CHECKED(start_driver());
-  return find_by_driver(*nccl::Driver::in_use(), buffers, is_told, placed);
+  return find_by_driver(*nccl::Driver::in_use(), buffers, is_declared, placed);
 }
 
 nccl::DeviceOperation Placed::operation(Collective&& collective, const ivy_call* call) const {

@@ -121,12 +121,12 @@ int check_comm(const ivy_comm* comm) {
   if (const int code = check_process(); code != IVY_OK) return code;
   if (comm == nullptr) return invalid("the communicator is NULL");
   if (comm->communicator != nullptr) return IVY_OK;
-  if (comm->job == nullptr) return gone();
+  if (comm->job == nullptr) return ended_error();
   return fail(IVY_FAILED_PRECONDITION,
               "the world is broken and not repaired: call shrink or grow again, or finalize it");
 }
 
-int gone() {
+int ended_error() {
   return fail(IVY_FAILED_PRECONDITION,
               "this communicator is gone: it was freed or its world finalized");
 }

@@ -78,7 +78,7 @@ void note_world_ends();
 int check_process();
 
 int check_comm(const ivy_comm* comm);
-[[gnu::cold, gnu::noinline]] int gone();  // Returns the error for a communicator that has ended.
+[[gnu::cold, gnu::noinline]] int ended_error();  // For an ended communicator.
 int check_call(const ivy_call* call);
 int check_type(int dtype);
 int check_reduction(int dtype, int op);

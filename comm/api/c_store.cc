@@ -253,14 +253,14 @@ int ivy_store_watch(ivy_comm* comm, const char* prefix, uint32_t* watch) {
 int ivy_store_next_change(ivy_comm* comm, uint32_t watch, int64_t timeout_ms,
                           ivy_store_change* change) {
   return with_store(comm, {change}, [&](ivy::store::Client& store) {
-    const Result<ivy::store::Changed> told = store.next_change(watch, wait_of(timeout_ms));
-    if (!told.ok()) return fail(told.error());
-    *change = {static_cast<std::int32_t>(told->what), {}, {}};
-    if (told->what == ivy::store::Changed::What::kOverflow) return static_cast<int>(IVY_OK);
-    Allocated key = copy_of(told->key);
-    if (told->what == ivy::store::Changed::What::kSet)
-      change->value = {copy_of(told->value).release(), told->value.size()};
-    change->key = {key.release(), told->key.size()};
+    const Result<ivy::store::Changed> received = store.next_change(watch, wait_of(timeout_ms));
+    if (!received.ok()) return fail(received.error());
+    *change = {static_cast<std::int32_t>(received->what), {}, {}};
+    if (received->what == ivy::store::Changed::What::kOverflow) return static_cast<int>(IVY_OK);
+    Allocated key = copy_of(received->key);
+    if (received->what == ivy::store::Changed::What::kSet)
+      change->value = {copy_of(received->value).release(), received->value.size()};
+    change->key = {key.release(), received->key.size()};
     return static_cast<int>(IVY_OK);
   });
 }

@@ -121,7 +121,7 @@ namespace {
 int begin_end(ivy_comm* comm, bool is_world) {
   IVY_CHECKED(check_process());
   if (comm == nullptr) return invalid("the communicator is NULL");
-  if (comm->is_ending.exchange(true)) return gone();
+  if (comm->is_ending.exchange(true)) return ended_error();
   if ((comm->world == comm) == is_world) return IVY_OK;
   comm->is_ending.store(false);
   return invalid(is_world ? "ivy_finalize wants the world; use ivy_comm_free"
@@ -162,12 +162,12 @@ namespace {
 // Queries a property of a communicator's ranks. Returns -1 or an empty text if the communicator has
 // ended.
 template <class Question>
-int ask(const ivy_comm* comm, const Question& question) {
+int query(const ivy_comm* comm, const Question& question) {
   if (comm == nullptr || comm->communicator == nullptr) return -1;
   return std::invoke(question, comm->communicator->ranks());
 }
 
-const char* ask_text(const ivy_comm* comm, const std::string& (*question)(const Communicator&)) {
+const char* query_text(const ivy_comm* comm, const std::string& (*question)(const Communicator&)) {
   if (comm == nullptr || comm->communicator == nullptr) return "";
   return question(*comm->communicator).c_str();
 }
@@ -176,21 +176,21 @@ const char* ask_text(const ivy_comm* comm, const std::string& (*question)(const 
 
 extern "C" {
 
-int ivy_comm_rank(const ivy_comm* comm) { return ask(comm, &Membership::rank); }
-int ivy_comm_size(const ivy_comm* comm) { return ask(comm, &Membership::size); }
-int ivy_comm_local_rank(const ivy_comm* comm) { return ask(comm, &Membership::local_rank); }
-int ivy_comm_local_size(const ivy_comm* comm) { return ask(comm, &Membership::local_size); }
-int ivy_comm_node_rank(const ivy_comm* comm) { return ask(comm, &Membership::node_rank); }
-int ivy_comm_node_count(const ivy_comm* comm) { return ask(comm, &Membership::node_count); }
+int ivy_comm_rank(const ivy_comm* comm) { return query(comm, &Membership::rank); }
+int ivy_comm_size(const ivy_comm* comm) { return query(comm, &Membership::size); }
+int ivy_comm_local_rank(const ivy_comm* comm) { return query(comm, &Membership::local_rank); }
+int ivy_comm_local_size(const ivy_comm* comm) { return query(comm, &Membership::local_size); }
+int ivy_comm_node_rank(const ivy_comm* comm) { return query(comm, &Membership::node_rank); }
+int ivy_comm_node_count(const ivy_comm* comm) { return query(comm, &Membership::node_count); }
 int ivy_comm_world_rank(const ivy_comm* comm, int rank) {
-  return ask(comm, [rank](const Membership& ranks) { return ranks.world_rank(rank); });
+  return query(comm, [rank](const Membership& ranks) { return ranks.world_rank(rank); });
 }
 const char* ivy_comm_source(const ivy_comm* comm) {
-  return ask_text(
+  return query_text(
       comm, [](const Communicator& each) -> const std::string& { return each.job().source(); });
 }
 const char* ivy_comm_name(const ivy_comm* comm) {
-  return ask_text(
+  return query_text(
       comm, [](const Communicator& each) -> const std::string& { return each.ranks().name(); });
 }
 

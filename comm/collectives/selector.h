@@ -43,7 +43,7 @@ inline constexpr std::size_t kAspects = 4;
 enum class Over : std::uint8_t { kShm = 0, kTcp = 1 };
 
 enum class Algorithm : std::uint8_t {
-  kEager,   // Shown in the entry or the eager area, in one exchange, if it fits.
+  kEager,   // Published in the entry or the eager area, in one exchange, if it fits.
   kSlots,   // Copied through the slots of the shared segment.
   kKernel,  // One copy from the other member's memory, if the system permits it; otherwise slots.
   kWhole,   // Every host receives every host's whole result. Up to kWholeMost.

@@ -4,7 +4,7 @@
 //
 // The size determines the algorithm, never a measured time (selector.h has the table):
 //   inline   up to kInlineBytes: the data is in the entry's line; one exchange
-//   eager    up to kEagerBytes shown by a member: one exchange through its eager area
+//   eager    up to kEagerBytes published by a member: one exchange through its eager area
 //   chunks   slots are filled, reduced in slices by all members, and copied out
 //   direct   members read each other's own memory, if they can (peer_memory.h): buffers that are
 //            all registered (all_reduce, reduce_scatter, all_gather, all_to_all, broadcast), or

@@ -131,8 +131,8 @@ bool broadcast_by_chunks(SharedGroup& group, const Spread& call) {
 bool broadcast_large(SharedGroup& group, const Spread& call) {
   if (group.self() == call.root) {
     const bool maps = group.selector().maps(Operation::kBroadcast, call.bytes);
-    show_places(group,
-                {maps ? registered_memory::place_of(call.buffer, call.bytes) : BufferPlace(), {}});
+    publish_places(
+        group, {maps ? registered_memory::place_of(call.buffer, call.bytes) : BufferPlace(), {}});
   }
   group.entries().publish();
   if (group.self() != call.root && !group.entries().await(call.root)) return false;
@@ -154,7 +154,7 @@ bool shared_broadcast(SharedGroup& group, const OperationCall& call, const Side<
   if (group.selector().algorithm(Operation::kBroadcast, bytes) != Algorithm::kEager) {
     return broadcast_large(group, {data, bytes, root});
   }
-  group.entries().expect_shown(bytes);
+  group.entries().expect_bytes(bytes);
   const bool is_inline = bytes <= kInlineBytes;
   if (group.self() == root) {
     if (bytes > 0)
@@ -245,8 +245,8 @@ struct Gathered {
   }
 };
 
-// Handles blocks that are too long to be shown. If this member has not entered yet, its entry is
-// published when the first chunk is filled.
+// Handles blocks that are too long for the eager area. If this member has not entered yet, its
+// entry is published when the first chunk is filled.
 bool all_gather_by_chunks(SharedGroup& group, const Gathered& call, bool is_entered) {
   const Blocks& blocks = call.blocks;
   const Block own = blocks[group.self()];
@@ -286,7 +286,7 @@ bool all_gather_large(SharedGroup& group, const Gathered& call) {
   const Block own = call.blocks[group.self()];
   const std::size_t longest = call.blocks.longest();
   const BufferPlace place = registered_memory::place_of(call.send, own.bytes);
-  show_places(group, {place, {}});
+  publish_places(group, {place, {}});
   if (is_surely_by_slots(group, Operation::kAllGather, longest, place)) {
     return all_gather_by_chunks(group, call, false);
   }
@@ -296,9 +296,9 @@ bool all_gather_large(SharedGroup& group, const Gathered& call) {
   };
   const bool is_copied = is_copied_by_kernel(group, Operation::kAllGather, longest);
   if (is_copied) copy_own();
-  const Way way = way_of_copy(group, Operation::kAllGather, longest);
-  if (way == Way::kBroken) return false;
-  if (way == Way::kSlots) return all_gather_by_chunks(group, call, true);
+  const DataPath path = copy_path(group, Operation::kAllGather, longest);
+  if (path == DataPath::kBroken) return false;
+  if (path == DataPath::kSlots) return all_gather_by_chunks(group, call, true);
   if (!is_copied) copy_own();
   return all_gather_directly(group, call);
 }
@@ -312,7 +312,7 @@ bool shared_all_gather(SharedGroup& group, const OperationCall& call, const void
   if (group.selector().algorithm(Operation::kAllGather, longest) != Algorithm::kEager) {
     return all_gather_large(group, {send, receive.data, receive.blocks});
   }
-  group.entries().expect_shown(longest);
+  group.entries().expect_bytes(longest);
   const bool is_inline = longest <= kInlineBytes;
   const Block own = receive.blocks[group.self()];
   if (own.bytes > 0) {
@@ -347,14 +347,14 @@ class Gather {
         root_(static_cast<std::uint32_t>(buffers.root)) {}
 
   bool is_root() const { return group_.self() == root_; }
-  // Returns whether a block of that length is shown in the eager area.
-  bool is_shown(std::size_t bytes) const {
+  // Returns whether a block of that length is published in the eager area.
+  bool is_eager(std::size_t bytes) const {
     return group_.selector().algorithm(Operation::kGather, bytes) == Algorithm::kEager;
   }
 
   void show() const {
     write_size(group_, send_bytes_);
-    if (!is_root() && send_bytes_ > 0 && is_shown(send_bytes_)) {
+    if (!is_root() && send_bytes_ > 0 && is_eager(send_bytes_)) {
       std::memcpy(group_.entries().own_eager(), send_, send_bytes_);
     }
     group_.entries().publish();
@@ -369,16 +369,16 @@ class Gather {
     std::size_t longest = 0;
     for (std::uint32_t member = 0; member < group_.size(); ++member) {
       const std::size_t bytes = size_of(member);
-      if (member != root_ && !is_shown(bytes)) longest = std::max(longest, bytes);
+      if (member != root_ && !is_eager(bytes)) longest = std::max(longest, bytes);
     }
     return longest;
   }
 
-  void take_shown() const {
+  void take_eager() const {
     copy_unless_same(at(receive_, blocks_[root_].offset), send_, send_bytes_, Stores::kCached);
     each_other(group_, [&](std::uint32_t member) {
       const Block block = blocks_[member];
-      if (is_shown(block.bytes) && block.bytes > 0) {
+      if (is_eager(block.bytes) && block.bytes > 0) {
         std::memcpy(at(receive_, block.offset), group_.entries().eager(member), block.bytes);
       }
       return true;
@@ -388,13 +388,13 @@ class Gather {
   bool move() const {
     const std::size_t longest = longest_by_slots();
     const Stores stores = group_.selector().stores(Operation::kGather, longest * group_.size());
-    const bool fills = !is_root() && !is_shown(send_bytes_);
+    const bool fills = !is_root() && !is_eager(send_bytes_);
     const auto fill = [&](std::uint8_t* slot, std::size_t begin) {
       const std::size_t bytes = piece_bytes(send_bytes_, kSlotBytes, begin);
       if (bytes > 0) copy(slot, at(send_, begin), bytes, Stores::kCached);
     };
     const auto take = [&](std::uint32_t member) {
-      if (!is_root() || is_shown(blocks_[member].bytes)) return IncomingBlock();
+      if (!is_root() || is_eager(blocks_[member].bytes)) return IncomingBlock();
       return IncomingBlock{at(receive_, blocks_[member].offset), blocks_[member].bytes, 0};
     };
     return SlotMove{group_, SlotCut{kSlotBytes, longest, stores, fills}, fill, [] {}, take}.run();
@@ -422,7 +422,7 @@ bool shared_gather(SharedGroup& group, const OperationCall& call, const RootedBl
       const Sizes sizes = {gather.size_of(member), blocks[member].bytes};
       if (!sizes.agree(group, call, member, group.self())) return false;
     }
-    gather.take_shown();
+    gather.take_eager();
   }
   return gather.move();
 }
@@ -510,7 +510,7 @@ class AllToAll {
     }
     const bool is_in_place = send_ == receive_;
     const BufferPlace own = is_in_place ? BufferPlace() : registered_memory::place_of(send_, end);
-    show_places(group_, {own, {}});
+    publish_places(group_, {own, {}});
     if (is_even_) {
       longest_ = send_blocks_[0].bytes;
       if (is_surely_by_slots(group_, Operation::kAllToAll, longest_, own)) return run_by_chunks();
@@ -522,13 +522,13 @@ class AllToAll {
     if (!is_even_ && (!group_.entries().await_all() || !sizes_agree())) return false;
     const bool is_copied = is_copied_by_kernel(group_, Operation::kAllToAll, longest_);
     if (is_copied) copy_own();
-    switch (way_of_copy(group_, Operation::kAllToAll, longest_)) {
-      case Way::kBroken:
+    switch (copy_path(group_, Operation::kAllToAll, longest_)) {
+      case DataPath::kBroken:
         return false;
-      case Way::kDirect:
+      case DataPath::kDirect:
         if (!is_copied) copy_own();
         return run_directly();
-      case Way::kSlots:
+      case DataPath::kSlots:
         break;
     }
     if (!is_copied) copy_own();
@@ -631,9 +631,9 @@ bool all_to_all_eagerly(SharedGroup& group, const Side<const void>& send,
                         const Side<void>& receive) {
   const std::size_t bytes = send.blocks[0].bytes;
   const std::uint32_t self = group.self();
-  group.entries().expect_shown(bytes * (group.size() - 1));
+  group.entries().expect_bytes(bytes * (group.size() - 1));
   const bool is_inline = bytes * (group.size() - 1) <= kInlineBytes;
-  std::uint8_t* const shown =
+  std::uint8_t* const published =
       is_inline ? group.entries().own_payload() : group.entries().own_eager();
   // A member publishes nothing for itself, so that two members' exchange fits into one line.
   const auto place = [bytes](std::uint32_t from, std::uint32_t to) {
@@ -641,7 +641,8 @@ bool all_to_all_eagerly(SharedGroup& group, const Side<const void>& send,
   };
   each_other(group, [&](std::uint32_t member) {
     if (bytes > 0)
-      std::memcpy(shown + place(self, member), at(send.data, send.blocks[member].offset), bytes);
+      std::memcpy(published + place(self, member), at(send.data, send.blocks[member].offset),
+                  bytes);
     return true;
   });
   copy_unless_same(at(receive.data, receive.blocks[self].offset),

@@ -14,43 +14,43 @@ Reduction reduction_of(const ReduceRule& rule, Stores stores) {
   return reduction;
 }
 
-Way way_of_reduction(SharedGroup& group, bool with_receive) {
-  if (!group.entries().await_all()) return Way::kBroken;
+DataPath reduction_path(SharedGroup& group, bool with_receive) {
+  if (!group.entries().await_all()) return DataPath::kBroken;
   for (std::uint32_t member = 0; member < group.size(); ++member) {
-    const ShownPlaces places = places_of(group, member);
+    const PublishedPlaces places = places_of(group, member);
     const bool is_registered =
         places.send.is_registered() && (!with_receive || places.receive.is_registered());
-    if (!is_registered) return Way::kSlots;
+    if (!is_registered) return DataPath::kSlots;
   }
   const std::optional<std::uint64_t> reach = group.buffers().reach();
-  if (!reach) return Way::kBroken;
-  return (*reach & PeerMemory::kCanMap) != 0 ? Way::kDirect : Way::kSlots;
+  if (!reach) return DataPath::kBroken;
+  return (*reach & PeerMemory::kCanMap) != 0 ? DataPath::kDirect : DataPath::kSlots;
 }
 
-Way way_in_place(SharedGroup& group) {
-  if (!group.entries().await_all()) return Way::kBroken;
+DataPath in_place_path(SharedGroup& group) {
+  if (!group.entries().await_all()) return DataPath::kBroken;
   for (std::uint32_t member = 0; member < group.size(); ++member) {
-    const ShownPlaces places = places_of(group, member);
+    const PublishedPlaces places = places_of(group, member);
     const std::uint64_t address = places.send.address;
-    if (address == 0 || address != places.receive.address) return Way::kSlots;
+    if (address == 0 || address != places.receive.address) return DataPath::kSlots;
   }
   const std::optional<std::uint64_t> reach = group.buffers().reach();
-  if (!reach) return Way::kBroken;
-  return (*reach & PeerMemory::kCanRead) != 0 ? Way::kDirect : Way::kSlots;
+  if (!reach) return DataPath::kBroken;
+  return (*reach & PeerMemory::kCanRead) != 0 ? DataPath::kDirect : DataPath::kSlots;
 }
 
-Way way_of_copy(SharedGroup& group, Operation operation, std::size_t bytes) {
+DataPath copy_path(SharedGroup& group, Operation operation, std::size_t bytes) {
   const std::optional<std::uint64_t> reach = group.buffers().reach();
-  if (!reach || !group.entries().await_all()) return Way::kBroken;
+  if (!reach || !group.entries().await_all()) return DataPath::kBroken;
   const Selector& selector = group.selector();
   bool is_registered = (*reach & PeerMemory::kCanMap) != 0 && selector.maps(operation, bytes);
   for (std::uint32_t member = 0; member < group.size(); ++member) {
     const BufferPlace place = places_of(group, member).send;
-    if (place.address == 0) return Way::kSlots;
+    if (place.address == 0) return DataPath::kSlots;
     is_registered = is_registered && place.is_registered();
   }
-  if (is_registered) return Way::kDirect;
-  return is_copied_by_kernel(group, operation, bytes) ? Way::kDirect : Way::kSlots;
+  if (is_registered) return DataPath::kDirect;
+  return is_copied_by_kernel(group, operation, bytes) ? DataPath::kDirect : DataPath::kSlots;
 }
 
 bool is_copied_by_kernel(const SharedGroup& group, Operation operation, std::size_t bytes) {

@@ -26,24 +26,24 @@ inline std::uint8_t* at(void* base, std::size_t offset) {
 
 // Locations of a member's buffers, published in the entry if the operation may read them in place.
 // Stored after the factor of PREMUL_SUM.
-struct ShownPlaces {
+struct PublishedPlaces {
   BufferPlace send;
   BufferPlace receive;
 };
 inline constexpr std::size_t kPlacesOffset = 8;
-static_assert(kPlacesOffset + sizeof(ShownPlaces) <= kInlineBytes);
+static_assert(kPlacesOffset + sizeof(PublishedPlaces) <= kInlineBytes);
 
-inline void show_places(SharedGroup& group, const ShownPlaces& places) {
+inline void publish_places(SharedGroup& group, const PublishedPlaces& places) {
   std::memcpy(group.entries().own_payload() + kPlacesOffset, &places, sizeof places);
 }
-inline ShownPlaces places_of(const SharedGroup& group, std::uint32_t member) {
-  ShownPlaces places;
+inline PublishedPlaces places_of(const SharedGroup& group, std::uint32_t member) {
+  PublishedPlaces places;
   std::memcpy(&places, group.entries().payload(member) + kPlacesOffset, sizeof places);
   return places;
 }
 
-// The algorithm of an operation on data that is too large to be shown.
-enum class Way : std::uint8_t {
+// The algorithm of an operation on data that is too large for the eager area.
+enum class DataPath : std::uint8_t {
   kBroken,
   kSlots,   // Copied through the slots of the shared segment.
   kDirect,  // Directly from the members' own memory.
@@ -51,13 +51,13 @@ enum class Way : std::uint8_t {
 // Returns kDirect if the buffers of all members (with_receive: including `receive`) are registered
 // and can be mapped. Requires that the entries were published with locations. The result is the
 // same on all members.
-Way way_of_reduction(SharedGroup& group, bool with_receive);
+DataPath reduction_path(SharedGroup& group, bool with_receive);
 // Returns kDirect if all members use one buffer to send and to receive, and can read each other's
 // through the kernel. Same preconditions.
-Way way_in_place(SharedGroup& group);
+DataPath in_place_path(SharedGroup& group);
 // Returns the algorithm for a copy of `bytes` between any two members: kSlots if a member publishes
 // no send address, because it will write to its send buffer. Same preconditions.
-Way way_of_copy(SharedGroup& group, Operation operation, std::size_t bytes);
+DataPath copy_path(SharedGroup& group, Operation operation, std::size_t bytes);
 // Predicts, before the other members arrive, whether the copy goes through the kernel. If so, a
 // member can copy its own block into its result without waiting for them.
 bool is_copied_by_kernel(const SharedGroup& group, Operation operation, std::size_t bytes);

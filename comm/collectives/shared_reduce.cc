@@ -61,7 +61,7 @@ void run(const ReduceRule& rule, const Inputs& inputs, std::uint32_t members,
          {inputs.pointers(), members, output.first, output.second, output.count});
 }
 
-// Returns whether inputs of that length are shown in the entry itself.
+// Returns whether inputs of that length are published in the entry itself.
 bool is_inline(const ReduceRule& rule, std::size_t bytes) {
   return bytes <= kInlineBytes && rule.op != ReduceOp::kPremulSum;
 }
@@ -69,7 +69,7 @@ bool is_inline(const ReduceRule& rule, std::size_t bytes) {
 // Shows this member's whole input in its entry or eager area.
 void show_input(SharedGroup& group, const Vectors& vectors) {
   const std::size_t bytes = vectors.bytes();
-  group.entries().expect_shown(bytes);
+  group.entries().expect_bytes(bytes);
   if (is_inline(vectors.rule, bytes)) {
     std::memcpy(group.entries().own_payload(), vectors.send, bytes);
   } else {
@@ -79,16 +79,17 @@ void show_input(SharedGroup& group, const Vectors& vectors) {
   group.entries().publish();
 }
 
-const void* shown_by(const SharedGroup& group, std::uint32_t member, bool in_entries) {
+const void* published_input(const SharedGroup& group, std::uint32_t member, bool in_entries) {
   return in_entries ? group.entries().payload(member) : group.entries().eager(member);
 }
 
-// Reduces the inputs shown by members 0..members-1.
-void reduce_shown(const SharedGroup& group, const Vectors& vectors, std::uint32_t members) {
+// Reduces the inputs published by members 0..members-1.
+void reduce_published(const SharedGroup& group, const Vectors& vectors, std::uint32_t members) {
   const bool in_entries = is_inline(vectors.rule, vectors.bytes());
   Inputs inputs;
   for (std::uint32_t member = 0; member < members; ++member) {
-    inputs.set(member, member == group.self() ? vectors.send : shown_by(group, member, in_entries));
+    inputs.set(member,
+               member == group.self() ? vectors.send : published_input(group, member, in_entries));
   }
   read_factors(group, vectors.rule, inputs);
   run(vectors.rule, inputs, members, {vectors.receive, vectors.count});
@@ -122,11 +123,11 @@ class ChunkedReduce {
     group_.entries().publish();
     if (!group_.entries().await_all()) return false;
     read_factors(group_, rule_, inputs_);
-    Way way = is_registered ? way_of_reduction(group_, true) : Way::kSlots;
-    if (way == Way::kDirect) return run_directly();
-    if (way == Way::kSlots && may_go_by_kernel_) way = way_in_place(group_);
-    if (way == Way::kBroken) return false;
-    if (way == Way::kDirect) return run_by_kernel();
+    DataPath path = is_registered ? reduction_path(group_, true) : DataPath::kSlots;
+    if (path == DataPath::kDirect) return run_directly();
+    if (path == DataPath::kSlots && may_go_by_kernel_) path = in_place_path(group_);
+    if (path == DataPath::kBroken) return false;
+    if (path == DataPath::kDirect) return run_by_kernel();
     if (!is_slotted && !fill(0)) return false;
     // If in place, each line of the output was just read as input. It is in the caches, and a store
     // that bypasses them would only evict it.
@@ -148,7 +149,7 @@ class ChunkedReduce {
     copies_.reserve(group_.size());
     for (std::size_t chunk = 0; chunk < chunks_; ++chunk) {
       if (chunk + 1 < chunks_ && !fill(chunk + 1)) return false;
-      if (chunk > 0 && !await_shown_results(chunk - 1)) return false;
+      if (chunk > 0 && !await_published_results(chunk - 1)) return false;
       if (!reduce_own_slice(chunk)) return false;
       if (chunk > 0) group_.slots().publish_drained(first_ + chunk - 1);
     }
@@ -168,7 +169,7 @@ class ChunkedReduce {
     return at(receive_, (begin_of(chunk) + slice.begin) * result_);
   }
   // Returns the start of a slice's inputs, and later of its results, in a slot.
-  std::uint8_t* shown(std::size_t chunk, std::uint32_t member, const Slice& slice) const {
+  std::uint8_t* slot_slice(std::size_t chunk, std::uint32_t member, const Slice& slice) const {
     return group_.slots().slot(member, first_ + chunk) + slice.begin * cell_;
   }
 
@@ -182,12 +183,12 @@ class ChunkedReduce {
         group_.size() <= kMembersByKernel &&
         group_.selector().algorithm(Operation::kAllReduce, bytes) == Algorithm::kKernel &&
         (group_.buffers().known_reach().value_or(PeerMemory::kCanRead) & PeerMemory::kCanRead) != 0;
-    ShownPlaces places;
+    PublishedPlaces places;
     if (may_be_mapped || may_go_by_kernel_) {
       places.send = registered_memory::place_of(send_, bytes);
       places.receive = registered_memory::place_of(receive_, bytes);
     }
-    show_places(group_, places);
+    publish_places(group_, places);
     return may_be_mapped && places.send.is_registered() && places.receive.is_registered();
   }
 
@@ -235,7 +236,7 @@ class ChunkedReduce {
     mapped_.resize(members);
     copies_.reserve(members);
     for (std::uint32_t member = 0; member < members; ++member) {
-      const ShownPlaces places = places_of(group_, member);
+      const PublishedPlaces places = places_of(group_, member);
       if (!group_.buffers().map(member, places.send, &mapped_[member].send) ||
           !group_.buffers().map(member, places.receive, &mapped_[member].receive)) {
         return false;
@@ -262,10 +263,10 @@ class ChunkedReduce {
   bool await_results(std::size_t chunk) {
     return each_other(group_, [&](std::uint32_t member) {
       if (!group_.slots().await_reduced(member, first_ + chunk)) return false;
-      const Slice theirs = slice(chunk, member);
-      const std::size_t begin = (begin_of(chunk) + theirs.begin) * element_;
-      copies_.push_back(
-          {output(chunk, theirs), mapped_[member].receive + begin, theirs.count * element_});
+      const Slice peer_slice = slice(chunk, member);
+      const std::size_t begin = (begin_of(chunk) + peer_slice.begin) * element_;
+      copies_.push_back({output(chunk, peer_slice), mapped_[member].receive + begin,
+                         peer_slice.count * element_});
       return true;
     });
   }
@@ -324,10 +325,10 @@ class ChunkedReduce {
 
   bool fetch_results(std::size_t chunk) {
     return each_other(group_, [&](std::uint32_t member) {
-      const Slice theirs = slice(chunk, member);
+      const Slice peer_slice = slice(chunk, member);
       return group_.slots().await_reduced(member, first_ + chunk) &&
-             fetch(member, (begin_of(chunk) + theirs.begin) * element_, output(chunk, theirs),
-                   theirs.count * element_);
+             fetch(member, (begin_of(chunk) + peer_slice.begin) * element_,
+                   output(chunk, peer_slice), peer_slice.count * element_);
     });
   }
 
@@ -335,9 +336,9 @@ class ChunkedReduce {
   bool fill(std::size_t chunk) {
     if (!group_.slots().await_room(first_ + chunk)) return false;
     each_other(group_, [&](std::uint32_t member) {
-      const Slice theirs = slice(chunk, member);
-      copy(shown(chunk, group_.self(), theirs), input(chunk, theirs), theirs.count * element_,
-           Stores::kCached);
+      const Slice peer_slice = slice(chunk, member);
+      copy(slot_slice(chunk, group_.self(), peer_slice), input(chunk, peer_slice),
+           peer_slice.count * element_, Stores::kCached);
       return true;
     });
     group_.slots().publish_filled(first_ + chunk);
@@ -348,19 +349,19 @@ class ChunkedReduce {
     const Slice own = slice(chunk, group_.self());
     inputs_.set(group_.self(), input(chunk, own));
     const bool all_are_here = each_other(group_, [&](std::uint32_t member) {
-      inputs_.set(member, shown(chunk, member, own));
+      inputs_.set(member, slot_slice(chunk, member, own));
       return group_.slots().await_filled(member, first_ + chunk);
     });
     if (!all_are_here) return false;
-    std::uint8_t* to_others = shown(chunk, group_.self(), own);
-    const bool is_shown = root_ != group_.self();
+    std::uint8_t* to_others = slot_slice(chunk, group_.self(), own);
+    const bool is_published = root_ != group_.self();
     if (!is_receiver()) {
       run(rule_, inputs_, group_.size(), {to_others, own.count});
     } else if (!copies_.empty()) {
-      reduce_with_copies(output(chunk, own), is_shown ? to_others : nullptr, own.count);
+      reduce_with_copies(output(chunk, own), is_published ? to_others : nullptr, own.count);
     } else {
       run(rule_, inputs_, group_.size(),
-          {output(chunk, own), own.count, stores_, is_shown ? to_others : nullptr});
+          {output(chunk, own), own.count, stores_, is_published ? to_others : nullptr});
     }
     group_.slots().publish_reduced(first_ + chunk);
     return true;
@@ -374,22 +375,23 @@ class ChunkedReduce {
 
   // Calls visit(copy) for every slice of a chunk that another member has published as reduced.
   template <class Visit>
-  bool each_shown_result(std::size_t chunk, Visit visit) {
+  bool each_published_result(std::size_t chunk, Visit visit) {
     return !is_receiver() || each_other(group_, [&](std::uint32_t member) {
       if (!group_.slots().await_reduced(member, first_ + chunk)) return false;
-      const Slice theirs = slice(chunk, member);
-      visit(Copy{output(chunk, theirs), shown(chunk, member, theirs), theirs.count * result_});
+      const Slice peer_slice = slice(chunk, member);
+      visit(Copy{output(chunk, peer_slice), slot_slice(chunk, member, peer_slice),
+                 peer_slice.count * result_});
       return true;
     });
   }
 
-  bool await_shown_results(std::size_t chunk) {
-    return each_shown_result(chunk, [&](const Copy& result) { copies_.push_back(result); });
+  bool await_published_results(std::size_t chunk) {
+    return each_published_result(chunk, [&](const Copy& result) { copies_.push_back(result); });
   }
 
   // Copies the slices that other members reduced.
   bool collect(std::size_t chunk) {
-    const bool is_whole = each_shown_result(
+    const bool is_whole = each_published_result(
         chunk, [&](const Copy& result) { copy(result.to, result.from, result.bytes, stores_); });
     if (is_whole) group_.slots().publish_drained(first_ + chunk);
     return is_whole;
@@ -424,7 +426,7 @@ bool shared_all_reduce(SharedGroup& group, const OperationCall& call, const Vect
   }
   show_input(group, vectors);
   if (!group.entries().await_all()) return false;
-  reduce_shown(group, vectors, group.size());
+  reduce_published(group, vectors, group.size());
   return true;
 }
 
@@ -437,7 +439,7 @@ bool shared_reduce(SharedGroup& group, const OperationCall& call, const Vectors&
   show_input(group, vectors);
   if (group.self() != root) return true;
   if (!group.entries().await_all()) return false;
-  reduce_shown(group, vectors, group.size());
+  reduce_published(group, vectors, group.size());
   return true;
 }
 
@@ -477,9 +479,9 @@ class ReduceScatter {
 
   // The pieces for the other members are stored back to back in the entry or the eager area.
   bool run_eagerly() {
-    group_.entries().expect_shown(bytes());
+    group_.entries().expect_bytes(bytes());
     const bool in_entries = is_inline(rule_, bytes());
-    std::uint8_t* const shown =
+    std::uint8_t* const published =
         in_entries ? group_.entries().own_payload() : group_.entries().own_eager();
     write_factor(group_, rule_);
     // A member publishes nothing for itself.
@@ -491,7 +493,7 @@ class ReduceScatter {
       if (member == self) continue;
       if (member < self) before_own += range.count * element_;
       if (range.count > 0) {
-        std::memcpy(shown + next, at(send_, range.begin * element_), range.count * element_);
+        std::memcpy(published + next, at(send_, range.begin * element_), range.count * element_);
       }
       next += range.count * element_;
     }
@@ -502,9 +504,9 @@ class ReduceScatter {
       // The offset is the same in all members' areas, except for the part that the publisher leaves
       // out.
       const std::size_t begin = before_own - (member < self ? ranges_[member].count * element_ : 0);
-      const std::uint8_t* const theirs =
+      const std::uint8_t* const peer_data =
           in_entries ? group_.entries().payload(member) : group_.entries().eager(member);
-      inputs_.set(member, member == self ? at(send_, own.begin * element_) : theirs + begin);
+      inputs_.set(member, member == self ? at(send_, own.begin * element_) : peer_data + begin);
     }
     read_factors(group_, rule_, inputs_);
     run(rule_, inputs_, group_.size(), {receive_, own.count});
@@ -520,15 +522,15 @@ class ReduceScatter {
     if (send_ != receive_ && group_.selector().maps(Operation::kReduceScatter, bytes())) {
       own_send = registered_memory::place_of(send_, bytes());
     }
-    show_places(group_, {own_send, {}});
+    publish_places(group_, {own_send, {}});
     if (!own_send.is_registered() && !fill(0)) return false;
     group_.entries().publish();
     if (!group_.entries().await_all()) return false;
     read_factors(group_, rule_, inputs_);
     if (own_send.is_registered()) {
-      const Way way = way_of_reduction(group_, false);
-      if (way == Way::kBroken) return false;
-      if (way == Way::kDirect) return run_directly();
+      const DataPath path = reduction_path(group_, false);
+      if (path == DataPath::kBroken) return false;
+      if (path == DataPath::kDirect) return run_directly();
       if (!fill(0)) return false;
     }
     for (std::size_t chunk = 0; chunk < cut_.chunks; ++chunk) {
@@ -664,7 +666,7 @@ bool shared_scan(SharedGroup& group, const OperationCall& call, const Vectors& v
   }
   show_input(group, vectors);
   if (!group.entries().await_all()) return false;
-  reduce_shown(group, vectors, scanned_members(group, call));
+  reduce_published(group, vectors, scanned_members(group, call));
   return true;
 }
 

@@ -102,7 +102,7 @@ class SpanningGroup {
                          const Side<void>& to);
   bool all_reduce_small(const OperationCall& call, const Vectors& vectors);
   bool all_reduce_large(const OperationCall& call, const Vectors& vectors);
-  bool exchange_whole(const OperationCall& call, const Vectors& vectors, const void* shown);
+  bool exchange_whole(const OperationCall& call, const Vectors& vectors, const void* wire_input);
   // Returns the rank that represents a host in a reduce: the root for its own host, one rank for
   // every other.
   std::int32_t delegate_of(std::uint32_t host, std::int32_t root) const;

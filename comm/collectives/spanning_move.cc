@@ -173,8 +173,9 @@ bool SpanningGroup::all_gather(const OperationCall& call, const void* send,
       for (std::uint32_t member = 0; member < members() && first + member < size; ++member) {
         round[member] = blocks[static_cast<std::size_t>(rank_at(host, first + member))];
       }
-      const void* const shown = host == own_host ? send : at(receive, round[own_member].offset);
-      if (!shared_all_gather(*local_, call, shown, {receive, 0, round})) return false;
+      const void* const own_blocks =
+          host == own_host ? send : at(receive, round[own_member].offset);
+      if (!shared_all_gather(*local_, call, own_blocks, {receive, 0, round})) return false;
     }
   }
   return true;

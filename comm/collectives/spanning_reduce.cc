@@ -82,27 +82,27 @@ bool SpanningGroup::all_reduce_small(const OperationCall& call, const Vectors& v
   const auto& [rule, send, receive, count] = vectors;
   const Wire wire = wire_of(rule);
   Bytes own(wire.is_raw() ? 0 : count * wire.element);
-  const void* const shown = wire.is_raw() ? send : own.data();
+  const void* const wire_input = wire.is_raw() ? send : own.data();
   if (local_ != nullptr) {
     const ReduceRule inside = partial_rule(rule);
     if (!shared_reduce(*local_, call, {inside, send, own.data(), count}, 0)) return false;
   } else if (!wire.is_raw()) {
     to_partial(rule, send, own.data(), count);
   }
-  if (map_.own_member() == 0 && !exchange_whole(call, vectors, shown)) return false;
+  if (map_.own_member() == 0 && !exchange_whole(call, vectors, wire_input)) return false;
   return local_ == nullptr || shared_broadcast(*local_, call, {receive, vectors.bytes(), {}}, 0);
 }
 
 // Sends this host's whole result to every other host, and reduces theirs.
 bool SpanningGroup::exchange_whole(const OperationCall& call, const Vectors& vectors,
-                                   const void* shown) {
+                                   const void* wire_input) {
   const auto& [rule, send, receive, count] = vectors;
   const Wire wire = wire_of(rule);
   const std::size_t bytes = count * wire.element;
   // Not if in place, because the data would be overwritten before it was sent.
   const bool on_arrival = map_.host_count() == 2 && send != receive && count > 0;
   const TakePart take = [&](std::size_t begin, std::size_t end, const std::uint8_t* part) {
-    std::vector<const void*> parts(2, at(shown, begin));
+    std::vector<const void*> parts(2, at(wire_input, begin));
     parts[1 - map_.own_host()] = part;
     void* const to = at(vectors.receive, begin / wire.element * vectors.rule.input_bytes());
     reduce_hosts(vectors.rule, wire.form, parts, {to, (end - begin) / wire.element});
@@ -111,10 +111,10 @@ bool SpanningGroup::exchange_whole(const OperationCall& call, const Vectors& vec
   if (!on_arrival) reach_size(theirs, bytes * map_.host_count());
   std::vector<Outgoing> outgoing;
   std::vector<Incoming> incoming;
-  std::vector<const void*> inputs(map_.host_count(), shown);
+  std::vector<const void*> inputs(map_.host_count(), wire_input);
   for (std::uint32_t step = 1; step < map_.host_count(); ++step) {
     const std::uint32_t host = (map_.own_host() + step) % map_.host_count();
-    outgoing.push_back({rank_at(host, 0), shown, bytes, 0});
+    outgoing.push_back({rank_at(host, 0), wire_input, bytes, 0});
     if (on_arrival) {
       incoming.push_back({rank_at(host, 0), nullptr, bytes, 0, &take});
     } else {
@@ -200,7 +200,7 @@ class SpanningGroup::Column {
     return group_.reduce_inside(call_, {rule_, send_, own_.data(), 0}, ranges);
   }
 
-  const std::uint8_t* shown(const Slice& slice, const Slice& part) const {
+  const std::uint8_t* wire_input(const Slice& slice, const Slice& part) const {
     return wire_.is_raw() ? at(send_, (slice.begin + part.begin) * wire_.element)
                           : own_.data() + part.begin * wire_.element;
   }
@@ -222,12 +222,12 @@ class SpanningGroup::Column {
   bool exchange(std::size_t chunk, bool has_new, bool has_old) {
     outgoing_.clear();
     incoming_.clear();
-    if (has_old) hand_round_results(chunk - 1);
+    if (has_old) distribute_results(chunk - 1);
     if (has_new) exchange_slices(chunk);
     return group_.exchange(call_, outgoing_, incoming_);
   }
 
-  void hand_round_results(std::size_t chunk) {
+  void distribute_results(std::size_t chunk) {
     const Slice slice = column_slice(chunk, map_.own_member());
     const Slice own = host_part(slice, map_.own_host());
     const std::size_t element = rule_.input_bytes();
@@ -255,7 +255,7 @@ class SpanningGroup::Column {
     each_other_host([&](std::uint32_t host, std::int32_t rank) {
       const Slice part = host_part(slice, host);
       outgoing_.push_back(
-          {rank, shown(slice, part), part.count * wire_.element, step_of(chunk, 0)});
+          {rank, wire_input(slice, part), part.count * wire_.element, step_of(chunk, 0)});
       Incoming theirs = {rank, nullptr, bytes, step_of(chunk, 0)};
       if (reduces_on_arrival()) {
         theirs.take = &take_;
@@ -272,7 +272,7 @@ class SpanningGroup::Column {
     if (own.count == 0) return;
     std::vector<const void*> inputs(map_.host_count());
     for (std::uint32_t host = 0; host < map_.host_count(); ++host) {
-      inputs[host] = host == map_.own_host() ? shown(slice, own)
+      inputs[host] = host == map_.own_host() ? wire_input(slice, own)
                                              : theirs_.data() + host * own.count * wire_.element;
     }
     reduce_hosts(rule_, wire_.form, inputs, {result(slice.begin + own.begin), own.count});
@@ -281,7 +281,7 @@ class SpanningGroup::Column {
   // Reduces the elements of this host's part that have arrived from the other host.
   void reduce_part(const Slice& slice, const Slice& own, const Slice& arrived,
                    const std::uint8_t* theirs) {
-    std::vector<const void*> inputs(2, shown(slice, own) + arrived.begin * wire_.element);
+    std::vector<const void*> inputs(2, wire_input(slice, own) + arrived.begin * wire_.element);
     inputs[1 - map_.own_host()] = theirs;
     reduce_hosts(rule_, wire_.form, inputs,
                  {result(slice.begin + own.begin + arrived.begin), arrived.count});
@@ -332,8 +332,8 @@ bool SpanningGroup::reduce(const OperationCall& call, const Vectors& whole, std:
     const Vectors vectors = {rule, at(whole.send, begin), at(whole.receive, begin),
                              std::min(piece, whole.count - index * piece)};
     if (!reduce_to_delegate(call, vectors, root, own)) return false;
-    const void* const shown = wire_of(rule).is_raw() ? vectors.send : own.data();
-    if (!reduce_to_root(call, vectors, {root, shown, static_cast<std::uint32_t>(index)})) {
+    const void* const wire_input = wire_of(rule).is_raw() ? vectors.send : own.data();
+    if (!reduce_to_root(call, vectors, {root, wire_input, static_cast<std::uint32_t>(index)})) {
       return false;
     }
   }

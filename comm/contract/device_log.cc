@@ -7,7 +7,7 @@ namespace ivy::comm {
 namespace {
 
 // Number of finished operations that a record shows before the oldest unfinished one.
-constexpr std::uint64_t kShownBefore = 8;
+constexpr std::uint64_t kWindowBefore = 8;
 
 std::uint64_t hashed(std::uint64_t hash, const Fingerprint& fingerprint) {
   for (const std::uint64_t word : fingerprint.words) {
@@ -33,9 +33,9 @@ std::uint64_t DeviceLog::enter(const Fingerprint& fingerprint, bool is_recorded)
 }
 
 void DeviceLog::begin_synchronized(const Fingerprint& fingerprint) {
-  ++met_;
-  meeting_ = fingerprint;
-  is_in_meeting_ = true;
+  ++synchronized_;
+  last_synchronized_ = fingerprint;
+  is_synchronizing_ = true;
 }
 
 const DeviceLog::Entry* DeviceLog::find(std::uint64_t number) const {
@@ -46,55 +46,56 @@ const DeviceLog::Entry* DeviceLog::find(std::uint64_t number) const {
 DeviceRecord DeviceLog::record(std::uint64_t oldest) const {
   DeviceRecord record;
   record.ahead = ahead_;
-  record.met = met_;
+  record.synchronized = synchronized_;
   record.recorded = recorded_;
   record.hash = hash_;
   record.rank = rank_;
-  record.meeting = meeting_;
-  record.is_in_meeting = is_in_meeting_ ? 1 : 0;
+  record.last_synchronized = last_synchronized_;
+  record.is_synchronizing = is_synchronizing_ ? 1 : 0;
   if (ahead_ == 0) return record;
   const std::uint64_t middle = oldest == 0 ? ahead_ : oldest;
-  std::uint64_t first = middle > kShownBefore ? middle - kShownBefore : 1;
-  if (oldest == 0) first = ahead_ > DeviceRecord::kShown ? ahead_ - DeviceRecord::kShown + 1 : 1;
+  std::uint64_t first = middle > kWindowBefore ? middle - kWindowBefore : 1;
+  if (oldest == 0) first = ahead_ > DeviceRecord::kWindow ? ahead_ - DeviceRecord::kWindow + 1 : 1;
   record.first = first;
-  for (std::size_t i = 0; i < DeviceRecord::kShown; ++i) {
-    if (const Entry* const entry = find(first + i)) record.shown[i] = entry->fingerprint;
+  for (std::size_t i = 0; i < DeviceRecord::kWindow; ++i) {
+    if (const Entry* const entry = find(first + i)) record.window[i] = entry->fingerprint;
   }
   return record;
 }
 
-std::optional<DeviceDifference> DeviceLog::compare_shown(const DeviceRecord& other) const {
+std::optional<DeviceDifference> DeviceLog::compare_window(const DeviceRecord& other) const {
   if (other.first == 0) return std::nullopt;
-  for (std::size_t i = 0; i < DeviceRecord::kShown && other.first + i <= other.ahead; ++i) {
+  for (std::size_t i = 0; i < DeviceRecord::kWindow && other.first + i <= other.ahead; ++i) {
     const Entry* const own = find(other.first + i);
-    if (own == nullptr || own->fingerprint == other.shown[i]) continue;
-    return DeviceDifference{other.first + i, calls(own->fingerprint, other.shown[i]),
-                            calls(other.shown[i], own->fingerprint)};
+    if (own == nullptr || own->fingerprint == other.window[i]) continue;
+    return DeviceDifference{other.first + i, calls(own->fingerprint, other.window[i]),
+                            calls(other.window[i], own->fingerprint)};
   }
   return std::nullopt;
 }
 
 // Finds a rank that ran ahead with an operation while another rank synchronized for its next one.
 std::optional<DeviceDifference> DeviceLog::compare_order(const DeviceRecord& other) const {
-  if (other.ahead < ahead_ && other.met > met_) {
+  if (other.ahead < ahead_ && other.synchronized > synchronized_) {
     const Entry* const own = find(other.ahead + 1);
     const Fingerprint mine = own != nullptr ? own->fingerprint : Fingerprint();
-    return DeviceDifference{other.ahead + 1, calls(mine, other.meeting),
-                            calls(other.meeting, mine)};
+    return DeviceDifference{other.ahead + 1, calls(mine, other.last_synchronized),
+                            calls(other.last_synchronized, mine)};
   }
-  if (other.ahead > ahead_ && other.met < met_) {
+  if (other.ahead > ahead_ && other.synchronized < synchronized_) {
     Fingerprint theirs;
     if (other.first != 0 && ahead_ + 1 >= other.first &&
-        ahead_ + 1 < other.first + DeviceRecord::kShown) {
-      theirs = other.shown[ahead_ + 1 - other.first];
+        ahead_ + 1 < other.first + DeviceRecord::kWindow) {
+      theirs = other.window[ahead_ + 1 - other.first];
     }
-    return DeviceDifference{ahead_ + 1, calls(meeting_, theirs), calls(theirs, meeting_)};
+    return DeviceDifference{ahead_ + 1, calls(last_synchronized_, theirs),
+                            calls(theirs, last_synchronized_)};
   }
   return std::nullopt;
 }
 
 std::optional<DeviceDifference> DeviceLog::compare(const DeviceRecord& other) const {
-  if (std::optional<DeviceDifference> found = compare_shown(other)) return found;
+  if (std::optional<DeviceDifference> found = compare_window(other)) return found;
   if (std::optional<DeviceDifference> found = compare_order(other)) return found;
   const Entry* const own = find(other.ahead);
   if (own == nullptr || own->hash == other.hash) return std::nullopt;

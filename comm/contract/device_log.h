@@ -3,9 +3,9 @@
 // waiting for the other ranks, and the record of it that the rank publishes: ranks compare these
 // operations later instead of beforehand.
 //
-// Operations that run ahead are numbered from 1 per communicator. `met` counts the operations for
-// which ranks synchronize. All ranks call both kinds in one common order: if a rank is ahead of
-// another in one count and behind it in the other, their programs differ.
+// Operations that run ahead are numbered from 1 per communicator. `synchronized` counts the
+// operations for which ranks synchronize. All ranks call both kinds in one common order: if a rank
+// is ahead of another in one count and behind it in the other, their programs differ.
 //
 // Plain bytes: a record travels through the store between ranks of one build. Thread: one at a
 // time.
@@ -23,16 +23,16 @@
 namespace ivy::comm {
 
 struct DeviceRecord {
-  static constexpr std::size_t kShown = 64;
+  static constexpr std::size_t kWindow = 64;
   std::uint64_t ahead = 0;
-  std::uint64_t met = 0;       // Operations for which this rank has synchronized with the others.
-  std::uint64_t recorded = 0;  // Number of the `ahead` operations that were recorded into graphs.
-  std::uint64_t hash = 0;      // Hash of all operations up to `ahead`.
-  std::uint64_t first = 0;     // The number of shown[0], or 0 if `shown` is empty.
-  Fingerprint shown[kShown];   // Around the oldest unfinished operation, or the last ones.
-  Fingerprint meeting;     // The last operation for which this rank synchronized or is waiting to.
-  std::int32_t rank = -1;  // This rank's number in the communicator.
-  std::int32_t is_in_meeting = 0;  // 1 while `meeting` is in progress.
+  std::uint64_t synchronized = 0;  // Operations for which the ranks synchronized.
+  std::uint64_t recorded = 0;   // Number of the `ahead` operations that were recorded into graphs.
+  std::uint64_t hash = 0;       // Hash of all operations up to `ahead`.
+  std::uint64_t first = 0;      // The number of window[0], or 0 if `window` is empty.
+  Fingerprint window[kWindow];  // Around the oldest unfinished operation, or the last ones.
+  Fingerprint last_synchronized;      // The last such operation, or the one in progress.
+  std::int32_t rank = -1;             // This rank's number in the communicator.
+  std::int32_t is_synchronizing = 0;  // 1 while `last_synchronized` is in progress.
 };
 static_assert(std::is_trivially_copyable_v<DeviceRecord>);
 
@@ -59,10 +59,10 @@ class DeviceLog {
     return entries_.empty() ? OperationShape() : shape_of(entries_[ahead_ % kKept].fingerprint);
   }
   // Returns the number of operations of both kinds.
-  std::uint64_t called() const { return ahead_ + met_; }
+  std::uint64_t called() const { return ahead_ + synchronized_; }
   // Mark the start and the end of an operation for which the ranks synchronize.
   void begin_synchronized(const Fingerprint& fingerprint);
-  void end_synchronized() { is_in_meeting_ = false; }
+  void end_synchronized() { is_synchronizing_ = false; }
   // `oldest` is the number of the oldest operation that the device has not finished, or 0.
   DeviceRecord record(std::uint64_t oldest) const;
 
@@ -75,16 +75,16 @@ class DeviceLog {
     std::uint64_t hash = 0;
   };
   const Entry* find(std::uint64_t number) const;
-  std::optional<DeviceDifference> compare_shown(const DeviceRecord& other) const;
+  std::optional<DeviceDifference> compare_window(const DeviceRecord& other) const;
   std::optional<DeviceDifference> compare_order(const DeviceRecord& other) const;
 
   const std::int32_t rank_;
   std::uint64_t ahead_ = 0;
-  std::uint64_t met_ = 0;
+  std::uint64_t synchronized_ = 0;
   std::uint64_t recorded_ = 0;
   std::uint64_t hash_ = 0;
-  Fingerprint meeting_;
-  bool is_in_meeting_ = false;
+  Fingerprint last_synchronized_;
+  bool is_synchronizing_ = false;
   std::vector<Entry> entries_;  // Indexed by number % kKept; empty before the first operation.
 };
 

@@ -55,10 +55,10 @@ bool is_numeric(const std::string& host) {
 
 Result<std::string> own_address_towards(const std::string& host) {
   const std::vector<std::string> addresses = IVY_TRY(resolve(host));
-  SocketAddress there = parse_address(addresses.empty() ? host : addresses[0], kAnyPort);
+  SocketAddress target = parse_address(addresses.empty() ? host : addresses[0], kAnyPort);
   // Connecting a datagram socket sends nothing; it only queries the routing table.
-  const Descriptor socket(::socket(there.storage.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  if (!socket || connect(socket.get(), there.get(), there.size) != 0) {
+  const Descriptor socket(::socket(target.storage.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  if (!socket || connect(socket.get(), target.get(), target.size) != 0) {
     return errno_error(Code::kUnavailable, "find the way to " + host, errno);
   }
   return text_of(own_address(socket.get()).get());

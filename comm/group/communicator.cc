@@ -106,7 +106,7 @@ Failure abort_of(const Membership& ranks, const std::string& reason) {
 OperationResult wait_for(Communicator& communicator, const std::shared_ptr<Work>& work,
                          const Interrupt& interrupt) {
   constexpr std::chrono::milliseconds kForever(-1);
-  if (interrupt.ask == nullptr) return {*work->wait(kForever), nullptr};
+  if (interrupt.check == nullptr) return {*work->wait(kForever), nullptr};
   const InterruptScope scope(interrupt, &communicator);
   while (!InterruptScope::is_to_end()) {
     if (const std::optional<Outcome> outcome = work->wait(InterruptScope::kPeriod)) {
@@ -137,15 +137,14 @@ std::unique_ptr<SharedGroup> make_local_group(Job& job, const Membership& ranks,
 
 // Returns the error of a group whose shared memory could not be created. All ranks return it, and
 // the parent is not broken.
-Error trouble_of(const Membership& parent, const std::string& trouble) {
-  return {Code::kResourceExhausted,
-          "make a group of communicator " + parent.name() + ": " + trouble};
+Error shared_memory_error(const Membership& parent, const std::string& error) {
+  return {Code::kResourceExhausted, "make a group of communicator " + parent.name() + ": " + error};
 }
 
 // Breaks a group that this rank could not create, because an operation of its parent failed here.
 // Other ranks may have created the group, and would otherwise wait in it for this rank.
-void break_unmade(Job& job, const Membership& ranks, std::shared_ptr<SharedSegment> segment,
-                  const Outcome& outcome) {
+void break_unfinished(Job& job, const Membership& ranks, std::shared_ptr<SharedSegment> segment,
+                      const Outcome& outcome) {
   const Failure& failure = outcome.failure();
   if (segment != nullptr) {
     make_local_group(job, ranks, std::move(segment), nullptr)->break_with(failure);
@@ -212,7 +211,7 @@ void Communicator::post_message(const std::shared_ptr<MessageRequest>& request,
 OperationResult Communicator::carry_out(Collective&& collective, const CallOptions& options) {
   device_->begin_synchronized(collective.shape);
   if (!options.is_async && !queue_.is_busy()) {
-    if (InterruptScope::is_asking(this)) return refused_in_handler(ranks_);
+    if (InterruptScope::is_checking(this)) return refused_in_handler(ranks_);
     const InterruptScope scope(options.interrupt, this);
     const std::lock_guard lock(turn_);
     return {perform(collective.shape, timeout_of(options),
@@ -234,7 +233,7 @@ OperationResult Communicator::run(OperationShape shape, const CallOptions& optio
       return perform(shape, timeout, body);
     });
   }
-  if (InterruptScope::is_asking(this)) return refused_in_handler(ranks_);
+  if (InterruptScope::is_checking(this)) return refused_in_handler(ranks_);
   const InterruptScope scope(options.interrupt, this);
   const std::lock_guard lock(turn_);
   return {perform(shape, timeout_of(options), body), nullptr};
@@ -456,7 +455,7 @@ OperationResult Communicator::prepare_device(const nccl::DeviceRegion& region,
 // (share_group_segment()). Then, if this communicator uses NCCL, NCCL splits it. There are two
 // kinds of failure:
 // - An operation of this communicator fails. A member then also breaks the group, because other
-//   members may have created it (`unmade`).
+//   members may have created it (`fail_creation`).
 // - A rank cannot create or open the shared memory. All ranks get that rank's error
 //   (`shared.trouble`) and return it; this communicator remains usable.
 Result<std::unique_ptr<Communicator>> Communicator::make_child(
@@ -471,17 +470,17 @@ Result<std::unique_ptr<Communicator>> Communicator::make_child(
     if (members.back().host == ranks_.own_member().host) local.push_back(rank);
   }
   GroupSegment shared;
-  const auto unmade = [&](const Outcome& outcome) {
+  const auto fail_creation = [&](const Outcome& outcome) {
     if (is_member) {
-      break_unmade(job_, Membership(name, members, self), std::move(shared.segment), outcome);
+      break_unfinished(job_, Membership(name, members, self), std::move(shared.segment), outcome);
     }
     return error_of(outcome);
   };
   OperationResult called = run(plain(Operation::kGroup), {}, [&](const OperationCall& call) {
     return share_group_segment(call, ranks_, host_, local, shared);
   });
-  if (called.outcome.code != 0) return unmade(called.outcome);
-  if (!shared.trouble.empty()) return trouble_of(ranks_, shared.trouble);
+  if (called.outcome.code != 0) return fail_creation(called.outcome);
+  if (!shared.error.empty()) return shared_memory_error(ranks_, shared.error);
   // If this communicator uses NCCL, its groups get their NCCL communicators from it. The group's
   // first rank serves as its color, which differs between all groups of a split.
   std::unique_ptr<nccl::DeviceCommunicator> device;
@@ -489,7 +488,7 @@ Result<std::unique_ptr<Communicator>> Communicator::make_child(
     called = run(plain(Operation::kGroup, Place::kDevice), {}, [&](const OperationCall& call) {
       return device_->split(call, is_member ? ranks.front() : -1, self, name, device);
     });
-    if (called.outcome.code != 0) return unmade(called.outcome);
+    if (called.outcome.code != 0) return fail_creation(called.outcome);
   }
   if (!is_member) return std::unique_ptr<Communicator>();
   std::unique_ptr<Communicator> child =

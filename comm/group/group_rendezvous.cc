@@ -49,13 +49,13 @@ class GroupRendezvous {
   Result<std::string> attempt(bool is_named) {
     prefix_ += is_named ? "named/" : "";
     segment_.reset();
-    std::string trouble;
+    std::string error_text;
     const Result<void> shared = share(is_named);
     if (!shared.ok()) {
       if (shared.error().code != Code::kResourceExhausted) return shared.error();
-      trouble = shared.error().message + " (" + members_.own_member().host_name + ")";
+      error_text = shared.error().message + " (" + members_.own_member().host_name + ")";
     }
-    IVY_CHECK(store_.set(member_key(members_.rank()), ranks_ + "\n" + trouble));
+    IVY_CHECK(store_.set(member_key(members_.rank()), ranks_ + "\n" + error_text));
     if (members_.rank() != 0) return wait_get("verdict", kVerdictGrace);
     const std::string verdict = IVY_TRY(judge(is_named));
     if (segment_ != nullptr) segment_->unlink_name();
@@ -100,17 +100,18 @@ class GroupRendezvous {
   Result<std::string> judge(bool is_named) {
     std::string verdict = kWell;
     for (std::int32_t rank = 0; rank < members_.size(); ++rank) {
-      const Result<std::string> said = wait_get(member_name(rank), milliseconds(0));
-      if (!said.ok()) return said.error().code == Code::kDeadlineExceeded ? missing() : said;
-      const std::size_t line = said->find('\n');
-      if (said->substr(0, line) != ranks_) {
+      const Result<std::string> announcement = wait_get(member_name(rank), milliseconds(0));
+      if (!announcement.ok())
+        return announcement.error().code == Code::kDeadlineExceeded ? missing() : announcement;
+      const std::size_t line = announcement->find('\n');
+      if (announcement->substr(0, line) != ranks_) {
         return "different: world rank " + std::to_string(members_.world_rank(rank)) +
-               " makes group " + members_.name() + " of ranks " + said->substr(0, line) +
+               " makes group " + members_.name() + " of ranks " + announcement->substr(0, line) +
                "and world rank " + std::to_string(members_.own_member().world_rank) + " of " +
                ranks_;
       }
-      if (verdict == kWell && line + 1 < said->size()) {
-        verdict = is_named ? "memory: " + said->substr(line + 1) : kByName;
+      if (verdict == kWell && line + 1 < announcement->size()) {
+        verdict = is_named ? "memory: " + announcement->substr(line + 1) : kByName;
       }
     }
     return verdict;
@@ -183,10 +184,10 @@ Result<std::shared_ptr<SharedSegment>> form_group_segment(Job& job, const Member
                                                           milliseconds timeout,
                                                           MaybeFailure& death) {
   if (members.size() == 1) return std::shared_ptr<SharedSegment>();
-  GroupRendezvous meeting(job, members, timeout);
-  Result<std::shared_ptr<SharedSegment>> met = meeting.run();
-  death = meeting.death();
-  return met;
+  GroupRendezvous rendezvous(job, members, timeout);
+  Result<std::shared_ptr<SharedSegment>> segment = rendezvous.run();
+  death = rendezvous.death();
+  return segment;
 }
 
 }  // namespace ivy::comm

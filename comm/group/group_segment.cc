@@ -17,17 +17,17 @@ class Sharing {
           const std::vector<std::int32_t>& local_ranks)
       : call_(call), ranks_(ranks), collectives_(collectives), local_ranks_(local_ranks) {}
 
-  // Shares the memory by descriptor or by name. `trouble` is the same on all ranks of this host.
+  // Shares the memory by descriptor or by name. `error` is the same on all ranks of this host.
   bool run(bool is_named, GroupSegment& shared) {
     const auto members = static_cast<std::uint32_t>(local_ranks_.size());
     const bool takes_part = members > 1;
     const bool is_maker = takes_part && local_ranks_.front() == ranks_.rank();
-    std::string own_trouble;
+    std::string own_error;
     const auto take = [&](Result<std::unique_ptr<SharedSegment>> found) {
       if (found.ok()) {
         shared.segment = std::move(found).value();
       } else {
-        own_trouble = found.error().message + " (" + ranks_.own_member().host_name + ")";
+        own_error = found.error().message + " (" + ranks_.own_member().host_name + ")";
       }
     };
     shared.segment.reset();
@@ -43,20 +43,20 @@ class Sharing {
       // If there is no path, the rank that creates the segment reports the reason.
       if (!path.empty()) take(SharedSegment::attach_path(path, members));
     }
-    std::vector<std::string> troubles;
-    if (!exchange(own_trouble, troubles)) return false;
+    std::vector<std::string> errors;
+    if (!exchange(own_error, errors)) return false;
     if (shared.segment != nullptr) shared.segment->unlink_name();
-    const auto first = std::find_if(troubles.begin(), troubles.end(),
+    const auto first = std::find_if(errors.begin(), errors.end(),
                                     [](const std::string& each) { return !each.empty(); });
-    shared.trouble = first != troubles.end() ? *first : "";
+    shared.error = first != errors.end() ? *first : "";
     return true;
   }
 
-  // Between hosts, sets `trouble` to that of the first rank that has one.
-  bool agree(std::string& trouble) {
+  // Between hosts, sets `error` to that of the first rank that has one.
+  bool agree(std::string& error) {
     SpanningGroup* const spanning = collectives_.spanning();
     if (spanning == nullptr) return true;
-    std::int32_t first = trouble.empty() ? ranks_.size() : ranks_.rank();
+    std::int32_t first = error.empty() ? ranks_.size() : ranks_.rank();
     ReduceRule lowest;
     lowest.dtype = Dtype::kI32;
     lowest.op = ReduceOp::kMin;
@@ -64,9 +64,9 @@ class Sharing {
     if (!spanning->all_reduce(call_, {lowest, &first, &first, 1})) return false;
     if (first == ranks_.size()) return true;
     char text[kTextBytes] = {};
-    std::memcpy(text, trouble.data(), std::min(trouble.size(), kTextBytes - 1));
+    std::memcpy(text, error.data(), std::min(error.size(), kTextBytes - 1));
     if (!spanning->broadcast(call_, {text, kTextBytes, {}}, first)) return false;
-    trouble = text;
+    error = text;
     return true;
   }
 
@@ -104,8 +104,8 @@ bool share_group_segment(const OperationCall& call, const Membership& ranks,
   Sharing sharing(call, ranks, collectives, local_ranks);
   if (!sharing.run(false, shared)) return false;
   // Retry with a name if a rank may not open another's descriptor.
-  if (!shared.trouble.empty() && !sharing.run(true, shared)) return false;
-  return sharing.agree(shared.trouble);
+  if (!shared.error.empty() && !sharing.run(true, shared)) return false;
+  return sharing.agree(shared.error);
 }
 
 }  // namespace ivy::comm

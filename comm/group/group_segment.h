@@ -17,11 +17,11 @@ namespace ivy::comm {
 
 struct GroupSegment {
   std::unique_ptr<SharedSegment> segment;  // Null if this rank shares memory with no other rank.
-  std::string trouble;                     // The error of the first rank that failed, or empty.
+  std::string error;                       // The error of the first rank that failed, or empty.
 };
 
 // Collective over the communicator, including ranks that are in no new group. It is one operation,
-// and all ranks get the same `trouble`. `local_ranks` are the new group's ranks on this host, or
+// and all ranks get the same `error`. `local_ranks` are the new group's ranks on this host, or
 // empty if this rank is not in the group. Returns false if the communicator is broken.
 bool share_group_segment(const OperationCall& call, const Membership& ranks,
                          HostCollectives& collectives, const std::vector<std::int32_t>& local_ranks,

@@ -80,31 +80,34 @@ Result<std::string> secret_of(const std::string& path) {
 class Bootstrapping {
  public:
   Bootstrapping(const Identity& identity, std::uint32_t generation, milliseconds timeout)
-      : who_(identity), generation_(generation), timeout_(timeout), end_(steady_now() + timeout) {}
+      : identity_(identity),
+        generation_(generation),
+        timeout_(timeout),
+        end_(steady_now() + timeout) {}
 
   Result<Bootstrapped> run() {
-    if (who_.bootstrap == Bootstrap::kAddress) {
-      token_ = IVY_TRY(secret_of(who_.token_file));
-      job_id_ = who_.bootstrap_key.empty() ? kPublicJob : named_job(who_.bootstrap_key);
+    if (identity_.bootstrap == Bootstrap::kAddress) {
+      token_ = IVY_TRY(secret_of(identity_.token_file));
+      job_id_ = identity_.bootstrap_key.empty() ? kPublicJob : named_job(identity_.bootstrap_key);
     }
     IVY_CHECK(name_place());
-    Bootstrapped met = IVY_TRY(who_.rank == 0 ? open() : find());
-    IVY_CHECK(introduce(met));
-    return met;
+    Bootstrapped joined = IVY_TRY(identity_.rank == 0 ? open() : find());
+    IVY_CHECK(introduce(joined));
+    return joined;
   }
 
  private:
   Result<void> name_place() {
-    path_ = who_.bootstrap_path;
-    if (who_.bootstrap != Bootstrap::kHostFile) return {};
+    path_ = identity_.bootstrap_path;
+    if (identity_.bootstrap != Bootstrap::kHostFile) return {};
     // Several hosts may share the directory.
-    std::string key = own_host_name() + " " + who_.bootstrap_key;
-    if (!who_.launcher_process.empty()) {
-      const std::string launcher = process_above(who_.launcher_process);
+    std::string key = own_host_name() + " " + identity_.bootstrap_key;
+    if (!identity_.launcher_process.empty()) {
+      const std::string launcher = process_above(identity_.launcher_process);
       if (launcher.empty()) {
         return Error{
             Code::kFailedPrecondition,
-            who_.source + " has no process " + who_.launcher_process +
+            identity_.source + " has no process " + identity_.launcher_process +
                 " among this process's ancestors, so this job cannot be told apart from others",
             "set IVY_INIT_METHOD=tcp://HOST_OF_RANK_0:PORT or file:///PATH"};
       }
@@ -114,9 +117,11 @@ class Bootstrapping {
     return {};
   }
 
-  std::string address_text() const { return with_port(who_.bootstrap_host, who_.bootstrap_port); }
+  std::string address_text() const {
+    return with_port(identity_.bootstrap_host, identity_.bootstrap_port);
+  }
   std::string torch_key() const {
-    return "ivycomm/" + who_.bootstrap_key + "/" + std::to_string(generation_);
+    return "ivycomm/" + identity_.bootstrap_key + "/" + std::to_string(generation_);
   }
 
   Result<Bootstrapped> open() {
@@ -125,19 +130,19 @@ class Bootstrapping {
       token_ = random_bytes(kTokenBytes);
       job_id_ = hexadecimal(random_bytes(16));
     }
-    const StoreListener listener = IVY_TRY(StoreListener::open(who_, end_));
+    const StoreListener listener = IVY_TRY(StoreListener::open(identity_, end_));
     PrivateStoreOptions options;
     options.listening = listener.socket();
     options.job_id = job_id_;
     options.token = token_;
     options.generation = generation_;
-    Bootstrapped met;
-    met.private_store = IVY_TRY(PrivateStore::start(options));
-    met.client = IVY_TRY(connect(listener.own(), job_id_, token_, left_until(end_)));
-    met.generation = generation_;
-    met.first_host_address = listener.addresses().front();
-    IVY_CHECK(publish(listener.addresses(), met));
-    return met;
+    Bootstrapped joined;
+    joined.private_store = IVY_TRY(PrivateStore::start(options));
+    joined.client = IVY_TRY(connect(listener.own(), job_id_, token_, left_until(end_)));
+    joined.generation = generation_;
+    joined.first_host_address = listener.addresses().front();
+    IVY_CHECK(publish(listener.addresses(), joined));
+    return joined;
   }
 
   // Fails if a store at the file's addresses answers: it belongs to another job whose ranks have
@@ -154,21 +159,21 @@ class Bootstrapping {
                  "give each job a separate path"};
   }
 
-  Result<void> publish(const std::vector<std::string>& addresses, Bootstrapped& met) const {
+  Result<void> publish(const std::vector<std::string>& addresses, Bootstrapped& joined) const {
     Endpoint endpoint;
     endpoint.job_id = job_id_;
     endpoint.token = token_;
     endpoint.generation = generation_;
     endpoint.addresses = addresses;
-    if (!path_.empty()) met.endpoint_file = IVY_TRY(EndpointFile::write(path_, endpoint));
-    if (who_.bootstrap != Bootstrap::kTorchStore) return {};
+    if (!path_.empty()) joined.endpoint_file = IVY_TRY(EndpointFile::write(path_, endpoint));
+    if (identity_.bootstrap != Bootstrap::kTorchStore) return {};
     const std::unique_ptr<TorchStore> torch = IVY_TRY(torch_store());
     return torch->set(torch_key(), encode_endpoint(endpoint), end_);
   }
 
   Result<std::unique_ptr<TorchStore>> torch_store() const {
-    return TorchStore::connect(who_.bootstrap_host, who_.bootstrap_port,
-                               who_.is_new_torch ? TorchDialect::kNew : TorchDialect::kUnknown,
+    return TorchStore::connect(identity_.bootstrap_host, identity_.bootstrap_port,
+                               identity_.is_new_torch ? TorchDialect::kNew : TorchDialect::kUnknown,
                                end_);
   }
 
@@ -181,7 +186,7 @@ class Bootstrapping {
     options.job_id = job_id;
     options.token = token;
     options.generation = generation_;
-    options.rank = who_.rank;
+    options.rank = identity_.rank;
     options.connect_timeout = at_most;
     options.request_timeout = kStoreAnswer;
     options.may_redial = false;  // The store exits with the job and is never restarted.
@@ -189,8 +194,8 @@ class Bootstrapping {
   }
 
   Result<Bootstrapped> find() const {
-    if (who_.bootstrap == Bootstrap::kAddress) return find_at_address();
-    if (who_.bootstrap == Bootstrap::kTorchStore) return find_by_torch();
+    if (identity_.bootstrap == Bootstrap::kAddress) return find_at_address();
+    if (identity_.bootstrap == Bootstrap::kTorchStore) return find_by_torch();
     return find_by_file();
   }
 
@@ -198,23 +203,23 @@ class Bootstrapping {
     if (endpoint.generation != generation_) {
       return Error{Code::kUnavailable, "it belongs to an earlier world of this job"};
     }
-    Result<Bootstrapped> met = Error{};
+    Result<Bootstrapped> joined = Error{};
     for (const std::string& address : endpoint.addresses) {
-      met = try_address(address, endpoint.job_id, endpoint.token, kOneAddress);
-      if (met.ok()) break;
+      joined = try_address(address, endpoint.job_id, endpoint.token, kOneAddress);
+      if (joined.ok()) break;
     }
-    return met;
+    return joined;
   }
 
   Result<Bootstrapped> try_address(const std::string& address, const std::string& job_id,
                                    const std::string& token, milliseconds at_most) const {
     if (!PeerListener::is_there(address))
       return Error{Code::kUnavailable, "no process listens at " + address};
-    Bootstrapped met;
-    met.client = IVY_TRY(connect(address, job_id, token, std::min(at_most, left_until(end_))));
-    met.first_host_address = address;
-    met.generation = generation_;
-    return met;
+    Bootstrapped joined;
+    joined.client = IVY_TRY(connect(address, job_id, token, std::min(at_most, left_until(end_))));
+    joined.first_host_address = address;
+    joined.generation = generation_;
+    return joined;
   }
 
   Result<Bootstrapped> find_by_file() const {
@@ -225,9 +230,9 @@ class Bootstrapping {
       if (!endpoint.ok() && endpoint.error().code == Code::kPermissionDenied)
         return endpoint.error();
       if (endpoint.ok()) {
-        Result<Bootstrapped> met = try_endpoint(*endpoint);
-        if (met.ok()) return met;
-        last = met.error().message;
+        Result<Bootstrapped> joined = try_endpoint(*endpoint);
+        if (joined.ok()) return joined;
+        last = joined.error().message;
       }
       if (steady_now() + pause >= end_) break;
       pause_for(pause);
@@ -252,32 +257,32 @@ class Bootstrapping {
                    "check that every rank calls init"};
     }
     const Endpoint endpoint = IVY_TRY(decode_endpoint(*text));
-    Result<Bootstrapped> met = try_endpoint(endpoint);
+    Result<Bootstrapped> joined = try_endpoint(endpoint);
     const auto may_pass = [](const Error& error) { return error.code != Code::kAlreadyExists; };
-    while (!met.ok() && may_pass(met.error()) && steady_now() + kLongestPause < end_) {
+    while (!joined.ok() && may_pass(joined.error()) && steady_now() + kLongestPause < end_) {
       pause_for(kLongestPause);
-      met = try_endpoint(endpoint);
+      joined = try_endpoint(endpoint);
     }
-    if (!met.ok() && !may_pass(met.error())) return is_complete(met.error());
-    if (!met.ok())
-      return met.error().context("rank 0's store, at the address from torchrun's store");
-    return met;
+    if (!joined.ok() && !may_pass(joined.error())) return is_complete(joined.error());
+    if (!joined.ok())
+      return joined.error().context("rank 0's store, at the address from torchrun's store");
+    return joined;
   }
 
   Result<Bootstrapped> find_at_address() const {
     std::string last;
     milliseconds pause = kFirstPause;
     while (steady_now() < end_) {
-      const Result<std::vector<std::string>> addresses = resolve(who_.bootstrap_host);
+      const Result<std::vector<std::string>> addresses = resolve(identity_.bootstrap_host);
       if (!addresses.ok()) last = addresses.error().message;
       for (std::size_t i = 0; addresses.ok() && i < addresses->size(); ++i) {
-        Result<Bootstrapped> met =
-            try_address(with_port((*addresses)[i], who_.bootstrap_port), job_id_, token_,
+        Result<Bootstrapped> joined =
+            try_address(with_port((*addresses)[i], identity_.bootstrap_port), job_id_, token_,
                         addresses->size() > 1 ? kOneAddress : kOneTry);
-        if (met.ok()) return met;
-        last = met.error().message;
-        if (met.error().code == Code::kUnauthenticated) return not_ours(met.error());
-        if (met.error().code == Code::kAlreadyExists) return is_complete(met.error());
+        if (joined.ok()) return joined;
+        last = joined.error().message;
+        if (joined.error().code == Code::kUnauthenticated) return not_ours(joined.error());
+        if (joined.error().code == Code::kAlreadyExists) return is_complete(joined.error());
       }
       pause_for(std::min(pause, left_until(end_)));
       pause = std::min(2 * pause, kLongestPause);
@@ -303,13 +308,13 @@ class Bootstrapping {
                  "choose another port, and give all ranks the same IVY_TOKEN_FILE or none"};
   }
 
-  Result<void> introduce(Bootstrapped& met) const {
+  Result<void> introduce(Bootstrapped& joined) const {
     const std::string prefix = "ivycomm/meeting/" + std::to_string(generation_) + "/";
-    store::Client& store = *met.client;
-    const std::string size = std::to_string(who_.world_size);
-    if (who_.rank == 0) {
+    store::Client& store = *joined.client;
+    const std::string size = std::to_string(identity_.world_size);
+    if (identity_.rank == 0) {
       IVY_CHECK(store.multi_set({{prefix + "size", size},
-                                 {prefix + "first_host", met.first_host_address},
+                                 {prefix + "first_host", joined.first_host_address},
                                  {prefix + "job", hexadecimal(random_bytes(16))},
                                  {prefix + "token", random_bytes(kTokenBytes)}}));
     }
@@ -317,31 +322,32 @@ class Bootstrapping {
     if (first_size != size) {
       return Error{Code::kFailedPrecondition,
                    "rank 0 has a world size of " + first_size + ", but rank " +
-                       std::to_string(who_.rank) + " has " + size + " (" + source_text(who_) + ")",
+                       std::to_string(identity_.rank) + " has " + size + " (" +
+                       source_text(identity_) + ")",
                    "give all ranks the same world size"};
     }
-    const std::string said = IVY_TRY(store.wait_get(prefix + "first_host", left_until(end_)));
+    const std::string first_host = IVY_TRY(store.wait_get(prefix + "first_host", left_until(end_)));
     // The address that this rank has connected to is better than one that rank 0 guesses, unless it
     // is a loopback address.
-    if (is_own_host_only(met.first_host_address)) met.first_host_address = said;
+    if (is_own_host_only(joined.first_host_address)) joined.first_host_address = first_host;
     // The store's own job id and token may be public, and the store rejects clients once all ranks
     // have joined. The ranks use these for their own connections.
-    met.job_id = IVY_TRY(store.wait_get(prefix + "job", left_until(end_)));
-    met.token = IVY_TRY(store.wait_get(prefix + "token", left_until(end_)));
-    const std::string claim = prefix + "rank/" + std::to_string(who_.rank);
+    joined.job_id = IVY_TRY(store.wait_get(prefix + "job", left_until(end_)));
+    joined.token = IVY_TRY(store.wait_get(prefix + "token", left_until(end_)));
+    const std::string claim = prefix + "rank/" + std::to_string(identity_.rank);
     const Result<void> taken =
         store.set_once(claim, own_host_name() + ", process " + own_process());
     if (taken.ok()) return {};
     if (taken.error().code != Code::kAlreadyExists) return taken.error();
     const Result<std::string> other = store.get(claim);
     return Error{Code::kAlreadyExists,
-                 "another process has already joined as rank " + std::to_string(who_.rank) + " (" +
-                     (other.ok() ? *other : "it has exited") + ")",
+                 "another process has already joined as rank " + std::to_string(identity_.rank) +
+                     " (" + (other.ok() ? *other : "it has exited") + ")",
                  "check that no other job uses the same address, and that no two processes have "
                  "the same rank"};
   }
 
-  const Identity& who_;
+  const Identity& identity_;
   const std::uint32_t generation_;
   const milliseconds timeout_;
   const TimePoint end_;

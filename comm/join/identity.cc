@@ -39,21 +39,21 @@ Result<std::uint32_t> number_of(const EnvironmentLookup& environment, std::strin
 
 // The fields requested from a source: only rank and world size if another source specifies how the
 // ranks find each other.
-enum class Asked : std::uint8_t { kAll, kOnlyWho };
+enum class Fields : std::uint8_t { kAll, kRankAndSize };
 
-Result<Identity> from_ivyrun(const EnvironmentLookup& environment, Asked asked) {
+Result<Identity> from_ivyrun(const EnvironmentLookup& environment, Fields fields) {
   Identity identity;
   identity.source = "ivyrun";
   identity.rank = IVY_TRY(number_of(environment, "IVY_RANK"));
   identity.world_size = IVY_TRY(number_of(environment, "IVY_WORLD_SIZE"));
-  identity.said = "IVY_RANK=" + std::to_string(identity.rank) +
-                  ", IVY_WORLD_SIZE=" + std::to_string(identity.world_size);
+  identity.settings = "IVY_RANK=" + std::to_string(identity.rank) +
+                      ", IVY_WORLD_SIZE=" + std::to_string(identity.world_size);
   if (identity.world_size == 0 || identity.rank >= identity.world_size) {
     return Error{Code::kFailedPrecondition, "IVY_RANK is " + std::to_string(identity.rank) +
                                                 " in a world of " +
                                                 std::to_string(identity.world_size)};
   }
-  if (asked == Asked::kOnlyWho) return identity;
+  if (fields == Fields::kRankAndSize) return identity;
   identity.host_key = environment("IVY_NODE_RANK").value_or("");
   identity.spans_hosts = environment("IVY_NUM_NODES").value_or("1") != "1";
   identity.control_path = environment("IVY_CONTROL").value_or("");
@@ -88,7 +88,7 @@ Result<std::uint16_t> port_of(std::string_view name, std::string_view text) {
 }
 
 // Rank 0 is on MASTER_ADDR. MASTER_PORT itself remains torch's; only its number is used.
-Result<void> meet_at_master(const EnvironmentLookup& environment, Identity& identity) {
+Result<void> bootstrap_at_master(const EnvironmentLookup& environment, Identity& identity) {
   const std::string port = value_of(environment, "MASTER_PORT");
   IVY_CHECK(port_of("MASTER_PORT", port));
   identity.bootstrap = Bootstrap::kAddress;
@@ -102,8 +102,8 @@ bool has_master(const EnvironmentLookup& environment) {
          !value_of(environment, "MASTER_PORT").empty();
 }
 
-Result<void> meet_under_torchrun(const EnvironmentLookup& environment, bool is_one_host,
-                                 Identity& identity) {
+Result<void> bootstrap_under_torchrun(const EnvironmentLookup& environment, bool is_one_host,
+                                      Identity& identity) {
   identity.bootstrap_key = "torchrun " + value_of(environment, "TORCHELASTIC_RUN_ID") + " " +
                            value_of(environment, "TORCHELASTIC_RESTART_COUNT");
   if (is_one_host) {
@@ -112,7 +112,7 @@ Result<void> meet_under_torchrun(const EnvironmentLookup& environment, bool is_o
     return {};
   }
   if (value_of(environment, "TORCHELASTIC_USE_AGENT_STORE") != "True") {
-    return meet_at_master(environment, identity);
+    return bootstrap_at_master(environment, identity);
   }
   identity.bootstrap = Bootstrap::kTorchStore;
   identity.bootstrap_host = value_of(environment, "MASTER_ADDR");
@@ -123,11 +123,11 @@ Result<void> meet_under_torchrun(const EnvironmentLookup& environment, bool is_o
   return {};
 }
 
-Result<void> meet_under_mpi(const LauncherClaim& claim, const EnvironmentLookup& environment,
-                            bool is_one_host, Identity& identity) {
+Result<void> bootstrap_under_mpi(const LauncherClaim& claim, const EnvironmentLookup& environment,
+                                 bool is_one_host, Identity& identity) {
   if (!is_one_host) {
     identity.bootstrap_key = claim.key;
-    if (has_master(environment)) return meet_at_master(environment, identity);
+    if (has_master(environment)) return bootstrap_at_master(environment, identity);
     const std::string give = claim.key == "openmpi"
                                  ? "-x MASTER_ADDR=HOST_OF_RANK_0 -x MASTER_PORT=29500"
                                  : "-genv MASTER_ADDR HOST_OF_RANK_0 -genv MASTER_PORT 29500";
@@ -151,8 +151,8 @@ Result<void> meet_under_mpi(const LauncherClaim& claim, const EnvironmentLookup&
                "start the program with mpirun itself, or set IVY_INIT_METHOD=tcp://HOST:PORT"};
 }
 
-Result<void> meet_under_slurm(const EnvironmentLookup& environment, bool is_one_host,
-                              Identity& identity) {
+Result<void> bootstrap_under_slurm(const EnvironmentLookup& environment, bool is_one_host,
+                                   Identity& identity) {
   identity.bootstrap_key = "slurm " + value_of(environment, "SLURM_JOB_ID") + "." +
                            value_of(environment, "SLURM_STEP_ID") + " " +
                            value_of(environment, "SLURM_RESTART_COUNT");
@@ -160,7 +160,7 @@ Result<void> meet_under_slurm(const EnvironmentLookup& environment, bool is_one_
     identity.bootstrap = Bootstrap::kHostFile;
     return {};
   }
-  if (has_master(environment)) return meet_at_master(environment, identity);
+  if (has_master(environment)) return bootstrap_at_master(environment, identity);
   identity.bootstrap = Bootstrap::kAddress;
   identity.bootstrap_host = first_host(value_of(environment, "SLURM_STEP_NODELIST"));
   identity.bootstrap_port = port_by(identity.bootstrap_key);
@@ -172,22 +172,22 @@ Result<void> meet_under_slurm(const EnvironmentLookup& environment, bool is_one_
 }
 
 Result<Identity> from_launcher(const LauncherClaim& claim, const EnvironmentLookup& environment,
-                               Asked asked) {
+                               Fields fields) {
   Identity identity;
   identity.source = claim.name;
-  identity.said = claim.said;
+  identity.settings = claim.settings;
   identity.rank = claim.rank;
   identity.world_size = claim.world_size;
-  if (claim.world_size == 1 || asked == Asked::kOnlyWho) return identity;
+  if (claim.world_size == 1 || fields == Fields::kRankAndSize) return identity;
   identity.spans_hosts = true;  // Local sizes count processes, not ranks that can share memory.
   identity.token_file = value_of(environment, "IVY_TOKEN_FILE");
   const bool is_one_host = claim.local_size == claim.world_size;
   if (claim.key == "torchrun") {
-    IVY_CHECK(meet_under_torchrun(environment, is_one_host, identity));
+    IVY_CHECK(bootstrap_under_torchrun(environment, is_one_host, identity));
   } else if (claim.key == "slurm") {
-    IVY_CHECK(meet_under_slurm(environment, is_one_host, identity));
+    IVY_CHECK(bootstrap_under_slurm(environment, is_one_host, identity));
   } else {
-    IVY_CHECK(meet_under_mpi(claim, environment, is_one_host, identity));
+    IVY_CHECK(bootstrap_under_mpi(claim, environment, is_one_host, identity));
   }
   return identity;
 }
@@ -210,7 +210,7 @@ Result<void> check_agreement(const LauncherClaim& chosen,
 }
 
 Result<Identity> from_other_launchers(const EnvironmentLookup& environment,
-                                      const std::string& wanted, Asked asked) {
+                                      const std::string& wanted, Fields fields) {
   const LauncherClaims claims = read_launchers(environment, wanted);
   if (claims.complete.empty()) {
     if (!claims.incomplete.empty()) return claims.incomplete.front();
@@ -226,10 +226,10 @@ Result<Identity> from_other_launchers(const EnvironmentLookup& environment,
     const bool is_same = other.rank == chosen->rank && other.world_size == chosen->world_size;
     if (chosen->key == "mpich" && other.key == "slurm" && is_same) chosen = &other;
   }
-  return from_launcher(*chosen, environment, asked);
+  return from_launcher(*chosen, environment, fields);
 }
 
-Result<Identity> from_environment(const EnvironmentLookup& environment, Asked asked) {
+Result<Identity> from_environment(const EnvironmentLookup& environment, Fields fields) {
   const std::string wanted = value_of(environment, "IVY_LAUNCHER");
   if (!wanted.empty() && !is_launcher_key(wanted)) {
     return Error{Code::kFailedPrecondition, "IVY_LAUNCHER is \"" + wanted + "\"",
@@ -237,12 +237,12 @@ Result<Identity> from_environment(const EnvironmentLookup& environment, Asked as
   }
   if (wanted == "none") return Identity();
   const bool is_ours = wanted == "ivyrun" || (wanted.empty() && environment("IVY_RANK"));
-  if (!is_ours) return from_other_launchers(environment, wanted, asked);
-  Identity identity = IVY_TRY(from_ivyrun(environment, asked));
+  if (!is_ours) return from_other_launchers(environment, wanted, fields);
+  Identity identity = IVY_TRY(from_ivyrun(environment, fields));
   if (wanted.empty()) {
     LauncherClaim own;
     own.key = own.name = identity.source;
-    own.said = identity.said;
+    own.settings = identity.settings;
     own.rank = identity.rank;
     own.world_size = identity.world_size;
     IVY_CHECK(check_agreement(own, read_launchers(environment, "").complete));
@@ -250,13 +250,13 @@ Result<Identity> from_environment(const EnvironmentLookup& environment, Asked as
   return identity;
 }
 
-Result<void> agree(std::string_view what, const std::optional<std::uint32_t>& said,
+Result<void> agree(std::string_view what, const std::optional<std::uint32_t>& passed,
                    std::uint32_t found, const Identity& identity) {
-  if (!said || *said == found) return {};
-  const std::string variables = identity.said.empty() ? "" : " (" + identity.said + ")";
+  if (!passed || *passed == found) return {};
+  const std::string variables = identity.settings.empty() ? "" : " (" + identity.settings + ")";
   return Error{Code::kFailedPrecondition,
-               "the program passed " + std::string(what) + " " + std::to_string(*said) + ", but " +
-                   identity.source + " set " + std::to_string(found) + variables,
+               "the program passed " + std::string(what) + " " + std::to_string(*passed) +
+                   ", but " + identity.source + " set " + std::to_string(found) + variables,
                "remove it from the program, or pass tcp://HOST:PORT with both rank and world size"};
 }
 
@@ -295,8 +295,8 @@ Result<Identity> from_method(const IdentityRequest& request, const std::string& 
   Identity identity;
   if (request.rank && request.world_size) {
     identity.source = "the program";
-    identity.said = "rank=" + std::to_string(*request.rank) +
-                    ", world_size=" + std::to_string(*request.world_size);
+    identity.settings = "rank=" + std::to_string(*request.rank) +
+                        ", world_size=" + std::to_string(*request.world_size);
     identity.rank = *request.rank;
     identity.world_size = *request.world_size;
     if (identity.rank >= identity.world_size) {
@@ -306,8 +306,8 @@ Result<Identity> from_method(const IdentityRequest& request, const std::string& 
                    "ranks are counted from 0"};
     }
   } else {
-    const Identity found = IVY_TRY(from_environment(environment, Asked::kOnlyWho));
-    if (found.said.empty()) {
+    const Identity found = IVY_TRY(from_environment(environment, Fields::kRankAndSize));
+    if (found.settings.empty()) {
       return Error{Code::kFailedPrecondition,
                    method + " needs rank and world size, but no launcher provides them",
                    "pass rank= and world_size= as well"};
@@ -315,7 +315,7 @@ Result<Identity> from_method(const IdentityRequest& request, const std::string& 
     IVY_CHECK(agree("rank", request.rank, found.rank, found));
     IVY_CHECK(agree("world size", request.world_size, found.world_size, found));
     identity.source = found.source;
-    identity.said = found.said;
+    identity.settings = found.settings;
     identity.rank = found.rank;
     identity.world_size = found.world_size;
   }
@@ -335,8 +335,8 @@ Result<Identity> identify_rank(const IdentityRequest& request,
     return from_method(request, method, environment);
   }
   Identity identity;
-  if (wants_environment) identity = IVY_TRY(from_environment(environment, Asked::kAll));
-  if (wants_environment && identity.said.empty() && request.world_size.value_or(1) > 1) {
+  if (wants_environment) identity = IVY_TRY(from_environment(environment, Fields::kAll));
+  if (wants_environment && identity.settings.empty() && request.world_size.value_or(1) > 1) {
     return Error{Code::kFailedPrecondition,
                  "the program passed world size " + std::to_string(*request.world_size) +
                      ", but the address of the other ranks is not known",
@@ -359,7 +359,8 @@ Result<Identity> identify(const IdentityRequest& request, const EnvironmentLooku
 }
 
 std::string source_text(const Identity& identity) {
-  return identity.said.empty() ? identity.source : identity.source + " (" + identity.said + ")";
+  return identity.settings.empty() ? identity.source
+                                   : identity.source + " (" + identity.settings + ")";
 }
 
 std::uint16_t port_by(std::string_view key) {

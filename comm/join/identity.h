@@ -28,7 +28,7 @@ enum class Bootstrap : std::uint8_t {
 
 struct Identity {
   std::string source = "a world of one";  // For messages: "ivyrun", "torchrun", ...
-  std::string said;                       // "RANK=1, WORLD_SIZE=4"; empty without a source.
+  std::string settings;                   // "RANK=1, WORLD_SIZE=4"; empty without a source.
   Bootstrap bootstrap = Bootstrap::kAlone;
   std::uint32_t rank = 0;
   std::uint32_t world_size = 1;

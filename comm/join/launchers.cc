@@ -83,18 +83,18 @@ Result<LauncherClaim> claim_of(const Launcher& launcher, const EnvironmentLookup
   LauncherClaim claim;
   claim.key = launcher.key;
   claim.name = launcher.name;
-  claim.said = present[0] + ", " + present[1];
+  claim.settings = present[0] + ", " + present[1];
   const auto rank = to_number<std::uint32_t>(value_of(environment, launcher.needed[0]));
   const auto size = to_number<std::uint32_t>(value_of(environment, launcher.needed[1]));
   if (!rank || !size) {
     return Error{Code::kFailedPrecondition,
-                 std::string(launcher.name) + " set " + claim.said + ", which is not a number",
+                 std::string(launcher.name) + " set " + claim.settings + ", which is not a number",
                  "correct it, or unset both"};
   }
   if (*rank >= *size) {
     return Error{Code::kFailedPrecondition,
                  std::string(launcher.name) + " set rank " + std::to_string(*rank) +
-                     " in a world of " + std::to_string(*size) + " (" + claim.said + ")",
+                     " in a world of " + std::to_string(*size) + " (" + claim.settings + ")",
                  "ranks are counted from 0; correct it, or unset both"};
   }
   claim.rank = *rank;

@@ -28,14 +28,14 @@ inline std::string value_of(const EnvironmentLookup& environment, std::string_vi
 
 // One source's claim that this is rank R of N, with the variables that say so.
 struct LauncherClaim {
-  std::string key;   // "torchrun", as in IVY_LAUNCHER.
-  std::string name;  // "Open MPI's mpirun"
-  std::string said;  // "RANK=1, WORLD_SIZE=4"
+  std::string key;       // "torchrun", as in IVY_LAUNCHER.
+  std::string name;      // "Open MPI's mpirun"
+  std::string settings;  // "RANK=1, WORLD_SIZE=4"
   std::uint32_t rank = 0;
   std::uint32_t world_size = 1;
   std::optional<std::uint32_t> local_size;  // Empty if unknown.
 
-  std::string text() const { return name + " (" + said + ")"; }
+  std::string text() const { return name + " (" + settings + ")"; }
 };
 
 struct LauncherClaims {

@@ -10,7 +10,7 @@ std::int64_t now_ns() { return steady_now().time_since_epoch() / std::chrono::na
 
 }  // namespace
 
-bool PatientStore::may_ask() const {
+bool PatientStore::is_responsive() const {
   return client_ != nullptr && now_ns() >= silent_until_ns_.load(std::memory_order_relaxed);
 }
 
@@ -21,14 +21,14 @@ void PatientStore::note(Code code) {
 }
 
 bool PatientStore::set(const std::string& key, const std::string& value) {
-  if (!may_ask()) return false;
+  if (!is_responsive()) return false;
   const Result<void> done = client_->set(key, value, kLimit);
   if (!done.ok()) note(done.error().code);
   return done.ok();
 }
 
 std::optional<std::string> PatientStore::get(const std::string& key) {
-  if (!may_ask()) return std::nullopt;
+  if (!is_responsive()) return std::nullopt;
   Result<std::string> found = client_->get(key, kLimit);
   if (found.ok()) return std::move(found).value();
   note(found.error().code);
@@ -38,7 +38,7 @@ std::optional<std::string> PatientStore::get(const std::string& key) {
 std::optional<std::string> PatientStore::compare_set(const std::string& key,
                                                      const std::optional<std::string>& expected,
                                                      const std::string& desired) {
-  if (!may_ask()) return std::nullopt;
+  if (!is_responsive()) return std::nullopt;
   auto stored = client_->compare_set(key, expected, desired, kLimit);
   if (stored.ok()) return std::move(stored->second);
   note(stored.error().code);

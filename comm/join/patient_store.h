@@ -33,7 +33,7 @@ class PatientStore {
                                          const std::string& desired);
 
  private:
-  bool may_ask() const;
+  bool is_responsive() const;
   void note(Code code);
 
   store::Client* client_ = nullptr;

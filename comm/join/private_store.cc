@@ -115,8 +115,8 @@ Result<void> run(const std::string& program, const PrivateStoreOptions& options,
 // Reads lines until "ready". Any other line is the reason why the store does not serve.
 Result<void> await_ready(int control, const std::string& program) {
   const auto end = steady_now() + PrivateStore::kStartTime;
-  std::string said;
-  while (said.find("ready\n") == std::string::npos) {
+  std::string output;
+  while (output.find("ready\n") == std::string::npos) {
     const auto left = std::chrono::duration_cast<milliseconds>(end - steady_now()).count();
     pollfd polled = {control, POLLIN, 0};
     const int ready = left > 0 ? poll(&polled, 1, static_cast<int>(left)) : 0;
@@ -125,10 +125,10 @@ Result<void> await_ready(int control, const std::string& program) {
     char buffer[1024];
     const ssize_t count = recv(control, buffer, sizeof buffer, 0);
     if (count > 0) {
-      said.append(buffer, static_cast<std::size_t>(count));
+      output.append(buffer, static_cast<std::size_t>(count));
     } else if (count == 0 || errno != EINTR) {
       return Error{Code::kUnavailable,
-                   program + " exited immediately" + (said.empty() ? "" : ": " + said),
+                   program + " exited immediately" + (output.empty() ? "" : ": " + output),
                    "check that it belongs to this build, and run it by hand with --help"};
     }
   }

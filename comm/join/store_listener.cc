@@ -92,7 +92,7 @@ Result<StoreListener> StoreListener::everywhere(std::uint16_t port) {
   return listener;
 }
 
-Result<StoreListener> StoreListener::where_told(const Identity& identity) {
+Result<StoreListener> StoreListener::at_given_host(const Identity& identity) {
   const std::string& host = identity.bootstrap_host;
   std::vector<std::string> addresses = IVY_TRY(resolve(host));
   const bool is_own_name = !is_numeric(host) && host != "localhost" &&
@@ -112,11 +112,11 @@ Result<StoreListener> StoreListener::where_told(const Identity& identity) {
 Result<StoreListener> StoreListener::at_address(const Identity& identity,
                                                 steady_clock::time_point end) {
   const auto patience = std::min(end, steady_now() + kPortBusy);
-  Result<StoreListener> listener = where_told(identity);
+  Result<StoreListener> listener = at_given_host(identity);
   while (!listener.ok() && listener.error().code == Code::kAlreadyExists &&
          steady_now() < patience) {
     poll(nullptr, 0, static_cast<int>(kPortPause.count()));
-    listener = where_told(identity);
+    listener = at_given_host(identity);
   }
   if (listener.ok()) return listener;
   Error error =

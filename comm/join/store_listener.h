@@ -43,7 +43,7 @@ class StoreListener {
   StoreListener() = default;
   static Result<StoreListener> at(const std::string& address, std::uint16_t port);
   static Result<StoreListener> everywhere(std::uint16_t port);
-  static Result<StoreListener> where_told(const Identity& identity);
+  static Result<StoreListener> at_given_host(const Identity& identity);
   static Result<StoreListener> at_address(const Identity& identity,
                                           std::chrono::steady_clock::time_point end);
   static Result<StoreListener> towards(const Identity& identity);

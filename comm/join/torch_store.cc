@@ -72,7 +72,7 @@ Result<std::string> receive(int socket, std::size_t count, TimePoint end) {
 Result<int> dial_one(SocketAddress where, TimePoint end) {
   Descriptor socket(where.open_socket());
   if (!socket) return errno_error(Code::kResourceExhausted, "make a socket", errno);
-  send_at_once(socket.get());
+  disable_nagle(socket.get());
   const int failed = connect_to(socket.get(), where, {end});
   if (failed == 0) return socket.release();
   return errno_error(Code::kUnavailable, "connect", failed);
@@ -136,8 +136,8 @@ Result<void> TorchStore::set(const std::string& key, const std::string& value, T
 Result<std::string> TorchStore::wait_get(const std::string& key, TimePoint end) {
   const Opcodes& codes = codes_of(dialect_);
   IVY_CHECK(send(socket_.get(), codes.wait + number_bytes(1) + sized(key), end));
-  const Result<std::string> there = receive(socket_.get(), 1, end);
-  if (!there.ok()) return there.error();
+  const Result<std::string> found = receive(socket_.get(), 1, end);
+  if (!found.ok()) return found.error();
   IVY_CHECK(send(socket_.get(), codes.get + sized(key), end));
   const std::string length = IVY_TRY(receive(socket_.get(), sizeof(std::uint64_t), end));
   std::uint64_t bytes = 0;

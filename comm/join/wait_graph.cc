@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// During a wait, waits() writes this rank's record. At a timeout, time_is_over() follows the chain
+// During a wait, waits() writes this rank's record. At a timeout, timed_out() follows the chain
 // of records twice (find_suspect(), WaitChain::follow()) with a pause in between, so that a rank
 // whose heartbeat has not changed is recognized as silent.
 #include "comm/join/wait_graph.h"
@@ -20,7 +20,7 @@ using std::chrono::nanoseconds;
 using std::chrono::steady_clock;
 
 // Waits shorter than this write no record.
-constexpr milliseconds kFirstTold{100};
+constexpr milliseconds kFirstReport{100};
 constexpr milliseconds kBeatMin{100};
 constexpr milliseconds kBeatMost{1'000};
 constexpr milliseconds kLongBeatMost{10'000};
@@ -29,8 +29,8 @@ constexpr int kLongBeats = 30;
 // slack only lengthens timeouts between hosts that no rank in the chain explains.
 constexpr milliseconds kBeatSlack{300};
 constexpr milliseconds kStep{10};
-// A rank on a different path of operations reports that as soon as it has waited for kFirstTold.
-constexpr milliseconds kAskTime{500};
+// A rank on a different path of operations reports that as soon as it has waited for kFirstReport.
+constexpr milliseconds kQueryTime{500};
 
 nanoseconds beat_after(nanoseconds waited) {
   const nanoseconds most = std::clamp<nanoseconds>(waited / kLongBeats, kBeatMost, kLongBeatMost);
@@ -74,7 +74,7 @@ class WaitChain {
       if (record->entered.sequence > sequence_) break;
       if (is_behind) go_back(*record, earlier);
       if (record->culprit >= 0 && !is_held_up(*record, sequence_, before_, now_))
-        return {record->culprit, way_ + record->because, is_certain_};
+        return {record->culprit, path_text_ + record->because, is_certain_};
       if (record->culprit < 0 && is_silent(*record, earlier)) return silent(*record);
       chain_.push_back(rank_);
       rank_ = record->culprit >= 0 ? record->culprit : record->waits_for;
@@ -86,7 +86,7 @@ class WaitChain {
  private:
   Suspect not_entered(const std::optional<WaitRecord>& record) const {
     return {rank_,
-            way_ + name_of(rank_) + " is not waiting in it: it has not entered it" +
+            path_text_ + name_of(rank_) + " is not waiting in it: it has not entered it" +
                 (record ? "; the last operation that it waited in is " +
                               std::to_string(record->entered.sequence)
                         : ", or is doing something else in it"),
@@ -96,16 +96,16 @@ class WaitChain {
   void go_back(const WaitRecord& record, const std::optional<WaitRecord>& earlier) {
     sequence_ = record.entered.sequence;
     is_certain_ = is_certain_ && (earlier || record.is_over != 0);
-    way_ += name_of(rank_) + " still waits in operation " + std::to_string(sequence_);
-    if (behind_.rank < 0) behind_ = {rank_, way_, false};
-    way_ += ", where ";
+    path_text_ += name_of(rank_) + " still waits in operation " + std::to_string(sequence_);
+    if (behind_.rank < 0) behind_ = {rank_, path_text_, false};
+    path_text_ += ", where ";
   }
   bool is_silent(const WaitRecord& record, const std::optional<WaitRecord>& earlier) const {
     return rank_ != self_ && record.is_over == 0 && earlier && earlier->beat == record.beat;
   }
   Suspect silent(const WaitRecord& record) const {
     return {rank_,
-            way_ + name_of(rank_) + " is in it, was waiting for rank " +
+            path_text_ + name_of(rank_) + " is in it, was waiting for rank " +
                 std::to_string(record.waits_for) + ", and does not respond",
             false};
   }
@@ -116,8 +116,8 @@ class WaitChain {
   const FindRecord& before_;
   const FindRecord& now_;
   std::vector<std::int32_t> chain_;
-  std::string way_;  // Known states of ranks that wait in earlier operations.
-  Suspect behind_;   // The first of these ranks, to blame if no other rank is.
+  std::string path_text_;  // Known states of ranks that wait in earlier operations.
+  Suspect behind_;         // The first of these ranks, to blame if no other rank is.
   bool is_certain_ = true;
 };
 
@@ -143,17 +143,17 @@ void WaitGraph::write(const LongWait& wait, bool is_over) {
   std::memset(own_.because, 0, sizeof own_.because);
   std::memcpy(own_.because, wait.because.data(),
               std::min(wait.because.size(), sizeof own_.because - 1));
-  told_sequence_ = wait.sequence;
-  told_at_ = steady_now();
+  reported_sequence_ = wait.sequence;
+  reported_at_ = steady_now();
   records_.write(entered_.rank, own_);
 }
 
 void WaitGraph::waits(const LongWait& wait) {
-  if (wait.waited < kFirstTold) return;
-  const bool is_same = told_sequence_ == wait.sequence && own_.waits_for == wait.waits_for &&
+  if (wait.waited < kFirstReport) return;
+  const bool is_same = reported_sequence_ == wait.sequence && own_.waits_for == wait.waits_for &&
                        own_.culprit == wait.culprit;
   // Do not write a record for each of several ranks that are awaited in turn.
-  const auto since = steady_now() - told_at_;
+  const auto since = steady_now() - reported_at_;
   // Never later than the previous record has promised.
   if (since < (is_same ? nanoseconds(milliseconds(own_.next_beat_ms)) : nanoseconds(kBeatMin)))
     return;
@@ -169,7 +169,7 @@ bool WaitGraph::pause(nanoseconds time) const {
   return !records_.is_broken();
 }
 
-std::optional<Suspicion> WaitGraph::time_is_over(const LongWait& wait) {
+std::optional<Suspicion> WaitGraph::timed_out(const LongWait& wait) {
   write(wait, true);
   if (wait.culprit >= 0 && !wait.is_absent) return Suspicion{wait.culprit, wait.because};
   std::vector<std::pair<std::int32_t, std::optional<WaitRecord>>> seen;
@@ -202,13 +202,14 @@ std::optional<Suspicion> WaitGraph::time_is_over(const LongWait& wait) {
   return Suspicion{second.rank, second.because};
 }
 
-std::optional<EnteredOperations> WaitGraph::ask_for(std::int32_t rank, std::uint64_t sequence) {
+std::optional<EnteredOperations> WaitGraph::query_operations(std::int32_t rank,
+                                                             std::uint64_t sequence) {
   // The other side may query this rank in the same way.
   LongWait wait;
   wait.sequence = sequence;
   wait.waits_for = rank;
   write(wait, false);
-  const auto end = steady_now() + kAskTime;
+  const auto end = steady_now() + kQueryTime;
   while (true) {
     const std::optional<WaitRecord> record = records_.read(rank);
     if (record && record->entered.sequence >= sequence) return record->entered;

@@ -4,8 +4,8 @@
 // end.
 //
 // The wait records of one communicator, by rank, are the whole state. A rank writes its record
-// kFirstTold after it began to wait in an operation, and again when it waits for another rank. As a
-// heartbeat it also writes after each quarter of the time that it has waited, but at least once a
+// kFirstReport after it began to wait in an operation, and again when it waits for another rank. As
+// a heartbeat it also writes after each quarter of the time that it has waited, but at least once a
 // second; after half a minute, after each thirtieth of that time, but at least every 10 s.
 // Operations that proceed normally write nothing.
 //
@@ -75,11 +75,12 @@ class WaitGraph final : public WaitWatch {
             WaitRecords& records);
 
   void waits(const LongWait& wait) override;
-  std::optional<Suspicion> time_is_over(const LongWait& wait) override;
+  std::optional<Suspicion> timed_out(const LongWait& wait) override;
   std::int32_t world_rank(std::int32_t rank) const override {
     return world_ranks_[static_cast<std::size_t>(rank)];
   }
-  std::optional<EnteredOperations> ask_for(std::int32_t rank, std::uint64_t sequence) override;
+  std::optional<EnteredOperations> query_operations(std::int32_t rank,
+                                                    std::uint64_t sequence) override;
 
  private:
   void write(const LongWait& wait, bool is_over);
@@ -89,8 +90,8 @@ class WaitGraph final : public WaitWatch {
   const std::vector<std::int32_t> world_ranks_;
   WaitRecords& records_;
   WaitRecord own_;
-  std::uint64_t told_sequence_ = 0;
-  std::chrono::steady_clock::time_point told_at_;
+  std::uint64_t reported_sequence_ = 0;
+  std::chrono::steady_clock::time_point reported_at_;
 };
 
 }  // namespace ivy::comm

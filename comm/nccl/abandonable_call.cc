@@ -19,7 +19,7 @@ using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
 // Interval of the checks for trouble while a call runs.
-constexpr milliseconds kLook{5};
+constexpr milliseconds kPollInterval{5};
 
 std::mutex given_up_mutex;
 // The abandoned calls that have not returned, the oldest first. Never destroyed: their threads
@@ -67,10 +67,10 @@ MaybeFailure call_abandonable(AbandonableCall abandonable) {
   background_thread([shared, state] { run(*shared, *state); }).detach();
   std::unique_lock lock(state->mutex);
   while (true) {
-    const auto slice = std::min(steady_now() + kLook, shared->deadline);
+    const auto slice = std::min(steady_now() + kPollInterval, shared->deadline);
     if (state->has_returned.wait_until(lock, slice, [&] { return state->is_done; })) return {};
     lock.unlock();
-    MaybeFailure why = shared->source != nullptr ? shared->source->trouble() : std::nullopt;
+    MaybeFailure why = shared->source != nullptr ? shared->source->find_failure() : std::nullopt;
     lock.lock();
     if (state->is_done) return {};
     if (!why && steady_now() < shared->deadline) continue;

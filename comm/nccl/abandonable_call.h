@@ -16,11 +16,11 @@
 namespace ivy::comm::nccl {
 
 // Reasons to stop a wait early. Thread: any.
-class TroubleSource {
+class FailureSource {
  public:
-  virtual ~TroubleSource() = default;
+  virtual ~FailureSource() = default;
   // Returns why waiting is pointless, such as the death of a rank, or nothing to keep waiting.
-  virtual MaybeFailure trouble() = 0;
+  virtual MaybeFailure find_failure() = 0;
 };
 
 struct AbandonableCall {
@@ -30,7 +30,7 @@ struct AbandonableCall {
   std::function<void()> late;  // Called after `call` if it was abandoned. May be empty.
   std::string what;            // Names the call in the text of a failure, such as "cuInit".
   std::chrono::steady_clock::time_point deadline;
-  TroubleSource* source = nullptr;  // Trouble ends the wait early. May be null.
+  FailureSource* source = nullptr;  // A failure ends the wait early. May be null.
 };
 
 // Makes the call on a new thread and waits for it. Returns nothing if it has returned, or the

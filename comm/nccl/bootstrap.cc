@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // ReadyBarrier::run() is the whole sequence of a rank: it publishes its facts; rank 0 compares them
 // (decide(), judge(), and probe_all() if the ranks are in several networks) and announces a
-// decision (say()); every rank then carries the decision out (follow(), exchange_ids()). The
+// decision (announce()); every rank then carries the decision out (follow(), exchange_ids()). The
 // functions before it compose the messages about missing ranks. DeviceCommunicator::prepare() calls
 // bootstrap().
 #include "comm/nccl/bootstrap.h"
@@ -24,7 +24,7 @@ using std::chrono::steady_clock;
 
 // Rank 0 gives up this much before the others, so that they receive its list of missing ranks.
 constexpr milliseconds kHeadStart{300};
-// Time limit of one query to the store; patiently() then repeats the query.
+// Time limit of one query to the store; with_retries() then repeats the query.
 constexpr milliseconds kStorePatience{1'000};
 // Time limit of a store call that is not repeated, because it only helps with a later message; also
 // the least time that any query gets.
@@ -80,13 +80,13 @@ class StoredProgress {
  public:
   explicit StoredProgress(const BootstrapOptions& options) : options_(options) {}
   bool has(const std::string& name, std::int32_t rank) {
-    if (!keys_.contains(name)) ask(name);
+    if (!keys_.contains(name)) query(name);
     return keys_[name].contains(key_of(options_, name, rank));
   }
   bool is_silent() const { return is_silent_; }
 
  private:
-  void ask(const std::string& name) {
+  void query(const std::string& name) {
     std::set<std::string>& stored = keys_[name];
     if (is_silent_) return;
     const Result<std::vector<std::string>> keys =
@@ -141,12 +141,12 @@ std::string names_without(const BootstrapOptions& options, const std::string& na
 
 // Returns the findings that must prevent NCCL's init, and prints the others as warnings.
 // IVY_NCCL_PREFLIGHT=warn turns every finding that NCCL may survive into a warning.
-std::vector<Finding> that_count(const std::vector<RankFacts>& ranks,
-                                std::vector<Finding> findings) {
+std::vector<Finding> blocking_findings(const std::vector<RankFacts>& ranks,
+                                       std::vector<Finding> findings) {
   const char* const mode = std::getenv("IVY_NCCL_PREFLIGHT");
-  const bool has_trouble = std::any_of(ranks.begin(), ranks.end(),
-                                       [](const RankFacts& rank) { return !rank.trouble.empty(); });
-  const bool only_warns = mode != nullptr && std::string_view(mode) == "warn" && !has_trouble;
+  const bool has_errors = std::any_of(ranks.begin(), ranks.end(),
+                                      [](const RankFacts& rank) { return !rank.error.empty(); });
+  const bool only_warns = mode != nullptr && std::string_view(mode) == "warn" && !has_errors;
   std::vector<Finding> counting;
   for (Finding& finding : findings) {
     const bool is_error = finding.kind == Finding::Kind::kError && !only_warns;
@@ -186,14 +186,15 @@ class ReadyBarrier {
     own_ = facts;
     const std::optional<Interface> chosen = interface_of(own_);
     if (chosen && options_.spans_hosts) own_.probe_port = listener_.listen_at(chosen->address);
-    const Result<void> told = set_once(key("facts/" + std::to_string(options_.rank)), encode(own_));
+    const Result<void> stored =
+        set_once(key("facts/" + std::to_string(options_.rank)), encode(own_));
     if (ready_.failure) return std::move(ready_);
-    if (!told.ok())
+    if (!stored.ok())
       return failed(
-          failure_of(told.error().context(prefix() + "announce that this rank is ready")));
+          failure_of(stored.error().context(prefix() + "announce that this rank is ready")));
     if (options_.rank == 0) {
       decide();
-      if (ready_.failure) say(encode_refusal(*ready_.failure));
+      if (ready_.failure) announce(encode_refusal(*ready_.failure));
     }
     if (!ready_.failure && !ready_.is_shared) follow();
     return std::move(ready_);
@@ -217,28 +218,28 @@ class ReadyBarrier {
   // Retries until the store has answered, the deadline has passed or there is trouble
   // (ready_.failure).
   template <class Question>
-  auto patiently(Question question) {
+  auto with_retries(Question question) {
     while (true) {
       const auto left = std::chrono::duration_cast<milliseconds>(options_.deadline - steady_now());
       auto answer = question(std::clamp(left, kPhasePatience, kStorePatience));
       const bool is_silent = !answer.ok() && answer.error().code == Code::kDeadlineExceeded;
       if (!is_silent || left <= kPhasePatience) return answer;
-      if (const MaybeFailure trouble = options_.owner->trouble()) {
-        fail(*trouble);
+      if (const MaybeFailure found = options_.owner->find_failure()) {
+        fail(*found);
         return answer;
       }
     }
   }
   Result<void> set_once(const std::string& name, std::string_view value) {
-    return patiently([&](milliseconds limit) { return store_.set_once(name, value, limit); });
+    return with_retries([&](milliseconds limit) { return store_.set_once(name, value, limit); });
   }
   Result<std::vector<std::string>> multi_get(const std::vector<std::string>& names) {
-    return patiently([&](milliseconds limit) { return store_.multi_get(names, limit); });
+    return with_retries([&](milliseconds limit) { return store_.multi_get(names, limit); });
   }
 
-  void say(const std::string& word) {
-    const Result<void> said = set_once(key(word_key_), word);
-    if (!said.ok() && !ready_.failure) fail(failure_of(said.error().context(prefix())));
+  void announce(const std::string& word) {
+    const Result<void> stored = set_once(key(decision_key_), word);
+    if (!stored.ok() && !ready_.failure) fail(failure_of(stored.error().context(prefix())));
   }
 
   // Waits until all keys exist. Returns false on trouble or an error, which it stores in
@@ -253,8 +254,8 @@ class ReadyBarrier {
         fail(failure_of(came.error().context(prefix() + "wait for the other ranks")));
         return false;
       }
-      if (const MaybeFailure trouble = options_.owner->trouble()) {
-        fail(*trouble);
+      if (const MaybeFailure found = options_.owner->find_failure()) {
+        fail(*found);
         return false;
       }
     }
@@ -300,22 +301,23 @@ class ReadyBarrier {
   }
 
   void judge(const std::vector<RankFacts>& ranks) {
-    std::vector<Finding> findings = that_count(ranks, compare_ranks(ranks));
+    std::vector<Finding> findings = blocking_findings(ranks, compare_ranks(ranks));
     // Probes cost another round, so they are made only between different networks.
-    if (findings.empty() && spans_networks(ranks)) findings = that_count(ranks, probe_all(ranks));
+    if (findings.empty() && spans_networks(ranks))
+      findings = blocking_findings(ranks, probe_all(ranks));
     if (ready_.failure) return;
     bool can_scale = options_.can_scale;
     for (const RankFacts& rank : ranks) can_scale = can_scale && rank.nccl_version >= 22300;
-    if (findings.empty() && have_one_parent(ranks)) return say(std::string(kShrink));
+    if (findings.empty() && have_one_parent(ranks)) return announce(std::string(kShrink));
     if (findings.empty()) {
       const char* const wanted = std::getenv("IVY_NCCL_ROOTS");
-      return say(
+      return announce(
           std::string(kGo) +
           std::to_string(root_count(size(), can_scale, wanted != nullptr ? std::atoi(wanted) : 0)));
     }
     if (findings.front().kind == Finding::Kind::kSharedDevice) {
       ready_.is_shared = true;
-      return say(std::string(kShare));
+      return announce(std::string(kShare));
     }
     fail(refusal_of(findings, options_.communicator));
   }
@@ -336,8 +338,8 @@ class ReadyBarrier {
 
   // On rank 0: starts the probes of all ranks, and waits for their reports.
   std::vector<Finding> probe_all(const std::vector<RankFacts>& ranks) {
-    say(std::string(kProbe));
-    word_key_ = "after_probe";
+    announce(std::string(kProbe));
+    decision_key_ = "after_probe";
     std::vector<RankFacts> peers;
     for (const std::int32_t rank : before_next_and_root())
       peers.push_back(ranks[static_cast<std::size_t>(rank)]);
@@ -357,12 +359,12 @@ class ReadyBarrier {
       }
       return {};
     }
-    const Result<std::vector<std::string>> said = multi_get(keys);
-    if (!said.ok()) {
-      fail(failure_of(said.error().context(prefix() + "read which ranks reach each other")));
+    const Result<std::vector<std::string>> reports = multi_get(keys);
+    if (!reports.ok()) {
+      fail(failure_of(reports.error().context(prefix() + "read which ranks reach each other")));
       return {};
     }
-    texts.insert(texts.end(), said->begin(), said->end());
+    texts.insert(texts.end(), reports->begin(), reports->end());
     std::vector<Finding> findings;
     for (std::size_t rank = 0; rank < texts.size() && findings.size() < kFindingsMax; ++rank)
       // A single blank reports success, because a value in the store is never empty.
@@ -386,31 +388,31 @@ class ReadyBarrier {
     const std::string found = probe(peers);
     // Only rank 0 reads this key, so it need not be set with SET_ONCE.
     const std::string text = found.empty() ? " " : found;
-    const Result<void> told = patiently([&](milliseconds limit) {
+    const Result<void> stored = with_retries([&](milliseconds limit) {
       return store_.set(key("reach/" + std::to_string(options_.rank)), text, limit);
     });
-    if (!told.ok())
-      fail(failure_of(told.error().context(prefix() + "report which ranks it reaches")));
-    word_key_ = "after_probe";
-    return told.ok();
+    if (!stored.ok())
+      fail(failure_of(stored.error().context(prefix() + "report which ranks it reaches")));
+    decision_key_ = "after_probe";
+    return stored.ok();
   }
 
-  std::optional<std::string> await_word() {
-    if (!await({key(word_key_)}, options_.deadline)) {
+  std::optional<std::string> await_decision() {
+    if (!await({key(decision_key_)}, options_.deadline)) {
       if (!ready_.failure) fail(who_is_missing("rank 0's decision"));
       return std::nullopt;
     }
     const Result<std::string> word =
-        patiently([&](milliseconds limit) { return store_.get(key(word_key_), limit); });
+        with_retries([&](milliseconds limit) { return store_.get(key(decision_key_), limit); });
     if (word.ok()) return *word;
     fail(failure_of(word.error().context(prefix() + "read rank 0's decision")));
     return std::nullopt;
   }
 
   void follow() {
-    std::optional<std::string> word = await_word();
+    std::optional<std::string> word = await_decision();
     if (word && *word == kProbe && options_.rank != 0)
-      word = take_part_in_probe() ? await_word() : std::nullopt;
+      word = take_part_in_probe() ? await_decision() : std::nullopt;
     if (!word) return;
     if (*word == kShare) {
       ready_.is_shared = true;
@@ -431,9 +433,10 @@ class ReadyBarrier {
       UniqueId id = {};
       if (const MaybeFailure failure = options_.owner->make_id(options_.deadline, id))
         return fail(*failure);
-      const Result<void> told = set_once(keys.back(), std::string_view(id.bytes, sizeof id.bytes));
-      if (!told.ok())
-        return fail(failure_of(told.error().context(prefix() + "publish the unique id")));
+      const Result<void> stored =
+          set_once(keys.back(), std::string_view(id.bytes, sizeof id.bytes));
+      if (!stored.ok())
+        return fail(failure_of(stored.error().context(prefix() + "publish the unique id")));
     }
     if (!await(keys, options_.deadline)) {
       if (!ready_.failure) {
@@ -456,13 +459,13 @@ class ReadyBarrier {
   store::Client& store_;
   RankFacts own_;
   ProbeListener listener_;
-  std::string word_key_ = "go";
+  std::string decision_key_ = "go";
   BootstrapResult ready_;
 };
 
-BootstrapResult get_ready_alone(const BootstrapOptions& options, const RankFacts& own) {
+BootstrapResult bootstrap_single_rank(const BootstrapOptions& options, const RankFacts& own) {
   BootstrapResult ready;
-  const std::vector<Finding> findings = that_count({own}, compare_ranks({own}));
+  const std::vector<Finding> findings = blocking_findings({own}, compare_ranks({own}));
   if (!findings.empty()) {
     ready.failure = refusal_of(findings, options.communicator);
     return ready;
@@ -504,7 +507,7 @@ std::string who_is_not_done(const BootstrapOptions& options) {
 }
 
 BootstrapResult bootstrap(const BootstrapOptions& options, const RankFacts& own) {
-  if (options.store == nullptr) return get_ready_alone(options, own);
+  if (options.store == nullptr) return bootstrap_single_rank(options, own);
   return ReadyBarrier(options).run(own);
 }
 

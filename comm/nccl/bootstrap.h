@@ -40,7 +40,7 @@
 namespace ivy::comm::nccl {
 
 // The communicator on whose behalf a bootstrap runs.
-class BootstrapOwner : public TroubleSource {
+class BootstrapOwner : public FailureSource {
  public:
   // Calls ncclGetUniqueId, which may block.
   virtual MaybeFailure make_id(std::chrono::steady_clock::time_point deadline, UniqueId& id) = 0;

@@ -100,9 +100,9 @@ void add_host(RankFacts& facts) {
   facts.limits.open_files = limit_of(RLIMIT_NOFILE);
 }
 
-void add_trouble(RankFacts& facts, const Error& error) {
-  facts.trouble = error.message;
-  facts.trouble_fix = error.fix;
+void set_error(RankFacts& facts, const Error& error) {
+  facts.error = error.message;
+  facts.error_fix = error.fix;
 }
 
 }  // namespace
@@ -115,26 +115,26 @@ RankFacts collect_rank_facts(std::int32_t rank, const std::string& host, int dev
   add_host(facts);
   const Result<const Driver*> driver = Driver::load();
   if (!driver.ok()) {
-    add_trouble(facts, driver.error());
+    set_error(facts, driver.error());
     return facts;
   }
   facts.driver_version = (*driver)->version();
   const Result<DeviceFacts> described = (*driver)->facts_of(device);
   if (!described.ok()) {
-    add_trouble(facts, described.error());
+    set_error(facts, described.error());
     return facts;
   }
   facts.uuid = described->uuid;
   facts.bus = described->bus;
   const Result<const Library*> library = Library::load();
   if (!library.ok()) {
-    add_trouble(facts, library.error());
+    set_error(facts, library.error());
     return facts;
   }
   const auto check = facts.variables.find("IVY_DEVICE_CHECK");
   if (check != facts.variables.end() && !is_check(check->second)) {
-    facts.trouble = "IVY_DEVICE_CHECK=" + check->second + " is not one of every, lagged, first";
-    facts.trouble_fix = "set it to one of them, or unset it";
+    facts.error = "IVY_DEVICE_CHECK=" + check->second + " is not one of every, lagged, first";
+    facts.error_fix = "set it to one of them, or unset it";
   }
   facts.nccl_version = (*library)->version();
   facts.nccl_path = (*library)->path();
@@ -143,9 +143,9 @@ RankFacts collect_rank_facts(std::int32_t rank, const std::string& host, int dev
 
 bool may_lose_shared_memory(const std::filesystem::path& root, std::uint32_t user,
                             const std::string& user_name) {
-  constexpr std::uint32_t kFirstOfPeople = 1000;  // logind never removes files of system users.
+  constexpr std::uint32_t kFirstRegularUid = 1000;  // logind never removes files of system users.
   std::error_code none;
-  if (user < kFirstOfPeople || !std::filesystem::exists(root / "run/systemd/users", none)) {
+  if (user < kFirstRegularUid || !std::filesystem::exists(root / "run/systemd/users", none)) {
     return false;
   }
   if (has_line(root / "proc/self/cgroup", "/user.slice/")) return false;

@@ -25,11 +25,11 @@ using std::chrono::nanoseconds;
 using std::chrono::steady_clock;
 
 // A wait spins for the time of a small operation, and then sleeps for times that double from
-// kFirstSleep to kLongestSleep. It checks for trouble at most once per kAskNccl.
+// kFirstSleep to kLongestSleep. It checks for trouble at most once per kQueryInterval.
 constexpr microseconds kSpin{100};
 constexpr microseconds kFirstSleep{20};
 constexpr microseconds kLongestSleep{5'000};
-constexpr milliseconds kAskNccl{1};
+constexpr milliseconds kQueryInterval{1};
 
 // How long an abort waits for a call that puts something on a stream; such calls do not block.
 constexpr milliseconds kCallPatience{50};
@@ -62,8 +62,8 @@ Status shrink(const Functions& nccl, const Parent& parent, Handle* child, Config
                               child, config, kShrinkAbort);
   while (status == kInProgress) {
     std::this_thread::sleep_for(milliseconds(1));
-    const Status asked = nccl.get_async_error(from.handle, &status);
-    if (asked != kSuccess) status = asked;
+    const Status queried = nccl.get_async_error(from.handle, &status);
+    if (queried != kSuccess) status = queried;
   }
   return status;
 }
@@ -132,7 +132,7 @@ MaybeFailure DeviceCommunicator::prepare(int device, Deadline& deadline) {
   RankFacts facts;
   if (MaybeFailure failure = find_facts(device, deadline, facts)) return failure;
   const auto known = steady_now();
-  if (facts.trouble.empty()) {
+  if (facts.error.empty()) {
     library_ = *Library::load();
     diagnosis_.use(*library_);
     driver_ = *Driver::load();
@@ -147,9 +147,10 @@ MaybeFailure DeviceCommunicator::prepare(int device, Deadline& deadline) {
   } else {
     report_phase(options, Phase::kInit);
     if (const MaybeFailure failure = connect(ready.ids, device, deadline)) {
-      Failure told = *failure;
-      if (told.kind == FailureKind::kTimeout) set_text(told, told.text + who_is_not_done(options));
-      return diagnosis_.with_ras(told);
+      Failure detailed = *failure;
+      if (detailed.kind == FailureKind::kTimeout)
+        set_text(detailed, detailed.text + who_is_not_done(options));
+      return diagnosis_.with_ras(detailed);
     }
     report_phase(options, Phase::kDone);
   }
@@ -342,8 +343,9 @@ MaybeFailure DeviceCommunicator::add_window(const DeviceRegion& region, Deadline
 MaybeFailure DeviceCommunicator::start(Started& one, bool is_grouped) {
   one.regions = device_regions::regions_of(*one.operation);
   for (const DeviceRegion& region : one.regions) one.watched.regions.push_back(region.serial);
-  if (const Result<void> begun = enqueued_.begin_call(*driver_, device_, one.watched); !begun.ok())
-    return make_failure(FailureKind::kTransport, begun.error().message);
+  if (const Result<void> started = enqueued_.begin_call(*driver_, device_, one.watched);
+      !started.ok())
+    return make_failure(FailureKind::kTransport, started.error().message);
   MaybeFailure failure;
   if (one.operation->after != nullptr) {
     const Result<void> held = one.operation->after->hold_back(one.operation->stream);
@@ -363,13 +365,13 @@ MaybeFailure DeviceCommunicator::call_nccl(Started& one, bool is_grouped) {
     return std::string(comm_status::name_of(one.operation->collective.shape.operation));
   };
   std::unique_lock lock(calls_);
-  if (is_broken_) return look_for_trouble(false);
+  if (is_broken_) return check_for_failure(false);
   // A registration would become part of the graph or invalidate it.
   if (one.returns_when != ReturnWhen::kCaptured)
     regions_->use(library_->functions(), handle, one.regions);
   const CallResult called = start_calls(caller, *one.operation, one.premul_sum);
   // An abort makes calls that hang in NCCL return, with an arbitrary status.
-  if (is_broken_) return look_for_trouble(false);
+  if (is_broken_) return check_for_failure(false);
   if (called.status != kSuccess && called.status != kInProgress) {
     lock.unlock();
     return diagnosis_.explained(diagnosis_.of_nccl(called.status, what()));
@@ -381,7 +383,7 @@ MaybeFailure DeviceCommunicator::call_nccl(Started& one, bool is_grouped) {
     Deadline deadline(one.watched.timeout);
     if (MaybeFailure failure = await_nccl(handle, deadline, what())) return failure;
     lock.lock();
-    if (is_broken_) return look_for_trouble(false);
+    if (is_broken_) return check_for_failure(false);
   }
   return finish_nccl(one);
 }
@@ -391,7 +393,7 @@ MaybeFailure DeviceCommunicator::finish(Started& one, bool is_grouped, MaybeFail
     Deadline deadline(one.watched.timeout);
     failure = await_nccl(handle_, deadline, "a group of operations");
     const std::lock_guard lock(calls_);
-    if (!failure && is_broken_) failure = look_for_trouble(false);
+    if (!failure && is_broken_) failure = check_for_failure(false);
     if (!failure) failure = finish_nccl(one);
   }
   const Event event = one.watched.event;
@@ -432,23 +434,23 @@ MaybeFailure DeviceCommunicator::await_nccl(Handle handle, Deadline& deadline,
                                             const std::string& what) {
   Pause pause;
   deadline.start();
-  auto looked_at = steady_now();
+  auto checked_at = steady_now();
   while (true) {
     Status status = kSuccess;
     {
       const std::lock_guard lock(handle_mutex_);
       if (!is_broken_) {
-        const Status asked = library_->functions().get_async_error(handle, &status);
-        if (asked != kSuccess) status = asked;
+        const Status queried = library_->functions().get_async_error(handle, &status);
+        if (queried != kSuccess) status = queried;
       }
     }
-    if (is_broken_) return look_for_trouble(false);
+    if (is_broken_) return check_for_failure(false);
     if (status == kSuccess) return std::nullopt;
     if (status != kInProgress) return diagnosis_.explained(diagnosis_.of_nccl(status, what));
     const auto now = steady_now();
-    if (now - looked_at >= kAskNccl) {
-      looked_at = now;
-      if (const MaybeFailure trouble = look_for_trouble(false)) return trouble;
+    if (now - checked_at >= kQueryInterval) {
+      checked_at = now;
+      if (const MaybeFailure found = check_for_failure(false)) return found;
       if (deadline.left() <= nanoseconds::zero()) {
         return diagnosis_.endless(what, deadline.waited(), handle);
       }
@@ -461,7 +463,7 @@ MaybeFailure DeviceCommunicator::await_event(Event event, Deadline& deadline,
                                              const Enqueued* operation) {
   Pause pause;
   deadline.start();
-  auto looked_at = steady_now();
+  auto checked_at = steady_now();
   while (true) {
     const Result<bool> is_done = driver_->is_done(event);
     if (!is_done.ok()) {
@@ -469,11 +471,11 @@ MaybeFailure DeviceCommunicator::await_event(Event event, Deadline& deadline,
                           "communicator " + options_.name + ": " + is_done.error().message);
     }
     // An operation that ended because of an abort does not count as done.
-    if (*is_done) return is_broken_ ? look_for_trouble(false) : std::nullopt;
+    if (*is_done) return is_broken_ ? check_for_failure(false) : std::nullopt;
     const auto now = steady_now();
-    if (now - looked_at >= kAskNccl) {
-      looked_at = now;
-      if (const MaybeFailure trouble = look_for_trouble(true)) return trouble;
+    if (now - checked_at >= kQueryInterval) {
+      checked_at = now;
+      if (const MaybeFailure found = check_for_failure(true)) return found;
       if (deadline.left() <= nanoseconds::zero()) {
         return operation != nullptr
                    ? diagnosis_.late(*operation)
@@ -495,21 +497,21 @@ MaybeFailure DeviceCommunicator::await_stream(Stream stream, int device, Deadlin
 }
 
 MaybeFailure DeviceCommunicator::check(const Enqueued* oldest) {
-  if (const MaybeFailure trouble = look_for_trouble(true)) return trouble;
+  if (const MaybeFailure found = check_for_failure(true)) return found;
   if (oldest == nullptr || steady_now() < oldest->since + oldest->timeout) return std::nullopt;
   return diagnosis_.with_ras(diagnosis_.late(*oldest));
 }
 
-MaybeFailure DeviceCommunicator::look_for_trouble(bool asks_nccl) {
-  if (const MaybeFailure trouble = options_.owner->trouble()) return trouble;
+MaybeFailure DeviceCommunicator::check_for_failure(bool queries_nccl) {
+  if (const MaybeFailure found = options_.owner->find_failure()) return found;
   if (is_broken_) return make_failure(FailureKind::kAborted, "the communicator was aborted");
-  if (!asks_nccl) return std::nullopt;
+  if (!queries_nccl) return std::nullopt;
   Status status = kSuccess;
   {
     const std::lock_guard lock(handle_mutex_);
     if (handle_ == nullptr) return std::nullopt;
-    const Status asked = library_->functions().get_async_error(handle_, &status);
-    if (asked != kSuccess) status = asked;
+    const Status queried = library_->functions().get_async_error(handle_, &status);
+    if (queried != kSuccess) status = queried;
   }
   if (status == kSuccess || status == kInProgress) return std::nullopt;
   return diagnosis_.explained(diagnosis_.of_nccl(status, "reported while an operation ran"));
@@ -532,7 +534,7 @@ MaybeFailure DeviceCommunicator::end() {
   enqueued_.end();
   if (handle_ == nullptr) return std::nullopt;
   // ncclCommFinalize may wait for a rank that has aborted.
-  if (is_broken_ || device_ < 0 || look_for_trouble(false)) {
+  if (is_broken_ || device_ < 0 || check_for_failure(false)) {
     abort();
     return std::nullopt;
   }
@@ -585,7 +587,7 @@ std::optional<std::string> DeviceCommunicator::abort() {
   std::unique_lock calls(calls_, std::try_to_lock);
   const auto patience_ends = steady_now() + kCallPatience;
   while (!calls.owns_lock() && steady_now() < patience_ends) {
-    std::this_thread::sleep_for(kAskNccl);
+    std::this_thread::sleep_for(kQueryInterval);
     static_cast<void>(calls.try_lock());
   }
   const std::lock_guard lock(handle_mutex_);

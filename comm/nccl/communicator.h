@@ -138,7 +138,7 @@ class DeviceCommunicator : private BootstrapOwner, private EnqueuedOwner {
                     std::function<void()> call, std::function<void()> late = {});
 
   // For bootstrap, abandonable calls and the thread that watches enqueued operations.
-  MaybeFailure trouble() override { return look_for_trouble(false); }
+  MaybeFailure find_failure() override { return check_for_failure(false); }
   MaybeFailure check(const Enqueued* oldest) override;
   void enqueued_failed(const Failure& failure) override { options_.owner->device_failed(failure); }
   MaybeFailure tick(const Enqueued* oldest) override { return options_.owner->tick(oldest); }
@@ -149,7 +149,7 @@ class DeviceCommunicator : private BootstrapOwner, private EnqueuedOwner {
                                             const std::string& what);
   MaybeFailure call_nccl(Started& one, bool is_grouped);
   MaybeFailure finish_nccl(const Started& one);
-  [[gnu::noinline]] MaybeFailure look_for_trouble(bool asks_nccl);
+  [[gnu::noinline]] MaybeFailure check_for_failure(bool queries_nccl);
   // `operation` is null for a copy.
   [[gnu::noinline]] MaybeFailure await_event(Event event, Deadline& deadline,
                                              const Enqueued* operation);

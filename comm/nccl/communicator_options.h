@@ -22,7 +22,7 @@ class DeviceCommunicatorOwner {
  public:
   virtual ~DeviceCommunicatorOwner() = default;
   // Returns why waiting is pointless (a rank has died, or another rank has failed), or nothing.
-  virtual MaybeFailure trouble() = 0;
+  virtual MaybeFailure find_failure() = 0;
   // Receives a failure that was found while no call was in progress. Called by a thread of the
   // DeviceCommunicator, so it must not destroy the DeviceCommunicator.
   virtual void device_failed(const Failure& failure) = 0;

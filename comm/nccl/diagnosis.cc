@@ -76,7 +76,7 @@ Failure Diagnosis::explained(const Failure& failure) const {
   const auto end = began + (compares ? kDifferenceTime : kVerdictTime);
   auto compared_at = began - kDifferenceStep;
   while (steady_now() < end) {
-    if (const MaybeFailure trouble = options_.owner->trouble()) return *trouble;
+    if (const MaybeFailure found = options_.owner->find_failure()) return *found;
     if (compares && steady_now() - compared_at >= kDifferenceStep) {
       if (const MaybeFailure different = options_.owner->difference()) return *different;
       compared_at = steady_now();
@@ -88,7 +88,7 @@ Failure Diagnosis::explained(const Failure& failure) const {
 
 // Lets only the first rank that times out query the service, because each query goes to all
 // processes. If the store does not answer, every rank does.
-bool Diagnosis::may_ask_ras() const {
+bool Diagnosis::may_query_ras() const {
   if (options_.store == nullptr) return true;
   const std::string own = std::to_string(options_.rank);
   const auto first =
@@ -106,18 +106,18 @@ Failure Diagnosis::with_ras(const Failure& failure) const {
   }
   const auto end = steady_now() + kRasPatience;
   std::string answer;
-  if (!source_.trouble() && may_ask_ras()) {
-    answer = ask_ras(address, kRasPatience, source_);
+  if (!source_.find_failure() && may_query_ras()) {
+    answer = query_ras(address, kRasPatience, source_);
   } else {
-    while (!source_.trouble() && steady_now() < end) std::this_thread::sleep_for(kVerdictStep);
+    while (!source_.find_failure() && steady_now() < end) std::this_thread::sleep_for(kVerdictStep);
   }
-  if (const MaybeFailure trouble = source_.trouble()) return *trouble;
+  if (const MaybeFailure found = source_.find_failure()) return *found;
   if (answer.empty()) return failure;
   std::fputs(report_of_ras(answer, options_.name).c_str(), stderr);
-  Failure told = failure;
-  set_text(told, std::string(failure.text) +
-                     "; NCCL's health service says: " + summary_of_ras(answer, kWordsMax));
-  return told;
+  Failure detailed = failure;
+  set_text(detailed, std::string(failure.text) +
+                         "; NCCL's health service says: " + summary_of_ras(answer, kWordsMax));
+  return detailed;
 }
 
 }  // namespace ivy::comm::nccl

@@ -18,7 +18,7 @@ namespace ivy::comm::nccl {
 class Diagnosis {
  public:
   // `source` must not call NCCL.
-  Diagnosis(const DeviceCommunicatorOptions& options, TroubleSource& source)
+  Diagnosis(const DeviceCommunicatorOptions& options, FailureSource& source)
       : options_(options), source_(source) {}
 
   // Call before the functions below.
@@ -42,10 +42,10 @@ class Diagnosis {
   [[gnu::cold, gnu::noinline]] Failure with_ras(const Failure& failure) const;
 
  private:
-  bool may_ask_ras() const;
+  bool may_query_ras() const;
 
   const DeviceCommunicatorOptions& options_;
-  TroubleSource& source_;
+  FailureSource& source_;
   const Library* library_ = nullptr;
 };
 

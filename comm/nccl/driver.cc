@@ -104,7 +104,7 @@ Error no_device(int device, int count) {
 
 std::atomic<const Driver*> started{nullptr};
 std::atomic<const Driver*> mapped_driver{nullptr};
-std::atomic<std::uint64_t> looked_at{0};  // libraries_loaded() at the last search for a driver.
+std::atomic<std::uint64_t> checked_at{0};  // libraries_loaded() at the last search for a driver.
 std::mutex opening;
 
 }  // namespace
@@ -172,9 +172,9 @@ const Driver* Driver::in_use() {
   const Driver* driver = mapped_driver.load(std::memory_order_acquire);
   if (driver == nullptr) {
     const std::uint64_t loaded = libraries_loaded();
-    if (loaded == looked_at.load(std::memory_order_relaxed)) return nullptr;
+    if (loaded == checked_at.load(std::memory_order_relaxed)) return nullptr;
     const std::lock_guard lock(opening);
-    looked_at.store(loaded, std::memory_order_relaxed);
+    checked_at.store(loaded, std::memory_order_relaxed);
     // A library that is not a driver counts as absent here; load() reports the reason.
     Result<Driver*> opened = open(true);
     if (!opened.ok() || *opened == nullptr) return nullptr;

@@ -169,11 +169,11 @@ void EnqueuedOperations::take_done(std::unique_lock<std::mutex>& lock, MaybeFail
     return;
   }
   if (*done == 0) return;
-  std::vector<std::function<void(const MaybeFailure&)>> told;
+  std::vector<std::function<void(const MaybeFailure&)>> callbacks;
   for (std::size_t i = 0; i < *done; ++i) {
     Enqueued& front = pending_.front();
     free_events_.push_back(front.event);
-    if (front.ended) told.push_back(std::move(front.ended));
+    if (front.ended) callbacks.push_back(std::move(front.ended));
     pending_.pop_front();
   }
   pending_count_.store(pending_.size(), std::memory_order_relaxed);
@@ -185,19 +185,19 @@ void EnqueuedOperations::take_done(std::unique_lock<std::mutex>& lock, MaybeFail
   }
   has_less_.notify_all();
   lock.unlock();
-  for (const auto& ended : told) ended(std::nullopt);
+  for (const auto& ended : callbacks) ended(std::nullopt);
   lock.lock();
 }
 
 void EnqueuedOperations::end_all(std::unique_lock<std::mutex>& lock, const Failure& failure) {
   failure_ = failure;
-  std::vector<std::function<void(const MaybeFailure&)>> told;
+  std::vector<std::function<void(const MaybeFailure&)>> callbacks;
   for (Enqueued& one : pending_) {
-    if (one.ended) told.push_back(std::move(one.ended));
+    if (one.ended) callbacks.push_back(std::move(one.ended));
   }
   has_less_.notify_all();
   lock.unlock();
-  for (const auto& ended : told) ended(failure);
+  for (const auto& ended : callbacks) ended(failure);
   lock.lock();
 }
 
@@ -221,9 +221,9 @@ void EnqueuedOperations::run() {
     const std::optional<Enqueued> watched = oldest();
     const Enqueued* const one = watched ? &*watched : nullptr;
     const bool is_to_tick = steady_now() - ticked_at >= kTick;
-    const bool is_to_look = one != nullptr || (is_for_ever_ && is_to_tick);
+    const bool is_to_check = one != nullptr || (is_for_ever_ && is_to_tick);
     lock.unlock();
-    if (!failure && is_to_look) failure = owner_.check(one);
+    if (!failure && is_to_check) failure = owner_.check(one);
     if (!failure && is_to_tick) failure = owner_.tick(one);
     if (is_to_tick) ticked_at = steady_now();
     if (failure) owner_.enqueued_failed(*failure);

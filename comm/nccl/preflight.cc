@@ -56,10 +56,10 @@ std::string variable(const RankFacts& rank, const std::string& name) {
   return found != rank.variables.end() ? found->second : "";
 }
 
-void find_troubles(const Ranks& ranks, std::vector<Finding>& found) {
+void find_reported_errors(const Ranks& ranks, std::vector<Finding>& found) {
   for (const RankFacts& rank : ranks) {
-    if (!rank.trouble.empty()) {
-      found.push_back(finding_about(rank, rank.trouble, rank.trouble_fix));
+    if (!rank.error.empty()) {
+      found.push_back(finding_about(rank, rank.error, rank.error_fix));
     }
   }
 }
@@ -208,7 +208,7 @@ void find_interfaces(const Ranks& ranks, std::vector<Finding>& found) {
 }
 
 // Returns true if a variable may differ between ranks without harm.
-bool is_own_matter(std::string_view name) {
+bool may_differ_between_ranks(std::string_view name) {
   for (const std::string_view prefix :
        {"NCCL_SOCKET_IFNAME", "NCCL_IB_HCA", "NCCL_HOSTID", "NCCL_DEBUG", "NCCL_TOPO_",
         "NCCL_GRAPH_DUMP", "NCCL_PROFILER", "NCCL_RAS_", "NCCL_CONF_FILE", "NCCL_LIB", "NCCL_ROOT",
@@ -222,7 +222,7 @@ void find_divergence(const Ranks& ranks, std::vector<Finding>& found) {
   std::set<std::string> names;
   for (const RankFacts& rank : ranks) {
     for (const auto& [name, value] : rank.variables) {
-      if (!is_own_matter(name)) names.insert(name);
+      if (!may_differ_between_ranks(name)) names.insert(name);
     }
   }
   for (const std::string& name : names) {
@@ -231,11 +231,11 @@ void find_divergence(const Ranks& ranks, std::vector<Finding>& found) {
     for (const RankFacts& rank : ranks) {
       const std::string value = value_of(rank);
       if (value == usual) continue;
-      const auto shown = [&](const std::string& text) {
+      const auto setting = [&](const std::string& text) {
         return text.empty() ? name + " unset" : name + "=" + text;
       };
       found.push_back(finding_about(rank,
-                                    "has " + shown(value) + ", but others have " + shown(usual),
+                                    "has " + setting(value) + ", but others have " + setting(usual),
                                     "set the same value on all ranks (ivyrun -x " + name + ")"));
       break;  // One rank is enough to show it.
     }
@@ -252,12 +252,12 @@ void warn_about(const RankFacts& rank, const std::string& text, const std::strin
 void find_shared_memory(const Ranks& ranks, std::vector<Finding>& found) {
   std::map<std::string, std::uint64_t> on_machine;
   for (const RankFacts& rank : ranks) ++on_machine[rank.machine];
-  std::set<std::string> told;
+  std::set<std::string> reported;
   for (const RankFacts& rank : ranks) {
     const std::uint64_t neighbours = on_machine[rank.machine];
     const std::uint64_t needed = neighbours * kSharedMemoryEach;
     const std::uint64_t free = rank.limits.shared_memory_free;
-    if (neighbours > 1 && free < needed && told.insert(rank.machine).second) {
+    if (neighbours > 1 && free < needed && reported.insert(rank.machine).second) {
       found.push_back(finding_about(rank,
                                     "/dev/shm has " + mebibytes(free) + " free, " +
                                         std::to_string(neighbours) + " ranks need " +
@@ -267,7 +267,7 @@ void find_shared_memory(const Ranks& ranks, std::vector<Finding>& found) {
                                     "--shm-size=1g or --ipc=host)"));
     }
     if (neighbours > 1 && rank.limits.may_lose_shared_memory &&
-        told.insert("ipc" + rank.machine).second) {
+        reported.insert("ipc" + rank.machine).second) {
       warn_about(
           rank,
           "does not run in a login session of user " + rank.user +
@@ -307,19 +307,19 @@ void find_limits(const Ranks& ranks, std::vector<Finding>& found) {
 }
 
 // Warns about a known defect of one version of NCCL.
-void find_known_bad(const Ranks& ranks, std::vector<Finding>& found) {
+void find_known_defects(const Ranks& ranks, std::vector<Finding>& found) {
   std::map<std::string, std::vector<const RankFacts*>> by_machine;
   for (const RankFacts& rank : ranks) by_machine[rank.machine].push_back(&rank);
   const std::size_t usual = by_machine.begin()->second.size();
-  for (const auto& [machine, there] : by_machine) {
-    const RankFacts& rank = *there.front();
-    if (there.size() == usual || rank.nccl_version != kUnevenHangs) continue;
+  for (const auto& [machine, members] : by_machine) {
+    const RankFacts& rank = *members.front();
+    if (members.size() == usual || rank.nccl_version != kUnevenHangs) continue;
     if (variable(rank, "NCCL_NVLS_ENABLE") == "0") continue;
     found.push_back(finding_about(rank,
                                   "NCCL " + version_text(rank.nccl_version) +
                                       " is known to hang if hosts have different "
                                       "numbers of ranks (" +
-                                      std::to_string(there.size()) + " here, " +
+                                      std::to_string(members.size()) + " here, " +
                                       std::to_string(usual) + " on " +
                                       by_machine.begin()->second.front()->host + ")",
                                   "set NCCL_NVLS_ENABLE=0 on all ranks, or use another version"));
@@ -397,7 +397,7 @@ Finding unreachable_finding(const std::vector<RankFacts>& ranks, const RankFacts
 std::vector<Finding> compare_ranks(const std::vector<RankFacts>& ranks) {
   std::vector<Finding> found;
   if (ranks.empty()) return found;
-  find_troubles(ranks, found);
+  find_reported_errors(ranks, found);
   // A rank without driver or library has no further facts, so comparing them would only add noise.
   if (found.empty()) {
     find_version_skew(ranks, found);
@@ -405,7 +405,7 @@ std::vector<Finding> compare_ranks(const std::vector<RankFacts>& ranks) {
     find_shared_devices(ranks, found);
     find_shared_memory(ranks, found);
     find_limits(ranks, found);
-    find_known_bad(ranks, found);
+    find_known_defects(ranks, found);
     find_interfaces(ranks, found);
     find_divergence(ranks, found);
   }
@@ -478,8 +478,8 @@ void visit_fields(Facts& facts, Visit visit) {
   visit("machine", facts.machine);
   visit("network", facts.network);
   visit("probe_port", facts.probe_port);
-  visit("trouble", facts.trouble);
-  visit("fix", facts.trouble_fix);
+  visit("trouble", facts.error);
+  visit("fix", facts.error_fix);
   visit("nccl_version", facts.nccl_version);
   visit("nccl_path", facts.nccl_path);
   visit("driver_version", facts.driver_version);

@@ -33,8 +33,8 @@ struct RankFacts {
   std::string machine;  // The kernel's boot id. Ranks of one machine share devices and /dev/shm.
   std::string network;  // The network namespace. Each has separate interfaces and addresses.
   // An error that only this rank has found, with its fix: no driver, the wrong library ...
-  std::string trouble;
-  std::string trouble_fix;
+  std::string error;
+  std::string error_fix;
 
   int nccl_version = 0;
   std::string nccl_path;

@@ -11,19 +11,19 @@ namespace {
 
 using std::chrono::steady_clock;
 
-constexpr std::chrono::milliseconds kAnswerLook{50};
+constexpr std::chrono::milliseconds kAnswerPoll{50};
 // Limits a report, which is part of a worker's output.
 constexpr std::size_t kLinesMax = 60;
 constexpr std::size_t kLineMax = 200;
 
 }  // namespace
 
-std::string ask_ras(std::string_view address, std::chrono::milliseconds patience,
-                    TroubleSource& source) {
+std::string query_ras(std::string_view address, std::chrono::milliseconds patience,
+                      FailureSource& source) {
   RasQuestion question(address, steady_now() + patience);
   while (!question.advance(steady_now())) {
-    if (source.trouble()) return "";
-    question.await(kAnswerLook);
+    if (source.find_failure()) return "";
+    question.await(kAnswerPoll);
   }
   return question.answer();
 }
@@ -32,10 +32,10 @@ std::string report_of_ras(std::string_view answer, std::string_view communicator
   std::string report = "ivycomm: communicator " + std::string(communicator) +
                        " makes no progress; NCCL's health service (RAS) says:\n";
   std::istringstream lines{std::string(answer)};
-  std::size_t shown = 0;
+  std::size_t line_count = 0;
   for (std::string line; std::getline(lines, line);) {
     if (line.find_first_not_of(" =") == std::string::npos) continue;
-    if (shown++ == kLinesMax) return report + "  ... (ncclras -v shows everything)\n";
+    if (line_count++ == kLinesMax) return report + "  ... (ncclras -v shows everything)\n";
     report += "  " + line.substr(0, kLineMax) + "\n";
   }
   return report;

@@ -14,8 +14,8 @@ inline constexpr int kRasFrom = 22400;  // The first version of NCCL that has th
 inline constexpr std::chrono::milliseconds kRasPatience{5'000};  // For a whole query.
 
 // Returns RasQuestion::answer(), or an empty text as soon as there is trouble.
-std::string ask_ras(std::string_view address, std::chrono::milliseconds patience,
-                    TroubleSource& source);
+std::string query_ras(std::string_view address, std::chrono::milliseconds patience,
+                      FailureSource& source);
 
 // Formats the answer for the worker's standard error, with a limited number of lines. Pure.
 std::string report_of_ras(std::string_view answer, std::string_view communicator);

@@ -53,10 +53,10 @@ std::vector<CommonSubnet> common_subnets(const std::vector<RankFacts>& ranks) {
     if (!subnet || is_inner(first)) continue;
     CommonSubnet found = {*subnet, {}};
     const bool is_common = std::all_of(ranks.begin(), ranks.end(), [&](const RankFacts& rank) {
-      const Interface* const there = find_in(rank, *subnet);
-      if (there == nullptr) return false;
-      if (std::find(found.names.begin(), found.names.end(), there->name) == found.names.end()) {
-        found.names.push_back(there->name);
+      const Interface* const peer = find_in(rank, *subnet);
+      if (peer == nullptr) return false;
+      if (std::find(found.names.begin(), found.names.end(), peer->name) == found.names.end()) {
+        found.names.push_back(peer->name);
       }
       return true;
     });

@@ -40,7 +40,7 @@ Result<comm_status::StatusPage> map_page(const comm::ControlAnswer& answer) {
 
 }  // namespace
 
-Result<comm_status::StatusPage> ask_for_page() {
+Result<comm_status::StatusPage> request_page() {
   const char* const path = std::getenv("IVY_CONTROL");
   const control::Observe observe{control::kWireVersion, number_of("IVY_RANK", control::kNoRank),
                                  number_of("IVY_GENERATION", 0)};

@@ -20,7 +20,7 @@ std::uint64_t Recorder::mask_of(const char* choice) {
 // Requires the mutex, like all functions that take rows and places.
 bool Recorder::has_page() {
   if (slot_.load(std::memory_order_relaxed) != nullptr) return true;
-  const Result<comm_status::StatusPage> page = ask_for_page_();
+  const Result<comm_status::StatusPage> page = request_page_();
   if (!page.ok()) return false;
   const pid_t pid = getpid();
   comm_status::SlotView view = page->slot(0);

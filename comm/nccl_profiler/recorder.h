@@ -30,14 +30,14 @@ struct CommunicatorFacts {
 
 class Recorder {
  public:
-  using AskForPage = Result<comm_status::StatusPage> (*)();
+  using RequestPage = Result<comm_status::StatusPage> (*)();
 
   // Reads IVY_NCCL_PROFILER. "off" records nothing. "kernels" also records the device's progress,
   // by events of NCCL's kernels, for which NCCL's proxy checks each channel. Any other value
   // records calls, and waits for peers.
   static std::uint64_t mask_of(const char* choice);
 
-  explicit Recorder(AskForPage ask_for_page) : ask_for_page_(ask_for_page) {}
+  explicit Recorder(RequestPage request_page) : request_page_(request_page) {}
   ~Recorder();  // No thread may use a handle any more.
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
@@ -79,7 +79,7 @@ class Recorder {
            handle.process == process_.load(std::memory_order_relaxed);
   }
 
-  const AskForPage ask_for_page_;
+  const RequestPage request_page_;
   std::mutex mutex_;  // Held while communicators are opened, closed and named.
   std::atomic<comm_status::Slot*> slot_{nullptr};
   std::atomic<std::uint16_t> process_{0};

@@ -21,7 +21,7 @@ void Track::open(Slot* slot, std::uint32_t row, bool watches_device) {
   row_ = row;
   watches_device_ = watches_device;
   knows_device_.store(false, std::memory_order_relaxed);
-  for (auto* number : {&last_, &last_skipped_, &over_through_, &shown_})
+  for (auto* number : {&last_, &last_skipped_, &over_through_, &published_})
     number->store(0, std::memory_order_relaxed);
   oldest_.store(1, std::memory_order_relaxed);
   is_writing_.store(false, std::memory_order_relaxed);
@@ -58,7 +58,7 @@ std::uint64_t Track::enter(const Call& call) {
                            static_cast<std::uint64_t>(static_cast<std::uint32_t>(call.peer)) << 32,
                        std::memory_order_relaxed);
   operation.channels.store(call.channels, std::memory_order_relaxed);
-  operation.begun.store(0, std::memory_order_relaxed);
+  operation.started_channels.store(0, std::memory_order_relaxed);
   operation.ended.store(0, std::memory_order_relaxed);
   operation.sequence.store(sequence, std::memory_order_release);
   publish();
@@ -80,7 +80,7 @@ void Track::begins(std::uint64_t sequence) {
   Tracked* const operation = find(sequence);
   if (operation == nullptr) return;
   knows_device_.store(true, std::memory_order_relaxed);
-  if (operation->begun.fetch_add(1, std::memory_order_relaxed) == 0) publish();
+  if (operation->started_channels.fetch_add(1, std::memory_order_relaxed) == 0) publish();
 }
 
 void Track::ends(std::uint64_t sequence) {
@@ -88,7 +88,9 @@ void Track::ends(std::uint64_t sequence) {
   if (operation == nullptr) return;
   const std::uint32_t ended = operation->ended.fetch_add(1, std::memory_order_relaxed) + 1;
   const std::uint32_t channels = operation->channels.load(std::memory_order_relaxed);
-  if (ended < (channels != 0 ? channels : operation->begun.load(std::memory_order_relaxed))) return;
+  if (ended <
+      (channels != 0 ? channels : operation->started_channels.load(std::memory_order_relaxed)))
+    return;
   if (over_through_.load(std::memory_order_relaxed) < sequence)
     over_through_.store(sequence, std::memory_order_release);
   end(*operation);
@@ -102,8 +104,8 @@ void Track::end(Tracked& operation) {
 void Track::record_wait(const Handle& step, int state) {
   Slot* const slot = slot_.load(std::memory_order_acquire);
   if (slot == nullptr || !waits_.record(step, state)) return;
-  const std::uint64_t shown = shown_.load(std::memory_order_relaxed);
-  if (const Tracked* const operation = find(shown))
+  const std::uint64_t published = published_.load(std::memory_order_relaxed);
+  if (const Tracked* const operation = find(published))
     SlotView(slot).set_phase(row_, phase_of(*operation), waits_.word());
 }
 
@@ -142,9 +144,9 @@ void Track::write(SlotView page) {
 void Track::show(SlotView page, std::uint64_t sequence) {
   const Tracked* const operation = find(sequence);
   if (operation == nullptr) return;
-  if (shown_.load(std::memory_order_relaxed) != sequence) {
+  if (published_.load(std::memory_order_relaxed) != sequence) {
     page.enter(record_of(*operation, sequence));
-    shown_.store(sequence, std::memory_order_relaxed);
+    published_.store(sequence, std::memory_order_relaxed);
   }
   page.set_phase(row_, phase_of(*operation), waits_.word());
 }
@@ -164,7 +166,7 @@ OperationRecord Track::record_of(const Tracked& operation, std::uint64_t sequenc
 }
 
 Phase Track::phase_of(const Tracked& operation) const {
-  if (operation.begun.load(std::memory_order_relaxed) > 0) return Phase::kOnDevice;
+  if (operation.started_channels.load(std::memory_order_relaxed) > 0) return Phase::kOnDevice;
   return knows_device_.load(std::memory_order_relaxed) ? Phase::kQueued : Phase::kIssued;
 }
 

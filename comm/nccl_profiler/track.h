@@ -55,7 +55,7 @@ class Track {
     std::atomic<std::uint64_t> count;
     std::atomic<std::uint64_t> what;  // Operation | element type << 8 | peer << 32
     std::atomic<std::uint32_t> channels;
-    std::atomic<std::uint32_t> begun;
+    std::atomic<std::uint32_t> started_channels;
     std::atomic<std::uint32_t> ended;
   };
 
@@ -79,7 +79,7 @@ class Track {
   // The newest operation known to be finished, with all before it: a device executes a
   // communicator's operations in order.
   std::atomic<std::uint64_t> over_through_;
-  std::atomic<std::uint64_t> shown_;
+  std::atomic<std::uint64_t> published_;
   std::atomic<bool> is_writing_;
   std::atomic<bool> has_news_;
   PeerWaits waits_;

@@ -16,7 +16,7 @@ namespace {
 Recorder& recorder() {
   // Never destroyed, because NCCL's threads may outlive main().
   static Recorder& made = *[] {
-    auto* const recorder = new Recorder(ask_for_page);
+    auto* const recorder = new Recorder(request_page);
     pthread_atfork(nullptr, nullptr, [] { made.forget_page(); });
     return recorder;
   }();
@@ -38,12 +38,12 @@ NcclResult open(void** context, int* mask, const CommunicatorFacts& facts) {
 
 constexpr OpenV1* kOpenV1 = [](void** context, int* mask) { return open(context, mask, {}); };
 // After the mask: name, hash, nodes, ranks, rank, log.
-constexpr OpenV4* kOpenV4 = [](void** context, int* mask, auto... told) {
-  const auto [name, hash, nodes, ranks, rank, log] = std::tuple(told...);
+constexpr OpenV4* kOpenV4 = [](void** context, int* mask, auto... arguments) {
+  const auto [name, hash, nodes, ranks, rank, log] = std::tuple(arguments...);
   return open(context, mask, {hash, name == nullptr ? "" : name, rank, ranks});
 };
-constexpr OpenV5* kOpenV5 = [](void** context, std::uint64_t hash, int* mask, auto... told) {
-  const auto [name, nodes, ranks, rank, log] = std::tuple(told...);
+constexpr OpenV5* kOpenV5 = [](void** context, std::uint64_t hash, int* mask, auto... arguments) {
+  const auto [name, nodes, ranks, rank, log] = std::tuple(arguments...);
   return open(context, mask, {hash, name == nullptr ? "" : name, rank, ranks});
 };
 

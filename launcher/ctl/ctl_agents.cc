@@ -14,13 +14,13 @@ constexpr std::chrono::milliseconds kDeadline{5'000};
 
 // ask(loop, context, answered) queries all hosts; answered(host, answer) is called for each of
 // them.
-template <class Answer, class Ask, class Take>
-bool ask_all(const std::vector<Host>& hosts, Ask ask, Take take) {
+template <class Answer, class Query, class Take>
+bool query_all(const std::vector<Host>& hosts, Query query, Take take) {
   boost::asio::io_context loop(1);
   const auto context = std::make_shared<TransportContext>(loop, Options{}, NodeProgram{});
   bool all_answered = true;
   std::size_t waiting = hosts.size();
-  ask(loop, context, [&](const Host& host, const Result<Answer>& answer) {
+  query(loop, context, [&](const Host& host, const Result<Answer>& answer) {
     if (answer.ok()) {
       take(host, *answer);
     } else {
@@ -37,7 +37,7 @@ bool ask_all(const std::vector<Host>& hosts, Ask ask, Take take) {
 
 bool list_jobs_on(const std::vector<Host>& hosts,
                   const std::function<void(const Host& host, const JobEntry& job)>& take) {
-  return ask_all<std::vector<JobEntry>>(
+  return query_all<std::vector<JobEntry>>(
       hosts,
       [&](auto& loop, const auto& context, auto answered) {
         list_jobs(loop, context, hosts, kDeadline, answered);
@@ -49,7 +49,7 @@ bool list_jobs_on(const std::vector<Host>& hosts,
 
 bool stop_job_on(const std::vector<Host>& hosts, const StopOrder& order,
                  const std::function<void(const Host& host, const StopAnswer& answer)>& take) {
-  return ask_all<StopAnswer>(
+  return query_all<StopAnswer>(
       hosts,
       [&](auto& loop, const auto& context, auto answered) {
         stop_job(loop, context, hosts, order, kDeadline, answered);

@@ -12,7 +12,7 @@ namespace ivy {
 namespace {
 
 // Returns the result for a job that ended before it could be followed.
-Followed over_with(int exit_code) {
+Followed ended_with(int exit_code) {
   Followed followed;
   followed.how = FollowEnd::kJobEnded;
   followed.end.set_exit_code(exit_code);
@@ -22,24 +22,24 @@ Followed over_with(int exit_code) {
 Result<Followed> attach(const CtlOptions& options, std::string& id) {
   const std::string job_id = IVY_TRY(choose_job(options.job)).place.job_id;
   id = short_id(job_id);
-  std::optional<FollowRequest> begun;
-  for (bool is_second_try = false; !begun; is_second_try = true) {
+  std::optional<FollowRequest> follow;
+  for (bool is_second_try = false; !follow; is_second_try = true) {
     const FoundJob job = IVY_TRY(choose_job(job_id));
-    if (const std::optional<int> ended = IVY_TRY(have_launcher(job))) return over_with(*ended);
-    Result<FollowRequest> followable = begin_to_follow(options, job.place, /*shows_messages=*/true);
+    if (const std::optional<int> ended = IVY_TRY(ensure_launcher(job))) return ended_with(*ended);
+    Result<FollowRequest> followable = start_following(options, job.place, /*shows_messages=*/true);
     if (followable.ok()) {
-      begun.emplace(std::move(followable).value());
+      follow.emplace(std::move(followable).value());
     } else if (is_second_try || followable.error().code != Code::kUnavailable) {
       return followable.error();
     } else {
-      await_end_of_dying_launcher(job_id);
+      await_killed_launcher(job_id);
     }
   }
-  FollowRequest& request = *begun;
+  FollowRequest& request = *follow;
   request.last_lines = options.tail_lines;
   if (request.job.log_directory().empty())
-    ctl_say("this host keeps no earlier output; showing output from now on");
-  return follow_job(std::move(*begun));
+    ctl_note("this host keeps no earlier output; showing output from now on");
+  return follow_job(std::move(*follow));
 }
 
 }  // namespace
@@ -50,8 +50,8 @@ int ctl_attach(const CtlOptions& options) {
   if (!followed.ok()) {
     // A short job may end before anybody can attach to it.
     if (const std::optional<EndedJob> ended = find_ended_job(id.empty() ? options.job : id)) {
-      ctl_say(ended_text(*ended));
-      followed = over_with(ended->exit_code);
+      ctl_note(ended_text(*ended));
+      followed = ended_with(ended->exit_code);
     }
   }
   if (!followed.ok()) return ctl_complain(followed.error());
@@ -59,13 +59,13 @@ int ctl_attach(const CtlOptions& options) {
     case FollowEnd::kJobEnded:
       return followed->end.exit_code();
     case FollowEnd::kInterrupted:
-      ctl_say("detached; job " + id + " keeps running (`ivyctl stop " + id + "` stops it)");
+      ctl_note("detached; job " + id + " keeps running (`ivyctl stop " + id + "` stops it)");
       return 130;
     case FollowEnd::kOutputClosed:
       return kExitOutputClosed;
     case FollowEnd::kNoAnswer:
       return ctl_complain(
-          {Code::kDeadlineExceeded, followed->trouble,
+          {Code::kDeadlineExceeded, followed->error,
            "attach again once it responds (kill -CONT if it was stopped); its hosts stop "
            "the job when the lease expires"},
           kExitHostLost);

@@ -104,8 +104,8 @@ int ctl_config(const CtlOptions& options) {
     print_list({"FLAG", "VALUE", "ORIGIN"}, rows, options.json);
     if (rows.empty() && !options.json) {
       const ConfigPlaces places = config_places(environment_of(environ));
-      ctl_say("no flag has a default: neither IVY_*, PET_*, " + places.user + " nor " +
-              places.system + " sets one");
+      ctl_note("no flag has a default: neither IVY_*, PET_*, " + places.user + " nor " +
+               places.system + " sets one");
     }
   } else {
     print_as_file(config->scanned);

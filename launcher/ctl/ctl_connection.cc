@@ -104,7 +104,7 @@ Result<FoundJob> choose_job(const std::string& prefix) {
                listed(named, names)};
 }
 
-Result<FoundJob> choose_living_job(const std::string& prefix) {
+Result<FoundJob> choose_running_job(const std::string& prefix) {
   FoundJob job = IVY_TRY(choose_job(prefix));
   if (job.is_alive) return job;
   const std::string id = short_id(job.place.job_id);
@@ -113,7 +113,8 @@ Result<FoundJob> choose_living_job(const std::string& prefix) {
                    " starts another; without one, its hosts stop the job when its lease expires"};
 }
 
-Result<CtlConnection> CtlConnection::ask(const JobPlace& place, const ctl::Request& request) {
+Result<CtlConnection> CtlConnection::send_request(const JobPlace& place,
+                                                  const ctl::Request& request) {
   CtlConnection connection(IVY_TRY(connect_to(place.socket())));
   const std::string bytes = encode_ctl(request);
   // A request is far smaller than a socket's buffer.
@@ -151,16 +152,16 @@ Result<ctl::Reply> CtlConnection::receive(milliseconds patience) {
   }
 }
 
-Result<ctl::Reply> ask_once(const JobPlace& place, const ctl::Request& request,
-                            milliseconds patience) {
-  CtlConnection connection = IVY_TRY(CtlConnection::ask(place, request));
+Result<ctl::Reply> request_reply(const JobPlace& place, const ctl::Request& request,
+                                 milliseconds patience) {
+  CtlConnection connection = IVY_TRY(CtlConnection::send_request(place, request));
   return connection.receive(patience);
 }
 
 Result<ctl::JobDescription> describe_job(const JobPlace& place) {
   ctl::Request request;
   request.mutable_describe();
-  return IVY_TRY(ask_once(place, request)).description();
+  return IVY_TRY(request_reply(place, request)).description();
 }
 
 Result<void> check_ranks(const ShowRanks& wanted, std::uint32_t world_size) {
@@ -188,11 +189,11 @@ Result<void> add_ranks(const ShowRanks& wanted, const JobPlace& place,
 }
 
 std::string ended_text(const EndedJob& ended) {
-  EndedJob shown = ended;
+  EndedJob printed = ended;
   // For "note[IVY-R003]: stopped by ivyctl", keep only the text after the launcher's prefix.
-  if (const std::size_t at = shown.cause.find("]: "); at != std::string::npos)
-    if (shown.cause.find("[IVY-") < at) shown.cause.erase(0, at + 3);
-  return "job " + short_id(ended.job_id) + " has ended: " + how_it_ended(shown);
+  if (const std::size_t at = printed.cause.find("]: "); at != std::string::npos)
+    if (printed.cause.find("[IVY-") < at) printed.cause.erase(0, at + 3);
+  return "job " + short_id(ended.job_id) + " has ended: " + how_it_ended(printed);
 }
 
 }  // namespace ivy

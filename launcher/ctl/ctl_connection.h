@@ -23,7 +23,7 @@ namespace ivy {
 // it is empty. The message of InvalidArgument lists the candidates; NotFound: there are no jobs.
 Result<FoundJob> choose_job(const std::string& prefix);
 // Likewise for verbs that need the job's launcher. Returns FailedPrecondition if it has exited.
-Result<FoundJob> choose_living_job(const std::string& prefix);
+Result<FoundJob> choose_running_job(const std::string& prefix);
 // Chooses from the given jobs, only by id. Pure. The message shows their `names`, by id.
 using JobNames = std::map<std::string, std::string>;
 Result<FoundJob> choose_job(const std::string& prefix, const std::vector<FoundJob>& jobs,
@@ -38,7 +38,7 @@ class CtlConnection {
   static constexpr std::chrono::milliseconds kPatience{5'000};
 
   // Connects and sends the request. Returns Unavailable if no launcher accepts the connection.
-  static Result<CtlConnection> ask(const JobPlace& place, const ctl::Request& request);
+  static Result<CtlConnection> send_request(const JobPlace& place, const ctl::Request& request);
 
   // Returns the next reply. Fails with Unavailable if the launcher has exited, DeadlineExceeded
   // after `patience`, and FailedPrecondition with the launcher's text if it rejects the request.
@@ -59,8 +59,8 @@ class CtlConnection {
 Result<ctl::Reply> parse_reply(const std::string& message);
 
 // Sends one request to a job's launcher and returns the reply.
-Result<ctl::Reply> ask_once(const JobPlace& place, const ctl::Request& request,
-                            std::chrono::milliseconds patience = CtlConnection::kPatience);
+Result<ctl::Reply> request_reply(const JobPlace& place, const ctl::Request& request,
+                                 std::chrono::milliseconds patience = CtlConnection::kPatience);
 Result<ctl::JobDescription> describe_job(const JobPlace& place);
 
 // Returns NotFound if a job of this size has none of the requested ranks.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Follower runs a loop with two sources of output. If the job writes log files, it reads them as
-// they grow (look_at_files()), and the connection to the launcher only announces attempts and the
+// they grow (read_files()), and the connection to the launcher only announces attempts and the
 // end. Without files, the output arrives over that connection (read_socket(), take_replies()). Both
 // go to Output, the same code that ivyrun uses for the terminal. If the terminal is slow, reading
 // pauses until output_consumed(). watch_launcher() detects a launcher that no longer answers.
@@ -30,7 +30,7 @@ namespace {
 using boost::asio::posix::stream_descriptor;
 
 // Pause between two reads of growing files; too short to be noticed.
-constexpr std::chrono::milliseconds kLook{100};
+constexpr std::chrono::milliseconds kFileInterval{100};
 // Limit of bytes that wait for the terminal.
 constexpr std::size_t kMostAheadBytes = 1u << 20;
 // After an interrupt, output that cannot be shown within this time is dropped.
@@ -72,8 +72,8 @@ class Follower final : public OutputEvents {
   int max_attempts() const {
     return std::max<int>(1, static_cast<int>(request_.job.max_attempts()));
   }
-  void look_at_files();
-  void schedule_look();
+  void read_files();
+  void schedule_read();
   void wait_readable();
   void read_socket();
   void take_replies();
@@ -81,11 +81,11 @@ class Follower final : public OutputEvents {
   void show_gap(const ctl::Gap& gap);
   void show_attempt();
   void next_attempt(const ctl::JobDescription& job);
-  void conversation_over(FollowEnd how);
+  void connection_ended(FollowEnd how);
   void finish_when_read();
   void stop(FollowEnd how);
   void watch_launcher();
-  void ask_for_life();
+  void probe_launcher();
   void check_silence();
 
   FollowRequest request_;
@@ -94,12 +94,12 @@ class Follower final : public OutputEvents {
   stream_descriptor socket_{loop_};
   CtlDecoder decoder_{kMaxCtlReplyBytes};
   boost::asio::signal_set signals_{loop_, SIGINT, SIGTERM, SIGHUP};
-  boost::asio::steady_timer look_timer_{loop_};
-  boost::asio::steady_timer life_timer_{loop_};
-  stream_descriptor life_{loop_};  // Open while an answer is expected.
-  std::int64_t heard_at_ns_ = 0;   // Time of the last data from the launcher.
-  std::int64_t asked_at_ns_ = 0;   // Time of the last probe.
-  std::int64_t reported_ns_ = 0;   // Duration of the silence at its last report; 0 if unreported.
+  boost::asio::steady_timer file_timer_{loop_};
+  boost::asio::steady_timer probe_timer_{loop_};
+  stream_descriptor probe_{loop_};   // Open while an answer is expected.
+  std::int64_t received_at_ns_ = 0;  // Time of the last data from the launcher.
+  std::int64_t probed_at_ns_ = 0;    // Time of the last probe.
+  std::int64_t reported_ns_ = 0;     // Duration of the silence at its last report; 0 if unreported.
   std::unique_ptr<Output> output_;
   std::optional<LogReader> files_;
   // The following attempt, until the files of the current one have been read to their end; later
@@ -131,7 +131,7 @@ void Follower::output_consumed(int, std::uint64_t bytes) {
   ahead_ -= std::min<std::size_t>(ahead_, bytes);
   if (!waits_for_room_ || ahead_ > kMostAheadBytes / 2) return;
   waits_for_room_ = false;
-  if (has_files()) look_at_files();
+  if (has_files()) read_files();
   take_replies();
 }
 
@@ -139,7 +139,7 @@ void Follower::show_attempt() {
   places_ = places_of(request_.job, request_.options->ranks);
   // No files are created here, so this finishes immediately and cannot fail.
   output_->begin(request_.job.generation(), places_, max_attempts(),
-                 [](const Result<void>& begun) { IVY_ASSERT(begun.ok()); });
+                 [](const Result<void>& opened) { IVY_ASSERT(opened.ok()); });
   if (!has_files()) return;
   std::vector<int> ranks;
   for (const RankPlace& place : places_) ranks.push_back(place.rank);
@@ -150,17 +150,17 @@ Followed Follower::run() {
   show_attempt();
   is_over_ = !is_live();
   if (has_files()) {
-    if (request_.last_lines) files_->begin_with_last(*request_.last_lines);
+    if (request_.last_lines) files_->skip_to_last(*request_.last_lines);
     boost::asio::post(loop_, [this] {
-      look_at_files();
-      schedule_look();
+      read_files();
+      schedule_read();
     });
   }
   boost::asio::post(loop_, [this] {
     take_replies();
     wait_readable();
   });
-  heard_at_ns_ = monotonic_ns();
+  received_at_ns_ = monotonic_ns();
   watch_launcher();
   loop_.run();
   return std::move(followed_);
@@ -174,7 +174,7 @@ void Follower::feed(int rank, int stream, std::string_view bytes, bool end) {
   output_->worker_bytes(rank, stream, bytes, end);
 }
 
-void Follower::look_at_files() {
+void Follower::read_files() {
   if (is_stopping_ || waits_for_room_) return;
   const bool read_all = files_->read(
       kMostAheadBytes - std::min(ahead_, kMostAheadBytes - 1),
@@ -183,7 +183,7 @@ void Follower::look_at_files() {
   if (waits_for_room_ && ahead_ == 0) {
     // No other operation is pending that could wake us.
     waits_for_room_ = false;
-    boost::asio::post(loop_, [this] { look_at_files(); });
+    boost::asio::post(loop_, [this] { read_files(); });
   }
   if (!read_all) return;
   if (!next_attempt_) return finish_when_read();
@@ -193,7 +193,7 @@ void Follower::look_at_files() {
   next_attempt_.reset();
   if (keeps_files) show_attempt();
   take_replies();
-  look_at_files();
+  read_files();
 }
 
 // Before the launcher announced this attempt, it had written all output of the previous one.
@@ -202,7 +202,7 @@ void Follower::next_attempt(const ctl::JobDescription& job) {
   if (has_files()) {
     next_attempt_ = job;
     files_->start_over();
-    boost::asio::post(loop_, [this] { look_at_files(); });
+    boost::asio::post(loop_, [this] { read_files(); });
     return;
   }
   // The output arrives through this connection.
@@ -211,12 +211,12 @@ void Follower::next_attempt(const ctl::JobDescription& job) {
   show_attempt();
 }
 
-void Follower::schedule_look() {
-  look_timer_.expires_after(kLook);
-  look_timer_.async_wait([this](const boost::system::error_code& error) {
+void Follower::schedule_read() {
+  file_timer_.expires_after(kFileInterval);
+  file_timer_.async_wait([this](const boost::system::error_code& error) {
     if (error || is_stopping_) return;
-    look_at_files();
-    schedule_look();
+    read_files();
+    schedule_read();
   });
 }
 
@@ -235,8 +235,8 @@ void Follower::read_socket() {
   std::array<char, 65536> buffer;
   const ssize_t count = ::read(socket_.native_handle(), buffer.data(), buffer.size());
   if (count == 0 || (count < 0 && errno != EAGAIN && errno != EINTR))
-    return conversation_over(FollowEnd::kLauncherLost);
-  if (count > 0) heard_at_ns_ = monotonic_ns();
+    return connection_ended(FollowEnd::kLauncherLost);
+  if (count > 0) received_at_ns_ = monotonic_ns();
   if (count > 0) decoder_.feed(std::string_view(buffer.data(), static_cast<std::size_t>(count)));
   take_replies();
   wait_readable();
@@ -249,7 +249,7 @@ void Follower::take_replies() {
       return;
     }
     const Result<std::optional<std::string>> message = decoder_.next();
-    if (!message.ok()) return conversation_over(FollowEnd::kLauncherLost);
+    if (!message.ok()) return connection_ended(FollowEnd::kLauncherLost);
     if (!*message) break;
     const Result<ctl::Reply> reply = parse_reply(**message);
     if (reply.ok()) take(*reply);
@@ -266,13 +266,13 @@ void Follower::take(const ctl::Reply& reply) {
     case ctl::Reply::kGap:
       return show_gap(reply.gap());
     case ctl::Reply::kMessage:
-      if (request_.shows_messages) output_->say(reply.message().text());
+      if (request_.shows_messages) output_->print(reply.message().text());
       return;
     case ctl::Reply::kDescription:
       return next_attempt(reply.description());
     case ctl::Reply::kEnd:
       followed_.end = reply.end();
-      return conversation_over(FollowEnd::kJobEnded);
+      return connection_ended(FollowEnd::kJobEnded);
     default:
       return;
   }
@@ -280,12 +280,12 @@ void Follower::take(const ctl::Reply& reply) {
 
 void Follower::show_gap(const ctl::Gap& gap) {
   if (gap.cut()) feed(static_cast<int>(gap.rank()), static_cast<int>(gap.stream()), "\n");
-  output_->say("ivyctl: ... " + std::to_string(gap.lines()) + " lines of rank " +
-               std::to_string(gap.rank()) +
-               " not shown: they arrived faster than they were read\n");
+  output_->print("ivyctl: ... " + std::to_string(gap.lines()) + " lines of rank " +
+                 std::to_string(gap.rank()) +
+                 " not shown: they arrived faster than they were read\n");
 }
 
-void Follower::conversation_over(FollowEnd how) {
+void Follower::connection_ended(FollowEnd how) {
   followed_.how = how;
   is_over_ = true;
   boost::system::error_code ignored;
@@ -293,56 +293,56 @@ void Follower::conversation_over(FollowEnd how) {
   // The launcher wrote the files before it announced its end.
   if (!has_files()) return finish_when_read();
   files_->start_over();
-  look_at_files();
+  read_files();
 }
 
 void Follower::watch_launcher() {
   if (!is_live()) return;
-  life_timer_.expires_after(kQuiet);
-  life_timer_.async_wait([this](const boost::system::error_code& error) {
+  probe_timer_.expires_after(kQuiet);
+  probe_timer_.async_wait([this](const boost::system::error_code& error) {
     if (error || is_stopping_ || !is_live()) return;
-    if (life_.is_open())
+    if (probe_.is_open())
       check_silence();
-    else if (monotonic_ns() - heard_at_ns_ >= std::chrono::nanoseconds(kQuiet).count())
-      ask_for_life();
+    else if (monotonic_ns() - received_at_ns_ >= std::chrono::nanoseconds(kQuiet).count())
+      probe_launcher();
     watch_launcher();
   });
 }
 
 // Uses a separate connection, because the other one is silent while the ranks print nothing.
-void Follower::ask_for_life() {
+void Follower::probe_launcher() {
   ctl::Request request;
   request.mutable_describe();
-  Result<CtlConnection> asked = CtlConnection::ask(request_.place, request);
-  if (!asked.ok()) return;  // Its exit shows on the other connection.
-  asked_at_ns_ = monotonic_ns();
-  life_.assign(asked->release());
-  life_.async_wait(stream_descriptor::wait_read, [this](const boost::system::error_code& error) {
+  Result<CtlConnection> probe = CtlConnection::send_request(request_.place, request);
+  if (!probe.ok()) return;  // Its exit shows on the other connection.
+  probed_at_ns_ = monotonic_ns();
+  probe_.assign(probe->release());
+  probe_.async_wait(stream_descriptor::wait_read, [this](const boost::system::error_code& error) {
     if (error) return;
     boost::system::error_code ignored;
-    life_.close(ignored);
-    heard_at_ns_ = monotonic_ns();
+    probe_.close(ignored);
+    received_at_ns_ = monotonic_ns();
     if (std::exchange(reported_ns_, 0) != 0)
-      output_->say("ivyctl: the job's ivyrun responds again\n");
+      output_->print("ivyctl: the job's ivyrun responds again\n");
   });
 }
 
 void Follower::check_silence() {
-  const std::int64_t silent_ns = monotonic_ns() - asked_at_ns_;
+  const std::int64_t silent_ns = monotonic_ns() - probed_at_ns_;
   const auto seconds = std::to_string(silent_ns / 1'000'000'000);
   const std::string what = "the job's ivyrun (pid " + std::to_string(request_.job.pid()) +
                            ") has not responded for " + seconds + " s";
   if (silent_ns >= std::chrono::nanoseconds(kSilenceLimit).count()) {
-    followed_.trouble = what;
-    return conversation_over(FollowEnd::kNoAnswer);
+    followed_.error = what;
+    return connection_ended(FollowEnd::kNoAnswer);
   }
   const std::int64_t due_ns = reported_ns_ == 0
                                   ? std::chrono::nanoseconds(kFirstReport).count()
                                   : reported_ns_ + std::chrono::nanoseconds(kReports).count();
   if (silent_ns < due_ns) return;
   reported_ns_ = silent_ns;
-  output_->say("ivyctl: " + what + "; is it stopped? (ps -o pid,stat,args -p " +
-               std::to_string(request_.job.pid()) + ")\n");
+  output_->print("ivyctl: " + what + "; is it stopped? (ps -o pid,stat,args -p " +
+                 std::to_string(request_.job.pid()) + ")\n");
 }
 
 void Follower::finish_when_read() {
@@ -356,14 +356,14 @@ void Follower::stop(FollowEnd how) {
     return;
   }
   followed_.how = how;
-  if (files_ && how == FollowEnd::kShown && !files_->trouble().empty()) {
+  if (files_ && how == FollowEnd::kShown && !files_->error().empty()) {
     followed_.how = FollowEnd::kNoFiles;
-    followed_.trouble = files_->trouble();
+    followed_.error = files_->error();
   }
-  look_timer_.cancel();
-  life_timer_.cancel();
+  file_timer_.cancel();
+  probe_timer_.cancel();
   boost::system::error_code ignored;
-  life_.close(ignored);
+  probe_.close(ignored);
   socket_.close(ignored);
   if (how == FollowEnd::kInterrupted || how == FollowEnd::kOutputClosed)
     output_->limit_finish(kInterruptPatience);
@@ -372,7 +372,7 @@ void Follower::stop(FollowEnd how) {
 
 }  // namespace
 
-Result<FollowRequest> begin_to_follow(const CtlOptions& options, const JobPlace& place,
+Result<FollowRequest> start_following(const CtlOptions& options, const JobPlace& place,
                                       bool shows_messages) {
   FollowRequest follow;
   follow.shows_messages = shows_messages;
@@ -382,8 +382,8 @@ Result<FollowRequest> begin_to_follow(const CtlOptions& options, const JobPlace&
   ctl::Request request;
   // Output that is in files need not be sent, too.
   request.mutable_follow()->set_output(follow.job.log_directory().empty());
-  request.mutable_follow()->set_unheard(shows_messages);
-  follow.connection.emplace(IVY_TRY(CtlConnection::ask(place, request)));
+  request.mutable_follow()->set_undelivered(shows_messages);
+  follow.connection.emplace(IVY_TRY(CtlConnection::send_request(place, request)));
   follow.job = IVY_TRY(follow.connection->receive()).description();
   return follow;
 }

@@ -25,21 +25,21 @@ enum class FollowEnd {
   kShown,         // Everything in the files was shown.
   kJobEnded,      // Followed::end contains the verdict.
   kLauncherLost,  // The connection closed before the launcher announced the job's end.
-  kNoAnswer,      // The launcher did not answer in time; Followed::trouble has the reason.
+  kNoAnswer,      // The launcher did not answer in time; Followed::error has the reason.
   kInterrupted,   // This process received Ctrl-C or TERM.
   kOutputClosed,  // The output no longer has a reader.
-  kNoFiles,       // Followed::trouble has the reason.
+  kNoFiles,       // Followed::error has the reason.
 };
 
 struct Followed {
   FollowEnd how = FollowEnd::kShown;
   ctl::JobEnd end;
-  std::string trouble;
+  std::string error;
 };
 
 // Requests Follow and receives the description. shows_messages: see FollowRequest; messages from
 // before any client requested them come first.
-Result<FollowRequest> begin_to_follow(const CtlOptions& options, const JobPlace& place,
+Result<FollowRequest> start_following(const CtlOptions& options, const JobPlace& place,
                                       bool shows_messages);
 
 // Returns when the job has ended, or when the requested output was shown. Returns NotFound if none

@@ -20,8 +20,8 @@ namespace ivy {
 namespace {
 
 // The kernel takes some milliseconds to free the resources of a killed process.
-constexpr int kLooksAtDying = 40;
-constexpr useconds_t kPauseBetweenLooksMicroseconds = 25'000;
+constexpr int kExitChecks = 40;
+constexpr useconds_t kExitCheckPauseMicroseconds = 25'000;
 
 // The notice of a job in the background has four lines.
 constexpr std::size_t kMostNoticeBytes = 64u << 10;
@@ -71,20 +71,20 @@ std::string ivyrun_path() {
   return program.substr(0, program.rfind('/') + 1) + "ivyrun";
 }
 
-void await_end_of_dying_launcher(const std::string& job_id) {
-  for (int looks = 0; looks < kLooksAtDying && has_launcher(job_id); ++looks)
-    usleep(kPauseBetweenLooksMicroseconds);
+void await_killed_launcher(const std::string& job_id) {
+  for (int checks = 0; checks < kExitChecks && has_launcher(job_id); ++checks)
+    usleep(kExitCheckPauseMicroseconds);
 }
 
-Result<std::optional<int>> have_launcher(const FoundJob& job) {
+Result<std::optional<int>> ensure_launcher(const FoundJob& job) {
   if (job.is_alive) return std::optional<int>();
   const std::string id = short_id(job.place.job_id);
-  ctl_say("the launcher of job " + id + " has exited; starting another");
+  ctl_note("the launcher of job " + id + " has exited; starting another");
   const NewLauncher launcher = IVY_TRY(start_launcher(job.place));
   if (launcher.has_left) return std::optional<int>();
   // Another attach may have been faster; follow its launcher then.
   if (has_launcher(job.place.job_id)) {
-    ctl_say("another launcher has taken job " + id + " over");
+    ctl_note("another launcher has taken job " + id + " over");
     return std::optional<int>();
   }
   return std::optional<int>(launcher.exit_code);

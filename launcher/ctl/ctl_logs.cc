@@ -32,8 +32,8 @@ Result<ctl::JobDescription> recorded_description(const JobPlace& place) {
     const std::string folder = log_folder(options.log_dir, record.job_id(), record.generation());
     job.set_log_directory(folder.starts_with('/') ? folder : record.started_in() + "/" + folder);
   }
-  ctl_say("the launcher of job " + short_id(record.job_id()) +
-          " has exited; showing what it had written");
+  ctl_note("the launcher of job " + short_id(record.job_id()) +
+           " has exited; showing what it had written");
   return job;
 }
 
@@ -42,7 +42,7 @@ std::optional<Result<Followed>> show_ended_logs(const CtlOptions& options) {
   const std::optional<EndedJob> ended = find_ended_job(options.job);
   FollowRequest request;
   if (!ended || !request.job.ParseFromString(ended->description)) return std::nullopt;
-  ctl_say(ended_text(*ended));
+  ctl_note(ended_text(*ended));
   if (request.job.log_directory().empty()) return nothing_is_kept();
   request.options = &options;
   return follow_job(std::move(request));
@@ -50,7 +50,7 @@ std::optional<Result<Followed>> show_ended_logs(const CtlOptions& options) {
 
 Result<Followed> show_logs(const CtlOptions& options) {
   if (!choose_job(options.job).ok())
-    if (auto shown = show_ended_logs(options)) return *std::move(shown);
+    if (auto exit_code = show_ended_logs(options)) return *std::move(exit_code);
   if (!options.follow) {
     const FoundJob job = IVY_TRY(choose_job(options.job));
     FollowRequest request;
@@ -59,10 +59,10 @@ Result<Followed> show_logs(const CtlOptions& options) {
     if (request.job.log_directory().empty()) return nothing_is_kept();
     return follow_job(std::move(request));
   }
-  const FoundJob job = IVY_TRY(choose_living_job(options.job));
-  FollowRequest request = IVY_TRY(begin_to_follow(options, job.place, /*shows_messages=*/false));
+  const FoundJob job = IVY_TRY(choose_running_job(options.job));
+  FollowRequest request = IVY_TRY(start_following(options, job.place, /*shows_messages=*/false));
   if (request.job.log_directory().empty())
-    ctl_say("earlier output is not kept (no --log-dir); showing output from now on");
+    ctl_note("earlier output is not kept (no --log-dir); showing output from now on");
   return follow_job(std::move(request));
 }
 
@@ -81,7 +81,7 @@ int ctl_logs(const CtlOptions& options) {
       return kExitOutputClosed;
     case FollowEnd::kNoFiles:
     case FollowEnd::kNoAnswer:
-      return ctl_complain({Code::kUnavailable, followed->trouble, {}});
+      return ctl_complain({Code::kUnavailable, followed->error, {}});
     case FollowEnd::kLauncherLost:
       return ctl_complain({Code::kUnavailable, "the job's ivyrun closed the connection", {}});
   }

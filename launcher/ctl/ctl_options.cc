@@ -348,9 +348,9 @@ Result<ParsedCtl> parse_ctl_command_line(const std::vector<std::string>& argumen
     parsed.text_to_print = *text;
     return parsed;
   }
-  const bool asks = first == "help";
-  const Verb* verb = IVY_TRY(find_verb(asks ? arguments[1] : first));
-  if (asks || std::any_of(arguments.begin() + 1, arguments.end(), is_help)) {
+  const bool is_help_verb = first == "help";
+  const Verb* verb = IVY_TRY(find_verb(is_help_verb ? arguments[1] : first));
+  if (is_help_verb || std::any_of(arguments.begin() + 1, arguments.end(), is_help)) {
     parsed.text_to_print = verb_help(ctl_page(), page_verb(*verb));
     return parsed;
   }

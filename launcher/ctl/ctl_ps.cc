@@ -16,15 +16,15 @@ namespace {
 
 // Reports jobs of launchers that are not visible from here, as in a container or in a job step with
 // a separate /tmp.
-void say_jobs_elsewhere(const std::set<pid_t>& known) {
+void print_jobs_elsewhere(const std::set<pid_t>& known) {
   const std::string user = geteuid() == 0 ? "" : " -S " + std::to_string(geteuid());
   for (const pid_t pid : launchers_with_another_tmp()) {
     if (known.contains(pid)) continue;
     const std::string number = std::to_string(pid);
-    ctl_say("ivyrun (pid " + number +
-            ") has a private /tmp, so ivyctl cannot see its job from here: " +
-            "run ivyctl in the same container or job step, or as root: nsenter -t " + number +
-            " -m" + user + " ivyctl ps");
+    ctl_note("ivyrun (pid " + number +
+             ") has a private /tmp, so ivyctl cannot see its job from here: " +
+             "run ivyctl in the same container or job step, or as root: nsenter -t " + number +
+             " -m" + user + " ivyctl ps");
   }
 }
 
@@ -56,9 +56,9 @@ int ctl_ps(const CtlOptions& options) {
       if (listed.insert(ended.job_id).second) rows.push_back(ended_row(ended));
   print_list({"JOB", "PID", "STATE", "HOSTS", "RANKS", "TIME", "COMMAND"}, rows, options.json);
   if (rows.empty() && !options.json)
-    ctl_say(options.all ? "you have no running or recently finished jobs on this host"
-                        : "you have no running jobs on this host");
-  if (!options.json) say_jobs_elsewhere(known);
+    ctl_note(options.all ? "you have no running or recently finished jobs on this host"
+                         : "you have no running jobs on this host");
+  if (!options.json) print_jobs_elsewhere(known);
   return std::fflush(stdout) == 0 ? 0 : kCtlFailed;
 }
 

@@ -74,7 +74,7 @@ int ctl_ps_hosts(const CtlOptions& options) {
   for (const HostJob& job : jobs) rows.push_back(row_of(job));
   print_list({"HOST", "JOB", "TIME", "LAUNCHER", "ATTACHED", "PROGRAM"}, rows, options.json);
   if (rows.empty() && all_answered && !options.json)
-    ctl_say("the agents of these hosts run no jobs");
+    ctl_note("the agents of these hosts run no jobs");
   std::fflush(stdout);
   return all_answered ? 0 : kCtlFailed;
 }

@@ -18,14 +18,14 @@ using std::chrono::milliseconds;
 constexpr milliseconds kHostsPatience{40'000};
 constexpr milliseconds kAnswerPatience{45'000};
 
-Result<std::string> ask_stacks(const CtlOptions& options) {
-  const FoundJob job = IVY_TRY(choose_living_job(options.job));
+Result<std::string> request_stacks(const CtlOptions& options) {
+  const FoundJob job = IVY_TRY(choose_running_job(options.job));
   ctl::Request request;
   ctl::DescribeStacks& stacks = *request.mutable_describe_stacks();
   stacks.set_native(options.native);
   stacks.set_patience_ms(static_cast<std::uint32_t>(kHostsPatience.count()));
   IVY_CHECK(add_ranks(options.ranks, job.place, *stacks.mutable_ranks()));
-  const ctl::Reply reply = IVY_TRY(ask_once(job.place, request, kAnswerPatience));
+  const ctl::Reply reply = IVY_TRY(request_reply(job.place, request, kAnswerPatience));
   if (!reply.has_stacks() || reply.stacks().text().empty())
     return Error{Code::kFailedPrecondition, "no worker of this job runs now", "ivyctl ps"};
   return reply.stacks().text();
@@ -40,7 +40,7 @@ std::vector<std::string> lines_in(std::string_view text) {
 }  // namespace
 
 int ctl_stack(const CtlOptions& options) {
-  const Result<std::string> text = ask_stacks(options);
+  const Result<std::string> text = request_stacks(options);
   if (options.json && text.ok())
     return ctl_print(json_line(
         boost::json::object{{"schema", kMachineSchema}, {"stacks", json_list(lines_in(*text))}}));

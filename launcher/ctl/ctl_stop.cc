@@ -19,25 +19,25 @@ Result<void> ended_or_left(const std::string& job_id, int exit_code) {
     return Error{Code::kUnavailable,
                  "job " + id + " is still running: no launcher could take it over",
                  "try again, or wait until its hosts stop it when the lease expires"};
-  ctl_say("job " + id + " has already exited (exit code " + std::to_string(exit_code) + ")");
+  ctl_note("job " + id + " has already exited (exit code " + std::to_string(exit_code) + ")");
   return {};
 }
 
 // Sends the request to the job's launcher, or to a new one if that was just killed.
-Result<CtlConnection> ask_launcher(const FoundJob& job, const ctl::Request& request) {
-  Result<CtlConnection> asked = CtlConnection::ask(job.place, request);
-  if (asked.ok() || asked.error().code != Code::kUnavailable) return asked;
-  await_end_of_dying_launcher(job.place.job_id);
+Result<CtlConnection> send_to_launcher(const FoundJob& job, const ctl::Request& request) {
+  Result<CtlConnection> sent = CtlConnection::send_request(job.place, request);
+  if (sent.ok() || sent.error().code != Code::kUnavailable) return sent;
+  await_killed_launcher(job.place.job_id);
   const FoundJob now = IVY_TRY(choose_job(job.place.job_id));
-  if (now.is_alive) return asked;
-  if (const std::optional<int> ended = IVY_TRY(have_launcher(now)))
+  if (now.is_alive) return sent;
+  if (const std::optional<int> ended = IVY_TRY(ensure_launcher(now)))
     return Error{Code::kNotFound, "job " + short_id(job.place.job_id) + " has already exited"};
-  return CtlConnection::ask(now.place, request);
+  return CtlConnection::send_request(now.place, request);
 }
 
 // Returns true if an id of a job launched on this host starts with this prefix. If choose_job() has
 // failed, there are several such jobs, and none of them is chosen for the user.
-bool is_ambiguous(const std::string& prefix) {
+bool has_job_with_prefix(const std::string& prefix) {
   const std::vector<FoundJob> jobs = find_job_places();
   return std::any_of(jobs.begin(), jobs.end(),
                      [&](const FoundJob& job) { return job.place.job_id.starts_with(prefix); });
@@ -48,22 +48,22 @@ bool is_ambiguous(const std::string& prefix) {
 Result<void> await_end(CtlConnection& connection, const JobPlace& place) {
   const std::string& job_id = place.job_id;
   bool is_accepted = false;
-  bool was_said = false;
+  bool is_printed = false;
   for (;;) {
     const Result<ctl::Reply> reply = connection.receive();
     if (!reply.ok() && (!is_accepted || reply.error().code != Code::kDeadlineExceeded))
       return reply.error();
     if (reply.ok() && reply->has_end()) {
-      ctl_say(ended_text({job_id, reply->end().exit_code(), reply->end().cause(), ""}));
+      ctl_note(ended_text({job_id, reply->end().exit_code(), reply->end().cause(), ""}));
       return {};
     }
     is_accepted = true;
     if (reply.ok()) continue;
     const Result<ctl::JobDescription> now = describe_job(place);
     if (!now.ok() && now.error().code == Code::kDeadlineExceeded) return now.error();
-    if (now.ok() && !std::exchange(was_said, true))
-      ctl_say("job " + short_id(job_id) + " is " + RemoteText(now->state()).line() + ", " +
-              std::to_string(now->running()) + " ranks still running; waiting until it exits");
+    if (now.ok() && !std::exchange(is_printed, true))
+      ctl_note("job " + short_id(job_id) + " is " + RemoteText(now->state()).line() + ", " +
+               std::to_string(now->running()) + " ranks still running; waiting until it exits");
   }
 }
 
@@ -72,7 +72,7 @@ Result<void> stop_job(const CtlOptions& options) {
   // A job that has outlived its launcher is stopped through a new one, because hosts obey only a
   // launcher.
   const FoundJob job = IVY_TRY(choose_job(options.job));
-  if (const std::optional<int> ended = IVY_TRY(have_launcher(job)))
+  if (const std::optional<int> ended = IVY_TRY(ensure_launcher(job)))
     return ended_or_left(job.place.job_id, *ended);
   ctl::Request request;
   ctl::StopJob& stop = *request.mutable_stop();
@@ -81,12 +81,12 @@ Result<void> stop_job(const CtlOptions& options) {
     stop.set_has_grace(true);
     stop.set_grace_ms(static_cast<std::uint32_t>(options.grace->count()));
   }
-  CtlConnection connection = IVY_TRY(ask_launcher(job, request));
+  CtlConnection connection = IVY_TRY(send_to_launcher(job, request));
   return await_end(connection, job.place);
 }
 
 Result<ctl::Reply> send_signal(const CtlOptions& options) {
-  const FoundJob job = IVY_TRY(choose_living_job(options.job));
+  const FoundJob job = IVY_TRY(choose_running_job(options.job));
   ctl::Request request;
   ctl::SignalJob& signal = *request.mutable_signal();
   signal.set_signal(options.signal);
@@ -94,14 +94,14 @@ Result<ctl::Reply> send_signal(const CtlOptions& options) {
   if (!signal.ranks().empty() && !IVY_TRY(describe_job(job.place)).signals_ranks())
     return Error{Code::kFailedPrecondition, "this job was started by an older ivyrun",
                  "use the ivyctl beside that ivyrun, or signal all ranks"};
-  return ask_once(job.place, request);
+  return request_reply(job.place, request);
 }
 
 }  // namespace
 
 int ctl_stop(const CtlOptions& options) {
   if (!options.hosts.empty()) return ctl_stop_on_hosts(options);
-  if (!choose_job(options.job).ok() && !is_ambiguous(options.job)) {
+  if (!choose_job(options.job).ok() && !has_job_with_prefix(options.job)) {
     if (const std::optional<int> done = ctl_stop_on_this_host(options)) return *done;
   }
   const Result<void> stopped = stop_job(options);

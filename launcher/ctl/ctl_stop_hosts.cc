@@ -96,11 +96,11 @@ bool wait_until_gone(IsThere is_there, milliseconds patience) {
   return true;
 }
 
-int tell_end(const std::string& job_id, const std::string& where, bool is_gone,
-             milliseconds patience) {
+int report_end(const std::string& job_id, const std::string& where, bool is_gone,
+               milliseconds patience) {
   const std::string id = "job " + short_id(job_id);
   if (is_gone) {
-    ctl_say(id + " has ended on " + where);
+    ctl_note(id + " has ended on " + where);
     return 0;
   }
   return ctl_complain({Code::kDeadlineExceeded,
@@ -110,7 +110,7 @@ int tell_end(const std::string& job_id, const std::string& where, bool is_gone,
                        "'ivy-agent@*'"});
 }
 
-int tell_left(const std::string& job_id, const std::vector<HostedProcess>& left) {
+int report_leftovers(const std::string& job_id, const std::vector<HostedProcess>& left) {
   std::string named;
   std::string pids;
   for (const HostedProcess& process : left) {
@@ -143,13 +143,13 @@ int ctl_stop_on_hosts(const CtlOptions& options) {
     if (listed.hosts_of_job[*job_id].contains(host.name)) with_job.push_back(host);
   const std::optional<milliseconds> grace = grace_of(options);
   bool all_with_grace = true;
-  const bool all_asked =
+  const bool all_answered =
       stop_job_on(with_job, {*job_id, grace}, [&](const Host& host, const StopAnswer& answer) {
         if (!grace || answer.with_grace >= answer.supervisors) return;
         ctl_complain(takes_own_grace(host.name));
         all_with_grace = false;
       });
-  if (!all_asked) return kCtlFailed;
+  if (!all_answered) return kCtlFailed;
   const milliseconds patience =
       (all_with_grace ? grace.value_or(kOwnGrace) : std::max(*grace, kOwnGrace)) + kStopPatience;
   Listed now;
@@ -160,7 +160,7 @@ int ctl_stop_on_hosts(const CtlOptions& options) {
   const bool is_gone = wait_until_gone(is_there, patience);
   if (!now.all_answered) return kCtlFailed;
   const std::string where = with_job.size() == 1 ? with_job.front().name : "these hosts";
-  const int code = tell_end(*job_id, where, is_gone, patience);
+  const int code = report_end(*job_id, where, is_gone, patience);
   return listed.all_answered ? code : kCtlFailed;
 }
 
@@ -174,30 +174,31 @@ std::optional<int> ctl_stop_on_this_host(const CtlOptions& options) {
   if (!job_id.ok()) return ctl_complain(job_id.error());
   if (wait_until_gone([&] { return !choose_job(*job_id).ok(); }, kUnknownLauncher))
     return std::nullopt;
-  ctl_say("job " + short_id(*job_id) +
-          " has no launcher on this host: stopping its processes here");
+  ctl_note("job " + short_id(*job_id) +
+           " has no launcher on this host: stopping its processes here");
   HostedProcesses processes(*job_id);
-  processes.look();
+  processes.refresh();
   const std::optional<milliseconds> grace = grace_of(options);
   for (const HostedJob& job : hosted) {
     if (job.job_id != *job_id) continue;
     if (grace && !change_stop_grace(job.directory, *grace))
       ctl_complain(takes_own_grace("this host"));
-    ask_to_end(job);
+    request_stop(job);
   }
   const milliseconds patience = std::max(grace.value_or(kOwnGrace), kOwnGrace) + kStopPatience;
   const auto is_there = [&] {
-    processes.look();
+    processes.refresh();
     const std::vector<HostedJob> now = find_hosted_jobs();
     return std::any_of(now.begin(), now.end(),
                        [&](const HostedJob& job) { return job.job_id == *job_id; });
   };
   const bool is_gone = wait_until_gone(is_there, patience);
   if (is_gone) {
-    const auto is_left = [&] { return !processes.look().empty(); };
-    if (!wait_until_gone(is_left, kLeftoverPatience)) return tell_left(*job_id, processes.look());
+    const auto is_left = [&] { return !processes.refresh().empty(); };
+    if (!wait_until_gone(is_left, kLeftoverPatience))
+      return report_leftovers(*job_id, processes.refresh());
   }
-  return tell_end(*job_id, "this host", is_gone, patience);
+  return report_end(*job_id, "this host", is_gone, patience);
 }
 
 }  // namespace ivy

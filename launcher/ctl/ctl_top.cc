@@ -30,7 +30,7 @@ namespace {
 using std::chrono::milliseconds;
 
 // Pause between two pictures, and between the two samples of a single picture.
-constexpr milliseconds kPicturePause{2'000};
+constexpr milliseconds kRefreshPause{2'000};
 constexpr milliseconds kSamplePause{500};
 // For a terminal that does not report its height.
 constexpr std::size_t kUsualLines = 24;
@@ -58,11 +58,11 @@ bool needs_places(const ctl::RanksDescription& ranks) {
                                          [](const auto& rank) { return rank.operation().empty(); });
 }
 
-Result<ctl::RanksDescription> ask_ranks(const FoundJob& job, bool with_places = false) {
+Result<ctl::RanksDescription> request_ranks(const FoundJob& job, bool with_places = false) {
   ctl::Request request;
   request.mutable_describe_ranks()->set_places(with_places);
-  ctl::Reply reply = IVY_TRY(with_places ? ask_once(job.place, request, kPlacesLimit)
-                                         : ask_once(job.place, request));
+  ctl::Reply reply = IVY_TRY(with_places ? request_reply(job.place, request, kPlacesLimit)
+                                         : request_reply(job.place, request));
   if (reply.has_ranks()) return std::move(*reply.mutable_ranks());
   return Error{Code::kFailedPrecondition, "this job's ivyrun cannot report what its ranks use",
                "use the ivyctl that was installed with that ivyrun"};
@@ -212,7 +212,7 @@ class Keys {
   Keys& operator=(const Keys&) = delete;
 
   // Returns true if q was pressed within the time.
-  bool wants_to_leave(milliseconds time) {
+  bool quit_pressed(milliseconds time) {
     if (!is_raw_) {
       std::this_thread::sleep_for(time);
       return false;
@@ -246,14 +246,14 @@ class Keys {
 };
 
 int show_once(const FoundJob& job, const CtlOptions& options) {
-  const Result<ctl::RanksDescription> before = ask_ranks(job);
+  const Result<ctl::RanksDescription> before = request_ranks(job);
   if (!before.ok()) return ctl_complain(before.error());
   std::this_thread::sleep_for(kSamplePause);
-  const Result<ctl::RanksDescription> now = ask_ranks(job, needs_places(*before));
+  const Result<ctl::RanksDescription> now = request_ranks(job, needs_places(*before));
   if (!now.ok()) return ctl_complain(now.error());
   const RankTable table = rank_table(*before, *now, options);
-  if (const Result<void> there = check_ranks(options.ranks, now->job().world_size()); !there.ok())
-    return ctl_complain(there.error());
+  if (const Result<void> valid = check_ranks(options.ranks, now->job().world_size()); !valid.ok())
+    return ctl_complain(valid.error());
   if (!options.json) {
     std::string text = fitted(job_line(*now)) + table_text(table, table.rows.size());
     text.pop_back();  // ctl_print() adds the last line end.
@@ -270,18 +270,18 @@ int show_once(const FoundJob& job, const CtlOptions& options) {
 // Runs until the job ends, or the user presses q or Ctrl-C.
 int show_always(const FoundJob& job, const CtlOptions& options) {
   ctl::RanksDescription before;
-  bool asks_places = false;
+  bool queries_places = false;
   const Colour colour =
       decide_colour(ColorChoice::kAuto, is_capable_terminal(STDOUT_FILENO), colour_variables());
   Keys keys;
   for (bool is_first = true;; is_first = false) {
-    Result<ctl::RanksDescription> now = ask_ranks(job, asks_places);
+    Result<ctl::RanksDescription> now = request_ranks(job, queries_places);
     if (!now.ok() && is_first) return ctl_complain(now.error());
-    const Result<void> there =
+    const Result<void> valid =
         now.ok() ? check_ranks(options.ranks, now->job().world_size()) : Result<void>();
-    if (!there.ok()) return ctl_complain(there.error());
+    if (!valid.ok()) return ctl_complain(valid.error());
     if (!now.ok()) {
-      ctl_say("job " + short_id(job.place.job_id) + " has ended");
+      ctl_note("job " + short_id(job.place.job_id) + " has ended");
       return 0;
     }
     const std::size_t lines = std::max(terminal_lines(), kOtherLines + 1) - kOtherLines;
@@ -289,15 +289,15 @@ int show_always(const FoundJob& job, const CtlOptions& options) {
                              table_text(rank_table(before, *now, options), lines, colour);
     if (std::fputs(text.c_str(), stdout) < 0 || std::fflush(stdout) != 0) return kCtlFailed;
     before = std::move(now).value();
-    asks_places = asks_places ? is_silent(before) : needs_places(before);
-    if (keys.wants_to_leave(is_first ? kSamplePause : kPicturePause)) return 0;
+    queries_places = queries_places ? is_silent(before) : needs_places(before);
+    if (keys.quit_pressed(is_first ? kSamplePause : kRefreshPause)) return 0;
   }
 }
 
 }  // namespace
 
 int ctl_top(const CtlOptions& options) {
-  const Result<FoundJob> job = choose_living_job(options.job);
+  const Result<FoundJob> job = choose_running_job(options.job);
   if (!job.ok()) return ctl_complain(job.error());
   const bool is_once = options.once || options.json || isatty(STDOUT_FILENO) == 0;
   return is_once ? show_once(*job, options) : show_always(*job, options);

@@ -7,12 +7,12 @@
 
 namespace ivy {
 
-void ctl_say(const std::string& text) {
+void ctl_note(const std::string& text) {
   std::fputs(("ivyctl: " + escape_control(text) + "\n").c_str(), stderr);
 }
 
 int ctl_complain(const Error& error, int exit_code) {
-  ctl_say("error: " + error.message);
+  ctl_note("error: " + error.message);
   if (!error.fix.empty())
     std::fputs(("  fix:   " + escape_control(error.fix) + "\n").c_str(), stderr);
   return exit_code;

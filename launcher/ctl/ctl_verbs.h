@@ -33,7 +33,7 @@ int ctl_top(const CtlOptions& options);
 int ctl_doctor(const CtlOptions& options);
 
 // Prints one line from ivyctl to standard error.
-void ctl_say(const std::string& text);
+void ctl_note(const std::string& text);
 // Prints "ivyctl: error: ..." with the fix to standard error. Returns the exit code.
 int ctl_complain(const Error& error, int exit_code = kCtlFailed);
 // Prints a text from other hosts to standard output, or the error. Returns the exit code.

@@ -25,7 +25,7 @@ constexpr milliseconds kAnswerLimit{2'000};
 // torch checks once per second whether a record is requested.
 constexpr milliseconds kFlightLimit{4'000};
 
-Result<std::string> ask_store(const ctl::StoreDescription& store) {
+Result<std::string> explain_description(const ctl::StoreDescription& store) {
   store::ClientOptions options;
   options.address = store.address();
   options.job_id = store.job_id();
@@ -42,20 +42,20 @@ Result<std::string> ask_store(const ctl::StoreDescription& store) {
 
 // Returns an empty text if no rank uses the comm runtime, or if the launcher is too old to know
 // this request.
-Result<std::string> ask_operations(const FoundJob& job) {
+Result<std::string> request_operations(const FoundJob& job) {
   ctl::Request request;
   request.mutable_describe_operations();
-  return IVY_TRY(ask_once(job.place, request)).operations().text();
+  return IVY_TRY(request_reply(job.place, request)).operations().text();
 }
 
 Result<std::string> explain_store(const FoundJob& job) {
   ctl::Request request;
   request.mutable_describe_store();
-  const ctl::Reply reply = IVY_TRY(ask_once(job.place, request));
+  const ctl::Reply reply = IVY_TRY(request_reply(job.place, request));
   if (!reply.has_store())
     return Error{Code::kFailedPrecondition, "this job's ivyrun cannot report where its store is",
                  "use the ivyctl that was installed with that ivyrun"};
-  const std::string answer = IVY_TRY(ask_store(reply.store()));
+  const std::string answer = IVY_TRY(explain_description(reply.store()));
   std::string text = explain_ranks(answer, reply.store());
   if (reply.store().no_python_hook() && answer.find("no clients connected") != std::string::npos)
     text +=
@@ -66,14 +66,14 @@ Result<std::string> explain_store(const FoundJob& job) {
 }
 
 // Queries the stacks without debuggers. Returns an empty text if nothing is known.
-Result<std::string> ask_stacks(const FoundJob& job, bool is_brief) {
+Result<std::string> request_stacks(const FoundJob& job, bool is_brief) {
   ctl::Request request;
   ctl::DescribeStacks& question = *request.mutable_describe_stacks();
   question.set_patience_ms(kFlightLimit.count());
   // Brief: only the ranks that torch's collectives wait for, from their flight records or stacks.
   question.set_brief(is_brief);
   question.set_main_threads(!is_brief);
-  return IVY_TRY(ask_once(job.place, request, 2 * kFlightLimit)).stacks().text();
+  return IVY_TRY(request_reply(job.place, request, 2 * kFlightLimit)).stacks().text();
 }
 
 // The findings about a job that hangs, the likely cause first; each may be empty.
@@ -94,17 +94,17 @@ std::vector<std::string> losses_of(const FoundJob& job) {
   return {described->losses().begin(), described->losses().end()};
 }
 
-Result<HangParts> ask_job(const CtlOptions& options) {
-  const FoundJob job = IVY_TRY(choose_living_job(options.job));
+Result<HangParts> request_hang_parts(const CtlOptions& options) {
+  const FoundJob job = IVY_TRY(choose_running_job(options.job));
   HangParts parts;
   parts.job_id = job.place.job_id;
   const auto text_of = [](const Result<std::string>& part) { return part.ok() ? *part : ""; };
-  parts.operations = text_of(ask_operations(job));
-  parts.collectives = text_of(ask_stacks(job, /*is_brief=*/true));
+  parts.operations = text_of(request_operations(job));
+  parts.collectives = text_of(request_stacks(job, /*is_brief=*/true));
   // The ranks' operations already show where ranks are; other programs, and torch's collectives,
   // need the stacks.
   if (!parts.collectives.empty() || parts.operations.empty())
-    parts.places = text_of(ask_stacks(job, /*is_brief=*/false));
+    parts.places = text_of(request_stacks(job, /*is_brief=*/false));
   const Result<std::string> store = explain_store(job);
   parts.knows_store = store.ok();
   if (!store.ok()) parts.store_error = store.error();
@@ -167,7 +167,7 @@ std::optional<std::string> explain_ended(const CtlOptions& options) {
 }  // namespace
 
 int ctl_why(const CtlOptions& options) {
-  const Result<HangParts> parts = ask_job(options);
+  const Result<HangParts> parts = request_hang_parts(options);
   if (parts.ok())
     return ctl_print(options.json ? Result<std::string>(hang_json(*parts)) : hang_text(*parts));
   if (const std::optional<std::string> ended = explain_ended(options)) return ctl_print(*ended);

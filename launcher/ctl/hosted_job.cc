@@ -39,7 +39,7 @@ std::optional<HostedJob> parse_name(const std::string& parent, std::string_view 
 // Returns true if the job's warden or supervisor holds the directory's lock
 // (agent/node/spawn/job_directory.h). Does not use the socket: a stopped process accepts no
 // connection, and each attempt would fill its backlog.
-bool is_lived_in(const HostedJob& job) {
+bool is_locked(const HostedJob& job) {
   const Descriptor lock(
       open(job.directory.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   if (!lock) return errno != ENOENT;
@@ -134,7 +134,7 @@ std::vector<HostedJob> find_hosted_jobs() {
     if (!is_own_directory(parent)) continue;
     for (const std::string& name : names_in(parent)) {
       const std::optional<HostedJob> job = parse_name(parent, name);
-      if (job && is_own_directory(job->directory) && is_lived_in(*job)) found.push_back(*job);
+      if (job && is_own_directory(job->directory) && is_locked(*job)) found.push_back(*job);
     }
   }
   std::sort(found.begin(), found.end(), [](const HostedJob& a, const HostedJob& b) {
@@ -159,7 +159,7 @@ std::vector<pid_t> launchers_with_another_tmp() {
   return found;
 }
 
-bool ask_to_end(const HostedJob& job) {
+bool request_stop(const HostedJob& job) {
   const std::optional<pid_t> warden = warden_of(job);
   if (!warden) return false;
   for (const std::string& name : names_in("/proc")) {
@@ -170,7 +170,7 @@ bool ask_to_end(const HostedJob& job) {
   return false;
 }
 
-const std::vector<HostedProcess>& HostedProcesses::look() {
+const std::vector<HostedProcess>& HostedProcesses::refresh() {
   std::erase_if(known_, [](const HostedProcess& process) {
     const std::optional<ProcessLine> line = line_of(process.pid);
     return !line || has_ended(*line) || line->start_time != process.start_time;

@@ -27,7 +27,7 @@ std::vector<HostedJob> find_hosted_jobs();
 std::vector<pid_t> launchers_with_another_tmp();
 // Asks the job's supervisor to end the job on this host in an orderly way. Returns false if the
 // supervisor cannot be found.
-bool ask_to_end(const HostedJob& job);
+bool request_stop(const HostedJob& job);
 
 struct HostedProcess {
   pid_t pid = 0;
@@ -42,7 +42,7 @@ class HostedProcesses {
   explicit HostedProcesses(std::string job_id) : job_id_(std::move(job_id)) {}
   // Returns the running processes. A process seen once is identified by its pid from then on,
   // because an exiting process has no environment.
-  const std::vector<HostedProcess>& look();
+  const std::vector<HostedProcess>& refresh();
 
  private:
   std::string job_id_;

@@ -43,7 +43,7 @@ LogReader::LogReader(const std::string& folder, const std::vector<int>& ranks) {
       files_.push_back(File{rank, stream, folder + "/" + log_file_name(rank, stream)});
 }
 
-void LogReader::begin_with_last(int lines) {
+void LogReader::skip_to_last(int lines) {
   for (File& file : files_) {
     const Descriptor opened(open(file.path.c_str(), O_RDONLY | O_CLOEXEC));
     struct stat status {};
@@ -61,7 +61,7 @@ bool LogReader::read_file(File& file, std::size_t& budget, const Feed& feed) {
   }
   const Descriptor opened(is_there ? open(file.path.c_str(), O_RDONLY | O_CLOEXEC) : -1);
   if (!opened) {
-    if (trouble_.empty()) trouble_ = errno_error(Code::kNotFound, file.path, errno).message;
+    if (error_.empty()) error_ = errno_error(Code::kNotFound, file.path, errno).message;
     return true;
   }
   any_opened_ = true;

@@ -19,7 +19,7 @@ class LogReader {
   // folder: the directory that contains rank00000.out.
   LogReader(const std::string& folder, const std::vector<int>& ranks);
   // Starts with the last lines of each file; truncates a long first line at its start.
-  void begin_with_last(int lines);
+  void skip_to_last(int lines);
   // Passes at most `most_bytes` new bytes to `feed`, file by file. Returns false if there may be
   // more.
   bool read(std::size_t most_bytes, const Feed& feed);
@@ -28,7 +28,7 @@ class LogReader {
   void start_over() { next_ = 0; }
   // If no file could be opened so far, returns the first one's path and the reason; otherwise an
   // empty text.
-  std::string trouble() const { return any_opened_ ? "" : trouble_; }
+  std::string error() const { return any_opened_ ? "" : error_; }
 
  private:
   struct File {
@@ -43,7 +43,7 @@ class LogReader {
   std::vector<File> files_;
   std::size_t next_ = 0;  // Index of the file with which the next read() starts.
   bool any_opened_ = false;
-  std::string trouble_;
+  std::string error_;
 };
 
 }  // namespace ivy

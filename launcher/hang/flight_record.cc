@@ -33,21 +33,21 @@ std::int64_t number_of(const object& parent, std::string_view key) {
 }
 
 // Returns a readable form of a value: "default_pg" for a string, "[[1000], [2]]" for nested lists.
-std::string shown(const value& found) {
+std::string readable(const value& found) {
   if (found.is_string()) return cut(found.as_string());
   if (!found.is_array()) return cut(boost::json::serialize(found));
   std::string all = "[";
   for (const value& item : found.as_array()) {
     if (all.size() > 1) all += ", ";
     if (all.size() >= kMaxShownBytes) return all + "...]";
-    all += shown(item);
+    all += readable(item);
   }
   return all + "]";
 }
 
-std::string shown_of(const object& parent, std::string_view key) {
+std::string readable_field(const object& parent, std::string_view key) {
   const value* found = parent.if_contains(key);
-  return found == nullptr ? "" : shown(*found);
+  return found == nullptr ? "" : readable(*found);
 }
 
 const boost::json::array* list_of(const object& parent, std::string_view key) {
@@ -69,19 +69,19 @@ FlightEntry entry_of(const object& recorded) {
   // (name, description); before version 2.2 only the name.
   const boost::json::array* group = list_of(recorded, "process_group");
   if (group != nullptr && !group->empty()) {
-    entry.group = shown(group->front());
-    if (group->size() > 1) entry.group_text = shown((*group)[1]);
+    entry.group = readable(group->front());
+    if (group->size() > 1) entry.group_text = readable((*group)[1]);
   } else {
-    entry.group = shown_of(recorded, "pg_id");
+    entry.group = readable_field(recorded, "pg_id");
   }
   entry.is_point_to_point = number_of(recorded, "is_p2p") != 0;
   const char* key = recorded.contains("collective_seq_id") ? "collective_seq_id" : "seq_id";
   entry.sequence = number_of(recorded, entry.is_point_to_point ? "p2p_seq_id" : key);
   set_operation(recorded, entry);
-  entry.sizes = shown_of(recorded, "input_sizes");
+  entry.sizes = readable_field(recorded, "input_sizes");
   // The type of the first tensor suffices.
   const boost::json::array* types = list_of(recorded, "input_dtypes");
-  if (types != nullptr && !types->empty()) entry.types = shown(types->front());
+  if (types != nullptr && !types->empty()) entry.types = readable(types->front());
   const std::string state = text_of(recorded, "state");
   entry.is_over = state == "completed" || number_of(recorded, "retired") != 0;
   entry.has_started = state != "scheduled";

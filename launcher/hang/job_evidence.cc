@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two sequences. A query: ask() sends CollectStacks to the hosts, on_part() collects the pieces of
-// their answers, host_answered() parses an answer, and answer() summarizes all of them when the
+// Two sequences. A query: query() sends CollectStacks to the hosts, on_part() collects the pieces
+// of their answers, host_answered() parses an answer, and answer() summarizes all of them when the
 // last host has answered or time is up. The watch for stalls, once per second: check_stall()
-// queries twice (look(), look_again()), and if no rank has moved in between, report() queries
-// everything and prints it.
+// queries twice (sample_positions(), compare_positions()), and if no rank has moved in between,
+// report() queries everything and prints it.
 #include "launcher/hang/job_evidence.h"
 
 #include <google/protobuf/io/coded_stream.h>
@@ -37,14 +37,14 @@ constexpr milliseconds kTravel{1'000};
 // Limits of one host's answer (4096 ranks with a short stack each, or its flight records) and of
 // all answers to pending queries: misbehaving hosts must not fill the launcher's memory.
 constexpr std::size_t kMaxAnswerBytes = 64u << 20;
-constexpr std::size_t kMaxBytesUnderWay = 256u << 20;
+constexpr std::size_t kMaxPendingBytes = 256u << 20;
 // Limit of fields that an answer may have for each rank of its host: the rank's own data, its
 // flight records, and its positions in communicators.
 constexpr std::size_t kMaxFieldsOfRank = 256;
-constexpr milliseconds kBetweenLooks{1'000};
+constexpr milliseconds kSamplePause{1'000};
 // For this long after an answer, ranks may still print output that the query has caused.
 constexpr milliseconds kEcho{500};
-constexpr milliseconds kLookPatience{3'000};
+constexpr milliseconds kSamplePatience{3'000};
 constexpr milliseconds kStallPatience{10'000};
 // After a watchdog's abort, the job is stopped only when the ranks' positions are known, or at the
 // latest after this time.
@@ -52,8 +52,8 @@ constexpr milliseconds kAbortPatience{5'000};
 // Limit of the text of NCCL's health service, in one line.
 constexpr std::size_t kMaxHealth = 500;
 // The last output of an aborted worker arrives after its exit.
-constexpr milliseconds kWordsPause{20};
-constexpr int kMaxWordsPauses = 15;
+constexpr milliseconds kOutputPause{20};
+constexpr int kMaxOutputPauses = 15;
 constexpr milliseconds kMaxCtlPatience{60'000};
 
 // Parsing may expand a field of two bytes to hundreds of bytes. Counts the fields of ranks together
@@ -66,10 +66,10 @@ std::size_t fields_of_answer(const std::string& bytes) {
   while (const std::uint32_t tag = input.ReadTag()) {
     ++fields;
     std::uint32_t length = 0;
-    const bool goes_on = tag == kRanksTag
-                             ? input.ReadVarint32(&length)
-                             : google::protobuf::internal::WireFormatLite::SkipField(&input, tag);
-    if (!goes_on) break;
+    const bool continues = tag == kRanksTag
+                               ? input.ReadVarint32(&length)
+                               : google::protobuf::internal::WireFormatLite::SkipField(&input, tag);
+    if (!continues) break;
   }
   return fields;
 }
@@ -79,9 +79,9 @@ std::size_t fields_of_answer(const std::string& bytes) {
 void add_warnings(const std::map<std::string, std::vector<std::uint32_t>>& warnings,
                   std::vector<std::string>& lines) {
   constexpr std::size_t kMaxWarnings = 8;
-  std::size_t said = 0;
+  std::size_t printed = 0;
   for (const auto& [text, ranks] : warnings) {
-    if (++said > kMaxWarnings) break;
+    if (++printed > kMaxWarnings) break;
     lines.push_back(named_ranks(ranks) + ": NCCL says: " + text);
   }
   if (warnings.size() > kMaxWarnings)
@@ -90,9 +90,9 @@ void add_warnings(const std::map<std::string, std::vector<std::uint32_t>>& warni
 
 // Adds a summary of the ranks' positions in NCCL's operations if they differ, and the ranks that do
 // not answer.
-void add_health(const std::string& said, std::vector<std::string>& lines) {
-  if (said.empty()) return;
-  const std::string summary = summary_of_ras(said, kMaxHealth);
+void add_health(const std::string& answer, std::vector<std::string>& lines) {
+  if (answer.empty()) return;
+  const std::string summary = summary_of_ras(answer, kMaxHealth);
   if (summary != kRasNoError) lines.push_back("NCCL's health service says: " + summary);
 }
 
@@ -148,7 +148,7 @@ JobEvidence::JobEvidence(boost::asio::io_context& loop, ExaminedJob& job)
 
 JobEvidence::~JobEvidence() = default;
 
-void JobEvidence::ask(const Question& question, Done done) {
+void JobEvidence::query(const Question& question, Done done) {
   const auto open = std::make_shared<Open>(loop_);
   open->number = ++next_number_;
   open->done = std::move(done);
@@ -166,8 +166,8 @@ void JobEvidence::ask(const Question& question, Done done) {
       collect.set_max_flight_bytes(std::min(kFlightBytesOfHost, kFlightBytesOfJob / hosts.size()));
     for (const std::uint32_t rank : host.ranks)
       if (question.ranks.contains(rank)) collect.add_ranks(rank);
-    const bool is_asked = question.ranks.empty() || collect.ranks_size() > 0;
-    if (open_.size() >= kMaxQuestions || !is_asked) continue;
+    const bool is_wanted = question.ranks.empty() || collect.ranks_size() > 0;
+    if (open_.size() >= kMaxQuestions || !is_wanted) continue;
     collect.set_nccl_health(question.flight_records && open->names.empty());
     if (!job_.send(host.host, command)) continue;
     open->names[host.host] = host.name;
@@ -189,7 +189,7 @@ void JobEvidence::on_part(std::size_t host, const EvidencePart& part) {
   const std::shared_ptr<Open> open = *found;
   std::string& received = open->received[host];
   const bool is_too_much = received.size() + part.bytes().size() > kMaxAnswerBytes ||
-                           bytes_under_way() + part.bytes().size() > kMaxBytesUnderWay;
+                           pending_bytes() + part.bytes().size() > kMaxPendingBytes;
   if (!is_too_much) {
     received += part.bytes();
     if (!part.last()) return;
@@ -203,7 +203,7 @@ void JobEvidence::on_part(std::size_t host, const EvidencePart& part) {
   if (open->names.empty()) answer(open);
 }
 
-std::size_t JobEvidence::bytes_under_way() const {
+std::size_t JobEvidence::pending_bytes() const {
   std::size_t sum = 0;
   for (const auto& open : open_)
     for (const auto& [host, bytes] : open->received) sum += bytes.size();
@@ -224,14 +224,14 @@ bool JobEvidence::host_answered(Open& open, std::size_t host, const std::string&
                      [&](const RankEvidence& rank) { return expected.erase(rank.rank()) == 0; }),
       ranks.end());
   for (RankEvidence& rank : *stacks.evidence.mutable_ranks()) {
-    const std::string who = "rank " + std::to_string(rank.rank()) + ": ";
+    const std::string prefix = "rank " + std::to_string(rank.rank()) + ": ";
     if (!rank.nccl_warning().empty()) open.warnings[rank.nccl_warning()].push_back(rank.rank());
-    if (!rank.flight_note().empty()) open.answer.notes.push_back(who + rank.flight_note());
+    if (!rank.flight_note().empty()) open.answer.notes.push_back(prefix + rank.flight_note());
     if (rank.flight_json_size() == 0) continue;
     FlightRecord record;
     const Result<void> read = read_flight(rank, record);
     if (!read.ok())
-      open.answer.notes.push_back(who +
+      open.answer.notes.push_back(prefix +
                                   "its flight record cannot be read: " + read.error().message);
     rank.clear_flight_json();
     if (record.version.empty()) continue;
@@ -278,8 +278,8 @@ void JobEvidence::describe(const ctl::DescribeStacks& request,
         if (rank >= range.first() && rank <= range.last()) question.ranks.insert(rank);
   if (request.ranks_size() > 0 && question.ranks.empty())
     return done("this job has none of these ranks");
-  ask(question, [done = std::move(done), is_brief = request.brief(),
-                 is_main = request.main_threads()](const Answer& answer) {
+  query(question, [done = std::move(done), is_brief = request.brief(),
+                   is_main = request.main_threads()](const Answer& answer) {
     if (is_brief) return done(joined(answer.lines, "\n"));
     if (is_main) return done(stack_lines(answer.hosts, answer.silent, StackDetail::kMain));
     done(evidence_text(answer, StackDetail::kWhole));
@@ -288,19 +288,19 @@ void JobEvidence::describe(const ctl::DescribeStacks& request,
 
 void JobEvidence::watch(std::chrono::seconds limit) {
   limit_ = limit;
-  has_moved_now();
+  note_progress();
   if (limit_.count() > 0) wait_second();
 }
 
-void JobEvidence::has_moved_now() {
+void JobEvidence::note_progress() {
   moved_at_ns_ = monotonic_ns();
-  was_said_ = false;
+  is_reported_ = false;
 }
 
 // A query sends signals, and a rank that waits in a call which they interrupt may print that, as
 // torch does while connecting to its store. Such output does not count.
-void JobEvidence::output_came() {
-  if (open_.empty() && monotonic_ns() >= echo_until_ns_) has_moved_now();
+void JobEvidence::output_printed() {
+  if (open_.empty() && monotonic_ns() >= echo_until_ns_) note_progress();
 }
 
 void JobEvidence::wait_second() {
@@ -314,47 +314,47 @@ void JobEvidence::wait_second() {
 
 void JobEvidence::check_stall() {
   const std::int64_t silent_ns = monotonic_ns() - moved_at_ns_;
-  if (was_said_ || is_looking_ || !job_.is_running()) return;
+  if (is_reported_ || is_sampling_ || !job_.is_running()) return;
   if (silent_ns < std::chrono::nanoseconds(limit_).count()) return;
-  is_looking_ = true;
-  look([this](const Answer& first) {
-    pause_timer_.expires_after(kBetweenLooks);
+  is_sampling_ = true;
+  sample_positions([this](const Answer& first) {
+    pause_timer_.expires_after(kSamplePause);
     pause_timer_.async_wait([this, first](const boost::system::error_code& error) {
-      if (!error) look_again(first);
+      if (!error) compare_positions(first);
     });
   });
 }
 
 // Queries only the ranks' positions.
-void JobEvidence::look(Done done) {
+void JobEvidence::sample_positions(Done done) {
   Question question;
   question.light = true;
   question.flight_records = false;
-  question.patience = kLookPatience;
-  ask(question, std::move(done));
+  question.patience = kSamplePatience;
+  query(question, std::move(done));
 }
 
-void JobEvidence::look_again(const Answer& first) {
-  look([this, first](const Answer& second) {
-    is_looking_ = false;
+void JobEvidence::compare_positions(const Answer& first) {
+  sample_positions([this, first](const Answer& second) {
+    is_sampling_ = false;
     const bool printed = monotonic_ns() - moved_at_ns_ < std::chrono::nanoseconds(limit_).count();
-    if (was_said_ || printed || !job_.is_running()) return;
+    if (is_reported_ || printed || !job_.is_running()) return;
     // The job works without printing anything: check again after the limit.
-    if (has_moved(first.hosts, second.hosts)) return has_moved_now();
-    was_said_ = true;
+    if (has_moved(first.hosts, second.hosts)) return note_progress();
+    is_reported_ = true;
     report("no output and no progress for " + std::to_string(limit_.count()) + " s", kStallPatience,
            [this] {
-             if (was_said_ && job_.is_running()) job_.stall_lasts();
+             if (is_reported_ && job_.is_running()) job_.stall_continues();
            });
   });
 }
 
 void JobEvidence::stalled() {
-  if (was_said_) return;
-  was_said_ = true;
+  if (is_reported_) return;
+  is_reported_ = true;
   // Output of other ranks does not end this stall, because an operation has a separate clock.
   report("", kStallPatience, [this] {
-    if (job_.is_running()) job_.stall_lasts();
+    if (job_.is_running()) job_.stall_continues();
   });
 }
 
@@ -362,29 +362,29 @@ void JobEvidence::report(const std::string& what, milliseconds patience,
                          std::function<void()> done) {
   Question question;
   question.patience = patience;
-  ask(question, [this, what, done = std::move(done)](const Answer& answer) {
+  query(question, [this, what, done = std::move(done)](const Answer& answer) {
     finding_ = answer.lines.empty() ? "" : answer.lines.front();
     std::string text = evidence_text(answer, StackDetail::kMain);
     if (!text.empty())
       text = "ivyrun: warning: " + (what.empty() ? "" : what + ". ") + "Where each rank is:\n" +
              indented(text) + "\n";
-    if (!text.empty()) job_.say(text);
+    if (!text.empty()) job_.print(text);
     done();
   });
 }
 
-void JobEvidence::after_failure(std::function<void()> done) { wait_for_words(0, std::move(done)); }
+void JobEvidence::after_failure(std::function<void()> done) { wait_for_output(0, std::move(done)); }
 
-void JobEvidence::wait_for_words(int pauses, std::function<void()> done) {
+void JobEvidence::wait_for_output(int pauses, std::function<void()> done) {
   const WatchdogAbort abort = job_.watchdog_abort();
   if (abort == WatchdogAbort::kYes)
     return report("a collective's watchdog killed a rank, which is a symptom",
                   kAbortPatience - kTravel, std::move(done));
-  if (abort == WatchdogAbort::kNo || pauses == kMaxWordsPauses) return done();
-  abort_timer_.expires_after(kWordsPause);
+  if (abort == WatchdogAbort::kNo || pauses == kMaxOutputPauses) return done();
+  abort_timer_.expires_after(kOutputPause);
   abort_timer_.async_wait(
       [this, pauses, done = std::move(done)](const boost::system::error_code& error) {
-        if (!error) wait_for_words(pauses + 1, done);
+        if (!error) wait_for_output(pauses + 1, done);
       });
 }
 

@@ -41,9 +41,9 @@ class ExaminedJob {
   // Returns true if workers are running and nothing is being stopped.
   virtual bool is_running() = 0;
   virtual WatchdogAbort watchdog_abort() = 0;
-  virtual void say(const std::string& text) = 0;
+  virtual void print(const std::string& text) = 0;
   // Called when a stall has been reported and continues.
-  virtual void stall_lasts() = 0;
+  virtual void stall_continues() = 0;
 
  protected:
   ~ExaminedJob() = default;
@@ -75,7 +75,7 @@ class JobEvidence {
   JobEvidence(const JobEvidence&) = delete;
   JobEvidence& operator=(const JobEvidence&) = delete;
 
-  void ask(const Question& question, Done done);
+  void query(const Question& question, Done done);
   void on_part(std::size_t host, const EvidencePart& part);
   // Answers `ivyctl stack` and similar requests with a text.
   void describe(const ctl::DescribeStacks& request, std::function<void(const std::string&)> done);
@@ -85,7 +85,7 @@ class JobEvidence {
   // this.
   void watch(std::chrono::seconds limit);
   // Call when a rank has printed output; output caused by a query itself does not count.
-  void output_came();
+  void output_printed();
   // Call when another detector has reported a stall; reports the ranks' positions.
   void stalled();
 
@@ -101,13 +101,13 @@ class JobEvidence {
   void answer(const std::shared_ptr<Open>& open);
   // Returns false if the answer cannot be parsed.
   bool host_answered(Open& open, std::size_t host, const std::string& bytes);
-  std::size_t bytes_under_way() const;
+  std::size_t pending_bytes() const;
   void wait_second();
   void check_stall();
-  void look(Done done);
-  void look_again(const Answer& first);
-  void has_moved_now();
-  void wait_for_words(int pauses, std::function<void()> done);
+  void sample_positions(Done done);
+  void compare_positions(const Answer& first);
+  void note_progress();
+  void wait_for_output(int pauses, std::function<void()> done);
   void report(const std::string& what, std::chrono::milliseconds patience,
               std::function<void()> done);
 
@@ -121,8 +121,8 @@ class JobEvidence {
   std::chrono::seconds limit_{0};
   std::int64_t moved_at_ns_ = 0;
   std::int64_t echo_until_ns_ = 0;  // Until then, output may be caused by our own query.
-  bool is_looking_ = false;
-  bool was_said_ = false;  // The current stall was reported.
+  bool is_sampling_ = false;
+  bool is_reported_ = false;  // The current stall was reported.
   std::string finding_;
 };
 

@@ -81,14 +81,14 @@ class Members {
                     : "member " + std::to_string(member);
   }
   std::string communicator() const {
-    const std::string& told = places_.front()->communicator();
-    const std::size_t blank = told.find(' ');
-    std::string text = "NCCL communicator " + told.substr(0, blank);
-    if (blank != std::string::npos) text += " \"" + told.substr(blank + 1) + "\"";
+    const std::string& name = places_.front()->communicator();
+    const std::size_t blank = name.find(' ');
+    std::string text = "NCCL communicator " + name.substr(0, blank);
+    if (blank != std::string::npos) text += " \"" + name.substr(blank + 1) + "\"";
     return text;
   }
   // Returns the number of members without data; 0 if unknown.
-  std::size_t unheard() const {
+  std::size_t without_data() const {
     const std::size_t members = places_.front()->members();
     return members > places_.size() ? members - places_.size() : 0;
   }
@@ -195,9 +195,9 @@ std::string reasons(const Members& members, const Places& waiting) {
   if (!queued.empty() && queued.size() < waiting.size())
     text += std::string("; the ") + (queued.size() == 1 ? "device of " : "devices of ") +
             members.named(queued) + (queued.size() == 1 ? " has" : " have") + " not started it";
-  std::size_t told = 0;
+  std::size_t count = 0;
   for (const NcclPlace* place : waiting) {
-    if (place->peer_above() == 0 || ++told > kMaxWaits) continue;
+    if (place->peer_above() == 0 || ++count > kMaxWaits) continue;
     const std::string peer = members.named(place->peer_above() - 1);
     text += "; " + members.named({place}) +
             (place->is_sending() ? " waits for " + peer + " to receive data"
@@ -206,26 +206,26 @@ std::string reasons(const Members& members, const Places& waiting) {
   return text;
 }
 
-std::string unheard_note(const Members& members) {
-  if (members.unheard() == 0) return "";
-  return "; nothing is known about " + std::to_string(members.unheard()) + " of its members";
+std::string missing_data_note(const Members& members) {
+  if (members.without_data() == 0) return "";
+  return "; nothing is known about " + std::to_string(members.without_data()) + " of its members";
 }
 
 std::string progress_line(const Members& members, const CollectiveProgress& found) {
   const OperationState& state = found.waiting.front()->operation();
   const bool is_one = found.waiting.size() == 1;
-  const std::string who = members.named(found.waiting);
+  const std::string waiting_ranks = members.named(found.waiting);
   const std::string where = members.communicator();
   const std::string time = seconds_of(found.age_ms);
   if (found.absent.empty())
-    return who + (is_one ? " is in " : " are in ") + operation_name(state) + " of " + where +
-           operation_details(state) + " for " + time + ", and all ranks have entered it" +
+    return waiting_ranks + (is_one ? " is in " : " are in ") + operation_name(state) + " of " +
+           where + operation_details(state) + " for " + time + ", and all ranks have entered it" +
            reasons(members, found.waiting);
   const bool is_next = state.sequence() == found.sequence;
   const std::string what =
       is_next ? operation_name(state) : "collective #" + std::to_string(found.sequence);
   const std::string absent = members.named(found.absent) + " did not enter " + what + " of " +
-                             where + last_of(found.absent) + "; " + who;
+                             where + last_of(found.absent) + "; " + waiting_ranks;
   if (is_next)
     return absent + (is_one ? " waits" : " wait") + " in it" + operation_details(state) + " for " +
            time;
@@ -252,7 +252,7 @@ void add_collectives(const Members& members, std::vector<std::string>& lines) {
   if (found.sequence == 0) return;
   const std::string differing = differing_line(members, found.sequence);
   lines.push_back((differing.empty() ? progress_line(members, found) : differing) +
-                  unheard_note(members));
+                  missing_data_note(members));
 }
 
 }  // namespace

@@ -31,9 +31,9 @@ constexpr std::int64_t kMilli = 1'000'000;
 
 // Ranks in the same state.
 struct OperationGroup {
-  std::string says = {};
+  std::string description = {};
   std::string behind = {};  // Text after the age: " ago".
-  RankGroup who = {};
+  RankGroup members = {};
   std::string end = {};  // How the processes exited, such as "SIGKILL"; empty if they are running.
   bool has_age = true;
   std::uint64_t least_ms = ~std::uint64_t{0};
@@ -130,26 +130,27 @@ class Groups {
  public:
   void add(const std::string& host, const RankOperations& rank) {
     if (static_cast<RankState>(rank.state()) == RankState::kLeft)
-      return add_line(host, rank, {.says = "has left the communicator", .has_age = false}, 0);
+      return add_line(host, rank, {.description = "has left the communicator", .has_age = false},
+                      0);
     const bool is_dead = !end_of(rank).empty();
     for (const OperationState& state : rank.running()) {
       OperationGroup group;
       const std::string phase(is_message(state)
                                   ? "waiting for the other side"
                                   : comm_status::name_of(static_cast<Phase>(state.phase())));
-      group.says =
+      group.description =
           (is_dead ? "was in " : "in ") + name_of_operation(state) + details(state) + ", " + phase;
-      group.says += is_dead ? ", entered " : ", for ";
+      group.description += is_dead ? ", entered " : ", for ";
       group.behind = is_dead ? " ago" : "";
       add_line(host, rank, std::move(group), state.age_ms());
     }
     if (rank.running_size() > 0) return;
     if (!rank.has_last())
-      return add_line(host, rank, {.says = "no operation yet", .has_age = false}, 0);
+      return add_line(host, rank, {.description = "no operation yet", .has_age = false}, 0);
     OperationGroup group;
-    group.says = std::string(is_dead ? "had " : "between operations: ") +
-                 (rank.last().failed() ? "failed in " : "finished ") +
-                 name_of_operation(rank.last()) + " ";
+    group.description = std::string(is_dead ? "had " : "between operations: ") +
+                        (rank.last().failed() ? "failed in " : "finished ") +
+                        name_of_operation(rank.last()) + " ";
     group.behind = " ago";
     add_line(host, rank, std::move(group), rank.last().age_ms());
   }
@@ -158,7 +159,7 @@ class Groups {
     std::string all;
     std::stable_sort(groups_.begin(), groups_.end(),
                      [](const OperationGroup& a, const OperationGroup& b) {
-                       return a.who.ranks.front() < b.who.ranks.front();
+                       return a.members.ranks.front() < b.members.ranks.front();
                      });
     for (const OperationGroup& group : groups_) all += (all.empty() ? "" : "\n") + line_of(group);
     return all;
@@ -168,22 +169,23 @@ class Groups {
   void add_line(const std::string& host, const RankOperations& rank, OperationGroup made,
                 std::uint64_t age_ms) {
     const std::string end = end_of(rank);
-    const auto same = std::find_if(
-        groups_.begin(), groups_.end(),
-        [&](const OperationGroup& group) { return group.says == made.says && group.end == end; });
+    const auto same =
+        std::find_if(groups_.begin(), groups_.end(), [&](const OperationGroup& group) {
+          return group.description == made.description && group.end == end;
+        });
     OperationGroup& group = same != groups_.end() ? *same : groups_.emplace_back(std::move(made));
     group.end = end;
-    group.who.pid = rank.pid();
-    group.who.add(rank.rank(), host);
-    std::sort(group.who.ranks.begin(), group.who.ranks.end());
+    group.members.pid = rank.pid();
+    group.members.add(rank.rank(), host);
+    std::sort(group.members.ranks.begin(), group.members.ranks.end());
     group.least_ms = std::min(group.least_ms, age_ms);
     group.most_ms = std::max(group.most_ms, age_ms);
   }
 
   static std::string line_of(const OperationGroup& group) {
-    std::string text = group.who.text();
+    std::string text = group.members.text();
     if (!group.end.empty()) text += "; " + group.end;
-    text += "): " + group.says;
+    text += "): " + group.description;
     if (!group.has_age) return text;
     const std::uint64_t least_s = group.least_ms / 1000;
     const std::uint64_t most_s = group.most_ms / 1000;

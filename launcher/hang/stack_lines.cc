@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// stack_lines() joins ranks whose text is equal (groups_of(), says()) and prints each text once.
-// collective_line() derives from the stacks which ranks are in a collective. has_moved() compares
-// two samples.
+// stack_lines() joins ranks whose text is equal (groups_of(), describe()) and prints each text
+// once. collective_line() derives from the stacks which ranks are in a collective. has_moved()
+// compares two samples.
 #include "launcher/hang/stack_lines.h"
 
 #include <algorithm>
@@ -19,8 +19,8 @@ constexpr std::size_t kMaxTextBytes = 480u << 10;
 constexpr std::uint64_t kIdleTicks = 5;
 
 struct StackGroup {
-  std::string says;
-  RankGroup who;
+  std::string description;
+  RankGroup members;
 };
 
 std::string state_text(const RankEvidence& rank) {
@@ -96,7 +96,7 @@ std::string brief_text(const std::vector<StackThread>& threads) {
   return collective.empty() ? "in " + main.frames.front() : "in " + collective;
 }
 
-std::string says(const RankEvidence& rank, StackDetail detail) {
+std::string describe(const RankEvidence& rank, StackDetail detail) {
   const std::vector<StackThread> threads = parse_stack(rank.tool(), rank.stack());
   if (threads.empty()) return without_stack(rank, detail);
   std::string text = state_matters(rank) ? state_text(rank) + ": " : "";
@@ -136,14 +136,15 @@ std::vector<StackGroup> groups_of(const std::vector<HostStacks>& hosts, StackDet
   std::map<std::string, std::size_t> known;
   for (const HostStacks* host : in_rank_order(hosts))
     for (const RankEvidence& rank : host->evidence.ranks()) {
-      std::string text = says(rank, detail);
+      std::string text = describe(rank, detail);
       const auto [place, is_new] = known.emplace(text, groups.size());
       if (is_new) groups.push_back({std::move(text), {{}, {}, rank.pid()}});
-      groups[place->second].who.add(rank.rank(), host->host);
+      groups[place->second].members.add(rank.rank(), host->host);
     }
-  for (StackGroup& group : groups) std::sort(group.who.ranks.begin(), group.who.ranks.end());
+  for (StackGroup& group : groups)
+    std::sort(group.members.ranks.begin(), group.members.ranks.end());
   std::stable_sort(groups.begin(), groups.end(), [](const StackGroup& a, const StackGroup& b) {
-    return a.who.ranks.front() < b.who.ranks.front();
+    return a.members.ranks.front() < b.members.ranks.front();
   });
   return groups;
 }
@@ -155,9 +156,9 @@ std::string stack_lines(const std::vector<HostStacks>& hosts,
   std::string text;
   std::vector<std::uint32_t> left_out;
   for (const StackGroup& group : groups_of(hosts, detail)) {
-    const std::string line = group.who.text() + "): " + group.says;
+    const std::string line = group.members.text() + "): " + group.description;
     if (text.size() + line.size() > kMaxTextBytes) {
-      left_out.insert(left_out.end(), group.who.ranks.begin(), group.who.ranks.end());
+      left_out.insert(left_out.end(), group.members.ranks.begin(), group.members.ranks.end());
       continue;
     }
     text += (text.empty() ? "" : "\n") + line;

@@ -74,7 +74,7 @@ Target failed_target_of(const WorkerEnd& end, const std::string& port) {
 
 // True if a worker on the store's own host failed to connect to this host, on another port than the
 // store's.
-bool looked_elsewhere(const WorkerEnd& end, const std::string& port) {
+bool dialled_other_port(const WorkerEnd& end, const std::string& port) {
   std::string_view rest = end.stderr_tail;
   while (!rest.empty()) {
     const std::string_view line = rest.substr(0, rest.find('\n'));
@@ -95,7 +95,7 @@ bool waited_for_peers(const WorkerEnd& rank_0) {
 // True if the worker ran a store of its own to which no peer connected: PyTorch counted too few
 // clients, or the Python hook has reported such a store (agent/node/workers/sitecustomize.py) and
 // its requests timed out.
-bool served_in_vain(const WorkerEnd& end) {
+bool store_had_no_clients(const WorkerEnd& end) {
   const auto says = [&](const char* words) {
     return end.stderr_tail.find(words) != std::string::npos;
   };
@@ -104,7 +104,7 @@ bool served_in_vain(const WorkerEnd& end) {
 }
 
 // True if rank 0 was still running when the peer gave up on it.
-bool outlived(const WorkerEnd& rank_0, const WorkerEnd& peer) {
+bool outlived_peer(const WorkerEnd& rank_0, const WorkerEnd& peer) {
   if (waited_for_peers(rank_0)) return true;
   if (peer.after_stop) return false;  // The job was stopped; the peer did not give up.
   if (rank_0.after_stop) return true;
@@ -118,7 +118,7 @@ bool names_taken_port(const WorkerEnd& end, const std::string& port) {
   return mentions_any(tail, kInUse) && mentions_number(tail, port);
 }
 
-Diagnostic hint_of(const WorkerEnd& peer, const MasterPlace& master) {
+Diagnostic hint_of(const WorkerEnd& peer, const MasterAddress& master) {
   Diagnostic hint;
   hint.severity = Severity::kWarning;
   hint.id = "IVY-R010";
@@ -129,9 +129,9 @@ Diagnostic hint_of(const WorkerEnd& peer, const MasterPlace& master) {
 }
 
 // Returns the advice for a worker on the store's own host, where MASTER_ADDR cannot be wrong.
-std::optional<Diagnostic> own_store_hint(const WorkerEnd& end, const MasterPlace& master) {
-  const bool served = served_in_vain(end);
-  if (!master.has_store || !(served || looked_elsewhere(end, std::to_string(master.port))))
+std::optional<Diagnostic> own_store_hint(const WorkerEnd& end, const MasterAddress& master) {
+  const bool served = store_had_no_clients(end);
+  if (!master.has_store || !(served || dialled_other_port(end, std::to_string(master.port))))
     return std::nullopt;
   Diagnostic hint = hint_of(end, master);
   hint.what = "rank " + std::to_string(end.rank) +
@@ -144,7 +144,7 @@ std::optional<Diagnostic> own_store_hint(const WorkerEnd& end, const MasterPlace
 }  // namespace
 
 std::optional<Diagnostic> overwritten_master_address(const std::vector<WorkerEnd>& ends,
-                                                     const MasterPlace& master) {
+                                                     const MasterAddress& master) {
   if (is_loopback(master.address) || master.address == "localhost") return std::nullopt;
   const std::string port = std::to_string(master.port);
   const auto rank_0 =
@@ -166,7 +166,7 @@ std::optional<Diagnostic> overwritten_master_address(const std::vector<WorkerEnd
         return hint;
       }
       case Target::kGivenPlace: {
-        if (rank_0 == ends.end() || !outlived(*rank_0, end)) continue;
+        if (rank_0 == ends.end() || !outlived_peer(*rank_0, end)) continue;
         Diagnostic hint = hint_of(end, master);
         hint.what =
             rank +
@@ -181,7 +181,7 @@ std::optional<Diagnostic> overwritten_master_address(const std::vector<WorkerEnd
 }
 
 std::optional<Diagnostic> taken_master_port(const std::vector<WorkerEnd>& ends,
-                                            const MasterPlace& master) {
+                                            const MasterAddress& master) {
   if (!master.has_store) return std::nullopt;
   const std::string port = std::to_string(master.port);
   for (const WorkerEnd& end : ends) {

@@ -14,7 +14,7 @@
 namespace ivy {
 
 // The rendezvous address that workers were given: MASTER_ADDR and MASTER_PORT.
-struct MasterPlace {
+struct MasterAddress {
   std::string host;        // Name of the host of rank 0.
   std::string address;     // MASTER_ADDR.
   std::uint16_t port = 0;  // MASTER_PORT.
@@ -33,12 +33,12 @@ struct MasterPlace {
 // The second case is not reported if rank 0 may have exited first, because its peers' connections
 // are then refused too. Returns nothing if all hosts are one machine, where localhost is right.
 std::optional<Diagnostic> overwritten_master_address(const std::vector<WorkerEnd>& ends,
-                                                     const MasterPlace& master);
+                                                     const MasterAddress& master);
 
 // Detects a worker on the store's host whose own server could not use MASTER_PORT, because the
 // store listens there while the job runs. Returns nothing if its output does not name that port.
 std::optional<Diagnostic> taken_master_port(const std::vector<WorkerEnd>& ends,
-                                            const MasterPlace& master);
+                                            const MasterAddress& master);
 
 // Detects Python's input() or breakpoint() in a rank that has no standard input.
 std::optional<Diagnostic> missing_input(const WorkerEnd& first, const std::string& stdin_choice);

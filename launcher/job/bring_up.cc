@@ -54,7 +54,7 @@ RemoteText progress_of(const HostRecord& host) {
 
 }  // namespace
 
-BringUp::BringUp(JobContext& job, JobPlanner& planner, StoreHost& store, RankEvents& ranks,
+BringUp::BringUp(JobContext& job, JobPlanner& planner, StoreController& store, RankEvents& ranks,
                  StdinFeed& stdin_feed)
     : job_(job),
       planner_(planner),
@@ -87,16 +87,16 @@ void BringUp::dial(const std::shared_ptr<TransportContext>& transports, HostSess
     session.heartbeat = &job_.hosts.heartbeat();
     host.session = std::make_unique<HostSession>(job_.loop, session, events);
   }
-  bool asks_agents = false;
+  bool needs_agents = false;
   for (HostRecord& host : job_.hosts) {
     const bool waits = may_have_agent(job_.options, *host.host) && !host.on_this_host;
     if (waits) host.doing = "reading agent.toml and its certificates";
     if (!waits) host.session->open();
-    asks_agents = asks_agents || waits;
+    needs_agents = needs_agents || waits;
   }
   // Only hosts with agents wait for the files; the others are not kept waiting, because their
   // leases have begun.
-  if (asks_agents)
+  if (needs_agents)
     transports->prepare_agents([this] {
       for (HostRecord& host : job_.hosts) {
         if (!may_have_agent(job_.options, *host.host) || host.on_this_host) continue;
@@ -154,7 +154,7 @@ Command BringUp::hello_for(std::size_t index) const {
 void BringUp::start_waiting() {
   start_timer_.expires_after(job_.options.start_timeout);
   start_timer_.async_wait([this](const boost::system::error_code& error) {
-    if (!error && is_before_start(job_.phase.state())) time_is_up();
+    if (!error && is_before_start(job_.phase.state())) start_timed_out();
   });
   schedule_waiting_line();
 }
@@ -175,12 +175,12 @@ void BringUp::schedule_waiting_line() {
                                    : milliseconds((next_s - elapsed_s) * 1000));
   waiting_timer_.async_wait([this](const boost::system::error_code& error) {
     if (error || !is_before_start(job_.phase.state())) return;
-    say_waiting();
+    print_waiting();
     schedule_waiting_line();
   });
 }
 
-void BringUp::say_waiting() {
+void BringUp::print_waiting() {
   const std::int64_t elapsed_ns = monotonic_ns() - job_.opened_at_ns;
   if (elapsed_ns < 900'000'000 || job_.options.quiet) return;
   std::vector<WaitingHost> waiting;
@@ -205,7 +205,7 @@ void BringUp::say_waiting() {
   if (job_.screen.output().has_terminal()) {
     job_.screen.status_line(line);
   } else {
-    job_.say(line);
+    job_.print(line);
   }
 }
 
@@ -217,13 +217,13 @@ void BringUp::up(std::size_t index, const LinkUp& up) {
 void BringUp::greeted(std::size_t index, const HelloOk& hello) {
   HostRecord& host = job_.hosts[index];
   if (host.facts || host.failure) return;
-  const std::string& trouble = hello.facts().job_directory_error();
-  if (!trouble.empty()) {
+  const std::string& directory_error = hello.facts().job_directory_error();
+  if (!directory_error.empty()) {
     // The supervisor runs and will be told to stop; for the user, the host could not be used.
     const std::string& directory = hello.facts().job_directory();
     // The job's own directory is removed with the job, so the message names the directory above.
     return failed(
-        index, LinkDown{LinkFailure::kBootstrap, trouble,
+        index, LinkDown{LinkFailure::kBootstrap, directory_error,
                         "free some space in " + directory.substr(0, directory.rfind('/')) + " on " +
                             host.name()});
   }
@@ -245,7 +245,7 @@ void BringUp::failed(std::size_t index, const LinkDown& down) {
   log::debug(host.name() + ": " + down.message.line());
   if (job_.phase.state() != JobState::kConnecting) return job_.phase.check_end();
   if (is_dispensable) {
-    job_.hosts.let_go(index, step_of(down.failure), down.message);
+    job_.hosts.exclude(index, step_of(down.failure), down.message);
     return check_greeted();
   }
   const bool all_known = std::all_of(
@@ -262,7 +262,7 @@ void BringUp::check_greeted() {
   if (job_.phase.state() != JobState::kConnecting) return;
   bool has_failed = false;
   for (const HostRecord& host : job_.hosts) {
-    if (host.gone) continue;
+    if (host.excluded) continue;
     if (!host.facts && !host.failure) return;
     has_failed |= host.failure.has_value();
   }
@@ -272,23 +272,23 @@ void BringUp::check_greeted() {
   job_.phase.apply(JobEvent::kAllGreeted);
 }
 
-void BringUp::time_is_up() {
+void BringUp::start_timed_out() {
   const bool is_connecting = job_.phase.state() == JobState::kConnecting;
   const auto is_late = [&](const HostRecord& host) {
-    return !host.gone && !(is_connecting ? host.facts.has_value() : host.is_ready());
+    return !host.excluded && !(is_connecting ? host.facts.has_value() : host.is_ready());
   };
   std::vector<Member> all = job_.hosts.members();
   for (std::size_t index = 0; index < all.size(); ++index)
     if (is_late(job_.hosts[index])) all[index] = Member::kGone;
   if (!job_.hosts.may_shrink() ||
-      decide_members(all, job_.hosts.least_members(), true) != MemberDecision::kGoOn)
+      decide_members(all, job_.hosts.least_members(), true) != MemberDecision::kContinue)
     return hosts_did_not_come_up(" in time");
   for (std::size_t index = 0; index < all.size(); ++index) {
     const HostRecord& host = job_.hosts[index];
     if (!is_late(host)) continue;
     const RemoteText late = is_connecting ? "still at: " + progress_of(host)
                                           : RemoteText("did not check whether it can reach");
-    job_.hosts.let_go(index, "", late + " within --start-timeout");
+    job_.hosts.exclude(index, "", late + " within --start-timeout");
   }
   if (is_connecting) return check_greeted();
   job_.phase.apply(JobEvent::kMemberLost);
@@ -370,7 +370,7 @@ void BringUp::check_addresses() {
   job_.screen.status_line("");
   if (!planner_.plan()) return;
   if (!job_.options.dry_run) store_.open();
-  ask_for_checks();
+  order_checks();
   // On a single host, Start follows OpenStore on the same connection, so the answer need not be
   // awaited: the port was reserved, so listening cannot fail.
   const bool all = std::all_of(job_.hosts.begin(), job_.hosts.end(),
@@ -378,7 +378,7 @@ void BringUp::check_addresses() {
   if (all) job_.phase.apply(JobEvent::kAllChecked);
 }
 
-void BringUp::ask_for_checks() {
+void BringUp::order_checks() {
   const JobPlan& plan = job_.plan;
   const bool needed = std::any_of(
       plan.hosts.begin(), plan.hosts.end(),
@@ -403,16 +403,16 @@ bool BringUp::address_checked(std::size_t index, const AddressChecked& checked) 
   if (host.checked || !is_asked || is_old) return false;
   host.checked = true;
   host.interface = checked.interface();
-  if (!checked.reachable()) cannot_reach(index, checked.error());
+  if (!checked.reachable()) address_unreachable(index, checked.error());
   return checked.reachable();
 }
 
-void BringUp::cannot_reach(std::size_t index, const RemoteText& error) {
+void BringUp::address_unreachable(std::size_t index, const RemoteText& error) {
   const std::string& name = job_.hosts[index].name();
   const PlannedHost& first = job_.plan.hosts.front();
   const std::string target = first.name + " at " + job_.plan.master_address;
   if (index != first.host_index && !job_.has_reason() && job_.hosts.can_do_without(index)) {
-    job_.hosts.let_go(index, "reaching " + target, error);
+    job_.hosts.exclude(index, "reaching " + target, error);
     return job_.phase.apply_later(JobEvent::kMemberLost);
   }
   Diagnostic diagnostic;
@@ -438,11 +438,11 @@ void BringUp::check_ready() {
 void BringUp::start_workers() {
   stop_waiting();
   for (const Diagnostic& warning : job_.plan.warnings)
-    if (!job_.options.quiet) job_.screen.say(render(warning));
+    if (!job_.options.quiet) job_.screen.print(render(warning));
   if (!job_.options.doctor &&
       std::any_of(job_.hosts.begin(), job_.hosts.end(),
-                  [](const HostRecord& host) { return host.gone.has_value(); }))
-    job_.say("warning: starting with " + job_.hosts.members_text());
+                  [](const HostRecord& host) { return host.excluded.has_value(); }))
+    job_.print("warning: starting with " + job_.hosts.members_text());
   if (job_.hosts.may_shrink())
     job_.spare_hosts = spare_members(job_.hosts.members(), job_.hosts.least_members());
   if (job_.options.dry_run) return print_dry_run();
@@ -459,7 +459,7 @@ void BringUp::start_workers() {
       [this, lines = *lines, made](const std::optional<Diagnostic>& refusal) {
         if (job_.phase.state() != JobState::kRunning || job_.was_started()) return;
         if (refusal) return job_.refuse({*refusal}, LauncherReason::kRefused);
-        for (const std::string& line : lines) job_.say(line);
+        for (const std::string& line : lines) job_.print(line);
         start_with(*made);
       });
 }
@@ -486,7 +486,7 @@ void BringUp::start_with(const std::vector<HostPlan>& plans) {
   Command not_needed;
   not_needed.mutable_stop();
   for (std::size_t index = 0; index < job_.hosts.size(); ++index)
-    if (!job_.hosts[index].is_planned() && !job_.hosts[index].gone)
+    if (!job_.hosts[index].is_planned() && !job_.hosts[index].excluded)
       job_.hosts.send(index, not_needed);
   stdin_feed_.begin();
 }

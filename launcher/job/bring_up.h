@@ -25,13 +25,13 @@
 #include "launcher/job/job_planner.h"
 #include "launcher/job/rank_events.h"
 #include "launcher/job/stdin_feed.h"
-#include "launcher/job/store_host.h"
+#include "launcher/job/store_controller.h"
 
 namespace ivy {
 
 class BringUp {
  public:
-  BringUp(JobContext& job, JobPlanner& planner, StoreHost& store, RankEvents& ranks,
+  BringUp(JobContext& job, JobPlanner& planner, StoreController& store, RankEvents& ranks,
           StdinFeed& stdin_feed);
 
   // Opens the sessions of all hosts.
@@ -54,7 +54,7 @@ class BringUp {
   // Action kCheckAddresses.
   void check_addresses();
   // Orders every planned host to connect to the first one.
-  void ask_for_checks();
+  void order_checks();
   // A host has tried to connect to the first one. Returns whether it succeeded and had been ordered
   // to.
   bool address_checked(std::size_t index, const AddressChecked& checked);
@@ -72,19 +72,19 @@ class BringUp {
   Command hello_for(std::size_t index) const;
   void look_up_master(const std::shared_ptr<TransportContext>& transports);
   void schedule_waiting_line();
-  void say_waiting();
-  void time_is_up();
+  void print_waiting();
+  void start_timed_out();
   LinkDown failure_of(const HostRecord& host) const;
   Diagnostic name_was_not_found(const std::string& when) const;
   void hosts_did_not_come_up(const std::string& when);
-  void cannot_reach(std::size_t index, const RemoteText& error);
+  void address_unreachable(std::size_t index, const RemoteText& error);
   void print_dry_run();
   void start_with(const std::vector<HostPlan>& plans);
   Command start_command(HostPlan plan) const;
 
   JobContext& job_;
   JobPlanner& planner_;
-  StoreHost& store_;
+  StoreController& store_;
   RankEvents& ranks_;
   StdinFeed& stdin_feed_;
   bool looks_up_master_ = false;  // The address is being looked up; the plan has to wait for it.

@@ -62,9 +62,9 @@ void CtlService::schedule() {
 }
 
 void CtlService::open() {
-  if (socket_ || job_.concluded) return;
+  if (socket_ || job_.is_muted) return;
   const Result<void> opened = listen();
-  if (!opened.ok()) job_.say("note: ivyctl will not find this job: " + opened.error().message);
+  if (!opened.ok()) job_.print("note: ivyctl will not find this job: " + opened.error().message);
 }
 
 Result<void> CtlService::listen() {
@@ -132,10 +132,10 @@ Result<ctl::StoreDescription> CtlService::describe_store() {
     peer.set_reaches_by_loopback(is_first || addresses == of_store);
     for (const PlannedWorker& worker : planned.workers) {
       const WorkerRecord& record = job_.workers[static_cast<std::size_t>(worker.rank)];
-      ctl::StoreWorker& said = *peer.add_workers();
-      said.set_rank(static_cast<std::uint32_t>(worker.rank));
-      said.set_pid(record.end.pid);
-      said.set_ended(record.ended);
+      ctl::StoreWorker& entry = *peer.add_workers();
+      entry.set_rank(static_cast<std::uint32_t>(worker.rank));
+      entry.set_pid(record.end.pid);
+      entry.set_ended(record.ended);
     }
   }
   return store;
@@ -173,7 +173,7 @@ Result<void> CtlService::stop(const ctl::StopJob& stop) {
                               .exit_code = 128 + SIGTERM},
                    SIGTERM);
   if (stop.now()) {
-    job_.say("ivyctl: killing the workers");
+    job_.print("ivyctl: killing the workers");
     while (job_.phase.state() != JobState::kKilling && job_.phase.state() != JobState::kDone)
       job_.phase.apply(JobEvent::kInterrupted);
     return {};
@@ -185,11 +185,13 @@ Result<void> CtlService::stop(const ctl::StopJob& stop) {
   }
   if (before == JobState::kKilling || before == JobState::kConfirming) return {};
   job_.phase.apply(JobEvent::kInterrupted);
-  if (job_.phase.state() == JobState::kStopping) job_.say("ivyctl: " + job_.stopping_text());
+  if (job_.phase.state() == JobState::kStopping) job_.print("ivyctl: " + job_.stopping_text());
   return {};
 }
 
-void CtlService::describe_operations(Text done) { ranks_.relay().ask_operations(std::move(done)); }
+void CtlService::describe_operations(Text done) {
+  ranks_.relay().query_operations(std::move(done));
+}
 
 void CtlService::describe_stacks(const ctl::DescribeStacks& request, Text done) {
   ranks_.evidence().describe(request, std::move(done));
@@ -216,10 +218,10 @@ Awaitable<void> CtlService::end(Sequence& sequence, const Outcome& outcome,
   if ((detachment != nullptr && detachment->has_left()) || !last.log_directory().empty())
     remember_end(socket_->place(),
                  {last.job_id(), outcome.exit_code, end.cause(), last.SerializeAsString()});
-  const auto tell = [this, &end](const Arrival<Done>& arrive) {
+  const auto send_end = [this, &end](const Arrival<Done>& arrive) {
     socket_->end(end, [arrive] { arrive({}); });
   };
-  co_await sequence.wait_posted<Done>(tell);
+  co_await sequence.wait_posted<Done>(send_end);
 }
 
 }  // namespace ivy

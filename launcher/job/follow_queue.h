@@ -35,7 +35,7 @@ class FollowQueue {
 
  private:
   // One stream of one rank.
-  struct Lane {
+  struct StreamState {
     bool is_dropping = false;
     bool is_in_line = false;  // The last bytes that were queued did not end with a newline.
     // The first byte that was dropped belonged to a line that is partly queued.
@@ -43,14 +43,14 @@ class FollowQueue {
     bool lost_in_line = false;  // The last bytes that were dropped did not end with a newline.
     std::uint64_t lost_lines = 0;
   };
-  std::string_view keep_some(Lane& lane, std::string_view bytes);
-  void lose(Lane& lane, std::string_view bytes);
-  void say_gap(int rank, int stream, Lane& lane);
+  std::string_view keep_some(StreamState& state, std::string_view bytes);
+  void lose(StreamState& state, std::string_view bytes);
+  void push_gap(int rank, int stream, StreamState& state);
   void push(std::string frame);
 
   std::deque<std::string> frames_;
   std::size_t bytes_ = 0;
-  std::map<std::pair<int, int>, Lane> lanes_;
+  std::map<std::pair<int, int>, StreamState> states_;
 };
 
 }  // namespace ivy

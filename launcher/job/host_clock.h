@@ -32,7 +32,7 @@ class HostClock {
   static constexpr std::int64_t kDriftDivisor = 10'000;
 
   // A frame arrived now; the host stamped it with sent_ns, on its own clock.
-  void heard(std::uint64_t sent_ns, std::int64_t now_ns) {
+  void received(std::uint64_t sent_ns, std::int64_t now_ns) {
     up_.add(now_ns - static_cast<std::int64_t>(sent_ns), now_ns);
   }
   // The smallest apparent delay of the launcher's frames at the host, as its heartbeats report it.
@@ -41,8 +41,8 @@ class HostClock {
   void answered(std::int64_t round_trip_ns) {
     round_trip_ns_ = std::min(round_trip_ns_, round_trip_ns);
   }
-  // Converts a stamp of the host. Call after heard(). Stamps of one host keep their order, even if
-  // the measured difference changes between two of them.
+  // Converts a stamp of the host. Call after received(). Stamps of one host keep their order, even
+  // if the measured difference changes between two of them.
   RelatedTime relate(std::uint64_t host_ns, std::int64_t now_ns) {
     const std::int64_t stamp = static_cast<std::int64_t>(host_ns);
     RelatedTime related = relation(now_ns);
@@ -86,29 +86,29 @@ class HostSilence {
  public:
   void begin(std::chrono::milliseconds lease, std::int64_t now_ns) {
     lease_ = lease;
-    heard_ns_ = ticked_ns_ = now_ns;
+    received_ns_ = ticked_ns_ = now_ns;
   }
-  void heard(std::int64_t now_ns) { heard_ns_ = now_ns; }  // Bytes arrived.
+  void received(std::int64_t now_ns) { received_ns_ = now_ns; }  // Bytes arrived.
   // Call every kLauncherTick. Time in which this process was stopped does not count as silence.
   void tick(std::int64_t now_ns) {
     if (now_ns - ticked_ns_ > std::chrono::nanoseconds(4 * kLauncherTick).count())
-      heard_ns_ = std::min(heard_ns_ + now_ns - ticked_ns_, now_ns);
+      received_ns_ = std::min(received_ns_ + now_ns - ticked_ns_, now_ns);
     ticked_ns_ = now_ns;
   }
-  std::int64_t last_heard_ns() const { return heard_ns_; }
+  std::int64_t last_received_ns() const { return received_ns_; }
   std::chrono::milliseconds lease() const { return lease_; }
-  bool is_over(std::int64_t now_ns) const { return now_ns - heard_ns_ > lease_ns(); }
+  bool is_over(std::int64_t now_ns) const { return now_ns - received_ns_ > lease_ns(); }
   // True if half the lease has passed in silence, so that another link should be dialled while the
   // old one stays open. A new link has a quarter of the lease to bring an answer.
   bool wants_another_link(std::int64_t now_ns, std::int64_t link_since_ns) const {
-    return now_ns - heard_ns_ > lease_ns() / 2 && now_ns - link_since_ns > lease_ns() / 4;
+    return now_ns - received_ns_ > lease_ns() / 2 && now_ns - link_since_ns > lease_ns() / 4;
   }
 
  private:
   std::int64_t lease_ns() const { return std::chrono::nanoseconds(lease_).count(); }
 
   std::chrono::milliseconds lease_{0};
-  std::int64_t heard_ns_ = 0;
+  std::int64_t received_ns_ = 0;
   std::int64_t ticked_ns_ = 0;
 };
 

@@ -48,7 +48,7 @@ void HostLosses::lost(std::size_t index, HostLoss loss, const RemoteText& messag
   host.lost = true;
   if (host.reported) {
     // The host has reported, so this attempt is complete, and only later ones must do without it.
-    if (job_.hosts.may_shrink()) host.gone = GoneMember{host.name(), "", message};
+    if (job_.hosts.may_shrink()) host.excluded = ExcludedHost{host.name(), "", message};
     return job_.phase.check_end();
   }
   const std::vector<std::uint32_t> ranks = job_.workers.unfinished_on(index);
@@ -57,7 +57,7 @@ void HostLosses::lost(std::size_t index, HostLoss loss, const RemoteText& messag
   end.reason =
       loss == HostLoss::kHost ? LauncherReason::kHostLost : LauncherReason::kSupervisorLost;
   end.diagnostic = loss_text(host.name(), loss, message, ranks);
-  end.at_ns = host.session->last_heard_ns();
+  end.at_ns = host.session->last_received_ns();
   if (lose_member(index, end, end.diagnostic.what + ": " + message.line())) return;
   if (continues_without_host(index, ranks, end, message)) {
     ranks_.lost(index, ranks, loss);
@@ -74,7 +74,7 @@ bool HostLosses::continues_without_host(std::size_t index, const std::vector<std
   // The store is on the first host.
   if (job_.plan.hosts.empty() || job_.plan.hosts.front().host_index == index) return false;
   if (job_.phase.state() != JobState::kRunning || job_.has_reason()) return false;
-  if (!ranks_.losses().goes_on_without(index, ranks, end)) return false;
+  if (!ranks_.losses().continues_without(index, ranks, end)) return false;
   job_.unclean.push_back(end.diagnostic.what + ": " + message.line() +
                          "; its workers may still run");
   job_.hosts[index].session->close();
@@ -88,7 +88,8 @@ void HostLosses::end_job(std::size_t index, LauncherEnd end, const RemoteText& m
                            "; its workers may still run");
     return;
   }
-  if (job_.phase.state() != JobState::kDone) job_.say(end.diagnostic.what + ": " + message.line());
+  if (job_.phase.state() != JobState::kDone)
+    job_.print(end.diagnostic.what + ": " + message.line());
   if (job_.hosts.may_shrink())
     end.diagnostic.cause += "\n" + job_.hosts.members_text() + ": too few";
   job_.end_because(end.reason, end.diagnostic);
@@ -108,7 +109,7 @@ bool HostLosses::left(std::size_t index, const RemoteText& reason) {
   diagnostic.cause = reason.lines();
   diagnostic.exit_code = kExitHostLost;
   const LauncherEnd end{LauncherReason::kSupervisorLost, 0, diagnostic,
-                        host.session->last_heard_ns()};
+                        host.session->last_received_ns()};
   if (lose_member(index, end, "host " + host.name() + " left the job: " + reason.line()))
     return true;
   job_.end_because(LauncherReason::kSupervisorLost, std::move(diagnostic));
@@ -121,7 +122,7 @@ bool HostLosses::lose_member(std::size_t index, const LauncherEnd& end, const st
   if (!job_.hosts.may_shrink() || state == JobState::kKilling || state == JobState::kDone)
     return false;
   HostRecord& host = job_.hosts[index];
-  host.gone = GoneMember{host.name(), "", end.diagnostic.cause};
+  host.excluded = ExcludedHost{host.name(), "", end.diagnostic.cause};
   host.lost = true;
   host.opens_store = false;
   if (job_.has_reason() || !job_.hosts.can_do_without(index)) return false;
@@ -145,7 +146,7 @@ bool HostLosses::lose_member(std::size_t index, const LauncherEnd& end, const st
     return true;
   }
   members_.push_back({index, end, cause});
-  job_.say(cause);
+  job_.print(cause);
   // In a later turn: the loss may be found while a command is being sent to all hosts.
   job_.phase.apply_later(JobEvent::kMemberLost);
   job_.phase.check_end_later();
@@ -157,7 +158,7 @@ void HostLosses::take_as_reason() {
   members_.erase(members_.begin());
 }
 
-void HostLosses::conclude() {
+void HostLosses::report_lost_members() {
   for (const LostMember& lost : std::exchange(members_, {}))
     job_.unclean.push_back(lost.cause + "; its workers may still run");
 }
@@ -167,7 +168,7 @@ milliseconds HostLosses::pause_for(milliseconds usual) const {
   for (const LostMember& lost : members_) {
     if (lost.end.reason != LauncherReason::kHostLost) continue;
     const HostSession& session = *job_.hosts[lost.host].session;
-    const milliseconds silent((monotonic_ns() - session.last_heard_ns()) / 1'000'000);
+    const milliseconds silent((monotonic_ns() - session.last_received_ns()) / 1'000'000);
     pause =
         std::max(pause, session.lease() + job_.grace(kGraceAfterFailure) + kLeaseMargin - silent);
   }

@@ -33,7 +33,7 @@ class HostLosses {
   // Makes the first of members() the reason for the job's end.
   void take_as_reason();
   // Call when the job ends for another reason: reports that the workers of members() may still run.
-  void conclude();
+  void report_lost_members();
   // Returns the pause before a restart, at least `usual`. The workers of a silent host run until
   // its lease and their grace are over, and must not write to shared files at the same time as the
   // next attempt.

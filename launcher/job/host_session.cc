@@ -71,12 +71,12 @@ void HostSession::transport_up(const LinkUp& up) {
                                                std::string(build_name()), options_.takeover}));
   // The first link has nothing to replay, so the supervisor's position need not be known.
   if (first) IVY_ASSERT(session_.attached(0).ok());
-  // If over_ is set, only the last frame has waited for this link.
-  state_ = over_ ? State::kEnding : State::kUp;
+  // If on_ended_ is set, only the last frame has waited for this link.
+  state_ = on_ended_ ? State::kEnding : State::kUp;
   if (first) {
     // A link that is up proves that the host runs. Only bytes from it prove that the supervisor
     // does.
-    silence_.begin(options_.lease.value_or(usual_lease(up.transport, options_.is_attended)),
+    silence_.begin(options_.lease.value_or(default_lease(up.transport, options_.is_attended)),
                    attach_sent_ns_);
     events_.host_up(options_.host, up);
     schedule_tick();
@@ -85,7 +85,7 @@ void HostSession::transport_up(const LinkUp& up) {
 }
 
 void HostSession::transport_bytes(std::string_view bytes) {
-  silence_.heard(monotonic_ns());
+  silence_.received(monotonic_ns());
   const std::weak_ptr<void> alive = alive_;
   const HostLink* const active = transports_.active();
   std::string_view rest = bytes;
@@ -107,7 +107,7 @@ void HostSession::transport_bytes(std::string_view bytes) {
 }
 
 void HostSession::on_frame(const link::Frame& frame) {
-  clock_.heard(frame.header.sent_at_ns, monotonic_ns());
+  clock_.received(frame.header.sent_at_ns, monotonic_ns());
   switch (frame.header.type) {
     case link::FrameType::kAttached:
       on_attached(frame);
@@ -165,7 +165,7 @@ void HostSession::on_attached(const link::Frame& frame) {
 HostAbsence HostSession::absence() {
   const std::int64_t now = monotonic_ns();
   silence_.tick(now);
-  HostAbsence absence{now - silence_.last_heard_ns(), last_failure_, silence_.lease()};
+  HostAbsence absence{now - silence_.last_received_ns(), last_failure_, silence_.lease()};
   if (options_.on_this_host) absence.limit = milliseconds(0);
   if (state_ != State::kRedialing) return absence;
   absence.ns = std::max(absence.ns, now - transport_lost_ns_);
@@ -240,7 +240,7 @@ void HostSession::transport_broken(const LinkDown& down) {
   last_failure_ = down.message;
   if (state_ == State::kEnding) {
     close();
-    return over_();
+    return on_ended_();
   }
   if (!was_attached_ &&
       (options_.on_this_host || ++early_losses_ >= kMaxEarlyLosses || ends_the_start(down)))
@@ -276,7 +276,7 @@ void HostSession::redial_failed(const LinkDown& down) {
           now - transport_lost_ns_ > std::chrono::nanoseconds(kRefusedPatience).count())
         return lose(HostLoss::kHost, down.message);
       // A refusal proves that the host is up, so it does not count as silence.
-      if (state_ == State::kRedialing) silence_.heard(now);
+      if (state_ == State::kRedialing) silence_.received(now);
       break;
     default:
       break;
@@ -293,7 +293,7 @@ void HostSession::dial_stuck(const std::string& what) {
   if (state_ != State::kRedialing || !was_attached_) return;
   const std::int64_t now = monotonic_ns();
   const std::int64_t waited = now - transport_lost_ns_;
-  if (waited <= std::chrono::nanoseconds(kRefusedPatience).count()) silence_.heard(now);
+  if (waited <= std::chrono::nanoseconds(kRefusedPatience).count()) silence_.received(now);
   last_failure_ = "it is waiting for " + what;
   was_stuck_ = true;
   events_.host_alive(options_.host, link::Alive{0, static_cast<std::uint64_t>(waited), what});
@@ -315,7 +315,7 @@ void HostSession::tick() {
   if (!options_.on_this_host) {
     if (silence_.is_over(now)) {
       const RemoteText why = last_failure_.empty() ? "" : " (" + last_failure_ + ")";
-      const std::string silent = tenths_text(now - silence_.last_heard_ns());
+      const std::string silent = tenths_text(now - silence_.last_received_ns());
       return lose(HostLoss::kHost, "no response for " + silent + why);
     }
     if (was_attached_ && state_ == State::kUp && silence_.wants_another_link(now, attach_sent_ns_))
@@ -334,26 +334,26 @@ void HostSession::lose(HostLoss loss, const RemoteText& message) {
   if (state_ == State::kOver) return;
   close();
   // The host's report has arrived already. The host cannot be told to finish, and exits by itself.
-  if (over_) return over_();
+  if (on_ended_) return on_ended_();
   events_.host_lost(options_.host, loss, message);
 }
 
-void HostSession::expect_end(std::function<void()> over) {
+void HostSession::expect_end(std::function<void()> on_ended) {
   // Waits for a new link, to send the last frame: without it, the supervisor would wait as long as
   // for a lost launcher.
   if (state_ == State::kRedialing) {
-    over_ = std::move(over);
+    on_ended_ = std::move(on_ended);
     return;
   }
   if (state_ != State::kUp) {
     close();
-    return over();
+    return on_ended();
   }
   state_ = State::kEnding;
   // The host only has to exit. Without ticks, the heartbeat thread would take this loop for stuck.
   transports_.allow_alive(false);
   transports_.give_up_dialing();
-  over_ = std::move(over);
+  on_ended_ = std::move(on_ended);
 }
 
 void HostSession::close() {

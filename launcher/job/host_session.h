@@ -40,7 +40,7 @@ struct HostSessionOptions {
   // and the first event is TakenOver.
   std::uint32_t takeover = 0;
   std::uint64_t window_bytes = 0;  // Output bytes that may be in transit from this host.
-  // Silence after which the host is lost. Empty: usual_lease() of the first link's transport.
+  // Silence after which the host is lost. Empty: default_lease() of the first link's transport.
   std::optional<std::chrono::milliseconds> lease;
   bool is_attended = false;  // A user watches the job at a terminal, so the usual lease is shorter.
   MakeHostLink make_link;
@@ -94,7 +94,7 @@ class HostSession final : private HostTransportEvents {
   void send_input(std::string bytes);  // Empty bytes mean the end of the input.
   // Call after telling the host to forget the job: the end of its connection is expected now. Calls
   // `over` then, or immediately if no link is up; no event follows.
-  void expect_end(std::function<void()> over);
+  void expect_end(std::function<void()> on_ended);
   // Call before this process is suspended: tells the host so, in the last message until resume(). A
   // host that is being redialled gets it when it is connected again.
   void pause();
@@ -105,7 +105,7 @@ class HostSession final : private HostTransportEvents {
   // expect_end()). Thread: any.
   void send_alive(std::string_view frame) { transports_.send_alive(frame); }
   // Time of the last bytes from the host, on the launcher's clock.
-  std::int64_t last_heard_ns() const { return silence_.last_heard_ns(); }
+  std::int64_t last_received_ns() const { return silence_.last_received_ns(); }
   // The host's lease; 0 before the first link was up.
   std::chrono::milliseconds lease() const { return silence_.lease(); }
   HostAbsence absence();
@@ -155,7 +155,7 @@ class HostSession final : private HostTransportEvents {
   RemoteText last_failure_;  // The error of the last failed dial or broken link.
   bool is_refused_ = false;  // The last redial was refused: the host is up, but no process listens.
   bool was_stuck_ = false;   // dial_stuck() was called during this redial.
-  std::function<void()> over_;  // Set by expect_end().
+  std::function<void()> on_ended_;  // Set by expect_end().
   boost::asio::steady_timer tick_timer_;
   boost::asio::steady_timer redial_timer_;
   HostClock clock_;

@@ -2,8 +2,9 @@
 // Organised as: start(); act(), which carries out the table's actions; host_event() and handle(),
 // which pass each message of a host to its part; then what Job does itself: stuck and silent hosts
 // (host_alive(), check_absence()), the background (leave_foreground()), signals (interrupt(),
-// suspend()), exceptions (fail(), run_to_the_end()). Sessions call the HostSessionEvents, the parts
-// call act(), check_end() and exit() through JobPhase and JobActions, and main calls the rest.
+// suspend()), exceptions (handle_exception(), run_to_the_end()). Sessions call the
+// HostSessionEvents, the parts call act(), check_end() and exit() through JobPhase and JobActions,
+// and main calls the rest.
 #include "launcher/job/job.h"
 
 #include <algorithm>
@@ -57,8 +58,8 @@ Job::Job(boost::asio::io_context& loop, JobRequest request)
 
 Job::~Job() = default;
 
-void Job::start(std::function<void(int, int)> over) {
-  over_ = std::move(over);
+void Job::start(std::function<void(int, int)> on_finished) {
+  on_finished_ = std::move(on_finished);
   JoinedNodes* const joined = job_.request.joined;
   job_.screen.open(*this, joined == nullptr ? nullptr : &joined->elsewhere(*this));
   for (const std::string& note : job_.options.notes) job_.screen.note("note: " + note);
@@ -88,8 +89,8 @@ void Job::output_consumed(int host_index, std::uint64_t bytes) {
   if (session != nullptr && session->is_open()) session->grant(bytes);
 }
 
-// A reader that has gone away (`| head`) stops the job like an expired --timeout: kTimeUp is the
-// event for a reason of the launcher itself and stops the workers with the short grace.
+// A reader that has gone away (`| head`) stops the job like an expired --timeout: kStopRequired is
+// the event for a reason of the launcher itself and stops the workers with the short grace.
 // end_because() rules out a restart.
 void Job::output_closed() {
   job_.end_because(
@@ -98,7 +99,7 @@ void Job::output_closed() {
                  .id = "IVY-O001",
                  .what = "stdout was closed by the reader (for example `| head`); job stopped",
                  .exit_code = kExitOutputClosed});
-  job_.phase.apply(JobEvent::kTimeUp);
+  job_.phase.apply(JobEvent::kStopRequired);
 }
 
 // Checks periodically whether standard output still has a reader. Otherwise ranks that print
@@ -122,7 +123,7 @@ void Job::start_timeout() {
                      Diagnostic{.id = "IVY-R005",
                                 .what = "the job was stopped after --timeout " + seconds + " s",
                                 .exit_code = kExitTimeout});
-    job_.phase.apply(JobEvent::kTimeUp);
+    job_.phase.apply(JobEvent::kStopRequired);
   });
 }
 
@@ -152,17 +153,17 @@ void Job::act(JobAction action) {
     case JobAction::kFinish:
       cancel_timers();
       return ending_.finish();
-    case JobAction::kLeave:
+    case JobAction::kExitNow:
       cancel_timers();
-      return ending_.leave();
+      return ending_.exit_now();
   }
 }
 
 void Job::exit(int exit_code, int raise_signal) {
   cancel_timers();
-  if (job_.input_taken) stdin_feed_.give_back(*job_.input_taken);
+  if (job_.input_taken) stdin_feed_.restore_offset(*job_.input_taken);
   finish_transports(transports_,
-                    [this, exit_code, raise_signal] { over_(exit_code, raise_signal); });
+                    [this, exit_code, raise_signal] { on_finished_(exit_code, raise_signal); });
 }
 
 void Job::cancel_timers() {
@@ -204,8 +205,8 @@ void Job::handle(std::size_t index, const Event& event) {
       return ranks_.exited(index, event.exited());
     case Event::kStalled:
       return ranks_.stalled(index, event.stalled());
-    case Event::kDeviceTrouble:
-      return ranks_.device_trouble(index, event.device_trouble());
+    case Event::kDeviceFaults:
+      return ranks_.device_faults(index, event.device_faults());
     case Event::kJaxServiceLost:
       return ranks_.jax_service_lost(index, event.jax_service_lost());
     case Event::kMpiJoined:
@@ -266,8 +267,8 @@ void Job::host_alive(std::size_t index, const link::Alive& alive) {
   const bool is_late = alive.overdue_ns != 0 || alive.loop_silent_ns != 0;
   if (!is_late) {
     if (host.wait.reported_ns != 0)
-      job_.say(host.name() + " no longer waits for " + host.wait.what.line() + ", after " +
-               whole_seconds(now - host.wait.since_ns));
+      job_.print(host.name() + " no longer waits for " + host.wait.what.line() + ", after " +
+                 whole_seconds(now - host.wait.since_ns));
     host.wait = {};
     return;
   }
@@ -280,7 +281,7 @@ void Job::host_alive(std::size_t index, const link::Alive& alive) {
   const std::int64_t waited_ns = now - host.wait.since_ns;
   if (waited_ns < std::max(kFirstReportNs, 2 * host.wait.reported_ns)) return;
   host.wait.reported_ns = waited_ns;
-  job_.say(host.name() + " waits for " + host.wait.what.line() + ", " + whole_seconds(waited_ns));
+  job_.print(host.name() + " waits for " + host.wait.what.line() + ", " + whole_seconds(waited_ns));
 }
 
 void Job::watch_absences() {
@@ -302,7 +303,7 @@ void Job::check_absence(std::size_t index) {
   if (!host.session || !host.session->is_open() || !host.up || host.reported) return;
   const HostAbsence absence = host.session->absence();
   if (absence.ns < kFirstReportNs) {
-    if (host.absence_reported_ns != 0) job_.say(host.name() + " responds again");
+    if (host.absence_reported_ns != 0) job_.print(host.name() + " responds again");
     host.absence_reported_ns = 0;
     return;
   }
@@ -316,13 +317,13 @@ void Job::check_absence(std::size_t index) {
   if (absence.ns < 2 * host.absence_reported_ns) return;
   host.absence_reported_ns = absence.ns;
   if (absence.limit.count() == 0)
-    return job_.say(host.name() + ": its supervisor has not responded for " +
-                    whole_seconds(absence.ns) +
-                    "; is it stopped? (ps -C ivy-supervisor -o pid,stat,args)");
-  job_.say(host.name() + ": no response for " + whole_seconds(absence.ns) +
-           (absence.why.empty() ? "" : " (" + absence.why.line() + ")") +
-           "; the host is considered lost after " +
-           whole_seconds(std::chrono::nanoseconds(absence.limit).count()));
+    return job_.print(host.name() + ": its supervisor has not responded for " +
+                      whole_seconds(absence.ns) +
+                      "; is it stopped? (ps -C ivy-supervisor -o pid,stat,args)");
+  job_.print(host.name() + ": no response for " + whole_seconds(absence.ns) +
+             (absence.why.empty() ? "" : " (" + absence.why.line() + ")") +
+             "; the host is considered lost after " +
+             whole_seconds(std::chrono::nanoseconds(absence.limit).count()));
 }
 
 void Job::on_note(std::size_t index, const Note& note) {
@@ -330,11 +331,11 @@ void Job::on_note(std::size_t index, const Note& note) {
   if (note.store_stall()) {
     const Result<ctl::StoreDescription> store = service_.describe_store();
     if (store.ok())
-      return ranks_.say_stall("there is no progress in the job's store",
-                              RemoteText(explain_ranks(note.text(), *store)).lines());
+      return ranks_.report_stall("there is no progress in the job's store",
+                                 RemoteText(explain_ranks(note.text(), *store)).lines());
   }
-  job_.say((note.warning() ? "warning: " : "note: ") + job_.hosts[index].name() + ": " +
-           (note.store_stall() ? "store: " : "") + text.line());
+  job_.print((note.warning() ? "warning: " : "note: ") + job_.hosts[index].name() + ": " +
+             (note.store_stall() ? "store: " : "") + text.line());
 }
 
 void Job::taken_over() {
@@ -347,14 +348,14 @@ void Job::taken_over() {
 void Job::leave_foreground() {
   Detachment* const detachment = job_.request.detachment;
   // A job that is about to end does so in the foreground.
-  if (detachment == nullptr || detachment->has_left() || job_.concluded) return;
+  if (detachment == nullptr || detachment->has_left() || job_.is_muted) return;
   // A user who reads the parent's notice may call ivyctl immediately, so the socket must exist.
   service_.open();
   if (job_.outlives_launcher()) {
     record_.write();
     record_.keep();
   }
-  if (service_.socket() != nullptr) service_.socket()->keep_unheard();
+  if (service_.socket() != nullptr) service_.socket()->keep_undelivered();
   job_.screen.output().leave([detachment](int log_fd) { detachment->leave(log_fd); });
 }
 
@@ -374,7 +375,7 @@ void Job::interrupt(int signal) {
                               .exit_code = 128 + signal},
                    signal);
   if (ending_.awaits_only_output()) {
-    job_.say(called + ": discarding the rest of the output");
+    job_.print(called + ": discarding the rest of the output");
     return ending_.give_up_output();
   }
   // The workers are being killed for another reason, so the first signal has nothing to add.
@@ -383,15 +384,15 @@ void Job::interrupt(int signal) {
   const JobState state = job_.phase.state();
   if (state != JobState::kStopping && state != JobState::kKilling) return;
   if (!job_.was_started()) {
-    job_.say(called + ": " + job_.stopping_text() + "; again to exit now");
+    job_.print(called + ": " + job_.stopping_text() + "; again to exit now");
   } else if (state == JobState::kKilling) {
-    job_.say(called + ": killing the workers; again to exit now");
+    job_.print(called + ": killing the workers; again to exit now");
   } else if (before != JobState::kStopping) {
     const auto grace_s =
         std::chrono::duration_cast<std::chrono::seconds>(job_.grace(kGraceByRequest));
-    job_.say(called + ": " + job_.stopping_text() + ", KILL follows in " +
-             std::to_string(grace_s.count()) + " s; " +
-             (signal == SIGINT ? "press Ctrl-C" : "send it") + " again to kill now");
+    job_.print(called + ": " + job_.stopping_text() + ", KILL follows in " +
+               std::to_string(grace_s.count()) + " s; " +
+               (signal == SIGINT ? "press Ctrl-C" : "send it") + " again to kill now");
   }
 }
 
@@ -435,7 +436,7 @@ void Job::resume() {
   job_.signal_workers(SIGCONT);
 }
 
-void Job::fail(const std::string& what) {
+void Job::handle_exception(const std::string& what) {
   ++failures_;
   const Diagnostic reason{.id = "IVY-X001",
                           .what = "internal error in ivyrun: " + what,
@@ -444,9 +445,9 @@ void Job::fail(const std::string& what) {
                               "suffice, report this as a bug",
                           .exit_code = kExitInternal};
   job_.end_because(LauncherReason::kInternal, reason);
-  if (job_.phase.state() == JobState::kDone) return ending_.fail(reason);
+  if (job_.phase.state() == JobState::kDone) return ending_.handle_exception(reason);
   if (!job_.hosts.have_sessions()) return takeover_.give_up(what);
-  job_.phase.apply(failures_ == 1 ? JobEvent::kTimeUp : JobEvent::kInterrupted);
+  job_.phase.apply(failures_ == 1 ? JobEvent::kStopRequired : JobEvent::kInterrupted);
 }
 
 void run_to_the_end(boost::asio::io_context& loop, Job& job) {
@@ -457,7 +458,7 @@ void run_to_the_end(boost::asio::io_context& loop, Job& job) {
   for (int failures = 0; failures < kMaxFailures; ++failures) {
     try {
       // Inside `try`, because ending the job may throw, too.
-      if (last) job.fail(*last);
+      if (last) job.handle_exception(*last);
       loop.run();
       return;
     } catch (const std::exception& error) {

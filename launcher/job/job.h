@@ -25,7 +25,7 @@
 // that are silent or stuck, and handles --timeout, signals, Ctrl-Z and the reader of standard
 // output.
 //
-// Thread: the loop's. Lifetime: until `over` was called.
+// Thread: the loop's. Lifetime: until `on_finished` was called.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -46,7 +46,7 @@
 #include "launcher/job/record_keeper.h"
 #include "launcher/job/restarts.h"
 #include "launcher/job/stdin_feed.h"
-#include "launcher/job/store_host.h"
+#include "launcher/job/store_controller.h"
 #include "launcher/job/takeover.h"
 #include "launcher/slurm/allocation_watch.h"
 
@@ -63,13 +63,13 @@ class Job final : public AllocationEvents,
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;
   // Starts the job. over(exit code, signal to raise or 0) is the last call.
-  void start(std::function<void(int exit_code, int raise_signal)> over);
+  void start(std::function<void(int exit_code, int raise_signal)> on_finished);
   // A signal of the user (Ctrl-C, TERM, HUP, QUIT): the first stops the workers, the second kills
   // them, the third exits.
   void interrupt(int signal);
   // Call when a handler has thrown: ends the job in order, with this text as its reason. Each
   // further call takes a shorter way.
-  void fail(const std::string& what);
+  void handle_exception(const std::string& what);
   // Sends a signal such as USR1 once to each rank's own process.
   void forward_signal(int signal) { job_.signal_workers(signal); }
   Output& output() { return job_.screen.output(); }
@@ -80,7 +80,7 @@ class Job final : public AllocationEvents,
   void allocation_signal(int signal) override { forward_signal(signal); }
   void allocation_interrupt(int signal) override { interrupt(signal); }
   void allocation_ends() override { preemption_.end_with_allocation(); }
-  void allocation_message(const std::string& line) override { job_.say(line); }
+  void allocation_message(const std::string& line) override { job_.print(line); }
   // Ctrl-Z: stops the workers and tells every host before this process is suspended. Calls ready
   // when the messages have left, or after 2 s.
   void suspend(std::function<void()> ready);
@@ -125,7 +125,7 @@ class Job final : public AllocationEvents,
   JobContext job_;
   std::shared_ptr<TransportContext> transports_;
   JobPlanner planner_;
-  StoreHost store_;
+  StoreController store_;
   Preemption preemption_;
   RankEvents ranks_;
   StdinFeed stdin_feed_;
@@ -136,14 +136,14 @@ class Job final : public AllocationEvents,
   Restarts restarts_;
   JobEnding ending_;
   Takeover takeover_;
-  std::function<void(int, int)> over_;
-  // How often fail() and interrupt() were called.
+  std::function<void(int, int)> on_finished_;
+  // How often handle_exception() and interrupt() were called.
   int failures_ = 0, interrupts_ = 0;
   boost::asio::steady_timer timeout_timer_, absence_timer_, reader_timer_, pause_timer_;
 };
 
 // Runs the loop until the job has stopped it. An exception that leaves a handler does not end the
-// process: it is passed to Job::fail().
+// process: it is passed to Job::handle_exception().
 void run_to_the_end(boost::asio::io_context& loop, Job& job);
 
 }  // namespace ivy

@@ -47,10 +47,10 @@ void JobPhase::check_end_later() {
   boost::asio::post(loop_, [this] { check_end(); });
 }
 
-JobContext::JobContext(boost::asio::io_context& loop_of_all, JobRequest asked,
+JobContext::JobContext(boost::asio::io_context& loop_of_all, JobRequest job_request,
                        JobActions& actions_of_job)
     : loop(loop_of_all),
-      request(std::move(asked)),
+      request(std::move(job_request)),
       options(request.options),
       takeover(takeover_of(request)),
       actions(actions_of_job),
@@ -75,7 +75,7 @@ void JobContext::take_attempt_end_as_reason() {
 void JobContext::refuse(std::vector<Diagnostic> diagnostics, LauncherReason reason) {
   screen.status_line("");
   for (std::size_t index = 0; index + 1 < diagnostics.size(); ++index)
-    screen.say(render(diagnostics[index]));
+    screen.print(render(diagnostics[index]));
   end_because(reason, std::move(diagnostics.back()));
   phase.apply_later(JobEvent::kRefused);
 }

@@ -71,7 +71,7 @@ struct JobContext {
   JobContext(boost::asio::io_context& loop, JobRequest request, JobActions& actions);
 
   // Prints a line of ivyrun.
-  void say(const std::string& text) { screen.say("ivyrun: " + text + "\n"); }
+  void print(const std::string& text) { screen.print("ivyrun: " + text + "\n"); }
   // Records why the job ends. Keeps the first reason, because later ones follow from it. Returns
   // whether this was the first.
   bool end_because(LauncherReason reason, Diagnostic diagnostic, int signal = 0);
@@ -133,7 +133,7 @@ struct JobContext {
   std::optional<std::uint64_t> input_taken;
   std::optional<std::chrono::milliseconds> requested_grace;  // Set by `ivyctl stop --grace`.
   // The summary is being printed, or another launcher takes over: the parts print nothing more.
-  bool concluded = false;
+  bool is_muted = false;
 };
 
 }  // namespace ivy

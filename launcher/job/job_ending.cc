@@ -112,11 +112,11 @@ void JobEnding::stop(milliseconds grace) {
 void JobEnding::await_reports(milliseconds grace) {
   report_timer_.expires_after(grace + kReportPatience);
   report_timer_.async_wait([this](const boost::system::error_code& error) {
-    if (!error) say_unconfirmed();
+    if (!error) print_unconfirmed();
   });
 }
 
-void JobEnding::say_unconfirmed() {
+void JobEnding::print_unconfirmed() {
   std::vector<std::string> awaited;
   for (const HostRecord& host : job_.hosts)
     if (!host.reported && !host.lost) awaited.push_back(host.name());
@@ -126,10 +126,10 @@ void JobEnding::say_unconfirmed() {
       std::chrono::duration_cast<std::chrono::seconds>(kStopPatience - kReportPatience);
   // A host can report only after its output has been taken.
   const bool has_output = job_.has_all_output();
-  job_.say("waiting for " + fold_host_names(awaited) +
-           " to confirm that no processes of the job are left" +
-           (has_output ? "" : ", and for the reader of its output (Ctrl-C discards the rest)") +
-           (is_limited ? ", for " + std::to_string(left_s.count()) + " s at most" : ""));
+  job_.print("waiting for " + fold_host_names(awaited) +
+             " to confirm that no processes of the job are left" +
+             (has_output ? "" : ", and for the reader of its output (Ctrl-C discards the rest)") +
+             (is_limited ? ", for " + std::to_string(left_s.count()) + " s at most" : ""));
 }
 
 void JobEnding::hosts_did_not_stop() {
@@ -218,7 +218,7 @@ void JobEnding::finish() {
   stop_timer_.cancel();
   report_timer_.cancel();
   job_.screen.cancel_opening();
-  run(end());
+  run(last_part());
 }
 
 void JobEnding::run(Awaitable<void> steps) {
@@ -227,14 +227,14 @@ void JobEnding::run(Awaitable<void> steps) {
   sequence_->start(std::move(steps));
 }
 
-Awaitable<void> JobEnding::end() {
+Awaitable<void> JobEnding::last_part() {
   co_await release_hosts();
-  co_await conclude();
+  co_await summarize_and_exit();
 }
 
 // Tells the hosts that they may forget the job, and waits until they have closed their connections.
 Awaitable<void> JobEnding::release_hosts() {
-  const auto tell_hosts = [this](const Arrival<Done>& arrive) {
+  const auto send_finish = [this](const Arrival<Done>& arrive) {
     Command command;
     command.mutable_finish();
     const auto open = std::make_shared<std::size_t>(1);
@@ -249,32 +249,32 @@ Awaitable<void> JobEnding::release_hosts() {
     }
     boost::asio::post(job_.loop, one_closed);
   };
-  co_await sequence_->wait_at_most<Done>(kFinishLimit, tell_hosts);
+  co_await sequence_->wait_at_most<Done>(kFinishLimit, send_finish);
 }
 
-Awaitable<void> JobEnding::conclude() {
+Awaitable<void> JobEnding::summarize_and_exit() {
   // A takeover that was given up exits by itself, and the job continues without this launcher.
-  if (std::exchange(job_.concluded, true)) co_return;
+  if (std::exchange(job_.is_muted, true)) co_return;
   if (job_.was_started()) job_.screen.start_reader_note();
   co_await last_output(true);
   job_.screen.cancel_reader_note();
-  say_summary();
+  print_summary();
   // Prints messages, so it precedes the last output.
   co_await preemption_.requeue_if_due(*sequence_, outcome_);
-  co_await exit();
+  co_await close_and_exit();
 }
 
-Awaitable<void> JobEnding::exit() {
+Awaitable<void> JobEnding::close_and_exit() {
   co_await last_output(false);
   record_.stop();
   co_await service_.end(*sequence_, outcome_, summary_);
   if (JoinedNodes* const joined = job_.request.joined; joined != nullptr) {
-    const auto tell_nodes = [this, joined](const Arrival<Done>& arrive) {
+    const auto send_end = [this, joined](const Arrival<Done>& arrive) {
       joined->end(outcome_.exit_code, [arrive] { arrive({}); });
     };
-    co_await sequence_->wait_posted<Done>(tell_nodes);
+    co_await sequence_->wait_posted<Done>(send_end);
   }
-  if (!leaves_) {
+  if (!exits_now_) {
     job_.events.finish();
     write_metrics(outcome_.exit_code);
   }
@@ -294,9 +294,9 @@ Awaitable<void> JobEnding::last_output(bool summary_follows) {
 
 // ---- The summary --------------------------------------------------------------------------------
 
-void JobEnding::say_summary() {
+void JobEnding::print_summary() {
   const Output& output = job_.screen.output();
-  losses_.conclude();
+  losses_.report_lost_members();
   const std::vector<WorkerEnd> ends = job_.worker_ends();
   outcome_ = judge(ends, job_.launcher_end);
   summary_ = advice(ends, outcome_);
@@ -335,7 +335,8 @@ void JobEnding::say_summary() {
   inputs.device_lines =
       device_lines(job_.device_notes, outcome_.first ? &ends[*outcome_.first] : nullptr);
   summary_ += summary(inputs);
-  if (!summary_.empty() && job_.options.summary == SummaryChoice::kAuto) job_.screen.say(summary_);
+  if (!summary_.empty() && job_.options.summary == SummaryChoice::kAuto)
+    job_.screen.print(summary_);
   record_verdict(inputs);
 }
 
@@ -343,8 +344,8 @@ void JobEnding::say_summary() {
 std::string JobEnding::advice(const std::vector<WorkerEnd>& ends, const Outcome& outcome) const {
   const JobPlan& plan = job_.plan;
   if (plan.hosts.empty()) return {};
-  const MasterPlace master{plan.hosts.front().name, plan.master_address, plan.master_port,
-                           plan.store_port != 0};
+  const MasterAddress master{plan.hosts.front().name, plan.master_address, plan.master_port,
+                             plan.store_port != 0};
   std::string text;
   if (plan.hosts.size() > 1) {
     if (const auto advice = overwritten_master_address(ends, master)) text += render(*advice);
@@ -358,7 +359,7 @@ std::string JobEnding::advice(const std::vector<WorkerEnd>& ends, const Outcome&
   if (!facts) return text;
   // Python interpreters are searched only on this machine. The search reads file systems that may
   // be slow, so a launcher that leaves skips it.
-  const bool may_search = host.transport == Transport::kLocal && !leaves_;
+  const bool may_search = host.transport == Transport::kLocal && !exits_now_;
   const std::string module = missing_module(first.stderr_tail);
   MissingPlace place{"", &*facts, may_search ? &job_.request.caller : nullptr, {}, {}};
   const std::string script = facts->program_path();
@@ -366,7 +367,7 @@ std::string JobEnding::advice(const std::vector<WorkerEnd>& ends, const Outcome&
                                                 script.substr(0, script.rfind('/'))};
   place.project_directories = directories;
   const std::string* const safe_path = find_variable(job_.request.caller, "PYTHONSAFEPATH");
-  place.has_safe_path = !leaves_ && safe_path != nullptr && !safe_path->empty();
+  place.has_safe_path = !exits_now_ && safe_path != nullptr && !safe_path->empty();
   if (plan.hosts.size() > 1) {
     std::vector<std::string> hosts;
     for (const WorkerEnd& end : ends)
@@ -374,7 +375,7 @@ std::string JobEnding::advice(const std::vector<WorkerEnd>& ends, const Outcome&
           (&end == &first || (!module.empty() && missing_module(end.stderr_tail) == module)))
         hosts.push_back(end.host);
     place.hosts = fold_host_names(hosts);
-    if (!leaves_) place.own_directories = directories;
+    if (!exits_now_) place.own_directories = directories;
   }
   return text + missing_module_text(module, place) + missing_library_text(first.stderr_tail, place);
 }
@@ -388,7 +389,7 @@ void JobEnding::record_verdict(const SummaryInputs& inputs) {
   boost::json::object line{
       {"schema", kMachineSchema}, {"event", "verdict"}, {"job", job_.request.identity.job_id}};
   for (auto& field : verdict) line[field.key()] = std::move(field.value());
-  job_.screen.say(json_line(line) + "\n");
+  job_.screen.print(json_line(line) + "\n");
 }
 
 // Writes the last text of --metrics-file. A failure cannot be in the summary, which was printed
@@ -408,28 +409,28 @@ void JobEnding::write_metrics(int exit_code) {
 
 // ---- Ends in a hurry ----------------------------------------------------------------------------
 
-void JobEnding::leave() {
-  leaves_ = true;
-  job_.concluded = true;
+void JobEnding::exit_now() {
+  exits_now_ = true;
+  job_.is_muted = true;
   report_timer_.cancel();
-  job_.say("exiting now; each host stops its remaining processes when its lease expires");
-  say_summary();
+  job_.print("exiting now; each host stops its remaining processes when its lease expires");
+  print_summary();
   job_.hosts.close_sessions();
   job_.screen.output().limit_finish(JobScreen::kInterruptedDrain);
-  run(exit());
+  run(close_and_exit());
 }
 
 // The exception may have ended any step of the last part.
-void JobEnding::fail(const Diagnostic& reason) {
-  if (!job_.concluded) return run(conclude());
+void JobEnding::handle_exception(const Diagnostic& reason) {
+  if (!job_.is_muted) return run(summarize_and_exit());
   Output& output = job_.screen.output();
   if (std::exchange(summary_follows_, false))
     return output.limit_finish(JobScreen::kInterruptedDrain);
-  if (std::exchange(has_failed_, true)) {
+  if (std::exchange(exception_handled_, true)) {
     write_at_once(render(reason));
     return job_.actions.exit(kExitInternal, 0);
   }
-  output.say(render(reason));
+  output.print(render(reason));
   output.limit_finish(JobScreen::kInterruptedDrain);
   run(exit_after_failure());
 }

@@ -11,7 +11,7 @@
 //     take_report()       a host reports that none of its processes is left
 //     check_end()         all hosts have reported and all output is here: Restarts::decide() starts
 //                         another attempt, or the job ends
-//     finish()            starts the last part, which reads top to bottom in end() and exit():
+//     finish()            starts the last part, in last_part() and close_and_exit():
 //                         the hosts may forget the job, the rest of the output, the summary and
 //                         the exit code (judge() in report/verdict.h picks the first cause),
 //                         --requeue, followers, joined nodes
@@ -63,26 +63,26 @@ class JobEnding {
   bool awaits_only_output() const;
   // Drops output that its reader does not take, and waits for the rest for 2 s at most.
   void give_up_output();
-  // Action kLeave: exits without waiting for anything.
-  void leave();
+  // Action kExitNow: exits without waiting for anything.
+  void exit_now();
   // An exception has interrupted the end: continues with less, and exits after three calls at most.
-  void fail(const Diagnostic& reason);
+  void handle_exception(const Diagnostic& reason);
 
  private:
   void await_reports(std::chrono::milliseconds grace);
-  void say_unconfirmed();
+  void print_unconfirmed();
   void hosts_did_not_stop();
   void cancel_stop();
   // Starts these steps, and stops the steps under way, which must not call this function.
   void run(Awaitable<void> steps);
-  Awaitable<void> end();
+  Awaitable<void> last_part();
   Awaitable<void> release_hosts();
-  Awaitable<void> conclude();
-  Awaitable<void> exit();
+  Awaitable<void> summarize_and_exit();
+  Awaitable<void> close_and_exit();
   Awaitable<void> exit_after_failure();
   Awaitable<void> last_output(bool summary_follows);
   // Prints the summary, and sets outcome_ and summary_.
-  void say_summary();
+  void print_summary();
   std::string advice(const std::vector<WorkerEnd>& ends, const Outcome& outcome) const;
   // Gives the summary to programs: --summary json, --events, attempt.json.
   void record_verdict(const SummaryInputs& inputs);
@@ -97,13 +97,13 @@ class JobEnding {
   Restarts& restarts_;
   CtlService& service_;
   RecordKeeper& record_;
-  Outcome outcome_;               // The verdict.
-  std::string summary_;           // The text of the summary.
-  bool leaves_ = false;           // Set by leave().
-  bool summary_follows_ = false;  // conclude() waits for output, and the summary comes next.
-  bool has_failed_ = false;       // fail() was called: only its reason is still printed.
+  Outcome outcome_;                 // The verdict.
+  std::string summary_;             // The text of the summary.
+  bool exits_now_ = false;          // Set by exit_now().
+  bool summary_follows_ = false;    // summarize_and_exit() waits; the summary comes next.
+  bool exception_handled_ = false;  // Only its reason is still printed.
   boost::asio::steady_timer drain_timer_, stop_timer_, report_timer_;
-  std::unique_ptr<Sequence> sequence_;  // The last steps; null before finish() or leave().
+  std::unique_ptr<Sequence> sequence_;  // The last steps; null before finish() or exit_now().
 };
 
 // Writes directly to standard error, because the output's queue may never be written. Gives up

@@ -117,7 +117,7 @@ void JobEvents::planned(const JobPlan& plan) {
 }
 
 void JobEvents::started(std::uint32_t generation, int max_attempts, std::int64_t started_at_ns) {
-  heard_.clear();
+  printed_ranks_.clear();
   started_at_ns_ = started_at_ns;
   write("start", {{"attempt", generation + 1}, {"max_attempts", max_attempts}});
 }
@@ -127,7 +127,7 @@ bool JobEvents::wants_verdict(const std::string& folder) const {
 }
 
 void JobEvents::first_output(int rank, int stream) {
-  if (!heard_.insert(rank).second) return;
+  if (!printed_ranks_.insert(rank).second) return;
   const std::int64_t passed_ms = (monotonic_ns() - started_at_ns_) / 1'000'000;
   write("first_output", {{"rank", rank},
                          {"stream", stream == 2 ? "stderr" : "stdout"},
@@ -183,16 +183,16 @@ std::string JobEvents::complaint() {
 MetricsFile::MetricsFile(boost::asio::io_context& loop, std::string path)
     : path_(std::move(path)), writer_(kMetricsRoomBytes, [] {}), timer_(loop) {}
 
-void MetricsFile::begin(Ask ask) {
+void MetricsFile::begin(MakeText make_text) {
   if (!is_wanted()) return;
-  ask_ = std::move(ask);
+  make_text_ = std::move(make_text);
   schedule(kFirstMetrics);
 }
 
 void MetricsFile::write() {
   take_done();
   // If the file system is slow, this text is skipped.
-  if (writer_.is_idle()) ask_([this](const std::string& text) { replace(text); });
+  if (writer_.is_idle()) make_text_([this](const std::string& text) { replace(text); });
   schedule(kMetricsPeriod);
 }
 

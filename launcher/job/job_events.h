@@ -33,12 +33,12 @@ boost::json::object plan_object(const Options& options, const JobPlan& plan);
 class MetricsFile {
  public:
   // Calls its argument with the file's text, immediately or later.
-  using Ask = std::function<void(std::function<void(const std::string& text)>)>;
+  using MakeText = std::function<void(std::function<void(const std::string& text)>)>;
 
   // path: empty without --metrics-file.
   MetricsFile(boost::asio::io_context& loop, std::string path);
   // Call when the workers are about to run: writes the file a second later, and then every 15 s.
-  void begin(Ask ask);
+  void begin(MakeText make_text);
   // Writes the last text, and waits for it for at most kMetricsPatience.
   void end(const std::string& text);
   bool is_wanted() const { return !path_.empty(); }
@@ -54,7 +54,7 @@ class MetricsFile {
   const std::string path_;
   FileWriter writer_;
   boost::asio::steady_timer timer_;
-  Ask ask_;
+  MakeText make_text_;
   int errno_value_ = 0;
 };
 
@@ -96,8 +96,8 @@ class JobEvents {
 
   const JobRequest& request_;
   FileWriter writer_;
-  FileWriter::File file_ = 0;  // --events; 0: not wanted.
-  std::set<int> heard_;        // Ranks that have printed something in this attempt.
+  FileWriter::File file_ = 0;    // --events; 0: not wanted.
+  std::set<int> printed_ranks_;  // Ranks that have printed something in this attempt.
   MetricsFile metrics_;
   std::int64_t started_at_ns_ = 0;
   int errno_value_ = 0;

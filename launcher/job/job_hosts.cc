@@ -17,7 +17,7 @@ constexpr std::uint64_t kWindowLeast = 128u << 10;
 
 }  // namespace
 
-std::vector<std::string> names_shown(const std::vector<Host>& hosts) {
+std::vector<std::string> display_names(const std::vector<Host>& hosts) {
   const auto with_user = [](const Host& host) {
     return host.user.empty() ? host.name : host.user + "@" + host.name;
   };
@@ -27,21 +27,21 @@ std::vector<std::string> names_shown(const std::vector<Host>& hosts) {
     ++named[host.name];
     ++of_user[with_user(host)];
   }
-  std::vector<std::string> shown;
+  std::vector<std::string> names;
   for (const Host& host : hosts) {
-    std::string& name = shown.emplace_back(named[host.name] > 1 ? with_user(host) : host.name);
+    std::string& name = names.emplace_back(named[host.name] > 1 ? with_user(host) : host.name);
     if (of_user[with_user(host)] > 1 && host.port != 0)
       name += ":port=" + std::to_string(host.port);
   }
-  return shown;
+  return names;
 }
 
 JobHosts::JobHosts(const Options& options, bool may_shrink)
     : options_(options), may_shrink_(may_shrink), records_(options.hosts.size()) {
-  const std::vector<std::string> shown = names_shown(options.hosts);
+  const std::vector<std::string> names = display_names(options.hosts);
   for (std::size_t index = 0; index < size(); ++index) {
     records_[index].host = &options.hosts[index];
-    records_[index].shown_name = shown[index];
+    records_[index].display_name = names[index];
   }
 }
 
@@ -96,8 +96,8 @@ std::vector<HostAnswer> JobHosts::answers() const {
   for (const HostRecord& host : records_) {
     HostAnswer& answer = all.emplace_back();
     answer.name = host.name();
-    answer.is_here = !host.gone;
-    if (host.gone) continue;
+    answer.is_here = !host.excluded;
+    if (host.excluded) continue;
     answer.transport = host.up->transport;
     answer.peer_address = host.up->peer_address;
     answer.local_address = host.up->local_address;
@@ -113,9 +113,9 @@ std::size_t JobHosts::least_members() const {
 std::vector<Member> JobHosts::members() const {
   std::vector<Member> all;
   for (const HostRecord& host : records_)
-    all.push_back(host.gone || host.failure || host.lost ? Member::kGone
-                  : host.facts                           ? Member::kHere
-                                                         : Member::kAwaited);
+    all.push_back(host.excluded || host.failure || host.lost ? Member::kGone
+                  : host.facts                               ? Member::kHere
+                                                             : Member::kAwaited);
   return all;
 }
 
@@ -125,12 +125,12 @@ std::string JobHosts::range_text() const {
 }
 
 std::string JobHosts::members_text() const {
-  std::vector<GoneMember> gone;
+  std::vector<ExcludedHost> excluded;
   for (const HostRecord& host : records_)
-    if (host.gone) gone.push_back(*host.gone);
+    if (host.excluded) excluded.push_back(*host.excluded);
   const std::vector<Member> all = members();
   const auto here = std::count(all.begin(), all.end(), Member::kHere);
-  return members_line(static_cast<std::size_t>(here), all.size(), range_text(), gone);
+  return members_line(static_cast<std::size_t>(here), all.size(), range_text(), excluded);
 }
 
 bool JobHosts::can_do_without(std::size_t index) const {
@@ -140,9 +140,9 @@ bool JobHosts::can_do_without(std::size_t index) const {
   return decide_members(all, least_members(), false) != MemberDecision::kTooFew;
 }
 
-void JobHosts::let_go(std::size_t index, const std::string& step, const RemoteText& reason) {
+void JobHosts::exclude(std::size_t index, const std::string& step, const RemoteText& reason) {
   HostRecord& host = records_[index];
-  host.gone = GoneMember{host.name(), step, reason};
+  host.excluded = ExcludedHost{host.name(), step, reason};
   host.lost = true;
   host.opens_store = false;
   // If its supervisor runs, it detects the closed connection and exits.

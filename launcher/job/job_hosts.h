@@ -21,7 +21,7 @@ namespace ivy {
 
 // Returns a distinct name for each host, in their order: the name as typed; "user@name" if hosts
 // share a name; "user@name:port=22" if they share both.
-std::vector<std::string> names_shown(const std::vector<Host>& hosts);
+std::vector<std::string> display_names(const std::vector<Host>& hosts);
 
 // The wait of a host whose heartbeats report an overdue task.
 struct HostWait {
@@ -34,26 +34,26 @@ struct HostWait {
 // Everything that is known of a host. "Lost" and "gone" are explained in job.h.
 struct HostRecord {
   const Host* host = nullptr;  // Points into Options::hosts, which outlives the job.
-  std::string shown_name;      // From names_shown().
+  std::string display_name;    // From display_names().
   bool on_this_host = false;   // Reached over the local transport.
   std::unique_ptr<HostSession> session;
   RemoteText doing;  // The present step of the dial.
   HostWait wait;
   // Length of the silence in the last message to the user; 0: not reported.
   std::int64_t absence_reported_ns = 0;
-  std::optional<LinkUp> up;         // Set when its first link is up.
-  std::optional<HostFacts> facts;   // Its answer to Hello.
-  std::optional<LinkDown> failure;  // Why it never came up.
-  RelatedTime clock;                // --doctor: its clock minus the launcher's.
-  bool checked = false;             // It can connect to the first host, or need not.
-  bool opens_store = false;         // It is the first host, and has not answered OpenStore.
-  std::string interface;            // The network interface towards the first host.
-  bool reported = false;            // It has reported that nothing of this generation is left.
-  bool lost = false;                // It, or its supervisor, was lost, or never came up.
-  std::optional<GoneMember> gone;   // --nnodes MIN:MAX: set if it takes no part any longer.
-  int plan_index = -1;              // Its index in JobPlan::hosts; -1: no workers there.
+  std::optional<LinkUp> up;              // Set when its first link is up.
+  std::optional<HostFacts> facts;        // Its answer to Hello.
+  std::optional<LinkDown> failure;       // Why it never came up.
+  RelatedTime clock;                     // --doctor: its clock minus the launcher's.
+  bool checked = false;                  // It can connect to the first host, or need not.
+  bool opens_store = false;              // It is the first host, and has not answered OpenStore.
+  std::string interface;                 // The network interface towards the first host.
+  bool reported = false;                 // It has reported that nothing of this generation is left.
+  bool lost = false;                     // It, or its supervisor, was lost, or never came up.
+  std::optional<ExcludedHost> excluded;  // --nnodes MIN:MAX: set if it takes no part any longer.
+  int plan_index = -1;                   // Its index in JobPlan::hosts; -1: no workers there.
 
-  const std::string& name() const { return shown_name; }
+  const std::string& name() const { return display_name; }
   bool is_planned() const { return plan_index >= 0; }
   bool is_ready() const { return checked && !opens_store; }
 };
@@ -104,7 +104,7 @@ class JobHosts {
   // True if the job can continue without this host: enough others take part, or may still come up.
   bool can_do_without(std::size_t index) const;
   // The host is gone: the job continues without it.
-  void let_go(std::size_t index, const std::string& step, const RemoteText& reason);
+  void exclude(std::size_t index, const std::string& step, const RemoteText& reason);
 
  private:
   void beat(std::chrono::nanoseconds loop_silent);

@@ -35,7 +35,7 @@ Options JobPlanner::planning_options() const {
     options.master_addr_error = master_.error().message;
   }
   if (!job_.hosts.may_shrink()) return options;
-  if (job_.hosts[0].gone) options.master_addr.clear();
+  if (job_.hosts[0].excluded) options.master_addr.clear();
   if (job_.phase.state() == JobState::kRestarting) options.show_ranks = ShowRanks{};
   return options;
 }
@@ -66,7 +66,7 @@ bool JobPlanner::plan_without_the_gone() {
   const JobPlan before = job_.plan;
   if (!plan()) return false;
   JobPlan& now = job_.plan;
-  job_.say("continuing with " + job_.hosts.members_text());
+  job_.print("continuing with " + job_.hosts.members_text());
   job_.screen.note(plan_line(now));
   if (now.hosts.front().host_index != before.hosts.front().host_index) return true;
   now.master_address = before.master_address;
@@ -123,10 +123,10 @@ Examination JobPlanner::examination() const {
   for (const HostRecord& record : job_.hosts) {
     ExaminedHost& host = examined.hosts.emplace_back();
     host.name = record.name();
-    host.is_up = !record.gone;
-    if (record.gone) {
-      host.step = record.gone->step;
-      host.failure = record.gone->reason;
+    host.is_up = !record.excluded;
+    if (record.excluded) {
+      host.step = record.excluded->step;
+      host.failure = record.excluded->reason;
       continue;
     }
     host.transport = transport_name(record.up->transport);
@@ -153,7 +153,7 @@ Result<void> JobPlanner::write_healthy_hosts(const std::vector<Finding>& finding
 
 Result<std::string> JobPlanner::doctor() {
   const Examination examined = examination();
-  const std::vector<Finding> findings = find_troubles(examined);
+  const std::vector<Finding> findings = find_problems(examined);
   IVY_CHECK(write_healthy_hosts(findings));
   const auto failed = std::count_if(findings.begin(), findings.end(),
                                     [](const Finding& finding) { return finding.has_failed; });
@@ -177,13 +177,13 @@ Result<std::string> JobPlanner::dry_run() {
   if (job_.options.explain_env) return explain_environment(known);
   if (job_.options.dry_run_json) return dry_run_json(answers);
   std::string text = plan_table(job_.options, job_.plan, answers);
-  const auto shown = std::find_if(job_.hosts.begin(), job_.hosts.end(), [](const HostRecord& host) {
-    return !host.gone && !host.up->remote_command.empty();
-  });
-  if (shown == job_.hosts.end()) return text;
-  if (job_.options.verbose > 0) text += "remote command: " + shown->up->remote_command + "\n";
-  if (!shown->up->listening.empty())
-    text += "listens: " + shown->up->listening +
+  const auto example = std::find_if(
+      job_.hosts.begin(), job_.hosts.end(),
+      [](const HostRecord& host) { return !host.excluded && !host.up->remote_command.empty(); });
+  if (example == job_.hosts.end()) return text;
+  if (job_.options.verbose > 0) text += "remote command: " + example->up->remote_command + "\n";
+  if (!example->up->listening.empty())
+    text += "listens: " + example->up->listening +
             " here (the hosts of the srun step connect to it, with this job's key)\n";
   return text;
 }

@@ -40,11 +40,11 @@ void JobScreen::open(OutputEvents& owner, OutputElsewhere* elsewhere) {
   output_ = std::make_unique<Output>(
       loop_, options_, job_id, is_detached ? OutputTarget::kBackground : OutputTarget::kConsole,
       owner, elsewhere);
-  if (is_detached && request_.record) output_->go_on_with_files();
+  if (is_detached && request_.record) output_->append_to_files();
 }
 
 void JobScreen::note(const std::string& text) {
-  if (!options_.quiet) say("ivyrun: " + text + "\n");
+  if (!options_.quiet) print("ivyrun: " + text + "\n");
 }
 
 void JobScreen::open_generation(std::uint32_t generation, const JobPlan& plan, int max_attempts,

@@ -33,7 +33,7 @@ class JobScreen {
 
   Output& output() { return *output_; }
   const Output& output() const { return *output_; }
-  void say(const std::string& text) { output_->say(text); }
+  void print(const std::string& text) { output_->print(text); }
   // Prints "ivyrun: TEXT", unless --quiet was given.
   void note(const std::string& text);
   void status_line(const std::string& text) { output_->status_line(text); }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A connection passes through accept_pending(), read_some() and answer(). answer() replies and
-// closes the connection, or calls follow(), stop() or answer_later(), which waits for hosts. say()
-// queues a reply for one client, and write() sends its queue. output() and message() queue for all
-// followers.
+// closes the connection, or calls follow(), stop() or answer_later(), which waits for hosts.
+// send_reply() queues a reply for one client, and write() sends its queue. output() and message()
+// queue for all followers.
 #include "launcher/job/job_socket.h"
 
 #include <sys/socket.h>
@@ -78,7 +78,7 @@ struct JobSocket::Client {
   std::string out;  // Bytes that were taken from the queue and not yet written.
   std::size_t written = 0;
   bool is_writing = false;
-  bool has_asked = false;       // It has sent its request.
+  bool has_request = false;     // It has sent its request.
   bool follows = false;         // A follower: gets messages and the end.
   bool follows_output = false;  // It gets the workers' output as well.
   bool shows_messages = false;  // It prints messages for its user, so these need not be kept.
@@ -190,14 +190,14 @@ void JobSocket::read_some(const ClientPointer& client) {
   if (count < 0 && (errno == EAGAIN || errno == EINTR)) return read(client);
   if (count <= 0) return close(client);
   // Bytes after the request have no meaning, but show that the client is still there.
-  if (!client->has_asked) {
+  if (!client->has_request) {
     client->decoder.feed(std::string_view(buffer.data(), static_cast<std::size_t>(count)));
     const Result<std::optional<std::string>> message = client->decoder.next();
     if (!message.ok()) return close(client);
     if (*message) {
       ctl::Request request;
       if (!request.ParseFromString(**message)) return close(client);
-      client->has_asked = true;
+      client->has_request = true;
       client->patience.cancel();
       answer(client, request);
     }
@@ -208,22 +208,22 @@ void JobSocket::read_some(const ClientPointer& client) {
 void JobSocket::answer(const ClientPointer& client, const ctl::Request& request) {
   client->closes = true;
   if (request.version() > kCtlVersion)
-    return say(client,
-               refused({Code::kFailedPrecondition, "this job was started by an older ivyrun",
-                        "use the ivyctl that was installed with that ivyrun"}));
+    return send_reply(client,
+                      refused({Code::kFailedPrecondition, "this job was started by an older ivyrun",
+                               "use the ivyctl that was installed with that ivyrun"}));
   switch (request.kind_case()) {
     case ctl::Request::kDescribe:
       return describe_to(client);
     case ctl::Request::kFollow:
       return follow(client, request.follow());
     case ctl::Request::kSignal:
-      return say(client, reply_to(requests_.signal(request.signal())));
+      return send_reply(client, reply_to(requests_.signal(request.signal())));
     case ctl::Request::kDescribeStore: {
       Result<ctl::StoreDescription> store = requests_.describe_store();
-      if (!store.ok()) return say(client, refused(store.error()));
+      if (!store.ok()) return send_reply(client, refused(store.error()));
       ctl::Reply reply;
       *reply.mutable_store() = std::move(*store);
-      return say(client, reply);
+      return send_reply(client, reply);
     }
     case ctl::Request::kDescribeOperations:
     case ctl::Request::kDescribeStacks:
@@ -235,22 +235,23 @@ void JobSocket::answer(const ClientPointer& client, const ctl::Request& request)
     case ctl::Request::KIND_NOT_SET:
       break;
   }
-  say(client, refused({Code::kFailedPrecondition, "this job's ivyrun does not know this request",
-                       "use the ivyctl that was installed with that ivyrun"}));
+  send_reply(client,
+             refused({Code::kFailedPrecondition, "this job's ivyrun does not know this request",
+                      "use the ivyctl that was installed with that ivyrun"}));
 }
 
 void JobSocket::follow(const ClientPointer& client, const ctl::Follow& wanted) {
   if (followers() >= kMaxFollowers)
-    return say(client, refused({Code::kResourceExhausted,
-                                std::to_string(kMaxFollowers) +
-                                    " clients already follow this job, which is the limit",
-                                "read the files of --log-dir instead"}));
+    return send_reply(client, refused({Code::kResourceExhausted,
+                                       std::to_string(kMaxFollowers) +
+                                           " clients already follow this job, which is the limit",
+                                       "read the files of --log-dir instead"}));
   client->closes = false;
   client->follows = true;
   client->follows_output = wanted.output();
-  client->shows_messages = wanted.unheard();
+  client->shows_messages = wanted.undelivered();
   describe_to(client);
-  say_unheard(client);
+  send_undelivered(client);
   if (listener_.is_open()) accept();
 }
 
@@ -261,36 +262,36 @@ void JobSocket::stop(const ClientPointer& client, const ctl::StopJob& wanted) {
   client->follows = true;
   const Result<void> ordered = requests_.stop(wanted);
   client->closes = !ordered.ok();
-  say(client, reply_to(ordered));
+  send_reply(client, reply_to(ordered));
 }
 
 // Handles requests that need answers from the hosts.
 void JobSocket::answer_later(const ClientPointer& client, const ctl::Request& request) {
-  const auto say_last = [this, client, alive = alive_](const ctl::Reply& reply) {
+  const auto send_last = [this, client, alive = alive_](const ctl::Reply& reply) {
     if (!*alive || client->is_closed) return;
     client->closes = true;
-    say(client, reply);
+    send_reply(client, reply);
   };
   if (request.has_describe_operations())
-    return requests_.describe_operations([say_last](const std::string& text) {
-      ctl::Reply said;
-      said.mutable_operations()->set_text(text.substr(0, kMaxCtlBytes / 2));
-      say_last(said);
+    return requests_.describe_operations([send_last](const std::string& text) {
+      ctl::Reply answer;
+      answer.mutable_operations()->set_text(text.substr(0, kMaxCtlBytes / 2));
+      send_last(answer);
     });
   if (request.has_describe_stacks())
     return requests_.describe_stacks(
-        request.describe_stacks(), [say_last](const std::string& text) {
-          ctl::Reply said;
-          said.mutable_stacks()->set_text(text.substr(0, kMaxCtlBytes / 2));
-          say_last(said);
+        request.describe_stacks(), [send_last](const std::string& text) {
+          ctl::Reply answer;
+          answer.mutable_stacks()->set_text(text.substr(0, kMaxCtlBytes / 2));
+          send_last(answer);
         });
   requests_.describe_ranks(request.describe_ranks(),
-                           [this, say_last, alive = alive_](const ctl::RanksDescription& ranks) {
+                           [this, send_last, alive = alive_](const ctl::RanksDescription& ranks) {
                              if (!*alive) return;
-                             ctl::Reply said;
-                             *said.mutable_ranks() = ranks;
-                             *said.mutable_ranks()->mutable_job() = requests_.describe();
-                             say_last(said);
+                             ctl::Reply answer;
+                             *answer.mutable_ranks() = ranks;
+                             *answer.mutable_ranks()->mutable_job() = requests_.describe();
+                             send_last(answer);
                            });
 }
 
@@ -298,10 +299,10 @@ void JobSocket::describe_to(const ClientPointer& client) {
   ctl::Reply reply;
   *reply.mutable_description() = requests_.describe();
   if (reply.ByteSizeLong() > kMaxCtlBytes / 2) reply.mutable_description()->clear_hosts();
-  say(client, reply);
+  send_reply(client, reply);
 }
 
-void JobSocket::say(const ClientPointer& client, const ctl::Reply& reply) {
+void JobSocket::send_reply(const ClientPointer& client, const ctl::Reply& reply) {
   client->queue.reply(reply);
   write(client);
 }
@@ -346,7 +347,7 @@ void JobSocket::close(const ClientPointer& client) {
     if (!*alive) return;
     std::erase(clients_, client);
     if (listener_.is_open()) accept();
-    check_over();
+    check_closed();
   });
 }
 
@@ -360,20 +361,21 @@ void JobSocket::output(int rank, int stream, std::string_view bytes, bool end) {
 
 void JobSocket::message(std::string_view text) {
   const ctl::Reply reply = message_of(text);
-  bool is_heard = false;
+  bool is_delivered = false;
   for (const ClientPointer& client : clients_) {
     if (!client->follows || client->is_closed) continue;
-    is_heard = is_heard || client->shows_messages;
-    say(client, reply);
+    is_delivered = is_delivered || client->shows_messages;
+    send_reply(client, reply);
   }
-  if (is_heard || !keeps_unheard_) return;
-  unheard_ += text;
-  if (unheard_.size() > kUnheardBytesMax) unheard_.erase(0, unheard_.size() - kUnheardBytesMax);
+  if (is_delivered || !keeps_undelivered_) return;
+  undelivered_ += text;
+  if (undelivered_.size() > kUndeliveredBytesMax)
+    undelivered_.erase(0, undelivered_.size() - kUndeliveredBytesMax);
 }
 
-void JobSocket::say_unheard(const ClientPointer& client) {
-  if (client->shows_messages && !client->is_closed && !unheard_.empty())
-    say(client, message_of(std::exchange(unheard_, "")));
+void JobSocket::send_undelivered(const ClientPointer& client) {
+  if (client->shows_messages && !client->is_closed && !undelivered_.empty())
+    send_reply(client, message_of(std::exchange(undelivered_, "")));
 }
 
 void JobSocket::attempt() {
@@ -386,7 +388,7 @@ void JobSocket::end(const ctl::JobEnd& end, std::function<void()> done) {
   listener_.close(ignored);
   place_timer_.cancel();
   remove_job_place(place_);
-  over_ = std::move(done);
+  on_ended_ = std::move(done);
   ctl::Reply reply;
   *reply.mutable_end() = end;
   const std::vector<ClientPointer> clients = clients_;
@@ -394,7 +396,7 @@ void JobSocket::end(const ctl::JobEnd& end, std::function<void()> done) {
     if (client->is_closed) continue;
     client->closes = true;
     if (client->follows) {
-      say(client, reply);
+      send_reply(client, reply);
     } else {
       write(client);
     }
@@ -405,13 +407,13 @@ void JobSocket::end(const ctl::JobEnd& end, std::function<void()> done) {
     const std::vector<ClientPointer> slow = clients_;
     for (const ClientPointer& client : slow) close(client);
   });
-  check_over();
+  check_closed();
 }
 
-void JobSocket::check_over() {
-  if (!over_ || !clients_.empty()) return;
+void JobSocket::check_closed() {
+  if (!on_ended_ || !clients_.empty()) return;
   end_timer_.cancel();
-  std::exchange(over_, nullptr)();
+  std::exchange(on_ended_, nullptr)();
 }
 
 }  // namespace ivy

@@ -49,7 +49,7 @@ class JobSocket final : public OutputFollower {
   // many users follow it.
   static constexpr std::size_t kMaxFollowers = 128;
   // Limit of the messages that are kept while no client listens; the oldest are dropped.
-  static constexpr std::size_t kUnheardBytesMax = 64u << 10;
+  static constexpr std::size_t kUndeliveredBytesMax = 64u << 10;
 
   // Makes the directory and listens in it.
   static Result<std::unique_ptr<JobSocket>> open(boost::asio::io_context& loop,
@@ -63,7 +63,7 @@ class JobSocket final : public OutputFollower {
   void message(std::string_view text) override;
   // From now on, keeps messages for the next follower if there is none, because the job has no
   // terminal.
-  void keep_unheard() { keeps_unheard_ = true; }
+  void keep_undelivered() { keeps_undelivered_ = true; }
   // Another attempt has begun: sends followers the new description of the job.
   void attempt();
   // The job has ended: removes the directory, sends the end to the clients that wait for it, and
@@ -90,24 +90,24 @@ class JobSocket final : public OutputFollower {
   void stop(const ClientPointer& client, const ctl::StopJob& wanted);
   void answer_later(const ClientPointer& client, const ctl::Request& request);
   void describe_to(const ClientPointer& client);
-  void say(const ClientPointer& client, const ctl::Reply& reply);
-  void say_unheard(const ClientPointer& client);
+  void send_reply(const ClientPointer& client, const ctl::Reply& reply);
+  void send_undelivered(const ClientPointer& client);
   void write(const ClientPointer& client);
   void close(const ClientPointer& client);
-  void check_over();
+  void check_closed();
 
   boost::asio::io_context& loop_;
   JobPlace place_;
   boost::asio::posix::stream_descriptor listener_;
   CtlRequests& requests_;
   std::vector<ClientPointer> clients_;
-  bool keeps_unheard_ = false;
-  std::string unheard_;
+  bool keeps_undelivered_ = false;
+  std::string undelivered_;
   bool is_accepting_ = false;
   boost::asio::steady_timer accept_timer_;
   boost::asio::steady_timer place_timer_;
   boost::asio::steady_timer end_timer_;
-  std::function<void()> over_;
+  std::function<void()> on_ended_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 

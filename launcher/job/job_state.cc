@@ -21,14 +21,14 @@ constexpr Row kTable[] = {
     {S::kConnecting, E::kRefused, {S::kKilling, A::kKill}},
     {S::kConnecting, E::kHostLost, {S::kKilling, A::kKill}},
     {S::kConnecting, E::kInterrupted, {S::kKilling, A::kKill}},
-    {S::kConnecting, E::kTimeUp, {S::kKilling, A::kKill}},
+    {S::kConnecting, E::kStopRequired, {S::kKilling, A::kKill}},
 
     {S::kChecking, E::kAllChecked, {S::kRunning, A::kStartWorkers}},
     {S::kChecking, E::kRefused, {S::kKilling, A::kKill}},
     {S::kChecking, E::kHostLost, {S::kKilling, A::kKill}},
     {S::kChecking, E::kMemberLost, {S::kChecking, A::kCheckAddresses}},
     {S::kChecking, E::kInterrupted, {S::kKilling, A::kKill}},
-    {S::kChecking, E::kTimeUp, {S::kKilling, A::kKill}},
+    {S::kChecking, E::kStopRequired, {S::kKilling, A::kKill}},
 
     {S::kRunning, E::kWorkerFailed, {S::kCollecting, A::kCollectEvidence}},
     {S::kRunning, E::kAllEnded, {S::kConfirming, A::kConfirm}},
@@ -36,14 +36,14 @@ constexpr Row kTable[] = {
     {S::kRunning, E::kHostLost, {S::kStopping, A::kStopAfterFailure}},
     {S::kRunning, E::kMemberLost, {S::kStopping, A::kStopAfterFailure}},
     {S::kRunning, E::kInterrupted, {S::kStopping, A::kStopByRequest}},
-    {S::kRunning, E::kTimeUp, {S::kStopping, A::kStopAfterFailure}},
+    {S::kRunning, E::kStopRequired, {S::kStopping, A::kStopAfterFailure}},
 
     {S::kCollecting, E::kEvidenceReady, {S::kStopping, A::kStopAfterFailure}},
     {S::kCollecting, E::kAllEnded, {S::kConfirming, A::kConfirm}},
     {S::kCollecting, E::kHostLost, {S::kStopping, A::kStopAfterFailure}},
     {S::kCollecting, E::kMemberLost, {S::kStopping, A::kStopAfterFailure}},
     {S::kCollecting, E::kInterrupted, {S::kStopping, A::kStopByRequest}},
-    {S::kCollecting, E::kTimeUp, {S::kStopping, A::kStopAfterFailure}},
+    {S::kCollecting, E::kStopRequired, {S::kStopping, A::kStopAfterFailure}},
 
     {S::kStopping, E::kGraceChanged, {S::kStopping, A::kStopByRequest}},
     {S::kStopping, E::kInterrupted, {S::kKilling, A::kKill}},
@@ -51,7 +51,7 @@ constexpr Row kTable[] = {
     {S::kStopping, E::kGroupGone, {S::kRestarting, A::kPrepareRestart}},
 
     {S::kConfirming, E::kInterrupted, {S::kKilling, A::kKill}},
-    {S::kConfirming, E::kTimeUp, {S::kKilling, A::kKill}},
+    {S::kConfirming, E::kStopRequired, {S::kKilling, A::kKill}},
     {S::kConfirming, E::kAllReported, {S::kDone, A::kFinish}},
     {S::kConfirming, E::kGroupGone, {S::kRestarting, A::kPrepareRestart}},
 
@@ -60,9 +60,9 @@ constexpr Row kTable[] = {
     {S::kRestarting, E::kHostLost, {S::kDone, A::kFinish}},
     {S::kRestarting, E::kMemberLost, {S::kRestarting, A::kPrepareRestart}},
     {S::kRestarting, E::kInterrupted, {S::kDone, A::kFinish}},
-    {S::kRestarting, E::kTimeUp, {S::kDone, A::kFinish}},
+    {S::kRestarting, E::kStopRequired, {S::kDone, A::kFinish}},
 
-    {S::kKilling, E::kInterrupted, {S::kDone, A::kLeave}},
+    {S::kKilling, E::kInterrupted, {S::kDone, A::kExitNow}},
     {S::kKilling, E::kAllReported, {S::kDone, A::kFinish}},
 };
 

@@ -43,7 +43,7 @@ enum class JobEvent {
   kInterrupted,    // The user sent Ctrl-C, TERM, HUP or QUIT.
   // The launcher itself stops the job: --timeout expired, the reader of its output exited,
   // --on-stall stop, or an internal error.
-  kTimeUp,
+  kStopRequired,
   // Every host that is not lost has reported that nothing is left, and all output is here.
   kAllReported,
   kGroupGone,   // The same, but the group will run again.
@@ -60,7 +60,7 @@ enum class JobAction {
   kKill,              // Stop without a grace.
   kConfirm,           // All workers have exited: wait for the hosts' reports.
   kFinish,            // Tell every host that it may forget the job, and print the summary.
-  kLeave,             // Exit immediately; the hosts' leases stop what is left.
+  kExitNow,           // Exit immediately; the hosts' leases stop what is left.
   kPrepareRestart,    // Begin the next generation in the store, and wait for the pause.
   kRestartWorkers,    // Start the same workers again.
 };

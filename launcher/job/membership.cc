@@ -22,9 +22,9 @@ struct AbsenceGroup {
   std::vector<std::string> names;
 };
 
-std::vector<AbsenceGroup> by_reason(const std::vector<GoneMember>& gone) {
+std::vector<AbsenceGroup> by_reason(const std::vector<ExcludedHost>& excluded) {
   std::vector<AbsenceGroup> groups;
-  for (const GoneMember& member : gone) {
+  for (const ExcludedHost& member : excluded) {
     const std::string why = (member.step.empty() ? "" : member.step + ": ") + member.reason.line();
     auto same = std::find_if(groups.begin(), groups.end(),
                              [&](const AbsenceGroup& group) { return group.why == why; });
@@ -41,7 +41,7 @@ MemberDecision decide_members(const std::vector<Member>& members, std::size_t le
   const std::size_t here = count(members, Member::kHere);
   const std::size_t awaited = count(members, Member::kAwaited);
   if (here + (time_is_up ? 0 : awaited) < least) return MemberDecision::kTooFew;
-  return awaited > 0 && !time_is_up ? MemberDecision::kWait : MemberDecision::kGoOn;
+  return awaited > 0 && !time_is_up ? MemberDecision::kWait : MemberDecision::kContinue;
 }
 
 std::size_t spare_members(const std::vector<Member>& members, std::size_t least) {
@@ -65,9 +65,9 @@ std::vector<std::string> peer_addresses(const std::vector<std::vector<std::strin
 }
 
 std::string members_line(std::size_t here, std::size_t all, const std::string& range,
-                         const std::vector<GoneMember>& gone) {
+                         const std::vector<ExcludedHost>& excluded) {
   std::string line = std::to_string(here) + " of " + std::to_string(all) + " hosts (" + range + ")";
-  const std::vector<AbsenceGroup> groups = by_reason(gone);
+  const std::vector<AbsenceGroup> groups = by_reason(excluded);
   for (std::size_t i = 0; i < groups.size(); ++i) {
     line += (i == 0 ? ", without " : ", ") + fold_host_names(groups[i].names);
     if (i < kMaxReasons) line += " (" + groups[i].why + ")";

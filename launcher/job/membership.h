@@ -21,9 +21,9 @@ enum class Member { kAwaited, kHere, kGone };
 
 // Decides whether a job may start, or start again, with the hosts that are here.
 enum class MemberDecision {
-  kWait,    // Some hosts are awaited, and have time left.
-  kGoOn,    // Start with the hosts that are here; awaited hosts are gone.
-  kTooFew,  // Too few hosts, even with all that are awaited.
+  kWait,      // Some hosts are awaited, and have time left.
+  kContinue,  // Start with the hosts that are here; awaited hosts are gone.
+  kTooFew,    // Too few hosts, even with all that are awaited.
 };
 // least: MIN.
 MemberDecision decide_members(const std::vector<Member>& members, std::size_t least,
@@ -42,7 +42,7 @@ std::vector<std::string> peer_addresses(const std::vector<std::vector<std::strin
                                         std::size_t store_host);
 
 // A host that takes no part, and the reason.
-struct GoneMember {
+struct ExcludedHost {
   std::string name;
   std::string step;  // The step at which it failed, such as "connecting"; may be empty.
   RemoteText reason;
@@ -51,7 +51,7 @@ struct GoneMember {
 // Returns "2 of 4 hosts (--nnodes 2:4), without node03 (connecting: no answer in 5 s), node04
 // (...)". A reason that several hosts share is printed once.
 std::string members_line(std::size_t here, std::size_t all, const std::string& range,
-                         const std::vector<GoneMember>& gone);
+                         const std::vector<ExcludedHost>& excluded);
 
 // A host that was lost in an attempt, and that the job can do without.
 struct LostMember {

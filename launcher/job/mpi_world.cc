@@ -30,7 +30,7 @@ bool has_version(const std::string& library) {
   return library.find_first_of("0123456789") != std::string::npos;
 }
 
-bool can_meet(const std::string& one, const std::string& other) {
+bool are_compatible(const std::string& one, const std::string& other) {
   if (one.empty() || other.empty()) return true;
   if (has_version(one) && has_version(other)) return kind_of(one) == kind_of(other);
   return one.substr(0, other.size()) == other || other.substr(0, one.size()) == one;
@@ -62,7 +62,7 @@ void MpiWorld::joined(std::size_t index, const MpiJoined& joined) {
                            protocol_text(first_->protocol)),
                 kSameEverywhere);
   // Ranks with incompatible libraries would fail at their first message, or hang.
-  if (!can_meet(library.bytes(), first_->library.bytes()))
+  if (!are_compatible(library.bytes(), first_->library.bytes()))
     return fail(job_.hosts[index].name(),
                 difference(joined.rank(), library.line(), first_->library.line()), kSameEverywhere);
   if (joined.libraries_size() > 1) warn_of_two(index, joined);
@@ -82,7 +82,7 @@ void MpiWorld::warn_of_two(std::size_t index, const MpiJoined& joined) {
   std::string both;
   for (const std::string& library : joined.libraries())
     both += (both.empty() ? "" : " and ") + RemoteText(library).line();
-  job_.screen.say(render(Diagnostic{
+  job_.screen.print(render(Diagnostic{
       .severity = Severity::kWarning,
       .id = "IVY-P025",
       .what = "rank " + std::to_string(joined.rank()) + " loaded two MPI libraries: " + both,
@@ -111,7 +111,7 @@ void MpiWorld::check_absent() {
 void MpiWorld::watch() {
   timer_.expires_after(job_.options.start_timeout);
   timer_.async_wait([this](const boost::system::error_code& error) {
-    if (!error && !job_.concluded && job_.phase.state() == JobState::kRunning) warn_of_absent();
+    if (!error && !job_.is_muted && job_.phase.state() == JobState::kRunning) warn_of_absent();
   });
 }
 
@@ -126,7 +126,7 @@ void MpiWorld::warn_of_absent() {
   }
   if (absent.empty()) return;
   const auto seconds = std::chrono::ceil<std::chrono::seconds>(job_.options.start_timeout);
-  job_.screen.say(
+  job_.screen.print(
       render(Diagnostic{.severity = Severity::kWarning,
                         .id = "IVY-R015",
                         .what = named_ranks(absent) + (absent.size() == 1 ? " has" : " have") +
@@ -139,7 +139,7 @@ void MpiWorld::warn_of_absent() {
 
 void MpiWorld::fail(const std::string& where, const std::string& cause, const std::string& fix,
                     int exit_code) {
-  if (job_.concluded) return;
+  if (job_.is_muted) return;
   job_.end_because(LauncherReason::kStoreLost,
                    Diagnostic{.id = "IVY-R013",
                               .what = "the MPI ranks cannot reach each other",

@@ -83,14 +83,14 @@ Awaitable<void> Preemption::requeue_if_due(Sequence& sequence, const Outcome& ou
   AllocationWatch& allocation = *job_.request.allocation_end;
   const Result<void> allowed = co_await allocation.may_requeue(sequence);
   if (!allowed.ok()) {
-    job_.say("note: not requeued: " + allowed.error().message);
+    job_.print("note: not requeued: " + allowed.error().message);
     co_return;
   }
   // Printed before the request: once Slurm has agreed, it ends this allocation with this process.
-  job_.say(name() + " is being requeued");
+  job_.print(name() + " is being requeued");
   const Result<void> requeued = co_await allocation.requeue(sequence);
   if (!requeued.ok())
-    job_.screen.say(render(Diagnostic{
+    job_.screen.print(render(Diagnostic{
         .id = "IVY-R012",
         .what = name() + " could not be requeued",
         .cause = requeued.error().message,

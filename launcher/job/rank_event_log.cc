@@ -34,7 +34,7 @@ bool RankEventLog::take(std::size_t host, const News& news) {
   is_urgent_ |= changed;
   for (const RankNews& rank : news.ranks()) {
     if (!has_rank(host, rank.rank())) continue;
-    ranks_[rank.rank()].told_by_host = true;
+    ranks_[rank.rank()].reported_by_host = true;
     changed |= set(host, rank);
   }
   for (const RankReport& report : news.reports()) {
@@ -48,8 +48,8 @@ bool RankEventLog::take(std::size_t host, const News& news) {
 
 bool RankEventLog::worker_ended(std::size_t host, const RankNews& rank) {
   const auto known = ranks_.find(rank.rank());
-  const bool is_told = known != ranks_.end() && known->second.told_by_host;
-  return !is_told && set(host, rank);
+  const bool is_reported = known != ranks_.end() && known->second.reported_by_host;
+  return !is_reported && set(host, rank);
 }
 
 bool RankEventLog::rank_lost(std::size_t host, std::uint32_t rank, RankState state) {
@@ -73,13 +73,13 @@ bool RankEventLog::rank_restarted(std::size_t host, std::uint32_t rank, std::uin
   return true;
 }
 
-Operations RankEventLog::of_own_ranks(std::size_t host, const Operations& said) const {
-  Operations own = said;
+Operations RankEventLog::of_own_ranks(std::size_t host, const Operations& answer) const {
+  Operations own = answer;
   own.clear_ranks();
   own.clear_usage();
-  for (const RankOperations& rank : said.ranks())
+  for (const RankOperations& rank : answer.ranks())
     if (has_rank(host, rank.rank())) *own.add_ranks() = rank;
-  for (const RankUsage& usage : said.usage())
+  for (const RankUsage& usage : answer.usage())
     if (has_rank(host, usage.rank())) *own.add_usage() = usage;
   return own;
 }
@@ -105,7 +105,7 @@ std::optional<News> RankEventLog::next_for(std::size_t host) {
   return news;
 }
 
-void RankEventLog::told_all() {
+void RankEventLog::mark_all_sent() {
   is_urgent_ = false;
   // Ranks may leave and return any number of times, so the log is compacted.
   if (entries_.size() < 2 * (ranks_.size() + kMaxReports)) return;

@@ -37,7 +37,7 @@ class RankEventLog {
   // No more events of this rank will arrive; `state` says why.
   bool rank_lost(std::size_t host, std::uint32_t rank, comm_status::RankState state);
   // Returns a host's answer without the ranks of other hosts, for which it is not trusted.
-  Operations of_own_ranks(std::size_t host, const Operations& said) const;
+  Operations of_own_ranks(std::size_t host, const Operations& answer) const;
 
   // Returns the hosts that listen, in any order.
   std::vector<std::size_t> listeners() const;
@@ -46,7 +46,7 @@ class RankEventLog {
   // False if the entries to be sent may wait a little, to be sent together with more.
   bool is_urgent() const { return is_urgent_; }
   // Call when all hosts have been sent everything: forgets entries that newer ones have replaced.
-  void told_all();
+  void mark_all_sent();
 
  private:
   // One state or one report, and the host that it came from.
@@ -58,7 +58,7 @@ class RankEventLog {
   // The last known state of a rank.
   struct Known {
     comm_status::RankState state = comm_status::RankState::kAlive;
-    bool told_by_host = false;
+    bool reported_by_host = false;
   };
   bool set(std::size_t host, const RankNews& rank);
   bool has_rank(std::size_t host, std::uint32_t rank) const {

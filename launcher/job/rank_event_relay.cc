@@ -38,7 +38,7 @@ void RankEventRelay::begin(std::uint32_t generation, std::vector<std::size_t> ho
 }
 
 void RankEventRelay::on_news(std::size_t host, const News& news) {
-  if (log_.take(host, news)) tell();
+  if (log_.take(host, news)) schedule_send();
 }
 
 void RankEventRelay::on_exited(std::size_t host, const Exited& exited) {
@@ -49,39 +49,39 @@ void RankEventRelay::on_exited(std::size_t host, const Exited& exited) {
   rank.set_code(exited.signal() != 0 ? exited.signal() : exited.code());
   rank.set_pid(exited.pid());
   rank.set_out_of_memory(exited.out_of_memory());
-  if (log_.worker_ended(host, rank)) tell();
+  if (log_.worker_ended(host, rank)) schedule_send();
 }
 
 void RankEventRelay::on_restarted(std::size_t host, const Started& started) {
-  if (log_.rank_restarted(host, started.rank(), started.rejoins(), started.pid())) tell();
+  if (log_.rank_restarted(host, started.rank(), started.rejoins(), started.pid())) schedule_send();
 }
 
 void RankEventRelay::on_start_failed(std::size_t host, std::uint32_t rank) {
-  if (log_.rank_lost(host, rank, RankState::kDied)) tell();
+  if (log_.rank_lost(host, rank, RankState::kDied)) schedule_send();
 }
 
 void RankEventRelay::ranks_lost(std::size_t host, const std::vector<std::uint32_t>& ranks,
                                 RankState state) {
   bool is_news = false;
   for (const std::uint32_t rank : ranks) is_news |= log_.rank_lost(host, rank, state);
-  if (is_news) tell();
+  if (is_news) schedule_send();
 }
 
-void RankEventRelay::tell() {
-  const std::int64_t since_ns = monotonic_ns() - told_at_ns_;
+void RankEventRelay::schedule_send() {
+  const std::int64_t since_ns = monotonic_ns() - sent_at_ns_;
   const bool is_quiet = since_ns >= std::chrono::nanoseconds(kGather).count();
-  if (log_.is_urgent() && is_quiet) return tell_now();
+  if (log_.is_urgent() && is_quiet) return send_now();
   if (std::exchange(is_timer_set_, true)) return;
   timer_.expires_after(kGather);
   timer_.async_wait([this](const boost::system::error_code& error) {
-    if (!error) tell_now();
+    if (!error) send_now();
   });
 }
 
-void RankEventRelay::tell_now() {
+void RankEventRelay::send_now() {
   timer_.cancel();
   is_timer_set_ = false;
-  told_at_ns_ = monotonic_ns();
+  sent_at_ns_ = monotonic_ns();
   for (const std::size_t host : log_.listeners()) {
     std::optional<News> news = log_.next_for(host);
     if (!news) continue;
@@ -89,28 +89,28 @@ void RankEventRelay::tell_now() {
     *command.mutable_news() = *std::move(news);
     hosts_.send(host, command);
   }
-  log_.told_all();
+  log_.mark_all_sent();
 }
 
-void RankEventRelay::ask_operations(std::function<void(const std::string&)> done) {
+void RankEventRelay::query_operations(std::function<void(const std::string&)> done) {
   const auto question = std::make_shared<Question>(loop_);
-  question->done = [this, done = std::move(done)](const Question& asked) {
+  question->done = [this, done = std::move(done)](const Question& answered) {
     std::vector<std::string> silent;
-    for (const std::size_t host : asked.waits_for) silent.push_back(hosts_[host].name());
-    done(operation_lines(asked.answers, silent));
+    for (const std::size_t host : answered.waits_for) silent.push_back(hosts_[host].name());
+    done(operation_lines(answered.answers, silent));
   };
-  ask(question, log_.listeners(), false);
+  query(question, log_.listeners(), false);
 }
 
-void RankEventRelay::ask_usage(const std::vector<std::size_t>& hosts, Usage done) {
+void RankEventRelay::query_usage(const std::vector<std::size_t>& hosts, Usage done) {
   const auto question = std::make_shared<Question>(loop_);
-  question->done = [done = std::move(done)](const Question& asked) { done(asked.answers); };
-  ask(question, hosts, true);
+  question->done = [done = std::move(done)](const Question& answered) { done(answered.answers); };
+  query(question, hosts, true);
 }
 
 template <class Hosts>
-void RankEventRelay::ask(const std::shared_ptr<Question>& question, const Hosts& hosts,
-                         bool with_usage) {
+void RankEventRelay::query(const std::shared_ptr<Question>& question, const Hosts& hosts,
+                           bool with_usage) {
   question->number = ++next_question_;
   Command command;
   command.mutable_read_operations()->set_number(question->number);

@@ -42,20 +42,20 @@ class RankEventRelay {
 
   // Calls done with operation_lines() of the hosts that answer within a second; immediately if no
   // rank uses the comm runtime.
-  void ask_operations(std::function<void(const std::string& text)> done);
+  void query_operations(std::function<void(const std::string& text)> done);
   // Calls done with the operations and the resource usage of the ranks of these hosts, as far as
   // they answer within a second.
   using Usage = std::function<void(const std::vector<HostOperations>& answers)>;
-  void ask_usage(const std::vector<std::size_t>& hosts, Usage done);
+  void query_usage(const std::vector<std::size_t>& hosts, Usage done);
   void on_operations(std::size_t host, const Operations& operations);
 
  private:
   struct Question;
   // Sends new entries of the log, immediately or after kGather.
-  void tell();
-  void tell_now();
+  void schedule_send();
+  void send_now();
   template <class Hosts>
-  void ask(const std::shared_ptr<Question>& question, const Hosts& hosts, bool with_usage);
+  void query(const std::shared_ptr<Question>& question, const Hosts& hosts, bool with_usage);
   void answer(const std::shared_ptr<Question>& question);
 
   boost::asio::io_context& loop_;
@@ -63,7 +63,7 @@ class RankEventRelay {
   RankEventLog log_;
   boost::asio::steady_timer timer_;
   bool is_timer_set_ = false;
-  std::int64_t told_at_ns_ = 0;
+  std::int64_t sent_at_ns_ = 0;
   std::uint32_t next_question_ = 0;
   std::vector<std::shared_ptr<Question>> questions_;
 };

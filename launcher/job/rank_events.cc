@@ -84,7 +84,7 @@ RankEvents::RankEvents(JobContext& job, Preemption& preemption)
 
 void RankEvents::begin() {
   remaining_timer_.cancel();
-  has_said_remaining_ = false;
+  has_printed_remaining_ = false;
   job_.device_notes.clear();
   mpi_.begin();
   losses_.begin();
@@ -93,7 +93,7 @@ void RankEvents::begin() {
   relay_.begin(job_.generation, job_.workers.hosts_by_rank());
   job_.events.metrics().begin([this](std::function<void(const std::string&)> done) {
     describe([this, done = std::move(done)](const ctl::RanksDescription& ranks) {
-      if (!job_.concluded) done(metrics_text(job_.metrics_inputs(), ranks));
+      if (!job_.is_muted) done(metrics_text(job_.metrics_inputs(), ranks));
     });
   });
 }
@@ -121,7 +121,7 @@ bool RankEvents::started(std::size_t index, const Started& started) {
 void RankEvents::output(std::size_t index, const link::OutputChunk& chunk) {
   WorkerRecord* const found = worker(index, chunk.generation, chunk.rank);
   if (found != nullptr) {
-    evidence_.output_came();
+    evidence_.output_printed();
     if (!chunk.bytes.empty()) found->last_output_ns = monotonic_ns();
   }
   if (found == nullptr || job_.screen.is_discarding()) {
@@ -147,7 +147,7 @@ void RankEvents::exited(std::size_t index, const Exited& exited) {
   if (exited.rank() == 0 || job_.options.stdin_choice == "all")
     job_.input_taken = std::max<std::uint64_t>(job_.input_taken.value_or(0), exited.input_taken());
   relay_.on_exited(index, exited);
-  losses_.tell_store(*found);
+  losses_.notify_store(*found);
   ended(*found);
   mpi_.check_absent();
 }
@@ -168,9 +168,9 @@ void RankEvents::ended(WorkerRecord& worker) {
   job_.events.exited(worker.end);
   const bool is_no_failure = preemption_.explains(worker) || worker.end.after_stop;
   if (worker.has_failed() && !is_no_failure) job_.screen.output().show_failed(worker.end.rank);
-  if (worker.has_failed() && is_no_failure) losses_.forgo(worker);
+  if (worker.has_failed() && is_no_failure) losses_.abandon(worker);
   if (worker.has_failed() && !is_no_failure &&
-      !losses_.goes_on_after(worker, preemption_.has_notice()))
+      !losses_.continues_after(worker, preemption_.has_notice()))
     job_.phase.apply(JobEvent::kWorkerFailed);
   if (job_.workers.running() == 0) job_.phase.apply(JobEvent::kAllEnded);
   watch_remaining();
@@ -186,7 +186,7 @@ void RankEvents::lost(std::size_t index, const std::vector<std::uint32_t>& ranks
 }
 
 void RankEvents::jax_service_lost(std::size_t index, const JaxServiceLost& lost) {
-  if (job_.concluded) return;
+  if (job_.is_muted) return;
   job_.end_because(LauncherReason::kStoreLost,
                    Diagnostic{.id = "IVY-R016",
                               .what = "JAX's coordination service exited (--app jax-service)",
@@ -197,10 +197,10 @@ void RankEvents::jax_service_lost(std::size_t index, const JaxServiceLost& lost)
   job_.phase.apply(JobEvent::kHostLost);
 }
 
-void RankEvents::device_trouble(std::size_t index, const DeviceTrouble& trouble) {
-  if (trouble.generation() != job_.generation) return;
+void RankEvents::device_faults(std::size_t index, const DeviceFaults& faults) {
+  if (faults.generation() != job_.generation) return;
   const HostRecord& host = job_.hosts[index];
-  for (const DeviceTroubleOne& one : trouble.findings()) {
+  for (const DeviceFault& one : faults.findings()) {
     if (job_.device_notes.size() >= kMaxDeviceNotes) return;
     if (is_foreign(host, one.bdf())) continue;
     DeviceNote note;
@@ -215,42 +215,42 @@ void RankEvents::device_trouble(std::size_t index, const DeviceTrouble& trouble)
 
 void RankEvents::stalled(std::size_t index, const Stalled& stalled) {
   if (worker(index, stalled.generation(), stalled.rank()) == nullptr) return;
-  say_stall("an operation of rank " + std::to_string(stalled.rank()) +
-                " takes longer than --stall-timeout",
-            "");
+  report_stall("an operation of rank " + std::to_string(stalled.rank()) +
+                   " takes longer than --stall-timeout",
+               "");
 }
 
-void RankEvents::say_stall(const std::string& what, const std::string& more) {
-  relay_.ask_operations([this, what, more](const std::string& operations) {
-    if (job_.concluded) return;
+void RankEvents::report_stall(const std::string& what, const std::string& more) {
+  relay_.query_operations([this, what, more](const std::string& operations) {
+    if (job_.is_muted) return;
     std::string text = "warning: " + what + ". What each rank waits for:";
     if (!operations.empty()) text += "\n" + indented(operations);
     if (!more.empty()) text += "\n" + indented(more);
-    job_.say(text);
+    job_.print(text);
     evidence_.stalled();
   });
 }
 
 void RankEvents::watch_remaining() {
   remaining_timer_.cancel();
-  if (has_said_remaining_ || job_.phase.state() != JobState::kRunning ||
+  if (has_printed_remaining_ || job_.phase.state() != JobState::kRunning ||
       std::none_of(job_.workers.begin(), job_.workers.end(), has_succeeded))
     return;
   remaining_timer_.expires_after(remaining_patience(job_.request));
   remaining_timer_.async_wait([this](const boost::system::error_code& error) {
-    if (!error) say_remaining();
+    if (!error) print_remaining();
   });
 }
 
 // Reports ranks that run on after others have exited with 0. No user has requested this, so ranks
 // do not get the signal that reads their stacks, which would interrupt their sleep(). Status pages
 // can be read without the ranks' help.
-void RankEvents::say_remaining() {
+void RankEvents::print_remaining() {
   if (job_.phase.state() != JobState::kRunning || job_.workers.running() == 0) return;
-  has_said_remaining_ = true;
-  relay_.ask_operations([this](const std::string& operations) {
+  has_printed_remaining_ = true;
+  relay_.query_operations([this](const std::string& operations) {
     const std::string done = succeeded_ranks(job_.workers);
-    if (job_.phase.state() != JobState::kRunning || job_.concluded || done.empty()) return;
+    if (job_.phase.state() != JobState::kRunning || job_.is_muted || done.empty()) return;
     std::vector<int> ranks;
     for (const WorkerRecord& worker : job_.workers)
       if (!worker.ended) ranks.push_back(worker.end.rank);
@@ -275,8 +275,8 @@ void RankEvents::say_remaining() {
 void RankEvents::describe(Described done, bool with_places) {
   std::vector<std::size_t> hosts;
   for (const PlannedHost& planned : job_.plan.hosts) hosts.push_back(planned.host_index);
-  relay_.ask_usage(hosts, [this, with_places,
-                           done = std::move(done)](const std::vector<HostOperations>& answers) {
+  relay_.query_usage(hosts, [this, with_places,
+                             done = std::move(done)](const std::vector<HostOperations>& answers) {
     ctl::RanksDescription ranks;
     add_rank_rows(job_.workers, answers, monotonic_ns(), ranks);
     if (!with_places) return done(ranks);
@@ -284,7 +284,7 @@ void RankEvents::describe(Described done, bool with_places) {
     question.light = true;
     question.flight_records = false;
     question.patience = kPlacesPatience;
-    evidence_.ask(question, [done, ranks](const JobEvidence::Answer& answer) {
+    evidence_.query(question, [done, ranks](const JobEvidence::Answer& answer) {
       ctl::RanksDescription placed = ranks;
       for (const HostStacks& host : answer.hosts) add_places(host.evidence, placed);
       done(placed);
@@ -306,12 +306,10 @@ std::vector<ExaminedJob::HostRanks> RankEvents::ranks_by_host() {
   return all;
 }
 
-bool RankEvents::is_running() {
-  return job_.phase.state() == JobState::kRunning && !job_.concluded;
-}
+bool RankEvents::is_running() { return job_.phase.state() == JobState::kRunning && !job_.is_muted; }
 
-void RankEvents::say(const std::string& text) {
-  if (!job_.concluded) job_.screen.say(text);
+void RankEvents::print(const std::string& text) {
+  if (!job_.is_muted) job_.screen.print(text);
 }
 
 WatchdogAbort RankEvents::watchdog_abort() {
@@ -327,7 +325,7 @@ WatchdogAbort RankEvents::watchdog_abort() {
 }
 
 // --on-stall stop: ends this attempt, as a failure does.
-void RankEvents::stall_lasts() {
+void RankEvents::stall_continues() {
   if (job_.options.on_stall != OnStall::kStop) return;
   LauncherEnd end;
   end.reason = LauncherReason::kStalled;
@@ -338,10 +336,10 @@ void RankEvents::stall_lasts() {
       .cause = evidence_.finding().empty() ? succeeded_ranks(job_.workers) : evidence_.finding(),
       .fix = "see the stall report above, and docs/hangs.md",
       .exit_code = kExitStalled};
-  job_.say("no progress: " + job_.stopping_text() + " (--on-stall stop)");
+  job_.print("no progress: " + job_.stopping_text() + " (--on-stall stop)");
   job_.workers.attempt_ends(std::move(end));
   if (job_.options.max_restarts == 0) job_.take_attempt_end_as_reason();
-  job_.phase.apply(JobEvent::kTimeUp);
+  job_.phase.apply(JobEvent::kStopRequired);
 }
 
 }  // namespace ivy

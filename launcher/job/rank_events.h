@@ -43,10 +43,10 @@ class RankEvents final : private ExaminedJob {
   void jax_service_lost(std::size_t index, const JaxServiceLost& lost);
   // Keeps a fault of a device that a host reports after a failure, with the rank that uses the
   // device. Ignores devices that the job may not use.
-  void device_trouble(std::size_t index, const DeviceTrouble& trouble);
+  void device_faults(std::size_t index, const DeviceFaults& faults);
   // Reports a stall: what has stalled, what each rank waits for, and `more`: the store's wait
   // graph.
-  void say_stall(const std::string& what, const std::string& more);
+  void report_stall(const std::string& what, const std::string& more);
 
   RankEventRelay& relay() { return relay_; }
   MpiWorld& mpi() { return mpi_; }
@@ -62,14 +62,14 @@ class RankEvents final : private ExaminedJob {
   WorkerRecord* worker(std::size_t index, std::uint32_t generation, std::uint32_t rank);
   void ended(WorkerRecord& worker);
   void watch_remaining();
-  void say_remaining();
+  void print_remaining();
   // ExaminedJob, for evidence_.
   bool send(std::size_t host, const Command& command) override;
   std::vector<HostRanks> ranks_by_host() override;
   bool is_running() override;
   WatchdogAbort watchdog_abort() override;
-  void say(const std::string& text) override;
-  void stall_lasts() override;
+  void print(const std::string& text) override;
+  void stall_continues() override;
 
   JobContext& job_;
   Preemption& preemption_;
@@ -78,7 +78,7 @@ class RankEvents final : private ExaminedJob {
   MpiWorld mpi_;
   RankLosses losses_;
   boost::asio::steady_timer remaining_timer_;  // Runs since the last exit, while other ranks run.
-  bool has_said_remaining_ = false;            // say_remaining() has been called in this attempt.
+  bool has_printed_remaining_ = false;         // print_remaining() has been called in this attempt.
 };
 
 }  // namespace ivy

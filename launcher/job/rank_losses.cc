@@ -72,19 +72,19 @@ std::string RankLosses::cause(const WorkerRecord& worker) const {
                        worker.started_at_ns != 0 ? worker.started_at_ns : job_.started_at_ns);
 }
 
-bool RankLosses::goes_on_after(WorkerRecord& worker, bool is_preempted) {
+bool RankLosses::continues_after(WorkerRecord& worker, bool is_preempted) {
   if (!is_on()) return false;
   const FailureDecision decision = policy_.decide(facts_of(worker, is_preempted));
   switch (decision.action) {
-    case FailureAction::kGoOn:
+    case FailureAction::kContinue:
       return lose(worker);
     case FailureAction::kReplace:
       return replace(worker, decision.pause);
     case FailureAction::kEndJob:
       if (!decision.why_not.empty())
-        job_.say("rank " + std::to_string(worker.end.rank) +
-                 " failed, and the job stops: " + decision.why_not);
-      forgo(worker);
+        job_.print("rank " + std::to_string(worker.end.rank) +
+                   " failed, and the job stops: " + decision.why_not);
+      abandon(worker);
       return false;
   }
   return false;
@@ -94,20 +94,20 @@ bool RankLosses::lose(WorkerRecord& worker) {
   worker.end.tolerated = true;
   lines_.push_back("lost: " + cause(worker));
   const std::size_t left = job_.workers.running();
-  job_.say("lost " + cause(worker) + "; the other " + counted(left, "worker") +
-           (left == 1 ? " continues" : " continue") + " (--on-failure shrink)");
-  forgo(worker);
+  job_.print("lost " + cause(worker) + "; the other " + counted(left, "worker") +
+             (left == 1 ? " continues" : " continue") + " (--on-failure shrink)");
+  abandon(worker);
   return true;
 }
 
-void RankLosses::forgo(const WorkerRecord& worker) {
+void RankLosses::abandon(const WorkerRecord& worker) {
   // Otherwise its host would wait for a replacement, and never report.
   if (job_.options.on_failure != OnFailure::kReplace) return;
   Command command;
   ReplaceWorker& order = *command.mutable_replace_worker();
   order.set_generation(job_.generation);
   order.set_rank(static_cast<std::uint32_t>(worker.end.rank));
-  order.set_forgo(true);
+  order.set_abandon(true);
   job_.hosts.send(worker.host, command);
 }
 
@@ -115,12 +115,12 @@ bool RankLosses::replace(WorkerRecord& worker, milliseconds pause) {
   lines_.push_back("replaced: " + cause(worker));
   char seconds[32];
   std::snprintf(seconds, sizeof seconds, " in %.3g s", static_cast<double>(pause.count()) / 1e3);
-  job_.say("lost " + cause(worker) + "; restarting only this rank" +
-           (pause.count() > 0 ? seconds : "") + ", " +
-           counted(job_.workers.running(), "other worker") +
-           (job_.workers.running() == 1 ? " continues" : " continue") + " (--on-failure replace, " +
-           std::to_string(policy_.replacements()) + " of " +
-           std::to_string(policy_.limits().max_replacements) + ")");
+  job_.print("lost " + cause(worker) + "; restarting only this rank" +
+             (pause.count() > 0 ? seconds : "") + ", " +
+             counted(job_.workers.running(), "other worker") +
+             (job_.workers.running() == 1 ? " continues" : " continue") +
+             " (--on-failure replace, " + std::to_string(policy_.replacements()) + " of " +
+             std::to_string(policy_.limits().max_replacements) + ")");
   job_.workers.starts_again(worker);
   Command command;
   ReplaceWorker& order = *command.mutable_replace_worker();
@@ -132,8 +132,8 @@ bool RankLosses::replace(WorkerRecord& worker, milliseconds pause) {
   return true;
 }
 
-bool RankLosses::goes_on_without(std::size_t host, const std::vector<std::uint32_t>& ranks,
-                                 const LauncherEnd& end) {
+bool RankLosses::continues_without(std::size_t host, const std::vector<std::uint32_t>& ranks,
+                                   const LauncherEnd& end) {
   // Ranks of a lost host cannot be started again on another one.
   if (job_.options.on_failure != OnFailure::kShrink) return false;
   FailureFacts facts;
@@ -145,22 +145,22 @@ bool RankLosses::goes_on_without(std::size_t host, const std::vector<std::uint32
   const FailureDecision decision = policy_.decide(facts);
   const std::string what =
       end.diagnostic.what + (ranks.empty() ? "" : ", with " + named_ranks(ranks));
-  if (decision.action != FailureAction::kGoOn) {
-    job_.say(what + ", and the job stops: " + decision.why_not);
+  if (decision.action != FailureAction::kContinue) {
+    job_.print(what + ", and the job stops: " + decision.why_not);
     return false;
   }
   for (const std::uint32_t rank : ranks) {
     WorkerRecord& worker = job_.workers[rank];
     job_.workers.lost_with_host(worker, end.at_ns);
-    tell_store(worker);
+    notify_store(worker);
   }
   lines_.push_back("lost: " + what);
-  job_.say(what + "; the other " + counted(job_.workers.running(), "worker") +
-           (job_.workers.running() == 1 ? " continues" : " continue") + " (--on-failure shrink)");
+  job_.print(what + "; the other " + counted(job_.workers.running(), "worker") +
+             (job_.workers.running() == 1 ? " continues" : " continue") + " (--on-failure shrink)");
   return true;
 }
 
-void RankLosses::tell_store(const WorkerRecord& worker) {
+void RankLosses::notify_store(const WorkerRecord& worker) {
   const std::size_t store_host = job_.plan.hosts.front().host_index;
   // The supervisor of the store's host knows the ends of its own ranks.
   if (!is_on() || worker.host == store_host || job_.plan.store_port == 0) return;

@@ -20,14 +20,14 @@ class RankLosses {
   void begin();
   // A worker has failed. Returns whether the job continues, without it or with another process in
   // its place. is_preempted: the ranks have been given notice that the allocation ends.
-  bool goes_on_after(WorkerRecord& worker, bool is_preempted);
+  bool continues_after(WorkerRecord& worker, bool is_preempted);
   // A worker has failed and will not be replaced: its host need not keep it any longer.
-  void forgo(const WorkerRecord& worker);
+  void abandon(const WorkerRecord& worker);
   // A host is lost. Returns whether the job continues without its ranks.
-  bool goes_on_without(std::size_t host, const std::vector<std::uint32_t>& ranks,
-                       const LauncherEnd& end);
+  bool continues_without(std::size_t host, const std::vector<std::uint32_t>& ranks,
+                         const LauncherEnd& end);
   // Tells the store that a process of this rank has ended, unless the store's own host knows it.
-  void tell_store(const WorkerRecord& worker);
+  void notify_store(const WorkerRecord& worker);
   // Lines for the summary: one for each process that was lost.
   const std::vector<std::string>& lines() const { return lines_; }
 

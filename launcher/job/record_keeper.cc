@@ -18,7 +18,7 @@ void RecordKeeper::write() {
   if (service_.socket() == nullptr) return;
   const Result<void> written = save();
   if (!written.ok())
-    job_.say("warning: this job will stop if its launcher exits: " + written.error().message);
+    job_.print("warning: this job will stop if its launcher exits: " + written.error().message);
 }
 
 Result<void> RecordKeeper::save() {

@@ -28,7 +28,7 @@ std::string cause_with_device(const WorkerEnd& first, const JobContext& job) {
 
 }  // namespace
 
-Restarts::Restarts(JobContext& job, JobPlanner& planner, StoreHost& store, BringUp& bring_up,
+Restarts::Restarts(JobContext& job, JobPlanner& planner, StoreController& store, BringUp& bring_up,
                    RankEvents& ranks, HostLosses& losses, CtlService& service, RecordKeeper& record)
     : job_(job),
       planner_(planner),
@@ -79,20 +79,20 @@ bool Restarts::decide(bool is_preempted) {
   facts.has_leftovers = !job_.unclean.empty();
   facts.job_is_ending = job_.has_reason() || is_preempted;
   const RestartDecision decision = policy_.decide(facts);
-  if (!decision.why_not.empty()) job_.say("no restart: " + decision.why_not);
+  if (!decision.why_not.empty()) job_.print("no restart: " + decision.why_not);
   if (!decision.restarts) return gives_up(facts.host_lost);
   if (const std::string lacking = missing(); !lacking.empty()) {
-    job_.say("no restart: " + lacking);
+    job_.print("no restart: " + lacking);
     return gives_up(false);
   }
   if (!facts.host_lost) ++counted_;
   pause_ = losses_.pause_for(decision.pause);
   keep_attempt(ends, reason, outcome);
-  say_failed(first != nullptr  ? cause_with_device(*first, job_)
-             : facts.host_lost ? lost_text(losses_.members())
-             : job_.workers.has_stalled()
-                 ? "its ranks made no progress (--on-stall stop)"
-                 : attempt_end->diagnostic.what + ": " + attempt_end->diagnostic.cause);
+  print_failed(first != nullptr  ? cause_with_device(*first, job_)
+               : facts.host_lost ? lost_text(losses_.members())
+               : job_.workers.has_stalled()
+                   ? "its ranks made no progress (--on-stall stop)"
+                   : attempt_end->diagnostic.what + ": " + attempt_end->diagnostic.cause);
   return true;
 }
 
@@ -127,15 +127,15 @@ void Restarts::keep_attempt(const std::vector<WorkerEnd>& ends, const LauncherEn
   job_.events.attempt_ended(folder, verdict_object(inputs));
 }
 
-void Restarts::say_failed(const std::string& cause) {
+void Restarts::print_failed(const std::string& cause) {
   const int number = static_cast<int>(job_.generation) + 1;
   failed_.push_back({number, cause});
   job_.events.restarts(failed_.back(), pause_);
   char seconds[32];
   std::snprintf(seconds, sizeof seconds, "%.3g", static_cast<double>(pause_.count()) / 1e3);
-  job_.say("attempt " + std::to_string(number) + " of " + std::to_string(job_.max_attempts()) +
-           " failed: " + cause + "; attempt " + std::to_string(number + 1) + " starts in " +
-           seconds + " s");
+  job_.print("attempt " + std::to_string(number) + " of " + std::to_string(job_.max_attempts()) +
+             " failed: " + cause + "; attempt " + std::to_string(number + 1) + " starts in " +
+             seconds + " s");
 }
 
 // Returns why the remaining hosts cannot run the group again; empty: they can.
@@ -143,7 +143,7 @@ std::string Restarts::missing() const {
   const JobHosts& hosts = job_.hosts;
   if (hosts.may_shrink()) {
     const bool suffices =
-        decide_members(hosts.members(), hosts.least_members(), true) == MemberDecision::kGoOn;
+        decide_members(hosts.members(), hosts.least_members(), true) == MemberDecision::kContinue;
     return suffices ? "" : hosts.members_text() + ": too few";
   }
   for (const HostRecord& host : hosts)
@@ -164,14 +164,14 @@ void Restarts::prepare() {
   for (HostRecord& host : job_.hosts) {
     if (!host.is_planned()) continue;
     host.reported = false;
-    has_changed |= host.gone.has_value();
+    has_changed |= host.excluded.has_value();
   }
   if (has_changed) {
     const std::size_t first_before = job_.plan.hosts.front().host_index;
     if (!planner_.plan_without_the_gone()) return;
     if (job_.plan.hosts.front().host_index != first_before) {
       store_.open();
-      bring_up_.ask_for_checks();
+      bring_up_.order_checks();
     }
   }
   store_.begin_generation(job_.generation + 1);
@@ -194,14 +194,14 @@ void Restarts::limit(std::int64_t until_ns) {
   limit_timer_.expires_after(std::chrono::nanoseconds(next_ns - monotonic_ns()));
   limit_timer_.async_wait([this, next_ns, limit_ns](const boost::system::error_code& error) {
     if (error || job_.phase.state() != JobState::kRestarting) return;
-    if (next_ns == limit_ns) return is_late();
+    if (next_ns == limit_ns) return restart_timed_out();
     const std::vector<std::string> awaited = waits();
     const std::string number = std::to_string(job_.generation + 2);
     for (std::size_t i = 0; i < std::min(awaited.size(), kMostAwaitedShown); ++i)
-      job_.say("attempt " + number + " is waiting: " + awaited[i]);
+      job_.print("attempt " + number + " is waiting: " + awaited[i]);
     if (awaited.size() > kMostAwaitedShown)
-      job_.say("attempt " + number + " is waiting for " +
-               std::to_string(awaited.size() - kMostAwaitedShown) + " more responses");
+      job_.print("attempt " + number + " is waiting for " +
+                 std::to_string(awaited.size() - kMostAwaitedShown) + " more responses");
     limit(limit_ns);
   });
 }
@@ -220,7 +220,7 @@ std::vector<std::string> Restarts::waits() const {
   return awaited;
 }
 
-void Restarts::is_late() {
+void Restarts::restart_timed_out() {
   const std::vector<std::string> awaited = waits();
   Diagnostic late;
   late.id = "IVY-R022";

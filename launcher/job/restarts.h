@@ -27,7 +27,7 @@ namespace ivy {
 
 class Restarts {
  public:
-  Restarts(JobContext& job, JobPlanner& planner, StoreHost& store, BringUp& bring_up,
+  Restarts(JobContext& job, JobPlanner& planner, StoreController& store, BringUp& bring_up,
            RankEvents& ranks, HostLosses& losses, CtlService& service, RecordKeeper& record);
 
   // Call when an attempt is over and nothing of it is left. Returns whether another one follows.
@@ -60,17 +60,17 @@ class Restarts {
   // lost host, a stall, or the lost store.
   const LauncherEnd& ending_reason() const;
   bool gives_up(bool host_lost);
-  void say_failed(const std::string& cause);
+  void print_failed(const std::string& cause);
   void keep_attempt(const std::vector<WorkerEnd>& ends, const LauncherEnd& reason,
                     const Outcome& outcome) const;
   void limit(std::int64_t until_ns);
   // Names the things that a restart still waits for, one in each line.
   std::vector<std::string> waits() const;
-  void is_late();
+  void restart_timed_out();
 
   JobContext& job_;
   JobPlanner& planner_;
-  StoreHost& store_;
+  StoreController& store_;
   BringUp& bring_up_;
   RankEvents& ranks_;
   HostLosses& losses_;

@@ -33,22 +33,22 @@ StdinFeed::StdinFeed(JobContext& job) : job_(job), descriptor_(job.loop), timer_
 
 void StdinFeed::begin() {
   if (job_.options.stdin_choice == "all") {
-    for (const PlannedHost& planned : job_.plan.hosts) takers_.push_back(planned.host_index);
+    for (const PlannedHost& planned : job_.plan.hosts) receivers_.push_back(planned.host_index);
   } else {
-    takers_.push_back(job_.workers[0].host);
+    receivers_.push_back(job_.workers[0].host);
   }
   if (job_.options.stdin_choice == "none" || !is_worth_forwarding()) return send("");
   start();
 }
 
 void StdinFeed::send(const std::string& bytes) {
-  for (const std::size_t host : takers_)
+  for (const std::size_t host : receivers_)
     if (!job_.hosts[host].lost) job_.hosts[host].session->send_input(bytes);
 }
 
 std::size_t StdinFeed::room() const {
   std::uint64_t room = std::numeric_limits<std::uint64_t>::max();
-  for (const std::size_t host : takers_)
+  for (const std::size_t host : receivers_)
     if (!job_.hosts[host].lost) room = std::min(room, job_.hosts[host].session->input_room());
   return static_cast<std::size_t>(room);
 }
@@ -87,7 +87,7 @@ void StdinFeed::stop() {
   timer_.cancel();
 }
 
-void StdinFeed::give_back(std::uint64_t taken_bytes) {
+void StdinFeed::restore_offset(std::uint64_t taken_bytes) {
   if (file_start_ < 0) return;
   const off_t wanted = file_start_ + static_cast<off_t>(taken_bytes);
   if (lseek(STDIN_FILENO, 0, SEEK_CUR) > wanted) lseek(STDIN_FILENO, wanted, SEEK_SET);

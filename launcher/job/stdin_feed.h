@@ -29,7 +29,7 @@ class StdinFeed {
   void stop();
   // Call at the end: seeks a file back to the first byte that no rank has read, so that the
   // commands after ivyrun find the rest: `while read x; do ivyrun ...; done < list`.
-  void give_back(std::uint64_t taken_bytes);
+  void restore_offset(std::uint64_t taken_bytes);
   // True if the next command misses input that no rank has read, because a pipe cannot seek back.
   bool has_eaten(std::optional<std::uint64_t> taken_bytes) const {
     return is_pipe_ && read_bytes_ > 0 && taken_bytes == 0;
@@ -37,7 +37,7 @@ class StdinFeed {
 
  private:
   void start();
-  // Sends bytes to the hosts in takers_. Empty: the end of the input, which is sent once.
+  // Sends bytes to the hosts in receivers_. Empty: the end of the input, which is sent once.
   void send(const std::string& bytes);
   // Returns how many bytes may be read now: as many as the slowest host takes.
   std::size_t room() const;
@@ -46,7 +46,7 @@ class StdinFeed {
   bool may_read_terminal() const;
 
   JobContext& job_;
-  std::vector<std::size_t> takers_;  // The hosts that get the input.
+  std::vector<std::size_t> receivers_;  // The hosts that get the input.
   boost::asio::posix::stream_descriptor descriptor_;
   boost::asio::steady_timer timer_;
   off_t file_start_ = -1;  // Offset of a file when ivyrun was started.

@@ -26,7 +26,7 @@ constexpr std::size_t kDeferredOverhead = 1024;
 
 }  // namespace
 
-Takeover::Takeover(JobContext& job, StoreHost& store, RankEvents& ranks, HostLosses& losses,
+Takeover::Takeover(JobContext& job, StoreController& store, RankEvents& ranks, HostLosses& losses,
                    CtlService& service, RecordKeeper& record, Restarts& restarts,
                    TakeoverActions& actions)
     : job_(job),
@@ -45,14 +45,14 @@ void Takeover::begin() {
   const Result<void> listening = service_.listen();
   if (!listening.ok() && listening.error().code == Code::kAlreadyExists) {
     // Only one launcher gets the job's directory, and with it the job.
-    job_.say("note: another launcher has just taken over job " +
-             job_.request.identity.job_id.substr(0, 12) + "; this one exits");
-    return leave();
+    job_.print("note: another launcher has just taken over job " +
+               job_.request.identity.job_id.substr(0, 12) + "; this one exits");
+    return exit_launcher();
   }
   if (!listening.ok()) return give_up(listening.error().message);
   job_.screen.open_generation(job_.generation, job_.plan, job_.max_attempts(),
                               [this](const std::optional<Diagnostic>& refusal) {
-                                if (job_.concluded) return;
+                                if (job_.is_muted) return;
                                 if (refusal) return give_up(refusal->what);
                                 dial();
                               });
@@ -83,7 +83,7 @@ void Takeover::dial() {
   announced_.assign(job_.hosts.size(), 0);
   actions_.dial_hosts();
   patience_timer_.expires_after(kFirstNamed);
-  say_awaited();
+  print_awaited();
   limit_timer_.expires_after(job_.options.start_timeout);
   limit_timer_.async_wait([this](const boost::system::error_code& error) {
     if (!error && is_under_way())
@@ -103,12 +103,12 @@ std::string Takeover::awaited_text() const {
   return has_steps ? joined(names, ", ") : fold_host_names(names);
 }
 
-void Takeover::say_awaited() {
+void Takeover::print_awaited() {
   patience_timer_.async_wait([this](const boost::system::error_code& error) {
     if (error || !is_under_way()) return;
-    job_.say("taking the job over: waiting for " + awaited_text());
+    job_.print("taking the job over: waiting for " + awaited_text());
     patience_timer_.expires_after(kNamedAgain);
-    say_awaited();
+    print_awaited();
   });
 }
 
@@ -127,7 +127,7 @@ void Takeover::host_taken_over(std::size_t index, const TakenOver& taken) {
     if (position.ended()) --worker->open_streams;
   }
   if (lacking > 0)
-    job_.say(
+    job_.print(
         "warning: " + host.name() + ": " + std::to_string(lacking) +
         " bytes of output are missing in the files: the previous launcher had received them but "
         "had not written them");
@@ -162,27 +162,28 @@ void Takeover::host_answered(std::size_t index) {
   if (awaited_.erase(index) == 0 || !awaited_.empty()) return;
   patience_timer_.cancel();
   limit_timer_.cancel();
-  job_.say("launcher pid " + std::to_string(getpid()) + " took over the job");
+  job_.print("launcher pid " + std::to_string(getpid()) + " took over the job");
   for (const auto& [from, bytes] : std::exchange(deferred_, {})) {
     Event event;
     if (event.ParseFromString(bytes)) actions_.handle(from, event);
   }
-  for (const auto& [gone, lost] : std::exchange(lost_, {}))
-    losses_.lost(gone, lost.first, lost.second);
+  for (const auto& [lost_host, lost] : std::exchange(lost_, {}))
+    losses_.lost(lost_host, lost.first, lost.second);
   for (const std::size_t late : std::exchange(missed_start_, {}))
     job_.hosts.send(late, restarts_.start_again());
   actions_.taken_over();
 }
 
 void Takeover::give_up(const RemoteText& why) {
-  job_.say("error: job " + job_.request.identity.job_id.substr(0, 12) + " cannot be taken over: " +
-           why.line() + "\n  it keeps running until its hosts stop it when the lease expires");
-  leave();
+  job_.print("error: job " + job_.request.identity.job_id.substr(0, 12) +
+             " cannot be taken over: " + why.line() +
+             "\n  it keeps running until its hosts stop it when the lease expires");
+  exit_launcher();
 }
 
-void Takeover::leave() {
+void Takeover::exit_launcher() {
   Output& output = job_.screen.output();
-  if (std::exchange(job_.concluded, true)) return output.limit_finish(JobScreen::kInterruptedDrain);
+  if (std::exchange(job_.is_muted, true)) return output.limit_finish(JobScreen::kInterruptedDrain);
   patience_timer_.cancel();
   limit_timer_.cancel();
   job_.hosts.close_sessions();

@@ -42,7 +42,7 @@ class TakeoverActions {
 
 class Takeover {
  public:
-  Takeover(JobContext& job, StoreHost& store, RankEvents& ranks, HostLosses& losses,
+  Takeover(JobContext& job, StoreController& store, RankEvents& ranks, HostLosses& losses,
            CtlService& service, RecordKeeper& record, Restarts& restarts, TakeoverActions& actions);
 
   // Takes over the job of the record: puts its plan into the context, and opens the socket and the
@@ -65,13 +65,13 @@ class Takeover {
  private:
   void restore_plan();
   void dial();
-  void say_awaited();
+  void print_awaited();
   std::string awaited_text() const;
   void host_answered(std::size_t index);
-  void leave();
+  void exit_launcher();
 
   JobContext& job_;
-  StoreHost& store_;
+  StoreController& store_;
   RankEvents& ranks_;
   HostLosses& losses_;
   CtlService& service_;

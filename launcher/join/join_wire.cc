@@ -11,11 +11,11 @@ constexpr std::size_t kHostNameBytes = 64;
 
 }  // namespace
 
-std::string encode_join(const join::NodeSays& message) {
+std::string encode_join(const join::NodeMessage& message) {
   return framed(message.SerializeAsString());
 }
 
-std::string encode_join(const join::HeadSays& message) {
+std::string encode_join(const join::NodeZeroMessage& message) {
   return framed(message.SerializeAsString());
 }
 

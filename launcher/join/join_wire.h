@@ -9,14 +9,14 @@
 #include <vector>
 
 #include "launcher/job/ctl_wire.h"
-#include "launcher/join/join_roll.h"
+#include "launcher/join/joined_node_list.h"
 #include "proto/wire/join.pb.h"
 
 namespace ivy {
 
-std::string encode_join(const join::NodeSays& message);  // From a node to node 0.
+std::string encode_join(const join::NodeMessage& message);  // From a node to node 0.
 // From node 0, the head of the job, to a node.
-std::string encode_join(const join::HeadSays& message);
+std::string encode_join(const join::NodeZeroMessage& message);
 join::Join encode_node(const JoiningNode& node);
 // address: the node's address as node 0 sees it.
 JoiningNode decode_node(const join::Join& message, const std::string& address);

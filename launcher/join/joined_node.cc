@@ -8,20 +8,21 @@
 
 namespace ivy {
 
-void JoinedNode::say(const join::HeadSays& message) {
+void JoinedNode::send(const join::NodeZeroMessage& message) {
   std::string bytes = encode_join(message);
   if (!absence) stream->write(bytes);
-  if (host >= 0) unheard_.push_back(std::move(bytes));
+  if (host >= 0) unacknowledged_.push_back(std::move(bytes));
 }
 
-void JoinedNode::drop_heard(std::uint64_t messages) {
-  for (; heard_ < messages && !unheard_.empty(); ++heard_) unheard_.pop_front();
+void JoinedNode::drop_acknowledged(std::uint64_t messages) {
+  for (; acknowledged_ < messages && !unacknowledged_.empty(); ++acknowledged_)
+    unacknowledged_.pop_front();
 }
 
-std::uint64_t JoinedNode::take_shown(std::uint64_t total) {
-  const std::uint64_t now = std::max(shown_, total);
-  const std::uint64_t bytes = std::min(unshown, now - std::exchange(shown_, now));
-  unshown -= bytes;
+std::uint64_t JoinedNode::take_consumed(std::uint64_t total) {
+  const std::uint64_t now = std::max(consumed_, total);
+  const std::uint64_t bytes = std::min(unconsumed, now - std::exchange(consumed_, now));
+  unconsumed -= bytes;
   return bytes;
 }
 
@@ -37,7 +38,7 @@ void JoinedNode::move_to(JoinedNode& other) {
   std::swap(*this, other);
   other.absence = nullptr;
   stream->stop();
-  for (const std::string& bytes : other.unheard_) other.stream->write(bytes);
+  for (const std::string& bytes : other.unacknowledged_) other.stream->write(bytes);
 }
 
 }  // namespace ivy

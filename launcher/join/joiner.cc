@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // dial() starts reach(), the coroutine that connects to node 0 until introduce() has succeeded.
-// serve() then passes each message of the connection to hear(), which counts it, and to take(),
+// serve() then passes each message of the connection to receive(), which counts it, and to take(),
 // which calls one function per kind: join(), begin(), attempt(), end(). stream_ended() dials again.
-// Before Begin, may_go_on() and await_begin() limit the waits. Without a message End, give_up() or
+// Before Begin, may_redial() and await_begin() limit the waits. Without a message End, give_up() or
 // await_last_word() ends this process.
 #include "launcher/join/joiner.h"
 
@@ -41,7 +41,7 @@ constexpr milliseconds kPause{500};
 constexpr milliseconds kConnectPatience{3'000};
 constexpr milliseconds kHandshakePatience{5'000};
 // A failure to connect is reported, once, after this time.
-constexpr std::int64_t kTroubleNs = 3'000'000'000;
+constexpr std::int64_t kReportFailureNs = 3'000'000'000;
 // Welcome contains the time by which node 0 will have started the job or given up; this margin
 // allows for the network.
 constexpr milliseconds kBeginMargin{5'000};
@@ -65,13 +65,13 @@ Environment without_secret(const Environment& caller) {
 }
 
 // The state of the messages that is kept when a connection breaks; counted from Begin on
-// (joined_node.h: heard, shown).
+// (joined_node.h: acknowledged, consumed).
 struct MessageState {
   CtlDecoder decoder;  // Replaced with each connection.
   bool is_up = false;  // A connection is up.
   std::string job_id;
-  std::uint64_t heard_messages = 0;  // Messages that were received from node 0.
-  std::uint64_t shown_bytes = 0;
+  std::uint64_t received_messages = 0;  // Messages that were received from node 0.
+  std::uint64_t consumed_bytes = 0;
   std::vector<int> passed_signals;
 };
 
@@ -88,15 +88,15 @@ class Joiner final : public OutputEvents, public OutputElsewhere {
   }
   // OutputElsewhere: each node shows its own output, and node 0 sends ivyrun's messages.
   bool holds(int host_index) const override { return host_index != host_; }
-  void show(const Lane&, std::string_view, bool) override {}
+  void show(const OutputSource&, std::string_view, bool) override {}
   void show_message(std::string_view) override {}
 
   Awaitable<void> reach();
   Awaitable<Result<void>> introduce(int fd, bool is_v6);
   void dial();
-  bool may_go_on(const std::string& why, std::int64_t began_ns);
+  bool may_redial(const std::string& why, std::int64_t began_ns);
   void serve();
-  bool take(const join::HeadSays& message);
+  bool take(const join::NodeZeroMessage& message);
   void join(const join::Welcome& welcome);
   void await_begin();
   void begin(const join::Begin& begin);
@@ -110,18 +110,18 @@ class Joiner final : public OutputEvents, public OutputElsewhere {
   void stream_ended();
   void wait_for_signal();
   void interrupted(int signal);
-  void send(const join::NodeSays& message) {
+  void send(const join::NodeMessage& message) {
     if (messages_.is_up) stream_->write(encode_join(message));
   }
-  bool hear(const join::HeadSays& message);
-  void tell_shown();
-  void tell_signal(std::size_t number);
+  bool receive(const join::NodeZeroMessage& message);
+  void send_consumed();
+  void send_interrupt(std::size_t number);
   void pass_on(int signal);
   void give_up();
-  void say(const std::string& text);
+  void print(const std::string& text);
   void refuse(const Diagnostic& why);
-  void show_rest();
-  void check_over();
+  void finish_output();
+  void check_finished();
   std::string head() const { return with_port(options_.join_address, options_.join_port); }
 
   boost::asio::io_context& loop_;
@@ -135,15 +135,15 @@ class Joiner final : public OutputEvents, public OutputElsewhere {
   MessageState messages_;
   boost::asio::signal_set signals_;
   int interrupts_ = 0;
-  bool has_said_trouble_ = false;
+  bool has_reported_failure_ = false;
   std::unique_ptr<Output> output_;
   int host_ = -1;  // This host's number in the job; -1 before Begin.
   // The files of an attempt are being opened; later messages wait in held_.
   bool is_opening_ = false;
-  std::deque<join::HeadSays> held_;
+  std::deque<join::NodeZeroMessage> held_;
   std::shared_ptr<LineChild> node_;
   std::optional<int> exit_code_;
-  bool is_shown_ = false;             // All output of this host's ranks has been shown.
+  bool is_output_finished_ = false;   // All output of this host's ranks has been written.
   std::int64_t begins_until_ns_ = 0;  // The time by which node 0 has started the job or given up.
   boost::asio::steady_timer node_timer_, begin_timer_, files_timer_;
 };
@@ -183,13 +183,13 @@ void Joiner::wait_for_signal() {
   });
 }
 
-void Joiner::say(const std::string& text) {
-  if (output_) return output_->say(text);
+void Joiner::print(const std::string& text) {
+  if (output_) return output_->print(text);
   std::fputs(escape_control(text).c_str(), stderr);
 }
 
 void Joiner::refuse(const Diagnostic& why) {
-  say(render(why));
+  print(render(why));
   end(why.exit_code);
 }
 
@@ -207,7 +207,7 @@ Awaitable<void> Joiner::reach() {
     if (dialled.failed) {
       // Node 0 listens as long as it runs, so a refusal means that it has exited.
       if (output_ && dialled.failed->failure == LinkFailure::kRefused) co_return give_up();
-      if (!may_go_on(dialled.failed->message.line(), began_ns)) co_return;
+      if (!may_redial(dialled.failed->message.line(), began_ns)) co_return;
       continue;
     }
     const bool is_v6 = dialled.peer_address.find(':') != std::string::npos;
@@ -227,7 +227,7 @@ Awaitable<void> Joiner::reach() {
           .exit_code = kExitRefused};
       co_return refuse(why);
     }
-    if (!may_go_on(introduced.error().message, began_ns)) co_return;
+    if (!may_redial(introduced.error().message, began_ns)) co_return;
   }
 }
 
@@ -252,12 +252,12 @@ Awaitable<Result<void>> Joiner::introduce(int fd, bool is_v6) {
 }
 
 // Returns whether to dial again. If the time limit has expired, reports that and returns false.
-bool Joiner::may_go_on(const std::string& why, std::int64_t began_ns) {
+bool Joiner::may_redial(const std::string& why, std::int64_t began_ns) {
   const std::int64_t passed_ns = monotonic_ns() - began_ns;
   if (output_) {
-    const bool goes_on = std::chrono::nanoseconds(passed_ns) < kAbsenceLease;
-    if (!goes_on) give_up();
-    return goes_on;
+    const bool continues = std::chrono::nanoseconds(passed_ns) < kAbsenceLease;
+    if (!continues) give_up();
+    return continues;
   }
   if (std::chrono::nanoseconds(passed_ns) >= options_.start_timeout) {
     refuse(Diagnostic{.id = "IVY-J004",
@@ -269,22 +269,24 @@ bool Joiner::may_go_on(const std::string& why, std::int64_t began_ns) {
                       .exit_code = kExitHostsNotUp});
     return false;
   }
-  if (passed_ns >= kTroubleNs && !std::exchange(has_said_trouble_, true) && !options_.quiet)
-    say("ivyrun: node " + std::to_string(self_.rank) + " is waiting for node 0 at " + head() +
-        ": " + why + "\n");
+  if (passed_ns >= kReportFailureNs && !std::exchange(has_reported_failure_, true) &&
+      !options_.quiet)
+    print("ivyrun: node " + std::to_string(self_.rank) + " is waiting for node 0 at " + head() +
+          ": " + why + "\n");
   return true;
 }
 
 void Joiner::serve() {
   DialBackStream::Handlers handlers;
   handlers.bytes = [this](std::string_view bytes) {
-    const std::uint64_t heard = messages_.heard_messages;
-    const bool goes_on = take_messages<join::HeadSays>(
-        messages_.decoder, bytes, [this](const join::HeadSays& message) { return hear(message); });
-    if (!goes_on) return stream_ended();
-    if (messages_.heard_messages == heard || exit_code_) return;
-    join::NodeSays message;
-    message.mutable_heard()->set_messages(messages_.heard_messages);
+    const std::uint64_t received_before = messages_.received_messages;
+    const bool continues = take_messages<join::NodeZeroMessage>(
+        messages_.decoder, bytes,
+        [this](const join::NodeZeroMessage& message) { return receive(message); });
+    if (!continues) return stream_ended();
+    if (messages_.received_messages == received_before || exit_code_) return;
+    join::NodeMessage message;
+    message.mutable_acknowledged()->set_messages(messages_.received_messages);
     send(message);
   };
   handlers.ended = [this](const std::string&) { stream_ended(); };
@@ -310,56 +312,56 @@ void Joiner::await_begin() {
           .fix = "check the output of node 0; start every node again",
           .exit_code = kExitHostsNotUp});
     if (!options_.quiet)
-      say("ivyrun: node " + std::to_string(self_.rank) + " has reached node 0 at " + head() +
-          "; waiting for the other nodes\n");
+      print("ivyrun: node " + std::to_string(self_.rank) + " has reached node 0 at " + head() +
+            "; waiting for the other nodes\n");
     begin_timer_.expires_after(
         std::min<std::chrono::nanoseconds>(kNamedAgain, std::chrono::nanoseconds(left_ns)));
     await_begin();
   });
 }
 
-bool Joiner::hear(const join::HeadSays& message) {
+bool Joiner::receive(const join::NodeZeroMessage& message) {
   // Each connection starts with a new Welcome, which is not counted and not repeated.
-  if (message.has_begin() || (messages_.heard_messages > 0 && !message.has_welcome()))
-    ++messages_.heard_messages;
+  if (message.has_begin() || (messages_.received_messages > 0 && !message.has_welcome()))
+    ++messages_.received_messages;
   if (!is_opening_) return take(message);
   held_.push_back(message);
   if (!message.has_end()) return true;
   // The files could not be opened before the job ended. The last message may contain the reason for
   // its end, so messages are printed.
-  for (const join::HeadSays& held : held_)
-    if (held.has_said()) say(held.said().text());
+  for (const join::NodeZeroMessage& held : held_)
+    if (held.has_notice()) print(held.notice().text());
   return take(message);
 }
 
-bool Joiner::take(const join::HeadSays& message) {
+bool Joiner::take(const join::NodeZeroMessage& message) {
   switch (message.kind_case()) {
-    case join::HeadSays::kWelcome:
+    case join::NodeZeroMessage::kWelcome:
       join(message.welcome());
       return true;
-    case join::HeadSays::kBegin:
+    case join::NodeZeroMessage::kBegin:
       if (!output_) begin(message.begin());
       return true;
-    case join::HeadSays::kAttempt:
+    case join::NodeZeroMessage::kAttempt:
       if (output_) attempt(message.attempt());
       return true;
-    case join::HeadSays::kOutput:
+    case join::NodeZeroMessage::kOutput:
       if (output_)
         output_->worker_bytes(static_cast<int>(message.output().rank()),
                               static_cast<int>(message.output().stream()), message.output().bytes(),
                               message.output().end());
       return true;
-    case join::HeadSays::kSaid:
-      say(message.said().text());
+    case join::NodeZeroMessage::kNotice:
+      print(message.notice().text());
       return true;
-    case join::HeadSays::kEnd:
+    case join::NodeZeroMessage::kEnd:
       // Without its output a job is not a success.
       if (is_opening_ && message.end().exit_code() == 0)
         refuse_files("before the job had ended");
       else
         end(message.end().exit_code());
       return true;
-    case join::HeadSays::KIND_NOT_SET:
+    case join::NodeZeroMessage::KIND_NOT_SET:
       return true;
   }
   return true;
@@ -369,27 +371,27 @@ void Joiner::join(const join::Welcome& welcome) {
   begins_until_ns_ =
       monotonic_ns() +
       std::chrono::nanoseconds(milliseconds(welcome.begins_within_ms()) + kBeginMargin).count();
-  if (options_.verbose > 0) say("ivyrun: connected to node 0 at " + head() + "\n");
-  join::NodeSays message;
+  if (options_.verbose > 0) print("ivyrun: connected to node 0 at " + head() + "\n");
+  join::NodeMessage message;
   *message.mutable_join() = encode_node(self_);
   message.mutable_join()->set_job_id(messages_.job_id);
-  message.mutable_join()->set_heard(messages_.heard_messages);
+  message.mutable_join()->set_received(messages_.received_messages);
   messages_.is_up = true;
   send(message);
   // Repeats reports that may have been lost with the last connection.
-  if (messages_.shown_bytes > 0) tell_shown();
+  if (messages_.consumed_bytes > 0) send_consumed();
   for (std::size_t number = 1; number <= messages_.passed_signals.size(); ++number)
-    tell_signal(number);
+    send_interrupt(number);
 }
 
-void Joiner::tell_shown() {
-  join::NodeSays message;
-  message.mutable_consumed()->set_total(messages_.shown_bytes);
+void Joiner::send_consumed() {
+  join::NodeMessage message;
+  message.mutable_consumed()->set_total(messages_.consumed_bytes);
   send(message);
 }
 
-void Joiner::tell_signal(std::size_t number) {
-  join::NodeSays message;
+void Joiner::send_interrupt(std::size_t number) {
+  join::NodeMessage message;
   message.mutable_interrupt()->set_signal(messages_.passed_signals[number - 1]);
   message.mutable_interrupt()->set_number(static_cast<std::uint32_t>(number));
   send(message);
@@ -397,12 +399,12 @@ void Joiner::tell_signal(std::size_t number) {
 
 void Joiner::pass_on(int signal) {
   messages_.passed_signals.push_back(signal);
-  tell_signal(messages_.passed_signals.size());
+  send_interrupt(messages_.passed_signals.size());
 }
 
 void Joiner::output_consumed(int, std::uint64_t bytes) {
-  messages_.shown_bytes += bytes;
-  if (!exit_code_) tell_shown();
+  messages_.consumed_bytes += bytes;
+  if (!exit_code_) send_consumed();
 }
 
 void Joiner::begin(const join::Begin& begin) {
@@ -412,7 +414,7 @@ void Joiner::begin(const join::Begin& begin) {
   output_ = std::make_unique<Output>(loop_, options_, begin.job_id(), OutputTarget::kConsole, *this,
                                      this);
   for (const std::string& note : options_.notes)
-    if (!options_.quiet) say("ivyrun: note: " + note + "\n");
+    if (!options_.quiet) print("ivyrun: note: " + note + "\n");
   const Result<void> started = start_node(begin);
   if (!started.ok())
     refuse(Diagnostic{
@@ -432,9 +434,9 @@ Result<void> Joiner::start_node(const join::Begin& begin) {
   order.hosts.assign(begin.hosts().begin(), begin.hosts().end());
   order.self = begin.host();
   LineChild::Handlers handlers;
-  handlers.error_line = [this](const std::string& line) { say("ivyrun: " + line + "\n"); };
+  handlers.error_line = [this](const std::string& line) { print("ivyrun: " + line + "\n"); };
   handlers.ended = [this](const ExitStatus&) {
-    check_over();
+    check_finished();
     if (!exit_code_) await_last_word();
   };
   node_ = IVY_TRY(LineChild::start(loop_, {request_.node.path, "dial"},
@@ -473,7 +475,7 @@ void Joiner::attempt(const join::Attempt& attempt) {
                                               .fix = opened.error().fix,
                                               .exit_code = kExitRefused});
                    while (!held_.empty() && !is_opening_) {
-                     const join::HeadSays next = std::move(held_.front());
+                     const join::NodeZeroMessage next = std::move(held_.front());
                      held_.pop_front();
                      take(next);
                    }
@@ -486,7 +488,7 @@ void Joiner::await_files() {
   files_timer_.expires_after(kFirstNamed);
   files_timer_.async_wait([this](const error_code& first) {
     if (first) return;
-    if (!options_.quiet) say("ivyrun: waiting for " + files() + "\n");
+    if (!options_.quiet) print("ivyrun: waiting for " + files() + "\n");
     files_timer_.expires_after(options_.start_timeout - kFirstNamed);
     files_timer_.async_wait([this](const error_code& late) {
       if (!late) refuse_files("within --start-timeout");
@@ -518,24 +520,24 @@ void Joiner::end(int exit_code) {
       if (!error && node_) node_->signal(SIGKILL);
     });
   }
-  show_rest();
+  finish_output();
 }
 
-void Joiner::show_rest() {
+void Joiner::finish_output() {
   begin_timer_.cancel();
   files_timer_.cancel();
   if (is_opening_) output_->limit_finish(kDropRest);
   if (output_)
     return output_->finish([this] {
-      is_shown_ = true;
-      check_over();
+      is_output_finished_ = true;
+      check_finished();
     });
-  is_shown_ = true;
-  check_over();
+  is_output_finished_ = true;
+  check_finished();
 }
 
-void Joiner::check_over() {
-  if (!exit_code_ || !is_shown_ || (node_ && !node_->has_ended())) return;
+void Joiner::check_finished() {
+  if (!exit_code_ || !is_output_finished_ || (node_ && !node_->has_ended())) return;
   signals_.cancel();
   loop_.stop();
 }
@@ -547,10 +549,10 @@ void Joiner::stream_ended() {
   begin_timer_.cancel();
   if (exit_code_) return;
   if (node_ && node_->has_ended()) return give_up();
-  say("ivyrun: " +
-      (output_ ? "the connection to node 0 at " + head() + " has ended"
-               : "node 0 at " + head() + " closed the connection") +
-      "; reconnecting\n");
+  print("ivyrun: " +
+        (output_ ? "the connection to node 0 at " + head() + " has ended"
+                 : "node 0 at " + head() + " closed the connection") +
+        "; reconnecting\n");
   // In a later turn, because this may be called by the coroutine that dial() is to start again.
   boost::asio::post(loop_, [this] { dial(); });
 }
@@ -559,14 +561,14 @@ void Joiner::give_up() {
   if (exit_code_) return;
   stream_->stop();
   exit_code_ = kExitHostLost;
-  say(render(Diagnostic{
+  print(render(Diagnostic{
       .id = "IVY-J005",
       .what = "node 0 at " + head() + " closed the connection",
       .where = node_text(self_.rank, self_.host),
       .fix = "the output of node 0 may say why; ivyrun is stopping the workers of this node\n"
              "start every node again",
       .exit_code = kExitHostLost}));
-  show_rest();
+  finish_output();
 }
 
 void Joiner::interrupted(int signal) {
@@ -574,7 +576,7 @@ void Joiner::interrupted(int signal) {
   const bool may_pass_on = output_ && !exit_code_ && ++interrupts_ <= kMostPassedOn;
   if (may_pass_on) return pass_on(signal);
   // ivy-node and its processes exit when this process does.
-  say("ivyrun: " + called + ": node " + std::to_string(self_.rank) + " exits now\n");
+  print("ivyrun: " + called + ": node " + std::to_string(self_.rank) + " exits now\n");
   exit_code_ = 128 + signal;
   if (output_) output_->limit_finish(milliseconds(100));
   loop_.stop();

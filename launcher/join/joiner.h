@@ -3,7 +3,7 @@
 // host for it, shows the output of this host's workers and the messages of node 0, and exits with
 // the job's exit code.
 //
-//   dial ─ Welcome ─ Join ─ (wait) ─ Begin ─ ivy-node dial ─ Output, Said ... ─ End
+//   dial ─ Welcome ─ Join ─ (wait) ─ Begin ─ ivy-node dial ─ Output, Notice ... ─ End
 //
 // A lost connection is dialled again: before Begin until --start-timeout, after it for
 // kAbsenceLease. Both sides then continue where the last connection broke (joined_node.h). If node

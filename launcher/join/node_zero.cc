@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // In the order of a job: listen(), gather(), enter() for each connection, take() for each message
-// and take_in() for Join, check_gathered(), begin_job(), then the functions that the job calls:
-// show(), begin_attempt(), end(). leave() and take_back() handle a broken connection and the next
+// and admit() for Join, check_gathered(), begin_job(), then the functions that the job calls:
+// show(), begin_attempt(), end(). leave() and reattach() handle a broken connection and the next
 // one.
 #include "launcher/join/node_zero.h"
 
@@ -48,14 +48,14 @@ JoiningNode own_node(const Options& options) {
   return node;
 }
 
-join::HeadSays said(std::string_view text) {
-  join::HeadSays message;
-  message.mutable_said()->set_text(std::string(text.substr(0, kMaxCtlBytes / 2)));
+join::NodeZeroMessage notice_of(std::string_view text) {
+  join::NodeZeroMessage message;
+  message.mutable_notice()->set_text(std::string(text.substr(0, kMaxCtlBytes / 2)));
   return message;
 }
 
-join::HeadSays end_of(int exit_code) {
-  join::HeadSays message;
+join::NodeZeroMessage end_of(int exit_code) {
+  join::NodeZeroMessage message;
   message.mutable_end()->set_exit_code(exit_code);
   return message;
 }
@@ -84,14 +84,14 @@ std::string command_for_others(const Options& options, int nodes) {
 
 }  // namespace
 
-NodeZero::NodeZero(boost::asio::io_context& loop, const JobRequest& request, Say say)
+NodeZero::NodeZero(boost::asio::io_context& loop, const JobRequest& request, Print print)
     : loop_(loop),
       options_(request.options),
       job_id_(request.identity.job_id),
-      say_(std::move(say)),
+      print_(std::move(print)),
       key_(make_job_identity().token),
-      roll_(own_node(request.options), *request.options.num_nodes,
-            request.options.min_nodes.value_or(*request.options.num_nodes)),
+      node_list_(own_node(request.options), *request.options.num_nodes,
+                 request.options.min_nodes.value_or(*request.options.num_nodes)),
       hosts_(std::make_shared<JoinedHosts>(loop)),
       start_timer_(loop),
       line_timer_(loop),
@@ -104,8 +104,8 @@ NodeZero::~NodeZero() {
 
 Result<std::unique_ptr<NodeZero>> NodeZero::open(boost::asio::io_context& loop,
                                                  const JobRequest& request, const JoinKey& key,
-                                                 Say say) {
-  std::unique_ptr<NodeZero> made(new NodeZero(loop, request, std::move(say)));
+                                                 Print print) {
+  std::unique_ptr<NodeZero> made(new NodeZero(loop, request, std::move(print)));
   IVY_CHECK(made->listen(key));
   return made;
 }
@@ -129,8 +129,8 @@ Result<void> NodeZero::listen(const JoinKey& key) {
     enter(rank, std::move(stream));
   };
   handlers.rejected = [this](const std::string& address, const std::string& why) {
-    say_("warning: dropped a connection from " + address + " to the port where nodes join: " + why +
-         " (nodes need the same --join-secret-file and --rdzv-id)");
+    print_("warning: dropped a connection from " + address + " to the port where nodes join: " +
+           why + " (nodes need the same --join-secret-file and --rdzv-id)");
   };
   auto listener = DialBackListener::open(loop_, settings, handlers);
   if (!listener.ok() && settings.addresses.front() == "::") {
@@ -143,13 +143,13 @@ Result<void> NodeZero::listen(const JoinKey& key) {
   const bool is_elsewhere = parse_address(options_.join_address, 0).is_valid() &&
                             settings.addresses.front() != options_.join_address;
   if (is_elsewhere && !options_.quiet)
-    say_("note: --master-addr " + options_.join_address +
-         " is not an address of this host, where node 0 was started");
+    print_("note: --master-addr " + options_.join_address +
+           " is not an address of this host, where node 0 was started");
   return {};
 }
 
-void NodeZero::gather(Gathered gathered) {
-  gathered_ = std::move(gathered);
+void NodeZero::gather(Gathered on_gathered) {
+  on_gathered_ = std::move(on_gathered);
   gathers_until_ns_ = monotonic_ns() + std::chrono::nanoseconds(options_.start_timeout).count();
   start_timer_.expires_after(options_.start_timeout);
   start_timer_.async_wait([this](const error_code& error) {
@@ -161,10 +161,10 @@ void NodeZero::gather(Gathered gathered) {
 
 void NodeZero::schedule_waiting_line() {
   line_timer_.async_wait([this](const error_code& error) {
-    if (error || !gathered_) return;
+    if (error || !on_gathered_) return;
     if (!options_.quiet)
-      say_("node 0 is waiting for " + roll_.missing_text() + " of " +
-           std::to_string(roll_.count()) + " on " + hosts_->listening_text());
+      print_("node 0 is waiting for " + node_list_.missing_text() + " of " +
+             std::to_string(node_list_.count()) + " on " + hosts_->listening_text());
     line_timer_.expires_after(kLinePause);
     schedule_waiting_line();
   });
@@ -179,55 +179,56 @@ void NodeZero::enter(std::uint32_t rank, std::shared_ptr<DialBackStream> stream)
   node->stream = std::move(stream);
   DialBackStream::Handlers handlers;
   handlers.bytes = [this, node](std::string_view bytes) {
-    const bool goes_on = take_messages<join::NodeSays>(
-        node->decoder, bytes, [&](const join::NodeSays& message) { return take(node, message); });
-    if (!goes_on) leave(node);
+    const bool continues = take_messages<join::NodeMessage>(
+        node->decoder, bytes,
+        [&](const join::NodeMessage& message) { return take(node, message); });
+    if (!continues) leave(node);
   };
   handlers.ended = [this, node](const std::string&) { leave(node); };
   node->stream->start(std::move(handlers));
-  join::HeadSays welcome;
+  join::NodeZeroMessage welcome;
   welcome.mutable_welcome()->set_build(std::string(build_name()));
-  if (gathered_)
+  if (on_gathered_)
     welcome.mutable_welcome()->set_begins_within_ms(static_cast<std::uint32_t>(
         std::max<std::int64_t>(1, (gathers_until_ns_ - monotonic_ns()) / 1'000'000)));
-  node->say(welcome);
+  node->send(welcome);
 }
 
-bool NodeZero::take(NodePlace node, const join::NodeSays& message) {
+bool NodeZero::take(NodePlace node, const join::NodeMessage& message) {
   if (message.has_join() && node->name.empty()) {
-    take_in(node, message.join());
+    admit(node, message.join());
     return true;
   }
   if (node->name.empty()) return false;
   if (message.has_interrupt()) {
     interrupt(*node, message.interrupt());
   } else if (message.has_consumed()) {
-    const std::uint64_t bytes = node->take_shown(message.consumed().total());
+    const std::uint64_t bytes = node->take_consumed(message.consumed().total());
     if (job_ != nullptr && node->host >= 0) job_->output_consumed(node->host, bytes);
-  } else if (message.has_heard()) {
-    node->drop_heard(message.heard().messages());
+  } else if (message.has_acknowledged()) {
+    node->drop_acknowledged(message.acknowledged().messages());
   }
   return true;
 }
 
-void NodeZero::take_in(NodePlace node, const join::Join& message) {
-  JoiningNode who = decode_node(message, node->stream->peer_address());
-  node->rank = who.rank;
-  node->name = node_text(who.rank, who.host);
-  node->process = who.process;
-  if (!gathered_ || !message.job_id().empty()) {
-    if (take_back(node, message)) return;
+void NodeZero::admit(NodePlace node, const join::Join& message) {
+  JoiningNode joining = decode_node(message, node->stream->peer_address());
+  node->rank = joining.rank;
+  node->name = node_text(joining.rank, joining.host);
+  node->process = joining.process;
+  if (!on_gathered_ || !message.job_id().empty()) {
+    if (reattach(node, message)) return;
     const Diagnostic late = too_late(node->name);
-    say_("warning: " + late.what + "; its connection was rejected");
-    node->say(said(render(late)));
-    node->say(end_of(late.exit_code));
+    print_("warning: " + late.what + "; its connection was rejected");
+    node->send(notice_of(render(late)));
+    node->send(end_of(late.exit_code));
     node->rank = -1;
     node->is_done = true;
     return;
   }
-  if (const std::optional<Diagnostic> refusal = roll_.add(who))
-    return std::exchange(gathered_, nullptr)(*refusal);
-  if (options_.verbose > 0) say_(node->name + " has joined from " + who.address);
+  if (const std::optional<Diagnostic> refusal = node_list_.add(joining))
+    return std::exchange(on_gathered_, nullptr)(*refusal);
+  if (options_.verbose > 0) print_(node->name + " has joined from " + joining.address);
   // The same ivyrun may dial again before the end of its last connection is noticed here.
   for (NodePlace other = nodes_.begin(); other != nodes_.end();) {
     const NodePlace current = other++;
@@ -237,61 +238,61 @@ void NodeZero::take_in(NodePlace node, const join::Join& message) {
 }
 
 // Attaches a new connection of an ivyrun that has joined already, and sends the messages that it
-// has not heard. The end of its last connection may not have been noticed yet. Returns false if the
-// node is not part of the job.
-bool NodeZero::take_back(NodePlace node, const join::Join& message) {
+// has not acknowledged. The end of its last connection may not have been noticed yet. Returns false
+// if the node is not part of the job.
+bool NodeZero::reattach(NodePlace node, const join::Join& message) {
   const auto old = std::find_if(nodes_.begin(), nodes_.end(), [&](const Node& one) {
     return one.host >= 0 && one.rank == node->rank && one.process == node->process;
   });
   if (old == nodes_.end() || (!message.job_id().empty() && message.job_id() != job_id_))
     return false;
-  old->drop_heard(message.heard());
+  old->drop_acknowledged(message.received());
   old->move_to(*node);
   boost::asio::post(loop_, [kept = old->stream] {});
   nodes_.erase(old);
-  hosts_->mark_heard(node->name);
-  if (options_.verbose > 0) say_(node->name + " is connected again");
+  hosts_->mark_connected(node->name);
+  if (options_.verbose > 0) print_(node->name + " is connected again");
   return true;
 }
 
 // Waits for the node to connect again: a connection may break while both ends are running. After
 // `patience` the node is gone.
-void NodeZero::await_return(NodePlace node, milliseconds patience) {
+void NodeZero::await_reconnection(NodePlace node, milliseconds patience) {
   node->stream->stop();
   node->absence = std::make_unique<boost::asio::steady_timer>(loop_, patience);
   node->absence->async_wait([this, node](const error_code& error) {
     if (error) return;
     hosts_->mark_gone(node->name);
     forget(node);
-    check_all_told();
+    check_all_closed();
   });
 }
 
 void NodeZero::check_gathered(bool is_time_up) {
-  if (!gathered_) return;
-  if (roll_.is_complete() || (is_time_up && roll_.is_enough())) return begin_job();
+  if (!on_gathered_) return;
+  if (node_list_.is_complete() || (is_time_up && node_list_.is_enough())) return begin_job();
   if (is_time_up)
-    std::exchange(gathered_, nullptr)(nodes_missing(roll_, hosts_->listening_text(),
-                                                    command_for_others(options_, roll_.count())));
+    std::exchange(on_gathered_, nullptr)(nodes_missing(
+        node_list_, hosts_->listening_text(), command_for_others(options_, node_list_.count())));
 }
 
-void NodeZero::refuse(const Diagnostic& why, std::function<void()> told) {
-  gathered_ = nullptr;
-  for (Node& node : nodes_) node.say(said(render(why)));
-  end(why.exit_code, std::move(told));
+void NodeZero::refuse(const Diagnostic& why, std::function<void()> on_sent) {
+  on_gathered_ = nullptr;
+  for (Node& node : nodes_) node.send(notice_of(render(why)));
+  end(why.exit_code, std::move(on_sent));
 }
 
 void NodeZero::begin_job() {
   start_timer_.cancel();
   line_timer_.cancel();
-  join::HeadSays message;
+  join::NodeZeroMessage message;
   join::Begin& begin = *message.mutable_begin();
   begin.set_job_id(job_id_);
   begin.set_key(key_);
   const std::optional<milliseconds>& lease = options_.lease;
   begin.set_silence_ms(
       static_cast<std::uint32_t>((lease ? std::min(kSilence, *lease / 2) : kSilence).count()));
-  const auto names = roll_.names();
+  const auto names = node_list_.names();
   for (const auto& [rank, name] : names) begin.add_hosts(name);
   for (Node& node : nodes_) {
     const auto place = std::find_if(names.begin(), names.end(),
@@ -300,14 +301,14 @@ void NodeZero::begin_job() {
     node.host = static_cast<int>(place - names.begin());
     node.name = place->second;
     begin.set_host(static_cast<std::uint32_t>(node.host));
-    node.say(message);
+    node.send(message);
   }
-  std::exchange(gathered_, nullptr)(std::nullopt);
+  std::exchange(on_gathered_, nullptr)(std::nullopt);
 }
 
 std::vector<Host> NodeZero::host_list() const {
   std::vector<Host> all;
-  for (const auto& [rank, name] : roll_.names()) {
+  for (const auto& [rank, name] : node_list_.names()) {
     Host& host = all.emplace_back();
     host.name = name;
     host.joins = rank > 0;
@@ -327,7 +328,7 @@ void NodeZero::interrupt(Node& node, const join::Interrupt& message) {
   if (!node.is_new_signal(message.number())) return;
   const int signal = message.signal();
   if (!on_interrupt_ || signal <= 0 || signal >= NSIG || !is_new_interrupt(node.rank)) return;
-  say_(node.name + " was interrupted by " + signal_name(signal));
+  print_(node.name + " was interrupted by " + signal_name(signal));
   on_interrupt_(signal);
 }
 
@@ -336,35 +337,35 @@ void NodeZero::forget(NodePlace node) {
   node->stream->stop();
   const std::shared_ptr<DialBackStream> kept = node->stream;
   boost::asio::post(loop_, [kept] {});
-  if (node->unshown > 0 && job_ != nullptr) job_->output_consumed(node->host, node->unshown);
+  if (node->unconsumed > 0 && job_ != nullptr) job_->output_consumed(node->host, node->unconsumed);
   nodes_.erase(node);
 }
 
 void NodeZero::leave(NodePlace node) {
-  const bool was_awaited = gathered_ && !node->name.empty() && node->rank > 0;
+  const bool was_awaited = on_gathered_ && !node->name.empty() && node->rank > 0;
   if (was_awaited) {
-    roll_.leave(node->rank);
-    say_("warning: " + node->name + " disconnected before all nodes had joined");
+    node_list_.leave(node->rank);
+    print_("warning: " + node->name + " disconnected before all nodes had joined");
   }
   if (node->host >= 0 && !node->is_done) {
-    await_return(node, kAbsenceLease);
+    await_reconnection(node, kAbsenceLease);
     // If its ivyrun was killed, so was its ivy-node, and the host's link will notice.
     return hosts_->mark_silent(node->name);
   }
   forget(node);
-  check_all_told();
+  check_all_closed();
 }
 
-void NodeZero::check_all_told() {
-  const bool all_told =
+void NodeZero::check_all_closed() {
+  const bool all_closed =
       std::all_of(nodes_.begin(), nodes_.end(), [](const Node& one) { return !one.is_done; });
-  if (ended_ && all_told) {
+  if (on_ended_ && all_closed) {
     end_timer_.cancel();
-    boost::asio::post(loop_, std::exchange(ended_, nullptr));
+    boost::asio::post(loop_, std::exchange(on_ended_, nullptr));
   }
 }
 
-NodeZero::Node* NodeZero::of_host(int host) {
+NodeZero::Node* NodeZero::node_of_host(int host) {
   const auto found = std::find_if(nodes_.begin(), nodes_.end(),
                                   [&](const Node& node) { return node.host == host; });
   return found == nodes_.end() ? nullptr : &*found;
@@ -377,30 +378,30 @@ OutputElsewhere& NodeZero::elsewhere(OutputEvents& job) {
 
 void NodeZero::show_message(std::string_view text) {
   for (Node& node : nodes_)
-    if (node.host >= 0) node.say(said(text));
+    if (node.host >= 0) node.send(notice_of(text));
 }
 
-void NodeZero::show(const Lane& lane, std::string_view bytes, bool end) {
-  Node* const node = of_host(lane.host_index);
+void NodeZero::show(const OutputSource& source, std::string_view bytes, bool end) {
+  Node* const node = node_of_host(source.host_index);
   if (node == nullptr) {
     // The node has left, so no process will show its output.
-    boost::asio::post(loop_, [this, host = lane.host_index, count = bytes.size()] {
+    boost::asio::post(loop_, [this, host = source.host_index, count = bytes.size()] {
       job_->output_consumed(host, count);
     });
     return;
   }
-  join::HeadSays message;
+  join::NodeZeroMessage message;
   join::Output& output = *message.mutable_output();
-  output.set_rank(static_cast<std::uint32_t>(lane.rank));
-  output.set_stream(static_cast<std::uint32_t>(lane.stream));
+  output.set_rank(static_cast<std::uint32_t>(source.rank));
+  output.set_stream(static_cast<std::uint32_t>(source.stream));
   output.set_bytes(std::string(bytes));
   output.set_end(end);
-  node->unshown += bytes.size();
-  node->say(message);
+  node->unconsumed += bytes.size();
+  node->send(message);
 }
 
 void NodeZero::begin_attempt(std::uint32_t generation, int max_attempts, const JobPlan& plan) {
-  join::HeadSays message;
+  join::NodeZeroMessage message;
   join::Attempt& attempt = *message.mutable_attempt();
   attempt.set_generation(generation);
   attempt.set_max_attempts(static_cast<std::uint32_t>(std::max(max_attempts, 0)));
@@ -413,25 +414,25 @@ void NodeZero::begin_attempt(std::uint32_t generation, int max_attempts, const J
     part.set_ranks(static_cast<std::uint32_t>(planned.workers.size()));
   }
   for (Node& node : nodes_)
-    if (node.host >= 0) node.say(message);
+    if (node.host >= 0) node.send(message);
 }
 
 void NodeZero::end(int exit_code, std::function<void()> done) {
-  const bool all_hear =
+  const bool all_connected =
       std::all_of(nodes_.begin(), nodes_.end(), [](const Node& one) { return !one.absence; });
-  if (all_hear) listener_->close();
+  if (all_connected) listener_->close();
   start_timer_.cancel();
   line_timer_.cancel();
   if (nodes_.empty()) return done();
-  ended_ = std::move(done);
+  on_ended_ = std::move(done);
   for (NodePlace node = nodes_.begin(); node != nodes_.end(); ++node) {
-    node->say(end_of(exit_code));
+    node->send(end_of(exit_code));
     node->is_done = true;
-    if (node->absence) await_return(node, kReturnPatience);
+    if (node->absence) await_reconnection(node, kReturnPatience);
   }
   end_timer_.expires_after(kEndPatience);
   end_timer_.async_wait([this](const error_code& error) {
-    if (!error && ended_) std::exchange(ended_, nullptr)();
+    if (!error && on_ended_) std::exchange(on_ended_, nullptr)();
   });
 }
 

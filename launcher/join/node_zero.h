@@ -3,8 +3,8 @@
 // the job starts, and exchanges messages with them while it runs. The job itself is an ordinary one
 // whose hosts dial back.
 //
-//   open ─ listen ─ gather ─┬─ all connected ─▶ Begin to each ─ Job ─ Attempt, Output, Said ─ End
-//                           └─ too few, or they differ ─▶ Said and End to each
+//   open ─ listen ─ gather ─┬─ all connected ─▶ Begin to each ─ Job ─ Attempt, Output, Notice ─ End
+//                           └─ too few, or they differ ─▶ Notice and End to each
 //
 // Thread: the loop's. Lifetime: outlives the job; destroy it outside its handlers.
 #pragma once
@@ -22,8 +22,8 @@
 
 #include "launcher/job/job_request.h"
 #include "launcher/join/join_key.h"
-#include "launcher/join/join_roll.h"
 #include "launcher/join/joined_node.h"
+#include "launcher/join/joined_node_list.h"
 #include "launcher/links/join/joined_hosts.h"
 #include "launcher/links/srun/dial_back_listener.h"
 #include "proto/wire/join.pb.h"
@@ -36,24 +36,24 @@ class NodeZero : public JoinedNodes, private OutputElsewhere {
   // reason why the job cannot start.
   using Gathered = std::function<void(const std::optional<Diagnostic>& refusal)>;
   // Prints one line for the user, before the job has a screen.
-  using Say = std::function<void(const std::string& line)>;
+  using Print = std::function<void(const std::string& line)>;
 
   // Starts to listen. An error names the port.
   static Result<std::unique_ptr<NodeZero>> open(boost::asio::io_context& loop,
                                                 const JobRequest& request, const JoinKey& key,
-                                                Say say);
+                                                Print print);
   ~NodeZero() override;
   NodeZero(const NodeZero&) = delete;
   NodeZero& operator=(const NodeZero&) = delete;
 
   // Replaces the function that prints lines, once the job has a screen.
-  void set_say(Say say) { say_ = std::move(say); }
-  // Waits for the other nodes, until --start-timeout at most, then calls gathered.
-  void gather(Gathered gathered);
+  void set_print(Print print) { print_ = std::move(print); }
+  // Waits for the other nodes, until --start-timeout at most, then calls on_gathered.
+  void gather(Gathered on_gathered);
   // Returns the hosts of the job by rank. Call after gather() has finished.
   std::vector<Host> host_list() const;
-  // Sends all nodes the reason why the job will not start, and calls told when they have it.
-  void refuse(const Diagnostic& why, std::function<void()> told);
+  // Sends all nodes the reason why the job will not start, and calls on_sent when they have it.
+  void refuse(const Diagnostic& why, std::function<void()> on_sent);
 
   // Counts an interrupt of the ivyrun of this node by its user. A scheduler may send the same
   // signal to every node, so it counts as a second interrupt only from a node that has sent the
@@ -73,16 +73,16 @@ class NodeZero : public JoinedNodes, private OutputElsewhere {
   using Node = JoinedNode;
   using NodePlace = std::list<Node>::iterator;
 
-  NodeZero(boost::asio::io_context& loop, const JobRequest& request, Say say);
+  NodeZero(boost::asio::io_context& loop, const JobRequest& request, Print print);
   Result<void> listen(const JoinKey& key);
   void enter(std::uint32_t rank, std::shared_ptr<DialBackStream> stream);
   // Handles one message. Returns false to drop the connection.
-  bool take(NodePlace node, const join::NodeSays& message);
-  // A node joins, or reconnects (take_back()).
-  void take_in(NodePlace node, const join::Join& message);
-  bool take_back(NodePlace node, const join::Join& message);
-  void await_return(NodePlace node, std::chrono::milliseconds patience);
-  void check_all_told();
+  bool take(NodePlace node, const join::NodeMessage& message);
+  // A node joins, or reconnects (reattach()).
+  void admit(NodePlace node, const join::Join& message);
+  bool reattach(NodePlace node, const join::Join& message);
+  void await_reconnection(NodePlace node, std::chrono::milliseconds patience);
+  void check_all_closed();
   void interrupt(Node& node, const join::Interrupt& message);
   void leave(NodePlace node);   // The node's connection has closed.
   void forget(NodePlace node);  // Removes the node.
@@ -91,26 +91,26 @@ class NodeZero : public JoinedNodes, private OutputElsewhere {
   void schedule_waiting_line();
   // OutputElsewhere
   bool holds(int host_index) const override { return host_index > 0; }
-  void show(const Lane& lane, std::string_view bytes, bool end) override;
+  void show(const OutputSource& source, std::string_view bytes, bool end) override;
   void show_message(std::string_view text) override;
-  Node* of_host(int host);  // The node with this number in the job; null: none.
+  Node* node_of_host(int host);  // The node with this number in the job; null: none.
 
   boost::asio::io_context& loop_;
   const Options options_;
   const std::string job_id_;
-  Say say_;
+  Print print_;
   const std::string key_;  // Random, for the ivy-nodes of this job: a node gets it with Begin.
-  JoinRoll roll_;
+  JoinedNodeList node_list_;
   std::shared_ptr<JoinedHosts> hosts_;
   std::shared_ptr<DialBackListener> listener_;
   std::list<Node> nodes_;  // Connected nodes, and nodes that may reconnect.
-  Gathered gathered_;      // Set by gather() until it is called.
+  Gathered on_gathered_;   // Set by gather() until it is called.
   std::int64_t gathers_until_ns_ = 0;
   std::map<int, int> interrupts_;  // Interrupts of each node.
   int most_interrupts_ = 0;        // Interrupts of the node with the most: interrupts of the job.
   std::function<void(int)> on_interrupt_;
-  OutputEvents* job_ = nullptr;  // Told how many bytes nodes have shown; null before the job.
-  std::function<void()> ended_;  // Set by end() until it is called.
+  OutputEvents* job_ = nullptr;     // Told how many bytes nodes have consumed; null before the job.
+  std::function<void()> on_ended_;  // Set by end() until it is called.
   boost::asio::steady_timer start_timer_, line_timer_, end_timer_;
 };
 

@@ -13,7 +13,7 @@ namespace ivy {
 
 class TransportContext;
 
-enum class AgentWay {
+enum class AgentRoute {
   kDirect,   // The agent of another host, over TCP and TLS.
   kOwnHost,  // This host's agent, over its Unix socket.
 };
@@ -27,7 +27,7 @@ inline constexpr std::chrono::milliseconds kAgentAnswer{10'000};
 // Makes a link to a host through an agent; the link is not open yet. answer: how long the agent at
 // one address may take to answer.
 using MakeAgentLink = std::function<std::unique_ptr<HostLink>(
-    const std::shared_ptr<TransportContext>& context, const Host& host, AgentWay way,
+    const std::shared_ptr<TransportContext>& context, const Host& host, AgentRoute route,
     std::chrono::milliseconds answer, HostLinkEvents& owner)>;
 
 MakeAgentLink agent_link_maker();

@@ -211,11 +211,11 @@ UploadProgress::UploadProgress(std::size_t done, std::size_t total)
     : begin_(done),
       total_(total),
       started_ns_(monotonic_ns()),
-      told_percent_(percent_of(done, total)) {}
+      last_percent_(percent_of(done, total)) {}
 
 std::string UploadProgress::moved_to(std::size_t done) {
   const std::size_t percent = percent_of(done, total_);
-  if (percent == std::exchange(told_percent_, percent)) return "";
+  if (percent == std::exchange(last_percent_, percent)) return "";
   const std::string moved = std::to_string(percent) + " % of " + mebibytes(total_);
   const std::int64_t took_ns = monotonic_ns() - started_ns_;
   if (took_ns < kRateAfterNs || done < begin_) return moved;

@@ -49,7 +49,7 @@ class UploadProgress {
   std::size_t begin_;
   std::size_t total_;
   std::int64_t started_ns_;
-  std::size_t told_percent_;  // The percentage of the last text.
+  std::size_t last_percent_;  // The percentage of the last text.
 };
 
 // The bundles of this build, and the commands that install them.

@@ -38,7 +38,7 @@ class SequencedLink : public HostLink {
   }
 
   // Reports a step. The owner may close the link in this event, which then ends the coroutine.
-  Awaitable<void> tell(RemoteText text) {
+  Awaitable<void> report_progress(RemoteText text) {
     reports_.progress(text);
     co_await sequence_.checkpoint();
   }

@@ -16,9 +16,9 @@ namespace {
 // The session over this connection has its own heartbeats. Keepalive only ends a connection to a
 // host that has disappeared after a minute instead of hours.
 void set_socket_options(int fd) {
-  send_at_once(fd);
+  disable_nagle(fd);
   keep_alive(fd, {.idle_s = 15, .interval_s = 5, .probes = 4});
-  break_after(fd, 60'000);
+  set_user_timeout(fd, 60'000);
 }
 
 Dialled connected(tcp::socket& socket) {

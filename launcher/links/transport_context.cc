@@ -154,10 +154,10 @@ void TransportContext::remember_transport(const Host& host, Transport kind) {
 
 void TransportContext::note(const std::string& kind, const RemoteText& text) {
   if (!noted_.insert(text.line()).second) return;
-  const int said = notes_[kind]++;
-  if (say_note_ && said < kNotesOfAKind) return say_note_(text);
-  if (say_note_ && said == kNotesOfAKind)
-    say_note_("note: ...and the same on more hosts (-v lists them)");
+  const int printed = notes_[kind]++;
+  if (on_note_ && printed < kNotesOfAKind) return on_note_(text);
+  if (on_note_ && printed == kNotesOfAKind)
+    on_note_("note: ...and the same on more hosts (-v lists them)");
   log::debug(text.line());
 }
 

@@ -116,7 +116,7 @@ class TransportContext {
   // three of one kind are printed, because many hosts of a cluster often share one problem.
   void note(const std::string& kind, const RemoteText& text);
   void set_note_handler(std::function<void(const RemoteText&)> handler) {
-    say_note_ = std::move(handler);
+    on_note_ = std::move(handler);
   }
 
  private:
@@ -141,7 +141,7 @@ class TransportContext {
   std::shared_ptr<DialBackHosts> joined_hosts_;
   std::map<std::string, int> notes_;  // Number of notes of each kind.
   std::set<std::string> noted_;       // Printed texts: each is printed once.
-  std::function<void(const RemoteText&)> say_note_;
+  std::function<void(const RemoteText&)> on_note_;
   std::minstd_rand random_;
   std::unique_ptr<boost::asio::thread_pool> resolvers_;
   std::unique_ptr<BlockingPool> blocking_;

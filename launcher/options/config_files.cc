@@ -116,11 +116,11 @@ Result<void> add_config_files(const ConfigPlaces& places, Scanned& scanned) {
   if (const Setting* named = config_setting(scanned)) {
     if (named->value == "none") return {};
     const std::string path = named->value;
-    const std::string shown = named->shown;
+    const std::string spelling = named->spelling;
     const auto text = read_settings_file(path, FileOwner::kAny);
-    if (!text.ok()) return text.error().context(shown);
+    if (!text.ok()) return text.error().context(spelling);
     if (!*text)
-      return Error{Code::kInvalidArgument, shown + ": " + path + " does not exist",
+      return Error{Code::kInvalidArgument, spelling + ": " + path + " does not exist",
                    "--config FILE needs a TOML file of flags; --config none reads no file"};
     IVY_CHECK(add_file(path, **text, scanned));
   }

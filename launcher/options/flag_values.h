@@ -21,13 +21,14 @@ struct RejectedFlag : CLI::ParseError {
   ivy::Error why;
 };
 
-// Adds a flag of which the last value counts. take() returns a Result; `shown` is the flag as the
-// user wrote it.
+// Adds a flag of which the last value counts. take() returns a Result; `spelling` is the flag as
+// the user wrote it.
 template <class Take>
-void add_flag_value(CLI::App& app, const std::string& flag, const std::string& shown, Take take) {
-  const auto checked = [shown, take](const std::string& text) {
+void add_flag_value(CLI::App& app, const std::string& flag, const std::string& spelling,
+                    Take take) {
+  const auto checked = [spelling, take](const std::string& text) {
     if (const Result<void> taken = take(text); !taken.ok())
-      throw RejectedFlag(taken.error().context(shown));
+      throw RejectedFlag(taken.error().context(spelling));
   };
   app.add_option_function<std::string>(flag, checked)->take_last();
 }

@@ -280,13 +280,13 @@ void note_unknown_variables(const Environment& environment, std::vector<std::str
   }
 }
 
-Result<void> sort_out(Scanned& scanned, std::vector<std::string>& notes) {
+Result<void> drop_flags_without_effect(Scanned& scanned, std::vector<std::string>& notes) {
   for (const Setting& setting : scanned.settings) {
     const OptionEntry& entry = *setting.entry;
     if (entry.kind == OptionKind::kRefused)
-      return usage_error(setting.shown + " is not a flag of ivyrun", std::string(entry.text));
+      return usage_error(setting.spelling + " is not a flag of ivyrun", std::string(entry.text));
     if (entry.kind == OptionKind::kIgnored && !entry.text.empty())
-      notes.push_back(setting.shown + " is ignored: " + std::string(entry.text));
+      notes.push_back(setting.spelling + " is ignored: " + std::string(entry.text));
   }
   std::erase_if(scanned.settings, [](const Setting& setting) {
     return setting.entry->kind != OptionKind::kHonoured;

@@ -16,7 +16,7 @@ namespace ivy {
 struct Setting {
   const OptionEntry* entry = nullptr;
   std::string value;          // "true" for a switch.
-  std::string shown;          // As the user wrote it: "--npernode", "IVY_NNODES".
+  std::string spelling;       // As the user wrote it: "--npernode", "IVY_NNODES".
   bool is_next_word = false;  // The value was a separate word: "-n 4", not "-n4".
   std::string origin = {};    // "IVY_NNODES", "/etc/ivyrun/config.toml:3"; empty if it was typed.
 };
@@ -50,6 +50,6 @@ Result<void> add_defaults(const Environment& environment, Scanned& scanned);
 void note_unknown_variables(const Environment& environment, std::vector<std::string>& notes);
 
 // Removes flags that have no effect, with a note, or returns an error that says what to do instead.
-Result<void> sort_out(Scanned& scanned, std::vector<std::string>& notes);
+Result<void> drop_flags_without_effect(Scanned& scanned, std::vector<std::string>& notes);
 
 }  // namespace ivy

@@ -56,7 +56,7 @@ class Binder {
   explicit Binder(const Scanned& scanned) {
     app_.set_help_flag();
     for (const Setting& setting : scanned.settings) {
-      shown_[std::string(setting.entry->name)] = setting.shown;
+      spellings_[std::string(setting.entry->name)] = setting.spelling;
       if (setting.origin.empty()) typed_.emplace(setting.entry->name);
       if (!setting.entry->joined_value.empty())
         texts_[std::string(setting.entry->name)] = setting.value;
@@ -68,7 +68,7 @@ class Binder {
   // Binds a flag of which the last value counts. `take` returns Result<void>.
   template <class Take>
   void value(const std::string& name, Take take) {
-    if (is_wanted(name)) add_flag_value(app_, "--" + name, shown_[name], take);
+    if (is_wanted(name)) add_flag_value(app_, "--" + name, spellings_[name], take);
   }
 
   // Binds a flag whose value is parsed and stored in `place`.
@@ -102,11 +102,11 @@ class Binder {
   }
 
   // Returns the flag as the user wrote it, for messages about two flags.
-  std::string shown(std::string_view name) const {
-    const auto found = shown_.find(name);
-    return found == shown_.end() ? "--" + std::string(name) : found->second;
+  std::string spelling(std::string_view name) const {
+    const auto found = spellings_.find(name);
+    return found == spellings_.end() ? "--" + std::string(name) : found->second;
   }
-  bool is_given(std::string_view name) const { return shown_.contains(name); }
+  bool is_given(std::string_view name) const { return spellings_.contains(name); }
   // Returns true if the flag was given on the command line.
   bool is_typed(std::string_view name) const { return typed_.contains(name); }
   // Returns the last value of a switch that may have a joined value; empty if it was not given.
@@ -120,13 +120,13 @@ class Binder {
   // adding all would cost a quarter of a millisecond at every start.
   bool is_wanted(const std::string& name) {
     bound_.insert(name);
-    return shown_.contains(name);
+    return spellings_.contains(name);
   }
 
   CLI::App app_;
   std::set<std::string, std::less<>> bound_;
   std::set<std::string, std::less<>> typed_;
-  std::map<std::string, std::string, std::less<>> shown_;
+  std::map<std::string, std::string, std::less<>> spellings_;
   // Switches that may have a joined value.
   std::map<std::string, std::string, std::less<>> texts_;
   std::vector<std::string> tokens_;
@@ -404,9 +404,9 @@ Result<void> check_commas(const Binder& binder, const std::string& host,
   }
   if (hosts == host) return {};
   return usage_error(command.front() + " is in the program's position, but looks like a host",
-                     "separate hosts with commas: " + binder.shown("hosts") + " " + hosts +
-                         "\nif it is the program: " + binder.shown("hosts") + " " + host + " -- " +
-                         command.front());
+                     "separate hosts with commas: " + binder.spelling("hosts") + " " + hosts +
+                         "\nif it is the program: " + binder.spelling("hosts") + " " + host +
+                         " -- " + command.front());
 }
 
 // Rejects "-H node1 node2 train.py" if a shell has expanded -H node[1-2] to the names of existing
@@ -427,10 +427,10 @@ Result<void> check_expanded_brackets(const Binder& binder, const Raw& raw,
   }
   if (last.empty()) return {};
   return usage_error(
-      binder.shown("hosts") + " " + host + " " + command.front() +
+      binder.spelling("hosts") + " " + host + " " + command.front() +
           " ...: files of these names exist here, so the shell has expanded a host name with "
           "brackets to them",
-      "quote it: " + binder.shown("hosts") + " '" + stem + "[" + first + "-" + last + "]'");
+      "quote it: " + binder.spelling("hosts") + " '" + stem + "[" + first + "-" + last + "]'");
 }
 
 // Notes hosts that are valid but often a mistake.
@@ -439,7 +439,7 @@ void note_odd_hosts(const Binder& binder, const Raw& raw, Options& options) {
   if (raw.hosts.size() == 1 && !cut_at_last_number(raw.hosts.front()).second.empty() &&
       std::filesystem::is_directory(raw.hosts.front(), ignored))
     options.notes.push_back(
-        binder.shown("hosts") + " " + raw.hosts.front() +
+        binder.spelling("hosts") + " " + raw.hosts.front() +
         " is also a directory here: quote names with brackets, or the shell expands "
         "them");
   for (const Host& host : options.hosts) {
@@ -464,9 +464,9 @@ std::string hostfile_in(const std::string& text) {
 Result<void> settle_hosts(const Binder& binder, const Raw& raw, const HostfileReader& read,
                           Options& options) {
   std::vector<std::string> sources;
-  if (!raw.hosts.empty()) sources.push_back(binder.shown("hosts"));
-  if (!raw.hostfile.empty()) sources.push_back(binder.shown("hostfile"));
-  if (raw.fake_hosts > 0) sources.push_back(binder.shown("fake-hosts"));
+  if (!raw.hosts.empty()) sources.push_back(binder.spelling("hosts"));
+  if (!raw.hostfile.empty()) sources.push_back(binder.spelling("hostfile"));
+  if (raw.fake_hosts > 0) sources.push_back(binder.spelling("fake-hosts"));
   if (sources.empty()) return {};
   if (sources.size() > 1)
     return usage_error(sources[0] + " and " + sources[1] + " both list hosts",
@@ -479,7 +479,7 @@ Result<void> settle_hosts(const Binder& binder, const Raw& raw, const HostfileRe
   std::string path = raw.hostfile;
   if (raw.hosts.size() == 1) path = hostfile_in(raw.hosts.front());
   if (path.empty()) {
-    options.hosts = IVY_TRY(parse_host_list(joined(raw.hosts, ","), binder.shown("hosts")));
+    options.hosts = IVY_TRY(parse_host_list(joined(raw.hosts, ","), binder.spelling("hosts")));
     note_odd_hosts(binder, raw, options);
     return {};
   }
@@ -488,7 +488,7 @@ Result<void> settle_hosts(const Binder& binder, const Raw& raw, const HostfileRe
   std::error_code ignored;
   if (std::filesystem::equivalent(path, options.healthy_hostfile, ignored))
     return usage_error(
-        binder.shown("healthy-hostfile") + " would overwrite " + path + ", the hostfile in use",
+        binder.spelling("healthy-hostfile") + " would overwrite " + path + ", the hostfile in use",
         "choose another file");
   options.hosts = IVY_TRY(parse_hostfile(content.value(), path));
   options.host_source = "hostfile " + path;
@@ -503,11 +503,11 @@ Error no_program(const Scanned& scanned) {
   const Setting& last = scanned.settings.back();
   const bool is_file = last.value.ends_with(".py") || last.value.find('/') != std::string::npos;
   if (!is_file) {
-    error.fix = "ivyrun " + last.shown + " " + quoted_arguments({last.value}) + " PROGRAM";
+    error.fix = "ivyrun " + last.spelling + " " + quoted_arguments({last.value}) + " PROGRAM";
     return error;
   }
-  error.fix = last.shown + " " + std::string(last.entry->value) + " " + last.value;
-  error.message += ": \"" + last.value + "\" was taken as the value of " + last.shown;
+  error.fix = last.spelling + " " + std::string(last.entry->value) + " " + last.value;
+  error.message += ": \"" + last.value + "\" was taken as the value of " + last.spelling;
   return error;
 }
 
@@ -560,14 +560,14 @@ Result<void> check_module(const Binder& binder, const std::string& module) {
   if (!is_file) return {};
   std::string name = module.substr(0, module.size() - (module.ends_with(".py") ? 3 : 0));
   std::replace(name.begin(), name.end(), '/', '.');
-  return usage_error(binder.shown("module") + ": " + module + " is a file, not a module",
-                     "leave out " + binder.shown("module") + ", or write the module's name: " +
+  return usage_error(binder.spelling("module") + ": " + module + " is a file, not a module",
+                     "leave out " + binder.spelling("module") + ", or write the module's name: " +
                          name.substr(std::min(name.find_first_not_of('.'), name.size())));
 }
 
 // srun's --export is a single list; ours is one flag per variable.
 Result<void> check_exports(const Binder& binder, const Options& options) {
-  const std::string shown = binder.shown("export");
+  const std::string spelling = binder.spelling("export");
   for (const std::string& text : options.exports) {
     const std::string name = text.substr(0, text.find('='));
     if (is_env_name(name) && name != "ALL" && name != "NONE" && name != "NIL") continue;
@@ -576,8 +576,8 @@ Result<void> check_exports(const Binder& binder, const Options& options) {
         name == "ALL" || name == "NONE" || name == "NIL" || name.find(',') != std::string::npos;
     if (!is_srun) continue;
     return usage_error(
-        shown + ": \"" + text + "\" is srun's syntax, one list for all variables",
-        "use one " + shown + " for each variable: " + shown +
+        spelling + ": \"" + text + "\" is srun's syntax, one list for all variables",
+        "use one " + spelling + " for each variable: " + spelling +
             " NAME=VALUE; without it, workers get the variables that frameworks read");
   }
   return {};
@@ -586,9 +586,9 @@ Result<void> check_exports(const Binder& binder, const Options& options) {
 // Checks the program that wraps the workers' program.
 Result<void> check_wrap(const Binder& binder, const Options& options) {
   if (binder.is_given("wrap-ranks") && options.wrap.empty())
-    return usage_error(binder.shown("wrap-ranks") + " needs --wrap COMMAND");
+    return usage_error(binder.spelling("wrap-ranks") + " needs --wrap COMMAND");
   if (options.wrap_ranks.failed)
-    return usage_error(binder.shown("wrap-ranks") +
+    return usage_error(binder.spelling("wrap-ranks") +
                        ": the ranks that will fail are not known in advance");
   return {};
 }
@@ -599,8 +599,8 @@ Result<void> settle_command(const Binder& binder, const Raw& raw, Options& optio
   // The command line counts most: a typed --activate overrides IVY_PYTHON and config files.
   if (binder.is_typed("activate") && !binder.is_typed("python")) options.python.clear();
   if (!options.activate.empty() && options.env_choice == EnvChoice::kNone)
-    return usage_error(binder.shown("activate") + " sets variables for the workers, but " +
-                           binder.shown("env") + " none passes no variables",
+    return usage_error(binder.spelling("activate") + " sets variables for the workers, but " +
+                           binder.spelling("env") + " none passes no variables",
                        "use only one of them; --python PATH sets just the interpreter");
   IVY_CHECK(check_exports(binder, options));
   if (raw.is_module) IVY_CHECK(check_module(binder, options.command.front()));
@@ -635,7 +635,7 @@ Result<void> check_contradictions(const Binder& binder, const Options& options) 
     if (!binder.is_given(one) || !binder.is_given(other)) continue;
     // A time of 0 means that the flag is off.
     if (one == "stall-timeout" && options.stall_timeout.count() == 0) continue;
-    return usage_error(binder.shown(one) + " and " + binder.shown(other) +
+    return usage_error(binder.spelling(one) + " and " + binder.spelling(other) +
                            " cannot be used together" + std::string(why),
                        "use only one of them");
   }
@@ -644,18 +644,18 @@ Result<void> check_contradictions(const Binder& binder, const Options& options) 
 
 Result<void> settle_output(const Binder& binder, Options& options) {
   if (options.show_ranks.failed && (options.detach || options.node_rank))
-    return usage_error(binder.shown("show-ranks") + " failed cannot be used with " +
-                           binder.shown(options.detach ? "detach" : "node-rank"),
+    return usage_error(binder.spelling("show-ranks") + " failed cannot be used with " +
+                           binder.spelling(options.detach ? "detach" : "node-rank"),
                        "use --log-dir DIR to keep the output of every rank");
   if (!options.log_dir.empty()) return {};
   if (options.log_to != LogPlace::kHead)
-    return usage_error(binder.shown("log-to") + " needs --log-dir DIR");
+    return usage_error(binder.spelling("log-to") + " needs --log-dir DIR");
   if (!options.output.empty()) return {};
   if (options.redirects.has_any())
-    return usage_error(binder.shown("redirects") + " needs --log-dir DIR or --output PATTERN");
+    return usage_error(binder.spelling("redirects") + " needs --log-dir DIR or --output PATTERN");
   if (options.tee.has_any())
     options.notes.push_back(
-        binder.shown("tee") +
+        binder.spelling("tee") +
         " is ignored without --log-dir DIR (for a time limit use --timeout TIME)");
   return {};
 }
@@ -678,12 +678,12 @@ std::string command_text(const Raw& raw, const Options& options) {
 
 // Flags for a single ivyrun that starts every host; they conflict with one ivyrun started on each
 // host.
-struct NotInJoin {
+struct JoinConflict {
   std::string_view flag;
   const char* why;
   const char* fix;
 };
-constexpr NotInJoin kNotInJoin[] = {
+constexpr JoinConflict kJoinConflicts[] = {
     {"num-proc", "each node starts its own workers",
      "use --nproc-per-node N on every node, for N workers on each"},
     {"transport", "the nodes connect to node 0 themselves", "leave it out"},
@@ -700,41 +700,42 @@ constexpr NotInJoin kNotInJoin[] = {
      "start it only on the hosts that you want"},
 };
 
-Result<void> refuse_beside_join(const Binder& binder, const std::string& node_rank) {
-  for (const NotInJoin& other : kNotInJoin)
+Result<void> check_join_conflicts(const Binder& binder, const std::string& node_rank) {
+  for (const JoinConflict& other : kJoinConflicts)
     if (binder.is_given(other.flag))
       return usage_error(
-          binder.shown(other.flag) + " cannot be used with " + node_rank + ": " + other.why,
+          binder.spelling(other.flag) + " cannot be used with " + node_rank + ": " + other.why,
           std::string(other.fix) + ",\nor name all hosts with -H and start one ivyrun");
   return {};
 }
 
 // Explains why torchrun mode cannot be meant, or which flag conflicts with it.
 Result<void> check_join(const Binder& binder, const Raw& raw, const Options& options) {
-  const std::string shown = binder.shown("node-rank");
+  const std::string spelling = binder.spelling("node-rank");
   const std::string rank = std::to_string(*raw.node_rank);
   const int nodes = options.num_nodes.value_or(1);
   if (!options.hosts.empty() || nodes == 1)
     return usage_error(
-        "ivyrun is started only once, not on every host, unless " + shown + " " + rank +
+        "ivyrun is started only once, not on every host, unless " + spelling + " " + rank +
             " is used with --nnodes N and without -H",
         "run on one host: ivyrun -H host0,host1 ... with all hosts in rank order, or\n"
         "on every host: ivyrun --nnodes N --node-rank R --master-addr HOST0 ...");
   if (*raw.node_rank >= nodes)
-    return usage_error(shown + " " + rank + ", but " + binder.shown("nnodes") + " " +
+    return usage_error(spelling + " " + rank + ", but " + binder.spelling("nnodes") + " " +
                            std::to_string(nodes) + " has nodes 0 to " + std::to_string(nodes - 1),
                        "number the nodes from 0");
   if (*raw.node_rank > 0 && options.master_addr.empty())
-    return usage_error(shown + " " + rank + " needs the address of node 0",
+    return usage_error(spelling + " " + rank + " needs the address of node 0",
                        "add --master-addr HOST0, the name or an address of node 0's host");
-  return refuse_beside_join(binder, shown);
+  return check_join_conflicts(binder, spelling);
 }
 
 // torchrun mode: --node-rank with a number of nodes but without a list of hosts.
 Result<void> settle_join(const Binder& binder, const Raw& raw, Options& options) {
   const bool is_join = raw.node_rank && options.hosts.empty() && options.num_nodes.value_or(1) > 1;
   const auto without_effect = [&](std::string_view flag, const std::string& why) {
-    if (binder.is_given(flag)) options.notes.push_back(binder.shown(flag) + " is ignored: " + why);
+    if (binder.is_given(flag))
+      options.notes.push_back(binder.spelling(flag) + " is ignored: " + why);
   };
   without_effect("rdzv-endpoint", "ivyrun chooses address and port");
   if (!is_join) {
@@ -760,20 +761,20 @@ Result<void> settle_join(const Binder& binder, const Raw& raw, Options& options)
 Result<void> settle_range(const Binder& binder, const Options& options) {
   if (!options.min_nodes) return {};
   if (options.num_proc)
-    return usage_error(binder.shown("num-proc") + " fixes the number of ranks, but " +
-                           binder.shown("nnodes") + " MIN:MAX makes it depend on the hosts",
+    return usage_error(binder.spelling("num-proc") + " fixes the number of ranks, but " +
+                           binder.spelling("nnodes") + " MIN:MAX makes it depend on the hosts",
                        "use --nproc-per-node N, the number of workers on each host");
   if (options.detach && options.lease)
     return usage_error(
-        binder.shown("lease") + " with " + binder.shown("detach") +
+        binder.spelling("lease") + " with " + binder.spelling("detach") +
             " lets another launcher take over the job, which would not know which hosts "
             "remain of " +
-            binder.shown("nnodes") + " MIN:MAX",
-        "leave " + binder.shown("lease") + " out, or give a single number of hosts");
+            binder.spelling("nnodes") + " MIN:MAX",
+        "leave " + binder.spelling("lease") + " out, or give a single number of hosts");
   if (options.node_rank) return {};
   const int given = std::max<int>(1, static_cast<int>(options.hosts.size()));
   if (*options.min_nodes <= given) return {};
-  return usage_error(binder.shown("nnodes") + " needs " + std::to_string(*options.min_nodes) +
+  return usage_error(binder.spelling("nnodes") + " needs " + std::to_string(*options.min_nodes) +
                          " hosts at least, but " + std::to_string(given) +
                          (given == 1 ? " was given" : " were given"),
                      "name the hosts: -H host1,host2,...\n"
@@ -783,32 +784,32 @@ Result<void> settle_range(const Binder& binder, const Options& options) {
 // Rejects flags that conflict with `--on-failure shrink` or `replace`.
 Result<void> settle_failure(const Binder& binder, Options& options) {
   if (options.on_stall == OnStall::kStop && options.stall_timeout.count() == 0)
-    return usage_error(binder.shown("on-stall") + " stop needs --stall-timeout TIME",
+    return usage_error(binder.spelling("on-stall") + " stop needs --stall-timeout TIME",
                        "such as --stall-timeout 10m, the longest time without progress");
   if (binder.is_given("min-workers") && options.on_failure != OnFailure::kShrink)
-    return usage_error(binder.shown("min-workers") + " needs --on-failure shrink");
+    return usage_error(binder.spelling("min-workers") + " needs --on-failure shrink");
   if (options.on_failure == OnFailure::kRestart) return {};
-  const std::string shown = binder.shown("on-failure") +
-                            (options.on_failure == OnFailure::kShrink ? " shrink" : " replace");
+  const std::string spelling = binder.spelling("on-failure") +
+                               (options.on_failure == OnFailure::kShrink ? " shrink" : " replace");
   if (options.profile == Profile::kMpi)
-    return usage_error(shown + " cannot be used with -B mpi: an MPI world cannot lose a rank",
+    return usage_error(spelling + " cannot be used with -B mpi: an MPI world cannot lose a rank",
                        "leave it out; --max-restarts N starts all ranks again");
   if (options.node_rank)
-    return usage_error(shown + " cannot be used with " + binder.shown("node-rank") +
+    return usage_error(spelling + " cannot be used with " + binder.spelling("node-rank") +
                            ": every node has its own ivyrun",
                        "name all hosts with -H and start one ivyrun");
   if (options.min_nodes)
-    return usage_error(shown + " cannot be used with " + binder.shown("nnodes") +
+    return usage_error(spelling + " cannot be used with " + binder.spelling("nnodes") +
                            " MIN:MAX, which starts all workers again when a host is lost",
                        "give a single number of hosts");
   if (options.detach && options.lease)
-    return usage_error(binder.shown("lease") + " with " + binder.shown("detach") +
+    return usage_error(binder.spelling("lease") + " with " + binder.spelling("detach") +
                            " lets another launcher take over the job, which would not know of " +
-                           shown,
-                       "leave " + binder.shown("lease") + " out");
+                           spelling,
+                       "leave " + binder.spelling("lease") + " out");
   if (options.on_failure == OnFailure::kShrink) return {};
   if (binder.is_given("max-restarts") && options.max_restarts == 0)
-    return usage_error(shown + " and " + binder.shown("max-restarts") +
+    return usage_error(spelling + " and " + binder.spelling("max-restarts") +
                            " 0 cannot be used together: no worker could be replaced",
                        "--on-failure shrink continues without the lost worker");
   options.max_replacements =
@@ -821,10 +822,10 @@ Result<void> settle_failure(const Binder& binder, Options& options) {
 Result<void> settle_devices(const Binder& binder, const DeviceOptions& options) {
   for (const std::string& name : options.device_env) {
     if (!is_env_name(name))
-      return usage_error(binder.shown("device-env") + ": \"" + name +
+      return usage_error(binder.spelling("device-env") + ": \"" + name +
                          "\" is not a valid variable name");
     if (env_rule(name) == EnvRule::kSet)
-      return usage_error(binder.shown("device-env") + ": " + name +
+      return usage_error(binder.spelling("device-env") + ": " + name +
                          " is set by ivyrun for every worker");
   }
   return {};
@@ -837,7 +838,7 @@ Result<void> take_roles(const Binder& binder, const Raw& raw, Options& options) 
     if (text != "default") roles.push_back(IVY_TRY(parse_role(text)));
   if (roles.empty()) return {};
   if (options.app != App::kNone)
-    return usage_error(binder.shown("role") + " and " + binder.shown("app") +
+    return usage_error(binder.spelling("role") + " and " + binder.spelling("app") +
                            " both define the servers that run next to the program",
                        "use only one of them");
   options.app = App::kRoles;
@@ -856,17 +857,17 @@ void take_served_arguments(const Binder& binder, Options& options) {
 }
 
 Result<void> check_app(const Binder& binder, const Options& options) {
-  const std::string shown = binder.shown(binder.is_given("app") ? "app" : "role");
+  const std::string spelling = binder.spelling(binder.is_given("app") ? "app" : "role");
   for (const std::string_view other : {"no-store", "on-failure", "node-rank", "stall-timeout"})
     if (binder.is_given(other))
       return usage_error(
-          binder.shown(other) + " cannot be used with " + shown +
+          binder.spelling(other) + " cannot be used with " + spelling +
               ": its hosts rendezvous through the job's store, and all its roles exit together",
           "leave it out; --max-restarts N starts all roles again");
   if (options.profile == Profile::kMpi)
-    return usage_error(shown + " cannot be used with -B mpi", "use only one of them");
+    return usage_error(spelling + " cannot be used with -B mpi", "use only one of them");
   if (options.app_spec.client == AppClient::kEvery || !options.num_proc) return {};
-  return usage_error(binder.shown("num-proc") + " cannot be used with " + shown +
+  return usage_error(binder.spelling("num-proc") + " cannot be used with " + spelling +
                          ": one program uses the servers of all hosts",
                      "use --nproc-per-node N if the app has workers on each host");
 }
@@ -882,11 +883,11 @@ bool needs_jax_service(const Raw& raw, const Options& options) {
 Result<void> settle_app(const Binder& binder, const Raw& raw, Options& options) {
   IVY_CHECK(take_roles(binder, raw, options));
   if (!options.tf_roles.empty() && options.profile != Profile::kTensorflow)
-    return usage_error(binder.shown("tf-roles") + " needs -B tensorflow");
+    return usage_error(binder.spelling("tf-roles") + " needs -B tensorflow");
   if (needs_jax_service(raw, options)) options.app = App::kJaxService;
   if (options.app != App::kRoles) {
     if (!options.app_args.empty())
-      return usage_error(binder.shown("app-args") + " needs --app NAME");
+      return usage_error(binder.spelling("app-args") + " needs --app NAME");
     return {};
   }
   IVY_CHECK(check_app(binder, options));
@@ -904,13 +905,14 @@ Result<void> settle_app(const Binder& binder, const Raw& raw, Options& options) 
 Result<void> settle_doctor(const Binder& binder, Options& options) {
   if (!options.doctor) {
     for (const std::string_view flag : {"check-module", "healthy-hostfile"})
-      if (binder.is_given(flag)) return usage_error(binder.shown(flag) + " needs --doctor");
+      if (binder.is_given(flag)) return usage_error(binder.spelling(flag) + " needs --doctor");
     return {};
   }
   for (const std::string_view other : {"node-rank", "detach", "explain-env", "on-failure"})
     if (binder.is_given(other))
-      return usage_error(binder.shown("doctor") + " cannot be used with " + binder.shown(other),
-                         "leave it out");
+      return usage_error(
+          binder.spelling("doctor") + " cannot be used with " + binder.spelling(other),
+          "leave it out");
   if (!binder.is_given("start-timeout")) options.start_timeout = kDoctorPatience;
   return {};
 }
@@ -1059,11 +1061,11 @@ Result<ParsedCommandLine> parse_command_line(const std::vector<std::string>& arg
     parsed.text_to_print = IVY_TRY(wanted_help(scanned));
     return parsed;
   }
-  IVY_CHECK(sort_out(scanned, options.notes));
+  IVY_CHECK(drop_flags_without_effect(scanned, options.notes));
   if (!asks_for(scanned, "version")) {
     IVY_CHECK(add_all_defaults(environment, scanned));
     note_unknown_variables(environment, options.notes);
-    IVY_CHECK(sort_out(scanned, options.notes));
+    IVY_CHECK(drop_flags_without_effect(scanned, options.notes));
   }
   Raw raw;
   raw.app_directories = app_directories(environment);

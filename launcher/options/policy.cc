@@ -80,7 +80,7 @@ Result<void> check_flags(const Policy& policy, const Scanned& scanned) {
     for (const auto& [flag, place] : policy.forbidden)
       if (setting.entry->name == flag)
         return Error{Code::kPermissionDenied,
-                     "the policy of this host (" + place + ") forbids " + setting.shown, kAsk};
+                     "the policy of this host (" + place + ") forbids " + setting.spelling, kAsk};
   return {};
 }
 

@@ -11,7 +11,7 @@ namespace {
 
 struct ChoiceRow {
   std::string_view word;
-  bool passes_allocation_over = false;
+  bool ignores_allocation = false;
 };
 
 // In the order of the enumeration. option_table.cc has the help for users.
@@ -47,13 +47,11 @@ std::vector<std::pair<std::string, TransportChoice>> transport_choices() {
 
 std::string transport_word(TransportChoice choice) { return std::string(row_of(choice).word); }
 
-bool passes_allocation_over(TransportChoice choice) {
-  return row_of(choice).passes_allocation_over;
-}
+bool ignores_allocation(TransportChoice choice) { return row_of(choice).ignores_allocation; }
 
 std::string transport_name(Transport transport) { return std::string(row_of(transport).name); }
 
-std::chrono::milliseconds usual_lease(Transport transport, bool is_attended) {
+std::chrono::milliseconds default_lease(Transport transport, bool is_attended) {
   const TransportRow& row = row_of(transport);
   return is_attended ? row.attended_lease : row.unattended_lease;
 }

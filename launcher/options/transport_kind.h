@@ -18,7 +18,7 @@ enum class TransportChoice { kAuto, kLocal, kAgent, kSsh, kSlurm };
 std::vector<std::pair<std::string, TransportChoice>> transport_choices();
 std::string transport_word(TransportChoice choice);
 // Returns true if the transport reaches hosts outside the allocation in which ivyrun was started.
-bool passes_allocation_over(TransportChoice choice);
+bool ignores_allocation(TransportChoice choice);
 
 enum class Transport { kLocal, kSsh, kSshClient, kAgent, kSrun, kJoined };
 
@@ -26,7 +26,7 @@ enum class Transport { kLocal, kSsh, kSshClient, kAgent, kSrun, kJoined };
 std::string transport_name(Transport transport);
 // Returns the default of --lease: how long the workers of a host keep running without a sign of
 // life from their launcher. is_attended: a user at a terminal watches the job.
-std::chrono::milliseconds usual_lease(Transport transport, bool is_attended);
+std::chrono::milliseconds default_lease(Transport transport, bool is_attended);
 // Returns the transport with this name. An unknown name, which another version may have written, is
 // kSsh.
 Transport transport_named(std::string_view name);

@@ -21,21 +21,21 @@ CoreList processors_of(const Cores& cores) {
 std::map<int, std::vector<std::size_t>> workers_by_node(const std::map<int, Cores>& nodes,
                                                         const std::vector<int>& near_nodes) {
   std::map<int, std::size_t> counts;
-  std::size_t homeless = 0;
-  for (const int node : near_nodes) ++(nodes.contains(node) ? counts[node] : homeless);
-  std::vector<int> dealt;
-  for (; homeless > 0; --homeless) {
-    const auto roomiest =
+  std::size_t without_node = 0;
+  for (const int node : near_nodes) ++(nodes.contains(node) ? counts[node] : without_node);
+  std::vector<int> assigned;
+  for (; without_node > 0; --without_node) {
+    const auto most_room =
         std::max_element(nodes.begin(), nodes.end(), [&counts](const auto& one, const auto& other) {
           return one.second.size() * (counts[other.first] + 1) <
                  other.second.size() * (counts[one.first] + 1);
         });
-    ++counts[roomiest->first];
-    dealt.push_back(roomiest->first);
+    ++counts[most_room->first];
+    assigned.push_back(most_room->first);
   }
-  std::sort(dealt.begin(), dealt.end());
+  std::sort(assigned.begin(), assigned.end());
   std::map<int, std::vector<std::size_t>> workers;
-  auto next = dealt.begin();
+  auto next = assigned.begin();
   for (std::size_t i = 0; i < near_nodes.size(); ++i)
     workers[nodes.contains(near_nodes[i]) ? near_nodes[i] : *next++].push_back(i);
   return workers;

@@ -68,8 +68,8 @@ std::string entry_of(const HostFacts& facts, int index, bool by_uuid) {
 }
 
 std::string mask_variable(const HostFacts& facts) {
-  const std::string& told = facts.device_view().mask_variable();
-  if (!told.empty()) return told;
+  const std::string& mask_variable = facts.device_view().mask_variable();
+  if (!mask_variable.empty()) return mask_variable;
   return std::string(device_vendor(facts.accelerator_source()).mask);
 }
 

@@ -5,9 +5,9 @@
 namespace ivy {
 namespace {
 
-std::string asked_text(const SlurmAllocation& allocation) {
-  if (!allocation.gpus_asked.empty())
-    return allocation.name() + " was allocated with " + allocation.gpus_asked;
+std::string requested_text(const SlurmAllocation& allocation) {
+  if (!allocation.gpus_requested.empty())
+    return allocation.name() + " was allocated with " + allocation.gpus_requested;
   if (allocation.gpus_here)
     return "SLURM_GPUS_ON_NODE=" + std::to_string(*allocation.gpus_here) + " in " +
            allocation.name();
@@ -49,7 +49,7 @@ Diagnostic text_of(const Hidden& hidden, const SlurmAllocation& allocation) {
   text.what = binding + " leaves " + visible + " of " + std::to_string(hidden.allocated) +
               " devices visible";
   text.where = fold_host_names(hidden.names);
-  text.cause = asked_text(allocation) +
+  text.cause = requested_text(allocation) +
                ": Slurm shows each task of a step its own devices and hides the others";
   text.fix = "ask for --gpus-per-node N with --ntasks-per-node 1, without " + binding +
              ": ivyrun assigns a device to each worker";
@@ -78,13 +78,14 @@ void check_allocated_devices(PlanContext& context) {
   if (hidden.too_few != nullptr && !context.options.oversubscribe)
     return context.refusals.push_back(refusal_of(text_of(hidden, allocation), hidden));
   if (!hidden.names.empty()) plan.warnings.push_back(text_of(hidden, allocation));
-  const bool has_devices = !allocation.gpus_asked.empty() || allocation.gpus_here.value_or(0) > 0;
+  const bool has_devices =
+      !allocation.gpus_requested.empty() || allocation.gpus_here.value_or(0) > 0;
   std::vector<std::string> without;
   for (const PlannedHost& host : plan.hosts)
     if (context.facts(host).accelerators() == 0) without.push_back(host.name);
   if (!has_devices || without.empty()) return;
   context.warn("IVY-P020", "the job has devices, but ivyrun finds none", fold_host_names(without),
-               {asked_text(allocation),
+               {requested_text(allocation),
                 "--nproc-per-node N starts N workers regardless of the devices found"});
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // plan_devices() at the end is the sequence, called by make_plan() (plan.cc) when the ranks are
 // numbered: it assigns each worker its accelerators, rejects plans that cannot work (check_*), adds
-// remarks for the user (say_*), and finally binds workers to cores near their accelerators
+// remarks for the user (note_*), and finally binds workers to cores near their accelerators
 // (bind_workers()). Slots are counted before that by device_places(), which plan.cc calls.
 #include "launcher/plan/device_plan.h"
 
@@ -39,7 +39,7 @@ std::size_t devices_per_worker(const Options& options) {
   return static_cast<std::size_t>(options.gpus_per_proc.value_or(1));
 }
 
-void say(PlanContext& context, std::string words) {
+void add_note(PlanContext& context, std::string words) {
   std::string& all = context.plan.device_words;
   all += (all.empty() ? "" : ", ") + std::move(words);
 }
@@ -223,7 +223,7 @@ void check_picked(PlanContext& context) {
 }
 
 void check_masks(PlanContext& context) {
-  const Sayings wrong = sayings(context, [](const HostFacts& facts) {
+  const HostsByText wrong = hosts_by_text(context, [](const HostFacts& facts) {
     const DeviceView& view = facts.device_view();
     return view.mask_error().empty()
                ? std::string()
@@ -250,7 +250,7 @@ void check_masks(PlanContext& context) {
 }
 
 void check_views(PlanContext& context) {
-  Sayings disagreements;
+  HostsByText disagreements;
   for (const PlannedHost& host : context.plan.hosts) {
     for (const std::string& text : context.facts(host).device_view().disagreements()) {
       std::vector<std::string>& names = disagreements[text];
@@ -258,7 +258,7 @@ void check_views(PlanContext& context) {
       if (!is_fake(context.options, host.host_index) || names.empty()) names.push_back(host.name);
     }
   }
-  const Sayings hidden = sayings(context, [](const HostFacts& facts) {
+  const HostsByText hidden = hosts_by_text(context, [](const HostFacts& facts) {
     const DeviceView& view = facts.device_view();
     const std::uint32_t all = view.present() + view.unusable();
     return view.hidden_by().empty() || facts.accelerators() >= all
@@ -276,7 +276,7 @@ void check_views(PlanContext& context) {
     context.warn("IVY-P018", "accelerators: " + text, fold_host_names(names), {"", ""});
 }
 
-void say_sharing(PlanContext& context) {
+void note_sharing(PlanContext& context) {
   std::map<std::pair<std::size_t, std::size_t>, std::vector<std::string>> sharing;
   for (const PlannedHost& host : context.plan.hosts)
     if (host.shares_devices)
@@ -284,16 +284,16 @@ void say_sharing(PlanContext& context) {
   const PlannedHost& first = context.plan.hosts.front();
   const std::size_t all = context.facts(first).accelerators();
   if (is_fake(context.options, first.host_index) && all > 0 && all < context.answers.size())
-    say(context, std::to_string(context.answers.size()) + " simulated hosts share " +
-                     counted(all, "accelerator"));
+    add_note(context, std::to_string(context.answers.size()) + " simulated hosts share " +
+                          counted(all, "accelerator"));
   for (const auto& [counts, names] : sharing)
-    say(context, counted(counts.first, "worker") + " share " +
-                     counted(counts.second, "accelerator") + on(context, names));
+    add_note(context, counted(counts.first, "worker") + " share " +
+                          counted(counts.second, "accelerator") + on(context, names));
 }
 
 // With one rank per accelerator, a host with fewer accelerators than the others has lost some or is
 // a different kind of machine.
-void say_uneven_hosts(PlanContext& context) {
+void note_uneven_hosts(PlanContext& context) {
   const PerHost& per_host = context.options.per_host;
   if (per_host.written && per_host.kind == PerHost::Kind::kNumber) return;
   std::map<std::size_t, std::vector<std::string>, std::greater<>> hosts;
@@ -303,10 +303,10 @@ void say_uneven_hosts(PlanContext& context) {
   std::string text;
   for (const auto& [count, names] : hosts)
     text += (text.empty() ? "" : ", ") + std::to_string(count) + " on " + fold_host_names(names);
-  say(context, "accelerators differ: " + text);
+  add_note(context, "accelerators differ: " + text);
 }
 
-void say_visibility(PlanContext& context) {
+void note_visibility(PlanContext& context) {
   const std::size_t each = devices_per_worker(context.options);
   const std::vector<PlannedHost>& hosts = context.plan.hosts;
   const bool any_own =
@@ -315,9 +315,9 @@ void say_visibility(PlanContext& context) {
     return has_instances(context.facts(host), host.devices);
   });
   if (any_own)
-    say(context, any_instances ? "each sees its own MIG instance"
-                 : each == 1   ? "each sees its own accelerator"
-                               : "each sees its own " + std::to_string(each) + " accelerators");
+    add_note(context, any_instances ? "each sees its own MIG instance"
+                      : each == 1   ? "each sees its own accelerator"
+                                  : "each sees its own " + std::to_string(each) + " accelerators");
 }
 
 std::string gibibytes(std::uint64_t bytes) {
@@ -330,8 +330,8 @@ std::string gibibytes(std::uint64_t bytes) {
 // Nobody would read a longer list.
 constexpr std::size_t kMaxUsersShown = 4;
 
-void say_users(PlanContext& context) {
-  std::vector<std::string> said;
+void note_users(PlanContext& context) {
+  std::vector<std::string> notes;
   std::size_t more = 0;
   for (const PlannedHost& host : context.plan.hosts) {
     const HostFacts& facts = context.facts(host);
@@ -344,14 +344,14 @@ void say_users(PlanContext& context) {
       if (device.users_size() > 1)
         text += " and " + std::to_string(device.users_size() - 1) + " more";
       if (device.used_bytes() > 0) text += " (" + gibibytes(device.used_bytes()) + ")";
-      if (said.size() < kMaxUsersShown)
-        said.push_back(std::move(text));
+      if (notes.size() < kMaxUsersShown)
+        notes.push_back(std::move(text));
       else
         ++more;
     }
   }
-  for (std::string& text : said) say(context, std::move(text));
-  if (more > 0) say(context, counted(more, "other accelerator") + " also in use");
+  for (std::string& text : notes) add_note(context, std::move(text));
+  if (more > 0) add_note(context, counted(more, "other accelerator") + " also in use");
 }
 
 int near_node(const HostFacts& facts, const PlannedHost& host, const PlannedWorker& worker) {
@@ -423,7 +423,7 @@ void bind_workers(PlanContext& context) {
                            [](const PlannedWorker& w) { return !w.cores.empty(); });
       });
   if (any_bound)
-    say(context, "bound to the cores near their accelerators (--bind-to none turns this off)");
+    add_note(context, "bound to the cores near their accelerators (--bind-to none turns this off)");
 }
 
 }  // namespace
@@ -475,10 +475,10 @@ void plan_devices(PlanContext& context) {
   check_instances(context);
   if (context.refusals.empty()) check_shortage(context);
   check_views(context);
-  say_visibility(context);
-  say_sharing(context);
-  say_uneven_hosts(context);
-  say_users(context);
+  note_visibility(context);
+  note_sharing(context);
+  note_uneven_hosts(context);
+  note_users(context);
   bind_workers(context);
 }
 

@@ -31,7 +31,7 @@ bool has_password(const std::string& name, const std::string& value) {
          value.find('@') != std::string::npos;
 }
 
-std::string shown(const std::string& name, const std::string& value) {
+std::string setting_text(const std::string& name, const std::string& value) {
   if (is_secret(name) || has_password(name, value)) return name + "=(hidden)";
   const std::string text = RemoteText(value.substr(0, kMaxValueBytes)).line();
   return name + "=" + text + (value.size() > kMaxValueBytes ? "..." : "");
@@ -224,7 +224,8 @@ void add_app_rows(const WorkerSpec& spec, std::vector<TextRow>& rows) {
   if (!spec.app().every_rank_is_client()) std::erase_if(rows, is_of_ranks);
   const std::string why = spec.app().name() == "roles" ? "--role" : "--app " + spec.app().name();
   for (const Variable& variable : spec.app().client_environment())
-    rows.push_back({shown(variable.name(), variable.value()), reader_of(variable.name()), why});
+    rows.push_back(
+        {setting_text(variable.name(), variable.value()), reader_of(variable.name()), why});
 }
 
 std::string first_worker(const EnvironmentInputs& inputs, const Environment& exports,
@@ -232,21 +233,21 @@ std::string first_worker(const EnvironmentInputs& inputs, const Environment& exp
   const WorkerSpec& spec = plan.workers(0);
   std::vector<TextRow> rows = {{"variable", "read by", "why"}};
   for (const EnvVariable& variable : environment_of_spec(plan, spec))
-    rows.push_back({shown(variable.name, variable.value), reader_of(variable.name),
+    rows.push_back({setting_text(variable.name, variable.value), reader_of(variable.name),
                     reason_of(inputs, exports, variable)});
   for (const char* name :
        {"IVY_TOKEN_FILE", "IVY_CONTROL", "IVY_HOST_INDEX", "TORCHELASTIC_ERROR_FILE"})
     rows.push_back({std::string(name) + "=...", reader_of(name), "set on the host"});
   const Environment sent = environment_of_spec(plan, spec);
-  const auto is_said = [&](const char* name) {
+  const auto is_set = [&](const char* name) {
     return find_variable(sent, name) != nullptr || find_variable(*inputs.caller, name) != nullptr;
   };
-  const bool says_debug = is_said("NCCL_DEBUG") || is_said("NCCL_DEBUG_FILE");
+  const bool sets_debug = is_set("NCCL_DEBUG") || is_set("NCCL_DEBUG_FILE");
   for (const char* name :
        {"TORCH_FR_BUFFER_SIZE", "NCCL_DEBUG", "NCCL_DEBUG_FILE", "NCCL_PROFILER_PLUGIN"}) {
     const bool is_off = inputs.options->nccl_profiler == "off";
     if (is_off && std::string_view(name) == "NCCL_PROFILER_PLUGIN") continue;
-    if (is_said(name) || (says_debug && std::string_view(name).starts_with("NCCL_DEBUG"))) continue;
+    if (is_set(name) || (sets_debug && std::string_view(name).starts_with("NCCL_DEBUG"))) continue;
     rows.push_back({std::string(name) + "=...", reader_of(name),
                     "for ivyctl stack and why; set on the host, because it was not set"});
   }
@@ -260,7 +261,7 @@ void add_differences(const HostPlan& plan, const std::string& host, std::string&
     const WorkerSpec& spec = plan.workers(index);
     out += "  rank " + std::to_string(spec.rank()) + " on " + host + ":";
     for (const Variable& variable : spec.environment())
-      out += " " + shown(variable.name(), variable.value());
+      out += " " + setting_text(variable.name(), variable.value());
     out += "\n";
     if (plan.workers_size() == 1) break;
   }

@@ -27,7 +27,7 @@ FailureDecision FailurePolicy::shrink(const FailureFacts& facts) const {
   if (left < limits_.min_workers)
     return end_of_job(std::to_string(left) + (left == 1 ? " worker is" : " workers are") +
                       " left, and --min-workers is " + std::to_string(limits_.min_workers));
-  return {.action = FailureAction::kGoOn, .pause = {}, .why_not = {}};
+  return {.action = FailureAction::kContinue, .pause = {}, .why_not = {}};
 }
 
 FailureDecision FailurePolicy::replace(const FailureFacts& facts) {

@@ -40,7 +40,7 @@ struct FailureFacts {
   std::chrono::milliseconds lived{0};
 };
 
-enum class FailureAction { kEndJob, kGoOn, kReplace };
+enum class FailureAction { kEndJob, kContinue, kReplace };
 
 struct FailureDecision {
   FailureAction action = FailureAction::kEndJob;

@@ -26,7 +26,7 @@ Environment jax_defaults(const Options& options) {
   return variables;
 }
 
-void plan_jax_service(PlanContext& context) {
+void check_jax_service(PlanContext& context) {
   if (context.options.app != App::kJaxService) return;
   const PlannedHost& first = context.plan.hosts.front();
   const bool is_module = context.options.program_kind == ProgramKind::kModule;
@@ -45,8 +45,8 @@ Environment jax_service_variables(const Options& options) {
   return {{"JAX_COORDINATOR_BIND_ADDRESS", "127.0.0.1:0"}};
 }
 
-std::string xla_flags(const std::string& said, int cpu_devices) {
-  return said + (said.empty() ? "" : " ") +
+std::string xla_flags(const std::string& user_flags, int cpu_devices) {
+  return user_flags + (user_flags.empty() ? "" : " ") +
          "--xla_force_host_platform_device_count=" + std::to_string(cpu_devices);
 }
 

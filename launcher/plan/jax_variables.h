@@ -17,14 +17,14 @@ Environment jax_defaults(const Options& options);
 
 // Checks --app jax-service, which runs JAX's coordination service in a separate process: rejects a
 // program that is not Python, because the service needs its interpreter.
-void plan_jax_service(PlanContext& context);
+void check_jax_service(PlanContext& context);
 // Returns the variables for --app jax-service that move the service inside rank 0's process, which
 // JAX starts in any case, to a free port of loopback, so that no rank finds it.
 Environment jax_service_variables(const Options& options);
 
-// Returns the user's XLA flags (`said`) with one for the number of CPU devices. It is appended,
-// because XLA uses the last of two equal flags.
-std::string xla_flags(const std::string& said, int cpu_devices);
+// Returns the user's XLA flags (`user_flags`) with one for the number of CPU devices. It is
+// appended, because XLA uses the last of two equal flags.
+std::string xla_flags(const std::string& user_flags, int cpu_devices);
 
 // Returns true for `-B jax --no-python-hook`, where JAX gets its rank from variables only.
 bool is_jax_by_variables(const Options& options);

@@ -37,9 +37,9 @@ void refuse_two(PlanContext& context, const std::string& libraries,
 }
 
 // Rejects libraries that differ in family or major version, because they cannot form one world.
-void refuse_different(PlanContext& context, const Sayings& said) {
+void refuse_different(PlanContext& context, const HostsByText& groups) {
   std::string cause;
-  for (const auto& [libraries, names] : said)
+  for (const auto& [libraries, names] : groups)
     cause += (cause.empty() ? "" : "\n") + libraries + " on " + fold_host_names(names);
   std::vector<std::string> without;
   for (const PlannedHost& host : context.plan.hosts)
@@ -92,19 +92,19 @@ void choose(PlanContext& context, MpiFamily family) {
 void plan_mpi(PlanContext& context) {
   if (context.plan.world_size < 2 || context.options.allow_singletons) return;
   context.plan.mpi.served = true;
-  const Sayings said =
-      sayings(context, [](const HostFacts& facts) { return facts.program_library(); });
+  const HostsByText groups =
+      hosts_by_text(context, [](const HostFacts& facts) { return facts.program_library(); });
   std::size_t count = 0;
-  for (const auto& [libraries, names] : said) {
+  for (const auto& [libraries, names] : groups) {
     if (has_two_families(libraries)) return refuse_two(context, libraries, names);
     count += names.size();
   }
-  if (said.size() > 1 || (!said.empty() && count < context.plan.hosts.size()))
-    return refuse_different(context, said);
-  const MpiFamily family = said.empty() ? MpiFamily::kNone : mpi_family_of(said.begin()->first);
+  if (groups.size() > 1 || (!groups.empty() && count < context.plan.hosts.size()))
+    return refuse_different(context, groups);
+  const MpiFamily family = groups.empty() ? MpiFamily::kNone : mpi_family_of(groups.begin()->first);
   const bool is_asked = context.options.profile == Profile::kMpi;
   if (family == MpiFamily::kUnknown && !is_asked)
-    return refuse_unknown(context, said.begin()->first, said.begin()->second);
+    return refuse_unknown(context, groups.begin()->first, groups.begin()->second);
   choose(context, family);
   const bool is_mpi = context.plan.mpi.pmi || context.plan.mpi.pmix;
   if (is_mpi && context.options.on_failure != OnFailure::kRestart) refuse_to_lose_ranks(context);

@@ -73,10 +73,10 @@ Result<void> take_subset(const Allocation& allocation,
 
 }  // namespace
 
-bool passes_allocation_over(const Options& options) {
+bool ignores_allocation(const Options& options) {
   if (options.transport == TransportChoice::kLocal) return true;
   if (options.hosts.empty()) return false;
-  return options.hosts.front().fake || passes_allocation_over(options.transport);
+  return options.hosts.front().fake || ignores_allocation(options.transport);
 }
 
 Result<void> place_in_allocation(const Allocation& allocation,

@@ -15,7 +15,7 @@ namespace ivy {
 // Returns true if the allocation is not used: for simulated hosts, for this machine only
 // (--transport local), and for named hosts that are reached through ssh or agents (--transport ssh,
 // agent).
-bool passes_allocation_over(const Options& options);
+bool ignores_allocation(const Options& options);
 
 // Sets options.hosts to the allocation's hosts, or to those that -H or a hostfile names; sets
 // options.allocation or batch_job, and options.host_source. Keeps slots that were written; never

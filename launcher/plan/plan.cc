@@ -415,7 +415,7 @@ Result<JobPlan> make_plan(const Options& options, const std::string& job_id,
     check_same_machine(context);
     plan_mpi(context);
     choose_master(context, plan);
-    plan_jax_service(context);
+    check_jax_service(context);
     check_allocated_devices(context);
     plan_devices(context);
   }

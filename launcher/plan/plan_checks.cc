@@ -2,7 +2,7 @@
 // The checks of a plan that do not concern devices: the working directory, the program and its
 // interpreter on every host, the arguments, and ranks that flags name. check_plan() at the end
 // lists them; make_plan() (plan.cc) calls it. A check groups the hosts by their problem
-// (sayings()), so that one message covers all hosts that have the same one.
+// (hosts_by_text()), so that one message covers all hosts that have the same one.
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -27,9 +27,9 @@ constexpr std::size_t kMaxStringBytes = (128u << 10) - 1;
 constexpr int kInterpreterMissing = ELIBACC;
 
 void check_directory(PlanContext& context) {
-  const Sayings said =
-      sayings(context, [](const HostFacts& facts) { return facts.working_directory_error(); });
-  for (const auto& [error, names] : said) {
+  const HostsByText groups = hosts_by_text(
+      context, [](const HostFacts& facts) { return facts.working_directory_error(); });
+  for (const auto& [error, names] : groups) {
     const std::string user = first_facts(context, names).user();
     const bool is_denied = error.ends_with(std::strerror(EACCES));
     context.refuse("IVY-P003", "the working directory cannot be entered", fold_host_names(names),
@@ -112,11 +112,11 @@ std::string cannot_run_fix(const HostFacts& facts, const std::string& program) {
 }
 
 void check_program(PlanContext& context) {
-  const Sayings said = sayings(context, [](const HostFacts& facts) {
+  const HostsByText groups = hosts_by_text(context, [](const HostFacts& facts) {
     // If the working directory is missing, so is a relative program; that was reported already.
     return facts.working_directory_error().empty() ? facts.program_error() : std::string();
   });
-  for (const auto& [error, names] : said) {
+  for (const auto& [error, names] : groups) {
     const HostFacts& facts = first_facts(context, names);
     const std::string where = fold_host_names(names);
     if (facts.program_errno() == ENOENT || facts.program_errno() == ENOTDIR) {
@@ -135,8 +135,8 @@ void check_program(PlanContext& context) {
 }
 
 void check_interpreter(PlanContext& context) {
-  const Sayings missing =
-      sayings(context, [](const HostFacts& facts) { return facts.interpreter_error(); });
+  const HostsByText missing =
+      hosts_by_text(context, [](const HostFacts& facts) { return facts.interpreter_error(); });
   for (const auto& [error, names] : missing) {
     // The host may have found another interpreter; its message then ends with that.
     const std::size_t advice = error.rfind(": write ");
@@ -147,8 +147,8 @@ void check_interpreter(PlanContext& context) {
                         : error.substr(advice + 2),
                     kExitNotFound});
   }
-  const Sayings versions =
-      sayings(context, [](const HostFacts& facts) { return facts.interpreter_version(); });
+  const HostsByText versions =
+      hosts_by_text(context, [](const HostFacts& facts) { return facts.interpreter_version(); });
   if (versions.size() < 2) return;
   std::string cause;
   for (const auto& [version, names] : versions)
@@ -186,8 +186,8 @@ void check_first_line(PlanContext& context) {
 
 // The text that most hosts have counts as correct; among equals, the first host's.
 void check_script(PlanContext& context) {
-  const Sayings hashes =
-      sayings(context, [](const HostFacts& facts) { return facts.program_sha256(); });
+  const HostsByText hashes =
+      hosts_by_text(context, [](const HostFacts& facts) { return facts.program_sha256(); });
   if (hashes.size() < 2) return;
   std::string right = context.facts(context.plan.hosts.front()).program_sha256();
   for (const auto& [hash, names] : hashes)
@@ -230,21 +230,21 @@ std::string absent_text(const std::vector<int>& ranks) {
 
 // Checks for ranks that this job does not have: nothing, or less than intended, would be shown or
 // wrapped.
-void check_named_ranks(PlanContext& context, const ShowRanks& shown, const std::string& flag) {
+void check_named_ranks(PlanContext& context, const ShowRanks& wanted, const std::string& flag) {
   std::size_t count = static_cast<std::size_t>(context.plan.world_size);
-  if (shown.local) count = 0;
+  if (wanted.local) count = 0;
   for (const PlannedHost& host : context.plan.hosts)
-    if (shown.local) count = std::max(count, host.workers.size());
+    if (wanted.local) count = std::max(count, host.workers.size());
   const auto absent =
-      std::lower_bound(shown.ranks.begin(), shown.ranks.end(), static_cast<int>(count));
-  if (shown.all || absent == shown.ranks.end()) return;
+      std::lower_bound(wanted.ranks.begin(), wanted.ranks.end(), static_cast<int>(count));
+  if (wanted.all || absent == wanted.ranks.end()) return;
   const std::string last = std::to_string(count - 1);
-  const std::string what = flag + ": " + absent_text({absent, shown.ranks.end()});
+  const std::string what = flag + ": " + absent_text({absent, wanted.ranks.end()});
   const std::string fix = flag + (count == 1 ? " 0" : " with ranks from 0 to " + last);
-  const std::string cause = std::string(shown.local ? "each host has at most " : "the job has ") +
-                            std::to_string(count) + (shown.local ? " local rank" : " rank") +
+  const std::string cause = std::string(wanted.local ? "each host has at most " : "the job has ") +
+                            std::to_string(count) + (wanted.local ? " local rank" : " rank") +
                             (count == 1 ? "" : "s") + (count == 1 ? ": 0" : ": 0-" + last);
-  if (absent == shown.ranks.begin()) {
+  if (absent == wanted.ranks.begin()) {
     context.refuse("IVY-P016", what, "", {cause, fix, kExitUsage});
   } else {
     context.warn("IVY-P016", what, "", {cause, fix});
@@ -253,12 +253,12 @@ void check_named_ranks(PlanContext& context, const ShowRanks& shown, const std::
 
 }  // namespace
 
-Sayings sayings(const PlanContext& context,
-                const std::function<std::string(const HostFacts&)>& say) {
-  Sayings result;
+HostsByText hosts_by_text(const PlanContext& context,
+                          const std::function<std::string(const HostFacts&)>& text_of) {
+  HostsByText result;
   for (const PlannedHost& host : context.plan.hosts) {
-    const std::string said = say(context.facts(host));
-    if (!said.empty()) result[said].push_back(host.name);
+    const std::string text = text_of(context.facts(host));
+    if (!text.empty()) result[text].push_back(host.name);
   }
   return result;
 }
@@ -278,8 +278,8 @@ void check_plan(PlanContext& context) {
   check_first_line(context);
   check_script(context);
   check_arguments(context);
-  const ShowRanks& shown = context.options.show_ranks;
-  check_named_ranks(context, shown, shown.local ? "--local-ranks-filter" : "--show-ranks");
+  const ShowRanks& wanted = context.options.show_ranks;
+  check_named_ranks(context, wanted, wanted.local ? "--local-ranks-filter" : "--show-ranks");
   check_named_ranks(context, context.options.wrap_ranks, "--wrap-ranks");
   check_worker_ports(context);
   check_app_plan(context);

@@ -45,9 +45,9 @@ struct PlanContext {
 };
 
 // Groups the hosts with the same text, for one message about all of them. Leaves out empty texts.
-using Sayings = std::map<std::string, std::vector<std::string>>;
-Sayings sayings(const PlanContext& context,
-                const std::function<std::string(const HostFacts&)>& say);
+using HostsByText = std::map<std::string, std::vector<std::string>>;
+HostsByText hosts_by_text(const PlanContext& context,
+                          const std::function<std::string(const HostFacts&)>& text_of);
 // Returns the facts of the first of these planned hosts.
 const HostFacts& first_facts(const PlanContext& context, const std::vector<std::string>& names);
 

@@ -19,11 +19,11 @@ class FirstSeen {
 
   std::vector<int> place_of(std::string_view path) {
     std::vector<int> place;
-    std::string begun;
+    std::string prefix;
     while (!path.empty()) {
-      begun += separator_;
-      begun += take_part(path, separator_);
-      place.push_back(numbers_.emplace(begun, static_cast<int>(numbers_.size())).first->second);
+      prefix += separator_;
+      prefix += take_part(path, separator_);
+      place.push_back(numbers_.emplace(prefix, static_cast<int>(numbers_.size())).first->second);
     }
     return place;
   }

@@ -193,19 +193,19 @@ bool is_passed_on(const EnvironmentInputs& inputs, const EnvVariable& variable) 
 
 // Excepts the first host from proxies, because gRPC, which JAX uses, would contact rank 0 through
 // them, too.
-void reach_the_first_host_directly(const std::string& address, Environment& out) {
+void exclude_master_from_proxies(const std::string& address, Environment& out) {
   const bool has_proxy = std::any_of(out.begin(), out.end(), [](const EnvVariable& variable) {
     return is_proxy(variable.name) && !is_no_proxy(variable.name);
   });
   if (!has_proxy) return;
   // Libraries read either the lower-case or the upper-case variable first, so both must contain
   // what the user has set in either.
-  const auto said = [&](const char* name) {
+  const auto user_value = [&](const char* name) {
     const std::string* const value = find_variable(out, name);
     return value == nullptr ? std::string() : *value;
   };
-  const std::string small = said("no_proxy");
-  const std::string large = said("NO_PROXY");
+  const std::string small = user_value("no_proxy");
+  const std::string large = user_value("NO_PROXY");
   const auto with_address = [&](const std::string& own, const std::string& other) {
     const std::string& known = own.empty() ? other : own;
     return known.empty() || known == "*" ? known + (known.empty() ? address : "")
@@ -226,8 +226,7 @@ void add_passed_on(const EnvironmentInputs& inputs, const PlannedHost& host, Env
     if (is_of_the_job || is_passed_on(inputs, variable))
       set_variable(out, variable.name, variable.value);
   }
-  if (!has_callers_environment(host))
-    reach_the_first_host_directly(inputs.plan->master_address, out);
+  if (!has_callers_environment(host)) exclude_master_from_proxies(inputs.plan->master_address, out);
 }
 
 // Variables about the world that frameworks and libivycomm read, the same for all workers of this
@@ -314,9 +313,9 @@ bool chooses_devices(const Environment& from_files) {
 void add_cpu_devices(const HostInputs& to, Environment& out) {
   const std::optional<int> count = to.inputs.options->cpu_devices;
   if (!count) return;
-  const std::string* said = find_variable(out, "XLA_FLAGS");
-  if (said == nullptr) said = find_variable(*to.inputs.caller, "XLA_FLAGS");
-  set_variable(out, "XLA_FLAGS", xla_flags(said == nullptr ? "" : *said, *count));
+  const std::string* user_flags = find_variable(out, "XLA_FLAGS");
+  if (user_flags == nullptr) user_flags = find_variable(*to.inputs.caller, "XLA_FLAGS");
+  set_variable(out, "XLA_FLAGS", xla_flags(user_flags == nullptr ? "" : *user_flags, *count));
 }
 
 void add_host_devices(const HostInputs& to, Environment& out) {

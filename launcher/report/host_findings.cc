@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// find_troubles() calls one check_*() per subject for each host, then compares the properties that
+// find_problems() calls one check_*() per subject for each host, then compares the properties that
 // should be equal on all hosts (shared_properties()). The other two functions print the findings as
 // a table and as JSON.
 #include "launcher/report/host_findings.h"
@@ -231,7 +231,7 @@ std::string fixed_lines(const std::string& fix) { return fix.empty() ? "" : "\n 
 
 }  // namespace
 
-std::vector<Finding> find_troubles(const Examination& examined) {
+std::vector<Finding> find_problems(const Examination& examined) {
   Findings findings;
   for (const ExaminedHost& host : examined.hosts) {
     if (!host.is_up) {

@@ -41,7 +41,7 @@ struct Examination {
 };
 
 // Returns the findings, failures before warnings. Hosts with the same problem share a finding.
-std::vector<Finding> find_troubles(const Examination& examined);
+std::vector<Finding> find_problems(const Examination& examined);
 // Returns a table of the hosts, followed by the findings.
 std::string findings_text(const Examination& examined, const std::vector<Finding>& findings);
 boost::json::object findings_object(const Examination& examined,

@@ -41,7 +41,7 @@ constexpr std::array<std::string_view, 2> kCoordinationTexts = {
     "the JAX distributed service detected fatal errors",
     "the coordinator detected missing heartbeats"};
 
-bool says_one_of(const WorkerEnd& end, std::span<const std::string_view> texts) {
+bool contains_one_of(const WorkerEnd& end, std::span<const std::string_view> texts) {
   return std::any_of(texts.begin(), texts.end(), [&end](std::string_view text) {
     return end.stderr_tail.find(text) != std::string::npos;
   });
@@ -134,8 +134,8 @@ void blame_launcher(Outcome& outcome, const LauncherEnd& launcher_end) {
     outcome.raise_signal = launcher_end.signal;
     return;
   }
-  const int told = launcher_end.diagnostic.exit_code;
-  outcome.exit_code = told != 0 ? told : code_of(launcher_end.reason);
+  const int given_code = launcher_end.diagnostic.exit_code;
+  outcome.exit_code = given_code != 0 ? given_code : code_of(launcher_end.reason);
 }
 
 void blame_worker(Outcome& outcome, const WorkerEnd& end) {
@@ -201,9 +201,9 @@ bool was_abort(const ExitStatus& status) { return status.shell_code() == 128 + S
 
 bool was_aborted_by_watchdog(const WorkerEnd& end) {
   const bool is_abort = was_abort(end.status);
-  if (is_abort && says_one_of(end, kWatchdogTexts)) return true;
+  if (is_abort && contains_one_of(end, kWatchdogTexts)) return true;
   const bool may_be_jax = is_abort || (end.status.signal == 0 && end.status.code == 1);
-  return may_be_jax && says_one_of(end, kCoordinationTexts);
+  return may_be_jax && contains_one_of(end, kCoordinationTexts);
 }
 
 Outcome judge(const std::vector<WorkerEnd>& ends, const LauncherEnd& launcher_end) {

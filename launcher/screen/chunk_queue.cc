@@ -7,9 +7,9 @@
 
 namespace ivy {
 
-void ChunkQueue::push(std::uint32_t lane, ChunkKind kind, std::string_view bytes) {
+void ChunkQueue::push(std::uint32_t source, ChunkKind kind, std::string_view bytes) {
   if (kind != ChunkKind::kBytes) {
-    records_.push_back(Record{lane, kind, 0});
+    records_.push_back(Record{source, kind, 0});
     return;
   }
   while (!bytes.empty()) {
@@ -20,11 +20,11 @@ void ChunkQueue::push(std::uint32_t lane, ChunkKind kind, std::string_view bytes
     block.append(bytes.substr(0, count));
     bytes.remove_prefix(count);
     bytes_ += count;
-    // Bytes of the lane that wrote last extend its record, unless they start a new block: a record
-    // must not span two blocks.
-    const bool joins = !needs_block && !records_.empty() && records_.back().lane == lane &&
+    // Bytes of the source that wrote last extend its record, unless they start a new block: a
+    // record must not span two blocks.
+    const bool joins = !needs_block && !records_.empty() && records_.back().source == source &&
                        records_.back().kind == ChunkKind::kBytes;
-    if (!joins) records_.push_back(Record{lane, kind, 0});
+    if (!joins) records_.push_back(Record{source, kind, 0});
     records_.back().size += static_cast<std::uint32_t>(count);
   }
 }
@@ -33,9 +33,9 @@ ChunkQueue::Front ChunkQueue::front(std::size_t max_bytes) const {
   IVY_ASSERT(!records_.empty());
   const Record& record = records_.front();
   // A mark has no bytes, and there may be no block.
-  if (record.size == 0) return Front{record.lane, record.kind, {}};
+  if (record.size == 0) return Front{record.source, record.kind, {}};
   const std::size_t size = std::min<std::size_t>(record.size, max_bytes);
-  return Front{record.lane, record.kind, std::string_view(blocks_.front()).substr(read_, size)};
+  return Front{record.source, record.kind, std::string_view(blocks_.front()).substr(read_, size)};
 }
 
 void ChunkQueue::pop(std::size_t bytes) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Output of workers that waits for a slow console: a queue of chunks. A chunk is a run of bytes of
-// one stream of one rank (its lane, see console.h), or a mark that the stream ended or was cut. The
-// bytes are stored as they arrived, in order and without labels, so they take no more memory than
-// the hosts were allowed to send. Pure; thread: any.
+// one stream of one rank (its source, see console.h), or a mark that the stream ended or was cut.
+// The bytes are stored as they arrived, in order and without labels, so they take no more memory
+// than the hosts were allowed to send. Pure; thread: any.
 #pragma once
 
 #include <cstdint>
@@ -13,9 +13,9 @@
 namespace ivy {
 
 enum class ChunkKind : std::uint8_t {
-  kBytes,  // Bytes of the lane.
-  kEnd,    // The lane's stream has ended.
-  kCut,    // The following bytes of the lane were dropped, so its line ends here.
+  kBytes,  // Bytes of the source.
+  kEnd,    // The source's stream has ended.
+  kCut,    // The following bytes of the source were dropped, so its line ends here.
 };
 
 // Invariants, which push() and pop() keep:
@@ -27,12 +27,12 @@ enum class ChunkKind : std::uint8_t {
 class ChunkQueue {
  public:
   struct Front {
-    std::uint32_t lane = 0;  // As given to push().
+    std::uint32_t source = 0;  // As given to push().
     ChunkKind kind = ChunkKind::kBytes;
     std::string_view bytes;  // Valid until the next call of pop() or push().
   };
   // Appends a chunk. `bytes` counts for kBytes only.
-  void push(std::uint32_t lane, ChunkKind kind, std::string_view bytes);
+  void push(std::uint32_t source, ChunkKind kind, std::string_view bytes);
   bool empty() const { return records_.empty(); }
   std::size_t bytes() const { return bytes_; }
   // Returns the oldest chunk, or its first max_bytes bytes. The queue must not be empty.
@@ -42,7 +42,7 @@ class ChunkQueue {
 
  private:
   struct Record {
-    std::uint32_t lane;
+    std::uint32_t source;
     ChunkKind kind;
     std::uint32_t size;
   };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// show() filters and splits a lane's bytes. put() formats a finished line, or gives it to the
+// show() filters and splits a source's bytes. put() formats a finished line, or gives it to the
 // LineFold. begin_line() prepares the place for a line: it writes the rank's held lines first,
-// clears the bottom, closes the open line of another lane, and writes the label. All text goes
+// clears the footer, closes the open line of another source, and writes the label. All text goes
 // through out(), the buffer of the sink.
 #include "launcher/screen/console.h"
 
@@ -69,54 +69,54 @@ void Console::release_grants() {
   }
 }
 
-void Console::show(Lane& lane, std::string_view bytes) {
+void Console::show(OutputSource& source, std::string_view bytes) {
   const std::uint64_t count = bytes.size();
-  if (style_.filters_controls || (style_.filters_moves && !lane.label.empty()))
-    bytes = lane.filter.apply(bytes);
+  if (style_.filters_controls || (style_.filters_moves && !source.label.empty()))
+    bytes = source.filter.apply(bytes);
   if (style_.pass_through) {
-    pass(lane, bytes);
+    pass(source, bytes);
   } else {
-    while (const auto piece = lane.lines.next(bytes)) put(lane, *piece);
-    if (lane.lines.is_update()) lane.state_is_new = true;
+    while (const auto piece = source.lines.next(bytes)) put(source, *piece);
+    if (source.lines.is_update()) source.state_is_new = true;
   }
   // Bytes of an unfinished line count as consumed, too: otherwise a host whose ranks all print long
   // lines without an end would never get credit again. LineSplitter limits their number.
-  if (!grants_.empty() && grants_.back().host_index == lane.host_index &&
+  if (!grants_.empty() && grants_.back().host_index == source.host_index &&
       grants_.back().end == sink_.appended()) {
     grants_.back().bytes += count;
   } else {
-    grants_.push_back(Grant{sink_.appended(), count, lane.host_index});
+    grants_.push_back(Grant{sink_.appended(), count, source.host_index});
   }
 }
 
-void Console::pass(Lane& lane, std::string_view bytes) {
+void Console::pass(OutputSource& source, std::string_view bytes) {
   if (bytes.empty()) return;
   begin_text();
   out().append(bytes);
-  open_ = bytes.back() == '\n' ? nullptr : &lane;
+  open_ = bytes.back() == '\n' ? nullptr : &source;
 }
 
-void Console::put(Lane& lane, const LinePiece& given) {
+void Console::put(OutputSource& source, const LinePiece& given) {
   LinePiece piece = given;
   // torch prefixes the lines of a traceback with "[rank3]: ", which only repeats the label.
-  if (!lane.label.empty() && !piece.continued && piece.text.starts_with("[rank")) {
-    const std::string own = "[rank" + std::to_string(lane.rank) + "]:";
+  if (!source.label.empty() && !piece.continued && piece.text.starts_with("[rank")) {
+    const std::string own = "[rank" + std::to_string(source.rank) + "]:";
     if (piece.text.starts_with(own)) {
       piece.text.remove_prefix(own.size());
       if (piece.text.starts_with(' ')) piece.text.remove_prefix(1);
     }
   }
-  if (piece.end == LineEnd::kTooLong) ++lane.cut_lines;
-  if (states_.erase({lane.rank, lane.stream}) > 0) bottom_changed_ = true;
+  if (piece.end == LineEnd::kTooLong) ++source.cut_lines;
+  if (states_.erase({source.rank, source.stream}) > 0) footer_changed_ = true;
   // Another rank's line has closed this line, and only its newline is left.
-  if (piece.continued && piece.text.empty() && open_ != &lane) return;
-  if (style_.folds && !piece.continued && piece.end != LineEnd::kTooLong && open_ != &lane) {
+  if (piece.continued && piece.text.empty() && open_ != &source) return;
+  if (style_.folds && !piece.continued && piece.end != LineEnd::kTooLong && open_ != &source) {
     // The held bytes count as consumed: LineFold limits their number.
-    labels_[{lane.rank, lane.stream}] = lane.label;
-    fold_.add(lane.rank, lane.stream, piece.text, monotonic_ns());
+    labels_[{source.rank, source.stream}] = source.label;
+    fold_.add(source.rank, source.stream, piece.text, monotonic_ns());
     return release(monotonic_ns());
   }
-  begin_line(lane);
+  begin_line(source);
   std::string& text = out();
   text.append(piece.text);
   if (style_.is_terminal && (open_is_coloured_ || has_escape(piece.text))) text.append(kReset);
@@ -153,49 +153,49 @@ void Console::write_group(const LineFold::Group& group) {
   }
 }
 
-void Console::show_partial(Lane& lane) {
-  const std::string text = lane.lines.take_partial();
+void Console::show_partial(OutputSource& source) {
+  const std::string text = source.lines.take_partial();
   if (text.empty()) return;
-  begin_line(lane);
+  begin_line(source);
   out().append(text);
-  open_ = &lane;
+  open_ = &source;
   open_is_coloured_ = open_is_coloured_ || has_escape(text);
 }
 
-void Console::show_state(Lane& lane) {
-  lane.state_is_new = false;
+void Console::show_state(OutputSource& source) {
+  source.state_is_new = false;
   if (style_.is_terminal) {
-    bottom_changed_ = true;
+    footer_changed_ = true;
     std::vector<std::string> rows;
-    for (const std::string_view row : lane.lines.state())
-      rows.push_back(lane.label + std::string(row));
+    for (const std::string_view row : source.lines.state())
+      rows.push_back(source.label + std::string(row));
     // An empty state: the bar has blanked itself out.
     if (rows.empty())
-      states_.erase({lane.rank, lane.stream});
+      states_.erase({source.rank, source.stream});
     else
-      states_[{lane.rank, lane.stream}] = std::move(rows);
+      states_[{source.rank, source.stream}] = std::move(rows);
     return;
   }
-  for (const std::string_view row : lane.lines.take_new_state()) {
-    begin_line(lane);
+  for (const std::string_view row : source.lines.take_new_state()) {
+    begin_line(source);
     out().append(row);
     out() += '\n';
     open_ = nullptr;
   }
 }
 
-void Console::end_lane(Lane& lane) {
-  while (const auto piece = lane.lines.finish()) put(lane, *piece);
+void Console::end_source(OutputSource& source) {
+  while (const auto piece = source.lines.finish()) put(source, *piece);
 }
 
-void Console::cut_lane(Lane& lane) {
-  while (auto piece = lane.lines.finish()) {
+void Console::cut_source(OutputSource& source) {
+  while (auto piece = source.lines.finish()) {
     piece->end = LineEnd::kTooLong;
-    put(lane, *piece);
+    put(source, *piece);
   }
 }
 
-void Console::say(std::string_view text) {
+void Console::print(std::string_view text) {
   if (text.empty()) return;
   release(LineFold::kAnyTime);
   begin_text();
@@ -204,37 +204,37 @@ void Console::say(std::string_view text) {
   if (text.back() != '\n') out() += '\n';
 }
 
-void Console::clear_bottom() {
+void Console::clear_footer() {
   out().append(kClearLine);
-  for (; bottom_lines_ > 1; --bottom_lines_) out().append(kLineUp).append(kClearLine);
-  bottom_lines_ = 0;
+  for (; footer_lines_ > 1; --footer_lines_) out().append(kLineUp).append(kClearLine);
+  footer_lines_ = 0;
 }
 
-// Clears the bottom before text is written there; draw_bottom() draws it again.
+// Clears the footer before text is written there; draw_footer() draws it again.
 void Console::begin_text() {
-  if (bottom_lines_ == 0) return;
-  clear_bottom();
-  bottom_changed_ = true;
+  if (footer_lines_ == 0) return;
+  clear_footer();
+  footer_changed_ = true;
 }
 
 // Returns the status line, or else the progress bars: if there are too many, only those that
 // kMaxBars allows.
-std::vector<std::string> Console::bottom_text() const {
+std::vector<std::string> Console::footer_text() const {
   // The last column stays empty: some terminals wrap as soon as it is filled.
   const int columns = terminal_columns(fd_) - 1;
   if (!status_.empty()) return {clip_to_columns(status_, columns)};
   std::vector<std::string> lines;
   std::size_t bars = 0;
-  for (const auto& [lane, rows] : states_) bars += rows.size();
+  for (const auto& [source, rows] : states_) bars += rows.size();
   if (states_.size() <= kMaxBars) {
-    for (const auto& [lane, rows] : states_)
+    for (const auto& [source, rows] : states_)
       for (std::size_t row = 0; row < (bars <= kMaxBars ? rows.size() : 1); ++row)
         lines.push_back(clip_to_columns(rows[row], columns));
     return lines;
   }
   const std::string* slowest = nullptr;
   int least = 0;
-  for (const auto& [lane, rows] : states_) {
+  for (const auto& [source, rows] : states_) {
     const std::optional<int> percent = percent_of(rows.front());
     if (!percent || (slowest != nullptr && *percent >= least)) continue;
     slowest = &rows.front();
@@ -249,13 +249,13 @@ std::vector<std::string> Console::bottom_text() const {
   return lines;
 }
 
-void Console::begin_line(Lane& lane) {
-  if (open_ == &lane) return;
-  while (const auto group = fold_.take_before(lane.rank)) write_group(*group);
+void Console::begin_line(OutputSource& source) {
+  if (open_ == &source) return;
+  while (const auto group = fold_.take_before(source.rank)) write_group(*group);
   begin_text();
   close_open_line();
   if (style_.timestamps) append_clock();
-  out().append(lane.label);
+  out().append(source.label);
 }
 
 // Closes the open line with a marker, so that the lines of two ranks are never joined.
@@ -285,29 +285,29 @@ void Console::append_clock() {
 }
 
 void Console::set_status(const std::string& text) {
-  const std::string shown = RemoteText(text).line();
-  if (shown == status_) return;
-  status_ = shown;
-  bottom_changed_ = true;
+  const std::string line = RemoteText(text).line();
+  if (line == status_) return;
+  status_ = line;
+  footer_changed_ = true;
 }
 
-void Console::draw_bottom() {
-  // The bottom would overwrite an open line, and a slow reader needs no animation.
-  if (!bottom_is_due() || open_ != nullptr || !is_idle()) return;
-  bottom_changed_ = false;
-  const std::vector<std::string> lines = bottom_text();
-  if (lines.empty() && bottom_lines_ == 0) return;
-  clear_bottom();
+void Console::draw_footer() {
+  // The footer would overwrite an open line, and a slow reader needs no animation.
+  if (!footer_is_due() || open_ != nullptr || !is_idle()) return;
+  footer_changed_ = false;
+  const std::vector<std::string> lines = footer_text();
+  if (lines.empty() && footer_lines_ == 0) return;
+  clear_footer();
   for (const std::string& line : lines) {
     if (&line != &lines.front()) out() += '\n';
     out().append(line);
     if (has_escape(line)) out().append(kReset);
   }
-  bottom_lines_ = lines.size();
+  footer_lines_ = lines.size();
   flush();
 }
 
-void Console::forget_lanes() {
+void Console::forget_sources() {
   release(LineFold::kAnyTime);
   labels_.clear();
   begin_text();

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // One stream that users read: standard output, standard error, or both when they are the same
-// terminal, pipe or file. Turns the bytes of many lanes into labelled lines.
+// terminal, pipe or file. Turns the bytes of many sources into labelled lines.
 //
-// A *lane* is one stream of one rank, on its way to a console. The console writes whole lines, and
-// at most one unfinished line at the end: the *open* line, which it closes with a marker if another
-// lane writes next. On a terminal, a few lines below it, the *bottom*, are redrawn: the job's
-// status line, or the newest state of the ranks' progress bars. With --dedup, a finished line is
-// *held* for up to 100 ms in a LineFold, in case other ranks print the same line.
+// A *source* is one stream of one rank, on its way to a console. The console writes whole lines,
+// and at most one unfinished line at the end: the *open* line, which it closes with a marker if
+// another source writes next. On a terminal, a few lines below it, the *footer*, are redrawn: the
+// job's status line, or the newest state of the ranks' progress bars. With --dedup, a finished line
+// is *held* for up to 100 ms in a LineFold, in case other ranks print the same line.
 //
 // ConsoleStream owns a console and decides when each of these is shown; ConsoleSink writes the
 // text.
 //
-// Thread: the loop's. Lifetime: destroy it outside its events; lanes outlive their use here.
+// Thread: the loop's. Lifetime: destroy it outside its events; sources outlive their use here.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -33,7 +33,7 @@ namespace ivy {
 
 // One stream of one rank, with the state of its current line. Class Output owns it; ConsoleStream
 // and Console keep their parts of the state here.
-struct Lane {
+struct OutputSource {
   int rank = 0;
   int stream = 1;  // 1: standard output, 2: standard error.
   int host_index = 0;
@@ -41,14 +41,14 @@ struct Lane {
   std::string label;         // Printed before each of its lines, with its colour; may be empty.
   LineSplitter lines;        // Splits its bytes into lines.
   ControlFilter filter{ControlPolicy::kColoursOnly};  // Removes control sequences from its bytes.
-  bool shown = true;                                  // False if --show-ranks leaves it out.
-  bool dropping = false;          // --console-overflow=drop: its bytes are being dropped.
-  bool is_in_line = false;        // The last bytes that were kept did not end with a newline.
-  bool lost_in_line = false;      // The last bytes that were dropped did not end with a newline.
-  bool is_waiting = false;        // It is in ConsoleStream's list of lanes with an unfinished line.
-  bool state_is_new = false;      // Its progress bars have a state that has not been shown.
-  std::int64_t due_ns = 0;        // When its unfinished line is shown, on monotonic_ns().
-  bool due_is_for_state = false;  // due_ns is for the state of a progress bar.
+  bool is_shown = true;                               // False if --show-ranks leaves it out.
+  bool is_dropping = false;   // --console-overflow=drop: its bytes are being dropped.
+  bool is_in_line = false;    // The last bytes that were kept did not end with a newline.
+  bool lost_in_line = false;  // The last bytes that were dropped did not end with a newline.
+  bool is_waiting = false;    // It is in ConsoleStream's list of sources with an unfinished line.
+  bool state_is_new = false;  // Its progress bars have a state that has not been shown.
+  std::int64_t due_ns = 0;    // When its unfinished line is shown, on monotonic_ns().
+  bool due_is_for_state = false;           // due_ns is for the state of a progress bar.
   std::uint64_t dropped_lines = 0;         // By --console-overflow=drop, for the summary.
   std::uint64_t cut_lines = 0;             // Lines that were split or cut short, for the summary.
   std::optional<std::uint64_t> last_line;  // Number of its last line on its ConsoleStream.
@@ -60,8 +60,8 @@ struct ConsoleStyle {
   bool is_terminal = false;  // Escape sequences may be written to it.
   // Only one rank is shown, without a label: its bytes are written as they are.
   bool pass_through = false;
-  bool filters_controls = false;  // Lane::filter removes control sequences for a terminal.
-  // Lane::filter removes moves of the cursor from labelled lines in a pipe or file.
+  bool filters_controls = false;  // OutputSource::filter removes control sequences for a terminal.
+  // OutputSource::filter removes moves of the cursor from labelled lines in a pipe or file.
   bool filters_moves = false;
   bool timestamps = false;  // --timestamps: each line starts with the time of day.
   bool folds = false;       // --dedup: equal lines of several ranks are shown once.
@@ -103,34 +103,35 @@ class Console final : private ConsoleSinkEvents {
   // Writes as much text as the descriptor takes now.
   void flush();
 
-  // Formats bytes of a lane. They count as consumed when the lines made of them have been written.
-  void show(Lane& lane, std::string_view bytes);
-  // Shows the lane's unfinished line as the open line.
-  void show_partial(Lane& lane);
+  // Formats bytes of a source. They count as consumed when the lines made of them have been
+  // written.
+  void show(OutputSource& source, std::string_view bytes);
+  // Shows the source's unfinished line as the open line.
+  void show_partial(OutputSource& source);
   // Shows the newest state of a line, or of a group of lines, that its rank overwrites repeatedly:
-  // in the bottom of a terminal, elsewhere as new lines.
-  void show_state(Lane& lane);
+  // in the footer of a terminal, elsewhere as new lines.
+  void show_state(OutputSource& source);
   // The lines that --dedup holds.
   LineFold& fold() { return fold_; }
   // Writes the held lines that are due at this time.
   void release(std::int64_t until_ns);
-  // Terminate the lane's unfinished line: its stream has ended, or its following bytes were
+  // Terminate the source's unfinished line: its stream has ended, or its following bytes were
   // dropped.
-  void end_lane(Lane& lane);
-  void cut_lane(Lane& lane);
+  void end_source(OutputSource& source);
+  void cut_source(OutputSource& source);
   // Writes ivyrun's own text on separate lines, with control characters escaped. Held lines come
   // first.
-  void say(std::string_view text);
-  // Replaces the status line, which draw_bottom() draws. Empty: no status line. Escaped as in
-  // say().
+  void print(std::string_view text);
+  // Replaces the status line, which draw_footer() draws. Empty: no status line. Escaped as in
+  // print().
   void set_status(const std::string& text);
-  // True if the bottom differs from the screen.
-  bool bottom_is_due() const { return bottom_changed_ && style_.is_terminal; }
-  // Redraws the bottom, unless a line is open or text is still unwritten.
-  void draw_bottom();
-  // Writes the held lines, closes the open line and clears the bottom. Call before the lanes are
+  // True if the footer differs from the screen.
+  bool footer_is_due() const { return footer_changed_ && style_.is_terminal; }
+  // Redraws the footer, unless a line is open or text is still unwritten.
+  void draw_footer();
+  // Writes the held lines, closes the open line and clears the footer. Call before the sources are
   // destroyed.
-  void forget_lanes();
+  void forget_sources();
 
  private:
   // Limit of formatted text that waits: enough to keep a fast reader busy.
@@ -145,15 +146,15 @@ class Console final : private ConsoleSinkEvents {
   void sink_moved() override;
   void sink_failed(int errno_value) override;
 
-  void put(Lane& lane, const LinePiece& given);
+  void put(OutputSource& source, const LinePiece& given);
   void write_group(const LineFold::Group& group);
-  void pass(Lane& lane, std::string_view bytes);
+  void pass(OutputSource& source, std::string_view bytes);
   void begin_text();
-  void begin_line(Lane& lane);
+  void begin_line(OutputSource& source);
   void close_open_line();
   void append_clock();
-  std::vector<std::string> bottom_text() const;
-  void clear_bottom();
+  std::vector<std::string> footer_text() const;
+  void clear_footer();
   void release_grants();
   std::string& out() { return sink_.buffer(); }
 
@@ -165,14 +166,14 @@ class Console final : private ConsoleSinkEvents {
   LineFold fold_;
   // Labels of ranks with a held line, by rank and stream.
   std::map<std::pair<int, int>, std::string_view> labels_;
-  Lane* open_ = nullptr;  // The lane whose unfinished line is at the cursor; null: none.
+  OutputSource* open_ = nullptr;  // The source whose unfinished line is at the cursor; null: none.
   bool open_is_coloured_ = false;
   std::string status_;  // The status line; empty if there is none.
   // The newest states of progress bars, with their labels, by rank and stream: one row for a single
   // bar, several for a group of bars.
   std::map<std::pair<int, int>, std::vector<std::string>> states_;
-  std::size_t bottom_lines_ = 0;    // Lines of the bottom that are on the screen.
-  bool bottom_changed_ = false;     // The bottom differs from the screen.
+  std::size_t footer_lines_ = 0;    // Lines of the footer that are on the screen.
+  bool footer_changed_ = false;     // The footer differs from the screen.
   std::int64_t clock_second_ = -1;  // The second for which clock_text_ was made.
   std::string clock_text_;          // The time of day, such as "12:34:56.".
 };

@@ -31,8 +31,8 @@ constexpr int kMaxWritesAtOnce = 16;
 
 ConsoleSink::ConsoleSink(boost::asio::io_context& loop, int fd, ConsoleSinkEvents& owner)
     : fd_(fd), owner_(owner), watcher_(loop) {
-  choose_way();
-  if (way_ == Way::kDirect || way_ == Way::kFile) return;
+  choose_method();
+  if (method_ == Method::kDirect || method_ == Method::kFile) return;
   const int epoll = epoll_create1(EPOLL_CLOEXEC);
   IVY_ASSERT(epoll >= 0);
   epoll_event event{};
@@ -45,7 +45,7 @@ ConsoleSink::~ConsoleSink() {
   if (writer_) writer_->close(file_);
 }
 
-void ConsoleSink::choose_way() {
+void ConsoleSink::choose_method() {
   most_at_once_ = kWriteBytes;
   struct stat status {};
   if (fstat(fd_, &status) != 0) {
@@ -55,14 +55,15 @@ void ConsoleSink::choose_way() {
   const bool is_terminal = isatty(fd_) != 0;
   has_reader_ = S_ISSOCK(status.st_mode) || S_ISFIFO(status.st_mode);
   if (S_ISSOCK(status.st_mode)) {
-    way_ = Way::kSocket;
+    method_ = Method::kSocket;
   } else if (S_ISFIFO(status.st_mode) || is_terminal) {
     const std::string path = "/proc/self/fd/" + std::to_string(fd_);
     own_fd_.reset(open(path.c_str(), O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
-    way_ = own_fd_ ? Way::kNonBlocking : Way::kPolled;
-    if (way_ == Way::kPolled) most_at_once_ = is_terminal ? kSureTerminalBytes : kSurePipeBytes;
+    method_ = own_fd_ ? Method::kNonBlocking : Method::kPolled;
+    if (method_ == Method::kPolled)
+      most_at_once_ = is_terminal ? kSureTerminalBytes : kSurePipeBytes;
   } else if (S_ISREG(status.st_mode)) {
-    way_ = Way::kFile;
+    method_ = Method::kFile;
   }
 }
 
@@ -85,15 +86,15 @@ bool ConsoleSink::open_writer() {
 
 long ConsoleSink::write_some(const char* bytes, std::size_t count) {
   count = std::min(count, most_at_once_);
-  switch (way_) {
-    case Way::kDirect:
-    case Way::kFile:
+  switch (method_) {
+    case Method::kDirect:
+    case Method::kFile:
       return write(fd_, bytes, count);
-    case Way::kSocket:
+    case Method::kSocket:
       return send(fd_, bytes, count, MSG_DONTWAIT | MSG_NOSIGNAL);
-    case Way::kNonBlocking:
+    case Method::kNonBlocking:
       return write(own_fd_.get(), bytes, count);
-    case Way::kPolled:
+    case Method::kPolled:
       break;
   }
   pollfd entry{fd_, POLLOUT, 0};
@@ -105,7 +106,7 @@ long ConsoleSink::write_some(const char* bytes, std::size_t count) {
 }
 
 void ConsoleSink::flush() {
-  if (way_ == Way::kFile) return queue_for_file();
+  if (method_ == Method::kFile) return queue_for_file();
   if (!waiting_) write_loop();
 }
 
@@ -118,7 +119,7 @@ void ConsoleSink::queue_for_file() {
   const std::string_view fresh = std::string_view(buffer_).substr(sent_ + queued_);
   if (fresh.empty()) return;
   if (!open_writer()) {
-    way_ = Way::kDirect;
+    method_ = Method::kDirect;
     return flush();
   }
   writer_->write(file_, fresh);
@@ -141,7 +142,7 @@ void ConsoleSink::file_moved() {
 
 void ConsoleSink::write_loop() {
   for (int round = 0; backlog() > 0 && !failed_; ++round) {
-    if (round == kMaxWritesAtOnce && way_ != Way::kDirect) {
+    if (round == kMaxWritesAtOnce && method_ != Method::kDirect) {
       wait_writable();
       break;
     }
@@ -171,7 +172,7 @@ void ConsoleSink::trim() {
 
 void ConsoleSink::wait_writable() {
   if (waiting_) return;
-  if (way_ == Way::kDirect)
+  if (method_ == Method::kDirect)
     return fail(EAGAIN);  // A device that is neither file, pipe nor terminal.
   epoll_event event{};
   event.events = EPOLLOUT | EPOLLONESHOT;

@@ -56,8 +56,8 @@ class ConsoleSink {
   void check_reader();
 
  private:
-  enum class Way { kDirect, kFile, kSocket, kNonBlocking, kPolled };
-  void choose_way();
+  enum class Method { kDirect, kFile, kSocket, kNonBlocking, kPolled };
+  void choose_method();
   long write_some(const char* bytes, std::size_t count);
   void write_loop();
   bool open_writer();  // Returns false if no descriptor is left for it.
@@ -68,15 +68,15 @@ class ConsoleSink {
   void trim();
 
   const int fd_;
-  // Another file description of the same pipe or terminal, for Way::kNonBlocking.
+  // Another file description of the same pipe or terminal, for Method::kNonBlocking.
   Descriptor own_fd_;
   std::size_t most_at_once_ = 0;  // Limit of one write.
-  Way way_ = Way::kDirect;
+  Method method_ = Method::kDirect;
   bool has_reader_ = false;  // It is a pipe or a socket.
   ConsoleSinkEvents& owner_;
   // Asio waits on an epoll descriptor that watches the console's, on which it would set O_NONBLOCK.
   boost::asio::posix::stream_descriptor watcher_;
-  std::unique_ptr<FileWriter> writer_;  // Way::kFile, from the first byte on.
+  std::unique_ptr<FileWriter> writer_;  // Method::kFile, from the first byte on.
   FileWriter::File file_ = 0;
   std::size_t queued_ = 0;  // Bytes after sent_ that the writer has and has not written yet.
   std::string buffer_;      // Text from byte dropped_front_ on.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Output takes this way: accept() → process() → Console, or first through queue_, which drain()
 // empties whenever the console has room (console_has_room(), flush()). The timer's part is
-// await_partial(), which sets a lane's due_ns; arm(), which keeps the timer at the earliest due
+// await_partial(), which sets a source's due_ns; arm(), which keeps the timer at the earliest due
 // time; and on_timer(), which shows what is due.
 #include "launcher/screen/console_stream.h"
 
@@ -26,7 +26,7 @@ constexpr std::int64_t kPartialDelayElsewhere = 1000 * kMillisecond;
 // Period at which the newest state of a progress bar is shown on a terminal, and elsewhere.
 constexpr std::int64_t kStateDelayOnTerminal = 200 * kMillisecond;
 constexpr std::int64_t kStateDelayElsewhere = 5000 * kMillisecond;
-// Least time between two drawings of a terminal's bottom: 10 Hz.
+// Least time between two drawings of a terminal's footer: 10 Hz.
 constexpr std::int64_t kDrawDelay = 100 * kMillisecond;
 // --console-overflow=drop: lines are dropped while more than this waits for the reader.
 constexpr std::size_t kDropAboveBytes = 1u << 20;
@@ -73,113 +73,113 @@ ConsoleStyle ConsoleStream::style() const {
 
 void ConsoleStream::begin(bool is_alone) {
   while (!queue_.empty()) process_front();
-  console_.forget_lanes();
+  console_.forget_sources();
   waiting_.clear();
-  lanes_.clear();
-  shown_[0] = shown_[1] = 0;
+  sources_.clear();
+  shown_count_[0] = shown_count_[1] = 0;
   ConsoleStyle next = style();
   next.pass_through = is_alone && !next.timestamps;
   next.filters_moves = next.filters_moves && !next.pass_through;
   console_.set_style(next);
 }
 
-void ConsoleStream::add(Lane& lane) {
-  const ConsoleStyle& shown = console_.style();
-  lane.filter = ControlFilter(shown.pass_through    ? ControlPolicy::kNoStrings
-                              : shown.filters_moves ? ControlPolicy::kPiped
-                                                    : ControlPolicy::kColoursAndUp);
-  lane.lines.set_groups(shown.filters_controls || (shown.filters_moves && !lane.label.empty()));
-  if (lane.label.empty() && !console_.style().is_terminal)
-    lane.lines.set_longest(LineSplitter::kMaxPlainLineBytes);
-  lane.number = static_cast<std::uint32_t>(lanes_.size());
-  lanes_.push_back(&lane);
-  if (lane.shown) ++shown_[lane.stream == 2 ? 1 : 0];
-  console_.fold().set_everyone(std::max(shown_[0], shown_[1]));
+void ConsoleStream::add(OutputSource& source) {
+  const ConsoleStyle& style = console_.style();
+  source.filter = ControlFilter(style.pass_through    ? ControlPolicy::kNoStrings
+                                : style.filters_moves ? ControlPolicy::kPiped
+                                                      : ControlPolicy::kColoursAndUp);
+  source.lines.set_groups(style.filters_controls || (style.filters_moves && !source.label.empty()));
+  if (source.label.empty() && !console_.style().is_terminal)
+    source.lines.set_longest(LineSplitter::kMaxPlainLineBytes);
+  source.number = static_cast<std::uint32_t>(sources_.size());
+  sources_.push_back(&source);
+  if (source.is_shown) ++shown_count_[source.stream == 2 ? 1 : 0];
+  console_.fold().set_everyone(std::max(shown_count_[0], shown_count_[1]));
 }
 
-void ConsoleStream::accept(Lane& lane, std::string_view bytes, bool end) {
-  if (console_.has_failed()) return owner_.stream_consumed(lane.host_index, bytes.size());
-  if (options_.overflow == OverflowChoice::kDrop) bytes = drop_some(lane, bytes);
+void ConsoleStream::accept(OutputSource& source, std::string_view bytes, bool end) {
+  if (console_.has_failed()) return owner_.stream_consumed(source.host_index, bytes.size());
+  if (options_.overflow == OverflowChoice::kDrop) bytes = drop_some(source, bytes);
   // Bytes that can be shown immediately are not copied into the queue.
   while (!bytes.empty() && queue_.empty() && console_.has_room()) {
     const std::string_view slice = bytes.substr(0, kSliceBytes);
     bytes.remove_prefix(slice.size());
-    process(lane, ChunkKind::kBytes, slice);
+    process(source, ChunkKind::kBytes, slice);
   }
-  queue_.push(lane.number, ChunkKind::kBytes, bytes);
-  if (end) enqueue_end(lane);
+  queue_.push(source.number, ChunkKind::kBytes, bytes);
+  if (end) enqueue_end(source);
 }
 
-void ConsoleStream::enqueue_end(Lane& lane) {
-  if (queue_.empty()) return process(lane, ChunkKind::kEnd, {});
-  queue_.push(lane.number, ChunkKind::kEnd, {});
+void ConsoleStream::enqueue_end(OutputSource& source) {
+  if (queue_.empty()) return process(source, ChunkKind::kEnd, {});
+  queue_.push(source.number, ChunkKind::kEnd, {});
 }
 
-void ConsoleStream::end_lanes() {
+void ConsoleStream::end_sources() {
   if (console_.has_failed()) return;
-  for (Lane* lane : lanes_)
-    if (lane->shown) enqueue_end(*lane);
+  for (OutputSource* source : sources_)
+    if (source->is_shown) enqueue_end(*source);
   if (queue_.empty()) console_.release(LineFold::kAnyTime);
 }
 
 // Returns the bytes to keep, with --console-overflow=drop. Only whole lines are dropped: while the
 // queue is too long (kDropAboveBytes), a chunk is kept up to the end of the line whose beginning
 // was kept before, and the rest is dropped. If that line has no end in this chunk, it is cut (kCut)
-// and its rest is dropped, too. Once the queue is short again, the lane continues with the next
+// and its rest is dropped, too. Once the queue is short again, the source continues with the next
 // whole line.
-std::string_view ConsoleStream::drop_some(Lane& lane, std::string_view bytes) {
+std::string_view ConsoleStream::drop_some(OutputSource& source, std::string_view bytes) {
   if (bytes.empty()) return bytes;
   const bool is_full = queue_.bytes() > kDropAboveBytes;
   const std::size_t newline = bytes.find('\n');
   const bool has_newline = newline != std::string_view::npos;
   std::string_view kept = bytes;
   // Starts to drop.
-  if (!lane.dropping && is_full) {
-    if (lane.is_in_line && !has_newline) queue_.push(lane.number, ChunkKind::kCut, {});
-    kept = bytes.substr(0, lane.is_in_line && has_newline ? newline + 1 : 0);
-    lane.dropping = kept.size() < bytes.size();
-    drop(lane, bytes.substr(kept.size()));
+  if (!source.is_dropping && is_full) {
+    if (source.is_in_line && !has_newline) queue_.push(source.number, ChunkKind::kCut, {});
+    kept = bytes.substr(0, source.is_in_line && has_newline ? newline + 1 : 0);
+    source.is_dropping = kept.size() < bytes.size();
+    drop(source, bytes.substr(kept.size()));
     // Continues to drop; a line whose beginning was dropped is dropped to its end.
-  } else if (lane.dropping && (is_full || (lane.lost_in_line && !has_newline))) {
+  } else if (source.is_dropping && (is_full || (source.lost_in_line && !has_newline))) {
     kept = {};
-    drop(lane, bytes);
-  } else if (lane.dropping) {
+    drop(source, bytes);
+  } else if (source.is_dropping) {
     // Stops dropping: the next whole line is shown.
-    lane.dropping = false;
-    const std::size_t rest_of_line = lane.lost_in_line ? newline + 1 : 0;
+    source.is_dropping = false;
+    const std::size_t rest_of_line = source.lost_in_line ? newline + 1 : 0;
     kept = bytes.substr(rest_of_line);
-    drop(lane, bytes.substr(0, rest_of_line));
+    drop(source, bytes.substr(0, rest_of_line));
   }
-  lane.is_in_line = !kept.empty() && kept.back() != '\n';
+  source.is_in_line = !kept.empty() && kept.back() != '\n';
   return kept;
 }
 
-void ConsoleStream::drop(Lane& lane, std::string_view bytes) {
+void ConsoleStream::drop(OutputSource& source, std::string_view bytes) {
   if (bytes.empty()) return;
-  lane.lost_in_line = bytes.back() != '\n';
-  lane.dropped_lines += newlines_in(bytes);
-  owner_.stream_consumed(lane.host_index, bytes.size());
+  source.lost_in_line = bytes.back() != '\n';
+  source.dropped_lines += newlines_in(bytes);
+  owner_.stream_consumed(source.host_index, bytes.size());
 }
 
-void ConsoleStream::process(Lane& lane, ChunkKind kind, std::string_view bytes) {
+void ConsoleStream::process(OutputSource& source, ChunkKind kind, std::string_view bytes) {
   if (kind == ChunkKind::kBytes) {
     lines_ += newlines_in(bytes);
-    lane.last_line = lines_;
-    console_.show(lane, bytes);
-    await_partial(lane);
+    source.last_line = lines_;
+    console_.show(source, bytes);
+    await_partial(source);
     arm_held();
   } else if (kind == ChunkKind::kEnd) {
-    console_.end_lane(lane);
+    console_.end_source(source);
     arm_held();
   } else {
-    console_.cut_lane(lane);
+    console_.cut_source(source);
   }
   schedule_flush();
 }
 
 void ConsoleStream::process_front() {
   const ChunkQueue::Front front = queue_.front(kSliceBytes);
-  process(*lanes_[front.lane], front.kind, front.bytes);
+  process(*sources_[front.source], front.kind, front.bytes);
   queue_.pop(front.bytes.size());
 }
 
@@ -203,7 +203,7 @@ void ConsoleStream::schedule_flush() {
     if (!*alive) return;
     flush_scheduled_ = false;
     flush();
-    arm_bottom();
+    arm_footer();
     owner_.stream_moved();
   });
 }
@@ -211,15 +211,15 @@ void ConsoleStream::schedule_flush() {
 void ConsoleStream::console_failed(int errno_value) {
   while (!queue_.empty()) {
     const ChunkQueue::Front front = queue_.front(kSliceBytes);
-    owner_.stream_consumed(lanes_[front.lane]->host_index, front.bytes.size());
+    owner_.stream_consumed(sources_[front.source]->host_index, front.bytes.size());
     queue_.pop(front.bytes.size());
   }
   owner_.stream_failed(*this, errno_value);
 }
 
-bool ConsoleStream::is_just_shown(const Lane& lane) const {
-  return lane.last_line && lane.dropped_lines == 0 && queue_.empty() && !console_.has_failed() &&
-         lines_ - *lane.last_line <= kJustShownLines;
+bool ConsoleStream::is_just_shown(const OutputSource& source) const {
+  return source.last_line && source.dropped_lines == 0 && queue_.empty() &&
+         !console_.has_failed() && lines_ - *source.last_line <= kJustShownLines;
 }
 
 std::int64_t ConsoleStream::state_delay() const {
@@ -230,41 +230,41 @@ std::int64_t ConsoleStream::partial_delay() const {
   return console_.style().is_terminal ? kPartialDelayOnTerminal : kPartialDelayElsewhere;
 }
 
-void ConsoleStream::await_partial(Lane& lane) {
-  if (console_.style().pass_through || !lane.lines.has_partial()) return;
-  const bool is_update = lane.lines.is_update();
+void ConsoleStream::await_partial(OutputSource& source) {
+  if (console_.style().pass_through || !source.lines.has_partial()) return;
+  const bool is_update = source.lines.is_update();
   // A progress bar is shown at a fixed rate, from its first change on. Any other unfinished line is
   // shown once its rank has been silent for a while, so each of its bytes postpones it.
   if (!is_update) {
-    lane.due_ns = monotonic_ns() + partial_delay();
-  } else if (!lane.is_waiting || !lane.due_is_for_state) {
-    lane.due_ns = monotonic_ns() + state_delay();
+    source.due_ns = monotonic_ns() + partial_delay();
+  } else if (!source.is_waiting || !source.due_is_for_state) {
+    source.due_ns = monotonic_ns() + state_delay();
   }
-  lane.due_is_for_state = is_update;
-  if (!std::exchange(lane.is_waiting, true)) waiting_.push_back(&lane);
-  arm(lane.due_ns);
+  source.due_is_for_state = is_update;
+  if (!std::exchange(source.is_waiting, true)) waiting_.push_back(&source);
+  arm(source.due_ns);
 }
 
-// Shows the lane's unfinished line if it is due. Returns whether the lane stays in waiting_.
-bool ConsoleStream::show_due(Lane& lane, std::int64_t now_ns) {
-  if (!lane.lines.has_partial()) return false;
-  if (lane.due_ns > now_ns || !console_.has_room()) {
-    // A lane that is not due yet, or has no room, is checked again after half of the delay at the
-    // earliest: one timer serves all lanes.
-    lane.due_ns = std::max(lane.due_ns, now_ns + partial_delay() / 2);
+// Shows the source's unfinished line if it is due. Returns whether the source stays in waiting_.
+bool ConsoleStream::show_due(OutputSource& source, std::int64_t now_ns) {
+  if (!source.lines.has_partial()) return false;
+  if (source.due_ns > now_ns || !console_.has_room()) {
+    // A source that is not due yet, or has no room, is checked again after half of the delay at the
+    // earliest: one timer serves all sources.
+    source.due_ns = std::max(source.due_ns, now_ns + partial_delay() / 2);
     return true;
   }
-  if (!lane.lines.is_update()) {
-    console_.show_partial(lane);
+  if (!source.lines.is_update()) {
+    console_.show_partial(source);
     schedule_flush();
     return false;
   }
-  // The bar has not changed since it was last shown: the lane waits again when its next bytes
+  // The bar has not changed since it was last shown: the source waits again when its next bytes
   // arrive.
-  if (!lane.state_is_new) return false;
-  console_.show_state(lane);
+  if (!source.state_is_new) return false;
+  console_.show_state(source);
   schedule_flush();
-  lane.due_ns = now_ns + state_delay();
+  source.due_ns = now_ns + state_delay();
   return true;
 }
 
@@ -277,8 +277,8 @@ void ConsoleStream::arm(std::int64_t due_ns) {
   });
 }
 
-void ConsoleStream::arm_bottom() {
-  if (console_.bottom_is_due()) arm(last_drawn_ns_ + kDrawDelay);
+void ConsoleStream::arm_footer() {
+  if (console_.footer_is_due()) arm(last_drawn_ns_ + kDrawDelay);
 }
 
 // --dedup: arms the timer for the oldest held line.
@@ -295,28 +295,28 @@ void ConsoleStream::on_timer() {
     schedule_flush();
     arm_held();
   }
-  std::erase_if(waiting_, [&](Lane* lane) {
-    lane->is_waiting = show_due(*lane, now_ns);
-    return !lane->is_waiting;
+  std::erase_if(waiting_, [&](OutputSource* source) {
+    source->is_waiting = show_due(*source, now_ns);
+    return !source->is_waiting;
   });
-  if (console_.bottom_is_due()) {
-    console_.draw_bottom();
+  if (console_.footer_is_due()) {
+    console_.draw_footer();
     last_drawn_ns_ = now_ns;
-    arm_bottom();
+    arm_footer();
   }
-  for (const Lane* lane : waiting_) arm(lane->due_ns);
+  for (const OutputSource* source : waiting_) arm(source->due_ns);
 }
 
-void ConsoleStream::say(std::string_view text) {
-  console_.say(text);
+void ConsoleStream::print(std::string_view text) {
+  console_.print(text);
   console_.flush();
-  arm_bottom();
+  arm_footer();
 }
 
 void ConsoleStream::set_status(const std::string& text) {
   console_.set_status(text);
-  if (text.empty()) console_.draw_bottom();
-  arm_bottom();
+  if (text.empty()) console_.draw_footer();
+  arm_footer();
 }
 
 }  // namespace ivy

@@ -4,9 +4,9 @@
 //
 // accept() shows bytes immediately while the console has room; later bytes go through a ChunkQueue,
 // so that their order is kept. One timer serves everything that appears later: unfinished lines,
-// the states of progress bars, held lines and the bottom (console.h explains these words).
+// the states of progress bars, held lines and the footer (console.h explains these words).
 //
-// Thread: the loop's. Lifetime: destroy it outside its events; lanes outlive their generation.
+// Thread: the loop's. Lifetime: destroy it outside its events; sources outlive their generation.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -45,27 +45,27 @@ class ConsoleStream final : private ConsoleEvents {
                 ConsoleStreamEvents& owner);
   ~ConsoleStream() { *alive_ = false; }
 
-  // Begins a generation: shows the queued bytes of the last one and forgets its lanes. is_alone:
+  // Begins a generation: shows the queued bytes of the last one and forgets its sources. is_alone:
   // only one rank is shown, without a label, and its bytes are not changed.
   void begin(bool is_alone);
-  // Gives the lane its number and its filter.
-  void add(Lane& lane);
-  // Shows or queues bytes of a lane. end: the lane's stream ends with them.
-  void accept(Lane& lane, std::string_view bytes, bool end);
-  // Terminates the unfinished lines of all lanes, after the queued bytes.
-  void end_lanes();
+  // Gives the source its number and its filter.
+  void add(OutputSource& source);
+  // Shows or queues bytes of a source. end: the source's stream ends with them.
+  void accept(OutputSource& source, std::string_view bytes, bool end);
+  // Terminates the unfinished lines of all sources, after the queued bytes.
+  void end_sources();
   // Writes the formatted text, then shows as many queued bytes as there is room for.
   void flush();
   // As in Console.
-  void say(std::string_view text);
+  void print(std::string_view text);
   void set_status(const std::string& text);
 
   bool is_idle() const { return queue_.empty() && console_.is_idle(); }
   void check_reader() { console_.check_reader(); }
   std::uint64_t written() const { return console_.written(); }
-  // True if the lane's last output is among the last few lines of this console, where the user can
-  // read it.
-  bool is_just_shown(const Lane& lane) const;
+  // True if the source's last output is among the last few lines of this console, where the user
+  // can read it.
+  bool is_just_shown(const OutputSource& source) const;
 
  private:
   // ConsoleEvents
@@ -77,22 +77,22 @@ class ConsoleStream final : private ConsoleEvents {
 
   ConsoleStyle style() const;
   // --console-overflow=drop: which bytes of a chunk to keep.
-  std::string_view drop_some(Lane& lane, std::string_view bytes);
-  void drop(Lane& lane, std::string_view bytes);
+  std::string_view drop_some(OutputSource& source, std::string_view bytes);
+  void drop(OutputSource& source, std::string_view bytes);
   // Gives one chunk to the console.
-  void process(Lane& lane, ChunkKind kind, std::string_view bytes);
+  void process(OutputSource& source, ChunkKind kind, std::string_view bytes);
   void process_front();
-  void enqueue_end(Lane& lane);
+  void enqueue_end(OutputSource& source);
   void drain();
   void schedule_flush();
-  // Notes when a lane's unfinished line is to be shown, and arms the timer.
-  void await_partial(Lane& lane);
-  bool show_due(Lane& lane, std::int64_t now_ns);
+  // Notes when a source's unfinished line is to be shown, and arms the timer.
+  void await_partial(OutputSource& source);
+  bool show_due(OutputSource& source, std::int64_t now_ns);
   std::int64_t state_delay() const;
   std::int64_t partial_delay() const;
   // Sets the timer, unless it expires earlier than that.
   void arm(std::int64_t due_ns);
-  void arm_bottom();
+  void arm_footer();
   void arm_held();
   void on_timer();
 
@@ -102,15 +102,15 @@ class ConsoleStream final : private ConsoleEvents {
   ConsoleStreamEvents& owner_;
   Console console_;
   ChunkQueue queue_;
-  std::vector<Lane*> lanes_;
-  std::size_t shown_[2] = {0, 0};  // By stream: lanes that are shown.
+  std::vector<OutputSource*> sources_;
+  std::size_t shown_count_[2] = {0, 0};  // By stream: sources that are shown.
   // Lanes with an unfinished line; their due_ns says when it is shown.
-  std::vector<Lane*> waiting_;
+  std::vector<OutputSource*> waiting_;
   std::uint64_t lines_ = 0;  // Workers' lines given to the console.
   bool flush_scheduled_ = false;
   boost::asio::steady_timer timer_;
   std::int64_t timer_due_ns_ = 0;   // 0 while the timer is not armed.
-  std::int64_t last_drawn_ns_ = 0;  // When the bottom was drawn.
+  std::int64_t last_drawn_ns_ = 0;  // When the footer was drawn.
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 

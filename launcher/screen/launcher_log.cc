@@ -25,7 +25,7 @@ LauncherLog::LauncherLog(std::string folder, std::string job_id, std::function<v
 
 LauncherLog::~LauncherLog() {
   if (file_ != 0) writer_.close(file_);
-  writer_.wait_idle(LogFiles::kMomentToClose);
+  writer_.wait_idle(LogFiles::kCloseLimit);
 }
 
 void LauncherLog::open(std::function<void(const Result<void>&)> opened) {
@@ -42,7 +42,7 @@ void LauncherLog::open(std::function<void(const Result<void>&)> opened) {
   writer_.write(file_, std::exchange(early_, {}));
 }
 
-void LauncherLog::say(std::string_view raw) {
+void LauncherLog::write(std::string_view raw) {
   const std::string text = escape_control(raw);
   if (file_ == 0) {
     if (early_.size() < kMaxEarlyBytes) early_ += text;

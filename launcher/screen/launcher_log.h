@@ -29,7 +29,7 @@ class LauncherLog {
   bool is_open() const { return file_ != 0; }
   // Appends a message. Control characters are escaped, because the log is also read on terminals.
   // Messages from before open() are kept and written once the file is open.
-  void say(std::string_view raw);
+  void write(std::string_view raw);
   // Handles results of the writer's thread since the last call.
   void take_done();
   bool is_idle() const { return writer_.is_idle(); }

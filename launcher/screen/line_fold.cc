@@ -73,13 +73,13 @@ void LineFold::close_block(std::uint64_t number) {
   group.is_open = false;
   const std::string key = key_of(group.stream, group.text);
   std::deque<std::uint64_t>& numbers = by_text_[key];
-  const auto twin = std::lower_bound(numbers.begin(), numbers.end(), group.lowest);
-  if (twin == numbers.end() || next_[rank] != number + 1) {
+  const auto equal = std::lower_bound(numbers.begin(), numbers.end(), group.lowest);
+  if (equal == numbers.end() || next_[rank] != number + 1) {
     numbers.insert(std::lower_bound(numbers.begin(), numbers.end(), number), number);
     return;
   }
-  groups_[*twin - first_].ranks.push_back(rank);
-  next_[rank] = std::max(*twin, number) + 1;
+  groups_[*equal - first_].ranks.push_back(rank);
+  next_[rank] = std::max(*equal, number) + 1;
   bytes_ -= group.text.size();
   group.ranks.clear();
   drop_empty();

@@ -41,7 +41,7 @@ bool is_blank(std::string_view text) {
 std::optional<LinePiece> LineSplitter::next(std::string_view& bytes) {
   if (!ready_.empty()) return give_ready();
   // The common case, a whole line in these bytes, is returned without a copy.
-  if (partial_.empty() && shown_ == 0 && !is_update()) {
+  if (partial_.empty() && taken_bytes_ == 0 && !is_update()) {
     const std::size_t newline = bytes.find('\n');
     const std::string_view line = bytes.substr(0, newline);
     if (newline != std::string_view::npos && newline <= longest_ &&
@@ -76,7 +76,7 @@ std::optional<LinePiece> LineSplitter::absorb(std::string_view& bytes) {
       const MoveUp up = find_up(run);
       if (up.at == 0) {
         // The start of the line is on the console already, so it cannot become a row of a group.
-        if (shown_ > 0) return give(LineEnd::kNewline);
+        if (taken_bytes_ > 0) return give(LineEnd::kNewline);
         bytes.remove_prefix(up.size);
         rows_.assign(1, Row{std::exchange(partial_, {})});
         row_ = 0;
@@ -88,7 +88,7 @@ std::optional<LinePiece> LineSplitter::absorb(std::string_view& bytes) {
     if (return_pending_) {
       if (auto piece = go_back()) return piece;
     }
-    const std::size_t used = shown_ + partial_.size();
+    const std::size_t used = taken_bytes_ + partial_.size();
     const std::size_t room = longest_ - std::min(used, longest_);
     partial_.append(run.substr(0, room));
     bytes.remove_prefix(std::min(run.size(), room));
@@ -100,7 +100,7 @@ std::optional<LinePiece> LineSplitter::absorb(std::string_view& bytes) {
 // Handles a '\r' that was not the first half of "\r\n": the line starts again.
 std::optional<LinePiece> LineSplitter::go_back() {
   return_pending_ = false;
-  if (shown_ == 0) {
+  if (taken_bytes_ == 0) {
     update_ = true;
     partial_.clear();
     return std::nullopt;
@@ -114,8 +114,8 @@ std::optional<LinePiece> LineSplitter::go_back() {
 LinePiece LineSplitter::give(LineEnd end) {
   given_.swap(partial_);
   partial_.clear();
-  const bool continued = shown_ > 0;
-  shown_ = 0;
+  const bool continued = taken_bytes_ > 0;
+  taken_bytes_ = 0;
   if (end == LineEnd::kNewline) {
     update_ = false;
     return_pending_ = false;
@@ -205,7 +205,7 @@ void LineSplitter::write_row(std::string_view& run) {
 void LineSplitter::release_rows(std::size_t count) {
   const auto end = rows_.begin() + static_cast<std::ptrdiff_t>(count);
   for (auto row = rows_.begin(); row != end; ++row)
-    if (row->text != row->shown && !is_blank(row->text))
+    if (row->text != row->last_taken && !is_blank(row->text))
       ready_.push_back({std::move(row->text), LineEnd::kNewline});
   rows_.erase(rows_.begin(), end);
 }
@@ -229,21 +229,21 @@ std::vector<std::string_view> LineSplitter::take_new_state() {
   if (rows_.empty()) return state();
   std::vector<std::string_view> state;
   for (Row& row : rows_) {
-    if (row.text != row.shown && !is_blank(row.text)) state.emplace_back(row.text);
-    row.shown = row.text;
+    if (row.text != row.last_taken && !is_blank(row.text)) state.emplace_back(row.text);
+    row.last_taken = row.text;
   }
   return state;
 }
 
 std::string LineSplitter::take_partial() {
-  shown_ += partial_.size();
+  taken_bytes_ += partial_.size();
   return std::exchange(partial_, {});
 }
 
 std::optional<LinePiece> LineSplitter::finish() {
   if (!rows_.empty()) end_group();
   if (!ready_.empty()) return give_ready();
-  if (partial_.empty() && shown_ == 0) return std::nullopt;
+  if (partial_.empty() && taken_bytes_ == 0) return std::nullopt;
   return give(LineEnd::kNewline);
 }
 

@@ -67,7 +67,7 @@ class LineSplitter {
  private:
   struct Row {
     std::string text = {};
-    std::string shown = {};  // Its text when take_new_state() returned it.
+    std::string last_taken = {};  // Its text when take_new_state() returned it.
   };
   // A line to be returned by next().
   struct Ready {
@@ -87,9 +87,9 @@ class LineSplitter {
 
   std::size_t longest_ = kMaxLineBytes;
   std::string partial_;
-  std::string given_;      // Backs the view of the last piece.
-  std::size_t shown_ = 0;  // Bytes of this line that take_partial() has returned.
-  bool update_ = false;    // The line was overwritten.
+  std::string given_;            // Backs the view of the last piece.
+  std::size_t taken_bytes_ = 0;  // Bytes of this line that take_partial() has returned.
+  bool update_ = false;          // The line was overwritten.
   // The last byte was '\r', and the next one decides what it means; or the cursor has moved to this
   // row of a group. In both cases, text that follows replaces the line or row.
   bool return_pending_ = false;

@@ -109,7 +109,7 @@ LogFiles::LogFiles(std::function<void()> moved) : writer_(kRoomBytes, std::move(
 
 LogFiles::~LogFiles() {
   close_all();
-  writer_.wait_idle(kMomentToClose);
+  writer_.wait_idle(kCloseLimit);
 }
 
 void LogFiles::close_all() {

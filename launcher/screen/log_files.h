@@ -43,12 +43,12 @@ class LogFiles {
   // Limit of bytes that wait for the file system; see has_room().
   static constexpr std::size_t kRoomBytes = 8u << 20;
   // How long the destructor waits for the files to be closed.
-  static constexpr std::chrono::milliseconds kMomentToClose{200};
+  static constexpr std::chrono::milliseconds kCloseLimit{200};
 
   // moved: take_done() has new results. Called on the writer's thread, where it may only wake the
   // loop.
   explicit LogFiles(std::function<void()> moved);
-  // Gives a responsive file system kMomentToClose to close the files.
+  // Gives a responsive file system kCloseLimit to close the files.
   ~LogFiles();
   LogFiles(const LogFiles&) = delete;
   LogFiles& operator=(const LogFiles&) = delete;

@@ -126,7 +126,7 @@ void Output::begin(std::uint32_t generation, const std::vector<RankPlace>& place
   ranks_.clear();
   tail_bytes_ = std::clamp(kTailBudget / std::max<std::size_t>(1, places.size()), kLeastTailBytes,
                            kMostTailBytes);
-  for (const RankPlace& place : places) add_lanes(style, place);
+  for (const RankPlace& place : places) add_sources(style, place);
   if (log_) {
     ready = [this, ready = std::move(ready)](const Result<void>& opened) {
       if (!opened.ok() || log_->is_open()) return ready(opened);
@@ -136,21 +136,21 @@ void Output::begin(std::uint32_t generation, const std::vector<RankPlace>& place
   files_.open({options_, job_id_, generation, std::move(kept), appends_}, std::move(ready));
 }
 
-void Output::add_lanes(const LabelStyle& style, const RankPlace& place) {
+void Output::add_sources(const LabelStyle& style, const RankPlace& place) {
   for (const int stream : {1, 2}) {
     RankRecord& record = ranks_[place.rank];
     record.waits_for_failure[index_of(stream)] =
         options_.show_ranks.failed && has_console(options_, place, stream);
-    Lane& lane = record.lanes[index_of(stream)];
-    lane.rank = place.rank;
-    lane.stream = stream;
-    lane.host_index = place.host_index;
-    lane.shown = is_shown(place, stream);
+    OutputSource& source = record.sources[index_of(stream)];
+    source.rank = place.rank;
+    source.stream = stream;
+    source.host_index = place.host_index;
+    source.is_shown = is_shown(place, stream);
     const int fd = stream == 2 ? STDERR_FILENO : STDOUT_FILENO;
     const Colour colour = decide_colour(options_.color, isatty(fd) != 0, colour_variables());
-    lane.label = make_label(
+    source.label = make_label(
         style, {place.rank, place.local_rank, place.host, stream, place.host_index}, colour);
-    if (ConsoleStream* console = stream_of(stream)) console->add(lane);
+    if (ConsoleStream* console = stream_of(stream)) console->add(source);
   }
 }
 
@@ -165,13 +165,13 @@ void Output::worker_bytes(int rank, int stream, std::string_view bytes, bool end
   files_.write(rank, stream, bytes.substr(known));
   if (stream == 2) keep_tail(record.tail, bytes, tail_bytes_);
   if (end) files_.close(rank, stream);
-  Lane& lane = record.lanes[index_of(stream)];
-  if (is_elsewhere(lane.host_index)) return elsewhere_->show(lane, bytes, end);
-  if (!lane.shown) {
+  OutputSource& source = record.sources[index_of(stream)];
+  if (is_elsewhere(source.host_index)) return elsewhere_->show(source, bytes, end);
+  if (!source.is_shown) {
     if (record.waits_for_failure[index_of(stream)]) record.memory.add(stream, bytes, end);
-    return credit_.add(lane.host_index, bytes.size());
+    return credit_.add(source.host_index, bytes.size());
   }
-  stream_of(stream)->accept(lane, bytes, end);
+  stream_of(stream)->accept(source, bytes, end);
 }
 
 void Output::show_failed(int rank) {
@@ -180,15 +180,15 @@ void Output::show_failed(int rank) {
   RankRecord& record = found->second;
   for (const int stream : {1, 2})
     if (std::exchange(record.waits_for_failure[index_of(stream)], false))
-      record.lanes[index_of(stream)].shown = true;
+      record.sources[index_of(stream)].is_shown = true;
   for (const RankMemory::Piece& piece : record.memory.take()) {
-    Lane& lane = record.lanes[index_of(piece.stream)];
-    credit_.repeat(lane.host_index, piece.bytes.size());
-    stream_of(piece.stream)->accept(lane, piece.bytes, false);
+    OutputSource& source = record.sources[index_of(piece.stream)];
+    credit_.repeat(source.host_index, piece.bytes.size());
+    stream_of(piece.stream)->accept(source, piece.bytes, false);
   }
   for (const int stream : {1, 2})
     if (record.memory.has_ended(stream))
-      stream_of(stream)->accept(record.lanes[index_of(stream)], {}, true);
+      stream_of(stream)->accept(record.sources[index_of(stream)], {}, true);
 }
 
 std::uint64_t Output::continue_at(int rank, int stream, std::uint64_t bytes) {
@@ -210,7 +210,7 @@ bool Output::is_just_shown(int rank) const {
   const auto found = ranks_.find(rank);
   const ConsoleStream* console = stream_of(2);
   return found != ranks_.end() && console != nullptr &&
-         console->is_just_shown(found->second.lanes[1]);
+         console->is_just_shown(found->second.sources[1]);
 }
 
 void Output::writers_moved() {
@@ -239,7 +239,7 @@ void Output::stream_failed(const ConsoleStream& stream, int errno_value) {
     // A failure of standard output is printed on standard error now: the job may run for hours.
     // Else it waits for the summary.
     if (is_output && streams_[1]) {
-      say("ivyrun: warning: " + failure + "\n");
+      print("ivyrun: warning: " + failure + "\n");
     } else {
       complaints_.push_back(failure);
     }
@@ -247,11 +247,11 @@ void Output::stream_failed(const ConsoleStream& stream, int errno_value) {
   check_finished();
 }
 
-void Output::say(std::string_view text) {
+void Output::print(std::string_view text) {
   if (follower_ != nullptr) follower_->message(text);
   if (elsewhere_ != nullptr) elsewhere_->show_message(text);
-  if (ConsoleStream* console = stream_of(2)) console->say(text);
-  if (log_) log_->say(text);
+  if (ConsoleStream* console = stream_of(2)) console->print(text);
+  if (log_) log_->write(text);
 }
 
 bool Output::has_terminal() const { return stream_of(2) && is_capable_terminal(STDERR_FILENO); }
@@ -275,7 +275,7 @@ void Output::leave_console() {
 void Output::finish(std::function<void()> done) {
   done_ = std::move(done);
   for (const auto& stream : streams_)
-    if (stream) stream->end_lanes();
+    if (stream) stream->end_sources();
   if (stall_limit_) watch_for_stall();
   boost::asio::post(loop_, [this, alive = alive_] {
     if (!*alive) return;
@@ -330,15 +330,16 @@ std::vector<std::string> Output::complaints() const {
   for (const std::string& complaint : files_.complaints()) all.push_back(complaint);
   if (log_ && !log_->complaint().empty()) all.push_back(log_->complaint());
   for (const auto& [rank, record] : ranks_) {
-    for (const Lane& lane : record.lanes) {
-      if (lane.cut_lines > 0)
-        all.push_back(std::to_string(lane.cut_lines) + " long lines of rank " +
+    for (const OutputSource& source : record.sources) {
+      if (source.cut_lines > 0)
+        all.push_back(std::to_string(source.cut_lines) + " long lines of rank " +
                       std::to_string(rank) +
                       " were split on the console (log files have them unsplit)");
-      if (lane.dropped_lines == 0) continue;
-      const std::string path = files_.path(rank, lane.stream);
-      all.push_back(std::to_string(lane.dropped_lines) + " lines of rank " + std::to_string(rank) +
-                    " not shown" + (path.empty() ? "" : " (see " + path + ")"));
+      if (source.dropped_lines == 0) continue;
+      const std::string path = files_.path(rank, source.stream);
+      all.push_back(std::to_string(source.dropped_lines) + " lines of rank " +
+                    std::to_string(rank) + " not shown" +
+                    (path.empty() ? "" : " (see " + path + ")"));
     }
   }
   return all;

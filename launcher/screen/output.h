@@ -5,7 +5,7 @@
 // to files. ivyrun's messages go to the caller's terminal until the job leaves it, and always to
 // LOGDIR/ivyrun.log.
 //
-// A *lane* is one stream of one rank (console.h). A *generation* is one run of all workers
+// A *source* is one stream of one rank (console.h). A *generation* is one run of all workers
 // (launcher/job/job.h).
 //
 // Thread: the loop's. Lifetime: destroy it outside its events.
@@ -49,7 +49,7 @@ class Output final : private ConsoleStreamEvents {
   void follow(OutputFollower* follower) { follower_ = follower; }
   // Call before begin() in a launcher that has taken over a background job: it appends to the
   // existing files.
-  void go_on_with_files() { appends_ = true; }
+  void append_to_files() { appends_ = true; }
 
   // Begins a generation, one of at most max_attempts. Opens the files of its ranks (in the
   // background also ivyrun.log) as fast as their file system allows, then calls `ready` once,
@@ -68,9 +68,9 @@ class Output final : private ConsoleStreamEvents {
   void show_failed(int rank);
   // Prints lines of ivyrun itself ("ivyrun: ...") to standard error, never inside a worker's line.
   // Control characters are escaped here, so the text cannot contain colours.
-  void say(std::string_view text);
+  void print(std::string_view text);
   // Replaces the status line of a terminal; an empty text removes it. Does nothing on anything but
-  // a terminal, where the caller prints lines with say() instead.
+  // a terminal, where the caller prints lines with print() instead.
   void status_line(const std::string& text);
   bool has_terminal() const;  // True if standard error is a terminal that the job has not left.
   // Returns the last bytes of a rank's standard error (at most 64 KiB), for the verdict.
@@ -103,9 +103,9 @@ class Output final : private ConsoleStreamEvents {
 
  private:
   struct RankRecord {
-    std::array<Lane, 2> lanes;          // By index_of(stream).
-    std::string tail;                   // The last bytes of its standard error.
-    std::uint64_t skipped[2] = {0, 0};  // By stream: bytes that its file has already.
+    std::array<OutputSource, 2> sources;  // By index_of(stream).
+    std::string tail;                     // The last bytes of its standard error.
+    std::uint64_t skipped[2] = {0, 0};    // By stream: bytes that its file has already.
     // By stream: --show-ranks failed hides it until the rank fails.
     bool waits_for_failure[2] = {false, false};
     RankMemory memory;  // The last output that was hidden.
@@ -124,7 +124,7 @@ class Output final : private ConsoleStreamEvents {
   }
   ConsoleStream* stream_of(int stream) const;
   bool is_shown(const RankPlace& place, int stream) const;
-  void add_lanes(const LabelStyle& style, const RankPlace& place);
+  void add_sources(const LabelStyle& style, const RankPlace& place);
   std::function<void()> waker();
   void writers_moved();
   void watch_for_stall();
@@ -147,7 +147,7 @@ class Output final : private ConsoleStreamEvents {
   // For standard output and standard error. The second is null if both are the same file, and both
   // are null once the job has left the terminal.
   std::array<std::unique_ptr<ConsoleStream>, 2> streams_;
-  std::map<int, RankRecord> ranks_;  // A map keeps the addresses of the lanes.
+  std::map<int, RankRecord> ranks_;  // A map keeps the addresses of the sources.
   std::size_t tail_bytes_ = 0;       // Bytes of standard error that are kept for each rank.
   bool appends_ = false;
   std::vector<std::string> complaints_;

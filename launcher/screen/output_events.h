@@ -8,7 +8,7 @@
 
 namespace ivy {
 
-struct Lane;
+struct OutputSource;
 
 // Implemented by the owner of an Output: class Job, a node of torchrun mode, `ivyctl logs`.
 class OutputEvents {
@@ -42,7 +42,7 @@ class OutputElsewhere {
   // True if the ranks of this host are shown by another ivyrun.
   virtual bool holds(int host_index) const = 0;
   // Sends output there; OutputEvents::output_consumed() is called once it is shown.
-  virtual void show(const Lane& lane, std::string_view bytes, bool end) = 0;
+  virtual void show(const OutputSource& source, std::string_view bytes, bool end) = 0;
   virtual void show_message(std::string_view text) = 0;
 
  protected:

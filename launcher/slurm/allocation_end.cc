@@ -17,7 +17,7 @@ using std::chrono::seconds;
 constexpr milliseconds kStopAtMost{15'000};
 // While nothing is due, the end is queried again after half of the remaining time, but not more
 // often than this, because the controller has other jobs.
-constexpr milliseconds kAskPause{60'000};
+constexpr milliseconds kQueryPause{60'000};
 // All hosts receive one signal within this time.
 constexpr milliseconds kSameStep{3'000};
 
@@ -32,7 +32,7 @@ Result<std::optional<seconds>> parse_time_left(std::string_view text) {
 
 bool AllocationEnd::learned(std::optional<std::int64_t> end_ms, std::int64_t now_ms) {
   end_ms_ = end_ms;
-  ask_at_ms_.reset();
+  query_at_ms_.reset();
   if (!end_ms) return false;
   const std::int64_t left_ms = std::max<std::int64_t>(0, *end_ms - now_ms);
   const bool is_first = !std::exchange(was_learned_, true);
@@ -40,17 +40,17 @@ bool AllocationEnd::learned(std::optional<std::int64_t> end_ms, std::int64_t now
   const bool is_too_soon =
       is_first && stop_before_ > milliseconds(0) && stop_before_.count() >= left_ms;
   if (is_too_soon) stop_before_ = milliseconds(left_ms / 2);
-  plan_to_ask(now_ms);
+  plan_query(now_ms);
   return is_too_soon;
 }
 
-void AllocationEnd::plan_to_ask(std::int64_t now_ms) {
+void AllocationEnd::plan_query(std::int64_t now_ms) {
   // The ranks are about to exit, so nothing more is planned.
   if (!end_ms_ || notice_) return;
   const std::int64_t due_ms = notice_at_ms().value_or(*end_ms_ - kLastCall.count());
-  if (due_ms - now_ms <= 2 * kAskAhead.count()) return;
-  const std::int64_t half_ms = std::max<std::int64_t>(kAskPause.count(), (due_ms - now_ms) / 2);
-  ask_at_ms_ = std::min(now_ms + half_ms, due_ms - kAskAhead.count());
+  if (due_ms - now_ms <= 2 * kQueryAhead.count()) return;
+  const std::int64_t half_ms = std::max<std::int64_t>(kQueryPause.count(), (due_ms - now_ms) / 2);
+  query_at_ms_ = std::min(now_ms + half_ms, due_ms - kQueryAhead.count());
 }
 
 std::optional<std::int64_t> AllocationEnd::notice_at_ms() const {
@@ -63,9 +63,9 @@ std::int64_t AllocationEnd::stop_at_ms() const {
 }
 
 EndStep AllocationEnd::due(std::int64_t now_ms) {
-  if (ask_at_ms_ && *ask_at_ms_ <= now_ms) {
-    ask_at_ms_.reset();
-    return EndStep::kAsk;
+  if (query_at_ms_ && *query_at_ms_ <= now_ms) {
+    query_at_ms_.reset();
+    return EndStep::kQuery;
   }
   const std::optional<std::int64_t> notice_ms = notice_at_ms();
   if (notice_ms && *notice_ms <= now_ms) {
@@ -81,7 +81,7 @@ EndStep AllocationEnd::due(std::int64_t now_ms) {
 }
 
 std::optional<std::int64_t> AllocationEnd::next_ms() const {
-  std::optional<std::int64_t> next = ask_at_ms_;
+  std::optional<std::int64_t> next = query_at_ms_;
   const auto consider = [&next](std::int64_t at_ms) {
     next = next ? std::min(*next, at_ms) : at_ms;
   };
@@ -119,21 +119,22 @@ AllocationEnd::Delivery& AllocationEnd::delivery_of(int signal) {
 bool AllocationEnd::is_repetition(Delivery& delivery, SignalSource source, std::int64_t now_ms) {
   // Slurm may be this early, and checks its timers twice a minute.
   constexpr std::int64_t kWindowMs = kSlurmIsEarly.count() * 3 / 2;
-  std::optional<std::int64_t>& heard_ms = delivery.heard_ms[static_cast<std::size_t>(source)];
-  if (heard_ms && source == SignalSource::kStep && now_ms - *heard_ms <= kSameStep.count())
+  std::optional<std::int64_t>& received_ms = delivery.received_ms[static_cast<std::size_t>(source)];
+  if (received_ms && source == SignalSource::kStep && now_ms - *received_ms <= kSameStep.count())
     return true;
   const auto has_come = [](const std::optional<std::int64_t>& at_ms) { return at_ms.has_value(); };
-  const bool has_begun = std::any_of(delivery.heard_ms.begin(), delivery.heard_ms.end(), has_come);
+  const bool has_begun =
+      std::any_of(delivery.received_ms.begin(), delivery.received_ms.end(), has_come);
   // Slurm's own notice may differ from ours by as much as --signal and --stop-before-end do.
   const bool may_repeat = delivery.is_notice || now_ms - delivery.began_ms <= kWindowMs;
-  if (has_begun && !heard_ms && may_repeat) {
-    heard_ms = now_ms;
+  if (has_begun && !received_ms && may_repeat) {
+    received_ms = now_ms;
     return true;
   }
   delivery.began_ms = now_ms;
   delivery.is_notice = false;
-  delivery.heard_ms.fill(std::nullopt);
-  heard_ms = now_ms;
+  delivery.received_ms.fill(std::nullopt);
+  received_ms = now_ms;
   return false;
 }
 

@@ -49,7 +49,7 @@ enum class SignalMeaning : std::uint8_t {
 
 enum class EndStep : std::uint8_t {
   kNothing,
-  kAsk,     // Query the end of the allocation again, because `scontrol update` may have changed it.
+  kQuery,   // Query the end of the allocation again, because `scontrol update` may have changed it.
   kNotice,  // Send --preempt-signal to the ranks.
   kStop,    // The ranks have had their time: stop the job.
 };
@@ -64,7 +64,7 @@ class AllocationEnd {
   // Slurm sends its signal up to a minute early (sbatch(1), --signal).
   static constexpr std::chrono::milliseconds kSlurmIsEarly{60'000};
   // How long before a step the end is queried again; the query has a shorter deadline.
-  static constexpr std::chrono::milliseconds kAskAhead{6'000};
+  static constexpr std::chrono::milliseconds kQueryAhead{6'000};
   // The default of KillWait, less the time for our own exit: TERM is followed by KILL.
   static constexpr std::chrono::milliseconds kUntilSlurmKills{25'000};
 
@@ -76,8 +76,9 @@ class AllocationEnd {
   // than --stop-before-end allows for, so that the notice comes after half of the time left.
   bool learned(std::optional<std::int64_t> end_ms, std::int64_t now_ms);
   std::optional<std::int64_t> end_ms() const { return end_ms_; }
-  // Reports that kAsk was not answered: the known end remains valid, and kAsk is due again later.
-  void ask_failed(std::int64_t now_ms) { plan_to_ask(now_ms); }
+  // Reports that kQuery was not answered: the known end remains valid, and kQuery is due again
+  // later.
+  void query_failed(std::int64_t now_ms) { plan_query(now_ms); }
 
   // Returns the step that is due by now; each step is returned once.
   EndStep due(std::int64_t now_ms);
@@ -103,12 +104,12 @@ class AllocationEnd {
     int signal = 0;
     std::int64_t began_ms = 0;
     bool is_notice = false;
-    std::array<std::optional<std::int64_t>, kSignalSources> heard_ms;
+    std::array<std::optional<std::int64_t>, kSignalSources> received_ms;
   };
 
   std::optional<std::int64_t> notice_at_ms() const;
   std::int64_t stop_at_ms() const;
-  void plan_to_ask(std::int64_t now_ms);
+  void plan_query(std::int64_t now_ms);
   bool was_extended(std::int64_t now_ms) const;
   bool is_near_end(std::int64_t now_ms) const;
   Delivery& delivery_of(int signal);
@@ -117,7 +118,7 @@ class AllocationEnd {
   const EndSettings settings_;
   std::optional<std::int64_t> end_ms_;
   std::chrono::milliseconds stop_before_;  // The setting, or half of the time left if that is less.
-  std::optional<std::int64_t> ask_at_ms_;
+  std::optional<std::int64_t> query_at_ms_;
   std::vector<Delivery> deliveries_;  // The newest one of each signal.
   bool notice_ = false;
   bool stopped_ = false;

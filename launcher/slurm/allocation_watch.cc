@@ -16,7 +16,7 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 // Pause between queries while the end is not known yet.
-constexpr seconds kAskAgain{60};
+constexpr seconds kQueryInterval{60};
 
 std::string date_text(std::int64_t at_ms) {
   const auto at = static_cast<std::time_t>(at_ms / 1000);
@@ -31,12 +31,12 @@ std::string seconds_text(std::int64_t ms) { return std::to_string(ms / 1000) + "
 }  // namespace
 
 AllocationWatch::AllocationWatch(boost::asio::io_context& loop, const SlurmAllocation& allocation,
-                                 EndSettings settings, bool asks, bool tells)
+                                 EndSettings settings, bool queries, bool prints)
     : loop_(loop),
       allocation_(allocation),
       settings_(settings),
-      asks_(asks),
-      tells_(tells),
+      queries_(queries),
+      prints_(prints),
       end_(settings),
       timer_(loop),
       retry_timer_(loop) {}
@@ -44,7 +44,7 @@ AllocationWatch::AllocationWatch(boost::asio::io_context& loop, const SlurmAlloc
 void AllocationWatch::start(AllocationEvents& events) {
   events_ = &events;
   if (allocation_.end_unix_s) return learned(*allocation_.end_unix_s * 1000);
-  if (asks_) ask();
+  if (queries_) query();
 }
 
 void AllocationWatch::stop() {
@@ -53,17 +53,18 @@ void AllocationWatch::stop() {
   retry_timer_.cancel();
 }
 
-void AllocationWatch::ask() {
-  run_slurm_command(loop_, {"squeue", "-h", "-j", allocation_.job_id, "-o", "%L"}, kAskDeadline,
-                    [this](const Result<std::string>& said) {
-                      if (!stopped_) answered(said);
+void AllocationWatch::query() {
+  run_slurm_command(loop_, {"squeue", "-h", "-j", allocation_.job_id, "-o", "%L"}, kQueryDeadline,
+                    [this](const Result<std::string>& output) {
+                      if (!stopped_) answered(output);
                     });
 }
 
-void AllocationWatch::answered(const Result<std::string>& said) {
-  Result<std::optional<seconds>> left =
-      said.ok() ? parse_time_left(said.value()) : Result<std::optional<seconds>>(said.error());
-  if (said.ok() && said->empty())
+void AllocationWatch::answered(const Result<std::string>& output) {
+  Result<std::optional<seconds>> left = output.ok()
+                                            ? parse_time_left(output.value())
+                                            : Result<std::optional<seconds>>(output.error());
+  if (output.ok() && output->empty())
     left = Error{Code::kNotFound, "squeue does not list " + allocation_.name()};
   if (left.ok())
     return learned(*left ? std::optional<std::int64_t>(wall_ms() + milliseconds(**left).count())
@@ -71,17 +72,17 @@ void AllocationWatch::answered(const Result<std::string>& said) {
   log::debug("the end of " + allocation_.name() + ": " + left.error().message);
   // The end that was known before remains valid.
   if (is_known_) {
-    end_.ask_failed(wall_ms());
+    end_.query_failed(wall_ms());
     return schedule();
   }
   if (!settings_.stop_before) return;
   if (!std::exchange(has_complained_, true))
     events_->allocation_message(
         "warning: the end of " + allocation_.name() + " is unknown: " + left.error().message +
-        "; --stop-before-end checks again every " + std::to_string(kAskAgain.count()) + " s");
-  retry_timer_.expires_after(kAskAgain);
+        "; --stop-before-end checks again every " + std::to_string(kQueryInterval.count()) + " s");
+  retry_timer_.expires_after(kQueryInterval);
   retry_timer_.async_wait([this](const boost::system::error_code& error) {
-    if (!error) ask();
+    if (!error) query();
   });
 }
 
@@ -99,7 +100,7 @@ void AllocationWatch::learned(std::optional<std::int64_t> end_ms) {
         "warning: " + allocation_.name() + " ends in " + seconds_text(*end_ms - now) +
         ", sooner than --stop-before-end " + seconds_text(settings_.stop_before->count()) +
         " allows: the ranks are notified when half of that time has passed");
-  } else if (is_first && tells_) {
+  } else if (is_first && prints_) {
     events_->allocation_message(allocation_.name() + " ends at " + date_text(*end_ms) + ", in " +
                                 seconds_text(*end_ms - now));
   } else if (before && *end_ms != *before) {
@@ -121,9 +122,9 @@ void AllocationWatch::step() {
   switch (end_.due(wall_ms())) {
     case EndStep::kNothing:
       break;
-    case EndStep::kAsk:
+    case EndStep::kQuery:
       // Steps that are due do not wait for the answer.
-      if (asks_) ask();
+      if (queries_) query();
       break;
     case EndStep::kNotice:
       events_->allocation_notice(settings_.preempt_signal, false);
@@ -165,7 +166,7 @@ Awaitable<Result<void>> AllocationWatch::may_requeue(Sequence& sequence) {
   // scancel sends TERM, as an early notice does; a cancelled job must stay cancelled.
   std::vector<std::string> squeue{"squeue", "-h", "-j", allocation_.job_id, "-o", "%T"};
   const Result<std::string> state =
-      co_await slurm_answer(sequence, std::move(squeue), kAskDeadline);
+      co_await slurm_answer(sequence, std::move(squeue), kQueryDeadline);
   // The other states include SIGNALING, which is a running job's.
   const bool is_ending =
       state.ok() && (state->empty() || *state == "COMPLETING" || *state == "CANCELLED");

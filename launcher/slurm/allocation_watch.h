@@ -38,13 +38,13 @@ class AllocationEvents {
 class AllocationWatch {
  public:
   // squeue and scontrol wait for a controller that may be busy or down; a job must not.
-  static constexpr std::chrono::seconds kAskDeadline{5};
+  static constexpr std::chrono::seconds kQueryDeadline{5};
   static constexpr std::chrono::seconds kRequeueDeadline{20};
 
   // asks: whether squeue may be queried; if not, the end is taken from the environment. tells:
   // prints the end as soon as it is known.
   AllocationWatch(boost::asio::io_context& loop, const SlurmAllocation& allocation,
-                  EndSettings settings, bool asks, bool tells);
+                  EndSettings settings, bool queries, bool prints);
 
   void start(AllocationEvents& events);
   void stop();
@@ -63,8 +63,8 @@ class AllocationWatch {
   Awaitable<Result<void>> requeue(Sequence& sequence);
 
  private:
-  void ask();
-  void answered(const Result<std::string>& said);
+  void query();
+  void answered(const Result<std::string>& output);
   void learned(std::optional<std::int64_t> end_ms);
   void schedule();
   void step();
@@ -72,8 +72,8 @@ class AllocationWatch {
   boost::asio::io_context& loop_;
   const SlurmAllocation allocation_;
   const EndSettings settings_;
-  const bool asks_;
-  const bool tells_;
+  const bool queries_;
+  const bool prints_;
   AllocationEnd end_;
   AllocationEvents* events_ = nullptr;  // Null before start().
   boost::asio::steady_timer timer_, retry_timer_;

@@ -111,16 +111,17 @@ int gpus_in(std::string_view text) {
 }
 
 void read_gpus(const Reader& reader, SlurmAllocation& out) {
-  constexpr std::pair<const char*, const char*> kAsked[] = {
+  constexpr std::pair<const char*, const char*> kRequested[] = {
       {"SLURM_GPUS_PER_TASK", "--gpus-per-task"},
       {"SLURM_GPUS_PER_NODE", "--gpus-per-node"},
       {"SLURM_GPUS_PER_SOCKET", "--gpus-per-socket"},
       {"SLURM_GPUS", "--gpus"},
   };
-  for (const auto& [variable, flag] : kAsked) {
+  for (const auto& [variable, flag] : kRequested) {
     const std::string* value = reader.find(variable);
     if (value == nullptr) continue;
-    out.gpus_asked += (out.gpus_asked.empty() ? "" : " ") + std::string(flag) + " " + *value;
+    out.gpus_requested +=
+        (out.gpus_requested.empty() ? "" : " ") + std::string(flag) + " " + *value;
   }
   // Newer versions of Slurm report --gpus-per-task as a trackable resource, and the binding in
   // another variable.
@@ -133,7 +134,8 @@ void read_gpus(const Reader& reader, SlurmAllocation& out) {
   } else if (bind.find("gpu:single") != std::string::npos) {
     out.gpus_bound_by = "--gpu-bind=single";
   }
-  if (out.gpus_asked.empty() && has_per_task) out.gpus_asked = "--tres-per-task " + per_task;
+  if (out.gpus_requested.empty() && has_per_task)
+    out.gpus_requested = "--tres-per-task " + per_task;
   const std::string* each = reader.find("SLURM_GPUS_PER_TASK");
   const std::string* tasks = reader.find("SLURM_TASKS_PER_NODE");
   if (tasks == nullptr || (each == nullptr && !has_per_task)) return;

@@ -31,7 +31,7 @@ struct SlurmAllocation {
   std::string node_name;  // SLURMD_NODENAME: the node on which we run; empty in salloc's shell.
   std::optional<int> node_id;    // Its index in hosts; empty if it is not one of them or unknown.
   std::optional<int> gpus_here;  // SLURM_GPUS_ON_NODE
-  std::string gpus_asked;        // "--gpus-per-node 4", as requested; empty if not, or unknown.
+  std::string gpus_requested;    // "--gpus-per-node 4", as requested; empty if not, or unknown.
   // The option with which Slurm gives each task of a step separate devices: "--gpus-per-task";
   // empty if there is none.
   std::string gpus_bound_by;

@@ -128,10 +128,10 @@ std::optional<std::string_view> behind(std::string_view text, std::string_view p
 }
 
 // srun's last error is usually a consequence of the first one.
-std::string_view telling_line_of(std::string_view said) {
-  std::string_view telling;
-  while (!said.empty()) {
-    const std::string_view line = take_part(said, '\n');
+std::string_view error_line_in(std::string_view stderr_text) {
+  std::string_view error_line;
+  while (!stderr_text.empty()) {
+    const std::string_view line = take_part(stderr_text, '\n');
     const bool is_blank = line.find_first_not_of(" \t\r") == std::string_view::npos;
     if (is_blank || is_srun_noise(line) || parse_tasks_ended(line)) continue;
     const bool is_error = line.find("error:") != std::string_view::npos ||
@@ -140,9 +140,9 @@ std::string_view telling_line_of(std::string_view said) {
                           line.find("unrecognized option") != std::string_view::npos ||
                           line.starts_with("ivy-node:");
     if (is_error) return line;
-    if (telling.empty()) telling = line;
+    if (error_line.empty()) error_line = line;
   }
-  return telling;
+  return error_line;
 }
 
 struct KnownFailure {
@@ -285,12 +285,12 @@ bool is_srun_noise(std::string_view line) {
          line.find("If munged is up, restart with") != std::string_view::npos;
 }
 
-Error srun_failure(std::string_view said, const std::string& ended) {
-  const std::string_view telling = telling_line_of(said);
+Error srun_failure(std::string_view stderr_text, const std::string& ended) {
+  const std::string_view error_line = error_line_in(stderr_text);
   Error error{Code::kUnavailable, "srun " + ended, ""};
-  if (!telling.empty()) error.message += ": " + std::string(telling);
+  if (!error_line.empty()) error.message += ": " + std::string(error_line);
   for (const KnownFailure& known : kKnownFailures) {
-    if (telling.find(known.words) == std::string_view::npos) continue;
+    if (error_line.find(known.words) == std::string_view::npos) continue;
     error.fix = known.fix;
     break;
   }

@@ -97,9 +97,9 @@ std::string why_srun_waits(std::string_view line);
 // error.
 bool is_srun_noise(std::string_view line);
 
-// Explains why the step could not start or has ended. `said`: srun's standard error, including
-// noise. `ended`: a description of srun's exit. The message contains the relevant line of srun, and
-// a fix for known causes.
-Error srun_failure(std::string_view said, const std::string& ended);
+// Explains why the step could not start or has ended. `stderr_text`: srun's standard error,
+// including noise. `ended`: a description of srun's exit. The message contains the relevant line of
+// srun, and a fix for known causes.
+Error srun_failure(std::string_view stderr_text, const std::string& ended);
 
 }  // namespace ivy

@@ -50,14 +50,14 @@ void LineChild::take(std::string& rest, std::string_view bytes, bool is_error) {
     const std::size_t end = std::min(newline, kLineMaxBytes);
     const std::string line = rest.substr(0, end);
     rest.erase(0, end == newline ? end + 1 : end);
-    tell_line(line, is_error);
+    pass_line(line, is_error);
   }
 }
 
-void LineChild::tell_line(const std::string& line, bool is_error) {
+void LineChild::pass_line(const std::string& line, bool is_error) {
   // A copy, because the receiver may call forget().
-  const auto tell = is_error ? handlers_.error_line : handlers_.output_line;
-  if (tell) tell(line);
+  const auto handler = is_error ? handlers_.error_line : handlers_.output_line;
+  if (handler) handler(line);
 }
 
 void LineChild::part_ended() {
@@ -67,8 +67,8 @@ void LineChild::part_ended() {
   // The handlers refer to us and we own them: break the cycle.
   output_.reset();
   errors_.reset();
-  if (!output_rest_.empty()) tell_line(std::exchange(output_rest_, {}), false);
-  if (!error_rest_.empty()) tell_line(std::exchange(error_rest_, {}), true);
+  if (!output_rest_.empty()) pass_line(std::exchange(output_rest_, {}), false);
+  if (!error_rest_.empty()) pass_line(std::exchange(error_rest_, {}), true);
   const auto ended = std::exchange(handlers_, {}).ended;
   if (ended) ended(child_->ended().value_or(ExitStatus{}));
 }

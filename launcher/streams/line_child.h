@@ -49,7 +49,7 @@ class LineChild : public std::enable_shared_from_this<LineChild> {
                    const Environment& environment);
   void watch(const std::shared_ptr<DescriptorPump>& pump, bool is_error);
   void take(std::string& rest, std::string_view bytes, bool is_error);
-  void tell_line(const std::string& line, bool is_error);
+  void pass_line(const std::string& line, bool is_error);
   void part_ended();
 
   Handlers handlers_;

@@ -40,10 +40,10 @@ Result<void> make_own_directory(const std::string& path) {
 }
 
 bool is_still_there(int fd, const std::string& path) {
-  struct stat ours {};
+  struct stat opened {};
   struct stat named {};
-  return fstat(fd, &ours) == 0 && lstat(path.c_str(), &named) == 0 && ours.st_ino == named.st_ino &&
-         ours.st_dev == named.st_dev;
+  return fstat(fd, &opened) == 0 && lstat(path.c_str(), &named) == 0 &&
+         opened.st_ino == named.st_ino && opened.st_dev == named.st_dev;
 }
 
 Descriptor make_again(const std::string& path) {

@@ -123,10 +123,10 @@ PeerOwners::Found PeerOwners::look_up(const Ends& ends) {
 }
 
 PeerOwners::Owner PeerOwners::of(int fd) {
-  const SocketAddress there = peer_address(fd);
+  const SocketAddress peer = peer_address(fd);
   if (!netlink_) return {};
-  if (!there.is_valid()) return {Where::kGone, 0, 0};
-  const Ends ends{end_of(there.storage), end_of(own_address(fd).storage)};
+  if (!peer.is_valid()) return {Where::kGone, 0, 0};
+  const Ends ends{end_of(peer.storage), end_of(own_address(fd).storage)};
   const Found found = look_up(ends);
   // A socket without an inode has lost its owner; the kernel reports it as root's.
   if (found.error == 0 && found.socket.idiag_inode != 0)

@@ -7,7 +7,7 @@
 
 namespace ivy {
 
-void send_at_once(int fd) {
+void disable_nagle(int fd) {
   const int on = 1;
   setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 }
@@ -20,7 +20,7 @@ void keep_alive(int fd, const KeepAlive& times) {
   setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &times.probes, sizeof times.probes);
 }
 
-void break_after(int fd, unsigned unacknowledged_ms) {
+void set_user_timeout(int fd, unsigned unacknowledged_ms) {
   setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &unacknowledged_ms, sizeof unacknowledged_ms);
 }
 

@@ -7,7 +7,7 @@ namespace ivy {
 
 // Disables Nagle's algorithm: messages are complete and must not wait for later ones to fill a
 // packet.
-void send_at_once(int fd);
+void disable_nagle(int fd);
 
 // When the kernel probes a silent peer, and how many failed probes break the connection.
 struct KeepAlive {
@@ -18,6 +18,6 @@ struct KeepAlive {
 void keep_alive(int fd, const KeepAlive& times);
 
 // Limits how long sent data may stay unacknowledged before the connection breaks.
-void break_after(int fd, unsigned unacknowledged_ms);
+void set_user_timeout(int fd, unsigned unacknowledged_ms);
 
 }  // namespace ivy

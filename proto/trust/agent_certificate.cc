@@ -45,7 +45,7 @@ bool is_space(char c) { return std::isspace(static_cast<unsigned char>(c)) != 0;
 bool is_letter_or_digit(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0; }
 
 // Escapes untrusted text for one line of a message.
-std::string shown(std::string_view text) {
+std::string printable(std::string_view text) {
   std::string out;
   for (const char c : text.substr(0, kMaxShown)) {
     const auto byte = static_cast<unsigned char>(c);
@@ -158,7 +158,7 @@ std::string serial_of(const X509* certificate) {
 
 std::string name_text(const X509_NAME* name) {
   const std::string text = name_of(name);
-  return text.empty() ? "(no name)" : shown(text);
+  return text.empty() ? "(no name)" : printable(text);
 }
 
 std::string_view bytes_of(const ASN1_STRING* text) {
@@ -190,7 +190,7 @@ void add_uri(std::string_view uri, RoleNames& roles) {
   } else if (uri.starts_with(kServesUri)) {
     roles.serves.emplace_back(uri.substr(kServesUri.size()));
   } else if (lower_case(uri).starts_with("ivy:")) {
-    roles.unknown = shown(uri);
+    roles.unknown = printable(uri);
   }
 }
 
@@ -297,7 +297,7 @@ std::string title_of(X509* certificate) {
   const bool has_role = roles.ok() && read_role(*roles, identity).ok();
   const std::string name = has_role ? role_text(identity.role) + "/" + identity.name
                                     : name_text(X509_get_subject_name(certificate));
-  return "certificate " + name + " (serial " + shown(identity.serial) + ")";
+  return "certificate " + name + " (serial " + printable(identity.serial) + ")";
 }
 
 }  // namespace
@@ -490,7 +490,8 @@ Result<void> check_certificate_name(CertificateRole role, std::string_view name)
   if (starts_well) return {};
   return Error{
       Code::kInvalidArgument,
-      "\"" + shown(name) + "\" cannot be the name of a " + role_text(role) + " in a certificate",
+      "\"" + printable(name) + "\" cannot be the name of a " + role_text(role) +
+          " in a certificate",
       is_host
           ? "use letters, digits and . _ : - (at most 253), without a leading dash or dot"
           : "use the name of an account: letters, digits and . _ - (at most 32), without a leading "
@@ -556,18 +557,19 @@ std::string canonical_address(std::string_view text) {
   return parsed.is_valid() ? host_text(parsed.storage) : std::string();
 }
 
-Result<void> check_host_name(const CertificateIdentity& identity, std::string_view asked) {
-  const std::string address = canonical_address(asked);
+Result<void> check_host_name(const CertificateIdentity& identity, std::string_view host_name) {
+  const std::string address = canonical_address(host_name);
   // A trailing dot (the DNS root) does not change a name.
-  const std::string_view name = asked.ends_with('.') ? asked.substr(0, asked.size() - 1) : asked;
+  const std::string_view name =
+      host_name.ends_with('.') ? host_name.substr(0, host_name.size() - 1) : host_name;
   const std::vector<std::string>& names = address.empty() ? identity.dns_names : identity.addresses;
   const std::string wanted = address.empty() ? lower_case(name) : address;
   if (std::find(names.begin(), names.end(), wanted) != names.end()) return {};
   return Error{Code::kPermissionDenied,
                "certificate " + role_text(identity.role) + "/" + identity.name + " is not for \"" +
-                   shown(asked) + "\"; its names: " + list_names(identity),
+                   printable(host_name) + "\"; its names: " + list_names(identity),
                "use one of these names for the host, or make its certificate again with `" +
-                   cert_command_with(identity, shown(asked)) + "`"};
+                   cert_command_with(identity, printable(host_name)) + "`"};
 }
 
 std::string certificate_date(std::int64_t unix_s) { return time_text(unix_s).substr(0, 10); }

@@ -83,10 +83,10 @@ Result<CertificateIdentity> verify_certificate(std::string_view chain_pem,
 // numeric address.
 std::string canonical_address(std::string_view text);
 
-// Checks that `asked` (a DNS name or a numeric address, as the user typed it) is among the names of
-// this certificate. DNS names are compared as a whole (there are no wildcards), ignoring case. If
-// not, fails with PermissionDenied and lists the certificate's names.
-Result<void> check_host_name(const CertificateIdentity& identity, std::string_view asked);
+// Checks that `host_name` (a DNS name or a numeric address, as the user typed it) is among the
+// names of this certificate. DNS names are compared as a whole (there are no wildcards), ignoring
+// case. If not, fails with PermissionDenied and lists the certificate's names.
+Result<void> check_host_name(const CertificateIdentity& identity, std::string_view host_name);
 
 // Formats the day in UTC: "2026-11-24".
 std::string certificate_date(std::int64_t unix_s);

@@ -71,11 +71,11 @@ Result<std::optional<AgentIdentity>> load_agent_identity(const Environment& envi
   return std::optional<AgentIdentity>(std::move(us));
 }
 
-Result<CertificateIdentity> check_agent(const AgentIdentity& us, const std::string& asked,
+Result<CertificateIdentity> check_agent(const AgentIdentity& us, const std::string& host_name,
                                         const std::string& chain_pem, std::int64_t now_unix_s) {
   const CertificateIdentity agent =
       IVY_TRY(verify_certificate(chain_pem, us.anchor, CertificateRole::kHost, now_unix_s));
-  IVY_CHECK(check_host_name(agent, asked));
+  IVY_CHECK(check_host_name(agent, host_name));
   if (!agent.serves.empty() && agent.serves != us.self.name) {
     return Error{
         Code::kPermissionDenied,

@@ -193,7 +193,7 @@ PskStream::Step PskStream::write(std::string_view bytes, std::size_t& count) {
   return Step::kDone;
 }
 
-void PskStream::say_end() {
+void PskStream::send_close_notify() {
   ERR_clear_error();
   SSL_shutdown(connection_.get());
 }

@@ -44,7 +44,7 @@ class PskStream {
   // must be offered again.
   Step write(std::string_view bytes, std::size_t& count);
   // Sends close_notify, if the socket accepts it immediately.
-  void say_end();
+  void send_close_notify();
   // Returns whether received bytes are buffered, so that read() will not need the socket.
   bool has_pending() const;
   // Returns the number of encrypted bytes received over the socket.

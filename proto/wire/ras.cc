@@ -39,11 +39,11 @@ RasQuestion::RasQuestion(std::string_view address, TimePoint deadline)
 
 bool RasQuestion::advance(TimePoint now) {
   if (!address_.is_valid() || now >= deadline_) return true;
-  if (socket_ && heard_.empty() && now - dialled_at_ >= kFirstWord) socket_.reset();
+  if (socket_ && received_.empty() && now - dialled_at_ >= kFirstWord) socket_.reset();
   if (!socket_) dial(now);
-  const bool goes_on = socket_ && (sent_ == kQuestion.size() || send_question()) && receive();
-  if (!goes_on) address_ = {};  // Rejected or closed; do not retry.
-  return !goes_on;
+  const bool is_open = socket_ && (sent_ == kQuestion.size() || send_question()) && receive();
+  if (!is_open) address_ = {};  // Rejected or closed; do not retry.
+  return !is_open;
 }
 
 void RasQuestion::dial(TimePoint now) {
@@ -63,14 +63,14 @@ bool RasQuestion::send_question() {
 }
 
 bool RasQuestion::receive() {
-  while (sent_ == kQuestion.size() && heard_.size() < kMaxBytes) {
+  while (sent_ == kQuestion.size() && received_.size() < kMaxBytes) {
     char buffer[4096];
-    const std::size_t room = std::min(sizeof buffer, kMaxBytes - heard_.size());
+    const std::size_t room = std::min(sizeof buffer, kMaxBytes - received_.size());
     const ssize_t count = recv(socket_.get(), buffer, room, MSG_DONTWAIT);
     if (count <= 0) return count < 0 && must_wait();
-    heard_.append(buffer, static_cast<std::size_t>(count));
+    received_.append(buffer, static_cast<std::size_t>(count));
   }
-  return heard_.size() < kMaxBytes;
+  return received_.size() < kMaxBytes;
 }
 
 void RasQuestion::await(std::chrono::milliseconds longest) const {
@@ -81,10 +81,10 @@ void RasQuestion::await(std::chrono::milliseconds longest) const {
 
 // Leaves out the greeting and the replies to the first commands.
 std::string RasQuestion::answer() const {
-  if (!heard_.starts_with(kGreeting)) return "";
+  if (!received_.starts_with(kGreeting)) return "";
   std::string text;
   bool is_preface = true;
-  for (const std::string_view line : parts_of(heard_, '\n')) {
+  for (const std::string_view line : parts_of(received_, '\n')) {
     is_preface = is_preface && (line.starts_with(kGreeting) || line == kAccepted);
     if (is_preface) continue;
     for (const char c : line) text += c >= ' ' && c <= '~' ? c : '?';

@@ -49,7 +49,7 @@ class RasQuestion {
   TimePoint dialled_at_;
   Descriptor socket_;
   std::size_t sent_ = 0;
-  std::string heard_;
+  std::string received_;
 };
 
 inline constexpr std::string_view kRasNoError = "no error";

@@ -64,66 +64,66 @@ class Client {
   // Sends any request of requests.h that exists in the native dialect and returns its answer. The
   // functions below wrap these requests.
   template <class Kind>
-  Result<typename Kind::Answer> ask(Kind request, SharedConnection::Times times = {}) {
-    ReplyBody body = IVY_TRY(connection_->ask(Request(std::move(request)), times));
+  Result<typename Kind::Answer> query(Kind request, SharedConnection::Times times = {}) {
+    ReplyBody body = IVY_TRY(connection_->query(Request(std::move(request)), times));
     return std::get<typename Kind::Answer>(std::move(body));
   }
 
   Result<void> set(std::string_view key, std::string_view value, Limit limit = std::nullopt) {
-    return done(ask(Set{std::string(key), std::string(value)}, {.limit = limit}));
+    return done(query(Set{std::string(key), std::string(value)}, {.limit = limit}));
   }
   Result<void> set_once(std::string_view key, std::string_view value, Limit limit = std::nullopt) {
-    return done(ask(Set{std::string(key), std::string(value), true}, {.limit = limit}));
+    return done(query(Set{std::string(key), std::string(value), true}, {.limit = limit}));
   }
   // Fails with NotFound if the key is missing.
   Result<std::string> get(std::string_view key, Limit limit = std::nullopt) {
-    return IVY_TRY(ask(Get{std::string(key), std::nullopt}, {.limit = limit})).bytes;
+    return IVY_TRY(query(Get{std::string(key), std::nullopt}, {.limit = limit})).bytes;
   }
   Result<std::string> wait_get(std::string_view key, Milliseconds timeout) {
-    return IVY_TRY(ask(Get{std::string(key), kNever}, {.timeout = timeout})).bytes;
+    return IVY_TRY(query(Get{std::string(key), kNever}, {.timeout = timeout})).bytes;
   }
   // `limit` is the longest time, measured from the call, that the store may be silent. The default
   // is kAnswerGrace after the timeout.
   Result<void> wait(const Names& keys, Milliseconds timeout, Limit limit = std::nullopt) {
-    return done(ask(Wait{keys}, {timeout, limit}));
+    return done(query(Wait{keys}, {timeout, limit}));
   }
   Result<bool> check(const Names& keys, Limit limit = std::nullopt) {
-    return IVY_TRY(ask(Check{keys}, {.limit = limit})).value == 1;
+    return IVY_TRY(query(Check{keys}, {.limit = limit})).value == 1;
   }
   Result<std::int64_t> add(std::string_view key, std::int64_t delta) {
-    return IVY_TRY(ask(Add{std::string(key), delta})).value;
+    return IVY_TRY(query(Add{std::string(key), delta})).value;
   }
   // Returns whether `desired` was stored, and the value afterwards (empty if the key is missing).
   Result<std::pair<bool, std::optional<std::string>>> compare_set(
       std::string_view key, const std::optional<std::string>& expected, std::string_view desired,
       Limit limit = std::nullopt) {
     Compared found = IVY_TRY(
-        ask(CompareSet{std::string(key), expected, std::string(desired)}, {.limit = limit}));
+        query(CompareSet{std::string(key), expected, std::string(desired)}, {.limit = limit}));
     return std::pair(found.stored, std::move(found.current));
   }
   Result<std::uint64_t> append(std::string_view key, std::string_view value) {
-    return counted(ask(Append{std::string(key), std::string(value)}));
+    return counted(query(Append{std::string(key), std::string(value)}));
   }
   Result<bool> remove(std::string_view key) {
-    return IVY_TRY(ask(Delete{std::string(key)})).value == 1;
+    return IVY_TRY(query(Delete{std::string(key)})).value == 1;
   }
   Result<Names> multi_get(const Names& keys, Limit limit = std::nullopt) {
-    return IVY_TRY(ask(MultiGet{keys}, {.limit = limit})).bytes;
+    return IVY_TRY(query(MultiGet{keys}, {.limit = limit})).bytes;
   }
-  Result<void> multi_set(const Entries& entries) { return done(ask(MultiSet{entries})); }
+  Result<void> multi_set(const Entries& entries) { return done(query(MultiSet{entries})); }
   Result<std::uint64_t> push(std::string_view queue, std::string_view value) {
-    return counted(ask(QueuePush{std::string(queue), std::string(value)}));
+    return counted(query(QueuePush{std::string(queue), std::string(value)}));
   }
   Result<std::string> pop(std::string_view queue, Milliseconds timeout) {
-    return IVY_TRY(ask(QueuePop{std::string(queue), kNever}, {.timeout = timeout})).bytes;
+    return IVY_TRY(query(QueuePop{std::string(queue), kNever}, {.timeout = timeout})).bytes;
   }
   Result<std::uint64_t> queue_length(std::string_view queue) {
-    return counted(ask(QueueLength{std::string(queue)}));
+    return counted(query(QueueLength{std::string(queue)}));
   }
   // `limit` applies to each page.
   Result<Names> list(std::string_view prefix, Limit limit = std::nullopt);
   Result<std::uint64_t> count(std::string_view prefix) {
-    return counted(ask(Count{std::string(prefix)}));
+    return counted(query(Count{std::string(prefix)}));
   }
   // Returns the number of the round, from 1. A caller that waits in several short calls must pass
   // the same `arrival`, from new_arrival(), in each, so that they count as one wait: the answer to
@@ -131,8 +131,9 @@ class Client {
   Result<std::uint64_t> barrier(std::string_view name, std::uint32_t size, std::uint32_t member,
                                 Milliseconds timeout,
                                 std::optional<std::uint64_t> arrival = std::nullopt) {
-    return counted(ask(Barrier{std::string(name), size, member, arrival ? *arrival : new_arrival()},
-                       {.timeout = timeout}));
+    return counted(
+        query(Barrier{std::string(name), size, member, arrival ? *arrival : new_arrival()},
+              {.timeout = timeout}));
   }
   std::uint64_t new_arrival() { return connection_->new_arrival(); }
   struct Round {
@@ -152,7 +153,7 @@ class Client {
   }
   void end_watch(std::uint32_t watch) { connection_->end_watch(watch); }
   // Returns the wait graph as text.
-  Result<std::string> why() { return IVY_TRY(ask(Why{})).bytes; }
+  Result<std::string> why() { return IVY_TRY(query(Why{})).bytes; }
   Result<void> ping() { return connection_->ping(); }
 
   // Makes all current and future calls return Cancelled. Callable from any thread.

@@ -59,7 +59,7 @@ class Attempt {
 
   Result<void> connect() {
     if (socket_.get() < 0) return errno_error(Code::kInternal, "open a socket", errno);
-    send_at_once(socket_.get());
+    disable_nagle(socket_.get());
     keep_alive(socket_.get(), kKeepAlive);
     const auto* address = reinterpret_cast<const sockaddr*>(&target_.address.storage);
     if (::connect(socket_.get(), address, target_.address.size) == 0) return {};

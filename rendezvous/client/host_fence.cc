@@ -8,7 +8,7 @@ namespace ivy::store {
 namespace {
 
 // A fence waits for missing hosts without a timeout; the job's own limits end it.
-constexpr auto kUntilAllCame = Client::Milliseconds::max();
+constexpr auto kNoTimeout = Client::Milliseconds::max();
 
 std::string key_of(const std::string& prefix, std::uint64_t round, std::uint32_t host) {
   return prefix + "/" + std::to_string(round) + "/" + std::to_string(host);
@@ -28,7 +28,7 @@ Result<std::vector<std::string>> values_of(Client& client, const Client::Names& 
 Result<std::vector<std::string>> HostFence::gather(std::string_view own) {
   std::vector<std::uint32_t> all(place_.hosts);
   std::iota(all.begin(), all.end(), 0u);
-  return meet(all, "ivy/" + name_, own);
+  return gather_round(all, "ivy/" + name_, own);
 }
 
 Result<std::vector<std::string>> HostFence::gather_among(const std::vector<std::uint32_t>& hosts,
@@ -38,7 +38,7 @@ Result<std::vector<std::string>> HostFence::gather_among(const std::vector<std::
       group.find('/') != std::string::npos)
     return Error{Code::kInvalidArgument,
                  "fence '" + group + "': host " + std::to_string(place_.host) + " is not in it"};
-  return meet(hosts, prefix_of(group), own);
+  return gather_round(hosts, prefix_of(group), own);
 }
 
 Result<void> HostFence::forget(const std::vector<std::uint32_t>& hosts, const std::string& group) {
@@ -59,8 +59,9 @@ Result<void> HostFence::forget(const std::vector<std::uint32_t>& hosts, const st
   return {};
 }
 
-Result<std::vector<std::string>> HostFence::meet(const std::vector<std::uint32_t>& hosts,
-                                                 const std::string& prefix, std::string_view own) {
+Result<std::vector<std::string>> HostFence::gather_round(const std::vector<std::uint32_t>& hosts,
+                                                         const std::string& prefix,
+                                                         std::string_view own) {
   if (hosts.size() == 1) return std::vector<std::string>{std::string(own)};
   std::uint64_t round = 0;
   bool is_first_kept = true;
@@ -73,7 +74,7 @@ Result<std::vector<std::string>> HostFence::meet(const std::vector<std::uint32_t
   Client::Names keys;
   for (const std::uint32_t host : hosts) keys.push_back(key_of(prefix, round, host));
   IVY_CHECK(client_.set(key_of(prefix, round, place_.host), own));
-  IVY_CHECK(client_.wait(keys, kUntilAllCame));
+  IVY_CHECK(client_.wait(keys, kNoTimeout));
   std::vector<std::string> values = IVY_TRY(values_of(client_, keys));
   // Every host has started this round, so every host has finished reading the previous one.
   if (!is_first_kept) (void)client_.remove(key_of(prefix, round - 1, place_.host));

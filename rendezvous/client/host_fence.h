@@ -51,8 +51,8 @@ class HostFence {
 
  private:
   std::string prefix_of(const std::string& group) const { return "ivy/" + name_ + "/" + group; }
-  Result<std::vector<std::string>> meet(const std::vector<std::uint32_t>& hosts,
-                                        const std::string& prefix, std::string_view own);
+  Result<std::vector<std::string>> gather_round(const std::vector<std::uint32_t>& hosts,
+                                                const std::string& prefix, std::string_view own);
 
   // Round numbers keep increasing after forget(): a fast host must not read keys that a slow host
   // has not deleted yet.

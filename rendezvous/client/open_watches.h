@@ -35,8 +35,8 @@ class OpenWatches {
 
   // Returns whether the store must be asked to open the watch: initially, and after the watch has
   // lapsed.
-  bool must_ask(std::uint32_t id) const { return watches_.at(id).state == State::kLapsed; }
-  void note_asked(std::uint32_t id) { watches_.at(id).state = State::kAsked; }
+  bool must_reopen(std::uint32_t id) const { return watches_.at(id).state == State::kLapsed; }
+  void note_requested(std::uint32_t id) { watches_.at(id).state = State::kRequested; }
   void note_refused(std::uint32_t id);
 
   // Handles a frame that the store sent for a watch. Returns false if it is malformed.
@@ -46,7 +46,7 @@ class OpenWatches {
   std::optional<Changed> next(std::uint32_t id);
 
  private:
-  enum class State { kLapsed, kAsked, kOpen };
+  enum class State { kLapsed, kRequested, kOpen };
   struct Watched {
     std::string prefix;
     State state = State::kLapsed;

@@ -70,23 +70,23 @@ Result<std::unique_ptr<SharedConnection>> SharedConnection::connect(const Client
   return made;
 }
 
-Result<ReplyBody> SharedConnection::ask(const Request& request, Times times) {
-  Call asked;
-  asked.op = put_native(asked.payload, request);
-  asked.repeat = numbered_of(request) != nullptr ? Repeat::kNumbered
-                 : command_of(request).writes    ? Repeat::kMustNot
-                                                 : Repeat::kMay;
-  const std::string reply = IVY_TRY(call(asked, times));
+Result<ReplyBody> SharedConnection::query(const Request& request, Times times) {
+  Call outgoing;
+  outgoing.op = put_native(outgoing.payload, request);
+  outgoing.repeat = numbered_of(request) != nullptr ? Repeat::kNumbered
+                    : command_of(request).writes    ? Repeat::kMustNot
+                                                    : Repeat::kMay;
+  const std::string reply = IVY_TRY(call(outgoing, times));
   PayloadReader in(reply);
   Result<ReplyBody> answer = take_native_answer(request, in);
   return answer.ok() ? std::move(answer) : refuse("a damaged reply");
 }
 
 Result<void> SharedConnection::ping() {
-  Call asked;
-  put_text(asked.payload, "ping");
-  const std::string echo = IVY_TRY(call(asked, {}));
-  if (echo == asked.payload) return {};
+  Call outgoing;
+  put_text(outgoing.payload, "ping");
+  const std::string echo = IVY_TRY(call(outgoing, {}));
+  if (echo == outgoing.payload) return {};
   return refuse("a damaged reply");
 }
 
@@ -189,15 +189,15 @@ Result<std::uint32_t> SharedConnection::watch(std::string_view prefix) {
 }
 
 Result<void> SharedConnection::open_watch(std::uint32_t watch) {
-  Call asked;
-  asked.id = watch;
+  Call outgoing;
+  outgoing.id = watch;
   {
     const Lock lock(mutex_);
     if (!watches_.has(watch)) return ended_watch();
-    asked.op = put_native(asked.payload, Watch{watches_.prefix(watch)});
-    watches_.note_asked(watch);
+    outgoing.op = put_native(outgoing.payload, Watch{watches_.prefix(watch)});
+    watches_.note_requested(watch);
   }
-  const Result<std::string> answer = call(asked, {});
+  const Result<std::string> answer = call(outgoing, {});
   if (answer.ok()) return {};
   const Lock lock(mutex_);
   watches_.note_refused(watch);
@@ -213,7 +213,7 @@ Result<Changed> SharedConnection::next_change(std::uint32_t watch, Milliseconds 
     if (in_flight_.contains(watch)) return busy_watch();
     if (std::optional<Changed> change = watches_.next(watch)) return std::move(*change);
     if (const std::optional<Error> error = verdict()) return *error;
-    if (watches_.must_ask(watch)) {
+    if (watches_.must_reopen(watch)) {
       lock.unlock();
       IVY_CHECK(open_watch(watch));
       lock.lock();
@@ -224,8 +224,8 @@ Result<Changed> SharedConnection::next_change(std::uint32_t watch, Milliseconds 
     own.listens = true;
     own.deadline_ns = own.give_up_ns = end_ns;
     in_flight_.emplace(watch, &own);
-    const Result<std::string> told = await(lock, own);
-    if (!told.ok()) return told.error();
+    const Result<std::string> change = await(lock, own);
+    if (!change.ok()) return change.error();
   }
 }
 

@@ -65,7 +65,7 @@ class SharedConnection {
 
   // Sends the request and returns its answer, which holds the alternative `Answer` of the request's
   // type.
-  Result<ReplyBody> ask(const Request& request, Times times);
+  Result<ReplyBody> query(const Request& request, Times times);
   Result<void> ping();
   // See Client: watch(), next_change() and end_watch().
   Result<std::uint32_t> watch(std::string_view prefix);

@@ -133,9 +133,9 @@ Result<void> HttpDialect::serve(std::string given, Turn turn, std::string& unsen
   std::string status = "200 OK";
   std::string body;
   if (head_->method == "PUT") {
-    IVY_CHECK(ask(Set{key, std::move(given)}, turn));
+    IVY_CHECK(execute(Set{key, std::move(given)}, turn));
   } else if (head_->method == "GET") {
-    Result<ReplyBody> found = ask(Get{key, std::nullopt}, turn);
+    Result<ReplyBody> found = execute(Get{key, std::nullopt}, turn);
     if (!found.ok() && found.error().code != Code::kNotFound) return found.error();
     if (found.ok())
       body = std::move(std::get<Value>(*found).bytes);
@@ -151,10 +151,10 @@ Result<void> HttpDialect::serve(std::string given, Turn turn, std::string& unsen
 }
 
 Result<void> HttpDialect::finish_member(const std::string& path, Turn turn) {
-  IVY_CHECK(ask(Set{std::string(kFinished) + path, "1"}, turn));
+  IVY_CHECK(execute(Set{std::string(kFinished) + path, "1"}, turn));
   const std::string scope = scope_of(path);
   const auto listed = [&](std::string_view space) -> Result<std::vector<std::string>> {
-    return std::get<Keys>(IVY_TRY(ask(List{std::string(space) + scope, 0, {}}, turn))).keys;
+    return std::get<Keys>(IVY_TRY(execute(List{std::string(space) + scope, 0, {}}, turn))).keys;
   };
   const std::vector<std::string> keys = IVY_TRY(listed(kKeys));
   const std::vector<std::string> finished = IVY_TRY(listed(kFinished));
@@ -165,13 +165,13 @@ Result<void> HttpDialect::finish_member(const std::string& path, Turn turn) {
   }
   if (finished.size() < members.size()) return {};
   for (const std::vector<std::string>* all : {&keys, &finished})
-    for (const std::string& key : *all) IVY_CHECK(ask(Delete{key}, turn));
+    for (const std::string& key : *all) IVY_CHECK(execute(Delete{key}, turn));
   return {};
 }
 
 // Executes the request, and returns its answer after removing it from `turn.out`, because it is not
 // for the client.
-Result<ReplyBody> HttpDialect::ask(Request request, Turn turn) {
+Result<ReplyBody> HttpDialect::execute(Request request, Turn turn) {
   const RequestId id = ++last_;
   engine_.apply(client_, id, std::move(request), turn.now_ns, turn.out);
   const auto own = std::find_if(turn.out.begin(), turn.out.end(), [&](const Reply& reply) {

@@ -68,7 +68,7 @@ class HttpDialect {
   std::optional<Refusal> read_head();
   Result<void> serve(std::string body, Turn turn, std::string& unsent);
   Result<void> finish_member(const std::string& path, Turn turn);
-  Result<ReplyBody> ask(Request request, Turn turn);
+  Result<ReplyBody> execute(Request request, Turn turn);
 
   Engine& engine_;
   const std::string address_;

@@ -137,13 +137,13 @@ bool PmiHost::bind(Rank& rank, Effects& effects) {
 }
 
 void PmiHost::refuse(Rank& rank, const std::string& why, Effects& effects) {
-  const std::string who = "rank " + number_text(rank.rank) + ": ";
+  const std::string prefix = "rank " + number_text(rank.rank) + ": ";
   if (why.find("PMI-2") != std::string::npos) {
-    effects.events.push_back("error " + who +
+    effects.events.push_back("error " + prefix +
                              "its MPI library uses PMI-2, but ivyrun supports PMI-1 and PMIx: use "
                              "a library that was built with --with-pmi=pmi1 or with PMIx");
   } else {
-    effects.events.push_back("error " + who + "its MPI library sent " + one_line(why) +
+    effects.events.push_back("error " + prefix + "its MPI library sent " + one_line(why) +
                              " on PMI's connection");
   }
   rank.state = State::kAborted;

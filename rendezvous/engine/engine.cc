@@ -68,12 +68,12 @@ void Engine::leave(ClientId client) {
     forget_wait(waiting, waiters_, contents_);
   }
   watches_.end(client);
-  const auto gone = clients_.find(client);
-  if (gone == clients_.end()) return;
+  const auto departed = clients_.find(client);
+  if (departed == clients_.end()) return;
   // Sessions of earlier generations have been forgotten.
-  const ClientInfo& info = gone->second.info;
+  const ClientInfo& info = departed->second.info;
   if (info.session != 0 && info.generation == generation_) answered_.end(info.session);
-  clients_.erase(gone);
+  clients_.erase(departed);
 }
 
 void Engine::describe(ClientId client, std::uint32_t pid) {

@@ -11,7 +11,7 @@ namespace {
 
 // Answers first the clients that pop, the longest wait first; if items are left then, the clients
 // that wait for the queue to exist.
-void tell_pushed(Serving& here, const std::string& key) {
+void notify_pushed(Serving& here, const std::string& key) {
   const auto& queues = here.contents.of(here.space).queues;
   for (const WaiterId id : here.waiters.missing(here.space, key)) {
     const Waiter& waiter = *here.waiters.find(id);
@@ -52,7 +52,7 @@ void QueuePush::serve(Serving& here) && {
   const Result<std::size_t> length = here.contents.push(here.space, key, std::move(value));
   if (!length.ok()) return here.answer(length.error());
   here.answer(Number{static_cast<std::int64_t>(*length)});
-  tell_pushed(here, key);
+  notify_pushed(here, key);
 }
 
 void QueuePop::serve(Serving& here) && {
@@ -119,7 +119,7 @@ void AddAndWait::serve(Serving& here) && {
     waiter.at_least = at_least;
     here.begin_wait(std::move(waiter));
   }
-  here.tell_written(key);
+  here.notify_written(key);
 }
 
 void Watch::serve(Serving& here) && {

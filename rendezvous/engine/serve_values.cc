@@ -18,7 +18,7 @@ void Set::serve(Serving& here) && {
   const Result<void> stored = here.contents.put(here.space, key, std::move(value));
   if (!stored.ok()) return here.answer(stored.error());
   here.answer(Done{});
-  here.tell_written(key);
+  here.notify_written(key);
 }
 
 void Get::serve(Serving& here) && {
@@ -46,7 +46,7 @@ void Add::serve(Serving& here) && {
   const Result<std::int64_t> sum = here.contents.add(here.space, key, delta);
   if (!sum.ok()) return here.answer(sum.error());
   here.answer(Number{*sum});
-  here.tell_written(key);
+  here.notify_written(key);
 }
 
 void CompareSet::serve(Serving& here) && {
@@ -58,7 +58,7 @@ void CompareSet::serve(Serving& here) && {
   const Result<void> stored = here.contents.put(here.space, key, desired);
   if (!stored.ok()) return here.answer(stored.error());
   here.answer(Compared{true, std::move(desired)});
-  here.tell_written(key);
+  here.notify_written(key);
 }
 
 void Append::serve(Serving& here) && {
@@ -69,13 +69,13 @@ void Append::serve(Serving& here) && {
                                   : here.contents.append(here.space, key, value);
   if (!stored.ok()) return here.answer(stored.error());
   here.answer(Number{static_cast<std::int64_t>(length)});
-  here.tell_written(key);
+  here.notify_written(key);
 }
 
 void Delete::serve(Serving& here) && {
   const bool was_there = here.contents.erase(here.space, key);
   here.answer(Number{was_there ? 1 : 0});
-  if (was_there) here.tell_watches(key, Changed::What::kDeleted, {});
+  if (was_there) here.notify_watches(key, Changed::What::kDeleted, {});
 }
 
 void MultiGet::serve(Serving& here) && {
@@ -102,7 +102,7 @@ void MultiSet::serve(Serving& here) && {
   const Result<void> stored = here.contents.put_all(here.space, entries);
   if (!stored.ok()) return here.answer(stored.error());
   here.answer(Done{});
-  for (const auto& [key, value] : entries) here.tell_written(key);
+  for (const auto& [key, value] : entries) here.notify_written(key);
 }
 
 void List::serve(Serving& here) && {

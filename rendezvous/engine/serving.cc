@@ -65,10 +65,10 @@ void Serving::begin_wait(Waiter waiter) {
               [&](const std::string& key) { return by_existence && contents.exists(space, key); });
 }
 
-void Serving::tell_written(const std::string& key) {
+void Serving::notify_written(const std::string& key) {
   for (const WaiterId id_of_waiter : waiters.missing(space, key)) settle(id_of_waiter, key);
   if (const Contents::Entry* entry = find(key))
-    tell_watches(key, Changed::What::kSet, entry->value);
+    notify_watches(key, Changed::What::kSet, entry->value);
 }
 
 void Serving::settle(WaiterId id_of_waiter, const std::string& key) {
@@ -90,7 +90,7 @@ void Serving::settle(WaiterId id_of_waiter, const std::string& key) {
     case WaitKind::kKeys:
       if (!waiters.found(id_of_waiter, key)) return;
       // Keys that existed before may have been deleted since.
-      if (!waiters.look_again(id_of_waiter, exists())) return;
+      if (!waiters.recheck(id_of_waiter, exists())) return;
       answer(waiter, Done{});
       break;
   }

@@ -38,9 +38,9 @@ struct Serving {
   // Answers with an error if the limits allow no more waits.
   void begin_wait(Waiter waiter);
   // Notifies all clients that wait for the key, or watch it, of a write.
-  void tell_written(const std::string& key);
-  void tell_watches(const std::string& key, Changed::What what, const std::string& value) {
-    if (!watches.empty()) watches.tell(space, {what, key, value}, out);
+  void notify_written(const std::string& key);
+  void notify_watches(const std::string& key, Changed::What what, const std::string& value) {
+    if (!watches.empty()) watches.notify(space, {what, key, value}, out);
   }
   // Updates a waiter after a key that it misses was written.
   void settle(WaiterId waiter, const std::string& key);

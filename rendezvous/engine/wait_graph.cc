@@ -20,8 +20,7 @@ void describe_barrier(const std::string& name, const Contents::Barrier& barrier,
 Waiting describe(WaiterId id, Waiters& waiters, const Contents& contents, const Clients& clients) {
   const Waiter& waiter = *waiters.find(id);
   if (waiter.kind == WaitKind::kKeys) {
-    waiters.look_again(id,
-                       [&](const std::string& key) { return contents.exists(waiter.space, key); });
+    waiters.recheck(id, [&](const std::string& key) { return contents.exists(waiter.space, key); });
   }
   Waiting waiting;
   const auto client = clients.find(waiter.client);

@@ -59,7 +59,7 @@ class Waiters {
   // Updates the missing keys, because keys that existed may have been deleted. Returns whether none
   // is missing.
   template <class Exists>
-  bool look_again(WaiterId id, const Exists& exists);
+  bool recheck(WaiterId id, const Exists& exists);
   std::vector<WaiterId> of_client(ClientId client) const;
   // Returns a waiter whose deadline has passed, or 0.
   WaiterId due(std::uint64_t now_ns) const;
@@ -109,7 +109,7 @@ WaiterId Waiters::add(Waiter waiter, const Exists& exists) {
 }
 
 template <class Exists>
-bool Waiters::look_again(WaiterId id, const Exists& exists) {
+bool Waiters::recheck(WaiterId id, const Exists& exists) {
   Waiter& waiter = waiters_.at(id);
   for (const std::string& key : waiter.keys) {
     if (!exists(key) && waiter.missing.insert(key).second)

@@ -42,7 +42,7 @@ void Watches::end(ClientId client, std::optional<RequestId> only) {
 
 void Watches::clear() { *this = Watches(); }
 
-void Watches::tell(Space space, const Changed& change, Replies& out) {
+void Watches::notify(Space space, const Changed& change, Replies& out) {
   for (const Entry& watch : by_prefix_[static_cast<std::size_t>(space)]) {
     if (!change.key.starts_with(watch.key)) continue;
     answer_to(watch.client, watch.request, change, out);

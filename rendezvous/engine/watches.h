@@ -27,7 +27,7 @@ class Watches {
   void end(ClientId client, std::optional<RequestId> only = std::nullopt);
   void clear();
   bool empty() const { return counts_.empty(); }
-  void tell(Space space, const Changed& change, Replies& out);
+  void notify(Space space, const Changed& change, Replies& out);
 
  private:
   void count_down(ClientId client, std::size_t by);

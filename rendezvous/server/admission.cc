@@ -39,7 +39,7 @@ std::optional<std::string> Admission::refuse_torch(int fd, const std::string& ho
     case PeerOwners::Where::kUnknown:
       break;
   }
-  if (!std::exchange(said_owners_unknown_, true)) {
+  if (!std::exchange(has_logged_unknown_owners_, true)) {
     log_("the system does not report the owners of this host's connections (" +
          owners_.why_unknown() + "): every user of this host can be a client of torch's dialect");
   }

@@ -27,7 +27,7 @@ class Admission {
   const std::vector<std::string> torch_peers_;
   LimitedLog& log_;
   PeerOwners owners_;
-  bool said_owners_unknown_ = false;
+  bool has_logged_unknown_owners_ = false;
 };
 
 }  // namespace ivy::store

@@ -69,13 +69,13 @@ bool is_unix_peer_of_this_user(int fd) {
   return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == geteuid();
 }
 
-// The fences between the hosts of the job. One thread calls meet(), which blocks.
-class Meetings {
+// The fences between the hosts of the job. One thread calls exchange(), which blocks.
+class PairExchange {
  public:
-  explicit Meetings(MpiServerOptions options) : options_(std::move(options)) {}
+  explicit PairExchange(MpiServerOptions options) : options_(std::move(options)) {}
 
   // Gives this host's pairs to the others, and returns the pairs of all hosts.
-  Result<Blobs> meet(const std::string& own) {
+  Result<Blobs> exchange(const std::string& own) {
     if (options_.ranks_on_hosts.size() == 1) return Blobs{own};
     if (!fence_) IVY_CHECK(connect());
     return fence_->gather(own);
@@ -115,7 +115,7 @@ class Meetings {
 class PmiProcess {
  public:
   explicit PmiProcess(const MpiServerOptions& options)
-      : meetings_(options),
+      : exchange_(options),
         host_(job_of(options)),
         listener_(loop_, options.listen_fd),
         loopback_(loop_) {
@@ -150,7 +150,7 @@ class PmiProcess {
   // Also turns off Nagle's algorithm, because every message is small and is answered.
   bool is_loopback_peer_of_this_user(int fd) {
     const PeerOwners::Owner owner = owners_.of(fd);
-    send_at_once(fd);
+    disable_nagle(fd);
     return owner.where == PeerOwners::Where::kHere && owner.user == geteuid();
   }
 
@@ -177,7 +177,7 @@ class PmiProcess {
           perform(std::move(effects));
           if (!error) return read(number);
           clients_.erase(number);
-          if (clients_.empty()) meetings_.leave();
+          if (clients_.empty()) exchange_.leave();
         });
   }
 
@@ -204,7 +204,7 @@ class PmiProcess {
 
   void fence(std::string own) {
     boost::asio::post(thread_, [this, own = std::move(own)] {
-      Result<Blobs> blobs = meetings_.meet(own);
+      Result<Blobs> blobs = exchange_.exchange(own);
       boost::asio::post(loop_, [this, blobs = std::move(blobs)] { fenced(blobs); });
     });
   }
@@ -220,7 +220,7 @@ class PmiProcess {
 
   boost::asio::io_context loop_{1};
   boost::asio::thread_pool thread_{1};
-  Meetings meetings_;
+  PairExchange exchange_;
   PmiHost host_;
   stream_descriptor listener_;
   stream_descriptor loopback_;

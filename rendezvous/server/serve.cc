@@ -88,28 +88,28 @@ class RendezvousProcess {
     for (const int fd : options_.native_fds) server_.listen(fd, Dialect::kNative);
     for (const int fd : options_.torch_fds) server_.listen(fd, Dialect::kTorch);
     if (options_.control_fd >= 0) return {};
-    for (const int fd : options_.native_fds) say("listening on " + address_of(fd));
-    for (const int fd : options_.torch_fds) say("listening for torch on " + address_of(fd));
+    for (const int fd : options_.native_fds) send_line("listening on " + address_of(fd));
+    for (const int fd : options_.torch_fds) send_line("listening for torch on " + address_of(fd));
     return {};
   }
 
-  void say(std::string text) { supervisor_.say(std::move(text)); }
+  void send_line(std::string text) { supervisor_.send_line(std::move(text)); }
 
   int run() {
     signals_.async_wait([this](const boost::system::error_code& error, int) {
       if (!error) loop_.stop();
     });
-    count_when_asked();
+    report_count_on_signal();
     supervisor_.on_put(
         [this](std::string key, std::string value) { put(std::move(key), std::move(value)); });
     supervisor_.start();
     if (options_.owner_fd >= 0) watch_owner();
     if (options_.stall_seconds > 0) watch_for_stalls();
-    say("ready");
+    send_line("ready");
     try {
       loop_.run();
     } catch (const std::bad_alloc&) {
-      say("end it has run out of memory (ulimit -v, or the memory limit of its cgroup)");
+      send_line("end it has run out of memory (ulimit -v, or the memory limit of its cgroup)");
       std::_Exit(kExitInternal);  // No memory can be allocated here.
     }
     server_.stop();
@@ -117,11 +117,11 @@ class RendezvousProcess {
   }
 
  private:
-  void count_when_asked() {
-    asked_.async_wait([this](const boost::system::error_code& error, int) {
+  void report_count_on_signal() {
+    count_signal_.async_wait([this](const boost::system::error_code& error, int) {
       if (error) return;
-      say("log " + std::to_string(server_.engine().requests()) + " requests served");
-      count_when_asked();
+      send_line("log " + std::to_string(server_.engine().requests()) + " requests served");
+      report_count_on_signal();
     });
   }
 
@@ -132,7 +132,7 @@ class RendezvousProcess {
     server.generation = options_.generation;
     server.torch_peers = options_.torch_peers;
     server.limits = server_limits(options_.torch_connections);
-    server.log = [this](const std::string& text) { say("log " + text); };
+    server.log = [this](const std::string& text) { send_line("log " + text); };
     return server;
   }
 
@@ -149,7 +149,7 @@ class RendezvousProcess {
     info.address = "the supervisor";
     const std::uint64_t now_ns = monotonic_ns();
     const Result<ClientId> client = engine.join(std::move(info), now_ns);
-    if (!client.ok()) return say("log " + key + " is not set: " + client.error().message);
+    if (!client.ok()) return send_line("log " + key + " is not set: " + client.error().message);
     Replies replies;
     engine.apply(*client, 1, Set{std::move(key), std::move(value)}, now_ns, replies);
     engine.leave(*client);
@@ -189,11 +189,11 @@ class RendezvousProcess {
       const std::uint64_t limit_ns = options_.stall_seconds * kSecond;
       const std::uint64_t progress_ns = server_.last_progress_ns();
       const std::optional<std::uint64_t> since_ns = server_.engine().longest_wait_since_ns();
-      if (!since_ns) said_at_ = 0;
+      if (!since_ns) stall_reported_at_ = 0;
       if (since_ns && now_ns > std::max(progress_ns, *since_ns) + limit_ns &&
-          said_at_ != progress_ns) {
-        said_at_ = progress_ns;
-        say("stall " + shortened(explain(server_.engine().wait_graph(), now_ns)));
+          stall_reported_at_ != progress_ns) {
+        stall_reported_at_ = progress_ns;
+        send_line("stall " + shortened(explain(server_.engine().wait_graph(), now_ns)));
       }
       watch_for_stalls();
     });
@@ -203,14 +203,14 @@ class RendezvousProcess {
   boost::asio::io_context loop_{1};
   Server server_;
   boost::asio::signal_set signals_{loop_, SIGTERM, SIGINT};
-  boost::asio::signal_set asked_{loop_, SIGUSR1};
+  boost::asio::signal_set count_signal_{loop_, SIGUSR1};
   SupervisorSocket supervisor_{
       loop_, options_.control_fd, [this](std::uint32_t generation) { begin(generation); },
       [this] { end_of_control(); }, [this] { server_.refuse_joins(kComplete); }};
   boost::asio::posix::stream_descriptor owner_{loop_};
   boost::asio::steady_timer last_timer_{loop_};
   boost::asio::steady_timer stall_timer_{loop_};
-  std::uint64_t said_at_ = 0;
+  std::uint64_t stall_reported_at_ = 0;
 };
 
 int complain(const Error& error) {
@@ -237,7 +237,7 @@ Result<void> leave_starter() {
 }
 
 // Handles --help, --generate and --version. Returns nothing if none of them was given.
-std::optional<int> tell(std::string_view first, std::string_view second) {
+std::optional<int> print_information(std::string_view first, std::string_view second) {
   if (first == "--help" || second == "--help") {
     std::fputs(help_text(serve_page(), HelpLength::kAll).c_str(), stdout);
     return 0;
@@ -265,7 +265,7 @@ int run_rendezvous(int argc, char** argv) {
     std::puts(completions(serve_page(), words).c_str());
     return 0;
   }
-  if (const std::optional<int> told = tell(first, second)) return *told;
+  if (const std::optional<int> exit_code = print_information(first, second)) return *exit_code;
   const Result<std::vector<std::string>> words = with_argument_file(argc, argv);
   if (!words.ok()) return complain(words.error());
   const Result<ServeOptions> options = parse_serve_options(*words);
@@ -285,7 +285,7 @@ int run_rendezvous(int argc, char** argv) {
   RendezvousProcess process(*options, *token);
   const Result<void> listening = process.listen();
   if (!listening.ok()) {
-    process.say("end " + listening.error().message);
+    process.send_line("end " + listening.error().message);
     return complain(listening.error());
   }
   return process.run();

@@ -38,9 +38,9 @@ class ClosedConnection : public Connection {
   bool is_authenticated() const override { return true; }
 };
 
-// Does not call break_after(), which would also disconnect a client that is only stopped.
+// Does not call set_user_timeout(), which would also disconnect a client that is only stopped.
 void set_options(int fd) {
-  send_at_once(fd);
+  disable_nagle(fd);
   keep_alive(fd, kKeepAlive);
 }
 

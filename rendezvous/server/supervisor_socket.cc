@@ -35,7 +35,7 @@ void SupervisorSocket::start() {
   wait();
 }
 
-void SupervisorSocket::say(std::string text) {
+void SupervisorSocket::send_line(std::string text) {
   for (char& c : text) {
     if (c == '\n') c = '\v';
   }

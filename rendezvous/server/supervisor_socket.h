@@ -34,7 +34,7 @@ class SupervisorSocket {
   void start();
   // Sends `text` as one line; line feeds become vertical tabs. Drops the line if the socket is
   // full, because the store must not wait for its reader.
-  void say(std::string text);
+  void send_line(std::string text);
   // Confirms a new generation. Unlike a line for people, the confirmation must arrive, because the
   // next workers wait for it.
   void acknowledge(std::uint32_t generation);

@@ -256,7 +256,7 @@ TEST_F(AgentOpenTest, ABrokenStreamAfterASilenceIsOnlySilence) {
   ASSERT_TRUE(start_agent());
   StreamLauncher launcher(kBundle);
   start_sleeper(launcher);
-  std::this_thread::sleep_for(JobTransport::kHeardWithin + milliseconds(300));
+  std::this_thread::sleep_for(JobTransport::kReceivedWithin + milliseconds(300));
   launcher.drop_stream();
   // A half-close would have ended it after a second.
   std::this_thread::sleep_for(milliseconds(2500));
@@ -284,7 +284,7 @@ TEST_F(AgentOpenTest, AStreamThatBreaksUnderAWriteLeavesNoSocketBehind) {
   ASSERT_TRUE(launcher.wait([&] { return !launcher.output(0).empty(); }));
   const auto before = descriptors();
   launcher.stream().pause();
-  std::this_thread::sleep_for(JobTransport::kHeardWithin + milliseconds(300));
+  std::this_thread::sleep_for(JobTransport::kReceivedWithin + milliseconds(300));
   launcher.drop_stream();
   ASSERT_TRUE(eventually([&] { return !list().jobs(0).attached(); }));
   launcher.open(shared, true);

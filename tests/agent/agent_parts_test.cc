@@ -272,8 +272,8 @@ TEST(AgentLog, LimitsTheRateAndCounts) {
   int admitted = 0;
   for (int i = 0; i < 10; ++i) admitted += limit.admit(1000) ? 1 : 0;
   EXPECT_EQ(admitted, 3);
-  EXPECT_EQ(limit.take_left_out(), 7u);
-  EXPECT_EQ(limit.take_left_out(), 0u);
+  EXPECT_EQ(limit.take_suppressed(), 7u);
+  EXPECT_EQ(limit.take_suppressed(), 0u);
   EXPECT_FALSE(limit.admit(1400));
   EXPECT_TRUE(limit.admit(1500));
   EXPECT_FALSE(limit.admit(1500));

@@ -300,8 +300,8 @@ TEST_F(AgentServerTest, SaysOnceThatItsCertificateEnds) {
   write_certificates(authority_.host("node1", 3));
   serve();
   on_loop([this] {
-    credentials_->say_expiry();
-    credentials_->say_expiry();
+    credentials_->log_expiry();
+    credentials_->log_expiry();
   });
   const std::string text = log_.text();
   const std::size_t first = text.find("expires in");

@@ -55,7 +55,7 @@ TEST_F(LeaseTest, BeginsAgainWithEveryFrame) {
   lease_.transport_attached(TransportEnd::kRelay);
   for (int i = 0; i < 10; ++i) {
     pass(9.75);
-    lease_.heard();
+    lease_.received();
   }
   EXPECT_FALSE(lease_.ended());
 }
@@ -65,7 +65,7 @@ TEST_F(LeaseTest, DoesNotRunDuringAPauseAndRunsAfterIt) {
   lease_.paused();
   pass(3599);
   EXPECT_FALSE(lease_.ended());
-  lease_.heard();
+  lease_.received();
   EXPECT_EQ(lease_.state(), LeaseState::kAttached);
   pass(10);
   EXPECT_TRUE(lease_.ended());

@@ -185,10 +185,10 @@ TEST(EventLineTest, EscapesTheTextIntoOneLine) {
 }
 
 TEST(EventLineTest, ParsesARanksRequest) {
-  EXPECT_EQ(rank_asked_for("rank 3"), 3);
+  EXPECT_EQ(requested_rank("rank 3"), 3);
   for (const char* wrong :
        {"", "rank", "rank ", "rank -1", "rank 3 4", "Rank 3", "rank 4294967296", "rank 3\r"})
-    EXPECT_EQ(rank_asked_for(wrong), -1) << wrong;
+    EXPECT_EQ(requested_rank(wrong), -1) << wrong;
   EXPECT_EQ(answer_text({"A=1", "B="}), std::string("A=1\0B=\0", 7));
 }
 

@@ -257,7 +257,7 @@ class LateFilesTest : public ProgramFactsTest {
     request.interpreters = interpreters_;
     request.search_path = root_ + "/bin";
     request.working_directory = root_ + folder;
-    request.second_looks = std::chrono::milliseconds(1'000);
+    request.retry_time = std::chrono::milliseconds(1'000);
     request.awaits = [this, awaits = std::move(awaits)](const std::string& path) {
       awaited_.push_back(path);
       if (awaits) awaits(path);

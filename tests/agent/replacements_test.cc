@@ -48,7 +48,7 @@ TEST(ReplacementsTest, ARankThatIsForgoneIsNotAwaited) {
   Replacements places;
   places.begin(true);
   places.failed(1);
-  places.forgo(1);
+  places.abandon(1);
   EXPECT_FALSE(places.awaits());
 }
 

@@ -58,7 +58,7 @@ int describes_itself(const SupervisorStart& start) {
 int says_farewell_and_stays(const SupervisorStart& start) {
   const std::string cgroup = described_cgroup(read_text(start.containment_fd, ReadUntil::kEnd));
   say(start.transport_fd, std::to_string(getpid()) + " " + cgroup + "\n");
-  if (start.farewell_fd >= 0) say(start.farewell_fd, "f");
+  if (start.exit_notice_fd >= 0) say(start.exit_notice_fd, "f");
   [[maybe_unused]] const std::string nothing = read_text(start.transport_fd, ReadUntil::kEnd);
   return 6;
 }

@@ -72,7 +72,7 @@ class Store {
 
 class FakeOwner final : public BootstrapOwner {
  public:
-  MaybeFailure trouble() override { return std::nullopt; }
+  MaybeFailure find_failure() override { return std::nullopt; }
   MaybeFailure make_id(steady_clock::time_point, UniqueId& id) override {
     std::strcpy(id.bytes, "the id");
     return std::nullopt;

@@ -61,8 +61,8 @@ struct PreflightCase {
 const PreflightCase kCases[] = {
     {"trouble of its own",
      [](auto& ranks) {
-       ranks[2].trouble = "no driver";
-       ranks[2].trouble_fix = "get one";
+       ranks[2].error = "no driver";
+       ranks[2].error_fix = "get one";
      },
      2,
      {"rank 2 (node2, pid 102): no driver", "get one"}},
@@ -217,15 +217,15 @@ TEST(PreflightTest, FindingsHaveABound) {
   std::vector<RankFacts> ranks;
   for (int rank = 0; rank < 100; ++rank) {
     ranks.push_back(healthy(rank));
-    ranks.back().trouble = "no driver";
+    ranks.back().error = "no driver";
   }
   EXPECT_EQ(compare_ranks(ranks).size(), kFindingsMax);
 }
 
 TEST(PreflightTest, FactsSurviveTheirBytes) {
   RankFacts facts = healthy(3);
-  facts.trouble = "two\nlines and a \\";
-  facts.trouble_fix = "fix";
+  facts.error = "two\nlines and a \\";
+  facts.error_fix = "fix";
   facts.variables = {{"NCCL_X", "a=b\nc"}, {"NCCL_EMPTY", ""}};
   facts.has_infiniband = true;
   facts.shares_devices = true;
@@ -234,7 +234,7 @@ TEST(PreflightTest, FactsSurviveTheirBytes) {
   const std::optional<RankFacts> read = decode(encode(facts));
   ASSERT_TRUE(read.has_value());
   EXPECT_EQ(encode(*read), encode(facts));
-  EXPECT_EQ(read->trouble, facts.trouble);
+  EXPECT_EQ(read->error, facts.error);
   EXPECT_EQ(read->variables, facts.variables);
   ASSERT_EQ(read->interfaces.size(), 3U);
   EXPECT_EQ(read->interfaces[1].address, "10.0.0.1");
@@ -387,9 +387,11 @@ struct Hanging {
   std::atomic<bool> was_late{false};
 };
 
-class DeadRank final : public TroubleSource {
+class DeadRank final : public FailureSource {
  public:
-  MaybeFailure trouble() override { return make_failure(FailureKind::kRankDied, "rank 7 died"); }
+  MaybeFailure find_failure() override {
+    return make_failure(FailureKind::kRankDied, "rank 7 died");
+  }
 };
 
 AbandonableCall call_of(const std::shared_ptr<Hanging>& hanging, std::chrono::milliseconds time) {

@@ -27,23 +27,23 @@
 namespace ivy::comm::test {
 namespace {
 
-using nccl::ask_ras;
 using nccl::kRasPatience;
+using nccl::query_ras;
 using std::chrono::steady_clock;
 
 constexpr const char* kQuestion = "CLIENT PROTOCOL 2\nTIMEOUT 2\nVERBOSE STATUS\n";
 const std::string kPreface = "SERVER PROTOCOL 2\nOK\n";
 
-// Has trouble once is_over is set.
-class FakeTrouble final : public nccl::TroubleSource {
+// Fails once is_over is set.
+class FakeFailureSource final : public nccl::FailureSource {
  public:
-  MaybeFailure trouble() override {
+  MaybeFailure find_failure() override {
     if (!is_over) return std::nullopt;
     return make_failure(FailureKind::kAborted, "over");
   }
   std::atomic<bool> is_over{false};
 };
-FakeTrouble never;
+FakeFailureSource never;
 
 // Serves its connections one after the other as `serve` does, number by number from 0; the other
 // end sees its socket closed when that returns.
@@ -114,11 +114,11 @@ TEST(RasTest, TheQuestionIsWhatTheServiceTakesAndTheAnswerIsAllBehindTheGreeting
     std::this_thread::sleep_for(milliseconds(50));
     send_text(socket, "summary\nevil \033[2J\n");
   });
-  EXPECT_EQ(ask_ras(service.address(), stretched(kRasPatience), never),
+  EXPECT_EQ(query_ras(service.address(), stretched(kRasPatience), never),
             "NCCL version 2.30.7\n\nJob summary\nevil ?[2J\n");
   EXPECT_EQ(question, kQuestion);
   const std::string port = service.address().substr(service.address().rfind(':'));
-  EXPECT_NE(ask_ras("localhost" + port, stretched(kRasPatience), never), "");
+  EXPECT_NE(query_ras("localhost" + port, stretched(kRasPatience), never), "");
 }
 
 // All processes of a host listen at one address; the kernel may give the connection to one that is
@@ -129,7 +129,7 @@ TEST(RasTest, TriesTheNextServiceIfOneIsSilent) {
     read_bytes(socket, std::string(kQuestion).size());
     send_text(socket, kPreface + "from another\n");
   });
-  EXPECT_EQ(ask_ras(service.address(), stretched(kRasPatience), never), "from another\n");
+  EXPECT_EQ(query_ras(service.address(), stretched(kRasPatience), never), "from another\n");
 }
 
 TEST(RasTest, AnAnswerWithoutEndHasBounds) {
@@ -145,27 +145,27 @@ TEST(RasTest, AnAnswerWithoutEndHasBounds) {
     for (int i = 0; i < 1000; ++i) send_text(socket, line);
   });
   const auto began = steady_clock::now();
-  EXPECT_EQ(ask_ras(service.address(), milliseconds(300), never), "a line that is there\n");
+  EXPECT_EQ(query_ras(service.address(), milliseconds(300), never), "a line that is there\n");
   EXPECT_LT(steady_clock::now() - began, milliseconds(300) + stretched(milliseconds(300)));
-  EXPECT_LE(ask_ras(service.address(), stretched(kRasPatience), never).size(),
+  EXPECT_LE(query_ras(service.address(), stretched(kRasPatience), never).size(),
             RasQuestion::kMaxBytes);
   EXPECT_EQ(asked, 2);
 }
 
 TEST(RasTest, ReturnsImmediatelyWithoutAUsableService) {
   const auto began = steady_clock::now();
-  EXPECT_EQ(ask_ras("127.0.0.1:1", stretched(kRasPatience), never), "");
-  EXPECT_EQ(ask_ras("some.name:28028", stretched(kRasPatience), never), "");
-  EXPECT_EQ(ask_ras("no address", stretched(kRasPatience), never), "");
-  EXPECT_EQ(ask_ras("127.0.0.1:x", stretched(kRasPatience), never), "");
+  EXPECT_EQ(query_ras("127.0.0.1:1", stretched(kRasPatience), never), "");
+  EXPECT_EQ(query_ras("some.name:28028", stretched(kRasPatience), never), "");
+  EXPECT_EQ(query_ras("no address", stretched(kRasPatience), never), "");
+  EXPECT_EQ(query_ras("127.0.0.1:x", stretched(kRasPatience), never), "");
   const Service web([](int, int socket) { send_text(socket, "HTTP/1.1 400 Bad Request\r\n\r\n"); });
-  EXPECT_EQ(ask_ras(web.address(), stretched(kRasPatience), never), "");
-  FakeTrouble trouble;
+  EXPECT_EQ(query_ras(web.address(), stretched(kRasPatience), never), "");
+  FakeFailureSource failing;
   const Service silent([&](int, int socket) {
-    trouble.is_over = true;
+    failing.is_over = true;
     wait_for_its_end(socket);
   });
-  EXPECT_EQ(ask_ras(silent.address(), stretched(kRasPatience), trouble), "");
+  EXPECT_EQ(query_ras(silent.address(), stretched(kRasPatience), failing), "");
   EXPECT_LT(steady_clock::now() - began, stretched(milliseconds(900)));
 }
 

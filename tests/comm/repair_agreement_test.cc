@@ -117,8 +117,8 @@ TEST(RepairAgreement, NamesWhoIsMissing) {
 
 TEST(RepairAgreement, TheFirstWhoCameAndLivesLooksOften) {
   const RepairView view = {dead(), silent(), survivor(kShrink), survivor(kShrink)};
-  EXPECT_TRUE(is_first_of_those_who_came(view, 2));
-  EXPECT_FALSE(is_first_of_those_who_came(view, 3));
+  EXPECT_TRUE(is_lowest_caller(view, 2));
+  EXPECT_FALSE(is_lowest_caller(view, 3));
 }
 
 TEST(RepairAgreement, ADecisionIsReadAsItWasWritten) {

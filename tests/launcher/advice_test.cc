@@ -6,7 +6,7 @@
 namespace ivy {
 namespace {
 
-const MasterPlace kMaster{"a", "10.0.0.1", 29500, false};
+const MasterAddress kMaster{"a", "10.0.0.1", 29500, false};
 constexpr std::int64_t kSecond = 1'000'000'000;
 
 WorkerEnd failed(int rank, const std::string& host, const std::string& tail) {
@@ -59,7 +59,7 @@ std::vector<std::string> complaints(const std::string& host, const std::string& 
 
 // Where the script of rank 0 alone has set MASTER_PORT, it serves there and waits.
 TEST(HintsTest, ARankThatServedAStoreOfItsOwnPointsAtTheScript) {
-  MasterPlace with_store = kMaster;
+  MasterAddress with_store = kMaster;
   with_store.has_store = true;
   const std::string note =
       "ivyrun: note: the script sets MASTER_PORT=12355 (ivyrun chose 29500); ...\n";
@@ -79,7 +79,7 @@ TEST(HintsTest, ARankThatServedAStoreOfItsOwnPointsAtTheScript) {
 
 // Rank 0 is a client of the job's store like everybody else.
 TEST(HintsTest, RankZeroThatLooksForAPortOfItsOwnPointsAtTheScript) {
-  MasterPlace with_store = kMaster;
+  MasterAddress with_store = kMaster;
   with_store.has_store = true;
   for (const std::string& text : complaints("localhost", "12355")) {
     const std::vector<WorkerEnd> ends = {failed(0, "a", text), stopped(1, "b")};
@@ -197,7 +197,7 @@ TEST(HintsTest, Host0MayTalkToItself) {
 }
 
 TEST(HintsTest, AllHostsMayBeOneMachine) {
-  const MasterPlace here{"fake0", "127.0.0.1", 29500};
+  const MasterAddress here{"fake0", "127.0.0.1", 29500};
   EXPECT_FALSE(overwritten_master_address(
       {stopped(0, "fake0"), failed(2, "fake1", complaints("127.0.0.1", "29500")[0])}, here));
 }
@@ -210,7 +210,7 @@ TEST(HintsTest, IgnoresRanksThatSucceeded) {
 
 // What servers say whose port is the store's.
 TEST(HintsTest, AServerAtMasterPortIsToldThatTheStoreIsThere) {
-  MasterPlace with_store = kMaster;
+  MasterAddress with_store = kMaster;
   with_store.has_store = true;
   const std::string bound = "    server.bind((\"0.0.0.0\", 29500))\n";
   for (const std::string& text :

@@ -113,9 +113,9 @@ class AgentLinkTest : public testing::Test {
     result.name = name;
     return result;
   }
-  void open(AgentLink::Way way = AgentLink::Way::kDirect, bool reattach = false,
+  void open(AgentLink::Route route = AgentLink::Route::kDirect, bool reattach = false,
             milliseconds answer = kAgentAnswer, const Host& to = host()) {
-    link_ = std::make_unique<AgentLink>(context(), to, way, answer, probe_);
+    link_ = std::make_unique<AgentLink>(context(), to, route, answer, probe_);
     link_->open(OpenRequest{kJob, 7, reattach});
     EXPECT_FALSE(probe_.up || probe_.down) << "a handler was called from inside open()";
   }
@@ -176,7 +176,7 @@ TEST_F(AgentLinkTest, SendsTheJobsDescriptionToTheAgent) {
   agent.serve(authority(), good_host());
   configure(agent.port());
   for (int i = 0; i < 100; ++i) options_.hosts.push_back(host("h" + std::to_string(i)));
-  open(AgentLink::Way::kDirect, true);
+  open(AgentLink::Route::kDirect, true);
   ASSERT_TRUE(is_up()) << probe_.story();
   const agent::v1::OpenJob job = agent.opened().front();
   EXPECT_EQ(job.job_id(), kJob);
@@ -348,7 +348,7 @@ TEST_F(AgentLinkTest, StatusesMeanWhatTheProtocolSays) {
     configure(agent.port());
     context_.reset();
     probe_ = {};
-    open(AgentLink::Way::kDirect, true);
+    open(AgentLink::Route::kDirect, true);
     expect_down(expected.failure, "so it is");
   }
 }
@@ -372,7 +372,7 @@ TEST_F(AgentLinkTest, AnAgentThatDiesMidwayIsBrokenAndThenRefuses) {
   agent.stop();
   EXPECT_EQ(down().failure, LinkFailure::kBroken) << probe_.story();
   probe_ = {};
-  open(AgentLink::Way::kDirect, true, kAgentAnswerRedial);
+  open(AgentLink::Route::kDirect, true, kAgentAnswerRedial);
   expect_down(LinkFailure::kRefused, "127.0.0.1 port");
 }
 
@@ -389,7 +389,7 @@ TEST_F(AgentLinkTest, AListenerThatSaysNothingIsGivenUp) {
   const DumbListener listener;
   configure(listener.port());
   const auto before = std::chrono::steady_clock::now();
-  open(AgentLink::Way::kDirect, false, milliseconds(300));
+  open(AgentLink::Route::kDirect, false, milliseconds(300));
   expect_down(LinkFailure::kUnreachable, "no response");
   EXPECT_LT(std::chrono::steady_clock::now() - before, std::chrono::seconds(5));
 }
@@ -467,7 +467,7 @@ TEST_F(AgentLinkTest, AnotherUserOfTheHostIsNotForAgents) {
   configure(9);
   Host wanted = host();
   wanted.user = "bob";
-  open(AgentLink::Way::kDirect, false, kAgentAnswer, wanted);
+  open(AgentLink::Route::kDirect, false, kAgentAnswer, wanted);
   expect_down(LinkFailure::kAuthentication, "as alice, not as bob");
 }
 
@@ -497,7 +497,7 @@ TEST_F(AgentLinkTest, OwnHostGoesOverTheSocket) {
   ScriptedAgent agent([&](auto&, auto& stream) { return agent.echo(stream); });
   agent.serve_unix(directory_ / "agent.sock");
   setenv("IVY_AGENT_SOCKET", (directory_ / "agent.sock").c_str(), 1);
-  open(AgentLink::Way::kOwnHost, false, kAgentAnswer, host("localhost"));
+  open(AgentLink::Route::kOwnHost, false, kAgentAnswer, host("localhost"));
   ASSERT_TRUE(is_up()) << probe_.story();
   EXPECT_EQ(probe_.up->transport, Transport::kAgent);
   link_->write("ping");
@@ -509,7 +509,7 @@ TEST_F(AgentLinkTest, ASocketInADirectoryOfOthersIsNotTrusted) {
   agent.serve_unix(directory_ / "agent.sock");
   setenv("IVY_AGENT_SOCKET", (directory_ / "agent.sock").c_str(), 1);
   ASSERT_EQ(chmod(directory_.path().c_str(), 0777), 0);
-  open(AgentLink::Way::kOwnHost, false, kAgentAnswer, host("localhost"));
+  open(AgentLink::Route::kOwnHost, false, kAgentAnswer, host("localhost"));
   expect_down(LinkFailure::kAuthentication, "agent.sock");
   EXPECT_TRUE(agent.opened().empty());
 }
@@ -518,9 +518,10 @@ TEST_F(AgentLinkTest, ASocketInADirectoryOfOthersIsNotTrusted) {
 // -------------------------------------------------------------------------------------------------
 
 // A way that fails or comes up at once.
-class FakeWay : public HostLink {
+class FakeTransport : public HostLink {
  public:
-  FakeWay(boost::asio::io_context& loop, std::optional<LinkDown> failure, HostLinkEvents& owner)
+  FakeTransport(boost::asio::io_context& loop, std::optional<LinkDown> failure,
+                HostLinkEvents& owner)
       : loop_(loop), failure_(std::move(failure)), owner_(owner) {}
   void open(const OpenRequest&) override {
     boost::asio::post(loop_, [this] {
@@ -540,58 +541,59 @@ class FakeWay : public HostLink {
 
 class AutoLinkTest : public AgentLinkTest {
  protected:
-  void try_ways(const LinkDown& agents) {
-    std::vector<LinkWay> ways;
-    ways.push_back({"its agent", Transport::kAgent,
-                    [this, agents](HostLinkEvents& owner) {
-                      return std::make_unique<FakeWay>(loop_, agents, owner);
-                    },
-                    agent_may_be_passed_over});
-    ways.push_back({"ssh",
-                    Transport::kSsh,
-                    [this](HostLinkEvents& owner) {
-                      return std::make_unique<FakeWay>(loop_, std::nullopt, owner);
-                    },
-                    {}});
-    link_ = std::make_unique<AutoLink>(context(), host(), ways, probe_);
+  void try_candidates(const LinkDown& agents) {
+    std::vector<TransportCandidate> candidates;
+    candidates.push_back({"its agent", Transport::kAgent,
+                          [this, agents](HostLinkEvents& owner) {
+                            return std::make_unique<FakeTransport>(loop_, agents, owner);
+                          },
+                          agent_may_be_passed_over});
+    candidates.push_back({"ssh",
+                          Transport::kSsh,
+                          [this](HostLinkEvents& owner) {
+                            return std::make_unique<FakeTransport>(loop_, std::nullopt, owner);
+                          },
+                          {}});
+    link_ = std::make_unique<AutoLink>(context(), host(), candidates, probe_);
     link_->open(OpenRequest{kJob, 7, false});
     ASSERT_TRUE(run_until(loop_, [&] { return probe_.up || probe_.down; }));
   }
 };
 
 TEST_F(AutoLinkTest, WithoutAnAgentSshIsUsedAndANoteSaysSo) {
-  try_ways({LinkFailure::kRefused, "refused", ""});
+  try_candidates({LinkFailure::kRefused, "refused", ""});
   EXPECT_TRUE(probe_.up.has_value());
   EXPECT_NE(notes_.find("note: 127.0.0.1: ssh is used: refused"), std::string::npos) << notes_;
   EXPECT_EQ(context()->transport_of(host()), Transport::kSsh);
 }
 
 TEST_F(AutoLinkTest, ARefusedCertificateIsToldAndSshIsUsed) {
-  try_ways({LinkFailure::kAuthentication, "is of another CA", ""});
+  try_candidates({LinkFailure::kAuthentication, "is of another CA", ""});
   EXPECT_TRUE(probe_.up.has_value());
   EXPECT_NE(notes_.find("note: 127.0.0.1: ssh is used: is of another CA"), std::string::npos)
       << notes_;
 }
 
 TEST_F(AutoLinkTest, AnAgentThatSaysNoIsNotGotAround) {
-  try_ways({LinkFailure::kBootstrap, "it drains", ""});
+  try_candidates({LinkFailure::kBootstrap, "it drains", ""});
   ASSERT_TRUE(probe_.down.has_value());
   EXPECT_EQ(probe_.down->message, "it drains");
 }
 
 TEST_F(AutoLinkTest, ReportsEachReasonOnce) {
   const auto failing = [this](const std::string& name, const std::string& message) {
-    LinkWay way;
-    way.name = name;
-    way.make = [this, message](HostLinkEvents& owner) {
-      return std::make_unique<FakeWay>(loop_, LinkDown{LinkFailure::kRefused, message, ""}, owner);
+    TransportCandidate candidate;
+    candidate.name = name;
+    candidate.make = [this, message](HostLinkEvents& owner) {
+      return std::make_unique<FakeTransport>(loop_, LinkDown{LinkFailure::kRefused, message, ""},
+                                             owner);
     };
-    way.may_go_on = agent_may_be_passed_over;
-    return way;
+    candidate.may_try_next = agent_may_be_passed_over;
+    return candidate;
   };
-  const std::vector<LinkWay> ways{failing("a", "of its own"), failing("b", "the same"),
-                                  failing("c", "the same")};
-  link_ = std::make_unique<AutoLink>(context(), host(), ways, probe_);
+  const std::vector<TransportCandidate> candidates{
+      failing("a", "of its own"), failing("b", "the same"), failing("c", "the same")};
+  link_ = std::make_unique<AutoLink>(context(), host(), candidates, probe_);
   link_->open(OpenRequest{kJob, 7, false});
   ASSERT_TRUE(run_until(loop_, [&] { return probe_.down.has_value(); }));
   EXPECT_EQ(probe_.down->message, "the same (a: of its own)");

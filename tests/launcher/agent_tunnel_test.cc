@@ -167,10 +167,10 @@ class AgentTunnelTest : public testing::Test {
     }
   }
   void expect_failure(const std::string& text) {
-    ASSERT_TRUE(run_until(loop_, [&] { return !shared_state_->look().failure.empty(); }));
-    EXPECT_NE(shared_state_->look().failure.find(text), std::string::npos)
-        << shared_state_->look().failure;
-    EXPECT_FALSE(shared_state_->look().is_connected);
+    ASSERT_TRUE(run_until(loop_, [&] { return !shared_state_->snapshot().failure.empty(); }));
+    EXPECT_NE(shared_state_->snapshot().failure.find(text), std::string::npos)
+        << shared_state_->snapshot().failure;
+    EXPECT_FALSE(shared_state_->snapshot().is_connected);
     take();
     EXPECT_TRUE(has_ended_) << "gRPC would wait for ever";
   }
@@ -201,7 +201,7 @@ TEST_F(AgentTunnelTest, MegabytesPassThroughFullBuffersAndTheEndComesBehindTheir
     if (count > 0) sent += static_cast<std::size_t>(count);
     return sent == down.size();
   }));
-  EXPECT_TRUE(shared_state_->look().verdict.believes);
+  EXPECT_TRUE(shared_state_->snapshot().verdict.is_verified);
   close(std::exchange(end_, -1));
   ASSERT_TRUE(run_until(loop_, [&] { return tunnel_.expired(); })) << "it outlives its end";
   ASSERT_TRUE(run_until(loop_, [&] { return has_heard.load(); }));
@@ -214,7 +214,7 @@ TEST_F(AgentTunnelTest, AReaderThatPausesGetsEverythingAndThenTheEnd) {
     SSL_write(connection, up.data(), static_cast<int>(up.size()));
   });
   dial(server.port());
-  ASSERT_TRUE(run_until(loop_, [&] { return shared_state_->look().is_connected; }));
+  ASSERT_TRUE(run_until(loop_, [&] { return shared_state_->snapshot().is_connected; }));
   for (int i = 0; i < 50; ++i) loop_.poll();
   std::string got;
   ASSERT_TRUE(run_until(loop_, [&] {
@@ -232,10 +232,10 @@ TEST_F(AgentTunnelTest, NothingIsReadFromGrpcBeforeTheAgentIsBelieved) {
     ASSERT_EQ(send(end_, "secret", 6, MSG_NOSIGNAL), 6);
     expect_failure("Handshake failed");
   }
-  ASSERT_TRUE(shared_state_->look().verdict.refusal.has_value());
-  EXPECT_NE(shared_state_->look().verdict.refusal->message.find("node2"), std::string::npos)
-      << shared_state_->look().verdict.refusal->message;
-  EXPECT_FALSE(shared_state_->look().verdict.believes);
+  ASSERT_TRUE(shared_state_->snapshot().verdict.refusal.has_value());
+  EXPECT_NE(shared_state_->snapshot().verdict.refusal->message.find("node2"), std::string::npos)
+      << shared_state_->snapshot().verdict.refusal->message;
+  EXPECT_FALSE(shared_state_->snapshot().verdict.is_verified);
   EXPECT_EQ(heard.find("secret"), std::string::npos);
 }
 
@@ -247,7 +247,7 @@ TEST_F(AgentTunnelTest, OtherAuthoritiesUsersAndExpiredHostsAreRefused) {
     const TlsServer server(stranger, [](SSL* connection) { read_all(connection); });
     dial(server.port());
     expect_failure("Handshake failed");
-    EXPECT_TRUE(shared_state_->look().verdict.refusal.has_value());
+    EXPECT_TRUE(shared_state_->snapshot().verdict.refusal.has_value());
     close(std::exchange(end_, -1));
     has_ended_ = false;
   }
@@ -277,7 +277,7 @@ TEST_F(AgentTunnelTest, IsNotConnectedIfThePeerClosesWithoutSending) {
   const TlsServer server(good_host(), [](SSL*) {});
   dial(server.port());
   expect_failure("Socket closed");
-  EXPECT_TRUE(shared_state_->look().verdict.believes) << "it did not like our certificate";
+  EXPECT_TRUE(shared_state_->snapshot().verdict.is_verified) << "it did not like our certificate";
 }
 
 TEST_F(AgentTunnelTest, GivenUpWhileItConnectsItIsGone) {

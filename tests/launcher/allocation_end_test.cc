@@ -48,7 +48,7 @@ struct Clock {
             stop_before_s ? std::optional<milliseconds>(seconds(*stop_before_s)) : std::nullopt,
             signal}) {}
 
-  // Every step until then, each with its second; kAsk is answered with the same end.
+  // Every step until then, each with its second; kQuery is answered with the same end.
   std::string run(std::int64_t until_s, std::optional<std::int64_t> answer_ms = kEnd) {
     std::string said;
     while (end.next_ms() && *end.next_ms() <= until_s * 1000) {
@@ -57,7 +57,7 @@ struct Clock {
       const char* const names[] = {"nothing", "ask", "notice", "stop"};
       said += (said.empty() ? "" : " ") + std::string(names[static_cast<int>(step)]) + "@" +
               std::to_string(now_ms / 1000);
-      if (step == EndStep::kAsk) end.learned(answer_ms, now_ms);
+      if (step == EndStep::kQuery) end.learned(answer_ms, now_ms);
     }
     now_ms = until_s * 1000;
     return said;
@@ -101,19 +101,19 @@ TEST(AllocationEndTest, IsAskedAgainAndMayMove) {
 TEST(AllocationEndTest, IsAskedAgainAfterAFailure) {
   Clock clock(100);
   clock.end.learned(kEnd, 0);
-  ASSERT_EQ(clock.end.due(450'000), EndStep::kAsk);
-  clock.end.ask_failed(455'000);
+  ASSERT_EQ(clock.end.due(450'000), EndStep::kQuery);
+  clock.end.query_failed(455'000);
   clock.now_ms = 455'000;
   EXPECT_EQ(clock.run(895, kEnd + 60'000), "ask@677 ask@818 ask@889");
   EXPECT_EQ(clock.run(1060, kEnd + 60'000), "ask@949 notice@960 stop@1045");
 
   Clock late(100);
   late.end.learned(kEnd, 860'000);
-  ASSERT_EQ(late.end.due(894'000), EndStep::kAsk);
-  late.end.ask_failed(899'000);
+  ASSERT_EQ(late.end.due(894'000), EndStep::kQuery);
+  late.end.query_failed(899'000);
   EXPECT_EQ(late.end.next_ms(), 900'000) << "nothing is put off";
   late.end.due(900'000);
-  late.end.ask_failed(901'000);
+  late.end.query_failed(901'000);
   EXPECT_EQ(late.run(1000), "stop@985") << "the ranks are ending";
 }
 

@@ -123,7 +123,7 @@ TEST(AllocationTest, ReadsWhatGpusWereAskedFor) {
     for (const EnvVariable& variable : c.variables)
       set_variable(environment, variable.name, variable.value);
     const SlurmAllocation found = read(environment);
-    EXPECT_EQ(found.gpus_asked, c.asked);
+    EXPECT_EQ(found.gpus_requested, c.asked);
     EXPECT_EQ(found.gpus_bound_by, c.bound_by) << c.asked;
     EXPECT_EQ(found.gpus_here, 4);
   }

@@ -17,9 +17,10 @@ std::string drained(ChunkQueue& queue, std::size_t most) {
   while (!queue.empty()) {
     const ChunkQueue::Front front = queue.front(most);
     EXPECT_LE(front.bytes.size(), most);
-    const std::string lane = std::to_string(front.lane) + ":";
-    if (front.kind != ChunkKind::kBytes || lane != last) text += (text.empty() ? "" : " ") + lane;
-    last = front.kind == ChunkKind::kBytes ? lane : "";
+    const std::string source = std::to_string(front.source) + ":";
+    if (front.kind != ChunkKind::kBytes || source != last)
+      text += (text.empty() ? "" : " ") + source;
+    last = front.kind == ChunkKind::kBytes ? source : "";
     if (front.kind == ChunkKind::kEnd) text += "end";
     if (front.kind == ChunkKind::kCut) text += "cut";
     text += front.bytes;
@@ -57,7 +58,7 @@ TEST(ChunkQueueTest, AFrontIsNeverMoreThanAskedForAndPopTakesAPart) {
   EXPECT_EQ(queue.front(4).bytes, "abcd");
   queue.pop(2);
   EXPECT_EQ(queue.front(kAll).bytes, "cdef");
-  EXPECT_EQ(queue.front(kAll).lane, 7u);
+  EXPECT_EQ(queue.front(kAll).source, 7u);
   EXPECT_EQ(queue.bytes(), 4u);
   queue.push(7, ChunkKind::kBytes, "g");
   EXPECT_EQ(queue.front(kAll).bytes, "cdefg");
@@ -85,15 +86,15 @@ TEST(ChunkQueueTest, LosesNothingInAnyOrderOfCalls) {
     std::size_t waiting = 0;
     for (int step = 0; step < 200; ++step) {
       if (random() % 2 == 0 || queue.empty()) {
-        const std::uint32_t lane = random() % 2;
+        const std::uint32_t source = random() % 2;
         const std::string bytes(1 + random() % 100'000, static_cast<char>('a' + step % 26));
-        queue.push(lane, ChunkKind::kBytes, bytes);
-        for (const char byte : bytes) pushed += {static_cast<char>('0' + lane), byte};
+        queue.push(source, ChunkKind::kBytes, bytes);
+        for (const char byte : bytes) pushed += {static_cast<char>('0' + source), byte};
         waiting += bytes.size();
       } else {
         const ChunkQueue::Front front = queue.front(1 + random() % 150'000);
         ASSERT_FALSE(front.bytes.empty());
-        for (const char byte : front.bytes) popped += {static_cast<char>('0' + front.lane), byte};
+        for (const char byte : front.bytes) popped += {static_cast<char>('0' + front.source), byte};
         waiting -= front.bytes.size();
         queue.pop(front.bytes.size());
       }

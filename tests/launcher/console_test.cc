@@ -26,9 +26,9 @@ class ConsoleTest : public ::testing::Test, public ConsoleEvents {
  protected:
   void SetUp() override {
     std::signal(SIGPIPE, SIG_IGN);
-    lanes_[0].label = "[0] ";
-    lanes_[1].label = "[1] ";
-    lanes_[1].host_index = 1;
+    sources_[0].label = "[0] ";
+    sources_[1].label = "[1] ";
+    sources_[1].host_index = 1;
   }
   void TearDown() override {
     console_.reset();
@@ -90,12 +90,12 @@ class ConsoleTest : public ::testing::Test, public ConsoleEvents {
     read_some();
     return text_;
   }
-  void show(int lane, std::string_view bytes) { console_->show(lanes_[lane], bytes); }
+  void show(int source, std::string_view bytes) { console_->show(sources_[source], bytes); }
 
   boost::asio::io_context loop_;
   ConsoleStyle style_;
   std::unique_ptr<Console> console_;
-  Lane lanes_[2];
+  OutputSource sources_[2];
   int read_fd_ = -1;
   int write_fd_ = -1;
   std::string text_;
@@ -117,15 +117,15 @@ TEST_F(ConsoleTest, AnUnfinishedLineOfAnotherRankEndsWithAMarker) {
   for (const bool utf8 : {true, false}) {
     TearDown();
     text_.clear();
-    lanes_[0] = lanes_[1] = Lane{};
+    sources_[0] = sources_[1] = OutputSource{};
     SetUp();
     style_.utf8 = utf8;
     open_pipe();
     show(0, "asking: ");
-    console_->show_partial(lanes_[0]);
+    console_->show_partial(sources_[0]);
     show(0, "yes\n");
     show(0, "again: ");
-    console_->show_partial(lanes_[0]);
+    console_->show_partial(sources_[0]);
     show(1, "other\n");
     show(0, "\nnext\n");
     const std::string marker = utf8 ? "\u2026" : "...";
@@ -135,38 +135,38 @@ TEST_F(ConsoleTest, AnUnfinishedLineOfAnotherRankEndsWithAMarker) {
 
 TEST_F(ConsoleTest, NothingUnfinishedIsNothingToShow) {
   open_pipe();
-  console_->show_partial(lanes_[0]);
-  console_->show_state(lanes_[0]);
-  console_->end_lane(lanes_[0]);
-  console_->cut_lane(lanes_[0]);
-  console_->say("");
+  console_->show_partial(sources_[0]);
+  console_->show_state(sources_[0]);
+  console_->end_source(sources_[0]);
+  console_->cut_source(sources_[0]);
+  console_->print("");
   EXPECT_EQ(shown(), "");
 }
 
 TEST_F(ConsoleTest, TheEndOfAStreamEndsItsLine) {
   open_pipe();
   show(0, "last");
-  console_->end_lane(lanes_[0]);
+  console_->end_source(sources_[0]);
   show(1, "dropped from here");
-  console_->cut_lane(lanes_[1]);
+  console_->cut_source(sources_[1]);
   EXPECT_EQ(shown(), "[0] last\n[1] dropped from here\u2026\n");
 }
 
 TEST_F(ConsoleTest, OwnWordsStandOnLinesOfTheirOwn) {
   open_pipe();
   show(0, "half");
-  console_->show_partial(lanes_[0]);
-  console_->say("ivyrun: a");
-  console_->say("ivyrun: b\n");
+  console_->show_partial(sources_[0]);
+  console_->print("ivyrun: a");
+  console_->print("ivyrun: b\n");
   EXPECT_EQ(shown(), "[0] half\u2026\nivyrun: a\nivyrun: b\n");
 }
 
 TEST_F(ConsoleTest, ForgottenLanesEndTheirLine) {
   open_pipe();
   show(0, "half");
-  console_->show_partial(lanes_[0]);
-  console_->forget_lanes();
-  console_->say("next");
+  console_->show_partial(sources_[0]);
+  console_->forget_sources();
+  console_->print("next");
   EXPECT_EQ(shown(), "[0] half\u2026\nnext\n");
 }
 
@@ -174,9 +174,9 @@ TEST_F(ConsoleTest, PassesThroughByteForByte) {
   style_.pass_through = true;
   open_pipe();
   show(0, std::string_view("\r1%\r2%\0\xff", 8));
-  console_->say("ivyrun: a");
+  console_->print("ivyrun: a");
   show(0, "x");
-  console_->end_lane(lanes_[0]);
+  console_->end_source(sources_[0]);
   EXPECT_EQ(shown(), std::string("\r1%\r2%\0\xff", 8) + "\nivyrun: a\nx");
 }
 
@@ -190,8 +190,8 @@ TEST_F(ConsoleTest, ControlsAreFilteredWhereAsked) {
 TEST_F(ConsoleTest, MovesOfTheCursorLeaveLabelledLinesOnly) {
   style_.filters_moves = true;
   open_pipe();
-  for (Lane& lane : lanes_) lane.filter = ControlFilter(ControlPolicy::kPiped);
-  lanes_[1].label.clear();
+  for (OutputSource& source : sources_) source.filter = ControlFilter(ControlPolicy::kPiped);
+  sources_[1].label.clear();
   show(0, "\x1b[31ma\x1b[0m\x1b[2K\x1b[5Gz\n");
   show(1, "\x1b[31ma\x1b[0m\x1b[2K\x1b[5Gz\n");
   EXPECT_EQ(shown(), "[0] \x1b[31ma\x1b[0mz\n\x1b[31ma\x1b[0m\x1b[2K\x1b[5Gz\n");
@@ -269,71 +269,71 @@ TEST_F(ConsoleTest, AFullDiskIsNamed) {
 TEST_F(ConsoleTest, TheStatusLineIsReplacedAndGivesWayToLines) {
   open_terminal();
   console_->set_status("waiting");
-  EXPECT_TRUE(console_->bottom_is_due());
-  console_->draw_bottom();
-  EXPECT_FALSE(console_->bottom_is_due());
+  EXPECT_TRUE(console_->footer_is_due());
+  console_->draw_footer();
+  EXPECT_FALSE(console_->footer_is_due());
   EXPECT_EQ(shown(), "\r\x1b[Kwaiting");
   console_->set_status("waiting");
-  EXPECT_FALSE(console_->bottom_is_due());
+  EXPECT_FALSE(console_->footer_is_due());
   text_.clear();
   show(0, "line\n");
   EXPECT_EQ(shown(), "\r\x1b[K[0] line\n");
-  EXPECT_TRUE(console_->bottom_is_due());
+  EXPECT_TRUE(console_->footer_is_due());
   text_.clear();
   console_->set_status("a status that is too long");
-  console_->draw_bottom();
+  console_->draw_footer();
   EXPECT_EQ(shown(), "\r\x1b[Ka status that is to");
   text_.clear();
   console_->set_status("");
-  console_->draw_bottom();
+  console_->draw_footer();
   EXPECT_EQ(shown(), "\r\x1b[K");
 }
 
 TEST_F(ConsoleTest, TheStatusWaitsForAnUnfinishedLine) {
   open_terminal();
   show(0, "half");
-  console_->show_partial(lanes_[0]);
+  console_->show_partial(sources_[0]);
   console_->set_status("waiting");
-  console_->draw_bottom();
+  console_->draw_footer();
   EXPECT_EQ(shown(), "[0] half");
-  EXPECT_TRUE(console_->bottom_is_due());
+  EXPECT_TRUE(console_->footer_is_due());
 }
 
 TEST_F(ConsoleTest, AProgressStateIsTheBottomLineUntilItsLineEnds) {
   open_terminal();
   show(0, "10%\r20%");
-  EXPECT_TRUE(lanes_[0].state_is_new);
-  console_->show_state(lanes_[0]);
-  console_->draw_bottom();
+  EXPECT_TRUE(sources_[0].state_is_new);
+  console_->show_state(sources_[0]);
+  console_->draw_footer();
   EXPECT_EQ(shown(), "\r\x1b[K[0] 20%");
   text_.clear();
   show(0, "\r100%\n");
   EXPECT_EQ(shown(), "\r\x1b[K[0] 100%\n");
   text_.clear();
-  console_->draw_bottom();
+  console_->draw_footer();
   EXPECT_EQ(shown(), "");
 }
 
 TEST_F(ConsoleTest, ShowsABarForEachOfAFewRanks) {
   open_terminal();
   for (const int rank : {0, 1}) {
-    lanes_[rank].rank = rank;
+    sources_[rank].rank = rank;
     show(rank, "10%\r" + std::to_string(20 + rank) + "%");
-    console_->show_state(lanes_[rank]);
+    console_->show_state(sources_[rank]);
   }
-  console_->draw_bottom();
+  console_->draw_footer();
   EXPECT_EQ(shown(), "\r\x1b[K[0] 20%\n[1] 21%");
   text_.clear();
   show(1, "\rdone\n");
   EXPECT_EQ(shown(), "\r\x1b[K\x1b[A\r\x1b[K[1] done\n");
   text_.clear();
-  console_->draw_bottom();
+  console_->draw_footer();
   EXPECT_EQ(shown(), "\r\x1b[K[0] 20%");
   text_.clear();
   // A bar that removes itself leaves no line.
   show(0, "\r    ");
-  console_->show_state(lanes_[0]);
-  console_->draw_bottom();
+  console_->show_state(sources_[0]);
+  console_->draw_footer();
   EXPECT_EQ(shown(), "\r\x1b[K");
 }
 
@@ -345,55 +345,55 @@ std::string nested(int outer, int inner) {
 TEST_F(ConsoleTest, ShowsBarsInsideBarsWithoutScrolling) {
   open_terminal();
   for (const int rank : {0, 1}) {
-    lanes_[rank].rank = rank;
-    lanes_[rank].lines.set_groups(true);
+    sources_[rank].rank = rank;
+    sources_[rank].lines.set_groups(true);
     for (int step = 0; step < 10; ++step) show(rank, nested(step, 2 * step));
-    console_->show_state(lanes_[rank]);
+    console_->show_state(sources_[rank]);
   }
   // The first states stand above: that a group follows was not known yet.
   EXPECT_EQ(shown(), "[0] outer 0%\n[1] outer 0%\n");
   text_.clear();
-  console_->draw_bottom();
+  console_->draw_footer();
   EXPECT_EQ(shown(), "\r\x1b[K[0] outer 9%\n[0] inner 18%\n[1] outer 9%\n[1] inner 18%");
   text_.clear();
   // Five are too many: the outer ones are left.
   show(0, "\n\n\rthird\x1b[A\x1b[A\n\n\rthird\x1b[2A");
-  console_->show_state(lanes_[0]);
-  console_->draw_bottom();
+  console_->show_state(sources_[0]);
+  console_->draw_footer();
   EXPECT_TRUE(shown().ends_with("\r\x1b[K[0] outer 9%\n[1] outer 9%")) << text_;
 }
 
 TEST_F(ConsoleTest, ShowsBarsInsideBarsInAPipeByTheirNewestState) {
   open_pipe();
-  lanes_[0].lines.set_groups(true);
+  sources_[0].lines.set_groups(true);
   for (int step = 0; step < 10; ++step) show(0, nested(step, 2 * step));
-  console_->show_state(lanes_[0]);
+  console_->show_state(sources_[0]);
   EXPECT_EQ(shown(), "[0] outer 0%\n[0] outer 9%\n[0] inner 18%\n");
   text_.clear();
   show(0, "\n\r        \r\x1b[A\router 100%\n");
-  console_->end_lane(lanes_[0]);
+  console_->end_source(sources_[0]);
   EXPECT_EQ(shown(), "[0] outer 100%\n");
 }
 
 TEST_F(ConsoleTest, ShowsTheSlowestBarOfManyRanks) {
   open_terminal();
-  Lane lanes[5];
+  OutputSource sources[5];
   for (int rank = 0; rank < 5; ++rank) {
-    lanes[rank].rank = rank;
-    console_->show(lanes[rank], "9%\r" + std::to_string(rank == 3 ? 7 : 40) + "% in 123456789");
-    console_->show_state(lanes[rank]);
+    sources[rank].rank = rank;
+    console_->show(sources[rank], "9%\r" + std::to_string(rank == 3 ? 7 : 40) + "% in 123456789");
+    console_->show_state(sources[rank]);
   }
-  console_->draw_bottom();
+  console_->draw_footer();
   EXPECT_EQ(shown(), "\r\x1b[K7 (slowest of 5 bars)");
 }
 
 TEST_F(ConsoleTest, WithoutATerminalAStateIsALine) {
   open_pipe();
   show(0, "10%\r20%");
-  console_->show_state(lanes_[0]);
+  console_->show_state(sources_[0]);
   console_->set_status("waiting");
-  EXPECT_FALSE(console_->bottom_is_due());
-  console_->draw_bottom();
+  EXPECT_FALSE(console_->footer_is_due());
+  console_->draw_footer();
   EXPECT_EQ(shown(), "[0] 20%\n");
 }
 

@@ -142,9 +142,9 @@ TEST_F(BackgroundOutputTest, BytesGoToFilesAndMessagesToTheLog) {
   Options options;
   options.log_dir = folder_ + "/logs";
   Output output(loop_, options, "j", OutputTarget::kBackground, *this);
-  output.say("before\n");
+  output.print("before\n");
   ASSERT_TRUE(begin(output, {RankPlace{0, 0, 0, "h"}, RankPlace{1, 1, 0, "h"}}).ok());
-  output.say("after\n");
+  output.print("after\n");
   output.worker_bytes(1, 1, "one\n", false);
   output.worker_bytes(1, 2, "two\n", false);
   output.worker_bytes(7, 1, "nobody's\n", false);
@@ -190,7 +190,7 @@ TEST_F(LogReaderTest, ReadsExistingThenNewOutput) {
   write("rank00001.out", "c\n");
   write("rank00000.out", "d");
   EXPECT_EQ(read_all(reader), "0>d1>c\n");
-  EXPECT_EQ(reader.trouble(), "");
+  EXPECT_EQ(reader.error(), "");
 }
 
 TEST_F(LogReaderTest, ASmallBudgetLosesNothing) {
@@ -205,20 +205,20 @@ TEST_F(LogReaderTest, BeginsWithTheLastLines) {
   write("rank00002.out", "1");
   write("rank00003.out", std::string(100'000, 'x'));
   LogReader reader(folder_, {0, 1, 2});
-  reader.begin_with_last(2);
+  reader.skip_to_last(2);
   EXPECT_EQ(read_all(reader), "0>2\n3\n1>2\nunfinished2>1");
   LogReader none(folder_, {0, 1});
-  none.begin_with_last(0);
+  none.skip_to_last(0);
   EXPECT_EQ(read_all(none), "");
   LogReader long_line(folder_, {3});
-  long_line.begin_with_last(1);
+  long_line.skip_to_last(1);
   EXPECT_EQ(read_all(long_line).size(), 2 + (64u << 10));
 }
 
 TEST_F(LogReaderTest, NoFileAtAllIsSaid) {
   LogReader reader(folder_ + "/gone", {0});
   EXPECT_EQ(read_all(reader), "");
-  EXPECT_NE(reader.trouble().find("/gone/rank00000.out"), std::string::npos);
+  EXPECT_NE(reader.error().find("/gone/rank00000.out"), std::string::npos);
 }
 
 // Nobody reads from the pipe: it stands for a file system whose server is away.

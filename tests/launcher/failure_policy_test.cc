@@ -48,7 +48,7 @@ TEST(FailurePolicyTest, ShrinkGoesOnUntilTheLastOneFails) {
   for (int living = 3; living >= 1; --living) {
     FailureFacts facts = one_of_four();
     facts.living = living;
-    EXPECT_EQ(shrink().decide(facts).action, FailureAction::kGoOn) << living;
+    EXPECT_EQ(shrink().decide(facts).action, FailureAction::kContinue) << living;
   }
   FailureFacts last = one_of_four();
   last.living = 0;
@@ -61,7 +61,7 @@ TEST(FailurePolicyTest, ShrinkCountsWorkersThatHaveEndedWellAmongThoseThatAreLef
   FailureFacts facts = one_of_four();
   facts.living = 1;
   facts.done = 1;
-  EXPECT_EQ(shrink(2).decide(facts).action, FailureAction::kGoOn);
+  EXPECT_EQ(shrink(2).decide(facts).action, FailureAction::kContinue);
   EXPECT_EQ(shrink(3).decide(facts).action, FailureAction::kEndJob);
   EXPECT_NE(shrink(3).decide(facts).why_not.find("--min-workers is 3"), std::string::npos);
 }
@@ -115,7 +115,7 @@ TEST(FailurePolicyTest, NeedsASurvivorThatHasTheState) {
 TEST(FailurePolicyTest, DoesNotReplaceWorkersNearTheEndOfTheAllocation) {
   FailureFacts facts = one_of_four();
   facts.is_preempted = true;
-  EXPECT_EQ(replace(3).decide(facts).action, FailureAction::kGoOn);
+  EXPECT_EQ(replace(3).decide(facts).action, FailureAction::kContinue);
 }
 
 }  // namespace

@@ -12,9 +12,9 @@ constexpr std::int64_t kSecond = 1'000'000'000;
 
 TEST(HostClockTest, RelatesByTheSmallestDelayAndTheSmallestRoundTrip) {
   HostClock clock;
-  clock.heard(100, 5'100);
-  clock.heard(200, 5'150);
-  clock.heard(300, 5'900);
+  clock.received(100, 5'100);
+  clock.received(200, 5'150);
+  clock.received(300, 5'900);
   clock.answered(70);
   clock.answered(40);
   clock.answered(90);
@@ -25,14 +25,14 @@ TEST(HostClockTest, RelatesByTheSmallestDelayAndTheSmallestRoundTrip) {
 
 TEST(HostClockTest, KeepsANegativeDifferenceOfTheClocks) {
   HostClock clock;
-  clock.heard(9'000, 1'000);
+  clock.received(9'000, 1'000);
   EXPECT_EQ(clock.relate(9'500, 1'600).at_ns, 1'500);
 }
 
 TEST(HostClockTest, HalvesTheErrorOnceTheHostReportsItsOwnDelay) {
   HostClock clock;
   clock.answered(500);              // Contains the start of the supervisor.
-  clock.heard(1'000, 3'030);        // The host's clock is 2,000 behind, 30 under way.
+  clock.received(1'000, 3'030);     // The host's clock is 2,000 behind, 30 under way.
   clock.peer_delay(-1'990, 3'040);  // 10 under way.
   const RelatedTime related = clock.relate(2'000, 3'100);
   EXPECT_EQ(related.at_ns, 4'010);  // Right: 4,000.
@@ -45,7 +45,7 @@ TEST(HostClockTest, FollowsAClockThatRunsSlower) {
   // 20 parts per million for a day: 1.7 s in all.
   std::int64_t now = 0;
   for (; now < 24 * 3600 * kSecond; now += kSecond)
-    clock.heard(static_cast<std::uint64_t>(now - now / 50'000), now + 100'000);
+    clock.received(static_cast<std::uint64_t>(now - now / 50'000), now + 100'000);
   const RelatedTime related = clock.relate(static_cast<std::uint64_t>(now - now / 50'000), now);
   EXPECT_LE(std::abs(related.at_ns - now), related.error_ns);
   EXPECT_LT(related.error_ns, 10'000'000);
@@ -57,7 +57,7 @@ TEST(HostClockTest, AdmitsAnErrorAfterAPauseOfTheHostAndForgetsIt) {
   std::int64_t now = 0;
   const auto hear_for = [&](int seconds, std::int64_t behind_ns) {
     for (int i = 0; i < seconds; ++i, now += kSecond)
-      clock.heard(static_cast<std::uint64_t>(now + 10 * kSecond - behind_ns), now + 100'000);
+      clock.received(static_cast<std::uint64_t>(now + 10 * kSecond - behind_ns), now + 100'000);
   };
   hear_for(100, 0);
   hear_for(40, 3 * kSecond);  // The host's clock stood still for three seconds.
@@ -74,9 +74,9 @@ TEST(HostClockTest, AdmitsAnErrorAfterAPauseOfTheHostAndForgetsIt) {
 TEST(HostClockTest, KeepsTheOrderOfOneHostsStamps) {
   HostClock clock;
   clock.answered(1'000);
-  clock.heard(1'000, 2'000);
+  clock.received(1'000, 2'000);
   const std::int64_t first = clock.relate(1'500, 2'600).at_ns;
-  clock.heard(1'501, 2'002);  // A much shorter delay is seen in between.
+  clock.received(1'501, 2'002);  // A much shorter delay is seen in between.
   EXPECT_GT(clock.relate(1'502, 2'700).at_ns, first);
 }
 
@@ -88,7 +88,7 @@ TEST(HostSilenceTest, HalfTheLeaseAsksForAnotherWayAndTheWholeIsALoss) {
   EXPECT_FALSE(silence.wants_another_link(11 * kSecond, 8 * kSecond)) << "a new link has its time";
   EXPECT_FALSE(silence.is_over(20 * kSecond));
   EXPECT_TRUE(silence.is_over(21 * kSecond));
-  silence.heard(21 * kSecond);
+  silence.received(21 * kSecond);
   EXPECT_FALSE(silence.is_over(22 * kSecond));
 }
 
@@ -105,9 +105,9 @@ TEST(HostSilenceTest, AHostHeardRightAfterAStopIsNotHeardInTheFuture) {
   HostSilence silence;
   silence.begin(std::chrono::seconds(10), 0);
   silence.tick(kSecond);
-  silence.heard(3600 * kSecond);
+  silence.received(3600 * kSecond);
   silence.tick(3600 * kSecond);
-  EXPECT_EQ(silence.last_heard_ns(), 3600 * kSecond);
+  EXPECT_EQ(silence.last_received_ns(), 3600 * kSecond);
   EXPECT_TRUE(silence.is_over(3611 * kSecond));
 }
 

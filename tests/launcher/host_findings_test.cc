@@ -32,7 +32,7 @@ ExaminedHost healthy(const std::string& name) {
 // The findings in short, such as "FAIL disk a,b".
 std::vector<std::string> found(const Examination& examined) {
   std::vector<std::string> lines;
-  for (const Finding& finding : find_troubles(examined)) {
+  for (const Finding& finding : find_problems(examined)) {
     std::string line = (finding.has_failed ? "FAIL " : "WARN ") + finding.check;
     for (const std::string& host : finding.hosts) line += " " + host;
     EXPECT_FALSE(finding.fix.empty()) << finding.what;
@@ -103,7 +103,7 @@ TEST(HostFindings, AHostThatIsNotReachedIsARow) {
                              {healthy("a"), lost, walled},
                              {Diagnostic{.what = "no such program", .fix = "install it"}}};
   EXPECT_EQ(found(examined), (Lines{"FAIL reach b", "FAIL ports c", "FAIL start "}));
-  const std::string text = findings_text(examined, find_troubles(examined));
+  const std::string text = findings_text(examined, find_problems(examined));
   EXPECT_EQ(text.find('\x1b'), std::string::npos) << text;
   EXPECT_NE(text.find("3 checks failed, 0 warnings"), std::string::npos) << text;
 }

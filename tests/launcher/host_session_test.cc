@@ -221,7 +221,8 @@ TEST_F(HostSessionTest, FrozenSupervisorIsLostThoughItsHostAnswers) {
   EXPECT_GE(host_.dials, 2) << "its host was not asked again";
   EXPECT_LE(host_.dials, 3) << "a new transport was given up before it could bring an answer";
   EXPECT_LT(monotonic_ns() - frozen_ns, 8'000'000'000);
-  EXPECT_LE(session_->last_heard_ns(), frozen_ns) << "a transport that is up was taken for a word";
+  EXPECT_LE(session_->last_received_ns(), frozen_ns)
+      << "a transport that is up was taken for a word";
 }
 
 TEST_F(HostSessionTest, APauseIsTheLastWordUntilWeGoOn) {

@@ -79,22 +79,22 @@ TEST(HostedProcesses, AreThoseWithTheJobsIdUntilTheyHaveEnded) {
   const std::array<char*, 2> ours{variable.data(), nullptr};
   const std::array<char*, 2> others{longer.data(), nullptr};
   HostedProcesses processes(some_job());
-  EXPECT_TRUE(processes.look().empty());
+  EXPECT_TRUE(processes.refresh().empty());
   pid_t pid = -1;
   pid_t other = -1;
   ASSERT_EQ(posix_spawn(&pid, "/bin/sleep", nullptr, nullptr, arguments.data(), ours.data()), 0);
   ASSERT_EQ(posix_spawn(&other, "/bin/sleep", nullptr, nullptr, arguments.data(), others.data()),
             0);
-  const std::vector<HostedProcess> found = processes.look();
+  const std::vector<HostedProcess> found = processes.refresh();
   ASSERT_EQ(found.size(), 1u);
   EXPECT_EQ(found.front().pid, pid);
   EXPECT_EQ(found.front().name, "sleep");
-  EXPECT_EQ(processes.look().size(), 1u) << "each once";
+  EXPECT_EQ(processes.refresh().size(), 1u) << "each once";
   kill(pid, SIGKILL);
   kill(other, SIGKILL);
   siginfo_t ended{};
   ASSERT_EQ(waitid(P_PID, static_cast<id_t>(pid), &ended, WEXITED | WNOWAIT), 0);
-  EXPECT_TRUE(processes.look().empty()) << "it has ended, though nobody has collected it";
+  EXPECT_TRUE(processes.refresh().empty()) << "it has ended, though nobody has collected it";
   waitpid(pid, nullptr, 0);
   waitpid(other, nullptr, 0);
 }

@@ -155,7 +155,7 @@ TEST(HostListTest, NamesTellHostsApart) {
   for (const auto& [text, names] : cases) {
     const Result<std::vector<Host>> hosts = parse_host_list(text, "-H");
     ASSERT_TRUE(hosts.ok()) << hosts.error().message;
-    EXPECT_EQ(names_shown(hosts.value()), names) << text;
+    EXPECT_EQ(display_names(hosts.value()), names) << text;
   }
 }
 

@@ -44,15 +44,15 @@ class JobEvidenceTest : public ::testing::Test, private ExaminedJob {
   }
   bool is_running() override { return true; }
   WatchdogAbort watchdog_abort() override { return WatchdogAbort::kNo; }
-  void say(const std::string&) override {}
-  void stall_lasts() override {}
+  void print(const std::string&) override {}
+  void stall_continues() override {}
 
   // Asks so many hosts, with a rank each.
   void ask(std::size_t hosts) {
     hosts_ = hosts;
     JobEvidence::Question question;
     question.patience = milliseconds(0);
-    evidence_.ask(question, [this](const JobEvidence::Answer& answer) { answer_ = answer; });
+    evidence_.query(question, [this](const JobEvidence::Answer& answer) { answer_ = answer; });
   }
   void say(std::size_t host, const std::string& bytes, bool is_last = true) {
     EvidencePart part;

@@ -118,11 +118,11 @@ TEST_F(JobSocketTest, DescribesAndSignals) {
     EXPECT_EQ(job->state(), "running");
     ctl::Request request;
     request.mutable_signal()->set_signal(10);
-    Result<CtlConnection> asked = CtlConnection::ask(place(), request);
+    Result<CtlConnection> asked = CtlConnection::send_request(place(), request);
     ASSERT_TRUE(asked.ok());
     EXPECT_TRUE(asked->receive().ok());
     request.mutable_signal()->set_signal(99);
-    Result<CtlConnection> again = CtlConnection::ask(place(), request);
+    Result<CtlConnection> again = CtlConnection::send_request(place(), request);
     ASSERT_TRUE(again.ok());
     const Result<ctl::Reply> refused = again->receive();
     ASSERT_FALSE(refused.ok());
@@ -136,13 +136,13 @@ TEST_F(JobSocketTest, SaysWhereTheStoreIs) {
   ctl::Request request;
   request.mutable_describe_store();
   serve_while([&] {
-    Result<CtlConnection> asked = CtlConnection::ask(place(), request);
+    Result<CtlConnection> asked = CtlConnection::send_request(place(), request);
     ASSERT_TRUE(asked.ok());
     EXPECT_EQ(asked->receive().error().message, "no store");
   });
   store_address_ = "10.0.0.1:4123";
   serve_while([&] {
-    Result<CtlConnection> asked = CtlConnection::ask(place(), request);
+    Result<CtlConnection> asked = CtlConnection::send_request(place(), request);
     ASSERT_TRUE(asked.ok());
     const Result<ctl::Reply> reply = asked->receive();
     ASSERT_TRUE(reply.ok()) << reply.error().message;
@@ -169,7 +169,7 @@ TEST_F(JobSocketTest, AStopIsAnsweredAtOnceAndThenWithTheEnd) {
     ctl::Request request;
     request.mutable_stop()->set_has_grace(true);
     request.mutable_stop()->set_grace_ms(1234);
-    Result<CtlConnection> asked = CtlConnection::ask(place(), request);
+    Result<CtlConnection> asked = CtlConnection::send_request(place(), request);
     ASSERT_TRUE(asked.ok());
     EXPECT_EQ(asked->receive()->message().text(), "stopping\n");
     EXPECT_TRUE(asked->receive()->has_done());
@@ -195,7 +195,7 @@ TEST_F(JobSocketTest, AStopIsAnsweredAtOnceAndThenWithTheEnd) {
 TEST_F(JobSocketTest, AFollowerThatDoesNotReadHoldsNothingUp) {
   ctl::Request request;
   request.mutable_follow()->set_output(true);
-  Result<CtlConnection> follower = CtlConnection::ask(place(), request);
+  Result<CtlConnection> follower = CtlConnection::send_request(place(), request);
   ASSERT_TRUE(follower.ok());
   serve_while([&] { EXPECT_TRUE(follower->receive()->has_description()); });
   const std::string line = std::string(1023, 'x') + "\n";
@@ -224,7 +224,7 @@ TEST_F(JobSocketTest, AnswersRequestsBesideAnyNumberOfFollowers) {
   request.mutable_follow()->set_output(true);
   std::vector<CtlConnection> followers;
   const auto follow = [&]() -> Result<ctl::Reply> {
-    Result<CtlConnection> follower = CtlConnection::ask(place(), request);
+    Result<CtlConnection> follower = CtlConnection::send_request(place(), request);
     if (!follower.ok()) return follower.error();
     Result<ctl::Reply> reply = Error{Code::kUnavailable, "no answer"};
     serve_while([&] { reply = follower->receive(); });
@@ -238,7 +238,7 @@ TEST_F(JobSocketTest, AnswersRequestsBesideAnyNumberOfFollowers) {
   ctl::Request stop;
   stop.mutable_stop()->set_grace_ms(7);
   serve_while([&] {
-    Result<CtlConnection> asked = CtlConnection::ask(place(), stop);
+    Result<CtlConnection> asked = CtlConnection::send_request(place(), stop);
     ASSERT_TRUE(asked.ok());
     EXPECT_TRUE(asked->receive().ok());
   });
@@ -249,7 +249,7 @@ TEST_F(JobSocketTest, ReadsRowsOfManyRanksInOneReply) {
   ctl::Request request;
   request.mutable_describe_ranks();
   serve_while([&] {
-    const Result<ctl::Reply> reply = ask_once(place(), request);
+    const Result<ctl::Reply> reply = request_reply(place(), request);
     ASSERT_TRUE(reply.ok()) << reply.error().message;
     EXPECT_EQ(reply->ranks().ranks_size(), 16'384);
   });
@@ -258,8 +258,8 @@ TEST_F(JobSocketTest, ReadsRowsOfManyRanksInOneReply) {
 TEST_F(JobSocketTest, KeepsUnheardMessagesForTheFirstFollower) {
   const auto follow = [this](bool unheard) {
     ctl::Request request;
-    request.mutable_follow()->set_unheard(unheard);
-    Result<CtlConnection> follower = CtlConnection::ask(place(), request);
+    request.mutable_follow()->set_undelivered(unheard);
+    Result<CtlConnection> follower = CtlConnection::send_request(place(), request);
     EXPECT_TRUE(follower.ok());
     serve_while([&] { EXPECT_TRUE(follower->receive()->has_description()); });
     return std::move(follower).value();
@@ -270,7 +270,7 @@ TEST_F(JobSocketTest, KeepsUnheardMessagesForTheFirstFollower) {
     return text;
   };
   socket_->message("shown at the terminal\n");
-  socket_->keep_unheard();
+  socket_->keep_undelivered();
   CtlConnection logs = follow(false);
   socket_->message("attempt 1 failed\n");
   EXPECT_EQ(next_message(logs), "attempt 1 failed\n");
@@ -288,7 +288,7 @@ TEST_F(JobSocketTest, GarbageAndSilenceCostTheirOwnConnectionOnly) {
   const auto connect_raw = [&](const std::string& bytes) {
     ctl::Request request;
     request.mutable_describe();
-    Result<CtlConnection> connection = CtlConnection::ask(place(), request);
+    Result<CtlConnection> connection = CtlConnection::send_request(place(), request);
     const int fd = connection.ok() ? connection->release() : -1;
     EXPECT_EQ(write(fd, bytes.data(), bytes.size()), static_cast<ssize_t>(bytes.size()));
     return fd;
@@ -303,7 +303,7 @@ TEST_F(JobSocketTest, GarbageAndSilenceCostTheirOwnConnectionOnly) {
 
 TEST_F(JobSocketTest, ARequestOfTheFutureIsRefusedWithWords) {
   serve_while([&] {
-    Result<CtlConnection> asked = CtlConnection::ask(place(), ctl::Request{});
+    Result<CtlConnection> asked = CtlConnection::send_request(place(), ctl::Request{});
     ASSERT_TRUE(asked.ok());
     const Result<ctl::Reply> reply = asked->receive();
     ASSERT_FALSE(reply.ok());

@@ -16,7 +16,7 @@ const std::vector<JobState> kStates = {
 const std::vector<JobEvent> kEvents = {
     JobEvent::kAllGreeted,    JobEvent::kAllChecked,  JobEvent::kRefused,   JobEvent::kWorkerFailed,
     JobEvent::kEvidenceReady, JobEvent::kAllEnded,    JobEvent::kHostLost,  JobEvent::kInterrupted,
-    JobEvent::kTimeUp,        JobEvent::kAllReported, JobEvent::kGroupGone, JobEvent::kRestartDue,
+    JobEvent::kStopRequired,  JobEvent::kAllReported, JobEvent::kGroupGone, JobEvent::kRestartDue,
     JobEvent::kMemberLost,    JobEvent::kGraceChanged};
 
 JobState after(std::vector<JobEvent> events) {
@@ -51,7 +51,7 @@ TEST(JobStateTest, InterruptAsksThenKillsThenLeaves) {
     state = step.next;
   }
   EXPECT_EQ(actions, (std::vector<JobAction>{JobAction::kStopByRequest, JobAction::kKill,
-                                             JobAction::kLeave}));
+                                             JobAction::kExitNow}));
   EXPECT_EQ(state, JobState::kDone);
 }
 
@@ -126,7 +126,7 @@ TEST(JobStateTest, AHostThatTheJobCanDoWithout) {
 // Between two attempts nothing runs, so there is nothing to stop or to wait for.
 TEST(JobStateTest, EndsImmediatelyBetweenAttempts) {
   for (const JobEvent event :
-       {JobEvent::kInterrupted, JobEvent::kTimeUp, JobEvent::kHostLost, JobEvent::kRefused}) {
+       {JobEvent::kInterrupted, JobEvent::kStopRequired, JobEvent::kHostLost, JobEvent::kRefused}) {
     const JobStep step = job_step(JobState::kRestarting, event);
     EXPECT_EQ(step.next, JobState::kDone);
     EXPECT_EQ(step.action, JobAction::kFinish);

@@ -266,9 +266,9 @@ class JobTest : public ::testing::Test {
     request.record = std::move(record);
     request.started_in = "/tmp";
     request.make_agent_link = [this](const std::shared_ptr<TransportContext>&, const Host& host,
-                                     AgentWay way, milliseconds, HostLinkEvents& owner) {
+                                     AgentRoute route, milliseconds, HostLinkEvents& owner) {
       auto link = std::make_unique<FakeLink>(nodes_.at(host.name)->host, owner);
-      EXPECT_NE(way, AgentWay::kOwnHost);
+      EXPECT_NE(route, AgentRoute::kOwnHost);
       return link;
     };
     job_ = std::make_unique<Job>(loop_, std::move(request));

@@ -6,8 +6,8 @@
 #include <fstream>
 
 #include "launcher/join/join_key.h"
-#include "launcher/join/join_roll.h"
 #include "launcher/join/join_wire.h"
+#include "launcher/join/joined_node_list.h"
 #include "launcher/options/options.h"
 #include "proto/contract/exit_code.h"
 
@@ -90,33 +90,33 @@ JoiningNode node(int rank, const std::string& host, const std::string& process =
       process, "build1", {{"--nnodes", "3:3"}, {"--nproc-per-node", "8"}, {"program", "train.py"}}};
 }
 
-TEST(JoinRollTest, IsCompleteWhenEveryRankIsHere) {
-  JoinRoll roll(node(0, "h0"), 3, 3);
-  EXPECT_EQ(roll.missing_text(), "nodes 1-2");
-  EXPECT_FALSE(roll.add(node(2, "h2")));
-  EXPECT_EQ(roll.missing_text(), "node 1");
-  EXPECT_FALSE(roll.is_enough());
-  EXPECT_FALSE(roll.add(node(1, "h2")));
-  EXPECT_TRUE(roll.is_complete());
+TEST(JoinedNodeListTest, IsCompleteWhenEveryRankIsHere) {
+  JoinedNodeList list(node(0, "h0"), 3, 3);
+  EXPECT_EQ(list.missing_text(), "nodes 1-2");
+  EXPECT_FALSE(list.add(node(2, "h2")));
+  EXPECT_EQ(list.missing_text(), "node 1");
+  EXPECT_FALSE(list.is_enough());
+  EXPECT_FALSE(list.add(node(1, "h2")));
+  EXPECT_TRUE(list.is_complete());
   const std::vector<std::pair<int, std::string>> names = {{0, "h0"}, {1, "h2"}, {2, "h2.node2"}};
-  EXPECT_EQ(roll.names(), names);
-  roll.leave(1);
-  EXPECT_FALSE(roll.is_complete());
+  EXPECT_EQ(list.names(), names);
+  list.leave(1);
+  EXPECT_FALSE(list.is_complete());
 }
 
-TEST(JoinRollTest, MinimumIsEnough) {
-  JoinRoll roll(node(0, "h0"), 3, 2);
-  EXPECT_FALSE(roll.is_enough());
-  EXPECT_FALSE(roll.add(node(2, "h2")));
-  EXPECT_TRUE(roll.is_enough());
-  EXPECT_FALSE(roll.is_complete());
+TEST(JoinedNodeListTest, MinimumIsEnough) {
+  JoinedNodeList list(node(0, "h0"), 3, 2);
+  EXPECT_FALSE(list.is_enough());
+  EXPECT_FALSE(list.add(node(2, "h2")));
+  EXPECT_TRUE(list.is_enough());
+  EXPECT_FALSE(list.is_complete());
 }
 
-TEST(JoinRollTest, TheSameProcessMayComeAgain) {
-  JoinRoll roll(node(0, "h0"), 2, 2);
-  EXPECT_FALSE(roll.add(node(1, "h1", "one")));
-  EXPECT_FALSE(roll.add(node(1, "h1", "one")));
-  const auto refusal = roll.add(node(1, "h2", "two"));
+TEST(JoinedNodeListTest, TheSameProcessMayComeAgain) {
+  JoinedNodeList list(node(0, "h0"), 2, 2);
+  EXPECT_FALSE(list.add(node(1, "h1", "one")));
+  EXPECT_FALSE(list.add(node(1, "h1", "one")));
+  const auto refusal = list.add(node(1, "h2", "two"));
   ASSERT_TRUE(refusal);
   EXPECT_EQ(refusal->id, "IVY-J002");
   EXPECT_TRUE(contains(refusal->cause, "h1")) << refusal->cause;
@@ -124,23 +124,23 @@ TEST(JoinRollTest, TheSameProcessMayComeAgain) {
   EXPECT_EQ(refusal->exit_code, kExitRefused);
 }
 
-TEST(JoinRollTest, NamesADifferenceWithBothValues) {
-  JoinRoll roll(node(0, "h0"), 3, 3);
+TEST(JoinedNodeListTest, NamesADifferenceWithBothValues) {
+  JoinedNodeList list(node(0, "h0"), 3, 3);
   JoiningNode other = node(1, "h1");
   other.terms[1].second = "4";
-  const auto by_value = roll.add(other);
+  const auto by_value = list.add(other);
   ASSERT_TRUE(by_value);
   EXPECT_EQ(by_value->what,
             "node 1 (h1) was started with a different --nproc-per-node than node 0");
   EXPECT_EQ(by_value->cause, "node 0 (h0): 8\nnode 1 (h1): 4");
   other = node(1, "h1");
   other.build = "build2";
-  EXPECT_TRUE(contains(roll.add(other)->what, "a different build"));
+  EXPECT_TRUE(contains(list.add(other)->what, "a different build"));
   other = node(1, "h1");
   other.terms.clear();
-  EXPECT_EQ(roll.add(other)->id, "IVY-J001");
-  EXPECT_EQ(roll.add(node(3, "h3"))->id, "IVY-J002");
-  EXPECT_EQ(roll.add(node(0, "h9", "other"))->id, "IVY-J002");
+  EXPECT_EQ(list.add(other)->id, "IVY-J001");
+  EXPECT_EQ(list.add(node(3, "h3"))->id, "IVY-J002");
+  EXPECT_EQ(list.add(node(0, "h9", "other"))->id, "IVY-J002");
 }
 
 TEST(JoinKey, IsThatOfTheSecretAndTheRunId) {
@@ -165,22 +165,22 @@ TEST(JoinKey, IsThatOfTheSecretAndTheRunId) {
 }
 
 TEST(JoinWire, MessagesComeBackInAnyCut) {
-  join::NodeSays message;
+  join::NodeMessage message;
   *message.mutable_join() = encode_node(node(2, "h\x1b[2J"));
   const std::string bytes = encode_join(message) + encode_join(message);
   CtlDecoder decoder;
   std::vector<JoiningNode> seen;
-  const auto take = [&](const join::NodeSays& one) {
+  const auto take = [&](const join::NodeMessage& one) {
     seen.push_back(decode_node(one.join(), "10.0.0.9"));
     return true;
   };
   for (const char byte : bytes)
-    ASSERT_TRUE(take_messages<join::NodeSays>(decoder, std::string_view(&byte, 1), take));
+    ASSERT_TRUE(take_messages<join::NodeMessage>(decoder, std::string_view(&byte, 1), take));
   ASSERT_EQ(seen.size(), 2u);
   EXPECT_EQ(seen[0].rank, 2);
   EXPECT_EQ(seen[0].terms.size(), 3u);
   EXPECT_EQ(seen[0].host, "h\\x1B[2J");
-  EXPECT_FALSE(take_messages<join::NodeSays>(decoder, std::string(8, '\xff'), take));
+  EXPECT_FALSE(take_messages<join::NodeMessage>(decoder, std::string(8, '\xff'), take));
 }
 
 }  // namespace

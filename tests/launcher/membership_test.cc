@@ -21,15 +21,15 @@ TEST(MembershipTest, Decisions) {
     std::size_t spare;
   } rows[] = {
       // All are here: nobody waits, whatever the range.
-      {{H, H, H}, 2, D::kGoOn, D::kGoOn, 1},
-      {{H, H, H}, 3, D::kGoOn, D::kGoOn, 0},
-      {{H}, 1, D::kGoOn, D::kGoOn, 0},
+      {{H, H, H}, 2, D::kContinue, D::kContinue, 1},
+      {{H, H, H}, 3, D::kContinue, D::kContinue, 0},
+      {{H}, 1, D::kContinue, D::kContinue, 0},
       // Enough are here, but another may still come.
-      {{H, H, A}, 2, D::kWait, D::kGoOn, 0},
-      {{A, H, H}, 1, D::kWait, D::kGoOn, 1},
+      {{H, H, A}, 2, D::kWait, D::kContinue, 0},
+      {{A, H, H}, 1, D::kWait, D::kContinue, 1},
       // Nobody waits for those that are gone.
-      {{H, H, G}, 2, D::kGoOn, D::kGoOn, 0},
-      {{G, H, H}, 1, D::kGoOn, D::kGoOn, 1},
+      {{H, H, G}, 2, D::kContinue, D::kContinue, 0},
+      {{G, H, H}, 1, D::kContinue, D::kContinue, 1},
       // Not enough yet, and not enough any more.
       {{H, A, A}, 2, D::kWait, D::kTooFew, 0},
       {{H, A, G}, 2, D::kWait, D::kTooFew, 0},
@@ -60,7 +60,7 @@ TEST(MembershipTest, TheLineNamesEveryHostThatIsNotThere) {
 }
 
 TEST(MembershipTest, ALongListOfReasonsIsCut) {
-  std::vector<GoneMember> gone;
+  std::vector<ExcludedHost> gone;
   for (int i = 0; i < 12; ++i)
     gone.push_back({"h" + std::to_string(i) + "x", "", std::to_string(i)});
   const std::string line = members_line(1, 13, "--nnodes 1:13", gone);

@@ -234,7 +234,7 @@ TEST_F(OutputTest, SaysItsOwnLinesBetweenLines) {
   dup2(1, 2);
   (void)make_one_rank();
   give(0, 1, "half");
-  output_->say("ivyrun: note\n");
+  output_->print("ivyrun: note\n");
   give(0, 1, "rest");
   const bool finished = finish_and_give_back();
   EXPECT_TRUE(finished);

@@ -94,11 +94,11 @@ TEST(PlacementTest, IsPassedOverWhereItIsNotMeant) {
   for (const Case& c : cases) {
     Options options = with_hosts(c.hosts);
     options.transport = c.transport;
-    EXPECT_EQ(passes_allocation_over(options), c.passed_over) << c.hosts;
+    EXPECT_EQ(ignores_allocation(options), c.passed_over) << c.hosts;
   }
   Options pretended;
   pretended.hosts = fake_hosts(2);
-  EXPECT_TRUE(passes_allocation_over(pretended));
+  EXPECT_TRUE(ignores_allocation(pretended));
 }
 
 TEST(PlacementTest, TasksOfAStepAreToldTheRightLine) {
@@ -145,7 +145,7 @@ Planned checked(int workers, std::uint32_t visible, std::optional<int> allocated
                 bool oversubscribe = false) {
   Planned made = two_hosts(workers, visible);
   made.options.oversubscribe = oversubscribe;
-  made.options.allocation->gpus_asked = "--gpus-per-task 1";
+  made.options.allocation->gpus_requested = "--gpus-per-task 1";
   made.options.allocation->gpus_bound_by = bound_by;
   made.options.allocation->gpus_here = allocated;
   PlanContext made_context{made.options, made.answers, made.plan, refusals};

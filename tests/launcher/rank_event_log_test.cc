@@ -136,7 +136,7 @@ TEST_F(RankEventLogTest, SendsLateHostsOnlyTheLatestState) {
     board_.take(0, news_of(3, {rank_news(0, RankState::kLeft)}));
     board_.take(0, news_of(3, {rank_news(0, RankState::kAlive)}));
     board_.next_for(1);
-    board_.told_all();
+    board_.mark_all_sent();
   }
   board_.take(0, news_of(3, {rank_news(0, RankState::kLeft)}));
   EXPECT_EQ(next_for(1), "0=1/0");
@@ -160,7 +160,7 @@ TEST_F(RankEventLogTest, AllReportsArePassedOnAndTheLastAreKept) {
     ASSERT_TRUE(next);
     EXPECT_EQ(next->reports(0).text(), std::to_string(i));
     told += static_cast<std::size_t>(next->reports_size());
-    board_.told_all();
+    board_.mark_all_sent();
   }
   EXPECT_EQ(told, 5 * RankEventLog::kMaxReports);
   board_.take(2, news_of(3, {}, true));

@@ -104,7 +104,7 @@ TEST_F(PskTlsTest, BothEndsWithTheKeySpeak) {
   ASSERT_EQ(server.write("down", count), Step::kDone);
   ASSERT_EQ(client.read(buffer, sizeof buffer, count), Step::kDone);
   EXPECT_EQ(std::string(buffer, count), "down");
-  client.say_end();
+  client.send_close_notify();
   EXPECT_EQ(server.read(buffer, sizeof buffer, count), Step::kEnded);
 }
 

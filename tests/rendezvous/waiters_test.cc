@@ -44,7 +44,7 @@ TEST(WaitersTest, ListMissingKeys) {
   EXPECT_FALSE(waiters.found(id, "a"));
   EXPECT_TRUE(waiters.missing(Space::kNative, "a").empty());
   EXPECT_TRUE(waiters.found(id, "b"));
-  EXPECT_FALSE(waiters.look_again(id, [](const std::string& key) { return key != "here"; }));
+  EXPECT_FALSE(waiters.recheck(id, [](const std::string& key) { return key != "here"; }));
   EXPECT_EQ(waiters.missing(Space::kNative, "here"), (std::vector<WaiterId>{id}));
 }
 

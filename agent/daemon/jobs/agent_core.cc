@@ -42,7 +42,7 @@ Result<std::shared_ptr<AgentCore>> AgentCore::make(boost::asio::io_context& loop
     reports.warn(
         "still draining, as before this agent was started: no new jobs are accepted until "
         "`ivy-agent drain --undo`");
-  core->registry_->look_at_all();
+  core->registry_->check_all();
   return core;
 }
 

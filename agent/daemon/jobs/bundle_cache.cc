@@ -261,8 +261,8 @@ Result<std::string> BundleCache::Arrival::put() {
     return Error{Code::kDataLoss,
                  "the received bundle does not match its announced size or SHA-256"};
   // Another upload may have put it there while ours was received.
-  Result<std::string> there = cache_.find(offer_.bundle, offer_.architecture);
-  if (there.ok()) return there;
+  Result<std::string> existing = cache_.find(offer_.bundle, offer_.architecture);
+  if (existing.ok()) return existing;
   std::string reasons;
   for (const std::string& place : cache_.places_) {
     Result<std::string> put = put_in(place);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The life of a job here: add() records it before its warden starts, started() gives the warden's
-// pidfd to watch(), warden_ended() and look_at() read the warden's last record, decide() concludes
+// pidfd to watch(), warden_ended() and check() read the warden's last record, decide() concludes
 // whether the job still runs, and end() turns the record into a tombstone. A new agent starts with
-// look_at_all(), for the jobs of the previous one.
+// check_all(), for the jobs of the previous one.
 #include "agent/daemon/jobs/job_registry.h"
 
 #include <fcntl.h>
@@ -31,11 +31,11 @@ using boost::system::error_code;
 using std::chrono::milliseconds;
 
 // Interval of the checks for a warden that an earlier agent started just before it exited.
-constexpr milliseconds kFirstLooks{100};
-constexpr int kLooksBeforeGivenUp = 10;
+constexpr milliseconds kFirstCheckInterval{100};
+constexpr int kMaxChecks = 10;
 // Interval of the checks of a job whose warden has exited while a process still holds its
 // directory.
-constexpr milliseconds kLaterLooks{500};
+constexpr milliseconds kLaterCheckInterval{500};
 constexpr std::chrono::hours kTidyEvery{1};
 
 bool is_that_process(const WardenRecord& warden) {
@@ -66,7 +66,7 @@ struct JobRegistry::Job {
   boost::asio::posix::stream_descriptor pidfd;
   boost::asio::steady_timer timer;
   boost::asio::steady_timer stop_timer;
-  int looks = 0;
+  int checks = 0;
   bool is_over = false;
 };
 
@@ -88,7 +88,7 @@ Result<std::unique_ptr<JobRegistry>> JobRegistry::make(boost::asio::io_context& 
   IVY_CHECK(registry->directory_.take());
   for (JobRecord& record : registry->directory_.read()) registry->keep(std::move(record));
   registry->directory_.remove_old_tombstones();
-  registry->wait_for_an_hour();
+  registry->schedule_cleanup();
   return registry;
 }
 
@@ -148,7 +148,7 @@ void JobRegistry::started(const JobKey& key, pid_t pid, int pidfd) {
   if (read_process_stat(pid, process))
     job->warden = WardenRecord{pid, process.start_time, std::nullopt};
   report_status();
-  if (pidfd < 0) return look_again(job, kLaterLooks);
+  if (pidfd < 0) return check_later(job, kLaterCheckInterval);
   watch(job, pidfd);
 }
 
@@ -161,14 +161,14 @@ bool JobRegistry::stop(const JobKey& key, std::optional<milliseconds> grace) {
   return is_taken;
 }
 
-void JobRegistry::stop_soon(const JobPointer& job, int looks) {
+void JobRegistry::stop_soon(const JobPointer& job, int checks) {
   if (job->is_over || signal_supervisor(*job)) return;
-  if (looks == kLooksBeforeGivenUp)
+  if (checks == kMaxChecks)
     return reports_.warn("job " + job->key.job_id +
                          ": cannot stop it because its supervisor was not found");
-  job->stop_timer.expires_after(kFirstLooks);
-  job->stop_timer.async_wait([this, job, looks](const error_code& error) {
-    if (!error && !job->is_over) stop_soon(job, looks + 1);
+  job->stop_timer.expires_after(kFirstCheckInterval);
+  job->stop_timer.async_wait([this, job, checks](const error_code& error) {
+    if (!error && !job->is_over) stop_soon(job, checks + 1);
   });
 }
 
@@ -183,8 +183,8 @@ bool JobRegistry::signal_supervisor(const Job& job) {
   return false;
 }
 
-void JobRegistry::look_at_all() {
-  for (const JobKey& key : jobs()) look_at(jobs_.at(key));
+void JobRegistry::check_all() {
+  for (const JobKey& key : jobs()) check(jobs_.at(key));
   report_status();
 }
 
@@ -223,10 +223,10 @@ void JobRegistry::warden_ended(const JobPointer& job) {
     job->child_exit = info.si_code == CLD_EXITED ? info.si_status : 128 + info.si_status;
   error_code ignored;
   job->pidfd.close(ignored);
-  look_at(job);
+  check(job);
 }
 
-void JobRegistry::look_at(const JobPointer& job) {
+void JobRegistry::check(const JobPointer& job) {
   if (job->record.boot_id != boot_id()) return end(job, "host rebooted");
   directory_.read_warden(job->key, [this, job](const std::optional<WardenRecord>& warden) {
     if (job->is_over) return;
@@ -244,16 +244,16 @@ void JobRegistry::decide(const JobPointer& job) {
   Descriptor pidfd(warden ? open_pidfd(warden->pid) : -1);
   if (pidfd && is_that_process(*warden)) return watch(job, pidfd.release());
   // There is no warden, or it was killed: then its supervisor ends what is left.
-  if (is_directory_held(job->key)) return look_again(job, kLaterLooks);
-  if (++job->looks < kLooksBeforeGivenUp) return look_again(job, kFirstLooks);
+  if (is_directory_held(job->key)) return check_later(job, kLaterCheckInterval);
+  if (++job->checks < kMaxChecks) return check_later(job, kFirstCheckInterval);
   if (warden) return end(job, "its warden was killed");
   end(job, job->child_exit ? outcome_of(*job->child_exit) : "it never started");
 }
 
-void JobRegistry::look_again(const JobPointer& job, milliseconds pause) {
+void JobRegistry::check_later(const JobPointer& job, milliseconds pause) {
   job->timer.expires_after(pause);
   job->timer.async_wait([this, job](const error_code& error) {
-    if (!error && !job->is_over) look_at(job);
+    if (!error && !job->is_over) check(job);
   });
 }
 
@@ -269,12 +269,12 @@ void JobRegistry::end(const JobPointer& job, const std::string& outcome) {
   report_status();
 }
 
-void JobRegistry::wait_for_an_hour() {
+void JobRegistry::schedule_cleanup() {
   hour_.expires_after(kTidyEvery);
   hour_.async_wait([this](const error_code& error) {
     if (error) return;
     directory_.remove_old_tombstones();
-    wait_for_an_hour();
+    schedule_cleanup();
   });
 }
 

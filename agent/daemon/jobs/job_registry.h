@@ -40,7 +40,7 @@ class JobRegistry {
 
   // Takes over an earlier agent's jobs: audit lines of those that have ended may follow
   // immediately.
-  void look_at_all();
+  void check_all();
 
   // The job's record, or null if it does not run here.
   const JobRecord* find(const JobKey& key) const;
@@ -79,16 +79,16 @@ class JobRegistry {
 
   JobRegistry(boost::asio::io_context& loop, std::string directory, AgentReports& reports);
   void keep(JobRecord record);
-  void look_at(const JobPointer& job);
+  void check(const JobPointer& job);
   void decide(const JobPointer& job);
-  void look_again(const JobPointer& job, std::chrono::milliseconds pause);
+  void check_later(const JobPointer& job, std::chrono::milliseconds pause);
   void watch(const JobPointer& job, int pidfd);
   void warden_ended(const JobPointer& job);
   void end(const JobPointer& job, const std::string& outcome);
   void report_status();
   static bool signal_supervisor(const Job& job);
-  void stop_soon(const JobPointer& job, int looks);
-  void wait_for_an_hour();
+  void stop_soon(const JobPointer& job, int checks);
+  void schedule_cleanup();
 
   boost::asio::io_context& loop_;
   StateDirectory directory_;

@@ -21,9 +21,10 @@ thread_local std::array<char, JobTransport::kMaxDataBytes> read_buffer;
 
 }  // namespace
 
-SocketEnd socket_end_of(StreamEnd end, std::chrono::milliseconds since_heard) {
+SocketEnd socket_end_of(StreamEnd end, std::chrono::milliseconds since_received) {
   if (end == StreamEnd::kRequestsEnded) return SocketEnd::kHalfClose;
-  return since_heard > JobTransport::kHeardWithin ? SocketEnd::kHoldOpen : SocketEnd::kHalfClose;
+  return since_received > JobTransport::kReceivedWithin ? SocketEnd::kHoldOpen
+                                                        : SocketEnd::kHalfClose;
 }
 
 JobTransport::JobTransport(boost::asio::io_context& loop, JobKey key, int socket,
@@ -50,7 +51,7 @@ void JobTransport::hang_up() {
 void JobTransport::on_read(bool ok) {
   if (is_over_) return;
   if (!ok) return requests_ended();
-  heard_ = Clock::now();
+  received_at_ = Clock::now();
   agent::v1::OpenRequest& request = stream_->request();
   std::string data = std::move(*request.mutable_data());
   request.Clear();
@@ -125,7 +126,8 @@ void JobTransport::wait_readable() {
 
 void JobTransport::requests_ended() {
   if (stream_->is_cancelled()) return on_cancelled();
-  const auto silence = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - heard_);
+  const auto silence =
+      std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - received_at_);
   if (socket_end_of(StreamEnd::kBroken, silence) == SocketEnd::kHalfClose)
     return stream_ended(StreamEnd::kRequestsEnded);
   // After such a silence a broken stream is treated differently: wait for on_cancelled().
@@ -151,7 +153,8 @@ void JobTransport::drain_socket() {
 void JobTransport::stream_ended(StreamEnd how) {
   if (is_half_closing_) return;
   timer_.cancel();
-  const auto silence = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - heard_);
+  const auto silence =
+      std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - received_at_);
   if (socket_end_of(how, silence) == SocketEnd::kHoldOpen) return end_after(kHeldOpen);
   is_half_closing_ = true;
   if (down_.empty()) half_close();

@@ -28,7 +28,7 @@ enum class SocketEnd {
   kHalfClose,  // The launcher sends no more, and still reads.
   kHoldOpen,   // The launcher is only silent: its lease decides, and after kHeldOpen we hang up.
 };
-SocketEnd socket_end_of(StreamEnd end, std::chrono::milliseconds since_heard);
+SocketEnd socket_end_of(StreamEnd end, std::chrono::milliseconds since_received);
 
 class JobTransport;
 
@@ -44,7 +44,7 @@ class JobTransport final : public StreamHandler, public std::enable_shared_from_
   static constexpr std::size_t kMaxDataBytes = link::MessageSize::kMost;
   // A launcher sends every second: if it was heard this recently when its stream ended, it was
   // still running.
-  static constexpr std::chrono::milliseconds kHeardWithin{5'000};
+  static constexpr std::chrono::milliseconds kReceivedWithin{5'000};
   // How long the supervisor may be silent after the launcher's side has ended.
   static constexpr std::chrono::milliseconds kSilenceAfterEnd{5'000};
   // How long only the lease of a silent launcher decides: as long as the shortest default lease.
@@ -97,7 +97,7 @@ class JobTransport final : public StreamHandler, public std::enable_shared_from_
   link::MessageSize message_size_;
   std::string down_;  // Bytes from the launcher; written up to down_written_.
   std::size_t down_written_ = 0;
-  Clock::time_point heard_ = Clock::now();
+  Clock::time_point received_at_ = Clock::now();
   bool is_waiting_readable_ = false;
   bool is_half_closing_ = false;  // Half-closes as soon as `down_` is written.
   bool is_write_broken_ = false;  // The supervisor reads no more, but may still send.

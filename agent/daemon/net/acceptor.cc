@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Acceptor is a thin handle; Listener does the work, for one socket: open_tcp() and open_unix()
 // bind it, accept_some() accepts, and admit() lets a local connection through or waits for its
-// first bytes (await_first_bytes(), look(), sweep() for deadlines). deliver() hands the connection
-// to gRPC, refuse() closes it with a line in the log.
+// first bytes (await_first_bytes(), inspect(), sweep() for deadlines). deliver() hands the
+// connection to gRPC, refuse() closes it with a line in the log.
 #include "agent/daemon/net/acceptor.h"
 
 #include <fcntl.h>
@@ -48,7 +48,7 @@ constexpr const char* kEvicted =
 constexpr int kTcpUserTimeoutMs = 120'000;
 // A silent connection is probed at this interval until the timeout above. The peer's kernel answers
 // probes, so a suspended launcher stays connected.
-constexpr int kTcpAskAfterS = 30;
+constexpr int kTcpKeepAliveS = 30;
 
 // The address of a connected or bound socket, in readable form.
 struct Place {
@@ -120,8 +120,8 @@ class Acceptor::Listener : public std::enable_shared_from_this<Acceptor::Listene
   bool within_margin(int descriptor) const;
   void admit_local(Descriptor socket);
   void await_first_bytes(Descriptor socket, Place peer);
-  void look_later(HandshakeLimiter::Id id);
-  void look(HandshakeLimiter::Id id);
+  void inspect_later(HandshakeLimiter::Id id);
+  void inspect(HandshakeLimiter::Id id);
   void finish(HandshakeLimiter::Id id, const std::string& refusal);
   void start_sweep();
   void sweep();
@@ -145,7 +145,7 @@ class Acceptor::Listener : public std::enable_shared_from_this<Acceptor::Listene
   std::string socket_path_;
   Place place_;
   std::map<HandshakeLimiter::Id, Waiting> waiting_;
-  std::vector<char> look_buffer_;
+  std::vector<char> peek_buffer_;
 };
 
 Result<void> Acceptor::Listener::listen_on(Descriptor socket, const std::string& what) {
@@ -156,7 +156,7 @@ Result<void> Acceptor::Listener::listen_on(Descriptor socket, const std::string&
   getsockname(socket.get(), bound.get(), &bound.size);
   place_ = kind_ == Kind::kUnix ? Place{"unix", what, 0} : describe(bound);
   take_reserve();
-  if (kind_ == Kind::kTls) look_buffer_.resize(kMaxHelloBytes);
+  if (kind_ == Kind::kTls) peek_buffer_.resize(kMaxHelloBytes);
   socket_.assign(socket.release());
   return {};
 }
@@ -319,7 +319,7 @@ void Acceptor::Listener::admit(Descriptor socket, const SocketAddress& from) {
   const Place peer = describe(from);
   if (within_margin(socket.get())) return refuse_for_want_of_room(peer.whole, socket.get());
   if (kind_ == Kind::kUnix) return admit_local(std::move(socket));
-  send_at_once(socket.get());
+  disable_nagle(socket.get());
   if (kind_ == Kind::kPlaintext) return deliver(socket.release());
   await_first_bytes(std::move(socket), peer);
 }
@@ -358,26 +358,26 @@ void Acceptor::Listener::await_first_bytes(Descriptor socket, Place peer) {
   socket.release();
   waiting_.emplace(*entrance.id,
                    Waiting{std::move(watched), std::move(peer), now + limits_.hello_deadline});
-  look(*entrance.id);
+  inspect(*entrance.id);
   start_sweep();
 }
 
-void Acceptor::Listener::look_later(HandshakeLimiter::Id id) {
+void Acceptor::Listener::inspect_later(HandshakeLimiter::Id id) {
   const auto found = waiting_.find(id);
   found->second.socket.async_wait(stream_descriptor::wait_read,
                                   [self = shared_from_this(), id](const error_code& error) {
-                                    if (!error) self->look(id);
+                                    if (!error) self->inspect(id);
                                   });
 }
 
-void Acceptor::Listener::look(HandshakeLimiter::Id id) {
+void Acceptor::Listener::inspect(HandshakeLimiter::Id id) {
   const auto found = waiting_.find(id);
   if (found == waiting_.end()) return;
   Waiting& waiting = found->second;
   const int descriptor = waiting.socket.native_handle();
-  const ssize_t count = recv(descriptor, look_buffer_.data(), look_buffer_.size(), MSG_PEEK);
+  const ssize_t count = recv(descriptor, peek_buffer_.data(), peek_buffer_.size(), MSG_PEEK);
   if (count < 0 && errno != EAGAIN) return finish(id, std::strerror(errno));
-  const std::string_view seen(look_buffer_.data(), count < 0 ? 0 : static_cast<std::size_t>(count));
+  const std::string_view seen(peek_buffer_.data(), count < 0 ? 0 : static_cast<std::size_t>(count));
   const TlsDetection detected = detect_tls13(seen);
   if (detected.kind == TlsDetection::Kind::kOther)
     return finish(id,
@@ -393,7 +393,7 @@ void Acceptor::Listener::look(HandshakeLimiter::Id id) {
     // The socket becomes readable only when this many bytes have arrived. Otherwise every byte of a
     // slow sender would wake the loop, and bytes that were seen before would do so for ever.
     set_option(descriptor, SOL_SOCKET, SO_RCVLOWAT, static_cast<int>(detected.needed));
-    return look_later(id);
+    return inspect_later(id);
   }
   set_option(descriptor, SOL_SOCKET, SO_RCVLOWAT, 1);
   if (!handshakes_->hand_over(id, steady_now(), descriptor)) return finish(id, kEvicted);
@@ -427,9 +427,9 @@ void Acceptor::Listener::sweep() {
   }
   while (!waiting_.empty() && waiting_.begin()->second.deadline <= now) {
     const auto oldest = waiting_.begin();
-    const ssize_t count = recv(oldest->second.socket.native_handle(), look_buffer_.data(),
-                               look_buffer_.size(), MSG_PEEK);
-    const std::string_view seen(look_buffer_.data(),
+    const ssize_t count = recv(oldest->second.socket.native_handle(), peek_buffer_.data(),
+                               peek_buffer_.size(), MSG_PEEK);
+    const std::string_view seen(peek_buffer_.data(),
                                 count < 0 ? 0 : static_cast<std::size_t>(count));
     finish(oldest->first, "after " + std::to_string(limits_.hello_deadline.count()) +
                               " ms it was still " + describe_unfinished(seen));
@@ -440,8 +440,8 @@ void Acceptor::Listener::sweep() {
 void Acceptor::Listener::deliver(int descriptor) {
   if (kind_ != Kind::kUnix) {
     set_option(descriptor, IPPROTO_TCP, TCP_USER_TIMEOUT, kTcpUserTimeoutMs);
-    set_option(descriptor, IPPROTO_TCP, TCP_KEEPIDLE, kTcpAskAfterS);
-    set_option(descriptor, IPPROTO_TCP, TCP_KEEPINTVL, kTcpAskAfterS);
+    set_option(descriptor, IPPROTO_TCP, TCP_KEEPIDLE, kTcpKeepAliveS);
+    set_option(descriptor, IPPROTO_TCP, TCP_KEEPINTVL, kTcpKeepAliveS);
     set_option(descriptor, SOL_SOCKET, SO_KEEPALIVE, 1);
   }
   Intake::NewConnectionParameters connection;

@@ -109,9 +109,9 @@ void leave_out_tickets() {
 
 }  // namespace
 
-std::vector<std::string> certificate_places(const std::string& asked,
+std::vector<std::string> certificate_places(const std::string& requested,
                                             const Environment& environment) {
-  if (!asked.empty()) return {asked};
+  if (!requested.empty()) return {requested};
   std::vector<std::string> places;
   if (const std::string* given = find_value(environment, "CREDENTIALS_DIRECTORY"))
     places.push_back(*given);
@@ -125,10 +125,10 @@ std::vector<std::string> certificate_places(const std::string& asked,
   return places;
 }
 
-Result<CertificateFiles> find_certificates(const std::string& asked,
+Result<CertificateFiles> find_certificates(const std::string& requested,
                                            const Environment& environment) {
   std::string looked_at;
-  for (const std::string& place : certificate_places(asked, environment)) {
+  for (const std::string& place : certificate_places(requested, environment)) {
     const CertificateFiles files{place};
     if (access(files.path(kCertificate).c_str(), F_OK) == 0) return files;
     looked_at += (looked_at.empty() ? "" : ", ") + place;
@@ -321,7 +321,7 @@ Result<std::unique_ptr<AgentCredentials>> AgentCredentials::load(const Certifica
                        "directory of the "
                        "CA, where `ivy-agent revoke` writes it");
   IVY_CHECK(made->install(std::move(loaded)));
-  made->say_whom_it_serves();
+  made->log_served_users();
 
   leave_out_tickets();
   namespace tls = grpc::experimental;
@@ -385,12 +385,12 @@ void AgentCredentials::use(const Reading& reading) {
                        "agent exits; copy the list again from the directory of the CA");
   keeps_last_revoked_ = keeps_last;
   agent_log::notice("certificates of " + files_.directory + " reloaded: " + description());
-  expiry_said_at_ = 0;
-  say_expiry();
-  say_whom_it_serves();
+  expiry_logged_at_ = 0;
+  log_expiry();
+  log_served_users();
 }
 
-void AgentCredentials::say_whom_it_serves() const {
+void AgentCredentials::log_served_users() const {
   const std::lock_guard lock(mutex_);
   if (!own_.serves.empty()) return;
   agent_log::warning("the certificate " + files_.path(kCertificate) + " is valid for any user: " +
@@ -402,12 +402,12 @@ void AgentCredentials::say_whom_it_serves() const {
                      own_.name + " ... --serves " + user_ + "`");
 }
 
-void AgentCredentials::say_expiry() {
+void AgentCredentials::log_expiry() {
   const std::int64_t now = wall_s();
-  if (expiry_said_at_ != 0 && now - expiry_said_at_ < kDayS) return;
+  if (expiry_logged_at_ != 0 && now - expiry_logged_at_ < kDayS) return;
   const std::string warning = expiry_warning(expires_at(), now);
   if (warning.empty()) return;
-  expiry_said_at_ = now;
+  expiry_logged_at_ = now;
   agent_log::warning(
       "the certificate " + files_.path(kCertificate) + " " + warning +
       ": after that launchers reject this agent; run `ivy-agent renew` on the host with the CA "

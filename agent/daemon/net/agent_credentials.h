@@ -34,13 +34,13 @@ struct CertificateFiles {
   std::string path(const char* name) const { return directory + "/" + name; }
 };
 
-// Returns the directories to search for certificates: only `asked` if given; else
+// Returns the directories to search for certificates: only `requested` if given; else
 // $CREDENTIALS_DIRECTORY, /etc/ivyrun/agent, ${XDG_CONFIG_HOME:-$HOME/.config}/ivyrun/agent.
-std::vector<std::string> certificate_places(const std::string& asked,
+std::vector<std::string> certificate_places(const std::string& requested,
                                             const Environment& environment);
 
 // Returns the first place with a host.crt. NotFound lists the places.
-Result<CertificateFiles> find_certificates(const std::string& asked,
+Result<CertificateFiles> find_certificates(const std::string& requested,
                                            const Environment& environment);
 
 // Checks a client's certificate: it must be a user certificate of this name, signed by the CA,
@@ -70,11 +70,11 @@ class AgentCredentials {
   void reread(BlockingPool& files, bool forced);
   bool is_reading() const { return is_reading_; }
   // Logs a warning if our certificate expires within 14 days: at the first call, then once a day.
-  void say_expiry();
+  void log_expiry();
 
   // Logs a warning if our certificate names no user: this account could then pose as any user's
   // agent.
-  void say_whom_it_serves() const;
+  void log_served_users() const;
 
   // Calls check_client_certificate() for our user with the files that were read last. Reuses an
   // accepted result for a second, unless the files change, because the first call follows the
@@ -123,7 +123,7 @@ class AgentCredentials {
   // Expires with this object, because a read may still be in progress.
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
   bool keeps_last_revoked_ = false;  // The list's file is missing, and that was logged.
-  std::int64_t expiry_said_at_ = 0;
+  std::int64_t expiry_logged_at_ = 0;
 };
 
 }  // namespace ivy

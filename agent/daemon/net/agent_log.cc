@@ -81,10 +81,10 @@ void from_grpc(gpr_log_func_args* args) {
     return refusal("refused " + suspects() + ": its TLS handshake failed: " + failure);
   const Level level = args->severity == GPR_LOG_SEVERITY_ERROR ? Level::kWarning : Level::kInfo;
   const char* const slash = std::strrchr(args->file, '/');
-  say(level,
-      "gRPC: " + std::string(args->message) + " (" + (slash != nullptr ? slash + 1 : args->file) +
-          ":" + std::to_string(args->line) + ")",
-      Cause::kGrpc);
+  log_line(level,
+           "gRPC: " + std::string(args->message) + " (" +
+               (slash != nullptr ? slash + 1 : args->file) + ":" + std::to_string(args->line) + ")",
+           Cause::kGrpc);
 }
 
 const char* word(Level level) {
@@ -100,7 +100,7 @@ const char* word(Level level) {
   return "";
 }
 
-void say_count(const Log& log, std::uint64_t count, const char* of) {
+void log_count(const Log& log, std::uint64_t count, const char* of) {
   if (count == 0) return;
   put(line(Level::kWarning,
            std::to_string(count) + " more lines " + of +
@@ -119,7 +119,7 @@ void start() {
   gpr_set_log_function(from_grpc);
 }
 
-void say(Level level, std::string_view text, Cause cause) {
+void log_line(Level level, std::string_view text, Cause cause) {
   Log& log = the_log();
   const std::lock_guard lock(log.mutex);
   const auto now_ms = static_cast<std::int64_t>(monotonic_ns() / 1'000'000);
@@ -134,11 +134,11 @@ void name_suspects(HandshakeLimiter* handshakes) {
   log.handshakes = handshakes;
 }
 
-void say_left_out() {
+void log_suppressed() {
   Log& log = the_log();
   const std::lock_guard lock(log.mutex);
-  say_count(log, log.refusals.take_left_out(), "about refused connections");
-  say_count(log, log.grpc.take_left_out(), "from gRPC");
+  log_count(log, log.refusals.take_suppressed(), "about refused connections");
+  log_count(log, log.grpc.take_suppressed(), "from gRPC");
 }
 
 std::string escaped(std::string_view text) {
@@ -181,16 +181,16 @@ bool RateLimit::admit(std::int64_t now_ms) {
         std::min(burst_, tokens_ + static_cast<double>(now_ms - last_ms_) * per_second_ / 1000.0);
   last_ms_ = now_ms;
   if (tokens_ < 1) {
-    ++left_out_;
+    ++suppressed_;
     return false;
   }
   tokens_ -= 1;
   return true;
 }
 
-std::uint64_t RateLimit::take_left_out() {
-  const std::uint64_t count = left_out_;
-  left_out_ = 0;
+std::uint64_t RateLimit::take_suppressed() {
+  const std::uint64_t count = suppressed_;
+  suppressed_ = 0;
   return count;
 }
 

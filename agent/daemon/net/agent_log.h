@@ -31,16 +31,16 @@ enum class Cause {
 void start();
 
 // Logs one line, given without its newline; it is cut at 4 KiB and marked as cut.
-void say(Level level, std::string_view text, Cause cause = Cause::kOwn);
-inline void info(std::string_view text) { say(Level::kInfo, text); }
-inline void notice(std::string_view text) { say(Level::kNotice, text); }
-inline void warning(std::string_view text) { say(Level::kWarning, text); }
-inline void error(std::string_view text) { say(Level::kError, text); }
-inline void refusal(std::string_view text) { say(Level::kWarning, text, Cause::kRefusal); }
+void log_line(Level level, std::string_view text, Cause cause = Cause::kOwn);
+inline void info(std::string_view text) { log_line(Level::kInfo, text); }
+inline void notice(std::string_view text) { log_line(Level::kNotice, text); }
+inline void warning(std::string_view text) { log_line(Level::kWarning, text); }
+inline void error(std::string_view text) { log_line(Level::kError, text); }
+inline void refusal(std::string_view text) { log_line(Level::kWarning, text, Cause::kRefusal); }
 
 // Logs how many lines were dropped since the last time, if any. Call about once a second, or the
 // count of a flood that has stopped stays unreported.
-void say_left_out();
+void log_suppressed();
 
 // Sets the limiter whose suspects() are named when gRPC reports a failed handshake without its
 // peer. If it is null, no peer is named.
@@ -62,14 +62,14 @@ class RateLimit {
   RateLimit(double burst, double per_second) : burst_(burst), per_second_(per_second) {}
   bool admit(std::int64_t now_ms);
   // Returns the number of suppressed lines since the last call.
-  std::uint64_t take_left_out();
+  std::uint64_t take_suppressed();
 
  private:
   double burst_;
   double per_second_;
   double tokens_ = burst_;
   std::int64_t last_ms_ = 0;
-  std::uint64_t left_out_ = 0;
+  std::uint64_t suppressed_ = 0;
 };
 
 }  // namespace ivy::agent_log

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// check_program() at the end calls look_at_program(), which finds the interpreter and then checks
+// check_program() at the end calls inspect_program(), which finds the interpreter and then checks
 // the script or the executable. If a file is missing on a network file system, it repeats that for
 // a while, because such file systems show new files late. Runs on a pool thread of the supervisor.
 #include "agent/node/facts/program_facts.h"
@@ -367,7 +367,7 @@ std::string missing_path(const ProgramRequest& request, const ProgramFacts& fact
   return facts.error_number == ENOENT ? facts.path : "";
 }
 
-ProgramFacts look_at_program(const ProgramRequest& request) {
+ProgramFacts inspect_program(const ProgramRequest& request) {
   ProgramFacts facts;
   facts.search_path = request.search_path;
   if (facts.search_path.empty()) {
@@ -423,11 +423,11 @@ ProgramFacts check_program(const ProgramRequest& request) {
   using Clock = std::chrono::steady_clock;
   const std::string folder =
       existing_folder(absolute_path(request.program, request.working_directory));
-  if (request.second_looks.count() > 0 && request.is_on_network(folder)) list_folder(folder);
-  ProgramFacts facts = look_at_program(request);
-  const Clock::time_point until = Clock::now() + request.second_looks;
+  if (request.retry_time.count() > 0 && request.is_on_network(folder)) list_folder(folder);
+  ProgramFacts facts = inspect_program(request);
+  const Clock::time_point until = Clock::now() + request.retry_time;
   bool has_waited = false;
-  for (std::string missing; Clock::now() < until; facts = look_at_program(request)) {
+  for (std::string missing; Clock::now() < until; facts = inspect_program(request)) {
     missing = missing_path(request, facts);
     if (missing.empty() || !request.is_on_network(existing_folder(missing))) return facts;
     if (!std::exchange(has_waited, true) && request.awaits) request.awaits(missing);
@@ -436,7 +436,7 @@ ProgramFacts check_program(const ProgramRequest& request) {
   }
   if (!has_waited || missing_path(request, facts).empty()) return facts;
   const std::string waited = " (looked for again for " +
-                             std::to_string(request.second_looks.count() / 1000) +
+                             std::to_string(request.retry_time.count() / 1000) +
                              " s: a network file system may show new files late)";
   for (std::string* error : {&facts.working_directory_error, &facts.error})
     // Not appended to an error with advice, which must end with the text to type.

@@ -28,7 +28,7 @@ struct ProgramRequest {
   std::string working_directory;          // Absolute.
   // How long to retry if a script, program or working directory is missing and its folder is on a
   // network file system; `awaits` is called with the path before the retries.
-  std::chrono::milliseconds second_looks{0};
+  std::chrono::milliseconds retry_time{0};
   std::function<void(const std::string& path)> awaits = nullptr;
   std::function<bool(const std::string& path)> is_on_network = is_on_network_file_system;
 };

@@ -15,9 +15,9 @@
 #include <string>
 #include <utility>
 
-#include "agent/node/hang/flight_server.h"
+#include "agent/node/hang/flight_client.h"
 #include "agent/node/hang/process_view.h"
-#include "agent/node/hang/stack_ladder.h"
+#include "agent/node/hang/stack_methods.h"
 #include "agent/node/hang/tool_run.h"
 #include "agent/node/spawn/spawn.h"
 #include "agent/node/workers/lease.h"
@@ -86,10 +86,10 @@ StackTools find_tools(const Environment& worker) {
   return {find("py-spy"), find("gdb")};
 }
 
-std::vector<std::string> tool_arguments(StackWay way, const std::string& program, pid_t pid,
+std::vector<std::string> tool_arguments(StackMethod method, const std::string& program, pid_t pid,
                                         bool native) {
   std::vector<std::string> words = {program};
-  if (way == StackWay::kPySpy) {
+  if (method == StackMethod::kPySpy) {
     words.insert(words.end(), {"dump", "--pid", std::to_string(pid)});
     if (native) words.emplace_back("--native");
     return words;
@@ -110,7 +110,7 @@ class HookAnswer {
   // `light`: only the main thread.
   HookAnswer(const ProcessStat& process, std::string file, bool light, std::uint64_t now_ns)
       : process_(process), file_(std::move(file)), is_light_(light) {
-    ask(kStackSignal + 1, now_ns);
+    send_signal(kStackSignal + 1, now_ns);
   }
 
   // Returns true when nothing more will arrive.
@@ -121,11 +121,11 @@ class HookAnswer {
     if (size != size_) changed_at_ns_ = now_ns;
     size_ = size;
     const bool has_answer = size_ > offset_ && now_ns - changed_at_ns_ >= kAnswerSettledNs;
-    if (!has_answer) return now_ns - asked_at_ns_ >= kHookPatienceNs;
-    hear();
+    if (!has_answer) return now_ns - signalled_at_ns_ >= kHookPatienceNs;
+    read_answer();
     const bool is_all = is_light_ || signal_ == kStackSignal;
     waits_for_sleep_ = !is_all;
-    asked_at_ns_ = now_ns;
+    signalled_at_ns_ = now_ns;
     return is_all;
   }
 
@@ -139,15 +139,15 @@ class HookAnswer {
   bool ask_for_others(std::uint64_t now_ns) {
     const std::optional<std::uint64_t> before =
         std::exchange(switches_, switches_of_sleeping_threads(process_.pid));
-    if (!before || before != switches_) return now_ns - asked_at_ns_ >= kSleepPatienceNs;
+    if (!before || before != switches_) return now_ns - signalled_at_ns_ >= kSleepPatienceNs;
     waits_for_sleep_ = false;
-    ask(kStackSignal, now_ns);
+    send_signal(kStackSignal, now_ns);
     return false;
   }
 
-  void ask(int signal, std::uint64_t now_ns) {
+  void send_signal(int signal, std::uint64_t now_ns) {
     signal_ = signal;
-    asked_at_ns_ = now_ns;
+    signalled_at_ns_ = now_ns;
     changed_at_ns_ = now_ns;
     struct stat status {};
     offset_ = stat(file_.c_str(), &status) == 0 ? status.st_size : 0;
@@ -155,15 +155,15 @@ class HookAnswer {
     signal_process(process_.pid, process_.start_time, signal);
   }
 
-  void hear() {
+  void read_answer() {
     const Descriptor fd(open(file_.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
     if (!fd) return;
     const std::size_t room = ToolRun::kMaxOutputBytes - text_.size();
-    const auto there = static_cast<std::size_t>(size_ - offset_);
-    std::string text(std::min(room, there), '\0');
+    const auto available = static_cast<std::size_t>(size_ - offset_);
+    std::string text(std::min(room, available), '\0');
     const ssize_t count = pread(fd.get(), text.data(), text.size(), offset_);
     if (count > 0) text_.append(text, 0, static_cast<std::size_t>(count));
-    is_cut_ |= there > room;
+    is_cut_ |= available > room;
   }
 
   const ProcessStat process_;
@@ -172,7 +172,7 @@ class HookAnswer {
   int signal_ = 0;
   off_t offset_ = 0;  // Start of the expected answer in the file.
   off_t size_ = 0;
-  std::uint64_t asked_at_ns_ = 0;
+  std::uint64_t signalled_at_ns_ = 0;
   std::uint64_t changed_at_ns_ = 0;
   bool waits_for_sleep_ = false;
   std::optional<std::uint64_t> switches_;  // Of the other threads, at the previous tick.
@@ -181,7 +181,7 @@ class HookAnswer {
 };
 
 // Collects one worker's evidence, trying the tools for its stack one after the other.
-class Look {
+class WorkerInspection {
  public:
   struct Request {
     bool native = false;
@@ -190,17 +190,17 @@ class Look {
     std::size_t flight_bytes = 0;  // For one worker; 0 if its flight record is not requested.
   };
 
-  Look(const StackCollector::Subject& subject, const StackCollector::Group& group,
-       const Request& request)
+  WorkerInspection(const StackCollector::Subject& subject, const StackCollector::Group& group,
+                   const Request& request)
       : group_(group), request_(request), subject_(subject) {
     evidence_.set_rank(subject.rank);
   }
 
   void begin(const std::vector<ProcessStat>& all, std::uint64_t now_ns) {
-    pid_ = subject_.lives ? process_below_shells(subject_.pid, all) : subject_.pid;
+    pid_ = subject_.is_running ? process_below_shells(subject_.pid, all) : subject_.pid;
     evidence_.set_pid(pid_);
     evidence_.set_nccl_warning(last_nccl_warning(group_.environment, pid_));
-    if (!subject_.lives || !read_process_view(pid_, view_)) return end("it has ended");
+    if (!subject_.is_running || !read_process_view(pid_, view_)) return end("it has ended");
     describe();
     facts_.state = view_.stat.state;
     facts_.is_python = runs_python(pid_);
@@ -208,10 +208,10 @@ class Look {
                       holds_open(pid_, hook_file());
     facts_.native = request_.native;
     facts_.light = request_.light;
-    if (request_.flight_bytes > 0) ask_for_flight();
-    const std::vector<StackWay> ways = stack_ways(facts_);
-    ways_.assign(ways.begin(), ways.end());
-    next_way(now_ns);
+    if (request_.flight_bytes > 0) query_flight_server();
+    const std::vector<StackMethod> methods = stack_methods(facts_);
+    methods_.assign(methods.begin(), methods.end());
+    next_method(now_ns);
   }
 
   bool wants_tool() const { return waits_for_tool_; }
@@ -220,20 +220,20 @@ class Look {
   // Returns the debugger's pid, or -1 if it could not be started; then the next tool is tried.
   pid_t start_tool(const StackTools& tools, std::uint64_t now_ns) {
     waits_for_tool_ = false;
-    const StackWay way = ways_.front();
-    const std::string& program = way == StackWay::kPySpy ? tools.py_spy : tools.gdb;
+    const StackMethod method = methods_.front();
+    const std::string& program = method == StackMethod::kPySpy ? tools.py_spy : tools.gdb;
     if (program.empty()) {
-      ways_.pop_front();
-      next_way(now_ns);
+      methods_.pop_front();
+      next_method(now_ns);
       return -1;
     }
     Result<std::unique_ptr<ToolRun>> run =
-        ToolRun::start(tool_arguments(way, program, pid_, request_.native), tool_environment(),
+        ToolRun::start(tool_arguments(method, program, pid_, request_.native), tool_environment(),
                        std::min(now_ns + kToolPatienceNs, request_.deadline_ns));
     if (!run.ok()) {
       complaint_ = run.error().message;
-      ways_.pop_front();
-      next_way(now_ns);
+      methods_.pop_front();
+      next_method(now_ns);
       return -1;
     }
     tool_ = std::move(*run);
@@ -244,8 +244,8 @@ class Look {
   bool advance(std::uint64_t now_ns) {
     if (tool_ && tool_->advance(now_ns)) tool_ended(now_ns);
     if (hook_ && hook_->advance(now_ns)) hook_ended(now_ns);
-    if (server_ && !server_is_over_) server_is_over_ = server_->advance(now_ns);
-    return is_over_ && (!server_ || server_is_over_);
+    if (flight_client_ && !flight_is_over_) flight_is_over_ = flight_client_->advance(now_ns);
+    return is_over_ && (!flight_client_ || flight_is_over_);
   }
 
   RankEvidence take(std::uint64_t& flight_room) {
@@ -255,21 +255,21 @@ class Look {
       if (hook_) take_hook_answer();
       end("no answer in time");
     }
-    if (server_) take_flight(flight_room);
+    if (flight_client_) take_flight(flight_room);
     return std::move(evidence_);
   }
 
  private:
   // torch's worker server answers within milliseconds, but never in a stopped process.
-  void ask_for_flight() {
+  void query_flight_server() {
     const std::string socket = flight_socket(hook_file());
     if (!was_stopped() && access(socket.c_str(), F_OK) == 0)
-      server_.emplace(socket, request_.flight_bytes);
+      flight_client_.emplace(socket, request_.flight_bytes);
   }
 
   void take_flight(std::uint64_t& flight_room) {
     std::string note;
-    for (FlightServer::Record& record : server_->take(note)) {
+    for (FlightClient::Record& record : flight_client_->take(note)) {
       if (record.json.size() > flight_room) continue;
       flight_room -= record.json.size();
       FlightJson& added = *evidence_.add_flight_json();
@@ -293,9 +293,9 @@ class Look {
     evidence_.set_cpu_ticks(view_.cpu_ticks);
   }
 
-  void next_way(std::uint64_t now_ns) {
-    if (ways_.empty()) return end(complaint_.empty() ? why_no_stack(facts_) : complaint_);
-    if (ways_.front() != StackWay::kHook) {
+  void next_method(std::uint64_t now_ns) {
+    if (methods_.empty()) return end(complaint_.empty() ? why_no_stack(facts_) : complaint_);
+    if (methods_.front() != StackMethod::kHook) {
       waits_for_tool_ = true;
       return;
     }
@@ -313,8 +313,8 @@ class Look {
     hook_.reset();
     if (has_answer) return end(is_partial ? kOthersRun : "");
     complaint_ = "it did not answer the signal by which its Python stack is asked for";
-    ways_.pop_front();
-    next_way(now_ns);
+    methods_.pop_front();
+    next_method(now_ns);
   }
 
   // Returns false if nothing has been received.
@@ -328,29 +328,30 @@ class Look {
 
   void tool_ended(std::uint64_t now_ns) {
     const std::unique_ptr<ToolRun> tool = std::move(tool_);
-    const StackWay way = ways_.front();
+    const StackMethod method = methods_.front();
     // A debugger that was killed may leave the worker stopped.
     if (tool->was_late() && !was_stopped()) signal_process(pid_, view_.stat.start_time, SIGCONT);
-    if (has_stack(way, tool->output())) {
-      evidence_.set_tool(way == StackWay::kPySpy ? "py-spy" : "gdb");
+    if (has_stack(method, tool->output())) {
+      evidence_.set_tool(method == StackMethod::kPySpy ? "py-spy" : "gdb");
       evidence_.set_stack(tool->output());
       evidence_.set_stack_cut(tool->output_was_cut() || tool->was_late());
       return end("");
     }
-    const std::string name = way == StackWay::kPySpy ? "py-spy" : "gdb";
-    const std::string said = complaint_of(tool->output());
-    complaint_ = tool->was_late() ? name + " did not answer in time"
-                                  : name + (said.empty() ? " found no stack" : ": " + said);
-    ways_.pop_front();
-    next_way(now_ns);
+    const std::string name = method == StackMethod::kPySpy ? "py-spy" : "gdb";
+    const std::string complaint = complaint_of(tool->output());
+    complaint_ = tool->was_late()
+                     ? name + " did not answer in time"
+                     : name + (complaint.empty() ? " found no stack" : ": " + complaint);
+    methods_.pop_front();
+    next_method(now_ns);
   }
 
   void end(const std::string& note) {
     is_over_ = true;
     ProcessStat now;
-    const bool lives = pid_ > 0 && read_process_stat(pid_, now) && !has_ended(now) &&
-                       now.start_time == view_.stat.start_time;
-    if (!lives && subject_.lives && !evidence_.state().empty()) {
+    const bool is_running = pid_ > 0 && read_process_stat(pid_, now) && !has_ended(now) &&
+                            now.start_time == view_.stat.start_time;
+    if (!is_running && subject_.is_running && !evidence_.state().empty()) {
       evidence_.clear_state();
       evidence_.set_note("it ended while it was looked at");
       return;
@@ -365,13 +366,13 @@ class Look {
   ProcessView view_;
   StackFacts facts_;
   pid_t pid_ = -1;
-  std::deque<StackWay> ways_;  // Not tried yet, or in progress; the current one is at the front.
+  std::deque<StackMethod> methods_;  // Not tried yet, or in progress; the current one first.
   bool waits_for_tool_ = false;
   std::unique_ptr<ToolRun> tool_;
   std::string complaint_;           // Why the last tool failed.
   std::optional<HookAnswer> hook_;  // Present while its answer is expected.
-  std::optional<FlightServer> server_;
-  bool server_is_over_ = false;
+  std::optional<FlightClient> flight_client_;
+  bool flight_is_over_ = false;
   bool is_over_ = false;
 };
 
@@ -386,9 +387,9 @@ class StackCollector::Question {
         wants_records_(request.max_flight_bytes() > 0),
         flight_room_(request.max_flight_bytes()) {
     const std::uint64_t now_ns = monotonic_ns();
-    const std::uint32_t asked_ms =
+    const std::uint32_t requested_ms =
         request.patience_ms() == 0 ? kDefaultPatienceMs : request.patience_ms();
-    deadline_ns_ = now_ns + std::min(asked_ms, kMaxPatienceMs) * kNanosPerMilli;
+    deadline_ns_ = now_ns + std::min(requested_ms, kMaxPatienceMs) * kNanosPerMilli;
     blocking.run(
         "the file systems of PATH, to find a debugger",
         std::chrono::nanoseconds(deadline_ns_ - now_ns),
@@ -404,16 +405,17 @@ class StackCollector::Question {
       health_.emplace(*health, steady_now() + patience);
     }
     const std::size_t share = flight_room_ / std::max<std::size_t>(subjects.size(), 1);
-    const Look::Request how{request.native(), request.light(), deadline_ns_, share};
+    const WorkerInspection::Request how{request.native(), request.light(), deadline_ns_, share};
     const std::vector<ProcessStat> all = read_all_processes();
     for (const Subject& subject : subjects)
-      looks_.push_back(std::make_unique<Look>(subject, group_, how));
-    for (const std::unique_ptr<Look>& look : looks_) look->begin(all, now_ns);
+      inspections_.push_back(std::make_unique<WorkerInspection>(subject, group_, how));
+    for (const std::unique_ptr<WorkerInspection>& inspection : inspections_)
+      inspection->begin(all, now_ns);
   }
 
   // Returns true when the whole answer has been sent.
   bool advance(StackCollectorOwner& owner) {
-    if (!is_answered_) look_on(owner);
+    if (!is_answered_) advance_inspections(owner);
     if (!is_answered_) return false;
     while (sent_ < answer_.size() || !last_was_sent_) {
       if (owner.waiting_bytes() > kMaxWaitingBytes) return false;
@@ -430,17 +432,19 @@ class StackCollector::Question {
   }
 
  private:
-  void look_on(StackCollectorOwner& owner) {
+  void advance_inspections(StackCollectorOwner& owner) {
     const std::uint64_t now_ns = monotonic_ns();
     bool all_over = true;
-    for (const std::unique_ptr<Look>& look : looks_) all_over &= look->advance(now_ns);
+    for (const std::unique_ptr<WorkerInspection>& inspection : inspections_)
+      all_over &= inspection->advance(now_ns);
     if (health_) all_over &= health_->advance(steady_now());
-    auto tools = static_cast<std::size_t>(std::count_if(
-        looks_.begin(), looks_.end(), [](const auto& look) { return look->has_tool(); }));
-    for (const std::unique_ptr<Look>& look : looks_) {
+    auto tools = static_cast<std::size_t>(
+        std::count_if(inspections_.begin(), inspections_.end(),
+                      [](const auto& inspection) { return inspection->has_tool(); }));
+    for (const std::unique_ptr<WorkerInspection>& inspection : inspections_) {
       // A missing tool costs nothing, and the next candidate may be another tool.
-      while (tools_->has_value() && look->wants_tool() && tools < kMaxTools) {
-        const pid_t pid = look->start_tool(**tools_, now_ns);
+      while (tools_->has_value() && inspection->wants_tool() && tools < kMaxTools) {
+        const pid_t pid = inspection->start_tool(**tools_, now_ns);
         if (pid > 0) owner.debugger_started(pid);
         if (pid > 0) ++tools;
       }
@@ -449,12 +453,12 @@ class StackCollector::Question {
     is_answered_ = true;
     HostEvidence evidence;
     evidence.set_generation(group_.generation);
-    for (const std::unique_ptr<Look>& look : looks_)
-      *evidence.add_ranks() = look->take(flight_room_);
+    for (const std::unique_ptr<WorkerInspection>& inspection : inspections_)
+      *evidence.add_ranks() = inspection->take(flight_room_);
     if (wants_records_) owner.add_nccl_places(evidence);
     if (health_) evidence.set_nccl_health(health_->answer());
     health_.reset();
-    looks_.clear();
+    inspections_.clear();
     answer_ = evidence.SerializeAsString();
   }
 
@@ -466,7 +470,7 @@ class StackCollector::Question {
   // Set when the search has finished. Shared with the search, which may outlive this object.
   const std::shared_ptr<std::optional<StackTools>> tools_ =
       std::make_shared<std::optional<StackTools>>();
-  std::vector<std::unique_ptr<Look>> looks_;
+  std::vector<std::unique_ptr<WorkerInspection>> inspections_;
   std::optional<RasQuestion> health_;
   bool is_answered_ = false;
   std::string answer_;
@@ -484,10 +488,10 @@ void StackCollector::collect(const CollectStacks& request,
                              const std::vector<std::unique_ptr<Worker>>& workers,
                              const Group& group) {
   std::vector<Subject> subjects;
-  const auto& asked = request.ranks();
+  const auto& wanted = request.ranks();
   for (const std::unique_ptr<Worker>& worker : workers) {
     const bool is_asked =
-        asked.empty() || std::find(asked.begin(), asked.end(), worker->rank()) != asked.end();
+        wanted.empty() || std::find(wanted.begin(), wanted.end(), worker->rank()) != wanted.end();
     if (is_asked) subjects.push_back({worker->rank(), worker->pid(), is_alive(worker->state())});
   }
   // Requests beyond the limit get an empty answer.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Answers CollectStacks with the stacks and states of this host's workers. stack_ladder.h chooses
+// Answers CollectStacks with the stacks and states of this host's workers. stack_methods.h chooses
 // the tools and their order. Everything is bounded: four requests at a time; four debuggers per
 // request, each with a deadline; 256 KiB per stack. The answer is sent in pieces, so that
 // heartbeats are not delayed.
@@ -47,7 +47,7 @@ class StackCollector {
   struct Subject {
     std::uint32_t rank = 0;
     pid_t pid = -1;
-    bool lives = false;
+    bool is_running = false;
   };
   // The properties that the workers of this generation were started with.
   struct Group {

@@ -151,7 +151,7 @@ void AppChild::kill_group(int signal) const {
   if (pid_ != 0 && !is_group_gone_) kill(-pid_, signal);
 }
 
-void AppChild::say_end(const std::string& app) const {
+void AppChild::print_exit(const std::string& app) const {
   std::fprintf(stderr, "ivyrun: error[IVY-R018]: %s: its %s %s before the program did\n",
                app.c_str(), server_.role().c_str(), end_text(status_).c_str());
   if (last_line().find("No module named") != std::string::npos)

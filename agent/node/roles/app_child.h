@@ -44,7 +44,7 @@ class AppChild {
   bool has_group();
 
   // Prints how the process exited, with the last lines of its output.
-  void say_end(const std::string& app) const;
+  void print_exit(const std::string& app) const;
   void show_last_lines() const;
   std::string last_line() const;
 

@@ -30,7 +30,7 @@ void AppKeys::empty_descriptor() const {
   (void)!read(news_.get(), &count, sizeof count);
 }
 
-void AppKeys::say_done() { store_.set(done_key(rank_)); }
+void AppKeys::announce_done() { store_.set(done_key(rank_)); }
 
 void AppKeys::watch_done(std::uint32_t ranks) {
   std::vector<std::string> keys;

@@ -41,9 +41,9 @@ class AppKeys {
   int descriptor() const { return news_.get(); }
   void empty_descriptor() const;
 
-  void say_ready() { store_.set("app/ready"); }
-  void say_end() { store_.set("app/end"); }
-  void say_done();
+  void announce_ready() { store_.set("app/ready"); }
+  void announce_end() { store_.set("app/end"); }
+  void announce_done();
   void watch_ready() { watch({"app/ready"}, ready_); }
   void watch_end() { watch({"app/end"}, ended_); }
   void watch_done(std::uint32_t ranks);

@@ -136,7 +136,7 @@ class AppRun {
       // A stop, or the app's end, may reach the servers before or after this process.
       pump(kSettleMs);
       if (stopped_by_ != 0 || keys_.has_ended()) return true;
-      server.say_end(plan_.name());
+      server.print_exit(plan_.name());
       failure_ = kExitFailed;
       return true;
     }
@@ -159,14 +159,14 @@ class AppRun {
   bool start_servers() {
     if (!make_scratches()) return false;
     if (!keys_.is_first() && !wait_for_first()) return false;
-    bool is_said = !keys_.is_first();
+    bool is_announced = !keys_.is_first();
     for (int i = 0; i < plan_.servers_size(); ++i) {
       const AppServer& server = plan_.servers(i);
       // All servers that other hosts wait for are ready.
-      if (!server.is_first() && !std::exchange(is_said, true)) keys_.say_ready();
+      if (!server.is_first() && !std::exchange(is_announced, true)) keys_.announce_ready();
       if (!start_server(server)) return false;
     }
-    if (!is_said) keys_.say_ready();
+    if (!is_announced) keys_.announce_ready();
     return plan_.ready_command_size() == 0 || wait_until_complete();
   }
 
@@ -271,10 +271,10 @@ class AppRun {
     client_signal_ = client_->signal();
     if (code != 0) return code;
     if (!plan_.every_rank_is_client()) {
-      keys_.say_end();
+      keys_.announce_end();
       return 0;
     }
-    keys_.say_done();
+    keys_.announce_done();
     if (!keys_.is_first()) return 0;
     // Other ranks may still use servers that run only on this rank's host.
     keys_.watch_done(plan_.ranks());
@@ -285,7 +285,7 @@ class AppRun {
   int end_of_first_server() {
     const AppChild& server = servers_.front();
     client_signal_ = server.signal();
-    if (server.exit_code() == 0) keys_.say_end();
+    if (server.exit_code() == 0) keys_.announce_end();
     return server.exit_code();
   }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // run_dial() reads the order from standard input and starts Dialer::run(), a loop that, in each
 // turn, reaps children, starts a transport if one is due (dial_when_due()), prints the reason if
-// none gets through (say_trouble_when_due()), and reports the scheduler's signals
-// (tell_signals_when_due()).
+// none gets through (report_failure_when_due()), and reports the scheduler's signals
+// (forward_signals_when_due()).
 #include "agent/node/roles/dial.h"
 
 #include <fcntl.h>
@@ -39,7 +39,7 @@ using std::chrono::milliseconds;
 // The transport in use, one that is being dialled in addition, and one that is exiting.
 constexpr std::size_t kMostTransports = 3;
 // Signals that a scheduler sends to a step to notify it. The dialer ignores all others.
-constexpr std::array<int, 3> kToldSignals = {SIGTERM, SIGUSR1, SIGUSR2};
+constexpr std::array<int, 3> kForwardedSignals = {SIGTERM, SIGUSR1, SIGUSR2};
 
 int complain(const std::string& node, const std::string& what) {
   std::fprintf(stderr, "ivy-node: %s: %s\n", node.c_str(), what.c_str());
@@ -102,8 +102,8 @@ class Dialer {
     for (;;) {
       if (const std::optional<int> exit_code = finished()) return *exit_code;
       dial_when_due();
-      say_trouble_when_due();
-      tell_signals_when_due();
+      report_failure_when_due();
+      forward_signals_when_due();
       wait();
     }
   }
@@ -115,7 +115,7 @@ class Dialer {
     std::string news;  // The start of an incomplete line.
     bool is_up = false;
     bool has_ended = false;  // The launcher has closed its side: another transport is needed.
-    Clock::time_point heard_at;
+    Clock::time_point received_at;
     std::vector<int> signals;  // Signals that the transport received too.
   };
   struct Signal {
@@ -159,18 +159,18 @@ class Dialer {
   }
 
   // Returns true if the launcher has been silent for long and the last dial was not recent.
-  bool wants_another_way() const {
+  bool wants_another_transport() const {
     const Clock::time_point now = steady_now();
     const bool all_silent =
         std::all_of(transports_.begin(), transports_.end(), [&](const Transport& transport) {
-          return transport.is_up && now - transport.heard_at > order_.silence;
+          return transport.is_up && now - transport.received_at > order_.silence;
         });
     return all_silent && now - dialled_at_ > order_.silence / 2;
   }
 
   void dial_when_due() {
     if (transports_.size() >= kMostTransports || steady_now() < next_dial_) return;
-    if (is_served() && !wants_another_way()) return;
+    if (is_served() && !wants_another_transport()) return;
     DialGreeting greeting;
     greeting.host = host_;
     DescriptorPair ends = make_pipe(O_NONBLOCK);
@@ -182,7 +182,7 @@ class Dialer {
     Transport transport;
     transport.pid = pid;
     transport.news_fd = std::move(ends.ours);
-    transport.heard_at = dialled_at_;
+    transport.received_at = dialled_at_;
     transports_.push_back(std::move(transport));
   }
 
@@ -212,7 +212,7 @@ class Dialer {
   void take_news(Transport& transport, const std::string& line) {
     const std::string name = line.substr(0, line.find(' '));
     const std::string rest = name.size() == line.size() ? "" : line.substr(name.size() + 1);
-    transport.heard_at = steady_now();
+    transport.received_at = steady_now();
     if (name == DialNews::kUp) {
       transport.is_up = true;
       job_was_up_ = true;
@@ -227,10 +227,10 @@ class Dialer {
   }
 
   // srun forwards the line, so that the user at the launcher sees the cause.
-  void say_trouble_when_due() {
-    if (job_was_up_ || said_trouble_ || why_.empty()) return;
-    if (steady_now() - began_ < milliseconds(kDialTroubleMs)) return;
-    said_trouble_ = true;
+  void report_failure_when_due() {
+    if (job_was_up_ || has_reported_failure_ || why_.empty()) return;
+    if (steady_now() - began_ < milliseconds(kDialReportFailureMs)) return;
+    has_reported_failure_ = true;
     complain(node_, why_ + "; still trying");
   }
 
@@ -238,13 +238,14 @@ class Dialer {
     signalfd_siginfo info{};
     while (read(signal_fd_, &info, sizeof info) == sizeof info) {
       const int number = static_cast<int>(info.ssi_signo);
-      if (std::find(kToldSignals.begin(), kToldSignals.end(), number) == kToldSignals.end())
+      if (std::find(kForwardedSignals.begin(), kForwardedSignals.end(), number) ==
+          kForwardedSignals.end())
         continue;
       signals_.push_back({number, steady_now() + milliseconds(kSignalSettleMs)});
     }
   }
 
-  void tell_signals_when_due() {
+  void forward_signals_when_due() {
     while (!signals_.empty() && steady_now() >= signals_.front().due) {
       const int number = signals_.front().number;
       signals_.erase(signals_.begin());
@@ -298,7 +299,7 @@ class Dialer {
   bool input_ended_ = false;
   bool job_was_up_ = false;
   int last_exit_ = kDialOver;
-  bool said_trouble_ = false;
+  bool has_reported_failure_ = false;
   std::string why_;
   std::vector<Transport> transports_;
   std::vector<Signal> signals_;

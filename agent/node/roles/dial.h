@@ -22,7 +22,7 @@ inline constexpr int kDialFailed = 4;
 // How long to try to reach the launcher before a job has started.
 inline constexpr int kFirstDialPatienceMs = 60'000;
 // Before a job has started, failures that last this long are reported, once.
-inline constexpr int kDialTroubleMs = 3'000;
+inline constexpr int kDialReportFailureMs = 3'000;
 // How long to wait for the launcher's order: srun opens the input when all hosts are running.
 inline constexpr int kDialOrderTimeoutMs = 120'000;
 inline constexpr int kDialPauseMs = 500;

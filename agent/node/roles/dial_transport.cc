@@ -41,7 +41,7 @@ constexpr int kMovesPerTurn = 64;
 // A launcher that acknowledges no byte for this long is unreachable; its lease expired long before.
 constexpr unsigned kUserTimeoutMs = 120'000;
 
-void say(int news_fd, const std::string& line) {
+void send_news(int news_fd, const std::string& line) {
   const std::string text = line + "\n";
   // The dialer reads immediately; if it has exited, we exit soon, too.
   [[maybe_unused]] const ssize_t written = write(news_fd, text.data(), text.size());
@@ -64,8 +64,8 @@ Result<int> connect_to(const DialAddress& address) {
   Descriptor opened(target.open_socket());
   if (!opened) return errno_error(Code::kUnavailable, "socket", errno);
   const int fd = opened.get();
-  send_at_once(fd);
-  break_after(fd, kUserTimeoutMs);
+  disable_nagle(fd);
+  set_user_timeout(fd, kUserTimeoutMs);
   int error = 0;
   if (connect(fd, target.get(), target.size) != 0)
     error = errno == EINPROGRESS ? await_connection(fd) : errno;
@@ -175,7 +175,7 @@ class DialCopier {
       if (is_over()) break;
       wait(moved);
     }
-    if (!stream_ended_ && !broken_) stream_.say_end();
+    if (!stream_ended_ && !broken_) stream_.send_close_notify();
   }
 
  private:
@@ -206,9 +206,9 @@ class DialCopier {
     down_.begin = 0;
     down_.end = count;
     const Clock::time_point now = Clock::now();
-    if (now - said_heard_ >= kHeardPause) {
-      said_heard_ = now;
-      say(news_fd_, DialNews::kHeard);
+    if (now - heard_sent_at_ >= kHeardPause) {
+      heard_sent_at_ = now;
+      send_news(news_fd_, DialNews::kHeard);
     }
     return true;
   }
@@ -237,12 +237,12 @@ class DialCopier {
         stream_wants_ |= POLLOUT;
         return false;
       case Step::kEnded:
-        if (!stream_ended_) say(news_fd_, DialNews::kEnded);
+        if (!stream_ended_) send_news(news_fd_, DialNews::kEnded);
         stream_ended_ = true;
         deadline_ = Clock::now() + milliseconds(kHalfCloseSilenceMs);
         return false;
       case Step::kBroken:
-        if (!broken_) say(news_fd_, std::string(DialNews::kWhy) + " " + stream_.failure());
+        if (!broken_) send_news(news_fd_, std::string(DialNews::kWhy) + " " + stream_.failure());
         broken_ = true;
         return false;
     }
@@ -284,13 +284,13 @@ class DialCopier {
     if (stream_ended_ || fds[0].events == 0) fds[0].fd = -1;
     if (fds[1].events == 0) fds[1].fd = -1;
     const int timeout = moved ? 0 : deadline_ ? milliseconds_until(*deadline_) : -1;
-    if (poll(fds.data(), fds.size(), timeout) > 0 && fds[2].revents != 0) tell_signals();
+    if (poll(fds.data(), fds.size(), timeout) > 0 && fds[2].revents != 0) send_signals();
   }
 
-  void tell_signals() {
+  void send_signals() {
     signalfd_siginfo info{};
     while (::read(signal_fd_, &info, sizeof info) == sizeof info)
-      say(news_fd_, std::string(DialNews::kSignal) + " " + std::to_string(info.ssi_signo));
+      send_news(news_fd_, std::string(DialNews::kSignal) + " " + std::to_string(info.ssi_signo));
   }
 
   PskStream& stream_;
@@ -305,7 +305,7 @@ class DialCopier {
   bool socket_ended_ = false;
   bool half_closed_ = false;
   bool broken_ = false;
-  Clock::time_point said_heard_{};
+  Clock::time_point heard_sent_at_{};
   std::optional<Clock::time_point> deadline_;
 };
 
@@ -314,7 +314,7 @@ int fail(PskStream& stream, int fd, const Error& error) {
   std::string line = kFailurePrefix + (is_missing ? std::string("no-such-job") : error.message);
   std::ranges::replace(line, '\n', ' ');
   PatientStream patient(stream, fd, kDialHandshakeTimeoutMs);
-  if (patient.write_all(line + "\n").ok()) stream.say_end();
+  if (patient.write_all(line + "\n").ok()) stream.send_close_notify();
   return is_missing ? kRelayNoSuchJob : kRelayFailed;
 }
 
@@ -327,16 +327,16 @@ Result<void> introduce(PskStream& stream, int fd, const DialGreeting& greeting) 
 int carry(PskStream& stream, int fd, const DialAttempt& attempt) {
   const Result<Opening> opening = read_opening(stream, fd);
   if (!opening.ok()) {
-    say(attempt.news_fd, std::string(DialNews::kWhy) + " " + opening.error().message);
+    send_news(attempt.news_fd, std::string(DialNews::kWhy) + " " + opening.error().message);
     return kDialNotReached;
   }
   const Result<int> socket = open_job(opening->request);
   if (!socket.ok()) {
-    say(attempt.news_fd, std::string(DialNews::kWhy) + " " + socket.error().message);
+    send_news(attempt.news_fd, std::string(DialNews::kWhy) + " " + socket.error().message);
     return fail(stream, fd, socket.error());
   }
   fcntl(*socket, F_SETFL, fcntl(*socket, F_GETFL) | O_NONBLOCK);
-  say(attempt.news_fd, DialNews::kUp);
+  send_news(attempt.news_fd, DialNews::kUp);
   DialCopier(stream, fd, *socket, attempt.news_fd, opening->rest).run();
   return kDialOver;
 }
@@ -345,7 +345,7 @@ int carry(PskStream& stream, int fd, const DialAttempt& attempt) {
 
 int run_dial_transport(const DialAttempt& attempt) {
   const auto not_reached = [&](const Error& error) {
-    say(attempt.news_fd, std::string(DialNews::kWhy) + " " + error.message);
+    send_news(attempt.news_fd, std::string(DialNews::kWhy) + " " + error.message);
     return kDialNotReached;
   };
   const DialOrder& order = *attempt.order;
@@ -358,7 +358,7 @@ int run_dial_transport(const DialAttempt& attempt) {
   const Result<void> introduced = introduce(stream, *connected, attempt.greeting);
   if (!introduced.ok()) return not_reached(introduced.error());
   if (attempt.greeting.kind == DialGreeting::Kind::kSignal) {
-    stream.say_end();
+    stream.send_close_notify();
     return kDialOver;
   }
   return carry(stream, *connected, attempt);

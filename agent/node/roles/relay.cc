@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // run_relay() is the sequence: read the first line (read_first_line()), connect to the supervisor
-// or start a warden (open_job()), and copy (copy_both_ways()). Copier copies with one Lane for each
-// direction. open_job() is also used by dial_transport.cc.
+// or start a warden (open_job()), and copy (copy_both_directions()). Copier copies with one
+// CopyDirection for each direction. open_job() is also used by dial_transport.cc.
 #include "agent/node/roles/relay.h"
 
 #include <fcntl.h>
@@ -34,9 +34,10 @@ void set_nonblocking(int fd) { fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOC
 
 // One direction of the copying. Holds at most one buffer of bytes that have been read but not
 // written.
-class Lane {
+class CopyDirection {
  public:
-  Lane(int from, int to, std::string pending) : from_(from), to_(to), buffer_(std::move(pending)) {
+  CopyDirection(int from, int to, std::string pending)
+      : from_(from), to_(to), buffer_(std::move(pending)) {
     begin_ = 0;
     end_ = buffer_.size();
     buffer_.resize(std::max(buffer_.size(), kRelayBufferBytes));
@@ -156,8 +157,8 @@ class Copier {
   const int input_fd_;
   const int output_fd_;
   const int socket_fd_;
-  Lane down_;
-  Lane up_;
+  CopyDirection down_;
+  CopyDirection up_;
   bool half_closed_ = false;
   std::optional<Clock::time_point> deadline_;
 };
@@ -268,7 +269,7 @@ Result<int> open_job(const OpenLine& request) {
   return start_warden(request);
 }
 
-int copy_both_ways(int input_fd, int output_fd, int socket_fd, std::string pending) {
+int copy_both_directions(int input_fd, int output_fd, int socket_fd, std::string pending) {
   for (const int fd : {input_fd, output_fd, socket_fd}) set_nonblocking(fd);
   Copier(input_fd, output_fd, socket_fd, std::move(pending)).run();
   return 0;
@@ -288,7 +289,7 @@ int run_relay() {
     if (is_missing) return fail("no-such-job", kRelayNoSuchJob);
     return fail(socket_fd.error().message, kRelayFailed);
   }
-  return copy_both_ways(STDIN_FILENO, STDOUT_FILENO, *socket_fd, first->rest);
+  return copy_both_directions(STDIN_FILENO, STDOUT_FILENO, *socket_fd, first->rest);
 }
 
 }  // namespace ivy

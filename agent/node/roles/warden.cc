@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // keep_supervisor() is the sequence: prepare the job's directory and sockets, fork the supervisor,
 // choose the containment, and wait. Unless the supervisor reports that nothing is left
-// (hear_farewell()), kill everything that is left (end_everything()). The functions after it write
-// the record for the agent and parse the command line.
+// (await_exit_notice()), kill everything that is left (kill_everything()). The functions after it
+// write the record for the agent and parse the command line.
 #include "agent/node/roles/warden.h"
 
 #include <fcntl.h>
@@ -51,7 +51,7 @@ constexpr auto kLongestPause = std::chrono::milliseconds(50);
 
 // Drops everything inherited from the process that started us: the session, the working directory,
 // and all descriptors except the transport.
-void leave_everything_behind(int transport_fd) {
+void detach_from_parent(int transport_fd) {
   setsid();
   if (transport_fd != kTransportFd) dup2(transport_fd, kTransportFd);
   fcntl(kTransportFd, F_SETFD, FD_CLOEXEC);
@@ -98,7 +98,7 @@ Result<SupervisorStart> prepare(const WardenStart& start) {
   prepared.program_directory = program_directory();
   prepared.transport_fd = kTransportFd;
   prepared.transport = start.transport;
-  prepared.tells_outcome = !start.record.empty();
+  prepared.records_outcome = !start.record.empty();
   prepared.step_task = start.step_task;
   prepared.warden_pid = getpid();
   prepared.warden_pidfd = open_pidfd(getpid());
@@ -121,20 +121,20 @@ Result<SupervisorStart> prepare(const WardenStart& start) {
 // The pipes between warden and supervisor; each process closes the other's ends.
 struct Pipes {
   DescriptorPair containment;
-  DescriptorPair farewell;  // Not opened if no other process reaps the supervisor.
+  DescriptorPair exit_notice;  // Not opened if no other process reaps the supervisor.
 
   void open(const WardenStart& start, SupervisorStart& supervisor) {
     containment = make_pipe();
-    if (start.parent_reaps && start.record.empty()) farewell = make_pipe();
+    if (start.parent_reaps && start.record.empty()) exit_notice = make_pipe();
     supervisor.containment_fd = containment.ours.get();
-    supervisor.farewell_fd = farewell.theirs.get();
+    supervisor.exit_notice_fd = exit_notice.theirs.get();
   }
-  void keep_those_of_the_supervisor() {
-    farewell.ours.reset();
+  void close_warden_ends() {
+    exit_notice.ours.reset();
     containment.theirs.reset();
   }
-  void keep_those_of_the_warden() {
-    farewell.theirs.reset();
+  void close_supervisor_ends() {
+    exit_notice.theirs.reset();
     containment.ours.reset();
   }
 };
@@ -157,9 +157,9 @@ std::unique_ptr<Containment> choose_containment(const ContainmentRequest& reques
 }
 
 // Waits until the supervisor reports that it is the last process of the job
-// (SupervisorStart::farewell_fd), and returns true; or until it exits without that report, and
+// (SupervisorStart::exit_notice_fd), and returns true; or until it exits without that report, and
 // returns false.
-bool hear_farewell(pid_t supervisor, const Descriptor& pipe) {
+bool await_exit_notice(pid_t supervisor, const Descriptor& pipe) {
   const Descriptor process(open_pidfd(supervisor));
   if (!pipe || !process) return false;
   pollfd waited[] = {{pipe.get(), POLLIN, 0}, {process.get(), POLLIN, 0}};
@@ -187,7 +187,7 @@ bool reap_all() {
 
 // Kills the members of both: the containment has the workers, the tree also has processes that the
 // supervisor started for itself.
-void end_everything(Containment& containment, ProcessTree& tree) {
+void kill_everything(Containment& containment, ProcessTree& tree) {
   const Clock::time_point deadline = Clock::now() + std::chrono::milliseconds(kWardenPatienceMs);
   for (auto pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
     const bool is_childless = reap_all();
@@ -222,7 +222,7 @@ void sweep_bundles_beside(const std::string& program_directory) {
 }
 
 // Called while the supervisor starts, so that no start waits for it.
-void remove_what_others_left(const JobDirectory& own) {
+void remove_dead_jobs_and_bundles(const JobDirectory& own) {
   remove_dead_jobs(own);
   sweep_bundles_beside(program_directory());
 }
@@ -236,11 +236,11 @@ int keep_supervisor(const WardenStart& start, SupervisorMain supervisor_main) {
 
   const pid_t supervisor = fork();
   if (supervisor == 0) {
-    pipes.keep_those_of_the_supervisor();
+    pipes.close_warden_ends();
     become_supervisor(*prepared, supervisor_main);
   }
   if (supervisor < 0) return fail_without_supervisor(prepared->directory, errno);
-  pipes.keep_those_of_the_warden();
+  pipes.close_supervisor_ends();
   // If we kept copies of these, the supervisor's peers would not notice its end.
   for (const int fd : {kTransportFd, prepared->listening_fd, prepared->warden_pidfd})
     Descriptor(fd).reset();
@@ -255,19 +255,19 @@ int keep_supervisor(const WardenStart& start, SupervisorMain supervisor_main) {
   const std::unique_ptr<Containment> containment =
       choose_containment(request, std::move(pipes.containment.theirs));
   ProcessTree tree(request);
-  remove_what_others_left(prepared->directory);
+  remove_dead_jobs_and_bundles(prepared->directory);
 
   int exit_code = kSupervisorWell;
-  if (!hear_farewell(supervisor, pipes.farewell.ours)) {
+  if (!await_exit_notice(supervisor, pipes.exit_notice.ours)) {
     exit_code = wait_for(supervisor);
-    end_everything(*containment, tree);
+    kill_everything(*containment, tree);
     containment->remove();
   }
   remove_job_directory(prepared->directory);
   return exit_code;
 }
 
-WardenRecord record_of_ourselves() {
+WardenRecord own_record() {
   WardenRecord record;
   ProcessStat self;
   record.pid = getpid();
@@ -359,9 +359,9 @@ Result<void> enter_cgroup(const WardenStart& start) {
 }
 
 int refuse_to_start(const WardenStart& start, const Error& why) {
-  leave_everything_behind(start.transport_fd);
+  detach_from_parent(start.transport_fd);
   if (!start.record.empty()) {
-    WardenRecord record = record_of_ourselves();
+    WardenRecord record = own_record();
     record.exit_code = kWardenFailed;
     write_record(start, record);
   }
@@ -369,11 +369,11 @@ int refuse_to_start(const WardenStart& start, const Error& why) {
 }
 
 int run_warden(const WardenStart& start, SupervisorMain supervisor_main) {
-  leave_everything_behind(start.transport_fd);
+  detach_from_parent(start.transport_fd);
   prctl(PR_SET_NAME, "ivy-warden");
   ignore_signals();
   if (start.record.empty()) return keep_supervisor(start, supervisor_main);
-  WardenRecord record = record_of_ourselves();
+  WardenRecord record = own_record();
   write_record(start, record);
   record.exit_code = keep_supervisor(start, supervisor_main);
   write_record(start, record);

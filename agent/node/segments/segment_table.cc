@@ -31,11 +31,11 @@ struct SegmentTable::Entry {
   bool is_ready = false;
   bool is_forgotten = false;  // No longer in the table; a pending step does nothing.
   std::set<std::uint32_t> given;
-  std::vector<std::pair<std::uint32_t, Answer>> asking;
+  std::vector<std::pair<std::uint32_t, Answer>> requesters;
 };
 
-void SegmentTable::ask(const control::Segment& segment, std::uint32_t slot,
-                       std::uint32_t local_size, Answer answer) {
+void SegmentTable::request(const control::Segment& segment, std::uint32_t slot,
+                           std::uint32_t local_size, Answer answer) {
   if (segment.members > local_size)
     return answer(Error{Code::kInvalidArgument, "a segment for " + std::to_string(segment.members) +
                                                     " local ranks; this host has " +
@@ -54,7 +54,7 @@ void SegmentTable::ask(const control::Segment& segment, std::uint32_t slot,
                     std::to_string(first.bytes) + " bytes for " + std::to_string(first.members)},
           0);
     }
-    entry->asking.emplace_back(slot, std::move(answer));
+    entry->requesters.emplace_back(slot, std::move(answer));
     if (entry->is_ready) answer_all(entry);
     return;
   }
@@ -70,7 +70,7 @@ void SegmentTable::ask(const control::Segment& segment, std::uint32_t slot,
   const auto entry = std::make_shared<Entry>();
   entry->segment = segment;
   entry->fd.reset(*fd);
-  entry->asking.emplace_back(slot, std::move(answer));
+  entry->requesters.emplace_back(slot, std::move(answer));
   entries_.emplace(segment.name, entry);
   reserve_step(entry);
 }
@@ -94,7 +94,7 @@ void SegmentTable::reserve_step(const std::shared_ptr<Entry>& entry) {
 }
 
 void SegmentTable::answer_all(const std::shared_ptr<Entry>& entry) {
-  for (const auto& [slot, answer] : std::exchange(entry->asking, {})) {
+  for (const auto& [slot, answer] : std::exchange(entry->requesters, {})) {
     answer(entry->fd.get(), entry->segment.bytes);
     entry->given.insert(slot);
   }
@@ -106,7 +106,7 @@ void SegmentTable::answer_all(const std::shared_ptr<Entry>& entry) {
 void SegmentTable::refuse_all(const std::shared_ptr<Entry>& entry, const Error& error) {
   entry->is_forgotten = true;
   entries_.erase(entry->segment.name);
-  for (const auto& [slot, answer] : std::exchange(entry->asking, {})) answer(error, 0);
+  for (const auto& [slot, answer] : std::exchange(entry->requesters, {})) answer(error, 0);
 }
 
 void SegmentTable::clear() {

@@ -34,8 +34,8 @@ class SegmentTable {
 
   // One of `local_size` local ranks requests a segment. Its pages are reserved in steps, so that a
   // large segment does not block the loop. A repeated request returns the same segment.
-  void ask(const control::Segment& segment, std::uint32_t slot, std::uint32_t local_size,
-           Answer answer);
+  void request(const control::Segment& segment, std::uint32_t slot, std::uint32_t local_size,
+               Answer answer);
   // Starts another generation: segments of the previous one are no longer handed out.
   void clear();
   std::size_t waiting() const { return entries_.size(); }

@@ -49,7 +49,7 @@ bool is_short_of_resources(int error) {
 }
 
 // Used after the main thread has exited: reads the state from a thread that still exists.
-void look_at_other_threads(ProcessStat& process) {
+void read_other_threads(ProcessStat& process) {
   const std::string tasks = proc_path(process.pid, "task");
   for (const std::string& name : names_in(tasks)) {
     ProcessStat thread;
@@ -100,7 +100,7 @@ std::string living_path(const ProcessStat& process, const std::string& file) {
 bool read_process_stat(pid_t pid, ProcessStat& out) {
   if (!parse_process_stat(read_file(proc_path(pid, "stat"), kMaxStatBytes).value_or(""), out))
     return false;
-  if (has_ended(out) && out.threads > 1) look_at_other_threads(out);
+  if (has_ended(out) && out.threads > 1) read_other_threads(out);
   return true;
 }
 

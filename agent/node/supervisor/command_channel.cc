@@ -242,7 +242,7 @@ void CommandChannel::refuse(const TransportPointer& transport, const std::string
 }
 
 void CommandChannel::deliver(const TransportPointer& transport, std::string_view bytes) {
-  lease_.heard();
+  lease_.received();
   Result<std::vector<link::Frame>> frames = session_.receive(bytes);
   if (!frames.ok()) return lose(transport, TransportLoss::kHungUp);
   const std::int64_t now_ns = monotonic_ns();

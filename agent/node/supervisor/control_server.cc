@@ -181,7 +181,7 @@ Result<void> ControlServer::on_attach(const ConnectionPointer& connection,
   connection->slot = slot;
   if (old) connections_.close(old);  // Only now: its end is not the rank's death.
   const bool had_left = status_.status(attach.rank).state == RankState::kLeft;
-  if (had_left) status_.revive(attach.rank, connection->pid);
+  if (had_left) status_.mark_alive(attach.rank, connection->pid);
   if (!is_our_child) attached->watch(std::move(connection->pidfd));
   connections_.send(*connection,
                     control::Attached{control::kWireVersion, slot, status_.page_bytes()}, page);
@@ -209,8 +209,8 @@ void ControlServer::on_segment(const ConnectionPointer& connection,
     connections_.send(*asker, control::Refused{control::RequestKind::kSegment, fd.error().code,
                                                name, fd.error().message});
   };
-  segments_.ask(segment, *connection->slot,
-                static_cast<std::uint32_t>(status_.layout().local.size()), answer);
+  segments_.request(segment, *connection->slot,
+                    static_cast<std::uint32_t>(status_.layout().local.size()), answer);
 }
 
 void ControlServer::on_report(std::uint32_t slot, const control::Report& report) {
@@ -337,7 +337,7 @@ void ControlServer::worker_starts_again(std::uint32_t rank, std::uint32_t rejoin
   workers_[*slot] = 0;
   const AttachedPointer attached = std::exchange(attached_[*slot], nullptr);
   if (attached && attached->connection()) connections_.close(attached->connection());
-  status_.revive(rank, 0, rejoins);
+  status_.mark_alive(rank, 0, rejoins);
   status_.publish();
 }
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The probe answers one question at a time, in lines on its standard output: ask() sends a question
-// and starts its deadline, read_more() and take_text() read the answer, and answered() continues.
-// There are two questions: how the devices have changed, after a failure (settle(),
+// The probe answers one question at a time, in lines on its standard output: query() sends a
+// question and starts its deadline, read_more() and take_text() read the answer, and answered()
+// continues. There are two questions: how the devices have changed, after a failure (settle(),
 // send_findings()); and which processes hold memory of the devices, before a restart
-// (await_memory(), check_memory(), ask_again()).
+// (await_memory(), check_memory(), query_later()).
 #include "agent/node/supervisor/device_watch.h"
 
 #include <signal.h>
@@ -149,7 +149,7 @@ void DeviceWatch::take_text() {
   if (answer_.is_complete && question_ != Question::kNone) answered(true);
 }
 
-void DeviceWatch::ask(Question question) {
+void DeviceWatch::query(Question question) {
   question_ = question;
   const bool is_ready = answer_.is_ready;
   answer_ = {};
@@ -173,14 +173,14 @@ void DeviceWatch::answered(bool in_time) {
     held_ = answer_.held;
     check_memory();
   }
-  if (settled_ && question_ == Question::kNone) ask(Question::kHealth);
+  if (settled_ && question_ == Question::kNone) query(Question::kHealth);
 }
 
 void DeviceWatch::settle(std::function<void()> then) {
   if (!must_check_ || !is_running() || question_ == Question::kHealth) return then();
   settled_ = std::move(then);
   if (question_ == Question::kMemory) return;  // That answer comes first.
-  ask(Question::kHealth);
+  query(Question::kHealth);
 }
 
 void DeviceWatch::send_findings(bool in_time) {
@@ -188,13 +188,13 @@ void DeviceWatch::send_findings(bool in_time) {
     answer_.findings.push_back(
         {"NVML", "", 0, "has not answered for " + std::to_string(kAnswerLimit.count()) + " ms"});
   Event event;
-  event.mutable_device_trouble()->set_generation(generation_);
+  event.mutable_device_faults()->set_generation(generation_);
   for (const DeviceFinding& finding : answer_.findings) {
-    DeviceTroubleOne& told = *event.mutable_device_trouble()->add_findings();
-    told.set_device(finding.device);
-    told.set_bdf(finding.bdf);
-    told.set_at_ns(finding.at_ns);
-    told.set_text(finding.text);
+    DeviceFault& fault = *event.mutable_device_faults()->add_findings();
+    fault.set_device(finding.device);
+    fault.set_bdf(finding.bdf);
+    fault.set_at_ns(finding.at_ns);
+    fault.set_text(finding.text);
   }
   if (!answer_.findings.empty()) context_.events.send(event);
   if (const auto then = std::exchange(settled_, nullptr)) then();
@@ -203,7 +203,7 @@ void DeviceWatch::send_findings(bool in_time) {
 void DeviceWatch::sample() {
   // Not before the probe is ready: a slow driver would be taken for a hung one.
   if (is_running() && answer_.is_ready && question_ == Question::kNone && waiting_.empty())
-    ask(Question::kMemory);
+    query(Question::kMemory);
 }
 
 void DeviceWatch::await_memory(Start next) {
@@ -214,7 +214,7 @@ void DeviceWatch::await_memory(Start next) {
   context_.containment->spare(pid_);
   waiting_.push_back({std::move(next)});
   // Otherwise the pending answer serves this start too.
-  if (waiting_.size() == 1 && question_ == Question::kNone) ask(Question::kMemory);
+  if (waiting_.size() == 1 && question_ == Question::kNone) query(Question::kMemory);
 }
 
 void DeviceWatch::start_all() {
@@ -245,7 +245,7 @@ void DeviceWatch::check_memory() {
   for (Waiting& waiting : std::exchange(waiting_, {}))
     (must_wait(waiting, held, now_ns) ? still : free).push_back(std::move(waiting));
   waiting_ = std::move(still);
-  if (!waiting_.empty()) ask_again();
+  if (!waiting_.empty()) query_later();
   for (const Waiting& waiting : free) waiting.next.start();
 }
 
@@ -271,18 +271,18 @@ bool DeviceWatch::must_wait(Waiting& waiting, const std::vector<HeldMemory>& hel
   if (is_first) waiting.since_ns = now_ns;
   const std::chrono::nanoseconds waited(now_ns - waiting.since_ns);
   if (waited >= memory_wait()) {
-    send_note(waiting.next.who + " starts although " + what + ", after a wait of " +
+    send_note(waiting.next.name + " starts although " + what + ", after a wait of " +
                   tenths_text(waited.count()),
               true);
     return false;
   }
   if (is_first)
-    send_note(waiting.next.who + " waits for the memory of the devices: " + what, false);
+    send_note(waiting.next.name + " waits for the memory of the devices: " + what, false);
   return true;
 }
 
 // Queries the memory after a pause, or when the first waiting start has waited long enough.
-void DeviceWatch::ask_again() {
+void DeviceWatch::query_later() {
   std::chrono::nanoseconds pause = kMemoryPause;
   for (const Waiting& waiting : waiting_) {
     const std::chrono::nanoseconds waited(monotonic_ns() - waiting.since_ns);
@@ -291,7 +291,7 @@ void DeviceWatch::ask_again() {
   }
   timer_.expires_after(pause);
   timer_.async_wait([this](const boost::system::error_code& error) {
-    if (!error && !waiting_.empty() && is_running()) ask(Question::kMemory);
+    if (!error && !waiting_.empty() && is_running()) query(Question::kMemory);
   });
 }
 

@@ -32,7 +32,7 @@ class DeviceWatch {
   // A start that waits for device memory: one of the two functions is called, once, unless end() is
   // called first.
   struct Start {
-    std::string who;                   // Used in notes: "the next attempt".
+    std::string name;                  // Used in notes: "the next attempt".
     std::vector<std::string> devices;  // Their UUIDs; empty means all devices.
     std::function<void()> start;
     std::function<void()> refuse;  // Called if a stop starts before it.
@@ -75,14 +75,14 @@ class DeviceWatch {
   };
   void launch();
   bool is_running() const { return pid_ != 0; }
-  void ask(Question question);
+  void query(Question question);
   void read_more();
   void take_text();
   void answered(bool in_time);
   void send_findings(bool in_time);
   void check_memory();
   bool must_wait(Waiting& waiting, const std::vector<HeldMemory>& held, std::int64_t now_ns);
-  void ask_again();
+  void query_later();
   void send_note(const std::string& text, bool is_warning);
   void start_all();
   void lost();

@@ -77,7 +77,7 @@ bool belongs_to(const std::set<pid_t>& leaders, const Parents& parents, pid_t pi
 
 // Tells the warden that the supervisor is the last process of the job. Returns false if another
 // descendant is left, which the warden then kills.
-bool tell_warden_last(int pipe) {
+bool send_exit_notice(int pipe) {
   siginfo_t info{};
   if (pipe < 0 || waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 || errno != ECHILD)
     return false;
@@ -269,8 +269,8 @@ void Generation::worker_exited(const Worker& worker) {
 
 void Generation::replace_worker(const ReplaceWorker& request) {
   if (request.generation() != workers_.generation()) return;
-  if (request.forgo()) {
-    replacements_.forgo(request.rank());
+  if (request.abandon()) {
+    replacements_.abandon(request.rank());
     return check_soon();
   }
   const std::uint64_t due_ns = monotonic_ns() + request.pause_ms() * kNanosPerMilli;
@@ -506,7 +506,7 @@ void Generation::finish() {
   if (context_.directory_lock)
     remove_job_directory({start.directory.path, context_.directory_lock.get()});
   // If a job has started, the peers need not wait while the kernel frees this process's memory.
-  if (containment != nullptr && is_empty && tell_warden_last(start.farewell_fd))
+  if (containment != nullptr && is_empty && send_exit_notice(start.exit_notice_fd))
     channel_.hang_up();
   else
     remove_job_directory(start.directory);

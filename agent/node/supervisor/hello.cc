@@ -20,13 +20,13 @@ namespace {
 
 // Covers the time for which NFS clients cache a changing folder (acdirmin is 30 s, but reading the
 // folder queries the server). A user who mistyped a name has to wait that long, too.
-constexpr std::chrono::milliseconds kSecondLooks{6'000};
+constexpr std::chrono::milliseconds kRetryTime{6'000};
 
 void add_program(const Hello& hello, TransportEnd transport, const BlockingPool::Label& label,
                  HostFacts& facts) {
   ProgramRequest request;
   // A file that is missing on the launcher's own host was never saved.
-  if (transport != TransportEnd::kLocal) request.second_looks = kSecondLooks;
+  if (transport != TransportEnd::kLocal) request.retry_time = kRetryTime;
   request.awaits = [&label](const std::string& path) {
     label.set(path + " to appear on its network file system");
   };
@@ -109,7 +109,7 @@ Result<void> write_token_file(const std::string& path, const std::string& token)
   return error;
 }
 
-HostFacts look_at_host(const Hello& hello, TransportEnd transport,
+HostFacts inspect_host(const Hello& hello, TransportEnd transport,
                        const BlockingPool::Label& label) {
   HostFacts facts = collect_host_facts();
   add_program(hello, transport, label, facts);

@@ -80,13 +80,13 @@ void ask_python(const std::string& module, HostFacts& facts, HostCheckup& health
                                   environment_of(environ), deadline);
   if (!run.ok()) return health.set_module_error(run.error().message);
   while (!(*run)->advance(static_cast<std::uint64_t>(monotonic_ns()))) usleep(5'000);
-  std::string_view said = (*run)->output();
-  while (said.ends_with('\n')) said.remove_suffix(1);
-  const std::string_view version = said.substr(0, said.find('\n'));
+  std::string_view output = (*run)->output();
+  while (output.ends_with('\n')) output.remove_suffix(1);
+  const std::string_view version = output.substr(0, output.find('\n'));
   if (version.find_first_not_of("0123456789.") == std::string_view::npos && !version.empty())
     facts.set_interpreter_version(std::string(version));
   if (module.empty()) return;
-  const std::string last(said.substr(said.rfind('\n') + 1));
+  const std::string last(output.substr(output.rfind('\n') + 1));
   constexpr std::string_view kFound = "found ";
   if (last.starts_with(kFound))
     health.set_module_version(last.substr(kFound.size()));

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // begin() starts a generation, make_page() creates the status page on the first request. set() and
-// revive() change the state of a rank, in the map here and in the page; take() does the same with
-// news from other hosts. publish() wakes the workers. operations() and find_stall() read the slots
-// that workers write.
+// mark_alive() change the state of a rank, in the map here and in the page; take() does the same
+// with news from other hosts. publish() wakes the workers. operations() and find_stall() read the
+// slots that workers write.
 #include "agent/node/supervisor/job_status.h"
 
 #include <algorithm>
@@ -22,7 +22,7 @@ using comm_status::RankStatus;
 using comm_status::SlotView;
 
 // Limit of reported operations per rank; more would add nothing.
-constexpr int kMaxRunningTold = 8;
+constexpr int kMaxRunningSent = 8;
 // Limit of remembered stalls; beyond it, some are reported again.
 constexpr std::size_t kMaxStalls = 4096;
 
@@ -111,7 +111,7 @@ bool JobStatus::set(std::uint32_t rank, RankStatus status) {
   return true;
 }
 
-void JobStatus::revive(std::uint32_t rank, std::int32_t pid, std::uint32_t rejoins) {
+void JobStatus::mark_alive(std::uint32_t rank, std::int32_t pid, std::uint32_t rejoins) {
   if (rank >= layout_.world_size) return;
   const RankStatus before = status(rank);
   RankStatus alive;
@@ -146,32 +146,32 @@ bool JobStatus::add(const PageReport& report) {
 
 void JobStatus::take(const News& news) {
   if (news.generation() != layout_.generation) return;
-  for (const RankNews& told : news.ranks()) {
-    const bool is_known = told.state() <= static_cast<std::uint32_t>(RankState::kHostLost);
+  for (const RankNews& entry : news.ranks()) {
+    const bool is_known = entry.state() <= static_cast<std::uint32_t>(RankState::kHostLost);
     // This supervisor is the authority on its own ranks: ignore news about them.
-    if (!is_known || slot_of(told.rank())) continue;
+    if (!is_known || slot_of(entry.rank())) continue;
     RankStatus status;
-    status.state = static_cast<RankState>(told.state());
-    status.code = told.code();
-    status.pid = told.pid();
-    status.out_of_memory = told.out_of_memory();
+    status.state = static_cast<RankState>(entry.state());
+    status.code = entry.code();
+    status.pid = entry.pid();
+    status.out_of_memory = entry.out_of_memory();
     status.when_ns = monotonic_ns();
     if (status.state == RankState::kAlive) {
-      const RankStatus before = this->status(told.rank());
-      if (before.state == RankState::kLeft || told.rejoins() > before.rejoins)
-        revive(told.rank(), status.pid, told.rejoins());
+      const RankStatus before = this->status(entry.rank());
+      if (before.state == RankState::kLeft || entry.rejoins() > before.rejoins)
+        mark_alive(entry.rank(), status.pid, entry.rejoins());
       continue;
     }
-    set(told.rank(), status);
+    set(entry.rank(), status);
   }
-  for (const RankReport& told : news.reports()) {
+  for (const RankReport& entry : news.reports()) {
     PageReport report;
-    report.kind = static_cast<std::uint8_t>(told.kind());
-    report.blamed = told.blamed();
-    report.reporter = told.reporter();
-    report.sequence = told.sequence();
-    report.communicator = told.communicator();
-    report.text = told.text();
+    report.kind = static_cast<std::uint8_t>(entry.kind());
+    report.blamed = entry.blamed();
+    report.reporter = entry.reporter();
+    report.sequence = entry.sequence();
+    report.communicator = entry.communicator();
+    report.text = entry.text();
     add(report);
   }
   publish();
@@ -179,13 +179,13 @@ void JobStatus::take(const News& news) {
 
 void JobStatus::add_rank(std::uint32_t rank, News& news) const {
   const RankStatus known = status(rank);
-  RankNews& told = *news.add_ranks();
-  told.set_rank(rank);
-  told.set_state(static_cast<std::uint32_t>(known.state));
-  told.set_code(known.code);
-  told.set_pid(known.pid);
-  told.set_out_of_memory(known.out_of_memory);
-  told.set_rejoins(known.rejoins);
+  RankNews& entry = *news.add_ranks();
+  entry.set_rank(rank);
+  entry.set_state(static_cast<std::uint32_t>(known.state));
+  entry.set_code(known.code);
+  entry.set_pid(known.pid);
+  entry.set_out_of_memory(known.out_of_memory);
+  entry.set_rejoins(known.rejoins);
 }
 
 void JobStatus::publish() {
@@ -216,7 +216,7 @@ Operations JobStatus::operations(std::uint64_t now_ns) const {
     for (std::uint32_t row = 0; row < comm_status::kCommunicators; ++row) {
       const std::optional<OperationRecord> current = slot.current(row);
       if (!current || current->outcome != Outcome::kRunning) continue;
-      if (rank.running_size() >= kMaxRunningTold) break;
+      if (rank.running_size() >= kMaxRunningSent) break;
       OperationState& state = *rank.add_running();
       describe_operation(*current, slot, now_ns, state);
       state.set_phase(static_cast<std::uint32_t>(slot.phase(row)));

@@ -54,7 +54,7 @@ class JobStatus {
   bool set(std::uint32_t rank, comm_status::RankStatus status);
   // A process of this rank has attached in place of one that has left, or only this rank was
   // restarted: then `rejoins` is greater than before.
-  void revive(std::uint32_t rank, std::int32_t pid, std::uint32_t rejoins = 0);
+  void mark_alive(std::uint32_t rank, std::int32_t pid, std::uint32_t rejoins = 0);
   comm_status::RankStatus status(std::uint32_t rank) const;
   // Returns false if this communicator was already known to be broken.
   bool add(const comm_status::PageReport& report);

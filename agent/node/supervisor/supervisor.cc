@@ -162,7 +162,7 @@ int Supervisor::run() {
   context_.loop.run();
   const JobOutcome& outcome = events_.outcome();
   if (outcome.has_leftovers()) return kSupervisorLeftovers;
-  if (!context_.start.tells_outcome) return kSupervisorWell;
+  if (!context_.start.records_outcome) return kSupervisorWell;
   return outcome.exit_code(!generation_.workers().all().empty(),
                            lease_.ended() || events_.were_lost());
 }
@@ -260,7 +260,7 @@ void Supervisor::collect_facts() {
       "the file system of " + hello.working_directory(), BlockingPool::kNoDeadline,
       [hello, transport = context_.start.transport, programs = context_.start.program_directory](
           const BlockingPool::Label& label) -> Result<Found> {
-        Found found{look_at_host(hello, transport, label), {}};
+        Found found{inspect_host(hello, transport, label), {}};
         label.set("the file system of " + programs);
         found.own_files = HostWorkers::find_own_files(programs);
         return found;

@@ -12,8 +12,8 @@
 
 namespace ivy {
 
-// Exit codes if SupervisorStart.tells_outcome is set; otherwise all but the second are replaced by
-// 0.
+// Exit codes if SupervisorStart.records_outcome is set; otherwise all but the second are replaced
+// by 0.
 inline constexpr int kSupervisorWell = 0;       // Every worker exited with 0.
 inline constexpr int kSupervisorLeftovers = 1;  // Some processes could not be killed.
 inline constexpr int kSupervisorWorkerFailed = 10;
@@ -37,14 +37,14 @@ struct SupervisorStart {
   // (dial.h), so they are ignored here. If the task is killed, the scheduler may no longer see this
   // process, so the job ends.
   pid_t step_task = 0;
-  bool tells_outcome = false;  // The exit code is recorded and tells how the job ended.
+  bool records_outcome = false;  // The exit code is recorded and tells how the job ended.
   // A pipe on which the warden describes the job's containment (Containment::describe), which it
   // probes while the supervisor starts.
   int containment_fd = -1;
   // A pipe to the warden. One byte means that the supervisor has succeeded and is the last process
   // of the job; the warden then removes the directory and exits concurrently. -1: the warden waits
   // for the supervisor's exit.
-  int farewell_fd = -1;
+  int exit_notice_fd = -1;
 };
 
 }  // namespace ivy

@@ -22,7 +22,7 @@ void Lease::transport_attached(TransportEnd kind) {
   enter(LeaseState::kAttached);
 }
 
-void Lease::heard() {
+void Lease::received() {
   if (state_ == LeaseState::kAttached || state_ == LeaseState::kPaused)
     enter(LeaseState::kAttached);
 }

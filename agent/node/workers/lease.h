@@ -61,8 +61,8 @@ class Lease {
   void set_outlives_launcher(bool outlives) { outlives_launcher_ = outlives; }
   void transport_attached(TransportEnd kind);
   // Call when bytes from the attached launcher have arrived.
-  void heard();
-  // The launcher announced that it will be silent. Ends with heard(), or after pause_ns.
+  void received();
+  // The launcher announced that it will be silent. Ends with received(), or after pause_ns.
   void paused();
   void transport_lost(TransportLoss loss);
   // Advances the clock. Call it at least twice per longest_step_ns.

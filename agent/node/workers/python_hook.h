@@ -13,7 +13,7 @@
 //
 // Nothing is written to the worker's own streams: the dump goes to a file in the job's directory.
 //
-// The hook also makes torch serve its flight record (agent/node/hang/flight_server.h). It makes
+// The hook also makes torch serve its flight record (agent/node/hang/flight_client.h). It makes
 // torch's rank 0 serve the store if a script has set MASTER_PORT itself, or if the ranks are
 // processes started by a worker; rank 0 prints one line about it. It does not interfere with
 // another launcher that runs in a worker (torchrun, mpirun). Thread: the supervisor's.

@@ -25,7 +25,7 @@ class Replacements {
   void failed(std::uint32_t rank);
   // Records the launcher's decision. Returns false if no decision is expected for this rank.
   bool order(const Ordered& ordered);
-  void forgo(std::uint32_t rank) { places_.erase(rank); }
+  void abandon(std::uint32_t rank) { places_.erase(rank); }
   // Returns true if a failed rank may still be replaced: this host is not done, even if no worker
   // is running.
   bool awaits() const { return !places_.empty(); }

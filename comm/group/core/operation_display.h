@@ -24,13 +24,13 @@ class OperationDisplay final : public EntryWatch {
 
   // Call when an operation starts; `shape` must live until finish().
   void begin(const OperationShape& shape, std::uint64_t sequence) {
-    not_shown_ = &shape;
+    pending_ = &shape;
     record_.sequence = sequence;
   }
   // Shows the current operation, once.
   void entered() override {
-    if (not_shown_ == nullptr) return;
-    const OperationShape& shape = *std::exchange(not_shown_, nullptr);
+    if (pending_ == nullptr) return;
+    const OperationShape& shape = *std::exchange(pending_, nullptr);
     if (slot_) show(shape);
   }
   void finish(bool is_well) {
@@ -48,7 +48,7 @@ class OperationDisplay final : public EntryWatch {
   const StatusRow row_;
   std::optional<comm_status::SlotView> slot_;  // Empty if there is no page, or no free row.
   comm_status::OperationRecord record_;        // Current content of the row.
-  const OperationShape* not_shown_ = nullptr;  // The current operation, until it is shown.
+  const OperationShape* pending_ = nullptr;    // The current operation, until it is shown.
   FastClock clock_;
 };
 

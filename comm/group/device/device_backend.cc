@@ -106,9 +106,9 @@ MaybeFailure failure_to_select(const nccl::Driver::Current& current) {
   return make_failure(FailureKind::kTransport, current.result().error().message);
 }
 
-nccl::DeviceCommunicator::Started begun(const DeviceOperation& operation,
-                                        std::chrono::nanoseconds timeout,
-                                        const std::shared_ptr<Work>& work) {
+nccl::DeviceCommunicator::Started begin_operation(const DeviceOperation& operation,
+                                                  std::chrono::nanoseconds timeout,
+                                                  const std::shared_ptr<Work>& work) {
   nccl::DeviceCommunicator::Started one;
   one.operation = &operation;
   one.watched.shape = operation.collective.shape;
@@ -280,7 +280,7 @@ bool DeviceBackend::run_synchronized(const OperationCall& call, const DeviceOper
   if (!context_.host.barrier(call)) return false;
   if (!check(device.prepare(operation.device, call.deadline), call)) return false;
   if (device.is_shared()) return run_staged(call, operation);
-  nccl::DeviceCommunicator::Started one = begun(operation, call.deadline.left(), nullptr);
+  nccl::DeviceCommunicator::Started one = begin_operation(operation, call.deadline.left(), nullptr);
   one.watched.number = call.sequence;
   const nccl::Driver::Current current(*nccl::Driver::in_use(), operation.device);
   MaybeFailure failure = failure_to_select(current);
@@ -315,7 +315,7 @@ Outcome DeviceBackend::enqueue(const DeviceOperation& operation, std::chrono::na
   if (!operation.is_captured) device.enqueued().await_room(most_enqueued_);
   const std::lock_guard lock(order_);
   if (context_.failure.is_set()) return fail_enqueued(*context_.failure.get());
-  nccl::DeviceCommunicator::Started one = begun(operation, timeout, work);
+  nccl::DeviceCommunicator::Started one = begin_operation(operation, timeout, work);
   const nccl::Driver::Current current(*nccl::Driver::in_use(), operation.device);
   MaybeFailure failure = failure_to_select(current);
   if (!failure) failure = nccl::start_and_finish(device, one);
@@ -329,7 +329,7 @@ class DeviceBackend::Grouped final : public GroupedOperation {
       : backend_(backend),
         operation_(operation),
         work_(work),
-        started_(begun(operation_, timeout, work)) {}
+        started_(begin_operation(operation_, timeout, work)) {}
 
   nccl::DeviceCommunicator::Started& started() { return started_; }
 

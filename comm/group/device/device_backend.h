@@ -108,7 +108,7 @@ class DeviceBackend final : private nccl::DeviceCommunicatorOwner {
   bool run_staged(const OperationCall& call, const nccl::DeviceOperation& operation);
   void note_synchronized(OperationShape& shape);
   // DeviceCommunicatorOwner:
-  MaybeFailure trouble() override { return detector_.check(); }
+  MaybeFailure find_failure() override { return detector_.check(); }
   void device_failed(const Failure& failure) override { context_.handler.break_all(failure); }
   MaybeFailure tick(const nccl::Enqueued* oldest) override;
   std::string why_late(const nccl::Enqueued& operation) override;

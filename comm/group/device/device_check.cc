@@ -80,7 +80,7 @@ std::optional<DeviceRecord> DeviceCheck::read(std::int32_t rank) {
   return record;
 }
 
-void DeviceCheck::tell(std::uint64_t oldest) {
+void DeviceCheck::publish_record(std::uint64_t oldest) {
   DeviceRecord record;
   {
     const std::lock_guard lock(mutex_);
@@ -142,12 +142,12 @@ MaybeFailure DeviceCheck::tick(const nccl::Enqueued* oldest) {
   if (!is_late && called == compared_) return std::nullopt;
   exchanged_at_ = now;
   compared_ = called;
-  tell(number);
+  publish_record(number);
   return is_late ? compare_with_all() : compare_with((ranks_.rank() + 1) % ranks_.size());
 }
 
 MaybeFailure DeviceCheck::difference() {
-  tell(late_number_);
+  publish_record(late_number_);
   return compare_with_all();
 }
 
@@ -167,7 +167,7 @@ std::string DeviceCheck::why_late(const nccl::Enqueued& operation) {
       "all ranks have called it: is something before it on a stream stuck?";
   if (mode_ == DeviceCheckMode::kFirst) return "has every rank called it?";
   if (mode_ == DeviceCheckMode::kEvery || ranks_.size() == 1) return kNobody;
-  tell(operation.number);
+  publish_record(operation.number);
   std::uint64_t recorded = 0;
   {
     const std::lock_guard lock(mutex_);

@@ -65,7 +65,7 @@ class DeviceCheck {
   std::optional<DeviceRecord> read(std::int32_t rank);
   MaybeFailure compare_with(std::int32_t rank);
   MaybeFailure compare_with_all();
-  void tell(std::uint64_t oldest);
+  void publish_record(std::uint64_t oldest);
   std::string why_nobody_is_behind(std::uint64_t recorded, std::int32_t other,
                                    std::uint64_t recorded_there) const;
   Failure failure_of(const DeviceDifference& difference, std::int32_t other) const;

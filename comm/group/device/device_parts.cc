@@ -78,8 +78,8 @@ void DeviceDisplay::show(const nccl::Enqueued* oldest, const DeviceCheck::LastOp
   is_running_ = oldest != nullptr;
   if (number == number_) return;
   number_ = number;
-  shown_ = oldest != nullptr ? oldest->shape : last.shape;
-  display_->begin(shown_, number);
+  displayed_ = oldest != nullptr ? oldest->shape : last.shape;
+  display_->begin(displayed_, number);
   display_->entered();
   if (oldest == nullptr) display_->finish(true);
 }

@@ -105,7 +105,7 @@ class DeviceDisplay {
   Job& job_;
   const Membership& ranks_;
   std::optional<OperationDisplay> display_;  // Set from the first operation on.
-  OperationShape shown_;
+  OperationShape displayed_;
   std::uint64_t number_ = 0;
   bool is_running_ = false;
 };

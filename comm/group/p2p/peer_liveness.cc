@@ -145,15 +145,15 @@ bool PeerLiveness::find_failure() {
   if (const MaybeFailure known = detector_.shared()) found = known;
   const std::lock_guard lock(mutex_);
   if (traffic_.is_broken()) return true;
-  Failure trouble = *found;
-  traffic_.name_message(trouble);
+  Failure failure = *found;
+  traffic_.name_message(failure);
   // Progress once more, because data that a rank sent before it exited is still there. If all of
   // that rank's messages have arrived, its exit is no failure; a death will be found again.
   traffic_.progress(true);
-  const bool is_about_missed = missed >= 0 && trouble.rank == options_.peer(missed).world_rank;
+  const bool is_about_missed = missed >= 0 && failure.rank == options_.peer(missed).world_rank;
   if (is_about_missed && !is_awaited(*traffic_.peers()[static_cast<std::size_t>(missed)]))
     return true;
-  traffic_.report(trouble);
+  traffic_.report(failure);
   return true;
 }
 

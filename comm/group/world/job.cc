@@ -134,17 +134,17 @@ std::string Job::name_in_page(const std::string& communicator) const {
 
 Result<std::unique_ptr<Job>> Job::join(Identity identity, milliseconds timeout) {
   std::unique_ptr<Job> job(new Job(std::move(identity), timeout));
-  const Identity& who = job->identity_;
-  if (who.bootstrap == Bootstrap::kAlone) return job;
-  IVY_CHECK(who.bootstrap == Bootstrap::kStore ? job->connect_to_store()
-                                               : job->bootstrap_without_ivyrun());
+  const Identity& own_identity = job->identity_;
+  if (own_identity.bootstrap == Bootstrap::kAlone) return job;
+  IVY_CHECK(own_identity.bootstrap == Bootstrap::kStore ? job->connect_to_store()
+                                                        : job->bootstrap_without_ivyrun());
   // Under ivyrun, only the job's ranks have its token.
-  job->reach_.credentials.waits_for_places = who.bootstrap != Bootstrap::kStore;
-  if (who.spans_hosts) {
+  job->reach_.credentials.waits_for_places = own_identity.bootstrap != Bootstrap::kStore;
+  if (own_identity.spans_hosts) {
     job->reach_.streams = IVY_TRY(wanted_streams(std::getenv("IVY_TCP_STREAMS")));
-    IVY_CHECK(job->listen_to_peers(who.rank));
+    IVY_CHECK(job->listen_to_peers(own_identity.rank));
   }
-  if (!who.control_path.empty()) IVY_CHECK(job->attach_to_supervisor());
+  if (!own_identity.control_path.empty()) IVY_CHECK(job->attach_to_supervisor());
   job->records_.use(job->store_.get(), job->control_ != nullptr);
   job->repairs_.use(job->store_.get(), job->control_.get());
   return job;

@@ -33,8 +33,8 @@ milliseconds until(RepairTime end) {
   return std::max(milliseconds(0), std::chrono::duration_cast<milliseconds>(end - steady_now()));
 }
 
-std::string seconds_until_now(RepairTime begun) {
-  const auto time = std::chrono::duration_cast<milliseconds>(steady_now() - begun).count();
+std::string seconds_until_now(RepairTime start) {
+  const auto time = std::chrono::duration_cast<milliseconds>(steady_now() - start).count();
   return std::to_string(time / 1000) + "." + std::to_string(time % 1000 / 100) + " s";
 }
 
@@ -64,11 +64,11 @@ bool Repair::has_ended_elsewhere(const Member& member) const {
 Result<void> Repair::read_gone() {
   gone_.clear();
   newcomers_.clear();
-  for (const auto& [rank, said] : IVY_TRY(numbered(kGone))) {
-    if (const auto incarnation = to_number<std::uint32_t>(said)) gone_[rank] = *incarnation;
+  for (const auto& [rank, value] : IVY_TRY(numbered(kGone))) {
+    if (const auto incarnation = to_number<std::uint32_t>(value)) gone_[rank] = *incarnation;
   }
-  for (const auto& [rank, said] : IVY_TRY(numbered(kNewcomer))) {
-    const auto incarnation = to_number<std::uint32_t>(said);
+  for (const auto& [rank, value] : IVY_TRY(numbered(kNewcomer))) {
+    const auto incarnation = to_number<std::uint32_t>(value);
     if (!incarnation || *incarnation == 0) continue;
     newcomers_[rank] = *incarnation;
     const auto gone = gone_.emplace(rank, 0).first;
@@ -80,8 +80,8 @@ Result<void> Repair::read_gone() {
 Result<RepairView> Repair::view(const std::vector<Member>& members) {
   RepairView view(context_.job_size);
   IVY_CHECK(read_gone());
-  for (const auto& [rank, said] : IVY_TRY(numbered(key("came/")))) {
-    view[rank].called = said == name_of(RepairAim::kGrow) ? RepairAim::kGrow : RepairAim::kShrink;
+  for (const auto& [rank, value] : IVY_TRY(numbered(key("came/")))) {
+    view[rank].called = value == name_of(RepairAim::kGrow) ? RepairAim::kGrow : RepairAim::kShrink;
   }
   for (const auto& [rank, incarnation] : newcomers_) {
     Member member;
@@ -124,7 +124,7 @@ Result<RepairDecision> Repair::check_own(const RepairDecision& decision) const {
 Result<RepairDecision> Repair::agree(RepairAim aim, const std::vector<Member>& members,
                                      RepairTime end) {
   store::Client& store = *context_.store;
-  const RepairTime begun = steady_now();
+  const RepairTime start = steady_now();
   const std::string decided = key("decision");
   IVY_CHECK(store.set(key("came/" + std::to_string(context_.job_rank)), name_of(aim)));
   while (!IVY_TRY(store.check({decided}))) {
@@ -140,14 +140,14 @@ Result<RepairDecision> Repair::agree(RepairAim aim, const std::vector<Member>& m
           RepairDecision{{},
                          Error{Code::kDeadlineExceeded,
                                std::string(name_of(aim)) + " of the world timed out: after " +
-                                   seconds_until_now(begun) + " " + missing_text(aim, seen),
+                                   seconds_until_now(start) + " " + missing_text(aim, seen),
                                "every survivor calls it"}};
     }
     if (decision) {
       IVY_TRY(publish(*decision));
       break;
     }
-    const bool is_first = is_first_of_those_who_came(seen, context_.job_rank);
+    const bool is_first = is_lowest_caller(seen, context_.job_rank);
     const milliseconds turn =
         is_first ? kFirstLooks
                  : std::min(kOthersLookMax, kOthersLook + milliseconds(context_.job_size));
@@ -205,15 +205,15 @@ Result<RepairEnd> Repair::conclude(const Result<void>& formed, bool is_death) {
   }
   const auto stored = IVY_TRY(context_.store->compare_set(key("end"), std::nullopt, own));
   const std::string end = stored.second.value_or(own);
-  RepairEnd told;
-  told.is_formed = end == "formed";
-  told.is_death = end.starts_with("death ");
-  if (told.is_formed) return told;
+  RepairEnd result;
+  result.is_formed = end == "formed";
+  result.is_death = end.starts_with("death ");
+  if (result.is_formed) return result;
   // The text has the form of a rejection.
   const RepairDecision why =
       IVY_TRY(RepairDecision::decoded("no " + end.substr(std::min(end.size(), std::size_t{6}))));
-  told.error = *why.refusal;
-  return told;
+  result.error = *why.refusal;
+  return result;
 }
 
 void Repair::forget_earlier() {
@@ -235,13 +235,13 @@ Result<void> Newcomer::announce() {
 }
 
 Result<Newcomer::Call> Newcomer::await_call(std::uint32_t above, RepairTime end) {
-  const RepairTime begun = steady_now();
+  const RepairTime start = steady_now();
   const std::string where = kCalled + std::to_string(context_.job_rank);
   while (true) {
-    const Result<std::string> said = context_.store->get(where);
-    if (!said.ok() && said.error().code != Code::kNotFound) return said.error();
+    const Result<std::string> value = context_.store->get(where);
+    if (!value.ok() && value.error().code != Code::kNotFound) return value.error();
     const std::vector<std::string_view> words =
-        said.ok() ? words_of(*said) : std::vector<std::string_view>();
+        value.ok() ? words_of(*value) : std::vector<std::string_view>();
     const bool is_own = words.size() == 3 && words[2] == std::to_string(context_.incarnation);
     const auto epoch = is_own ? to_number<std::uint32_t>(words[1]) : std::nullopt;
     if (epoch && *epoch > above) return Call{std::string(words[0]), *epoch};
@@ -251,7 +251,7 @@ Result<Newcomer::Call> Newcomer::await_call(std::uint32_t above, RepairTime end)
   return Error{Code::kDeadlineExceeded,
                "rank " + std::to_string(context_.job_rank) +
                    " was started again (IVY_REJOIN=" + std::to_string(context_.incarnation) +
-                   "), and the survivors have not taken it " + "in for " + seconds_until_now(begun),
+                   "), and the survivors have not taken it " + "in for " + seconds_until_now(start),
                "every survivor calls grow"};
 }
 
@@ -262,11 +262,11 @@ void Newcomer::enter() {
 }
 
 Result<bool> Newcomer::has_entered() {
-  const Result<std::string> said =
+  const Result<std::string> value =
       context_.store->get(kEntered + std::to_string(context_.job_rank));
-  if (said.ok()) return *said == std::to_string(context_.incarnation);
-  if (said.error().code == Code::kNotFound) return false;
-  return said.error();
+  if (value.ok()) return *value == std::to_string(context_.incarnation);
+  if (value.error().code == Code::kNotFound) return false;
+  return value.error();
 }
 
 }  // namespace ivy::comm

@@ -31,14 +31,14 @@ std::optional<RepairDecision> find_difference(const RepairView& view) {
     if (!is_survivor(view[rank])) continue;
     if (!first) first = rank;
     if (view[rank].called == view[*first].called) continue;
-    const auto said = [&](std::uint32_t which) {
+    const auto call_text = [&](std::uint32_t which) {
       return "rank " + std::to_string(which) + " calls " +
              std::string(name_of(*view[which].called));
     };
     return RepairDecision{{},
                           Error{Code::kAborted,
                                 "the survivors repair the world in different ways: " +
-                                    said(*first) + ", " + said(rank),
+                                    call_text(*first) + ", " + call_text(rank),
                                 "call the same on every rank"}};
   }
   return std::nullopt;
@@ -109,7 +109,7 @@ std::optional<RepairDecision> decide(RepairAim aim, const RepairView& view) {
   return decision.members.empty() ? std::nullopt : std::optional(decision);
 }
 
-bool is_first_of_those_who_came(const RepairView& view, std::uint32_t job_rank) {
+bool is_lowest_caller(const RepairView& view, std::uint32_t job_rank) {
   for (std::uint32_t rank = 0; rank < job_rank && rank < view.size(); ++rank) {
     if (is_survivor(view[rank])) return false;
   }

@@ -56,7 +56,7 @@ std::optional<RepairDecision> decide(RepairAim aim, const RepairView& view);
 
 // Returns whether no living survivor with a lower rank has called. That rank checks often, the
 // others seldom.
-bool is_first_of_those_who_came(const RepairView& view, std::uint32_t job_rank);
+bool is_lowest_caller(const RepairView& view, std::uint32_t job_rank);
 
 // Returns a text such as "rank 2 has not called shrink, rank 3 has not been started again".
 std::string missing_text(RepairAim aim, const RepairView& view);

@@ -359,7 +359,7 @@ std::optional<Error> WorldFormation::find_obstacle(FailureDetector* detector) {
 template <class Wait>
 auto WorldFormation::wait_and_check(FailureDetector* detector, Wait wait)
     -> decltype(wait(milliseconds())) {
-  const std::uint64_t begun = monotonic_ns();
+  const std::uint64_t start_ns = monotonic_ns();
   for (;;) {
     auto waited = wait(kDeathCheckStep);
     if (waited.ok() || waited.error().code != Code::kDeadlineExceeded) return waited;
@@ -369,7 +369,7 @@ auto WorldFormation::wait_and_check(FailureDetector* detector, Wait wait)
       if (waited.ok()) return waited;
       return *why;
     }
-    if (std::chrono::nanoseconds(monotonic_ns() - begun) >= inputs_.timeout) {
+    if (std::chrono::nanoseconds(monotonic_ns() - start_ns) >= inputs_.timeout) {
       return waited.error().context("wait for the other ranks, for " +
                                     std::to_string(inputs_.timeout.count()) + " ms");
     }

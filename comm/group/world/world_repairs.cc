@@ -89,8 +89,8 @@ bool WorldRepairs::is_dead_here(const Member& member) const {
 // or its listener's address refuses connections.
 bool WorldRepairs::is_missed(const Member& member) const {
   if (std::find(missed_.begin(), missed_.end(), member.job_rank) != missed_.end()) return true;
-  const bool may_ask = has_listeners_ && control_ == nullptr && !member.address.empty();
-  return may_ask && !PeerListener::is_there(member.address);
+  const bool can_probe = has_listeners_ && control_ == nullptr && !member.address.empty();
+  return can_probe && !PeerListener::is_there(member.address);
 }
 
 RepairContext WorldRepairs::context() const {

@@ -56,9 +56,9 @@ class ArrayList {
   PyObject* results() const { return results_; }
 
   // Returns false with an exception set.
-  bool tell_all_changed() const {
+  bool mark_all_changed() const {
     for (std::size_t part = 0; part < count_; ++part) {
-      if (!tell_changed(parts_[part].written)) return false;
+      if (!mark_changed(parts_[part].written)) return false;
     }
     return true;
   }

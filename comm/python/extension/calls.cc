@@ -35,7 +35,7 @@ PyObject* broadcast_in_place(PyObject*, PyObject* const* given, Py_ssize_t count
   const auto call = [&](const ivy_call* how) {
     return library.broadcast(seat.comm, array.data(), array.count(), array.dtype(), root, how);
   };
-  return carry_out(call, array.memory()) && tell_changed(given[0]) ? new_reference(given[0])
+  return carry_out(call, array.memory()) && mark_changed(given[0]) ? new_reference(given[0])
                                                                    : nullptr;
 }
 
@@ -91,7 +91,7 @@ PyObject* all_reduce_coalesced(PyObject*, PyObject* const* given, Py_ssize_t cou
                                         arrays.receives(), arrays.counts(), arrays.dtype(), op,
                                         how);
   };
-  return carry_out(call, arrays.memory()) && arrays.tell_all_changed()
+  return carry_out(call, arrays.memory()) && arrays.mark_all_changed()
              ? new_reference(arrays.results())
              : nullptr;
 }

@@ -30,7 +30,7 @@ struct Raised {
 inline PyObject* raise_error = nullptr;  // Called with a code; raises the exception for it.
 
 // Implements ivy_call.interrupt. `context` is the call's Raised.
-inline int ask_for_signals(void* context) {
+inline int check_signals(void* context) {
   const PyGILState_STATE state = PyGILState_Ensure();
   const bool has_raised = PyErr_CheckSignals() != 0;
   if (has_raised) {
@@ -74,12 +74,12 @@ bool carry_out(const Call& call, const DenseMemory& memory = {}, ivy_work** work
   how.factor = 1.0;
   how.work = work;
   if (work == nullptr && PyThread_get_thread_ident() == main_thread) {
-    how.interrupt = ask_for_signals;
+    how.interrupt = check_signals;
     how.interrupt_context = &raised;
   }
   if (memory.device >= 0) {
     how.stream = memory.stream;
-    how.flags = (memory.is_told ? IVY_ON_DEVICE : IVY_DEVICE_MEMORY) | IVY_ENQUEUE;
+    how.flags = (memory.is_reported ? IVY_ON_DEVICE : IVY_DEVICE_MEMORY) | IVY_ENQUEUE;
     how.device = memory.device;
   }
   PyThreadState* const state = PyEval_SaveThread();

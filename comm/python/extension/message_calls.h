@@ -67,7 +67,7 @@ inline PyObject* recv_in_place(PyObject*, PyObject* const* given, Py_ssize_t cou
   const Awaited awaited(given[1], given[2], given[3]);
   ArrayView array;
   if (!awaited.is_usual() || !array.take_of_host(given[0], kBufferWritable)) return not_usual();
-  return awaited.receive(array) && tell_changed(given[0]) ? new_reference(given[0]) : nullptr;
+  return awaited.receive(array) && mark_changed(given[0]) ? new_reference(given[0]) : nullptr;
 }
 
 // Takes like, src, tag, group, out, timeout and with_message.

@@ -78,7 +78,7 @@ inline PyObject* reduce_in_place(PyObject*, PyObject* const* given, Py_ssize_t c
                           is_root ? array.data() : nullptr, array.count(), array.dtype(), op, root,
                           how);
   };
-  if (!carry_out(call, array.memory()) || (is_root && !tell_changed(given[0]))) return nullptr;
+  if (!carry_out(call, array.memory()) || (is_root && !mark_changed(given[0]))) return nullptr;
   return new_reference(given[0]);
 }
 
@@ -118,7 +118,7 @@ PyObject* combined_in_place(PyObject*, PyObject* const* given, Py_ssize_t count)
     return (library.*Function)(seat.comm, IVY_IN_PLACE, array.data(), array.count(), array.dtype(),
                                op, how);
   };
-  return carry_out(call, array.memory()) && tell_changed(given[0]) ? new_reference(given[0])
+  return carry_out(call, array.memory()) && mark_changed(given[0]) ? new_reference(given[0])
                                                                    : nullptr;
 }
 
@@ -154,7 +154,7 @@ PyObject* exchanged_in_place(PyObject* given, PyObject* group) {
   const auto call = [&](const ivy_call* how) {
     return (library.*Function)(seat.comm, IVY_IN_PLACE, array.data(), each, array.dtype(), how);
   };
-  return carry_out(call, array.memory()) && tell_changed(given) ? new_reference(given) : nullptr;
+  return carry_out(call, array.memory()) && mark_changed(given) ? new_reference(given) : nullptr;
 }
 
 // Takes x, split, group, async_op and timeout.

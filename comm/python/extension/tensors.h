@@ -52,7 +52,7 @@ struct DenseMemory {
   int dtype = -1;
   int device = -1;  // Number of the CUDA device, or -1 for memory of the host.
   // The framework has reported that number; otherwise it is only known to be on a device.
-  bool is_told = false;
+  bool is_reported = false;
   void* stream = nullptr;
 };
 
@@ -111,7 +111,7 @@ inline bool take_device(PyObject* tensor, DenseMemory& memory) {
     return false;
   }
   memory.device = static_cast<int>(number);
-  memory.is_told = true;
+  memory.is_reported = true;
   PyObject* const index = PyLong_FromLong(memory.device);
   PyObject* const stream = PyObject_CallFunctionObjArgs(torch().current_stream, index, nullptr);
   Py_XDECREF(index);
@@ -180,7 +180,7 @@ inline PyObject* new_of_rows(PyObject* tensor, Py_ssize_t rows) {
 }
 
 // Notifies the framework that the array's memory was written. Returns false with an exception set.
-inline bool tell_changed(PyObject* array) {
+inline bool mark_changed(PyObject* array) {
   if (!is_tensor(array)) return true;
   PyObject* const nothing = PyObject_CallFunctionObjArgs(torch().increment_version, array, nullptr);
   Py_XDECREF(nothing);

@@ -32,10 +32,10 @@ void begin_noting() {
   if ((former.sa_flags & SA_SIGINFO) == 0 &&
       (former.sa_handler == SIG_DFL || former.sa_handler == SIG_IGN))
     return;
-  struct sigaction ours = former;
-  ours.sa_flags |= SA_SIGINFO;
-  ours.sa_sigaction = note_interrupt;
-  is_ours = sigaction(SIGINT, &ours, nullptr) == 0;
+  struct sigaction replacement = former;
+  replacement.sa_flags |= SA_SIGINFO;
+  replacement.sa_sigaction = note_interrupt;
+  is_ours = sigaction(SIGINT, &replacement, nullptr) == 0;
 }
 
 // Leaves a handler alone that was installed in the meantime.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // handle() is the path of a call: it converts XLA's call frame to a Request, carry_out() checks it
 // and calls libivycomm (collective(), or exchange() for messages), wait() waits for the result and
-// lets Ctrl-C interrupt it, and told() converts a failure to an XLA error. The exported functions
+// lets Ctrl-C interrupt it, and report() converts a failure to an XLA error. The exported functions
 // are at the end.
 #include "comm/python/jax_ffi/jax_ffi.h"
 
@@ -26,7 +26,7 @@ namespace {
 constexpr int64_t kSliceMs = 50;  // Interval of the checks for Ctrl-C, as in ivycomm/waiting.py.
 constexpr int32_t kMetadata = 1, kScalar = 3;
 
-struct Seat {
+struct Group {
   ivy_comm* comm = nullptr;
   int rank = 0;
   int size = 0;
@@ -39,7 +39,7 @@ struct Fault {
 };
 
 std::mutex state_mutex;
-std::unordered_map<int64_t, Seat> seats;  // The mutex guards it and last_fault.
+std::unordered_map<int64_t, Group> groups;  // The mutex guards it and last_fault.
 Fault last_fault;
 ivy_jax_functions library;  // Both are written before any handler runs, and never again.
 ivy_jax_interpreter interpreter;
@@ -59,7 +59,7 @@ struct Array {
 // One call, as its frame describes it.
 struct Request {
   Attribute attribute;
-  Seat seat;
+  Group group;
   std::vector<Array> inputs, outputs;
   bool is_on_gpu = false;
   void* stream = nullptr;
@@ -82,8 +82,8 @@ Fault library_fault(int code) {
 }
 
 struct Element {
-  xla::ElementType theirs;
-  int ours;
+  xla::ElementType xla_type;
+  int ivy_type;
 };
 
 using enum xla::ElementType;
@@ -97,7 +97,7 @@ constexpr Element kElements[] = {{kPred, IVY_BOOL},     {kS8, IVY_I8},          
 // Returns -1 for a type that libivycomm does not know.
 int element_number(xla::ElementType type) {
   for (const Element& element : kElements)
-    if (element.theirs == type) return element.ours;
+    if (element.xla_type == type) return element.ivy_type;
   return -1;
 }
 
@@ -158,7 +158,7 @@ Ratio ratio_of(int64_t operation, size_t size) {
 bool fits(const Request& request) {
   const int64_t operation = request.attribute.operation;
   if (operation > IVY_JAX_ALL_TO_ALL) return true;
-  const auto size = static_cast<size_t>(request.seat.size);
+  const auto size = static_cast<size_t>(request.group.size);
   const Ratio ratio = ratio_of(operation, size);
   if (request.outputs.empty() || request.inputs.size() < request.outputs.size()) return false;
   for (size_t at = 0; at < request.outputs.size(); ++at) {
@@ -176,14 +176,14 @@ bool can_travel(const std::vector<Array>& arrays) {
 }
 
 Fault check(const Request& request) {
-  if (request.seat.comm == nullptr)
+  if (request.group.comm == nullptr)
     return refused(IVY_FAILED_PRECONDITION,
                    "the group that this program was compiled for has ended, or belongs to a former "
                    "world: compile the program again");
   if (!fits(request))
     return refused(IVY_INVALID_ARGUMENT,
                    "the program was compiled for a group of another size than " +
-                       std::to_string(request.seat.size) +
+                       std::to_string(request.group.size) +
                        ": jax.clear_caches() makes JAX compile it anew");
   if (!can_travel(request.inputs) || !can_travel(request.outputs))
     return refused(IVY_INVALID_ARGUMENT, "arrays of this element type cannot be sent");
@@ -224,49 +224,49 @@ int all_reduce(const Request& request, const ivy_call* call) {
     if (send.back() == recv.back()) send.back() = IVY_IN_PLACE;
     counts.push_back(request.outputs[at].count);
   }
-  return library.all_reduce_coalesced(request.seat.comm, counts.size(), send.data(), recv.data(),
+  return library.all_reduce_coalesced(request.group.comm, counts.size(), send.data(), recv.data(),
                                       counts.data(), request.outputs[0].type,
                                       static_cast<int>(request.attribute.op), call);
 }
 
 int reduction(const Request& request, const ivy_call* call) {
   const Array &in = request.inputs[0], &out = request.outputs[0];
-  const Seat& seat = request.seat;
+  const Group& group = request.group;
   const int op = static_cast<int>(request.attribute.op);
   const int root = static_cast<int>(request.attribute.peer);
   const void* send = in.data == out.data ? IVY_IN_PLACE : in.data;
   switch (request.attribute.operation) {
     case IVY_JAX_REDUCE: {
-      const bool is_root = seat.rank == root;
-      return library.reduce(seat.comm, is_root ? send : in.data, is_root ? out.data : nullptr,
+      const bool is_root = group.rank == root;
+      return library.reduce(group.comm, is_root ? send : in.data, is_root ? out.data : nullptr,
                             in.count, in.type, op, root, call);
     }
     case IVY_JAX_SCAN:
-      return library.scan(seat.comm, send, out.data, in.count, in.type, op, call);
+      return library.scan(group.comm, send, out.data, in.count, in.type, op, call);
     default:
-      return library.reduce_scatter(seat.comm, in.data, out.data, out.count, in.type, op, call);
+      return library.reduce_scatter(group.comm, in.data, out.data, out.count, in.type, op, call);
   }
 }
 
 int movement(const Request& request, const ivy_call* call) {
   const Array &in = request.inputs[0], &out = request.outputs[0];
-  const Seat& seat = request.seat;
+  const Group& group = request.group;
   const int root = static_cast<int>(request.attribute.peer);
-  const bool is_root = seat.rank == root;
+  const bool is_root = group.rank == root;
   switch (request.attribute.operation) {
     case IVY_JAX_BROADCAST:
-      return library.broadcast(seat.comm, out.data, out.count, out.type, root, call);
+      return library.broadcast(group.comm, out.data, out.count, out.type, root, call);
     case IVY_JAX_ALL_GATHER:
-      return library.all_gather(seat.comm, in.data, out.data, in.count, in.type, call);
+      return library.all_gather(group.comm, in.data, out.data, in.count, in.type, call);
     case IVY_JAX_GATHER:
-      return library.gather(seat.comm, in.data, is_root ? out.data : nullptr, in.count, in.type,
+      return library.gather(group.comm, in.data, is_root ? out.data : nullptr, in.count, in.type,
                             root, call);
     case IVY_JAX_SCATTER:
-      return library.scatter(seat.comm, is_root ? in.data : nullptr, out.data, out.count, out.type,
+      return library.scatter(group.comm, is_root ? in.data : nullptr, out.data, out.count, out.type,
                              root, call);
     default:
-      return library.all_to_all(seat.comm, in.data, out.data,
-                                in.count / static_cast<size_t>(seat.size), in.type, call);
+      return library.all_to_all(group.comm, in.data, out.data,
+                                in.count / static_cast<size_t>(group.size), in.type, call);
   }
 }
 
@@ -279,7 +279,7 @@ int collective(const Request& request, const ivy_call* call) {
     case IVY_JAX_REDUCE_SCATTER:
       return reduction(request, call);
     case IVY_JAX_BARRIER:
-      return library.barrier(request.seat.comm, call);
+      return library.barrier(request.group.comm, call);
     default:
       return movement(request, call);
   }
@@ -346,16 +346,16 @@ Fault exchange(const Request& request) {
   Pending sending(request), receiving(request);
   if (receives) {
     const Array& out = request.outputs[0];
-    const int code =
-        library.recv(request.seat.comm, out.data, out.count, out.type, static_cast<int>(how.source),
-                     static_cast<int>(how.source_tag), nullptr, &receiving.call);
+    const int code = library.recv(request.group.comm, out.data, out.count, out.type,
+                                  static_cast<int>(how.source), static_cast<int>(how.source_tag),
+                                  nullptr, &receiving.call);
     if (code != IVY_OK) return library_fault(code);
   }
   Fault fault;
   if (sends) {
     const Array& in = request.inputs[0];
     fault =
-        finish(library.send(request.seat.comm, in.data, in.count, in.type,
+        finish(library.send(request.group.comm, in.data, in.count, in.type,
                             static_cast<int>(how.peer), static_cast<int>(how.tag), &sending.call),
                sending);
     if (fault.code != IVY_OK && receives && receiving.work != nullptr)
@@ -372,7 +372,7 @@ Fault carry_out(const Request& request) {
   return finish(collective(request, &pending.call), pending);
 }
 
-xla::Error* told(const xla::CallFrame& frame, Fault fault) {
+xla::Error* report(const xla::CallFrame& frame, Fault fault) {
   if (fault.code == IVY_OK) return nullptr;
   const std::string text = "ivycomm: " + fault.text;
   xla::ErrorArguments arguments{sizeof(xla::ErrorArguments), nullptr, text.c_str(), fault.code};
@@ -399,9 +399,9 @@ bool has_answered_metadata(const xla::CallFrame& frame) {
 xla::Error* handle(const xla::CallFrame& frame, bool is_on_gpu) {
   if (interface_minor > 0 && has_answered_metadata(frame)) return nullptr;
   if (frame.struct_size < offsetof(xla::CallFrame, attributes) + sizeof(xla::Attributes))
-    return told(frame,
-                refused(IVY_FAILED_PRECONDITION,
-                        "XLA's call is smaller than that of jaxlib 0.4.31, which is needed"));
+    return report(frame,
+                  refused(IVY_FAILED_PRECONDITION,
+                          "XLA's call is smaller than that of jaxlib 0.4.31, which is needed"));
   Request request;
   request.attribute = attribute_of(frame.attributes);
   request.inputs = arrays_of(frame.arguments);
@@ -414,10 +414,10 @@ xla::Error* handle(const xla::CallFrame& frame, bool is_on_gpu) {
   }
   {
     const std::lock_guard lock(state_mutex);
-    const auto seat = seats.find(request.attribute.group);
-    if (seat != seats.end()) request.seat = seat->second;
+    const auto group = groups.find(request.attribute.group);
+    if (group != groups.end()) request.group = group->second;
   }
-  return told(frame, carry_out(request));
+  return report(frame, carry_out(request));
 }
 
 }  // namespace
@@ -437,9 +437,9 @@ int ivy_jax_set_functions(const ivy_jax_functions* functions, const ivy_jax_inte
 int ivy_jax_set_group(int64_t number, ivy_comm* comm, int rank, int size) {
   const std::lock_guard lock(state_mutex);
   if (comm == nullptr) {
-    seats.erase(number);
+    groups.erase(number);
   } else {
-    seats[number] = {comm, rank, size};
+    groups[number] = {comm, rank, size};
   }
   return IVY_OK;
 }

@@ -37,11 +37,12 @@ class WaitWatch {
   virtual void waits(const LongWait& wait) = 0;
   // Called when a wait times out; takes some time. Returns nothing if the communicator broke in the
   // meantime, or if no rank stands out.
-  virtual std::optional<Suspicion> time_is_over(const LongWait& wait) = 0;
+  virtual std::optional<Suspicion> timed_out(const LongWait& wait) = 0;
   virtual std::int32_t world_rank(std::int32_t rank) const = 0;
   // Returns that rank's operations, at least up to the given one, or nothing if it does not report
   // them.
-  virtual std::optional<EnteredOperations> ask_for(std::int32_t rank, std::uint64_t sequence) = 0;
+  virtual std::optional<EnteredOperations> query_operations(std::int32_t rank,
+                                                            std::uint64_t sequence) = 0;
 };
 
 // Called once per operation: after the entry is published, so that no other rank is delayed, and

@@ -28,7 +28,7 @@ void EntryTable::publish() {
   own.fingerprint[0] = fingerprint.words[0];
   own.fingerprint[1] = fingerprint.words[1];
   wait_.publish(own.sequence, number_);
-  wait_.tell_entry();
+  wait_.notify_entered();
   if (is_crowded_) wait_.count_arrival();
 }
 
@@ -36,12 +36,12 @@ void EntryTable::publish() {
 // of the previous one. The next operation writes there; prefetch its lines.
 void EntryTable::take_next_lines() {
   const EntryLine& next = entry(self_, number_ + 1);
-  const std::size_t shown = shown_[(number_ + 1) & 1];
+  const std::size_t expected = expected_bytes_[(number_ + 1) & 1];
   take_line(&next);
-  if (shown > kFirstLineBytes && shown <= kInlineBytes) take_line(second_line(next));
-  if (shown <= kInlineBytes) return;
+  if (expected > kFirstLineBytes && expected <= kInlineBytes) take_line(second_line(next));
+  if (expected <= kInlineBytes) return;
   const std::uint8_t* const eager = segment_.eager(self_, number_ + 1);
-  const std::size_t bytes = std::min(shown, kTakenMost);
+  const std::size_t bytes = std::min(expected, kTakenMost);
   for (std::size_t begin = 0; begin < bytes; begin += 64) take_line(eager + begin);
 }
 
@@ -66,8 +66,8 @@ bool EntryTable::await_arrivals(std::uint64_t number) {
   return wait_.await_arrivals(all);
 }
 
-FetchedWith EntryTable::shown_by(std::uint32_t member, std::uint64_t number) const {
-  const std::size_t bytes = shown_[number & 1];
+FetchedWith EntryTable::prefetch_of(std::uint32_t member, std::uint64_t number) const {
+  const std::size_t bytes = expected_bytes_[number & 1];
   if (bytes <= kFirstLineBytes || bytes > kFetchedMost) return {};
   if (bytes > kInlineBytes) return {segment_.eager(member, number), bytes};
   return {second_line(entry(member, number)), 1};
@@ -75,10 +75,10 @@ FetchedWith EntryTable::shown_by(std::uint32_t member, std::uint64_t number) con
 
 bool EntryTable::await_entry(std::uint32_t member, std::uint64_t number) {
   const EntryLine& theirs = entry(member, number);
-  const FetchedWith shown = shown_by(member, number);
-  shown.fetch();
+  const FetchedWith prefetch = prefetch_of(member, number);
+  prefetch.fetch();
   if (theirs.sequence.load(std::memory_order_acquire) < number &&
-      !wait_.await_slowly(theirs.sequence, number, member, shown)) {
+      !wait_.await_slowly(theirs.sequence, number, member, prefetch)) {
     return false;
   }
   const EntryLine& ours = entry(self_, number);

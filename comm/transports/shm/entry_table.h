@@ -42,14 +42,14 @@ class EntryTable {
     if (number_ > 0 && !are_all_known && !await_all_of(number_)) return false;
     ++number_;
     known_here_ = 0;
-    shown_[number_ & 1] = 0;
+    expected_bytes_[number_ & 1] = 0;
     return true;
   }
   // The number of this group's operation, from 1.
   std::uint64_t number() const { return number_; }
-  // Call after begin(). `bytes` is about how much members show in this operation, in the entry or,
-  // if it does not fit, in the eager area. Only affects prefetching.
-  void expect_shown(std::size_t bytes) { shown_[number_ & 1] = bytes; }
+  // Call after begin(). `bytes` is about how much members publish in this operation, in the entry
+  // or, if it does not fit, in the eager area. Only affects prefetching.
+  void expect_bytes(std::size_t bytes) { expected_bytes_[number_ & 1] = bytes; }
   std::uint8_t* own_payload() { return entry(self_, number_).payload; }
   std::uint8_t* own_eager() { return segment_.eager(self_, number_); }
   void publish();
@@ -69,7 +69,7 @@ class EntryTable {
   EntryLine& entry(std::uint32_t member, std::uint64_t number) const {
     return segment_.member(member).entry[number & 1];
   }
-  FetchedWith shown_by(std::uint32_t member, std::uint64_t number) const;
+  FetchedWith prefetch_of(std::uint32_t member, std::uint64_t number) const;
   void take_next_lines();
   bool await_entry(std::uint32_t member, std::uint64_t number);
   bool await_all_of(std::uint64_t number);
@@ -82,7 +82,7 @@ class EntryTable {
   const std::uint32_t self_;
   const bool is_crowded_;
   std::uint64_t number_ = 0;
-  std::size_t shown_[2] = {0, 0};     // Arguments of expect_shown(), by the number's parity.
+  std::size_t expected_bytes_[2] = {0, 0};  // Arguments of expect_bytes(), by the number's parity.
   std::uint32_t known_here_ = 0;      // Number of other members known to be in this operation.
   std::vector<std::uint64_t> known_;  // Highest number of each member that was seen and compared.
 };

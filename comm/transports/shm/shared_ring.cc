@@ -34,7 +34,7 @@ class Ring {
 // Calls move(offset in the ring, count) for the one or two contiguous parts of `count` bytes at
 // `position`.
 template <class Move>
-void each_stretch(std::uint64_t position, std::size_t count, Move move) {
+void for_each_part(std::uint64_t position, std::size_t count, Move move) {
   const std::size_t begin = position & (kRingBytes - 1);
   const std::size_t first = std::min(count, kRingBytes - begin);
   move(begin, std::size_t{0}, first);
@@ -46,10 +46,10 @@ class RingSink final : public ByteSink {
   explicit RingSink(std::shared_ptr<Ring> ring) : shared_(std::move(ring)), ring_(*shared_) {}
   std::size_t write_some(const void* bytes, std::size_t count) override {
     const std::uint64_t written = ring_->written.load(std::memory_order_relaxed);
-    if (room_behind(written) < count) request_room();
-    count = std::min<std::size_t>(count, room_behind(written));
+    if (free_bytes(written) < count) request_room();
+    count = std::min<std::size_t>(count, free_bytes(written));
     if (count == 0) return 0;
-    each_stretch(written, count, [&](std::size_t to, std::size_t from, std::size_t stretch) {
+    for_each_part(written, count, [&](std::size_t to, std::size_t from, std::size_t stretch) {
       std::memcpy(ring_->bytes + to, static_cast<const std::uint8_t*>(bytes) + from, stretch);
     });
     ring_->written.store(written + count, std::memory_order_release);
@@ -62,7 +62,7 @@ class RingSink final : public ByteSink {
   StreamState state() const override { return StreamState::kOpen; }
   int descriptor() const override { return -1; }
   bool lend(const void* bytes, std::size_t count) override {
-    const std::uint64_t room = room_behind(ring_->written.load(std::memory_order_relaxed));
+    const std::uint64_t room = free_bytes(ring_->written.load(std::memory_order_relaxed));
     if (is_declined_ || count < kLentBytesLeast || count < room) return false;
     ++loans_;
     ring_->lent.store(reinterpret_cast<std::uintptr_t>(bytes), std::memory_order_relaxed);
@@ -77,7 +77,7 @@ class RingSink final : public ByteSink {
   }
 
  private:
-  std::uint64_t room_behind(std::uint64_t written) const {
+  std::uint64_t free_bytes(std::uint64_t written) const {
     return kRingBytes - (written - ring_->read.load(std::memory_order_acquire));
   }
   // Check for room again afterwards, because the reader may just have made some.
@@ -99,10 +99,10 @@ class RingSource final : public ByteSource {
   explicit RingSource(std::shared_ptr<Ring> ring) : shared_(std::move(ring)), ring_(*shared_) {}
   std::size_t read_some(void* bytes, std::size_t count) override {
     const std::uint64_t read = ring_->read.load(std::memory_order_relaxed);
-    const std::uint64_t there = ring_->written.load(std::memory_order_acquire) - read;
-    count = std::min<std::size_t>(count, there);
+    const std::uint64_t available = ring_->written.load(std::memory_order_acquire) - read;
+    count = std::min<std::size_t>(count, available);
     if (count == 0) return 0;
-    each_stretch(read, count, [&](std::size_t from, std::size_t to, std::size_t stretch) {
+    for_each_part(read, count, [&](std::size_t from, std::size_t to, std::size_t stretch) {
       std::memcpy(static_cast<std::uint8_t*>(bytes) + to, ring_->bytes + from, stretch);
     });
     ring_->read.store(read + count, std::memory_order_release);

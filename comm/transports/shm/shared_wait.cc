@@ -74,7 +74,7 @@ SharedWait::SharedWait(SharedSegment& segment, const SharedGroupOptions& options
 
 bool SharedWait::await_slowly(const std::atomic<std::uint64_t>& counter, std::uint64_t value,
                               std::uint32_t member, const FetchedWith& with) {
-  tell_entry();
+  notify_entered();
   // Reading the clock takes as long as a short wait (as do the pauses of some processors), so spin
   // first.
   for (std::uint32_t round = std::min(spins_, kRoundsBeforeClock); round > 0; --round) {
@@ -86,7 +86,7 @@ bool SharedWait::await_slowly(const std::atomic<std::uint64_t>& counter, std::ui
   while (!spin(counter, value)) {
     // Check the counter once more, because a rank that has died may have done its part before.
     const std::uint32_t waited_for =
-        member == kWhoeverIsAbsent ? first_absent(value / size_) : member;
+        member == kAnyAbsentMember ? first_absent(value / size_) : member;
     if (!policy_.may_continue(waited_for)) return counter.load(std::memory_order_acquire) >= value;
     sleep(counter, value, member);
     if (counter.load(std::memory_order_acquire) >= value) return true;
@@ -129,7 +129,7 @@ void SharedWait::sleep(const std::atomic<std::uint64_t>& counter, std::uint64_t 
   const std::uint32_t news_before = news != nullptr ? news->load(std::memory_order_acquire) : 0;
   const std::uint32_t seen_count = line.wake_count.load(std::memory_order_acquire);
   line.asleep.store(!is_crowded_                 ? kForAnyone
-                    : member == kWhoeverIsAbsent ? kForArrivals
+                    : member == kAnyAbsentMember ? kForArrivals
                                                  : member + 1,
                     std::memory_order_relaxed);
   // Sequentially consistent, to pair with the fence of wake_if_asleep() or to replace it: either

@@ -35,7 +35,7 @@ class SharedWait {
   WaitPolicy& policy() const { return policy_; }
   // Notified once, when the operation has been entered. Null, or must outlive the operation.
   void set_entry_watch(EntryWatch* watch) { entry_watch_ = watch; }
-  void tell_entry() {
+  void notify_entered() {
     if (entry_watch_ != nullptr) std::exchange(entry_watch_, nullptr)->entered();
   }
 
@@ -55,12 +55,12 @@ class SharedWait {
   // only once.
   void count_arrival();
   bool await_arrivals(std::uint64_t all) {
-    return await_slowly(segment_.header().arrivals, all, kWhoeverIsAbsent, {});
+    return await_slowly(segment_.header().arrivals, all, kAnyAbsentMember, {});
   }
 
  private:
   // Stands for any member that has not entered yet.
-  static constexpr std::uint32_t kWhoeverIsAbsent = ~std::uint32_t{0};
+  static constexpr std::uint32_t kAnyAbsentMember = ~std::uint32_t{0};
 
   void wake_if_asleep() {
     // The store above must be visible before the check for sleepers; see sleep(). If a member that

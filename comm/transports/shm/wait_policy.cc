@@ -195,7 +195,7 @@ LongWait WaitPolicy::long_wait(std::uint32_t member) const {
 void WaitPolicy::give_up(std::uint32_t member) {
   const LongWait wait = long_wait(member);
   std::optional<Suspicion> suspicion;
-  if (watch_ != nullptr) suspicion = watch_->time_is_over(wait);
+  if (watch_ != nullptr) suspicion = watch_->timed_out(wait);
   if (suspicion && suspicion->rank != wait.culprit) {
     Failure failure = timeout_failure(suspicion->because);
     // The blamed rank need not be on this host; the communicator adds its host and pid.

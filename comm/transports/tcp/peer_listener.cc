@@ -72,7 +72,7 @@ bool may_have_buffer(int option) {
 }
 
 void set_options(int socket) {
-  send_at_once(socket);
+  disable_nagle(socket);
   const int on = 1;
   setsockopt(socket, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
   // The kernel does not grow a buffer whose size was set. If it grants less than kSocketBuffer, its

@@ -203,7 +203,7 @@ class TcpMesh::Exchange {
   }
 
   Stream& stream_of(const Transfer& transfer) const {
-    return mesh_.look_for(transfer.rank, transfer.stream);
+    return mesh_.find_stream(transfer.rank, transfer.stream);
   }
 
   bool advance_sends(bool& has_moved) {

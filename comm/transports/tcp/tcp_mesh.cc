@@ -142,7 +142,7 @@ void TcpMesh::keep(std::int32_t rank, std::uint32_t stream, const PeerSocket& fo
   place->streams[stream] = {found.socket, bite_of(found.socket)};
 }
 
-TcpMesh::Stream& TcpMesh::look_for(std::int32_t rank, std::uint32_t stream) {
+TcpMesh::Stream& TcpMesh::find_stream(std::int32_t rank, std::uint32_t stream) {
   Stream& wanted = connection(rank).streams[stream];
   if (wanted.socket < 0) {
     const PeerSocket found = listener_.take(channel(rank, stream), milliseconds(0));
@@ -223,7 +223,7 @@ bool TcpMesh::may_wait_on(std::int32_t rank, const OperationCall& call) {
     return true;
   }
   std::optional<Suspicion> suspicion;
-  if (options_.watch != nullptr) suspicion = options_.watch->time_is_over(wait);
+  if (options_.watch != nullptr) suspicion = options_.watch->timed_out(wait);
   const std::int32_t blamed = suspicion ? suspicion->rank : rank;
   const TcpPeer& peer = options_.peers[static_cast<std::size_t>(blamed)];
   const std::string name = name_of_rank(peer.world_rank, peer.host, peer.pid);
@@ -245,39 +245,40 @@ bool TcpMesh::may_wait_on(std::int32_t rank, const OperationCall& call) {
 Failure TcpMesh::difference(std::int32_t rank, const OperationCall& call,
                             const PeerOperation& theirs) {
   std::uint64_t number = call.sequence;
-  OperationShape ours = call.shape;
-  OperationShape shown = theirs.shape;
+  OperationShape own_shape = call.shape;
+  OperationShape peer_shape = theirs.shape;
   std::string more = theirs.sizes;
   const EnteredOperations* const own = options_.entered;
   if (theirs.sequence < call.sequence && own != nullptr && own->has(theirs.sequence)) {
     // The header belongs to an earlier operation in which this rank did not need it, so it was
     // never read.
     number = theirs.sequence;
-    ours = own->shape(theirs.sequence);
+    own_shape = own->shape(theirs.sequence);
   } else if (theirs.sequence > call.sequence || theirs.shape.operation == Operation::kFinalize) {
     const std::optional<EnteredOperations> other =
-        options_.watch != nullptr ? options_.watch->ask_for(rank, call.sequence) : std::nullopt;
+        options_.watch != nullptr ? options_.watch->query_operations(rank, call.sequence)
+                                  : std::nullopt;
     const std::optional<std::uint64_t> first =
         other && own != nullptr ? first_difference(*own, *other) : std::nullopt;
     if (first) {
       number = *first;
-      ours = own->shape(number);
-      shown = other->shape(number);
+      own_shape = own->shape(number);
+      peer_shape = other->shape(number);
     } else if (theirs.sequence != call.sequence) {
       more = " as operation " + std::to_string(theirs.sequence) + more;
     }
   }
   const TcpPeer& peer = options_.peers[static_cast<std::size_t>(rank)];
   Failure failure = make_failure(
-      FailureKind::kMismatch, "operation " + std::to_string(number) + " of communicator " +
-                                  options_.communicator + " differs between ranks: rank " +
-                                  std::to_string(options_.self) + " calls " +
-                                  describe_beside(ours, shown) + ", rank " + std::to_string(rank) +
-                                  " calls " + describe_beside(shown, ours) + more);
+      FailureKind::kMismatch,
+      "operation " + std::to_string(number) + " of communicator " + options_.communicator +
+          " differs between ranks: rank " + std::to_string(options_.self) + " calls " +
+          describe_beside(own_shape, peer_shape) + ", rank " + std::to_string(rank) + " calls " +
+          describe_beside(peer_shape, own_shape) + more);
   failure.rank = peer.world_rank;
   failure.sequence = number;
   set_host(failure, peer.host);
-  set_operation(failure, comm_status::name_of(ours.operation));
+  set_operation(failure, comm_status::name_of(own_shape.operation));
   return failure;
 }
 

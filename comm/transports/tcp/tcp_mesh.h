@@ -143,7 +143,7 @@ class TcpMesh {
   PeerChannel channel(std::int32_t rank, std::uint32_t stream) const;
   void keep(std::int32_t rank, std::uint32_t stream, const PeerSocket& found);
   // Returns that stream. If the peer has dialled it and it has arrived, takes it first.
-  Stream& look_for(std::int32_t rank, std::uint32_t stream);
+  Stream& find_stream(std::int32_t rank, std::uint32_t stream);
   bool fail(const Failure& failure);
   bool is_other_operation(const OperationCall& call);
   bool is_interrupted() const;

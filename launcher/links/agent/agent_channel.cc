@@ -30,7 +30,7 @@ void log_line(gpr_log_func_args* line) { log::debug(std::string("gRPC: ") + line
 // Prepares gRPC, once, before the first channel. gRPC would otherwise write to standard error. Its
 // mutexes, as Debian builds them, check for lock cycles, which costs 2 % of a launch and aborts
 // when it finds one.
-void calm_grpc() {
+void initialize_grpc() {
   static const bool once = [] {
     absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
     gpr_set_log_function(log_line);
@@ -75,13 +75,13 @@ std::string authority_of(const std::string& address, std::uint16_t port) {
 
 Result<std::shared_ptr<AgentChannel>> AgentChannel::over_tls(TransportContext& context,
                                                              const AgentIdentity& us,
-                                                             const std::string& asked,
+                                                             const std::string& host_name,
                                                              const std::string& address,
                                                              std::uint16_t port) {
-  calm_grpc();
+  initialize_grpc();
   std::shared_ptr<AgentTunnels>& tunnels = context.part<AgentConnections>()->tunnels;
   if (!tunnels) tunnels = std::make_shared<AgentTunnels>(IVY_TRY(AgentTls::make(us)));
-  const AgentTunnels::Dialled dialled = IVY_TRY(tunnels->dial(asked, address, port));
+  const AgentTunnels::Dialled dialled = IVY_TRY(tunnels->dial(host_name, address, port));
   auto channel = std::make_shared<AgentChannel>();
   channel->dialled_ = dialled;
   channel->channel_ = keep_first(grpc::CreateCustomInsecureChannelFromFd(
@@ -90,7 +90,7 @@ Result<std::shared_ptr<AgentChannel>> AgentChannel::over_tls(TransportContext& c
 }
 
 std::shared_ptr<AgentChannel> AgentChannel::over_unix(const std::string& path) {
-  calm_grpc();
+  initialize_grpc();
   auto channel = std::make_shared<AgentChannel>();
   channel->channel_ = keep_first(
       grpc::CreateCustomChannel("unix:" + path, grpc::InsecureChannelCredentials(), arguments()));
@@ -98,21 +98,21 @@ std::shared_ptr<AgentChannel> AgentChannel::over_unix(const std::string& path) {
 }
 
 bool AgentChannel::is_connected() const {
-  return dialled_ ? dialled_->shared_state->look().is_connected
+  return dialled_ ? dialled_->shared_state->snapshot().is_connected
                   : channel_->GetState(false) == GRPC_CHANNEL_READY;
 }
 
 std::optional<Error> AgentChannel::refusal() const {
-  return dialled_ ? dialled_->shared_state->look().verdict.refusal : std::nullopt;
+  return dialled_ ? dialled_->shared_state->snapshot().verdict.refusal : std::nullopt;
 }
 
-bool AgentChannel::believes() const {
-  return dialled_ && dialled_->shared_state->look().verdict.believes;
+bool AgentChannel::is_verified() const {
+  return dialled_ && dialled_->shared_state->snapshot().verdict.is_verified;
 }
 
 AgentStatus AgentChannel::explain(AgentStatus status) const {
   if (!dialled_ || status.code == 0) return status;
-  const AgentTunnel::State state = dialled_->shared_state->look();
+  const AgentTunnel::State state = dialled_->shared_state->snapshot();
   if (state.is_connected || state.failure.empty()) return status;
   status.code = static_cast<int>(Code::kUnavailable);
   status.message = state.failure;

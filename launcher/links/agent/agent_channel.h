@@ -31,7 +31,7 @@ class AgentChannel {
   // address: numeric. An error means that not even an attempt is possible.
   static Result<std::shared_ptr<AgentChannel>> over_tls(TransportContext& context,
                                                         const AgentIdentity& us,
-                                                        const std::string& asked,
+                                                        const std::string& host_name,
                                                         const std::string& address,
                                                         std::uint16_t port);
   // Connects to this host's own agent; the path is from find_agent_socket().
@@ -44,7 +44,7 @@ class AgentChannel {
   std::optional<Error> refusal() const;
   // True if the agent's certificate was verified. A later failure of the handshake is then about
   // this user's certificate.
-  bool believes() const;
+  bool is_verified() const;
   // Returns the end of a call. If there never was a connection, gRPC does not know the reason, so
   // the tunnel's reason replaces gRPC's.
   AgentStatus explain(AgentStatus status) const;

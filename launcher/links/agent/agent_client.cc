@@ -52,7 +52,7 @@ class Question : public std::enable_shared_from_this<Question<Reply>> {
         gate_(std::make_shared<LoopGate>(loop)),
         timer_(loop) {}
 
-  void ask(milliseconds deadline) {
+  void send(milliseconds deadline) {
     place_.host = host_.name;
     timer_.expires_after(deadline);
     timer_.async_wait([self = this->shared_from_this()](const boost::system::error_code& error) {
@@ -116,7 +116,7 @@ class Question : public std::enable_shared_from_this<Question<Reply>> {
     if (!call_) return here;
     here.connected = call_->channel->is_connected();
     here.refusal = call_->channel->refusal();
-    here.believed = call_->channel->believes();
+    here.is_verified = call_->channel->is_verified();
     return here;
   }
 
@@ -195,7 +195,7 @@ void list_jobs(asio::io_context& loop, const std::shared_ptr<TransportContext>& 
           for (const v1::JobEntry& job : reply->jobs()) jobs.push_back(entry_of(job));
           answered(asked, jobs);
         });
-    question->ask(deadline);
+    question->send(deadline);
   }
 }
 
@@ -215,7 +215,7 @@ void stop_job(asio::io_context& loop, const std::shared_ptr<TransportContext>& c
           if (!reply.ok()) return answered(asked, reply.error());
           answered(asked, StopAnswer{reply->supervisors(), reply->with_grace()});
         });
-    question->ask(deadline);
+    question->send(deadline);
   }
 }
 

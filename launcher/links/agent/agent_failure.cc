@@ -58,7 +58,7 @@ std::string firewall_fix(const AgentPlace& place) {
 }
 
 LinkDown not_secured(const AgentPlace& place, const AgentStatus& status) {
-  const bool about_us = place.believed || has(status, "alert");
+  const bool about_us = place.is_verified || has(status, "alert");
   if (!about_us && !is_tls_error(status)) {
     return {LinkFailure::kBroken,
             describe(place) + " closed the connection before sending anything",
@@ -113,11 +113,11 @@ LinkDown not_connected(const AgentPlace& place, const AgentStatus& status) {
 }
 
 LinkDown not_opened(const AgentPlace& place, const AgentStatus& status) {
-  const std::string said = describe(place) + ": " + status.message;
+  const std::string text = describe(place) + ": " + status.message;
   switch (status.code) {
     case kNotFound:
     case kAlreadyExists:
-      return {LinkFailure::kNoSuchJob, said, ""};
+      return {LinkFailure::kNoSuchJob, text, ""};
     case kPermissionDenied:
     case kUnauthenticated:
       // On a redial the agent may be restarting: the link counts as broken, and the lease decides.
@@ -128,7 +128,7 @@ LinkDown not_opened(const AgentPlace& place, const AgentStatus& status) {
       return {LinkFailure::kBootstrap, describe(place) + " runs another version: " + status.message,
               "install this version there"};
     default:
-      return {LinkFailure::kBootstrap, said, ""};
+      return {LinkFailure::kBootstrap, text, ""};
   }
 }
 

@@ -27,7 +27,7 @@ struct AgentPlace {
   std::uint16_t port = 0;
   std::string socket;            // Path of the Unix socket.
   std::string self;              // The user's certificate: "user/alice serial 4f02".
-  bool believed = false;         // The agent's certificate was verified.
+  bool is_verified = false;      // The agent's certificate was verified.
   bool connected = false;        // The agent has answered.
   bool redial = false;           // The job is running already, so a temporary failure is retried.
   bool opened = false;           // The agent has opened the job.

@@ -29,7 +29,7 @@ constexpr std::chrono::milliseconds kWaitingPause{1'000};
 
 // Picks the most informative of the failures of a name's addresses: a refused connection proves
 // that the host is up.
-LinkDown worst_of(const std::vector<LinkDown>& failures) {
+LinkDown most_informative_of(const std::vector<LinkDown>& failures) {
   LinkDown down = failures.back();
   for (const LinkDown& failure : failures) {
     if (failure.failure == LinkFailure::kRefused) down = failure;
@@ -43,12 +43,12 @@ LinkDown worst_of(const std::vector<LinkDown>& failures) {
 
 }  // namespace
 
-AgentLink::AgentLink(std::shared_ptr<TransportContext> context, Host host, Way way,
+AgentLink::AgentLink(std::shared_ptr<TransportContext> context, Host host, Route route,
                      std::chrono::milliseconds answer, HostLinkEvents& owner)
     : SequencedLink(context->loop(), owner),
       context_(std::move(context)),
       host_(std::move(host)),
-      way_(way),
+      route_(route),
       answer_limit_(answer) {}
 
 AgentLink::~AgentLink() { close(); }
@@ -72,7 +72,7 @@ Awaitable<LinkDown> AgentLink::connect() {
   const Result<std::shared_ptr<NodeUpload>> upload = co_await context_->node_upload(sequence_);
   if (!upload.ok()) co_return LinkDown::from(LinkFailure::kBootstrap, upload.error());
   bundle_name_ = (*upload)->name();
-  if (way_ == Way::kOwnHost) co_return co_await open_job();
+  if (route_ == Route::kOwnHost) co_return co_await open_job();
   place_among_handshakes_ = co_await context_->handshakes().acquire(sequence_);
   const Result<Addresses> addresses =
       co_await addresses_of(sequence_, context_->resolvers(), host_.name);
@@ -82,7 +82,7 @@ Awaitable<LinkDown> AgentLink::connect() {
 
 // Finds out everything that needs no connection.
 Result<void> AgentLink::prepare() {
-  if (way_ != Way::kOwnHost) {
+  if (route_ != Route::kOwnHost) {
     us_ = IVY_TRY(context_->agent_user());
     place_.self = "user/" + us_->self.name + " serial " + us_->self.serial;
     place_.port = host_.port == 0 ? us_->port : host_.port;
@@ -93,7 +93,7 @@ Result<void> AgentLink::prepare() {
                    "leave out " + host_.user + "@, or use --transport ssh"};
     }
   }
-  if (way_ == Way::kOwnHost) {
+  if (route_ == Route::kOwnHost) {
     place_.socket = IVY_TRY(context_->agent_socket());
     std::shared_ptr<AgentChannel>& shared = context_->part<AgentConnections>()->to_this_host;
     if (!shared) shared = AgentChannel::over_unix(place_.socket);
@@ -105,7 +105,7 @@ Result<void> AgentLink::prepare() {
 Awaitable<LinkDown> AgentLink::try_addresses(Addresses addresses) {
   std::vector<LinkDown> failures;
   for (const std::string& address : addresses) {
-    co_await tell("agent: connecting to " + address);
+    co_await report_progress("agent: connecting to " + address);
     if (const Result<void> dialled = dial(address); !dialled.ok())
       co_return LinkDown::from(LinkFailure::kAuthentication, dialled.error());
     has_other_addresses_ = &address != &addresses.back();
@@ -115,7 +115,7 @@ Awaitable<LinkDown> AgentLink::try_addresses(Addresses addresses) {
     failures.push_back(down);
     if (!has_other_addresses_) break;
   }
-  co_return worst_of(failures);
+  co_return most_informative_of(failures);
 }
 
 Result<void> AgentLink::dial(const std::string& address) {
@@ -138,7 +138,7 @@ Awaitable<LinkDown> AgentLink::open_job() {
     leave_stream();
     // --start-timeout and the lease limit these requests.
     if (!place_.opened && !status.wait.empty()) {
-      co_await tell("agent: waiting for " + status.wait);
+      co_await report_progress("agent: waiting for " + status.wait);
       co_await sequence_.sleep(kWaitingPause);
       continue;
     }
@@ -150,7 +150,7 @@ Awaitable<LinkDown> AgentLink::open_job() {
     if (failed && (!is_crowded || ++crowded > kMostCrowdedPuts)) co_return *failed;
     has_put = !failed;
     if (has_put) continue;
-    co_await tell("agent: waiting while it receives ivy-node from other jobs");
+    co_await report_progress("agent: waiting while it receives ivy-node from other jobs");
     co_await sequence_.sleep(kCrowdedPause);
   }
 }
@@ -229,9 +229,9 @@ void AgentLink::write(std::string bytes) {
 AgentPlace AgentLink::place() const {
   AgentPlace here = place_;
   here.connected = place_.connected || channel_->is_connected();
-  if (way_ == Way::kDirect) {
+  if (route_ == Route::kDirect) {
     here.refusal = channel_->refusal();
-    here.believed = channel_->believes();
+    here.is_verified = channel_->is_verified();
   }
   return here;
 }
@@ -259,7 +259,7 @@ Awaitable<std::optional<LinkDown>> AgentLink::send_bundle(std::string architectu
 
 Awaitable<AgentStatus> AgentLink::put(std::string architecture, NodeBundle bundle) {
   const std::string all = mebibytes(bundle.archive().size());
-  co_await tell("agent: sending ivy-node (" + all + ")");
+  co_await report_progress("agent: sending ivy-node (" + all + ")");
   const auto begin = [&](const Arrival<AgentStatus>& arrive) {
     AgentPut::Handlers handlers;
     handlers.moved = [this](const std::string& moved) {
@@ -286,7 +286,7 @@ void AgentLink::release() {
   sequence_.stop();
   leave_stream();
   put_.reset();
-  if (way_ == Way::kDirect && channel_) channel_->give_up();
+  if (route_ == Route::kDirect && channel_) channel_->give_up();
   place_among_handshakes_.reset();
 }
 

@@ -32,9 +32,9 @@ class Opened;
 
 class AgentLink : public SequencedLink {
  public:
-  using Way = AgentWay;
+  using Route = AgentRoute;
   // answer: how long the agent may take to answer (agent_transport.h).
-  AgentLink(std::shared_ptr<TransportContext> context, Host host, Way way,
+  AgentLink(std::shared_ptr<TransportContext> context, Host host, Route route,
             std::chrono::milliseconds answer, HostLinkEvents& owner);
   ~AgentLink() override;
 
@@ -66,7 +66,7 @@ class AgentLink : public SequencedLink {
 
   const std::shared_ptr<TransportContext> context_;
   const Host host_;
-  const Way way_;
+  const Route route_;
   const std::chrono::milliseconds answer_limit_;
   // The user's identity, which the context owns; null over the Unix socket.
   const AgentIdentity* us_ = nullptr;

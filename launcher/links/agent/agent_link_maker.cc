@@ -5,9 +5,9 @@
 namespace ivy {
 
 MakeAgentLink agent_link_maker() {
-  return [](const std::shared_ptr<TransportContext>& context, const Host& host, AgentWay way,
+  return [](const std::shared_ptr<TransportContext>& context, const Host& host, AgentRoute route,
             std::chrono::milliseconds answer, HostLinkEvents& owner) {
-    return std::make_unique<AgentLink>(context, host, way, answer, owner);
+    return std::make_unique<AgentLink>(context, host, route, answer, owner);
   };
 }
 

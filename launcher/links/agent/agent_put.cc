@@ -62,13 +62,13 @@ class AgentPut::Call : public grpc::ClientWriteReactor<v1::PutRequest>,
     const std::size_t size = std::min(rest_.size(), kMaxPutBytes);
     if (size == 0) return StartWritesDone();
     request_.set_data(rest_.data(), size);
-    tell_moved();
+    report_moved();
     rest_.remove_prefix(size);
     StartWrite(&request_);
   }
 
   // Reports the bytes that were written before this chunk.
-  void tell_moved() {
+  void report_moved() {
     const std::string moved = progress_.moved_to(bundle_.archive().size() - rest_.size());
     if (moved.empty()) return;
     gate_->post([self = self_, moved] { self->handlers_.moved(moved); });

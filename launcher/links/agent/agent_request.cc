@@ -15,7 +15,7 @@ namespace ivy {
 namespace {
 
 // Limit of the host names in one request (agent.proto).
-constexpr std::size_t kMaxHostsTold = 64;
+constexpr std::size_t kMaxHostsSent = 64;
 
 std::string own_user() { return own_account().empty() ? std::to_string(geteuid()) : own_account(); }
 
@@ -35,7 +35,7 @@ agent::v1::JobDescription job_description(const Options& options) {
   job.set_launcher_host(own_host_name());
   std::size_t count = options.hosts.size();
   if (options.num_nodes) count = std::min(count, static_cast<std::size_t>(*options.num_nodes));
-  for (std::size_t i = 0; i < std::min(count, kMaxHostsTold); ++i) {
+  for (std::size_t i = 0; i < std::min(count, kMaxHostsSent); ++i) {
     job.add_hosts(options.hosts[i].name);
   }
   if (count == 0) job.add_hosts("localhost");

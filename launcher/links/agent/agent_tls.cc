@@ -17,7 +17,7 @@ constexpr std::array<unsigned char, 3> kHttp2 = {2, 'h', '2'};
 
 // Attached to a connection, for judge(), which verifies the agent's certificate.
 struct Dialled {
-  std::string asked;
+  std::string host_name;
   AgentVerdict* verdict;
 };
 
@@ -50,9 +50,9 @@ bool set_rules(SSL_CTX* context) {
 }
 
 // Returns the chain of certificates that the agent has presented, its own first.
-std::string chain_text(X509_STORE_CTX* shown) {
+std::string chain_text(X509_STORE_CTX* context) {
   const Bio bio(BIO_new(BIO_s_mem()));
-  STACK_OF(X509)* const chain = X509_STORE_CTX_get0_untrusted(shown);
+  STACK_OF(X509)* const chain = X509_STORE_CTX_get0_untrusted(context);
   for (int i = 0; i < sk_X509_num(chain); ++i) {
     if (PEM_write_bio_X509(bio.get(), sk_X509_value(chain, i)) != 1) return {};
   }
@@ -86,32 +86,33 @@ Result<std::shared_ptr<AgentTls>> AgentTls::make(const AgentIdentity& us) {
   return made;
 }
 
-AgentTls::Connection AgentTls::connect(int socket, const std::string& asked,
+AgentTls::Connection AgentTls::connect(int socket, const std::string& host_name,
                                        AgentVerdict& verdict) {
   Connection connection(SSL_new(context_.get()));
   IVY_ASSERT(connection != nullptr);
   IVY_ASSERT(SSL_set_fd(connection.get(), socket) == 1);
-  IVY_ASSERT(SSL_set_ex_data(connection.get(), dialled_index(), new Dialled{asked, &verdict}) == 1);
+  IVY_ASSERT(SSL_set_ex_data(connection.get(), dialled_index(), new Dialled{host_name, &verdict}) ==
+             1);
   SSL_set_connect_state(connection.get());
   return connection;
 }
 
 // Called by OpenSSL. Returns 1 if the agent is trusted; any other value ends the handshake with an
 // alert.
-int AgentTls::judge(X509_STORE_CTX* shown, void* self) {
+int AgentTls::judge(X509_STORE_CTX* context, void* self) {
   const AgentTls& tls = *static_cast<AgentTls*>(self);
   SSL* const connection =
-      static_cast<SSL*>(X509_STORE_CTX_get_ex_data(shown, SSL_get_ex_data_X509_STORE_CTX_idx()));
+      static_cast<SSL*>(X509_STORE_CTX_get_ex_data(context, SSL_get_ex_data_X509_STORE_CTX_idx()));
   const auto* const dialled = static_cast<Dialled*>(SSL_get_ex_data(connection, dialled_index()));
   const Result<CertificateIdentity> agent =
-      check_agent(tls.us_, dialled->asked, chain_text(shown), wall_s());
-  dialled->verdict->believes = agent.ok();
+      check_agent(tls.us_, dialled->host_name, chain_text(context), wall_s());
+  dialled->verdict->is_verified = agent.ok();
   if (agent.ok()) {
-    X509_STORE_CTX_set_error(shown, X509_V_OK);
+    X509_STORE_CTX_set_error(context, X509_V_OK);
     return 1;
   }
   dialled->verdict->refusal = agent.error();
-  X509_STORE_CTX_set_error(shown, X509_V_ERR_APPLICATION_VERIFICATION);
+  X509_STORE_CTX_set_error(context, X509_V_ERR_APPLICATION_VERIFICATION);
   return 0;
 }
 

@@ -23,7 +23,7 @@ namespace ivy {
 
 // The result of verifying an agent.
 struct AgentVerdict {
-  bool believes = false;         // Its certificate was verified.
+  bool is_verified = false;      // Its certificate was verified.
   std::optional<Error> refusal;  // Why its certificate was rejected.
 };
 
@@ -44,11 +44,11 @@ class AgentTls {
   // Makes a connection over this connected socket, which remains the caller's; the handshake is
   // still to be done. asked: the host as the user typed it, which the certificate must name.
   // verdict receives the result, and outlives the connection.
-  Connection connect(int socket, const std::string& asked, AgentVerdict& verdict);
+  Connection connect(int socket, const std::string& host_name, AgentVerdict& verdict);
 
  private:
   explicit AgentTls(AgentIdentity us) : us_(std::move(us)) {}
-  static int judge(X509_STORE_CTX* shown, void* self);
+  static int judge(X509_STORE_CTX* context, void* self);
 
   const AgentIdentity us_;
   std::unique_ptr<SSL_CTX, Free> context_;

@@ -35,8 +35,8 @@ constexpr unsigned kUserTimeoutMs = 120'000;
 constexpr char kNotConnected[] = "failed to connect to all addresses; last error: ";
 
 void set_socket_options(int socket) {
-  send_at_once(socket);
-  break_after(socket, kUserTimeoutMs);
+  disable_nagle(socket);
+  set_user_timeout(socket, kUserTimeoutMs);
 }
 
 bool has_http2(SSL* connection) {
@@ -48,27 +48,28 @@ bool has_http2(SSL* connection) {
 
 }  // namespace
 
-AgentTunnel::AgentTunnel(asio::io_context& loop, std::shared_ptr<AgentTls> tls, std::string asked)
-    : tls_(std::move(tls)), asked_(std::move(asked)), outer_(loop), inner_(loop) {}
+AgentTunnel::AgentTunnel(asio::io_context& loop, std::shared_ptr<AgentTls> tls,
+                         std::string host_name)
+    : tls_(std::move(tls)), host_name_(std::move(host_name)), outer_(loop), inner_(loop) {}
 
 Result<int> AgentTunnel::start(const std::string& address, std::uint16_t port) {
   std::array<int, 2> ends{};
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends.data()) != 0) {
     return errno_error(Code::kUnavailable, "socketpair", errno);
   }
-  Descriptor ours(ends[0]), grpcs(ends[1]);
+  Descriptor own_end(ends[0]), grpc_end(ends[1]);
   error_code error;
-  inner_.assign(ours.get(), error);
+  inner_.assign(own_end.get(), error);
   if (error) {
     return Error{Code::kResourceExhausted, "watch the tunnel: " + error.message(), ""};
   }
-  ours.release();
+  own_end.release();
   const tcp::endpoint agent(asio::ip::make_address(address, error), port);
   asio::post(inner_.get_executor(), [self = shared_from_this(), agent, error] {
     if (error) return self->fail(kNotConnected + ("connect: " + error.message()));
     self->connect(agent);
   });
-  return grpcs.release();
+  return grpc_end.release();
 }
 
 void AgentTunnel::connect(const tcp::endpoint& agent) {
@@ -78,7 +79,7 @@ void AgentTunnel::connect(const tcp::endpoint& agent) {
     const int socket = self->outer_.native_handle();
     set_socket_options(socket);
     self->outer_.native_non_blocking(true);
-    self->connection_ = self->tls_->connect(socket, self->asked_, self->state_.verdict);
+    self->connection_ = self->tls_->connect(socket, self->host_name_, self->state_.verdict);
     self->shake_hands();
   });
 }
@@ -93,7 +94,7 @@ void AgentTunnel::when(Socket& socket, typename Socket::wait_type what, Step ste
 void AgentTunnel::shake_hands() {
   ERR_clear_error();
   const int result = SSL_do_handshake(connection_.get());
-  shared_state_->tell(state_);  // The result of the verification so far.
+  shared_state_->update(state_);  // The result of the verification so far.
   if (result == 1) {
     if (!has_http2(connection_.get())) return fail("Handshake failed: it does not speak HTTP/2");
     // gRPC speaks first, so its bytes are sent before the agent's are read.
@@ -158,7 +159,7 @@ void AgentTunnel::pump_up() {
       if (count > 0) size += static_cast<std::size_t>(count);
     }
     if (size > 0) {
-      if (!std::exchange(state_.is_connected, true)) shared_state_->tell(state_);
+      if (!std::exchange(state_.is_connected, true)) shared_state_->update(state_);
       up_.assign(batch.data(), size);
       // The reason for the end of these reads is found in the next round, after the bytes.
       continue;
@@ -209,7 +210,7 @@ void AgentTunnel::outer_ended(int result) {
 void AgentTunnel::fail(const std::string& why) {
   if (!state_.is_connected && state_.failure.empty()) {
     state_.failure = why;
-    shared_state_->tell(state_);
+    shared_state_->update(state_);
   }
   end();
 }
@@ -252,11 +253,11 @@ asio::io_context& AgentTunnels::next_loop() {
   return workers_[turn_++ % threads_]->loop;
 }
 
-Result<AgentTunnels::Dialled> AgentTunnels::dial(const std::string& asked,
+Result<AgentTunnels::Dialled> AgentTunnels::dial(const std::string& host_name,
                                                  const std::string& address, std::uint16_t port) {
   Dialled dialled;
   dialled.loop = &next_loop();
-  const auto tunnel = std::make_shared<AgentTunnel>(*dialled.loop, tls_, asked);
+  const auto tunnel = std::make_shared<AgentTunnel>(*dialled.loop, tls_, host_name);
   dialled.tunnel = tunnel;
   dialled.shared_state = tunnel->shared_state();
   dialled.socket = IVY_TRY(tunnel->start(address, port));

@@ -40,11 +40,11 @@ class AgentTunnel : public std::enable_shared_from_this<AgentTunnel> {
   // any.
   class SharedState {
    public:
-    State look() const {
+    State snapshot() const {
       const std::lock_guard lock(mutex_);
       return state_;
     }
-    void tell(const State& state) {
+    void update(const State& state) {
       const std::lock_guard lock(mutex_);
       state_ = state;
     }
@@ -54,7 +54,7 @@ class AgentTunnel : public std::enable_shared_from_this<AgentTunnel> {
     State state_;
   };
 
-  AgentTunnel(boost::asio::io_context& loop, std::shared_ptr<AgentTls> tls, std::string asked);
+  AgentTunnel(boost::asio::io_context& loop, std::shared_ptr<AgentTls> tls, std::string host_name);
   AgentTunnel(const AgentTunnel&) = delete;
   AgentTunnel& operator=(const AgentTunnel&) = delete;
 
@@ -85,7 +85,7 @@ class AgentTunnel : public std::enable_shared_from_this<AgentTunnel> {
   void end();
 
   const std::shared_ptr<AgentTls> tls_;
-  const std::string asked_;
+  const std::string host_name_;
   State state_;
   const std::shared_ptr<SharedState> shared_state_ = std::make_shared<SharedState>();
   boost::asio::ip::tcp::socket outer_;
@@ -117,7 +117,8 @@ class AgentTunnels {
   AgentTunnels(const AgentTunnels&) = delete;
   AgentTunnels& operator=(const AgentTunnels&) = delete;
 
-  Result<Dialled> dial(const std::string& asked, const std::string& address, std::uint16_t port);
+  Result<Dialled> dial(const std::string& host_name, const std::string& address,
+                       std::uint16_t port);
 
  private:
   struct Worker;

@@ -25,38 +25,41 @@ bool agent_may_be_passed_over(const LinkDown& down) {
   return false;
 }
 
-AutoLink::AutoLink(std::shared_ptr<TransportContext> context, Host host, std::vector<LinkWay> ways,
-                   HostLinkEvents& owner)
-    : context_(std::move(context)), host_(std::move(host)), ways_(std::move(ways)), owner_(owner) {}
+AutoLink::AutoLink(std::shared_ptr<TransportContext> context, Host host,
+                   std::vector<TransportCandidate> candidates, HostLinkEvents& owner)
+    : context_(std::move(context)),
+      host_(std::move(host)),
+      candidates_(std::move(candidates)),
+      owner_(owner) {}
 
 AutoLink::~AutoLink() { close(); }
 
 void AutoLink::open(const OpenRequest& request) {
   request_ = request;
-  take_way();
+  open_candidate();
 }
 
-void AutoLink::take_way() {
-  link_ = ways_[current_].make(*this);
+void AutoLink::open_candidate() {
+  link_ = candidates_[current_].make(*this);
   link_->open(request_);
 }
 
 void AutoLink::link_up(HostLink&, const LinkUp& up) {
   is_up_ = true;
-  context_->remember_transport(host_, ways_[current_].kind);
+  context_->remember_transport(host_, candidates_[current_].kind);
   if (!note_.empty()) context_->note("no agent", "note: " + std::exchange(note_, {}));
   owner_.link_up(*this, up);
 }
 
 void AutoLink::link_down(HostLink&, const LinkDown& down) {
-  const bool is_last = current_ + 1 == ways_.size();
-  if (is_up_ || is_last || !ways_[current_].may_go_on(down)) {
+  const bool is_last = current_ + 1 == candidates_.size();
+  if (is_up_ || is_last || !candidates_[current_].may_try_next(down)) {
     LinkDown all = down;
     if (!is_up_) all.message += earlier_reasons(down.message);
     return owner_.link_down(*this, all);
   }
-  const LinkWay& failed = ways_[current_++];
-  const LinkWay& next = ways_[current_];
+  const TransportCandidate& failed = candidates_[current_++];
+  const TransportCandidate& next = candidates_[current_];
   const RemoteText line = host_.name + ": " + next.name + " is used: " + down.message;
   log::debug(line.line());
   // A user who has configured agents should know if a host is reached without one. The note is
@@ -66,7 +69,7 @@ void AutoLink::link_down(HostLink&, const LinkDown& down) {
   // In a later turn: a link must not be destroyed inside one of its own events.
   const std::shared_ptr<HostLink> old = std::move(link_);
   boost::asio::post(context_->loop(), [old] {});
-  take_way();
+  open_candidate();
 }
 
 // Returns the failures of the earlier transports that differ from `last`. A name without an

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A link that tries several transports to one host in order, until one is up. After a failure, the
-// transport's LinkWay decides whether the next one is tried. Thread: the loop's.
+// transport's TransportCandidate decides whether the next one is tried. Thread: the loop's.
 #pragma once
 
 #include <functional>
@@ -16,19 +16,19 @@
 namespace ivy {
 
 // One transport to the host, whose link has not been made yet.
-struct LinkWay {
+struct TransportCandidate {
   std::string name;  // Its name in messages: "its agent", "ssh".
   Transport kind = Transport::kSsh;
   std::function<std::unique_ptr<HostLink>(HostLinkEvents& owner)> make;
   // Returns whether the next transport may succeed after this failure. Not called for the last one.
-  std::function<bool(const LinkDown&)> may_go_on;
+  std::function<bool(const LinkDown&)> may_try_next;
 };
 
 class AutoLink : public HostLink, private HostLinkEvents {
  public:
   // ways: in the order in which they are tried; at least one.
-  AutoLink(std::shared_ptr<TransportContext> context, Host host, std::vector<LinkWay> ways,
-           HostLinkEvents& owner);
+  AutoLink(std::shared_ptr<TransportContext> context, Host host,
+           std::vector<TransportCandidate> candidates, HostLinkEvents& owner);
   ~AutoLink() override;
 
   void open(const OpenRequest& request) override;
@@ -38,24 +38,24 @@ class AutoLink : public HostLink, private HostLinkEvents {
 
  private:
   // HostLinkEvents of the present transport's link.
-  void link_up(HostLink& way, const LinkUp& up) override;
+  void link_up(HostLink& link, const LinkUp& up) override;
   void link_bytes(HostLink&, std::string_view bytes) override { owner_.link_bytes(*this, bytes); }
   void link_drained(HostLink&) override { owner_.link_drained(*this); }
-  void link_down(HostLink& way, const LinkDown& down) override;
+  void link_down(HostLink& link, const LinkDown& down) override;
   void link_progress(HostLink&, const RemoteText& step) override {
     owner_.link_progress(*this, step);
   }
   void link_stuck(HostLink&, const std::string& what) override { owner_.link_stuck(*this, what); }
 
-  void take_way();
+  void open_candidate();
   RemoteText earlier_reasons(const RemoteText& last) const;
 
   const std::shared_ptr<TransportContext> context_;
   const Host host_;
-  const std::vector<LinkWay> ways_;
+  const std::vector<TransportCandidate> candidates_;
   HostLinkEvents& owner_;
   OpenRequest request_;
-  std::size_t current_ = 0;  // The present transport, as an index of ways_.
+  std::size_t current_ = 0;  // The present transport, as an index of candidates_.
   std::unique_ptr<HostLink> link_;
   bool is_up_ = false;
   // The names of the transports that have failed, and their failures.

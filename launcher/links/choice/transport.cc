@@ -23,21 +23,23 @@ std::unique_ptr<HostLink> make_ssh_link(const std::shared_ptr<TransportContext>&
   return std::make_unique<SshLink>(context, host, owner, attempt);
 }
 
-LinkWay agent_way(const std::shared_ptr<TransportContext>& context, const Host& host, int attempt,
-                  std::chrono::milliseconds answer) {
+TransportCandidate agent_candidate(const std::shared_ptr<TransportContext>& context,
+                                   const Host& host, int attempt,
+                                   std::chrono::milliseconds answer) {
   if (attempt > 0) answer = kAgentAnswerRedial;
-  LinkWay result;
+  TransportCandidate result;
   result.name = "its agent";
   result.kind = Transport::kAgent;
   result.make = [context, host, answer](HostLinkEvents& owner) {
-    return context->make_agent_link()(context, host, AgentWay::kDirect, answer, owner);
+    return context->make_agent_link()(context, host, AgentRoute::kDirect, answer, owner);
   };
-  result.may_go_on = agent_may_be_passed_over;
+  result.may_try_next = agent_may_be_passed_over;
   return result;
 }
 
-LinkWay ssh_way(const std::shared_ptr<TransportContext>& context, const Host& host, int attempt) {
-  LinkWay result;
+TransportCandidate ssh_candidate(const std::shared_ptr<TransportContext>& context, const Host& host,
+                                 int attempt) {
+  TransportCandidate result;
   result.name = "ssh";
   result.kind = Transport::kSsh;
   result.make = [context, host, attempt](HostLinkEvents& owner) {
@@ -64,17 +66,19 @@ std::string only_ssh_because(TransportContext& context, const Host& host) {
   return {};
 }
 
-std::vector<LinkWay> auto_ways(const std::shared_ptr<TransportContext>& context, const Host& host,
-                               int attempt) {
+std::vector<TransportCandidate> auto_candidates(const std::shared_ptr<TransportContext>& context,
+                                                const Host& host, int attempt) {
   const std::optional<Transport> known = context->transport_of(host);
-  if (known == Transport::kAgent) return {agent_way(context, host, attempt, kAgentAnswerRedial)};
-  if (known == Transport::kSsh) return {ssh_way(context, host, attempt)};
+  if (known == Transport::kAgent)
+    return {agent_candidate(context, host, attempt, kAgentAnswerRedial)};
+  if (known == Transport::kSsh) return {ssh_candidate(context, host, attempt)};
   const std::string because = only_ssh_because(*context, host);
   if (!because.empty()) {
     log::debug(host.name + ": ssh is used: " + because);
-    return {ssh_way(context, host, attempt)};
+    return {ssh_candidate(context, host, attempt)};
   }
-  return {agent_way(context, host, attempt, kAgentAnswerAuto), ssh_way(context, host, attempt)};
+  return {agent_candidate(context, host, attempt, kAgentAnswerAuto),
+          ssh_candidate(context, host, attempt)};
 }
 
 }  // namespace
@@ -144,15 +148,15 @@ std::unique_ptr<HostLink> make_link(const std::shared_ptr<TransportContext>& con
       return make_ssh_link(context, host, owner, attempt);
     case TransportChoice::kAgent:
       if (is_this_host(host)) {
-        return context->make_agent_link()(context, host, AgentWay::kOwnHost, kAgentAnswer, owner);
+        return context->make_agent_link()(context, host, AgentRoute::kOwnHost, kAgentAnswer, owner);
       }
-      return agent_way(context, host, attempt, kAgentAnswer).make(owner);
+      return agent_candidate(context, host, attempt, kAgentAnswer).make(owner);
     case TransportChoice::kAuto:
     case TransportChoice::kLocal:
     case TransportChoice::kSlurm:
       break;
   }
-  return std::make_unique<AutoLink>(context, host, auto_ways(context, host, attempt), owner);
+  return std::make_unique<AutoLink>(context, host, auto_candidates(context, host, attempt), owner);
 }
 
 }  // namespace ivy

@@ -32,7 +32,7 @@ class JoinedHosts : public DialBackHosts, public std::enable_shared_from_this<Jo
   // gone.
   void mark_silent(const std::string& host);
   // The node's ivyrun has connected again.
-  void mark_heard(const std::string& host) { silent_.erase(host); }
+  void mark_connected(const std::string& host) { silent_.erase(host); }
 
  private:
   boost::asio::io_context& loop_;

@@ -13,15 +13,15 @@ DialBackLink::~DialBackLink() { close(); }
 
 void DialBackLink::open(const OpenRequest& request) {
   request_ = request;
-  client_.came = [this](std::shared_ptr<DialBackStream> stream) { serve(std::move(stream)); };
+  client_.connected = [this](std::shared_ptr<DialBackStream> stream) { serve(std::move(stream)); };
   client_.failed = [this](const LinkDown& down) { fail(down); };
   client_.progress = [this](const RemoteText& text) { reports_.progress(text); };
-  client_.came_again = [this] { sequence_.start(give_way()); };
+  client_.reconnected = [this] { sequence_.start(end_replaced_link()); };
   hosts_->wait_for(request, host_, client_);
 }
 
 // The host has made a new connection, which StepHosts keeps until a link waits for it.
-Awaitable<void> DialBackLink::give_way() {
+Awaitable<void> DialBackLink::end_replaced_link() {
   fail(LinkDown{LinkFailure::kBroken, host_ + " reconnected: it received nothing from ivyrun", ""});
   co_return;
 }

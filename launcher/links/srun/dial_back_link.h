@@ -24,7 +24,7 @@ class DialBackLink : public SequencedLink {
 
  private:
   void serve(std::shared_ptr<DialBackStream> stream);
-  Awaitable<void> give_way();  // The host has made a new connection: ends this link.
+  Awaitable<void> end_replaced_link();  // The host has made a new connection: ends this link.
   void release() override;
 
   const std::shared_ptr<DialBackHosts> hosts_;

@@ -33,7 +33,7 @@ Result<std::shared_ptr<DialBackListener>> DialBackListener::open(
   if (!join.key.empty()) made->tls_->add_key(join.identity, join.key);
   for (const std::string& address : settings.addresses) IVY_CHECK(made->listen(address, settings));
   for (std::size_t i = 0; i < made->listeners_.size(); ++i) made->accept(i);
-  made->drop_late();
+  made->close_expired_half_open();
   return made;
 }
 
@@ -73,12 +73,12 @@ void DialBackListener::accept(std::size_t listener) {
 
 void DialBackListener::enter(tcp::socket socket) {
   if (half_open_.size() >= kMostHalfOpen) {
-    const auto goes = oldest_of_the_fullest_address();
-    report_rejected(goes->stream->peer_address(),
+    const auto evicted = oldest_of_busiest_address();
+    report_rejected(evicted->stream->peer_address(),
                     "more than " + std::to_string(kMostHalfOpen) +
                         " connections have not identified themselves");
-    goes->stream->stop();
-    half_open_.erase(goes);
+    evicted->stream->stop();
+    half_open_.erase(evicted);
   }
   const std::uint64_t number = next_number_++;
   HalfOpen& entry = half_open_.emplace_back();
@@ -92,7 +92,7 @@ void DialBackListener::enter(tcp::socket socket) {
 
 // Finds the connection to close: a peer that floods the listener loses its own connections, not
 // those of the step's hosts.
-std::list<DialBackListener::HalfOpen>::iterator DialBackListener::oldest_of_the_fullest_address() {
+std::list<DialBackListener::HalfOpen>::iterator DialBackListener::oldest_of_busiest_address() {
   std::map<std::string, std::size_t> counts;
   for (const HalfOpen& entry : half_open_) ++counts[entry.stream->peer_address()];
   const auto fullest =
@@ -141,7 +141,7 @@ std::string DialBackListener::listening_text() const {
 
 // Closes connections that stay half open too long. They are not reported, because the host, or this
 // process, may have been suspended.
-void DialBackListener::drop_late() {
+void DialBackListener::close_expired_half_open() {
   timer_.expires_after(std::chrono::seconds(1));
   timer_.async_wait([self = shared_from_this()](const error_code& error) {
     if (error || self->is_closed_) return;
@@ -151,7 +151,7 @@ void DialBackListener::drop_late() {
       self->half_open_.front().stream->stop();
       self->half_open_.pop_front();
     }
-    self->drop_late();
+    self->close_expired_half_open();
   });
 }
 

@@ -86,9 +86,9 @@ class DialBackListener : public std::enable_shared_from_this<DialBackListener> {
   Result<void> listen(const std::string& address, const DialBackListenerSettings& settings);
   void accept(std::size_t listener);
   void enter(boost::asio::ip::tcp::socket socket);
-  std::list<HalfOpen>::iterator oldest_of_the_fullest_address();
+  std::list<HalfOpen>::iterator oldest_of_busiest_address();
   void greeted(std::uint64_t number, const Result<DialGreeting>& greeting);
-  void drop_late();
+  void close_expired_half_open();
   void report_rejected(const std::string& address, const std::string& why);
 
   boost::asio::io_context& loop_;

@@ -29,8 +29,8 @@ DialBackStream::DialBackStream(tcp::socket socket, PskTls& tls) : socket_(std::m
   local_address_ = numeric_address(socket_.local_endpoint(ignored).address());
   socket_.native_non_blocking(true, ignored);
   const int fd = socket_.native_handle();
-  send_at_once(fd);
-  break_after(fd, kUserTimeoutMs);
+  disable_nagle(fd);
+  set_user_timeout(fd, kUserTimeoutMs);
   stream_ = tls.stream(fd);
 }
 
@@ -198,7 +198,7 @@ void DialBackStream::write_queued() {
 void DialBackStream::stop() {
   const std::lock_guard lock(mutex_);
   if (std::exchange(is_stopped_, true)) return;
-  stream_.say_end();
+  stream_.send_close_notify();
   error_code ignored;
   socket_.close(ignored);
   greeted_ = {};

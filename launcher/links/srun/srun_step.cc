@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The first link that waits for a host starts begin(): it collects facts with ask(), then listen()
-// and start_srun() follow. Once srun runs, hosts dial back (deliver()), and its output is read line
-// by line: take_answer() handles requests for the bundle, and take_error() messages about hosts
-// that the step has lost. srun_ended() handles an early exit of srun, and finish() ends it after
-// the job.
+// The first link that waits for a host starts begin(): it collects facts with query_facts(), then
+// listen() and start_srun() follow. Once srun runs, hosts dial back (deliver()), and its output is
+// read line by line: take_answer() handles requests for the bundle, and take_error() messages about
+// hosts that the step has lost. srun_ended() handles an early exit of srun, and finish() ends it
+// after the job.
 #include "launcher/links/srun/srun_step.h"
 
 #include <sys/random.h>
@@ -101,21 +101,21 @@ Awaitable<void> SrunStep::begin() {
   hosts_.progress("asking Slurm for a step");
   upload_ = co_await context_.node_upload(beginning_);
   const auto facts = std::make_shared<Facts>();
-  Result<void> begun = ask(facts);
-  if (begun.ok()) {
+  Result<void> prepared = query_facts(facts);
+  if (prepared.ok()) {
     const auto listen = [facts](const Arrival<bool>& arrive) { facts->all_known = arrive; };
     co_await beginning_.wait_at_most<bool>(kFactsPatience, listen);
     version_child_->forget();
     version_child_->signal(SIGKILL);
-    begun = start(*facts);
+    prepared = start(*facts);
   }
-  if (!begun.ok())
-    co_return hosts_.lose_all(LinkDown::from(LinkFailure::kBootstrap, begun.error()));
+  if (!prepared.ok())
+    co_return hosts_.lose_all(LinkDown::from(LinkFailure::kBootstrap, prepared.error()));
   hosts_.progress("waiting for Slurm to start the step");
 }
 
 // Queries srun for its version and name servers for some hosts, all at the same time.
-Result<void> SrunStep::ask(const std::shared_ptr<Facts>& facts) {
+Result<void> SrunStep::query_facts(const std::shared_ptr<Facts>& facts) {
   LineChild::Handlers handlers;
   handlers.output_line = [facts](const std::string& line) {
     if (!facts->version) facts->version = parse_slurm_version(line);
@@ -299,7 +299,7 @@ void SrunStep::write_bundle(const std::string& architecture, const Result<NodeBu
 void SrunStep::take_error(const std::string& line) {
   if (is_srun_noise(line)) return;
   log::debug("srun: " + line);
-  append_tail(said_, line + "\n");
+  append_tail(stderr_tail_, line + "\n");
   if (is_waiting_for_resources(line)) {
     const std::string why = why_srun_waits(line);
     hosts_.progress("srun is waiting: " + (why.empty() ? line : why));
@@ -308,7 +308,7 @@ void SrunStep::take_error(const std::string& line) {
   }
   if (const std::optional<HostWords> words = parse_host_words(line)) {
     StepHost* const host = hosts_.find(words->node);
-    if (host == nullptr || host->has_come) return;
+    if (host == nullptr || host->has_connected) return;
     host->words = words->text;
     if (host->waiting != nullptr) host->waiting->progress("dialling back: " + words->text);
   } else if (const std::optional<TasksEnded> ended = parse_tasks_ended(line)) {
@@ -323,13 +323,14 @@ void SrunStep::take_tasks_ended(const TasksEnded& ended) {
     // A host that has not connected has printed the reason itself.
     const std::string why =
         host->words.empty() ? "its task of the srun step exited: " + ended.how : host->words;
-    hosts_.lose(*host, LinkDown{host->has_come ? LinkFailure::kNoSuchJob : LinkFailure::kBootstrap,
-                                why, ""});
+    hosts_.lose(
+        *host,
+        LinkDown{host->has_connected ? LinkFailure::kNoSuchJob : LinkFailure::kBootstrap, why, ""});
   }
 }
 
 void SrunStep::srun_ended(const ExitStatus& status) {
-  const Error error = srun_failure(said_, "has ended (" + describe(status) + ")");
+  const Error error = srun_failure(stderr_tail_, "has ended (" + describe(status) + ")");
   log::debug("step: " + error.message);
   if (done_) {
     ending_.stop();

@@ -60,7 +60,7 @@ class SrunStep : public DialBackHosts, public std::enable_shared_from_this<SrunS
   Awaitable<void> begin();
   // The end of srun: a wait, SIGTERM, SIGKILL.
   Awaitable<void> end_srun();
-  Result<void> ask(const std::shared_ptr<Facts>& facts);
+  Result<void> query_facts(const std::shared_ptr<Facts>& facts);
   Result<void> start(const Facts& facts);
   Result<std::vector<std::string>> own_addresses(const Facts& facts) const;
   Result<void> listen(const Facts& facts);
@@ -90,7 +90,7 @@ class SrunStep : public DialBackHosts, public std::enable_shared_from_this<SrunS
   // The line on srun's input that tells hosts where to dial and with which key.
   std::string order_;
   std::string command_text_;
-  std::string said_;  // The end of srun's standard error.
+  std::string stderr_tail_;  // The end of srun's standard error.
   Result<std::shared_ptr<NodeUpload>> upload_ = std::shared_ptr<NodeUpload>();  // Set by begin().
   std::map<std::string, int> bundles_sent_;  // How often the bundle of each architecture was sent.
   std::function<void(int, bool)> on_signal_;

@@ -29,14 +29,14 @@ void StepHosts::deliver(std::uint32_t number, std::shared_ptr<DialBackStream> st
   const auto known = hosts_.find(number);
   if (known == hosts_.end()) return stream->stop();
   StepHost& host = known->second;
-  host.has_come = true;
+  host.has_connected = true;
   if (host.waiting != nullptr) {
     host.served = std::exchange(host.waiting, nullptr);
-    return host.served->came(std::move(stream));
+    return host.served->connected(std::move(stream));
   }
   if (host.parked) host.parked->stop();
   host.parked = std::move(stream);
-  if (host.served != nullptr) std::exchange(host.served, nullptr)->came_again();
+  if (host.served != nullptr) std::exchange(host.served, nullptr)->reconnected();
 }
 
 // Only a waiting link is told: a connection that the host still has ends by itself.
@@ -64,7 +64,7 @@ StepHost* StepHosts::find(const std::string& name) {
 std::vector<StepHost*> StepHosts::missing() {
   std::vector<StepHost*> missing;
   for (auto& [number, host] : hosts_)
-    if (!host.has_come) missing.push_back(&host);
+    if (!host.has_connected) missing.push_back(&host);
   return missing;
 }
 

@@ -19,12 +19,12 @@ namespace ivy {
 
 // A link that waits for its host's connection, or has it. Nothing is called after remove().
 struct StepClient {
-  std::function<void(std::shared_ptr<DialBackStream>)> came;  // The host has connected.
-  std::function<void(const LinkDown&)> failed;                // The host will not connect.
+  std::function<void(std::shared_ptr<DialBackStream>)> connected;  // The host has connected.
+  std::function<void(const LinkDown&)> failed;                     // The host will not connect.
   std::function<void(const RemoteText&)> progress;
   // The host has made another connection after the one that this link has: it does not hear from
   // the launcher over that one any longer.
-  std::function<void()> came_again;
+  std::function<void()> reconnected;
 };
 
 // A host of the group, with its link and its connection.
@@ -33,7 +33,7 @@ struct StepHost {
   StepClient* waiting = nullptr;           // The link that waits for the host.
   StepClient* served = nullptr;            // The link that has the host's connection.
   std::shared_ptr<DialBackStream> parked;  // A connection for which no link waits.
-  bool has_come = false;                   // It has connected at least once.
+  bool has_connected = false;              // It has connected at least once.
   std::string words;                       // Its last output before it connected.
   std::optional<LinkDown> lost;            // Why it will not connect again.
   // How often it has asked for each architecture's bundle.

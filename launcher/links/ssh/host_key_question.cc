@@ -30,9 +30,9 @@ void HostKeyQuestion::ask(const Subject& subject, std::function<void(bool truste
     return;
   }
   terminal.release();
-  say("The authenticity of host '" + subject.host + " (" + subject.address +
-      ")' can't be established.\n" + subject.type + " key fingerprint is " + subject.fingerprint +
-      ".\nAre you sure you want to continue connecting (yes/no/[fingerprint])? ");
+  print("The authenticity of host '" + subject.host + " (" + subject.address +
+        ")' can't be established.\n" + subject.type + " key fingerprint is " + subject.fingerprint +
+        ".\nAre you sure you want to continue connecting (yes/no/[fingerprint])? ");
   read();
 }
 
@@ -60,7 +60,7 @@ void HostKeyQuestion::read() {
 void HostKeyQuestion::answer(const std::string& line) {
   const bool yes = line == "yes" || line == fingerprint_;
   if (!yes && line != "no") {
-    say("Please type 'yes', 'no' or the fingerprint: ");
+    print("Please type 'yes', 'no' or the fingerprint: ");
     return read();
   }
   const auto answered = std::move(answered_);
@@ -68,7 +68,7 @@ void HostKeyQuestion::answer(const std::string& line) {
   answered(yes);
 }
 
-void HostKeyQuestion::say(const std::string& text) {
+void HostKeyQuestion::print(const std::string& text) {
   // A few hundred bytes to a terminal that a user is reading: a single write takes them.
   if (::write(terminal_.native_handle(), text.data(), text.size()) < 0) line_.clear();
 }

@@ -34,7 +34,7 @@ class HostKeyQuestion : public std::enable_shared_from_this<HostKeyQuestion> {
  private:
   void read();
   void answer(const std::string& line);
-  void say(const std::string& text);
+  void print(const std::string& text);
 
   boost::asio::posix::stream_descriptor terminal_;
   std::string fingerprint_;

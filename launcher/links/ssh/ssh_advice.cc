@@ -73,10 +73,10 @@ LinkDown host_key_failure(const Host& host, const SshTarget& target, const SshHo
   down.failure = LinkFailure::kHostKey;
   const std::uint16_t port = host.port != 0 || target.port == 22 ? host.port : target.port;
   const std::string try_it = ssh_true(host, port, config_path, AskChoice::kMayAsk);
-  const std::string shown = key.type + " " + key.fingerprint;
+  const std::string key_text = key.type + " " + key.fingerprint;
   switch (key.verdict) {
     case SshHostKey::Verdict::kChanged:
-      down.message = "the host key has changed: the server presented " + shown + ", " +
+      down.message = "the host key has changed: the server presented " + key_text + ", " +
                      target.known_hosts + " has " +
                      (key.known_fingerprint.empty() ? "another" : key.known_fingerprint);
       down.fix = "if the change is expected: ssh-keygen -R '" + known_hosts_name(target) + "' -f " +
@@ -84,8 +84,8 @@ LinkDown host_key_failure(const Host& host, const SshTarget& target, const SshHo
       break;
     case SshHostKey::Verdict::kReplaced:
       down.message =
-          "the host key has changed since this job's first login: the server presented " + shown +
-          ", earlier it was " + key.known_fingerprint;
+          "the host key has changed since this job's first login: the server presented " +
+          key_text + ", earlier it was " + key.known_fingerprint;
       down.fix = "another machine may be answering under this name; try: " + try_it;
       break;
     case SshHostKey::Verdict::kUnreadable:
@@ -93,7 +93,7 @@ LinkDown host_key_failure(const Host& host, const SshTarget& target, const SshHo
       down.fix = try_it;
       break;
     default:
-      down.message = "unknown host key: " + shown + " is not in " + target.known_hosts;
+      down.message = "unknown host key: " + key_text + " is not in " + target.known_hosts;
       down.fix = try_it + "   (asks once and remembers the key)";
       break;
   }
@@ -126,7 +126,7 @@ std::string client_fix(std::string_view error_text, const std::string& try_it) {
   return try_it;
 }
 
-std::string telling_line(std::string_view error_text) {
+std::string error_line_of(std::string_view error_text) {
   std::istringstream lines{std::string(error_text)};
   std::string best;
   for (std::string line; std::getline(lines, line);) {

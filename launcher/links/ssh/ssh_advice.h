@@ -40,6 +40,6 @@ LinkFailure classify_client_failure(std::string_view error_text);
 std::string client_fix(std::string_view error_text, const std::string& try_it);
 
 // Returns the most informative line of the client's standard error.
-std::string telling_line(std::string_view error_text);
+std::string error_line_of(std::string_view error_text);
 
 }  // namespace ivy

@@ -17,7 +17,7 @@ namespace {
 // includes logins through several jump hosts.
 constexpr std::chrono::seconds kEntryTimeout{90};
 // How often to check whether the bundle makes progress.
-constexpr std::chrono::seconds kLook{1};
+constexpr std::chrono::seconds kPollInterval{1};
 // A login over an existing master connection takes less than this; then the master may hang.
 constexpr std::chrono::seconds kMasterPatience{5};
 // How long to wait for the client's exit code and last messages after its output has ended.
@@ -81,7 +81,7 @@ Awaitable<void> SshClientLink::run() {
   if (!upload.ok()) co_return fail(LinkDown::from(LinkFailure::kBootstrap, upload.error()));
   place_ = co_await context_->handshakes().acquire(sequence_);
   co_await leave_mute_agent();
-  co_await tell("ssh client: connecting");
+  co_await report_progress("ssh client: connecting");
   const Result<Addresses> addresses =
       co_await addresses_of(sequence_, context_->resolvers(), target_.host_name);
   const PeerAddresses route = addresses.ok() ? route_to(*addresses) : PeerAddresses{};
@@ -109,7 +109,7 @@ Awaitable<void> SshClientLink::leave_mute_agent() {
   const std::vector<std::string>& command = context_->options().ssh_command;
   const bool is_ssh = command.empty() || is_ssh_program(command.front());
   if (!is_ssh || path.empty()) co_return;
-  co_await tell("ssh client: waiting for the SSH agent at " + path);
+  co_await report_progress("ssh client: waiting for the SSH agent at " + path);
   const bool is_redial = request_.reattach || request_.again;
   const Result<Descriptor> agent = co_await ssh().agent(sequence_, host_.name, target_, is_redial);
   if (agent.ok() || agent.error().code != Code::kDeadlineExceeded) co_return;
@@ -127,7 +127,7 @@ Awaitable<bool> SshClientLink::enter_relay() {
   std::size_t unwritten = 0;
   std::chrono::nanoseconds patience = kMasterPatience;
   while (!entry_->is_up() && !output_ended_) {
-    co_await sequence_.wait_at_most<bool>(kLook, stir);
+    co_await sequence_.wait_at_most<bool>(kPollInterval, stir);
     if (!entry_->needed_bundle().empty()) {
       const Result<NodeBundle> bundle =
           co_await context_->bundle(sequence_, entry_->needed_bundle());
@@ -138,13 +138,13 @@ Awaitable<bool> SshClientLink::enter_relay() {
     if (left != std::exchange(unwritten, left)) moved_at_ns_ = monotonic_ns();
     if (std::chrono::nanoseconds(monotonic_ns() - moved_at_ns_) >= kEntryTimeout) co_return false;
     const std::string moved = entry_->sending(left);
-    if (!moved.empty()) co_await tell(moved);
+    if (!moved.empty()) co_await report_progress(moved);
     // A client that uses a master connection waits for ever if the master was stopped.
-    const bool is_mute = !has_heard_ && error_text_.empty() && !target_.control_path.empty();
+    const bool is_mute = !has_received_ && error_text_.empty() && !target_.control_path.empty();
     if (is_mute && std::chrono::nanoseconds(monotonic_ns() - moved_at_ns_) >= patience) {
       patience = std::chrono::nanoseconds::max();
-      co_await tell("ssh client: no response, perhaps because its ControlMaster at " +
-                    target_.control_path + " hangs");
+      co_await report_progress("ssh client: no response, perhaps because its ControlMaster at " +
+                               target_.control_path + " hangs");
     }
   }
   co_return true;
@@ -203,7 +203,7 @@ void SshClientLink::take(std::string_view bytes) {
     return reports_.bytes(bytes);
   }
   moved_at_ns_ = monotonic_ns();
-  has_heard_ = true;
+  has_received_ = true;
   enter(entry_->feed(bytes));
 }
 
@@ -224,16 +224,16 @@ void SshClientLink::enter(const RemoteEntry::Step& step) {
 LinkDown SshClientLink::end_reason() {
   const bool was_up = entry_->is_up();
   if (was_up) ssh().mark_damaged(host_, !has_spoken_);
-  const std::string said = telling_line(error_text_);
+  const std::string reason = error_line_of(error_text_);
   const std::string noise = last_line(entry_->noise());
   LinkFailure failure = was_up ? LinkFailure::kBroken : classify_client_failure(error_text_);
   if (!was_up && failure == LinkFailure::kBroken) failure = LinkFailure::kBootstrap;
   LinkDown down = client_failure(
       failure, was_up ? "the ssh client's connection closed" : "the ssh client could not connect");
-  if (!said.empty() || !noise.empty()) down.message += ": " + (said.empty() ? noise : said);
+  if (!reason.empty() || !noise.empty()) down.message += ": " + (reason.empty() ? noise : reason);
   // ssh exits with 255 for all reasons of its own, so only another code is worth printing.
   const auto& status = client_->ended();
-  if (status && !status->success() && (said.empty() || status->code != 255)) {
+  if (status && !status->success() && (reason.empty() || status->code != 255)) {
     down.message += " (" + describe(*status) + ")";
   }
   if (was_up) down.fix.clear();

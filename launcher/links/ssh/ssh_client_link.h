@@ -61,7 +61,7 @@ class SshClientLink : public SequencedLink {
   std::string error_text_;     // The last output on its standard error.
   std::string agent_mute_;     // The error of an SSH agent that does not answer; else empty.
   bool has_spoken_ = false;    // Bytes of the relay have arrived.
-  bool has_heard_ = false;     // Any bytes have arrived.
+  bool has_received_ = false;  // Any bytes have arrived.
   bool owes_drained_ = false;  // drained() has to be reported.
   bool output_ended_ = false;
   std::uint64_t moved_at_ns_ = 0;  // When the client last made progress.

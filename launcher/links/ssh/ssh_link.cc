@@ -53,7 +53,7 @@ void SshLink::open(const OpenRequest& request) {
 }
 
 Awaitable<void> SshLink::run() {
-  co_await tell("ssh: reading its configuration");
+  co_await report_progress("ssh: reading its configuration");
   const Result<NodeUpload*> upload = co_await ssh().upload(sequence_, host_.name);
   if (!upload.ok()) co_return fail(LinkDown::from(LinkFailure::kBootstrap, upload.error()));
   place_ = co_await context_->handshakes().acquire(sequence_);
@@ -75,14 +75,14 @@ Awaitable<void> SshLink::run() {
     const auto pause = end.pause + std::chrono::duration_cast<std::chrono::milliseconds>(backoff);
     const std::string when =
         end.pause.count() > 0 ? " in " + std::to_string(end.pause.count()) + " s" : "";
-    co_await tell("ssh: " + end.down.message + ", trying again" + when);
+    co_await report_progress("ssh: " + end.down.message + ", trying again" + when);
     co_await sequence_.sleep(pause);
   }
 }
 
 Awaitable<SshLink::End> SshLink::try_once() {
   if (!place_) place_ = co_await context_->handshakes().acquire(sequence_);
-  co_await tell("ssh: connecting");
+  co_await report_progress("ssh: connecting");
   if (const MaybeEnd end = co_await dial()) co_return *end;
   wire_.set_limit(kHandshakeTimeout);
   if (const MaybeEnd end = co_await read_welcome()) co_return *end;
@@ -121,7 +121,7 @@ Awaitable<SshLink::MaybeEnd> SshLink::dial() {
 
 // Before its banner, sshd may send a line that says why it rejects this address.
 Awaitable<SshLink::MaybeEnd> SshLink::read_welcome() {
-  const bool in_time = co_await wire_.ready(SshWire::Look::kWhenReady);
+  const bool in_time = co_await wire_.ready(SshWire::WaitMode::kWhenReady);
   if (!in_time) co_return silence();
   const std::string begin = wire_.peek();
   welcome_ = begin.starts_with("SSH-") ? "" : begin.substr(0, begin.find_first_of("\r\n"));
@@ -151,9 +151,10 @@ Awaitable<SshLink::MaybeEnd> SshLink::take(std::string name, Step step,
 // kept in memory so that no file is read.
 Awaitable<SshLink::MaybeEnd> SshLink::check_host_key() {
   const auto compare = [](SshSession& session) -> Result<SshHostKey> { return session.host_key(); };
-  const Result<SshHostKey> shown = co_await wire_.call(target_.known_hosts, compare);
-  if (!shown.ok()) co_return End{LinkDown::from(LinkFailure::kUnreachable, shown.error()), 1, ""};
-  const SshHostKey key = *shown;
+  const Result<SshHostKey> presented = co_await wire_.call(target_.known_hosts, compare);
+  if (!presented.ok())
+    co_return End{LinkDown::from(LinkFailure::kUnreachable, presented.error()), 1, ""};
+  const SshHostKey key = *presented;
   if (key.verdict != SshHostKey::Verdict::kKnown) {
     const bool may_ask = key.verdict == SshHostKey::Verdict::kUnknown && target_.may_ask &&
                          HostKeyQuestion::can_ask();
@@ -162,7 +163,8 @@ Awaitable<SshLink::MaybeEnd> SshLink::check_host_key() {
     if (!is_trusted) co_return host_key_end(key);
     const auto remember = [](SshSession& session) { return session.remember_host_key(); };
     const Result<void> kept = co_await wire_.call(target_.known_hosts, remember);
-    if (!kept.ok()) co_await tell("cannot remember the host key: " + kept.error().message);
+    if (!kept.ok())
+      co_await report_progress("cannot remember the host key: " + kept.error().message);
     wire_.set_limit(kHandshakeTimeout);
   }
   login_.fingerprint = key.fingerprint;
@@ -184,7 +186,7 @@ Awaitable<SshLink::MaybeEnd> SshLink::log_in() {
   for (int turn = 0; turn < 2; ++turn) {
     login_.by_file = (turn == 0) == files_first;
     if (login_.by_file) {
-      co_await tell("ssh: logging in");
+      co_await report_progress("ssh: logging in");
       // The server reads the account's authorized_keys there. With an agent's keys it may instead
       // be the agent that hangs.
       expect("its SSH server or the file system of the home directory there");
@@ -201,7 +203,7 @@ Awaitable<SshLink::MaybeEnd> SshLink::log_in() {
   if (attempt_ > 0) {
     // The agent may answer later, and some servers become stricter with each failed login.
     wire_.close();
-    co_await tell("ssh: " + agent_mute_);
+    co_await report_progress("ssh: " + agent_mute_);
     co_await sequence_.sleep(kMuteAgentPause);
   }
   co_return agent_failure();
@@ -211,7 +213,7 @@ Awaitable<SshLink::MaybeEnd> SshLink::try_agent() {
   const std::string path = ssh_agent_path(target_);
   if (path.empty()) co_return login_failure();
   const std::string name = "the SSH agent at " + path;
-  co_await tell("ssh: waiting for " + name);
+  co_await report_progress("ssh: waiting for " + name);
   Result<Descriptor> agent = co_await ssh().agent(sequence_, host_.name, target_, attempt_ > 0);
   if (!agent.ok()) {
     if (agent.error().code == Code::kDeadlineExceeded) agent_mute_ = agent.error().message;
@@ -234,7 +236,7 @@ Awaitable<SshLink::MaybeEnd> SshLink::try_agent() {
 
 // Asks the user, who may take any time.
 Awaitable<bool> SshLink::is_trusted_by_user(SshHostKey key) {
-  co_await tell("asking about its host key");
+  co_await report_progress("asking about its host key");
   const Slots::Ticket terminal = co_await context_->terminal().acquire(sequence_);
   question_ = std::make_shared<HostKeyQuestion>(context_->loop());
   const HostKeyQuestion::Subject subject{host_.name, up_.peer_address, key.type, key.fingerprint};
@@ -248,7 +250,7 @@ Awaitable<SshLink::End> SshLink::carry() {
     stuck_timer_.cancel();
     reports_.up(up_);
   });
-  co_await tell("ssh: starting ivy-node");
+  co_await report_progress("ssh: starting ivy-node");
   expect("its login shell or the file system of ~/.cache/ivyrun there");
   const std::optional<LinkDown> named = co_await relay_->carry();
   if (named) co_return End{*named, 1, ""};
@@ -322,13 +324,13 @@ SshLink::End SshLink::host_key_end(const SshHostKey& key) {
 // The shell's start-up files run before ivyrun's command, and may start another program instead of
 // it.
 SshLink::End SshLink::shell_silence() {
-  const std::string said = relay_->last_words();
+  const std::string tail = relay_->last_words();
   LinkDown down;
   down.failure = LinkFailure::kBootstrap;
   down.message =
       where() +
       " accepted the login, but its login shell did not start ivyrun's command within 60 s" +
-      (said.empty() ? "" : "; it said: " + said);
+      (tail.empty() ? "" : "; it said: " + tail);
   down.fix =
       "a start-up file of that account (.bashrc, .zshenv, .cshrc, config.fish) must not start "
       "another program, nor wait, in a shell without a terminal; this must print 'started': " +

@@ -48,8 +48,8 @@ Awaitable<std::optional<LinkDown>> SshRelay::carry() {
     if (has_more_to_read_) {
       co_await sequence_.turn();
     } else {
-      in_time =
-          co_await wire_.ready(is_awaited ? SshWire::Look::kSoonAnyway : SshWire::Look::kWhenReady);
+      in_time = co_await wire_.ready(is_awaited ? SshWire::WaitMode::kSoonAnyway
+                                                : SshWire::WaitMode::kWhenReady);
     }
   }
   co_await sequence_.checkpoint();
@@ -59,7 +59,7 @@ Awaitable<std::optional<LinkDown>> SshRelay::carry() {
     while (read_stream(SshStream::kError)) {
     }
     if (wire_.session().is_finished()) break;
-    in_time = co_await wire_.ready(SshWire::Look::kWhenReady);
+    in_time = co_await wire_.ready(SshWire::WaitMode::kWhenReady);
   } while (in_time);
   co_return std::nullopt;
 }

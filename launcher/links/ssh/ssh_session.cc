@@ -22,7 +22,7 @@ SshStep step_of(int rc) {
 }
 
 // libssh expands escapes in paths, so they are doubled.
-std::string without_escapes(const std::string& path) {
+std::string with_escapes_doubled(const std::string& path) {
   std::string result;
   for (const char c : path) {
     result += c;
@@ -110,7 +110,7 @@ Result<std::unique_ptr<SshSession>> SshSession::make(const SshTarget& target, De
   // If this job has logged in to the host before, its key is compared with the key of that login,
   // and no file is read.
   const bool is_again = !target.first_login.fingerprint.empty();
-  const std::string known_hosts = is_again ? "/dev/null" : without_escapes(target.known_hosts);
+  const std::string known_hosts = is_again ? "/dev/null" : with_escapes_doubled(target.known_hosts);
   bool ok = ssh_options_set(session, SSH_OPTIONS_PROCESS_CONFIG, &no_configuration) == SSH_OK;
   ok = ok && ssh_options_set(session, SSH_OPTIONS_HOST, target.host_name.c_str()) == SSH_OK;
   ok = ok && ssh_options_set(session, SSH_OPTIONS_PORT, &port) == SSH_OK;
@@ -146,12 +146,12 @@ bool SshSession::saw_banner() const { return ssh_get_serverbanner(handles_->sess
 
 SshHostKey SshSession::host_key() {
   SshHostKey result;
-  ssh_key shown = nullptr;
-  if (ssh_get_server_publickey(handles_->session, &shown) != SSH_OK) return result;
-  result.type = type_of(shown);
-  result.fingerprint = fingerprint_of(shown);
-  result.algorithms = algorithms_of(shown);
-  ssh_key_free(shown);
+  ssh_key server_key = nullptr;
+  if (ssh_get_server_publickey(handles_->session, &server_key) != SSH_OK) return result;
+  result.type = type_of(server_key);
+  result.fingerprint = fingerprint_of(server_key);
+  result.algorithms = algorithms_of(server_key);
+  ssh_key_free(server_key);
   if (!target_.first_login.fingerprint.empty()) {
     const bool is_same = result.fingerprint == target_.first_login.fingerprint;
     result.verdict = is_same ? SshHostKey::Verdict::kKnown : SshHostKey::Verdict::kReplaced;

@@ -3,7 +3,7 @@
 // reads and writes the one, and Asio only waits on the other, a copy in socket_.
 //
 // A readable socket does not mean that libssh makes progress, and the reverse: libssh may leave
-// bytes unread (is_stalled()), or may have taken them before the wait (Look::kSoonAnyway).
+// bytes unread (is_stalled()), or may have taken them before the wait (WaitMode::kSoonAnyway).
 #include "launcher/links/ssh/ssh_wire.h"
 
 #include <fcntl.h>
@@ -62,14 +62,14 @@ void SshWire::set_limit(std::chrono::nanoseconds time) {
   limit_ns_ = monotonic_ns() + static_cast<std::uint64_t>(time.count());
 }
 
-Awaitable<bool> SshWire::ready(Look look) {
+Awaitable<bool> SshWire::ready(WaitMode mode) {
   if (std::exchange(is_woken_, false)) co_return true;
   const std::uint64_t now = monotonic_ns();
   // The caller gets one more try after the limit has passed during a wait.
   if (limit_ns_ && now >= *limit_ns_) co_return false;
-  std::chrono::nanoseconds time = look == Look::kSoonAnyway ? kLookAgain : kForever;
+  std::chrono::nanoseconds time = mode == WaitMode::kSoonAnyway ? kPollInterval : kForever;
   const bool stalled = is_stalled();
-  if (stalled) time = kLookAgain;
+  if (stalled) time = kPollInterval;
   if (limit_ns_) time = std::min(time, std::chrono::nanoseconds(*limit_ns_ - now));
   // Polls instead of waiting for the socket.
   if (stalled) {

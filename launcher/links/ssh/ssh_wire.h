@@ -70,23 +70,23 @@ class SshWire {
     for (;;) {
       const Result<SshStep> result = co_await call(what, once);
       if (!result.ok() || *result != SshStep::kAgain) co_return result;
-      const bool in_time = co_await ready(Look::kWhenReady);
+      const bool in_time = co_await ready(WaitMode::kWhenReady);
       if (!in_time) co_return SshStep::kAgain;
     }
   }
 
   // How ready() waits. Data that libssh has taken from the socket during another operation does not
-  // make the socket readable. kSoonAnyway therefore ends the wait after kLookAgain: use it while
+  // make the socket readable. kSoonAnyway therefore ends the wait after kPollInterval: use it while
   // the far end waits for this side.
-  enum class Look { kWhenReady, kSoonAnyway };
+  enum class WaitMode { kWhenReady, kSoonAnyway };
   // Waits until the socket is ready, wake() is called, or the limit passes. Returns false if the
   // limit had passed before the call.
-  Awaitable<bool> ready(Look look);
+  Awaitable<bool> ready(WaitMode mode);
   // Ends ready() in the next turn of the loop, or the next call of it immediately.
   void wake();
 
  private:
-  static constexpr std::chrono::nanoseconds kLookAgain = std::chrono::milliseconds(50);
+  static constexpr std::chrono::nanoseconds kPollInterval = std::chrono::milliseconds(50);
   static constexpr std::chrono::nanoseconds kForever = std::chrono::hours(24 * 365);
   void wait_for_socket(const Arrival<bool>& arrive);
   // See ssh_wire.cc.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The list of the nodes of torchrun mode that have joined ("roll", as in roll call): node 0, on
+// The list of the nodes of torchrun mode that have joined: node 0, on
 // which the job's launcher runs, and the nodes whose ivyruns have connected to it. Checks that all
 // of them were started for the same job in the same way. Pure; thread: any, one at a time.
 #pragma once
@@ -27,11 +27,11 @@ struct JoiningNode {
   std::vector<std::pair<std::string, std::string>> terms;
 };
 
-class JoinRoll {
+class JoinedNodeList {
  public:
   // head: node 0, which is always on the list. nodes: their total number. least: how many of them
   // suffice to start.
-  JoinRoll(JoiningNode head, int nodes, int least);
+  JoinedNodeList(JoiningNode head, int nodes, int least);
 
   // Adds a node. Returns nothing if it was admitted, or else the reason why these nodes cannot form
   // a job.
@@ -62,6 +62,7 @@ class JoinRoll {
 std::string node_text(int rank, const std::string& host);
 // Returns the message for too few nodes at the time limit. where: the address at which node 0
 // listens. how: what the user may do.
-Diagnostic nodes_missing(const JoinRoll& roll, const std::string& where, const std::string& how);
+Diagnostic nodes_missing(const JoinedNodeList& list, const std::string& where,
+                         const std::string& how);
 
 }  // namespace ivy

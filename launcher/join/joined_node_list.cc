@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "launcher/join/join_roll.h"
+#include "launcher/join/joined_node_list.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -29,36 +29,37 @@ std::string node_text(int rank, const std::string& host) {
   return "node " + std::to_string(rank) + (host.empty() ? "" : " (" + host + ")");
 }
 
-JoinRoll::JoinRoll(JoiningNode head, int nodes, int least) : count_(nodes), least_(least) {
+JoinedNodeList::JoinedNodeList(JoiningNode head, int nodes, int least)
+    : count_(nodes), least_(least) {
   nodes_[head.rank] = std::move(head);
 }
 
-std::optional<Diagnostic> JoinRoll::compare(const JoiningNode& node) const {
+std::optional<Diagnostic> JoinedNodeList::compare(const JoiningNode& node) const {
   const JoiningNode& head = nodes_.at(0);
-  const std::string who = node_text(node.rank, node.host);
+  const std::string node_name = node_text(node.rank, node.host);
   const auto both = [&](const std::string& here, const std::string& there) {
-    return node_text(0, head.host) + ": " + here + "\n" + who + ": " + there;
+    return node_text(0, head.host) + ": " + here + "\n" + node_name + ": " + there;
   };
   if (node.build != head.build)
-    return refusal("IVY-J001", who + " runs a different build of ivyrun than node 0",
+    return refusal("IVY-J001", node_name + " runs a different build of ivyrun than node 0",
                    both(head.build, node.build), "install the same ivyrun on every node");
   for (const auto& [name, ours] : head.terms) {
     const std::string theirs = value_of(node.terms, name);
     if (theirs == ours) continue;
-    return refusal("IVY-J001", who + " was started with a different " + name + " than node 0",
+    return refusal("IVY-J001", node_name + " was started with a different " + name + " than node 0",
                    both(ours, theirs),
                    "start every node with the same command line; only --node-rank differs");
   }
   return std::nullopt;
 }
 
-std::optional<Diagnostic> JoinRoll::add(const JoiningNode& node) {
+std::optional<Diagnostic> JoinedNodeList::add(const JoiningNode& node) {
   if (std::optional<Diagnostic> differs = compare(node)) return differs;
-  const std::string who = node_text(node.rank, node.host) + " at " + node.address;
+  const std::string node_name = node_text(node.rank, node.host) + " at " + node.address;
   if (node.rank < 0 || node.rank >= count_)
     return refusal("IVY-J002",
-                   who + " is out of range for a job of " + std::to_string(count_) + " nodes", "",
-                   "number the nodes from 0 to " + std::to_string(count_ - 1));
+                   node_name + " is out of range for a job of " + std::to_string(count_) + " nodes",
+                   "", "number the nodes from 0 to " + std::to_string(count_ - 1));
   const auto known = nodes_.find(node.rank);
   if (known != nodes_.end() && known->second.process != node.process)
     return refusal("IVY-J002",
@@ -70,7 +71,7 @@ std::optional<Diagnostic> JoinRoll::add(const JoiningNode& node) {
   return std::nullopt;
 }
 
-std::vector<std::pair<int, std::string>> JoinRoll::names() const {
+std::vector<std::pair<int, std::string>> JoinedNodeList::names() const {
   std::vector<std::pair<int, std::string>> all;
   std::set<std::string> taken;
   for (const auto& [rank, node] : nodes_) {
@@ -82,21 +83,22 @@ std::vector<std::pair<int, std::string>> JoinRoll::names() const {
   return all;
 }
 
-std::string JoinRoll::missing_text() const {
+std::string JoinedNodeList::missing_text() const {
   std::vector<std::uint32_t> missing;
   for (int rank = 0; rank < count_; ++rank)
     if (!nodes_.contains(rank)) missing.push_back(static_cast<std::uint32_t>(rank));
   return (missing.size() == 1 ? "node " : "nodes ") + folded_ranks(missing);
 }
 
-Diagnostic nodes_missing(const JoinRoll& roll, const std::string& where, const std::string& how) {
+Diagnostic nodes_missing(const JoinedNodeList& list, const std::string& where,
+                         const std::string& how) {
   std::vector<std::string> here;
   std::string lines;
-  for (const auto& [rank, name] : roll.names())
+  for (const auto& [rank, name] : list.names())
     lines += (lines.empty() ? "here: " : ", ") + node_text(rank, name);
   return Diagnostic{
       .id = "IVY-J003",
-      .what = roll.missing_text() + " did not join within --start-timeout",
+      .what = list.missing_text() + " did not join within --start-timeout",
       .where = "node 0, listening on " + where,
       .cause = lines,
       .fix = "on each of them: " + how +

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Questions to torch's worker server, which the tests play by hand.
-#include "agent/node/hang/flight_server.h"
+#include "agent/node/hang/flight_client.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -61,7 +61,7 @@ class FlightServerTest : public testing::Test {
     }
   }
 
-  std::vector<FlightServer::Record> ask(FlightServer& server) {
+  std::vector<FlightClient::Record> ask(FlightClient& server) {
     for (int i = 0; i < 100 && !server.advance(kBegin); ++i) serve();
     EXPECT_TRUE(server.advance(kBegin));
     return server.take(note_);
@@ -76,13 +76,13 @@ class FlightServerTest : public testing::Test {
 };
 
 TEST_F(FlightServerTest, WhereNobodyListensNothingIsWaitedFor) {
-  FlightServer none(path_, kRoom);
+  FlightClient none(path_, kRoom);
   EXPECT_TRUE(none.advance(kBegin));
   listen();
   listener_.reset();
-  FlightServer refused(path_, kRoom);
+  FlightClient refused(path_, kRoom);
   EXPECT_TRUE(refused.advance(kBegin));
-  FlightServer too_long(directory_ + std::string(200, 'x'), kRoom);
+  FlightClient too_long(directory_ + std::string(200, 'x'), kRoom);
   EXPECT_TRUE(too_long.advance(kBegin));
   EXPECT_TRUE(too_long.take(note_).empty());
   EXPECT_EQ(note_, "");
@@ -93,8 +93,8 @@ TEST_F(FlightServerTest, AsksForTheRecordOfEachBackend) {
   answers_["fr_trace_json?backend=gloo"] = record("gloo:all_reduce");
   answers_["fr_trace_json?backend=nccl2"] = record("nccl2:all_reduce");
   answers_["fr_trace_json?backend=nccl"] = R"({"pg_config":{},"pg_status":{},"version":"2.10"})";
-  FlightServer server(path_, kRoom);
-  const std::vector<FlightServer::Record> records = ask(server);
+  FlightClient server(path_, kRoom);
+  const std::vector<FlightClient::Record> records = ask(server);
   ASSERT_EQ(records.size(), 2u);
   EXPECT_EQ(records[0].backend, "gloo");
   EXPECT_EQ(records[0].json, record("gloo:all_reduce"));
@@ -109,8 +109,8 @@ TEST_F(FlightServerTest, AnOlderTorchHasOneRecordForAllAndOldNccl) {
   for (const char* backend : {"gloo", "nccl"})
     answers_[std::string("fr_trace_json?backend=") + backend] = record("gloo:all_reduce");
   answers_["dump_nccl_trace_json?onlyactive=false"] = record("nccl:all_reduce");
-  FlightServer server(path_, kRoom);
-  const std::vector<FlightServer::Record> records = ask(server);
+  FlightClient server(path_, kRoom);
+  const std::vector<FlightClient::Record> records = ask(server);
   ASSERT_EQ(records.size(), 2u);
   EXPECT_EQ(records[1].backend, "nccl");
   EXPECT_TRUE(records[1].is_complete);
@@ -119,10 +119,10 @@ TEST_F(FlightServerTest, AnOlderTorchHasOneRecordForAllAndOldNccl) {
 
 TEST_F(FlightServerTest, OneThatDoesNotAnswerHasADeadline) {
   listen();
-  FlightServer server(path_, kRoom);
+  FlightClient server(path_, kRoom);
   EXPECT_FALSE(server.advance(kBegin));
-  EXPECT_FALSE(server.advance(kBegin + FlightServer::kPatienceNs - 1));
-  EXPECT_TRUE(server.advance(kBegin + FlightServer::kPatienceNs));
+  EXPECT_FALSE(server.advance(kBegin + FlightClient::kPatienceNs - 1));
+  EXPECT_TRUE(server.advance(kBegin + FlightClient::kPatienceNs));
   EXPECT_TRUE(server.take(note_).empty());
   EXPECT_EQ(note_, "torch's worker server did not answer in time");
 }
@@ -131,18 +131,18 @@ TEST_F(FlightServerTest, AFullBacklogDoesNotHoldUsUp) {
   Result<int> fd = listen_unix(path_, SOCK_STREAM, 0);
   ASSERT_TRUE(fd.ok());
   listener_.reset(*fd);
-  std::vector<FlightServer> servers;
+  std::vector<FlightClient> servers;
   for (int i = 0; i < 4; ++i) servers.emplace_back(path_, kRoom);
-  for (FlightServer& server : servers) EXPECT_FALSE(server.advance(kBegin));
-  for (FlightServer& server : servers)
-    EXPECT_TRUE(server.advance(kBegin + FlightServer::kPatienceNs));
+  for (FlightClient& server : servers) EXPECT_FALSE(server.advance(kBegin));
+  for (FlightClient& server : servers)
+    EXPECT_TRUE(server.advance(kBegin + FlightClient::kPatienceNs));
 }
 
 TEST_F(FlightServerTest, AHugeRecordIsLeftOutAndSaid) {
   listen();
   const std::string huge = record(std::string(60'000, 'x'));
   answers_["fr_trace_json?backend=gloo"] = huge;
-  FlightServer server(path_, 50'000);
+  FlightClient server(path_, 50'000);
   EXPECT_TRUE(ask(server).empty());
   EXPECT_EQ(note_,
             "a flight record was left out: it has " + std::to_string(huge.size()) +
@@ -151,7 +151,7 @@ TEST_F(FlightServerTest, AHugeRecordIsLeftOutAndSaid) {
 
 TEST_F(FlightServerTest, AnAnswerBeyondEveryLimitIsNotRead) {
   listen();
-  FlightServer server(path_, kRoom);
+  FlightClient server(path_, kRoom);
   for (int i = 0; i < 100 && !server.advance(kBegin); ++i) {
     const Descriptor peer(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
     const std::string head = "HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\n{";
@@ -184,10 +184,10 @@ TEST_F(FlightServerTest, WhatIsNoAnswerIsNone) {
        {std::string("\r\n\r\n"), std::string("HTTP/1.1 200 OK\r\n\r\n{\"entries\":[{"),
         std::string("HTTP/1.1 200 OK\r\nContent-Length: 99999\r\n\r\n{\"entries\":[{"),
         std::string("HTTP/1.1 500 No\r\nContent-Length: 13\r\n\r\n{\"entries\":[{"),
-        std::string(FlightServer::kMaxHeadBytes + 1, 'x')}) {
+        std::string(FlightClient::kMaxHeadBytes + 1, 'x')}) {
     std::filesystem::remove(path_);
     listen();
-    FlightServer server(path_, kRoom);
+    FlightClient server(path_, kRoom);
     for (int i = 0; i < 100 && !server.advance(kBegin); ++i) {
       const Descriptor peer(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
       char text[4096];

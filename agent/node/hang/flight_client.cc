@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/node/hang/flight_server.h"
+#include "agent/node/hang/flight_client.h"
 
 #include <algorithm>
 #include <array>
@@ -41,21 +41,21 @@ std::size_t body_length(std::string_view head) {
 }
 
 // Returns false for a backend that has never been used: its record has neither of these.
-bool says_anything(std::string_view record) {
+bool has_content(std::string_view record) {
   return record.find("\"entries\":[{") != std::string_view::npos ||
          record.find("\"pg_status\":{\"") != std::string_view::npos;
 }
 
 }  // namespace
 
-FlightServer::FlightServer(const std::string& path, std::size_t limit_bytes)
+FlightClient::FlightClient(const std::string& path, std::size_t limit_bytes)
     : address_(unix_address(path)), room_(limit_bytes) {
   for (const std::string_view backend : kBackends)
     questions_.push_back(std::string(kTrace) + std::string(backend));
   questions_.emplace_back(kOldNccl);
 }
 
-bool FlightServer::advance(std::uint64_t now_ns) {
+bool FlightClient::advance(std::uint64_t now_ns) {
   if (deadline_ns_ == 0) deadline_ns_ = now_ns + kPatienceNs;
   while (!questions_.empty()) {
     if (now_ns >= deadline_ns_) {
@@ -75,10 +75,10 @@ bool FlightServer::advance(std::uint64_t now_ns) {
 
 // Returns false if the server cannot be reached. Only a full backlog (EAGAIN), whose server is slow
 // or stopped, is worth another attempt.
-bool FlightServer::dial() {
+bool FlightClient::dial() {
   sent_ = 0;
   length_ = 0;
-  heard_.clear();
+  received_.clear();
   if (address_.is_valid()) socket_.reset(address_.open_socket());
   if (socket_ && connect(socket_.get(), address_.get(), address_.size) == 0) return true;
   const bool may_come = socket_ && must_wait();
@@ -87,7 +87,7 @@ bool FlightServer::dial() {
   return false;
 }
 
-bool FlightServer::send_question() {
+bool FlightClient::send_question() {
   const std::string request = "POST /handler/" + questions_.front() +
                               " HTTP/1.1\r\nHost: ivyrun\r\nConnection: close\r\n"
                               "Content-Length: 0\r\n\r\n";
@@ -98,40 +98,40 @@ bool FlightServer::send_question() {
   return count > 0 || must_wait();
 }
 
-bool FlightServer::receive() {
+bool FlightClient::receive() {
   std::array<char, 65536> buffer;
   for (;;) {
     const ssize_t count = recv(socket_.get(), buffer.data(), buffer.size(), MSG_DONTWAIT);
     if (count <= 0) return count < 0 && must_wait();
-    heard_.append(buffer.data(), static_cast<std::size_t>(count));
+    received_.append(buffer.data(), static_cast<std::size_t>(count));
     if (length_ == 0) {
-      const std::size_t end = heard_.find(kHeadEnd);
-      if (end == std::string::npos && heard_.size() <= kMaxHeadBytes) continue;
+      const std::size_t end = received_.find(kHeadEnd);
+      if (end == std::string::npos && received_.size() <= kMaxHeadBytes) continue;
       if (end == std::string::npos) return false;
-      const std::size_t body = body_length(std::string_view(heard_).substr(0, end));
+      const std::size_t body = body_length(std::string_view(received_).substr(0, end));
       if (body > kMaxAnswerBytes) leave_out(body, kMaxAnswerBytes);
       if (body == 0 || body > kMaxAnswerBytes) return false;
       length_ = end + kHeadEnd.size() + body;
     }
-    if (heard_.size() >= length_) return false;
+    if (received_.size() >= length_) return false;
   }
 }
 
-void FlightServer::answered() {
-  const bool is_whole = length_ > 0 && heard_.size() >= length_;
-  const std::size_t head = heard_.find(kHeadEnd) + kHeadEnd.size();
-  if (is_whole && status_of(heard_) == kOk) keep(heard_.substr(head, length_ - head));
+void FlightClient::answered() {
+  const bool is_whole = length_ > 0 && received_.size() >= length_;
+  const std::size_t head = received_.find(kHeadEnd) + kHeadEnd.size();
+  if (is_whole && status_of(received_) == kOk) keep(received_.substr(head, length_ - head));
   next_question();
 }
 
-void FlightServer::leave_out(std::size_t bytes, std::size_t limit) {
+void FlightClient::leave_out(std::size_t bytes, std::size_t limit) {
   note_ = "a flight record was left out: it has " + std::to_string(bytes) + " bytes, and " +
           std::to_string(limit) + " were left for it (TORCH_FR_BUFFER_SIZE makes it smaller)";
 }
 
-void FlightServer::keep(const std::string& body) {
+void FlightClient::keep(const std::string& body) {
   const std::string& question = questions_.front();
-  if (!says_anything(body)) return;
+  if (!has_content(body)) return;
   const bool is_trace = question.starts_with(kTrace);
   if (body == last_answer_) {
     if (is_trace) other_backends_are_unknown();
@@ -146,18 +146,18 @@ void FlightServer::keep(const std::string& body) {
 }
 
 // This torch returns the same record for every backend, so the remaining questions are dropped.
-void FlightServer::other_backends_are_unknown() {
+void FlightClient::other_backends_are_unknown() {
   const auto is_trace = [](const std::string& other) { return other.starts_with(kTrace); };
   questions_.erase(std::remove_if(questions_.begin() + 1, questions_.end(), is_trace),
                    questions_.end());
 }
 
-void FlightServer::next_question() {
+void FlightClient::next_question() {
   socket_.reset();
   questions_.pop_front();
 }
 
-std::vector<FlightServer::Record> FlightServer::take(std::string& note) {
+std::vector<FlightClient::Record> FlightClient::take(std::string& note) {
   if (note.empty()) note = note_;
   return std::move(records_);
 }

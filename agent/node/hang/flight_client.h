@@ -19,7 +19,7 @@
 
 namespace ivy {
 
-class FlightServer {
+class FlightClient {
  public:
   // Limit for all questions together. A running server answers each within a millisecond.
   static constexpr std::uint64_t kPatienceNs = 1'500'000'000;
@@ -35,7 +35,7 @@ class FlightServer {
 
   // `limit_bytes`: limit for all answers together; finished collectives that exceed it are dropped,
   // oldest first.
-  FlightServer(const std::string& path, std::size_t limit_bytes);
+  FlightClient(const std::string& path, std::size_t limit_bytes);
 
   // Progresses as far as possible without blocking. Returns true when finished.
   bool advance(std::uint64_t now_ns);
@@ -59,7 +59,7 @@ class FlightServer {
   Descriptor socket_;
   std::uint64_t deadline_ns_ = 0;
   std::size_t sent_ = 0;
-  std::string heard_;
+  std::string received_;
   std::size_t length_ = 0;  // Length of head and body together; 0 if not known yet.
   std::vector<Record> records_;
   std::string last_answer_;  // The newest answer that contains anything.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which ways to a stack are tried, what the kernel says about a process.
-#include "agent/node/hang/stack_ladder.h"
+#include "agent/node/hang/stack_methods.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -27,36 +27,38 @@
 namespace ivy {
 namespace {
 
-using Ways = std::vector<StackWay>;
+using Methods = std::vector<StackMethod>;
 constexpr std::uint64_t kSecond = 1'000'000'000;
 
 TEST(StackLadder, Table) {
   struct Case {
     StackFacts facts;
-    Ways ways;
+    Methods methods;
   };
   const Case cases[] = {
-      {{'S', true, true, false, false}, {StackWay::kHook, StackWay::kPySpy, StackWay::kGdb}},
-      {{'S', true, true, true, false}, {StackWay::kPySpy, StackWay::kGdb, StackWay::kHook}},
-      {{'S', true, true, false, true}, {StackWay::kHook}},
-      {{'S', true, false, false, false}, {StackWay::kPySpy, StackWay::kGdb}},
-      {{'R', false, false, false, false}, {StackWay::kGdb}},
+      {{'S', true, true, false, false},
+       {StackMethod::kHook, StackMethod::kPySpy, StackMethod::kGdb}},
+      {{'S', true, true, true, false},
+       {StackMethod::kPySpy, StackMethod::kGdb, StackMethod::kHook}},
+      {{'S', true, true, false, true}, {StackMethod::kHook}},
+      {{'S', true, false, false, false}, {StackMethod::kPySpy, StackMethod::kGdb}},
+      {{'R', false, false, false, false}, {StackMethod::kGdb}},
       {{'R', false, false, false, true}, {}},
       // Stopped: it answers no signal, a debugger can look.
-      {{'T', true, true, false, false}, {StackWay::kPySpy, StackWay::kGdb}},
+      {{'T', true, true, false, false}, {StackMethod::kPySpy, StackMethod::kGdb}},
       {{'T', true, true, false, true}, {}},
       {{'D', true, true, true, false}, {}},
   };
   for (const Case& one : cases) {
-    EXPECT_EQ(stack_ways(one.facts), one.ways) << one.facts.state;
+    EXPECT_EQ(stack_methods(one.facts), one.methods) << one.facts.state;
     const bool may_be_silent = one.facts.light && !one.facts.has_hook;
     EXPECT_EQ(why_no_stack(one.facts).empty(), may_be_silent) << one.facts.state;
   }
 }
 
 TEST(StackLadder, ExplainsTheToolsErrors) {
-  EXPECT_TRUE(has_stack(StackWay::kGdb, "x\n#0  main ()"));
-  EXPECT_FALSE(has_stack(StackWay::kGdb, "ptrace: Operation not permitted.\n"));
+  EXPECT_TRUE(has_stack(StackMethod::kGdb, "x\n#0  main ()"));
+  EXPECT_FALSE(has_stack(StackMethod::kGdb, "ptrace: Operation not permitted.\n"));
   EXPECT_EQ(complaint_of("warning: x\n\n[New LWP 3]\nptrace: No such process.\nmore"),
             "ptrace: No such process.");
   EXPECT_EQ(complaint_of(""), "");

@@ -14,9 +14,9 @@
 
 namespace ivy {
 
-class StoreHost {
+class StoreController {
  public:
-  explicit StoreHost(JobContext& job) : job_(job) {}
+  explicit StoreController(JobContext& job) : job_(job) {}
 
   // Orders the first host of the plan to open the store, unless its store is open already.
   void open();
@@ -32,7 +32,7 @@ class StoreHost {
   // The store has begun a generation.
   void begun(const GenerationBegun& begun);
   // True while a generation has been ordered and not confirmed.
-  bool is_beginning() const { return begins_; }
+  bool is_beginning() const { return is_beginning_; }
   // Returns the name of the host that has the last order.
   std::string host_name() const;
   // Call after a takeover: the previous launcher has opened the store of the plan's first host.
@@ -40,12 +40,12 @@ class StoreHost {
 
  private:
   Command open_command(std::uint32_t generation) const;
-  void tell(std::uint32_t generation, const Command& command);
+  void send_order(std::uint32_t generation, const Command& command);
 
   JobContext& job_;
   std::optional<std::size_t> host_;  // The host that has the last order about the store...
   std::uint32_t generation_ = 0;     // ...and the generation in that order.
-  bool begins_ = false;              // BeginGeneration was sent and has not been confirmed.
+  bool is_beginning_ = false;        // BeginGeneration was sent and has not been confirmed.
 };
 
 }  // namespace ivy

@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/node/hang/stack_ladder.h"
+#include "agent/node/hang/stack_methods.h"
 
 #include <array>
 #include <string_view>
 
 namespace ivy {
 
-std::vector<StackWay> stack_ways(const StackFacts& facts) {
-  std::vector<StackWay> ways;
-  if (facts.state == 'D') return ways;
+std::vector<StackMethod> stack_methods(const StackFacts& facts) {
+  std::vector<StackMethod> methods;
+  if (facts.state == 'D') return methods;
   const bool hears_signals = facts.state != 'T' && facts.state != 't';
   const bool hook = facts.has_hook && hears_signals;
-  if (hook && !facts.native) ways.push_back(StackWay::kHook);
-  if (facts.light) return ways;
-  if (facts.is_python) ways.push_back(StackWay::kPySpy);
+  if (hook && !facts.native) methods.push_back(StackMethod::kHook);
+  if (facts.light) return methods;
+  if (facts.is_python) methods.push_back(StackMethod::kPySpy);
   // If C frames were not requested, the interpreter's C frames explain little, but are better than
   // none.
-  ways.push_back(StackWay::kGdb);
-  if (hook && facts.native) ways.push_back(StackWay::kHook);
-  return ways;
+  methods.push_back(StackMethod::kGdb);
+  if (hook && facts.native) methods.push_back(StackMethod::kHook);
+  return methods;
 }
 
 std::string why_no_stack(const StackFacts& facts) {
@@ -34,10 +34,10 @@ std::string why_no_stack(const StackFacts& facts) {
   return "gdb is not on its host's PATH";
 }
 
-bool has_stack(StackWay way, const std::string& output) {
-  const char* mark = way == StackWay::kGdb     ? "\n#0 "
-                     : way == StackWay::kPySpy ? "\nThread "
-                                               : "File ";
+bool has_stack(StackMethod method, const std::string& output) {
+  const char* mark = method == StackMethod::kGdb     ? "\n#0 "
+                     : method == StackMethod::kPySpy ? "\nThread "
+                                                     : "File ";
   return output.find(mark) != std::string::npos;
 }
 

@@ -8,7 +8,7 @@
 
 namespace ivy {
 
-enum class StackWay {
+enum class StackMethod {
   kHook,   // The process itself writes it: faulthandler, registered by our hook.
   kPySpy,  // Reads another process's Python frames.
   kGdb,    // Frames of C and C++.
@@ -25,11 +25,11 @@ struct StackFacts {
 // Returns the tools to try. If empty, no tool applies, and why_no_stack() returns the reason: a
 // process in uninterruptible sleep reacts to neither signals nor debuggers, a stopped one not to
 // signals.
-std::vector<StackWay> stack_ways(const StackFacts& facts);
+std::vector<StackMethod> stack_methods(const StackFacts& facts);
 std::string why_no_stack(const StackFacts& facts);
 
 // Returns true if this tool's output contains a stack.
-bool has_stack(StackWay way, const std::string& output);
+bool has_stack(StackMethod method, const std::string& output);
 // Returns the first meaningful line of the output; empty if there is none.
 std::string complaint_of(const std::string& output);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "launcher/job/store_host.h"
+#include "launcher/job/store_controller.h"
 
 #include <algorithm>
 #include <set>
@@ -30,19 +30,19 @@ Advice advice_for(Code code, const std::string& host) {
 
 }  // namespace
 
-void StoreHost::open() {
+void StoreController::open() {
   const JobPlan& plan = job_.plan;
   const std::size_t first = plan.hosts.front().host_index;
   if (plan.store_port == 0 || host_ == first) return;
   const bool is_restarting = job_.phase.state() == JobState::kRestarting;
   const std::uint32_t generation = job_.generation + (is_restarting ? 1 : 0);
   // The store of an earlier first host will not answer any longer.
-  begins_ = false;
+  is_beginning_ = false;
   job_.hosts[first].opens_store = true;
-  tell(generation, open_command(generation));
+  send_order(generation, open_command(generation));
 }
 
-Command StoreHost::open_command(std::uint32_t generation) const {
+Command StoreController::open_command(std::uint32_t generation) const {
   const JobPlan& plan = job_.plan;
   Command command;
   OpenStore& open = *command.mutable_open_store();
@@ -71,15 +71,15 @@ Command StoreHost::open_command(std::uint32_t generation) const {
   return command;
 }
 
-void StoreHost::tell(std::uint32_t generation, const Command& command) {
+void StoreController::send_order(std::uint32_t generation, const Command& command) {
   host_ = job_.plan.hosts.front().host_index;
   generation_ = generation;
   job_.hosts.send(*host_, command);
 }
 
-std::string StoreHost::host_name() const { return job_.hosts[host_.value_or(0)].name(); }
+std::string StoreController::host_name() const { return job_.hosts[host_.value_or(0)].name(); }
 
-bool StoreHost::opened(std::size_t index, const StoreOpened& opened) {
+bool StoreController::opened(std::size_t index, const StoreOpened& opened) {
   HostRecord& host = job_.hosts[index];
   host.opens_store = false;
   if (opened.error().empty()) return true;
@@ -94,7 +94,7 @@ bool StoreHost::opened(std::size_t index, const StoreOpened& opened) {
   return false;
 }
 
-void StoreHost::lost(std::size_t index, const StoreLost& lost) {
+void StoreController::lost(std::size_t index, const StoreLost& lost) {
   if (index != host_) return;  // It was the store of an earlier first host.
   host_.reset();
   const JobState state = job_.phase.state();
@@ -118,26 +118,26 @@ void StoreHost::lost(std::size_t index, const StoreLost& lost) {
                         "use --no-store to run without it: rank 0's framework then listens on "
                         "MASTER_PORT",
                     .exit_code = kExitHostLost};
-  if (!job_.has_reason()) job_.say(end.diagnostic.what + ": " + RemoteText(lost.why()).line());
+  if (!job_.has_reason()) job_.print(end.diagnostic.what + ": " + RemoteText(lost.why()).line());
   job_.workers.attempt_ends(std::move(end));
   if (job_.options.max_restarts == 0 || is_before_start(state)) job_.take_attempt_end_as_reason();
   job_.phase.apply(JobEvent::kHostLost);
 }
 
-void StoreHost::begin_generation(std::uint32_t generation) {
+void StoreController::begin_generation(std::uint32_t generation) {
   open();
   if (host_ == job_.plan.hosts.front().host_index && generation_ == generation) return;
-  begins_ = true;
+  is_beginning_ = true;
   Command command;
   command.mutable_begin_generation()->set_generation(generation);
-  tell(generation, command);
+  send_order(generation, command);
 }
 
-void StoreHost::begun(const GenerationBegun& begun) {
-  if (begun.generation() == job_.generation + 1) begins_ = false;
+void StoreController::begun(const GenerationBegun& begun) {
+  if (begun.generation() == job_.generation + 1) is_beginning_ = false;
 }
 
-void StoreHost::take_over() {
+void StoreController::take_over() {
   host_ = job_.plan.hosts.front().host_index;
   generation_ = job_.generation;
 }
