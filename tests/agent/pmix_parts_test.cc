@@ -226,10 +226,11 @@ TEST(RankProcessTest, IsReadFromProc) {
     _exit(1);
   }
   RankProcess rank;  // Of the fork at first, then of what it executes.
-  for (int i = 0; i < 5000 && rank.arguments.size() != 2; ++i, usleep(1000))
+  const std::vector<std::string> executed = {"/bin/sleep", "1000"};
+  for (int i = 0; i < 5000 && rank.arguments != executed; ++i, usleep(1000))
     rank = read_rank_process(child);
   rank = read_rank_process(child);
-  EXPECT_EQ(rank.arguments, (std::vector<std::string>{"/bin/sleep", "1000"}));
+  EXPECT_EQ(rank.arguments, executed);
   EXPECT_EQ(rank.variable("IVY_PMIX_TEST"), "a=b");
   EXPECT_EQ(rank.variable("IVY_PMIX"), "");
   kill(child, SIGKILL);

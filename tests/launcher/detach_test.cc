@@ -54,6 +54,7 @@ class DetachmentTest : public FolderTest {
   // returns that process, the parent of the launcher.
   template <class Launcher>
   pid_t start(Launcher launcher) {
+    std::fflush(stdout);  // Otherwise the child prints a line of the test runner again.
     const pid_t parent = fork();
     if (parent != 0) return parent;
     const int out = open((folder_ + "/out").c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
