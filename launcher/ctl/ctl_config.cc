@@ -66,6 +66,12 @@ std::vector<ListRow> rows_of(const EffectiveConfig& config) {
 std::string toml_string(const std::string& text) {
   std::string out = "\"";
   for (const char c : text) {
+    if (is_control(std::string_view(&c, 1)) && c >= 0) {
+      char escape[8];
+      std::snprintf(escape, sizeof escape, "\\u%04X", static_cast<unsigned>(c));
+      out += escape;
+      continue;
+    }
     if (c == '"' || c == '\\') out += '\\';
     out += c;
   }

@@ -35,7 +35,9 @@ std::string table_cell(const RemoteText& text, std::size_t columns) {
   std::string clean = text.lines();
   std::replace(clean.begin(), clean.end(), '\n', ' ');
   if (clean.size() <= columns) return clean;
-  return clean.substr(0, columns - 3) + "...";
+  std::size_t cut = columns - 3;
+  while (cut > 0 && (static_cast<unsigned char>(clean[cut]) & 0xc0) == 0x80) --cut;
+  return clean.substr(0, cut) + "...";
 }
 
 std::optional<std::size_t> shown_columns() {

@@ -267,6 +267,19 @@ int show_once(const FoundJob& job, const CtlOptions& options) {
                               {"ranks", std::move(ranks)}}));
 }
 
+// Returns why there is no further picture, or nothing if the job has ended.
+std::optional<Error> trouble_of(const FoundJob& job, const Error& error) {
+  // A launcher that exits closes its socket, and then removes the job's place.
+  if (error.code == Code::kUnavailable) std::this_thread::sleep_for(kSamplePause);
+  const std::vector<FoundJob> jobs = find_job_places();
+  const bool is_there = std::any_of(jobs.begin(), jobs.end(), [&](const FoundJob& other) {
+    return other.place.job_id == job.place.job_id;
+  });
+  if (!is_there) return std::nullopt;
+  const Result<FoundJob> living = choose_running_job(job.place.job_id);
+  return living.ok() ? error : living.error();
+}
+
 // Runs until the job ends, or the user presses q or Ctrl-C.
 int show_always(const FoundJob& job, const CtlOptions& options) {
   ctl::RanksDescription before;
@@ -281,6 +294,7 @@ int show_always(const FoundJob& job, const CtlOptions& options) {
         now.ok() ? check_ranks(options.ranks, now->job().world_size()) : Result<void>();
     if (!valid.ok()) return ctl_complain(valid.error());
     if (!now.ok()) {
+      if (const auto trouble = trouble_of(job, now.error())) return ctl_complain(*trouble);
       ctl_note("job " + short_id(job.place.job_id) + " has ended");
       return 0;
     }

@@ -135,10 +135,10 @@ std::string last_of_absent(const FlightGroup& group, const std::vector<std::uint
   }
   if (first.reached == 0) return "";
   if (!has_entry) return " (last entered #" + std::to_string(first.reached) + ")";
-  const std::int64_t age_ns = now_ns - first.last->created_unix_ns;
-  const bool has_age = first.last->created_unix_ns > 0 && age_ns >= 0;
+  const std::int64_t entered_ns = first.last->created_unix_ns;
+  const bool has_age = entered_ns > 0 && entered_ns <= now_ns;
   return " (last entered " + named(*first.last) +
-         (has_age ? " " + std::to_string(age_ns / kSecond) + " s ago" : "") + ")";
+         (has_age ? " " + std::to_string((now_ns - entered_ns) / kSecond) + " s ago" : "") + ")";
 }
 
 struct When {

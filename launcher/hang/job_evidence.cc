@@ -3,7 +3,8 @@
 // of their answers, host_answered() parses an answer, and answer() summarizes all of them when the
 // last host has answered or time is up. The watch for stalls, once per second: check_stall()
 // queries twice (sample_positions(), compare_positions()), and if no rank has moved in between,
-// report() queries everything and prints it.
+// report() queries everything and prints it. An incomplete answer proves nothing, so the next
+// second starts again.
 #include "launcher/hang/job_evidence.h"
 
 #include <google/protobuf/io/coded_stream.h>
@@ -154,6 +155,7 @@ void JobEvidence::query(const Question& question, Done done) {
   open->done = std::move(done);
   const std::vector<ExaminedJob::HostRanks> hosts = job_.ranks_by_host();
   const milliseconds patience = std::max(question.patience - kTravel, kTravel);
+  open->answer.is_incomplete = open_.size() >= kMaxQuestions;
   for (const ExaminedJob::HostRanks& host : hosts) {
     open->world += static_cast<std::uint32_t>(host.ranks.size());
     Command command;
@@ -167,7 +169,7 @@ void JobEvidence::query(const Question& question, Done done) {
     for (const std::uint32_t rank : host.ranks)
       if (question.ranks.contains(rank)) collect.add_ranks(rank);
     const bool is_wanted = question.ranks.empty() || collect.ranks_size() > 0;
-    if (open_.size() >= kMaxQuestions || !is_wanted) continue;
+    if (open->answer.is_incomplete || !is_wanted) continue;
     collect.set_nccl_health(question.flight_records && open->names.empty());
     if (!job_.send(host.host, command)) continue;
     open->names[host.host] = host.name;
@@ -238,6 +240,8 @@ bool JobEvidence::host_answered(Open& open, std::size_t host, const std::string&
     add_place(rank, record);
     open.answer.flights.push_back({rank.rank(), std::move(record)});
   }
+  // A host has its own limit of pending queries, above which it sends no ranks.
+  open.answer.is_incomplete |= ranks.empty();
   for (const NcclPlace& place : stacks.evidence.nccl_places())
     if (own.contains(place.rank())) open.nccl_places.push_back(place);
   stacks.evidence.clear_nccl_places();
@@ -318,6 +322,10 @@ void JobEvidence::check_stall() {
   if (silent_ns < std::chrono::nanoseconds(limit_).count()) return;
   is_sampling_ = true;
   sample_positions([this](const Answer& first) {
+    if (first.is_incomplete) {
+      is_sampling_ = false;
+      return;
+    }
     pause_timer_.expires_after(kSamplePause);
     pause_timer_.async_wait([this, first](const boost::system::error_code& error) {
       if (!error) compare_positions(first);
@@ -338,7 +346,7 @@ void JobEvidence::compare_positions(const Answer& first) {
   sample_positions([this, first](const Answer& second) {
     is_sampling_ = false;
     const bool printed = monotonic_ns() - moved_at_ns_ < std::chrono::nanoseconds(limit_).count();
-    if (is_reported_ || printed || !job_.is_running()) return;
+    if (is_reported_ || printed || !job_.is_running() || second.is_incomplete) return;
     // The job works without printing anything: check again after the limit.
     if (has_moved(first.hosts, second.hosts)) return note_progress();
     is_reported_ = true;

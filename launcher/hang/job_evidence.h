@@ -64,6 +64,8 @@ class JobEvidence {
     std::vector<RankFlight> flights;
     std::vector<std::string> notes;  // Records and answers that could not be obtained or parsed.
     std::vector<std::string> lines;  // For the terminal: flight_lines() and the notes.
+    // Ranks are missing because too many other queries were pending, here or on a host.
+    bool is_incomplete = false;
   };
   using Done = std::function<void(const Answer& answer)>;
 

@@ -82,6 +82,7 @@ Result<EnvironmentInputs> JobPlanner::inputs(const std::vector<HostAnswer>& answ
   inputs.plan = &job_.plan;
   inputs.answers = &answers;
   inputs.caller = &job_.request.caller;
+  inputs.started_in = job_.request.started_in;
   inputs.generation = job_.generation;
   inputs.limits = job_.request.limits;
   // Read once, because an --env-file may be a pipe.

@@ -118,7 +118,7 @@ std::string JobScreen::head_logs(std::uint32_t generation) const {
 std::string JobScreen::node_logs(std::uint32_t generation) const {
   if (options_.log_dir.empty() || options_.log_to == LogPlace::kHead) return "";
   const std::string folder = log_folder(options_.log_dir, request_.identity.job_id, generation);
-  return folder.starts_with('/') ? folder : options_.working_directory + "/" + folder;
+  return folder.starts_with('/') ? folder : request_.started_in + "/" + folder;
 }
 
 }  // namespace ivy

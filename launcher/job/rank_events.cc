@@ -338,7 +338,7 @@ void RankEvents::stall_continues() {
       .exit_code = kExitStalled};
   job_.print("no progress: " + job_.stopping_text() + " (--on-stall stop)");
   job_.workers.attempt_ends(std::move(end));
-  if (job_.options.max_restarts == 0) job_.take_attempt_end_as_reason();
+  if (job_.max_restarts == 0) job_.take_attempt_end_as_reason();
   job_.phase.apply(JobEvent::kStopRequired);
 }
 

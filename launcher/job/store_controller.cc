@@ -120,7 +120,7 @@ void StoreController::lost(std::size_t index, const StoreLost& lost) {
                     .exit_code = kExitHostLost};
   if (!job_.has_reason()) job_.print(end.diagnostic.what + ": " + RemoteText(lost.why()).line());
   job_.workers.attempt_ends(std::move(end));
-  if (job_.options.max_restarts == 0 || is_before_start(state)) job_.take_attempt_end_as_reason();
+  if (job_.max_restarts == 0 || is_before_start(state)) job_.take_attempt_end_as_reason();
   job_.phase.apply(JobEvent::kHostLost);
 }
 

@@ -200,11 +200,13 @@ bool NodeZero::take(NodePlace node, const join::NodeMessage& message) {
     return true;
   }
   if (node->name.empty()) return false;
+  // A rejected node may be one of an earlier job, and repeats what it could not tell that job.
+  if (node->host < 0) return true;
   if (message.has_interrupt()) {
     interrupt(*node, message.interrupt());
   } else if (message.has_consumed()) {
     const std::uint64_t bytes = node->take_consumed(message.consumed().total());
-    if (job_ != nullptr && node->host >= 0) job_->output_consumed(node->host, bytes);
+    if (job_ != nullptr) job_->output_consumed(node->host, bytes);
   } else if (message.has_acknowledged()) {
     node->drop_acknowledged(message.acknowledged().messages());
   }

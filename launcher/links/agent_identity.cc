@@ -20,7 +20,8 @@ bool is_ours(const struct stat& status) { return status.st_uid == geteuid() || s
 bool is_safe_socket(const std::string& path) {
   struct stat directory {};
   struct stat socket {};
-  const std::string parent = path.substr(0, path.rfind('/'));
+  const std::size_t slash = path.rfind('/');
+  const std::string parent = slash == std::string::npos ? "." : path.substr(0, slash);
   if (lstat(path.c_str(), &socket) != 0 || !S_ISSOCK(socket.st_mode) || !is_ours(socket)) {
     return false;
   }

@@ -72,7 +72,10 @@ std::shared_ptr<WardenCopy> WardenCopy::start(const WardenOrder& order, Main mai
   const bool has_reaper = reaps && prctl(PR_SET_CHILD_SUBREAPER, 1) == 0;
   const pid_t pid = fork();
   if (pid == 0) go_on(order, ends.theirs.get(), main, has_reaper);
-  if (pid < 0) return nullptr;
+  if (pid < 0) {
+    if (has_reaper) prctl(PR_SET_CHILD_SUBREAPER, 0);
+    return nullptr;
+  }
   return std::shared_ptr<WardenCopy>(new WardenCopy(order, {pid, std::move(ends.ours)}));
 }
 

@@ -44,7 +44,8 @@ std::string addresses_of(const AppRank& rank, const AppRole& role, int port) {
   return all;
 }
 
-// The ports of a role follow those of the previous roles.
+// The ports of a role follow those of the previous roles, and those of the ranks follow all of
+// them.
 void name_ports(AppRank& rank) {
   int first = 0;
   for (const AppRole& role : rank.inputs.options->app_spec.roles) {

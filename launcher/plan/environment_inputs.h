@@ -20,6 +20,7 @@ struct EnvironmentInputs {
   const JobPlan* plan = nullptr;
   const std::vector<HostAnswer>* answers = nullptr;
   const Environment* caller = nullptr;    // The environment in which ivyrun was started.
+  std::string started_in;                 // The directory in which ivyrun was started.
   Environment from_files;                 // The variables of the --env-file files.
   std::vector<std::string> interfaces;    // Per planned host: its interface towards host 0.
   std::set<std::string> shared_machines;  // shared_machines() of worker_environment.h.

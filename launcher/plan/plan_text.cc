@@ -63,6 +63,11 @@ void add_cell(const JobPlan& plan, MapChoice choice, const std::string& cell, Te
   if (plan.map_by == choice) row.push_back(or_dash(cell));
 }
 
+void add_new_item(std::string& list, const std::string& item) {
+  const std::vector<std::string_view> items = parts_of(list, ',');
+  if (std::find(items.begin(), items.end(), item) == items.end()) add_item(list, item);
+}
+
 TextRow worker_row(const PlannedHost& host, const PlannedWorker& worker, const HostFacts& facts) {
   std::string devices;
   std::string addresses;
@@ -78,8 +83,7 @@ TextRow worker_row(const PlannedHost& host, const PlannedWorker& worker, const H
     add_item(devices, device.mask_entry());
     add_item(addresses, device.bdf());
     add_item(uuids, device.uuid());
-    if (interfaces.find(device.interface()) == std::string::npos)
-      add_item(interfaces, device.interface());
+    add_new_item(interfaces, device.interface());
   }
   return {std::to_string(worker.rank),
           host.name,
@@ -98,8 +102,7 @@ std::string switches_of(const PlannedHost& host, const PlannedWorker& worker,
   for (const int place : worker.devices) {
     const int index = host.devices[static_cast<std::size_t>(place)];
     if (index >= facts.devices_size()) continue;
-    const std::string name = RemoteText(facts.devices(index).pci_switch()).line();
-    if (switches.find(name) == std::string::npos) add_item(switches, name);
+    add_new_item(switches, RemoteText(facts.devices(index).pci_switch()).line());
   }
   return switches;
 }

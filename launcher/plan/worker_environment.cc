@@ -383,11 +383,12 @@ void add_unset(const EnvironmentInputs& inputs, const PlannedHost& host, HostPla
   for (const char* name : {"SSH_AUTH_SOCK", "SSH_CLIENT", "SSH_CONNECTION"}) plan.add_unset(name);
 }
 
-// Relative paths are below the workers' working directory.
-std::string node_log_directory(const Options& options, const std::string& working_directory) {
+// A relative path is below the directory in which ivyrun was started, as for ivyrun's own files.
+std::string node_log_directory(const EnvironmentInputs& inputs) {
+  const Options& options = *inputs.options;
   if (options.log_to == LogPlace::kHead || options.log_dir.empty()) return "";
   if (options.log_dir.starts_with('/')) return options.log_dir;
-  return working_directory + "/" + options.log_dir;
+  return inputs.started_in + "/" + options.log_dir;
 }
 
 OnFailureMode mode_of(OnFailure choice) {
@@ -499,9 +500,8 @@ Result<HostPlan> make_host_plan(const EnvironmentInputs& inputs, const PlannedHo
   HostPlan plan;
   plan.set_generation(inputs.generation);
   for (const std::string& argument : worker_arguments(options, facts)) plan.add_arguments(argument);
-  const std::string& directory = options.working_directory;
-  plan.set_working_directory(directory);
-  plan.set_log_directory(node_log_directory(options, directory));
+  plan.set_working_directory(options.working_directory);
+  plan.set_log_directory(node_log_directory(inputs));
   plan.set_world_size(static_cast<std::uint32_t>(inputs.plan->world_size));
   for (const PlannedHost& other : inputs.plan->hosts) {
     HostShare& share = *plan.add_hosts();

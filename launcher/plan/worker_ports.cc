@@ -89,13 +89,15 @@ std::string host_address(const EnvironmentInputs& inputs, const PlannedHost& hos
 
 std::vector<std::string> rank_addresses(const EnvironmentInputs& inputs) {
   std::vector<std::string> all;
+  // A host's first ports are those of the roles (app_plan.cc).
+  const int first = port_count(inputs.options->app_spec);
   for (const PlannedHost& host : inputs.plan->hosts) {
     const HostFacts& facts = inputs.facts(host);
     const std::string address = host_address(inputs, host);
     for (std::size_t i = 0; i < host.workers.size(); ++i) {
-      if (static_cast<int>(i) >= facts.worker_ports_size()) return {};
-      all.push_back(
-          with_port(address, static_cast<std::uint16_t>(facts.worker_ports(static_cast<int>(i)))));
+      const int port = first + static_cast<int>(i);
+      if (port >= facts.worker_ports_size()) return {};
+      all.push_back(with_port(address, static_cast<std::uint16_t>(facts.worker_ports(port))));
     }
   }
   return all;

@@ -200,7 +200,9 @@ std::string missing_module_text(const std::string& module, const MissingPlace& p
 std::string missing_library_text(const std::string& stderr_tail, const MissingPlace& place) {
   constexpr std::string_view kSays = ": cannot open shared object file";
   const std::size_t end = stderr_tail.rfind(kSays);
-  if (end == std::string::npos || stderr_tail.find('\n', end) + 1 < stderr_tail.size()) return {};
+  if (end == std::string::npos) return {};
+  const std::size_t line_end = stderr_tail.find('\n', end);
+  if (line_end != std::string::npos && line_end + 1 < stderr_tail.size()) return {};
   const std::size_t begin = stderr_tail.find_last_of(" \n'\"", end) + 1;
   const std::string library = stderr_tail.substr(begin, end - begin);
   if (library.find(".so") == std::string::npos || library.size() > kMaxNameBytes) return {};

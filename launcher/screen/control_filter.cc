@@ -202,7 +202,7 @@ bool ControlFilter::on_c1(char byte) {
     state_ = State::kSequence;
     sequence_ = "\x1b[";
   }
-  return state_ != State::kText || policy_ == ControlPolicy::kColoursOnly;
+  return state_ != State::kText || policy_ != ControlPolicy::kNoStrings;
 }
 
 void ControlFilter::finish_sequence(bool keep) {

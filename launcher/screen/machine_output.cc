@@ -41,7 +41,8 @@ boost::json::object failure_object(const SummaryInputs& inputs, std::size_t inde
 }  // namespace
 
 std::string_view reason_word(const SummaryInputs& inputs) {
-  if (inputs.outcome->origin_is_worker) return "worker";
+  // Also if it could not be started, although the exit code is then ivyrun's.
+  if (inputs.outcome->first) return "worker";
   switch (inputs.launcher_end->reason) {
     case LauncherReason::kNone:
       return inputs.outcome->exit_code == 0 ? "ok" : "output";

@@ -539,6 +539,30 @@ def test_a_job_without_a_launcher_can_be_read_and_stopped(local, ctl):
     assert not workers_of(local)
 
 
+@pytest.mark.parametrize("fault", ["none", "stopped", "killed"])
+def test_top_ends_with_the_job_or_says_what_is_wrong(local, ctl, fault):
+    job, _ = detach(local, "--lease", "60", "-n", "1", "sh", "-c", "echo ready; while [ ! -e end ]; do sleep 0.1; done")
+    pid = ctl.job()["pid"]
+    with local.on_terminal(IVYCTL, "top", job) as top:
+        top.wait_for("RANK")
+        if fault == "none":
+            local.file("end")
+        elif fault == "stopped":
+            os.kill(pid, signal.SIGSTOP)
+        else:
+            kill_launcher(ctl, job)
+        try:
+            done = top.finish()
+        finally:
+            if fault == "stopped":
+                os.kill(pid, signal.SIGCONT)
+    said = {"none": f"job {job} has ended", "stopped": "error: the job's ivyrun does not respond",
+            "killed": f"error: the launcher of job {job} has exited"}[fault]
+    assert done.code == (0 if fault == "none" else 1) and said in done.out.decode(), done
+    if fault != "none":
+        assert ctl.run("stop", job, "--now").code == 0
+
+
 @pytest.mark.parametrize("words", [("attach",), ("logs", "-f")], ids=["attach", "logs"])
 def test_following_a_job_names_a_stopped_ivyrun(local, ctl, words):
     job, _ = detach(local, "--lease", "120", "-n", "1", "sh", "-c", "echo ready; sleep 600")

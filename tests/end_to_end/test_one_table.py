@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import subprocess
+import tomllib
 
 import pytest
 
@@ -146,6 +147,8 @@ def test_config_files_and_where_a_value_comes_from(local, tmp_path):
     assert rows[1:] == [["label", "rank", "IVY_LABEL"], ["num-proc", "3", f"{user}:1"],
                         ["export", "A=1", f"{user}:3"], ["export", "B=2", f"{user}:3"]], rows
     assert output("ivyctl", "config", env=env) == 'label = "rank"\nnum-proc = "3"\nexport = ["A=1", "B=2"]\n'
+    named = output("ivyctl", "config", env={**env, "IVY_LOG_DIR": 'a\tb\x7f"\n'})
+    assert 'log-dir = "a\\u0009b\\u007F\\"\\u000A"\n' in named and tomllib.loads(named)["log-dir"] == 'a\tb\x7f"\n', named
     listed = json.loads(output("ivyctl", "config", "--json", env=env))
     assert {"flag": "num-proc", "value": "3", "origin": f"{user}:1"} in listed
     done = call(os.path.join(BIN, "ivyrun"), "sh", "-c", 'echo "$A $B $WORLD_SIZE"', env=env)

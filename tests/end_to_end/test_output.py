@@ -233,6 +233,14 @@ def test_log_files_on_the_nodes(hosts):
         hosts.run_on(number, "rm", "-rf", "/tmp/logs")
 
 
+def test_log_files_are_in_one_place_whatever_the_working_directory_is(local):
+    done = local.run("-n", "1", "--wdir", "/", "--log-dir", "logs", "--log-to", "both", "sh", "-c", "pwd")
+    assert done.code == 0 and [text for _, _, text in done.labelled()] == ["/"], done
+    (job,) = set(os.listdir(os.path.join(local.directory, "logs"))) - {"latest"}
+    assert not os.path.exists("/logs") and local.read(f"logs/{job}/0/rank00000.out") == b"/\n"
+    assert done.err_text.count(f"{local.directory}/logs/{job}/0 on every host") == 1, done
+
+
 def test_log_files_on_a_node_whose_file_system_does_not_answer(hosts):
     """Longer than a host may be silent. A pipe that nobody reads yet stands in the place of a file:
     the first attempt puts it there for the second."""

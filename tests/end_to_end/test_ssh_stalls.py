@@ -8,6 +8,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import threading
 import time
 
 import pytest
@@ -78,6 +79,39 @@ def agent(hosts):
         process.wait()
 
 
+@pytest.fixture
+def agent_without_signatures(hosts, agent):
+    """Passes everything on to the real agent but a request to sign, as one whose user must touch the key first."""
+    path = f"{hosts.directory}/unsigning"
+    sign_request = 13
+
+    def serve(near):
+        with near, socket.socket(socket.AF_UNIX) as far, contextlib.suppress(OSError):
+            far.connect(hosts.outside(agent[0]))
+            while request := message_of(near):
+                if request[4] == sign_request:
+                    continue
+                far.sendall(request)
+                near.sendall(message_of(far))
+
+    def message_of(end):
+        with end.makefile("rb", buffering=0) as file:
+            length = file.read(4)
+            return length and length + file.read(int.from_bytes(length, "big"))
+
+    def accept():
+        with contextlib.suppress(OSError):
+            while True:
+                threading.Thread(target=serve, args=(listener.accept()[0],), daemon=True).start()
+
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(hosts.outside(path))
+        listener.listen(64)
+        threading.Thread(target=accept, daemon=True).start()
+        yield path
+        listener.shutdown(socket.SHUT_RDWR)  # Ends accept(), which close() would not.
+
+
 def test_start_timeout_names_a_silent_agent(hosts, silent_agent):
     env = {"SSH_AUTH_SOCK": silent_agent, "IVY_SSH_CONFIG": configuration(hosts, "IdentityFile none")}
     with hosts.start(*OPTIONS, "--start-timeout", "8s", "echo", "ran", env=env) as job:  # The agent has 10 s.
@@ -94,6 +128,15 @@ def test_term_ends_a_job_that_waits_for_an_agent(hosts, silent_agent):
         job.signal(signal.SIGTERM)
         done = job.finish(10)
     assert done.code in (143, -signal.SIGTERM) and done.out == b"", done
+
+
+@pytest.mark.long
+def test_the_start_does_without_an_agent_that_does_not_sign(hosts, agent_without_signatures):
+    """No IdentityFile is configured, so the agent's keys are tried first, for 30 s."""
+    with hosts.start(*OPTIONS, "sh", "-c", "echo ran $RANK", env={"SSH_AUTH_SOCK": agent_without_signatures}) as job:
+        job.wait_for(f"node[23] waits for the SSH agent at {agent_without_signatures}, 8 s")
+        done = job.finish(60)
+    assert done.code == 0 and sorted(text for _, _, text in done.labelled()) == ["ran 0", "ran 1"], done
 
 
 def test_a_redial_does_without_an_agent_that_fell_silent(hosts, agent):
@@ -139,6 +182,20 @@ def home(hosts):
         file_system.env = {"IVY_SSH_CONFIG":
                            configuration(hosts, f"UserKnownHostsFile {file_system.known_hosts}")}
         yield file_system
+
+
+@pytest.mark.long
+def test_a_late_answer_about_a_host_key_is_an_answer(hosts):
+    """Later than the limit of 30 s for everything else in a login."""
+    known_hosts = hosts.file("empty_known_hosts")
+    config = configuration(hosts, f"StrictHostKeyChecking ask\nUserKnownHostsFile {known_hosts}")
+    program = [hosts.ivyrun(), "--transport", "ssh", "-H", "node2", "-n", "1", "sh", "-c", "echo ran $RANK"]
+    with hosts.on_terminal(*program, env={"IVY_SSH_CONFIG": config}) as job:
+        job.wait_for("yes/no")
+        time.sleep(32)
+        job.type(b"yes\n")
+        done = job.finish()
+    assert done.code == 0 and b"ran 0" in done.out, done
 
 
 def test_stalled_known_hosts_delay_the_start(hosts, home):

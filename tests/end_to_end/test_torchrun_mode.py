@@ -422,6 +422,23 @@ def test_an_interrupt_is_one_also_on_another_connection(local, cut):
         everybody([done[1]], 143, "IVY-R003")
 
 
+def test_an_interrupt_of_an_earlier_job_is_none_of_the_next(local, two, cut):
+    with cut(*sequence(local)) as (head, other, cutter):
+        other.wait_for("count 1", count=2)
+        port, cutter.to = cutter.to, free_port()
+        head.signal(signal.SIGKILL)
+        other.wait_for("reconnecting")
+        other.signal(signal.SIGTERM)
+        with two.all(*sequence(local)) as runs:
+            for run in runs:
+                run.wait_for("count 1", count=2)
+            cutter.to = port
+            everybody([other.finish()], 122, "joined too late")
+            runs[0].wait_for("its connection was rejected")
+            local.file("stop")
+            everybody([run.finish() for run in runs], 0)
+
+
 def test_a_node_without_a_connection_is_lost(local, cut):
     with cut(*sequence(local)) as (head, other, cutter):
         other.wait_for("count 1", count=2)

@@ -218,6 +218,18 @@ TEST(AppPlanTest, RolesOfOnesOwn) {
     EXPECT_FALSE(parse_role(bad).ok()) << bad;
 }
 
+TEST(AppPlanTest, RanksAndRolesHaveDifferentPorts) {
+  TwoHosts job;
+  job.options.app = App::kRoles;
+  job.options.app_spec = app_of_roles({parse_role("store@first=./db {store.port}").value(),
+                                       parse_role("part=./part {part.port}").value()});
+  job.options.profile = Profile::kLightgbm;
+  EXPECT_EQ(words(job.app(0).servers(0)), "./db 1000");
+  EXPECT_EQ(words(job.app(1).servers(0)), "./part 2001");
+  EXPECT_EQ(job.of(0, 0, "IVY_MACHINES"),
+            "10.0.0.1:1002,10.0.0.1:1003,10.0.0.2:2002,10.0.0.2:2003");
+}
+
 TEST(AppFileTest, EveryAppOfThePackageIsRead) {
   for (const char* name : {"dask", "ray", "sglang", "tf-ps", "vllm", "xgboost"}) {
     const Result<AppSpec> app = find_app(name, {"/nowhere", IVY_APPS});

@@ -32,7 +32,7 @@ const Row kRows[] = {
      "a\x1b[31mb", "a\x1b[31mb"},
     {"no C1", "\xc2\xa9", "\xc2\xa9", "\xc2\xa9"},
     {"colour", "\x1b[1;38:5:9mred\x1b[0m", "\x1b[1;38:5:9mred\x1b[0m", "\x1b[1;38:5:9mred\x1b[0m"},
-    {"cursor", "a\x1b[2Ab\x1b[K", "a\x1b[2Ab\x1b[K", "ab"},
+    {"cursor", "a\x1b[2Bb\x1b[K", "a\x1b[2Bb\x1b[K", "ab"},
     {"keyboard mode", "\x1b[>4;2mx", "\x1b[>4;2mx", "x"},
     {"reset",
      "a\x1b"
@@ -79,6 +79,12 @@ const Row kRows[] = {
      "a\x85"
      "b",
      "ab"},
+    {"C1 reverse line feed in UTF-8",
+     "a\xc2\x8d"
+     "b",
+     "a\xc2\x8d"
+     "b",
+     "ab"},
     {"C1 bytes inside of characters", "\xe2\x96\x88\xc4\x9d\xf0\x9f\x98\x90 \xe2\x80\x9c\xd0\x9f",
      "\xe2\x96\x88\xc4\x9d\xf0\x9f\x98\x90 \xe2\x80\x9c\xd0\x9f",
      "\xe2\x96\x88\xc4\x9d\xf0\x9f\x98\x90 \xe2\x80\x9c\xd0\x9f"},
@@ -107,8 +113,10 @@ TEST(ControlFilterTest, RemovesWhatCommandsTheTerminalForEveryChunking) {
     for (std::size_t chunk = 1; chunk <= row.input.size(); ++chunk) {
       EXPECT_EQ(filtered(ControlPolicy::kNoStrings, row.input, chunk), row.no_strings)
           << row.name << ", chunks of " << chunk;
-      EXPECT_EQ(filtered(ControlPolicy::kColoursOnly, row.input, chunk), row.colours_only)
-          << row.name << ", chunks of " << chunk;
+      // None of these inputs moves to a line above, so they are the same for both.
+      for (const ControlPolicy policy : {ControlPolicy::kColoursOnly, ControlPolicy::kColoursAndUp})
+        EXPECT_EQ(filtered(policy, row.input, chunk), row.colours_only)
+            << row.name << ", chunks of " << chunk;
     }
   }
 }

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "launcher/ctl/ctl_connection.h"
+#include "launcher/ctl/ctl_table.h"
 #include "launcher/ctl/ctl_verbs.h"
 #include "proto/contract/exit_code.h"
 
@@ -141,6 +142,15 @@ TEST(ChooseJob, AnyUniquePrefixOrTheOnlyOne) {
   EXPECT_EQ(choose_job("zz", two).error().fix,
             "running jobs: aa11, ab22; finished jobs: ivyctl ps -a");
   EXPECT_EQ(choose_job("", {}).error().code, Code::kNotFound);
+}
+
+TEST(CtlTable, CutsBetweenCharacters) {
+  EXPECT_EQ(table_cell("abcdefgh", 8), "abcdefgh");
+  EXPECT_EQ(table_cell("abcdefghi", 8), "abcde...");
+  EXPECT_EQ(table_cell("abcd\xc3\xa4"
+                       "efg",
+                       8),
+            "abcd...");
 }
 
 }  // namespace

@@ -331,5 +331,15 @@ TEST(DevicePlanTest, PretendedHostsDivideTheMachinesCores) {
   EXPECT_EQ(lines[2], "rank 2 on n0: processors 2");
 }
 
+TEST(DevicePlanTest, ListsEachInterfaceOnce) {
+  Paper paper(3);
+  paper.options.gpus_per_proc = 3;
+  for (const auto& [device, interface] : {std::pair(0, "eth10"), {1, "eth1"}, {2, "eth10"}})
+    paper.answers.front().facts.mutable_devices(device)->set_interface(interface);
+  const JobPlan plan = paper.plan();
+  EXPECT_NE(plan_table(paper.options, plan, paper.answers).find("eth10,eth1\n"), std::string::npos)
+      << plan_table(paper.options, plan, paper.answers);
+}
+
 }  // namespace
 }  // namespace ivy

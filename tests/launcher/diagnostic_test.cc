@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "launcher/report/missing_module.h"
+
 namespace ivy {
 namespace {
 
@@ -53,6 +55,16 @@ TEST(EscapeControlTest, KeepsTextAndNewlines) {
   EXPECT_EQ(escape_control("\x9b"
                            "2J\xc4\x9d\xe2\x96\x88\xe9"),
             "\\x9B2J\xc4\x9d\xe2\x96\x88\xe9");
+}
+
+TEST(MissingLibraryTest, IsRecognizedInTheLastLine) {
+  const std::string line =
+      "./hello: error while loading shared libraries: libmpich.so.12: cannot open shared object "
+      "file: No such file or directory";
+  for (const char* end : {"", "\n"})
+    EXPECT_NE(missing_library_text("start\n" + line + end, {}).find("library libmpich.so.12"),
+              std::string::npos);
+  EXPECT_EQ(missing_library_text(line + "\nwithout it\n", {}), "");
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 
 #include <fstream>
 #include <iterator>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -183,6 +184,8 @@ TEST(FlightLines, Table) {
   other_group.group_text = "pipeline";
   FlightEntry send = entry(2, "send 0->1", "[[4]]", false);
   send.is_point_to_point = true;
+  FlightEntry without_time = done;
+  without_time.created_unix_ns = std::numeric_limits<std::int64_t>::min();
   struct Case {
     const char* name;
     std::vector<std::vector<FlightEntry>> ranks;
@@ -195,6 +198,11 @@ TEST(FlightLines, Table) {
        2,
        {"rank 1 did not enter all_reduce #8 of \"default_pg\"; rank 0 waits in it ([[8]]) for 4 "
         "s"}},
+      {"a time that no clock shows",
+       {{done, waits}, {without_time}},
+       2,
+       {"rank 1 did not enter all_reduce #8 of \"default_pg\" (last entered all_reduce #7); rank 0 "
+        "waits in it ([[8]]) for 4 s"}},
       {"the oldest that is not over counts, not what was queued behind it",
        {{waits, ahead}, {waits, ahead}, {done}},
        3,

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
+#include <boost/asio/post.hpp>
 #include <optional>
 #include <utility>
 
@@ -32,8 +33,14 @@ class JobEvidenceTest : public ::testing::Test, private ExaminedJob {
  protected:
   JobEvidenceTest() : evidence_(loop_, *this) {}
 
-  bool send(std::size_t, const Command& command) override {
+  bool send(std::size_t host, const Command& command) override {
     number_ = command.collect_stacks().number();
+    if (answers_by_itself_)
+      boost::asio::post(loop_, [this, host, ranks = ranks_answered_] {
+        HostEvidence evidence;
+        for (const std::uint32_t rank : ranks) evidence.add_ranks()->set_rank(rank);
+        say(host, evidence.SerializeAsString());
+      });
     return true;
   }
   std::vector<HostRanks> ranks_by_host() override {
@@ -45,7 +52,7 @@ class JobEvidenceTest : public ::testing::Test, private ExaminedJob {
   bool is_running() override { return true; }
   WatchdogAbort watchdog_abort() override { return WatchdogAbort::kNo; }
   void print(const std::string&) override {}
-  void stall_continues() override {}
+  void stall_continues() override { is_stalled_ = true; }
 
   // Asks so many hosts, with a rank each.
   void ask(std::size_t hosts) {
@@ -85,6 +92,9 @@ class JobEvidenceTest : public ::testing::Test, private ExaminedJob {
   std::uint32_t number_ = 0;
   JobEvidence evidence_;
   std::optional<JobEvidence::Answer> answer_;
+  bool answers_by_itself_ = false;
+  std::vector<std::uint32_t> ranks_answered_{0};  // By each host that answers by itself.
+  bool is_stalled_ = false;
 };
 
 TEST_F(JobEvidenceTest, AHostIsBelievedForItsOwnRanksAndOnceForEach) {
@@ -157,6 +167,36 @@ TEST_F(JobEvidenceTest, AHostThatIsSilentIsNamedInTime) {
   EXPECT_FALSE(answer_.has_value());
   wait();
   EXPECT_EQ(answer_->silent, std::vector<std::string>{"node0"});
+}
+
+// A host answers with no ranks while too many other queries are pending there.
+TEST_F(JobEvidenceTest, ReportsNoStallFromAnswersWithoutRanks) {
+  hosts_ = 1;
+  answers_by_itself_ = true;
+  ranks_answered_.clear();
+  evidence_.watch(std::chrono::seconds(1));
+  loop_.run_for(std::chrono::seconds(5));
+  EXPECT_FALSE(is_stalled_);
+  ranks_answered_ = {0};
+  loop_.restart();
+  loop_.run_for(std::chrono::seconds(5));
+  EXPECT_TRUE(is_stalled_);
+}
+
+TEST_F(JobEvidenceTest, ReportsNoStallWhileItCannotAsk) {
+  hosts_ = 1;
+  JobEvidence::Question question;
+  question.patience = std::chrono::seconds(600);
+  for (std::size_t i = 0; i < JobEvidence::kMaxQuestions; ++i)
+    evidence_.query(question, [](const JobEvidence::Answer&) {});
+  answers_by_itself_ = true;
+  evidence_.watch(std::chrono::seconds(1));
+  loop_.run_for(std::chrono::seconds(5));
+  EXPECT_FALSE(is_stalled_);
+  say(0, answer_of({0}));
+  loop_.restart();
+  loop_.run_for(std::chrono::seconds(5));
+  EXPECT_TRUE(is_stalled_);
 }
 
 }  // namespace

@@ -319,6 +319,12 @@ class JobTest : public ::testing::Test {
       read_terminal();
     }
   }
+  // Ctrl-C three times: at the third the launcher leaves.
+  void leave() {
+    for (int i = 0; i < 3; ++i) job_->interrupt(SIGTERM);
+    ASSERT_TRUE(run_until([&] { return exit_code_.has_value(); })) << text_;
+    give_back();
+  }
   // Runs the job to its end and returns everything that stood on the terminal.
   std::string story() {
     start();
@@ -708,12 +714,6 @@ class RestartTest : public JobTest {
     JobTest::SetUp();
     options_.max_restarts = 2;
   }
-  // Ctrl-C three times: at the third the launcher leaves.
-  void leave() {
-    for (int i = 0; i < 3; ++i) job_->interrupt(SIGTERM);
-    ASSERT_TRUE(run_until([&] { return exit_code_.has_value(); })) << text_;
-    give_back();
-  }
   // Starts the job, and has rank `rank` fail once every node has started.
   void fail_rank(Node& node, std::uint32_t rank) {
     start();
@@ -844,10 +844,11 @@ class TakeoverTest : public JobTest {
         << text_;
   }
   // So many events follow at once.
-  static void answer(Node& node, std::uint32_t events) {
+  static void answer(Node& node, std::uint32_t events, std::uint32_t max_restarts = 0) {
     Event event;
     event.mutable_taken_over()->set_generation(0);
     event.mutable_taken_over()->set_events(events);
+    event.mutable_taken_over()->set_max_restarts(max_restarts);
     node.host.send(event);
   }
   // The first node says events of that size and does not stop; the second says nothing.
@@ -929,6 +930,57 @@ TEST_F(TakeoverTest, DoesNotWaitForAHostThatIsLostBeforeItHasSaidEverything) {
   give_back();
   EXPECT_EQ(*exit_code_, kExitHostLost) << text_;
   EXPECT_NE(text_.find("supervisor on host node2 was lost"), std::string::npos) << text_;
+}
+
+// The hosts know how many restarts are allowed; the record does not.
+TEST_F(TakeoverTest, RestartsAJobWhoseStoreIsLost) {
+  begin();
+  for (Node* const node : {&first_, &second_}) answer(*node, 1, /*max_restarts=*/1);
+  first_.start(0);
+  second_.start(1);
+  Event event;
+  event.mutable_store_lost()->set_why("killed");
+  first_.host.send(event);
+  EXPECT_TRUE(run_until([&] {
+    return exit_code_ ||
+           text_.find("attempt 1 of 2 failed: the job's store on host node1 was lost") !=
+               std::string::npos;
+  })) << text_;
+  EXPECT_FALSE(exit_code_.has_value()) << text_;
+  leave();
+}
+
+TEST_F(TakeoverTest, RestartsAJobThatMakesNoProgress) {
+  options_.on_stall = OnStall::kStop;
+  for (const std::uint32_t rank : {0u, 1u}) {
+    Node& node = rank == 0 ? first_ : second_;
+    node.on_command = [&node, rank](const Command& command) {
+      if (!command.has_collect_stacks()) return false;
+      HostEvidence evidence;
+      evidence.add_ranks()->set_rank(rank);
+      Event event;
+      event.mutable_evidence_part()->set_number(command.collect_stacks().number());
+      event.mutable_evidence_part()->set_bytes(evidence.SerializeAsString());
+      event.mutable_evidence_part()->set_last(true);
+      node.host.send(event);
+      return true;
+    };
+  }
+  begin();
+  for (Node* const node : {&first_, &second_}) answer(*node, 1, /*max_restarts=*/1);
+  first_.start(0);
+  second_.start(1);
+  Event event;
+  event.mutable_note()->set_text("ranks wait");
+  event.mutable_note()->set_store_stall(true);
+  event.mutable_note()->set_warning(true);
+  first_.host.send(event);
+  EXPECT_TRUE(run_until([&] {
+    return exit_code_ ||
+           text_.find("attempt 1 of 2 failed: its ranks made no progress") != std::string::npos;
+  })) << text_;
+  EXPECT_FALSE(exit_code_.has_value()) << text_;
+  leave();
 }
 
 TEST_F(TakeoverTest, NamesAHostThatDoesNotAnswerInTime) {

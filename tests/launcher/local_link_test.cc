@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -157,6 +158,23 @@ TEST_F(LocalLinkTest, ReapsAnUnusedWardenCopy) {
   int is_subreaper = -1;
   prctl(PR_GET_CHILD_SUBREAPER, &is_subreaper);
   EXPECT_EQ(is_subreaper, 0);
+}
+
+TEST_F(LocalLinkTest, IsNoSubreaperWithoutAWardenCopy) {
+  // A child of this test, because it gives up the right to start processes.
+  const pid_t child = fork();
+  if (child == 0) {
+    const rlimit none{};
+    if (geteuid() == 0 && setuid(65534) != 0) _exit(2);
+    if (setrlimit(RLIMIT_NPROC, &none) != 0) _exit(3);
+    const auto copy = WardenCopy::start({"nothing", std::string(32, 'a'), 7}, tell_in_copy, true);
+    int is_subreaper = -1;
+    prctl(PR_GET_CHILD_SUBREAPER, &is_subreaper);
+    _exit(copy == nullptr && is_subreaper == 0 ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
 TEST_F(LocalLinkTest, EndOfFileIsBroken) {

@@ -66,5 +66,14 @@ TEST(StepHosts, ALinkThatComesLateHearsThatItsHostIsLost) {
   EXPECT_EQ(late.told, "failed:killed ");
 }
 
+TEST(StepHosts, ForgetsTheOutputOfAHostWhenItConnects) {
+  StepHosts hosts;
+  FakeLink link;
+  hosts.add(0, "node1", link.client);
+  hosts.find("node1")->words = "cannot connect: Connection refused";
+  hosts.deliver(0, nullptr);
+  EXPECT_EQ(hosts.find("node1")->words, "");
+}
+
 }  // namespace
 }  // namespace ivy

@@ -6,6 +6,7 @@
 #include <csignal>
 
 #include "launcher/screen/error_file.h"
+#include "launcher/screen/machine_output.h"
 
 namespace ivy {
 namespace {
@@ -244,6 +245,20 @@ TEST_F(SummaryTest, SaysWhatCouldNotBeStarted) {
   EXPECT_NE(text().find("  fix:   raise the limit of open files on node03 (ulimit -n)"),
             std::string::npos)
       << text();
+}
+
+TEST_F(SummaryTest, ThePartForProgramsNamesARankThatCouldNotBeStarted) {
+  add(0, 127).exec_failure = "exec: No such file or directory: /x";
+  const Outcome outcome = judge(ends, launcher_end);
+  SummaryInputs inputs;
+  inputs.ends = &ends;
+  inputs.launcher_end = &launcher_end;
+  inputs.outcome = &outcome;
+  const boost::json::object verdict = verdict_object(inputs);
+  EXPECT_EQ(verdict.at("reason"), "worker");
+  // The exit code is ivyrun's, as in the text of the summary.
+  EXPECT_EQ(verdict.at("origin"), "launcher");
+  EXPECT_EQ(verdict.at("exit_code"), 127);
 }
 
 TEST_F(SummaryTest, PutsTheLaunchersReasonFirst) {

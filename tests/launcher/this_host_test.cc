@@ -1,10 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which names are this machine's.
+// Which names are this machine's, and which socket is its agent's.
 #include "launcher/links/this_host.h"
 
 #include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
 
+#include <filesystem>
 #include <map>
+
+#include "launcher/links/agent_identity.h"
 
 namespace ivy {
 namespace {
@@ -21,6 +28,28 @@ TEST(ThisHost, FindsItsNamesInAHostsFile) {
       is_own);
   EXPECT_EQ(names, (std::set<std::string>{"alias", "link", "node1", "node1.cluster"}));
   EXPECT_EQ(asked["10.0.0.1"], 1);
+}
+
+TEST(AgentSocket, InADirectoryOfOthersIsNotUsed) {
+  char made[] = "/tmp/ivy-agent-XXXXXX";
+  ASSERT_NE(mkdtemp(made), nullptr);
+  const std::filesystem::path before = std::filesystem::current_path();
+  std::filesystem::current_path(made);
+  const int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_un address{AF_UNIX, "agent"};
+  ASSERT_EQ(bind(listener, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+  // Its own mode says nothing about who could have put it there.
+  chmod("agent", 0700);
+  for (const std::string& path : {std::string("agent"), std::string(made) + "/agent"}) {
+    const Environment environment{{"IVY_AGENT_SOCKET", path}};
+    chmod(made, 0777);
+    EXPECT_FALSE(find_agent_socket(environment).ok()) << path;
+    chmod(made, 0700);
+    EXPECT_TRUE(find_agent_socket(environment).ok()) << path;
+  }
+  std::filesystem::current_path(before);
+  std::filesystem::remove_all(made);
+  close(listener);
 }
 
 }  // namespace

@@ -76,6 +76,7 @@ struct Job {
     all.plan = &plan;
     all.answers = &answers;
     all.caller = &caller;
+    all.started_in = "/start";
     all.from_files = from_files;
     all.interfaces = interfaces;
     all.generation = generation;
@@ -507,7 +508,7 @@ TEST(HostPlanTest, HoldsWhatTheSupervisorNeeds) {
   EXPECT_EQ(plan.workers(1).rank(), 3u);
   EXPECT_EQ(plan.workers(1).local_rank(), 1u);
   job.options.log_to = LogPlace::kNode;
-  EXPECT_EQ(job.host_plan(1).log_directory(), "/w/logs");
+  EXPECT_EQ(job.host_plan(1).log_directory(), "/start/logs");
   job.options.log_dir = "/logs";
   EXPECT_EQ(job.host_plan(1).log_directory(), "/logs");
 }

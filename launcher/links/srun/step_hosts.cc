@@ -30,6 +30,7 @@ void StepHosts::deliver(std::uint32_t number, std::shared_ptr<DialBackStream> st
   if (known == hosts_.end()) return stream->stop();
   StepHost& host = known->second;
   host.has_connected = true;
+  host.words.clear();
   if (host.waiting != nullptr) {
     host.served = std::exchange(host.waiting, nullptr);
     return host.served->connected(std::move(stream));

@@ -34,7 +34,7 @@ struct StepHost {
   StepClient* served = nullptr;            // The link that has the host's connection.
   std::shared_ptr<DialBackStream> parked;  // A connection for which no link waits.
   bool has_connected = false;              // It has connected at least once.
-  std::string words;                       // Its last output before it connected.
+  std::string words;                       // Its last output; empty once it has connected.
   std::optional<LinkDown> lost;            // Why it will not connect again.
   // How often it has asked for each architecture's bundle.
   std::map<std::string, int> bundles_asked;

@@ -161,11 +161,14 @@ Awaitable<SshLink::MaybeEnd> SshLink::check_host_key() {
     if (!may_ask) co_return host_key_end(key);
     const bool is_trusted = co_await is_trusted_by_user(key);
     if (!is_trusted) co_return host_key_end(key);
+    // The answer may have taken longer than the limit.
+    wire_.set_limit(kHandshakeTimeout);
     const auto remember = [](SshSession& session) { return session.remember_host_key(); };
     const Result<void> kept = co_await wire_.call(target_.known_hosts, remember);
+    if (!wire_.is_open())
+      co_return End{LinkDown::from(LinkFailure::kUnreachable, kept.error()), 1, ""};
     if (!kept.ok())
       co_await report_progress("cannot remember the host key: " + kept.error().message);
-    wire_.set_limit(kHandshakeTimeout);
   }
   login_.fingerprint = key.fingerprint;
   login_.algorithms = key.algorithms;
@@ -196,8 +199,9 @@ Awaitable<SshLink::MaybeEnd> SshLink::log_in() {
       end = co_await try_agent();
     }
     if (!end) ssh().remember_login(host_, login_);
-    // Other keys are worth a try only if these were refused.
-    if (!end || end->client_because.empty()) co_return end;
+    // Other keys are worth a try only if these were refused. An agent that does not sign takes the
+    // session with it, so only the client can try them.
+    if (!end || end->client_because.empty() || !wire_.is_open()) co_return end;
   }
   if (agent_mute_.empty()) co_return end;
   if (attempt_ > 0) {

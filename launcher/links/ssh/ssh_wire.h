@@ -31,6 +31,7 @@ class SshWire {
   // Disconnects and closes the socket; open() may be called again. A step that still runs on the
   // pool is abandoned, and ends the session on its thread.
   void close();
+  bool is_open() const { return session_ != nullptr; }
   // Call only while the wire is open.
   SshSession& session() { return *session_; }
   // Returns up to 256 bytes that the server has sent and that were not read yet, without reading
