@@ -95,7 +95,7 @@ void add_amd(const std::vector<AmdDevice>& devices, const std::vector<BusDevice>
     set_place(find_on_bus(bus, amd.bdf), device);
     found.devices.push_back(std::move(device));
   }
-  found.unusable = static_cast<int>(unusable);
+  found.unusable += static_cast<int>(unusable);
   if (unusable > 0)
     add_note(found.notes,
              counted(unusable, "AMD device") +

@@ -77,11 +77,11 @@ void add_intel(const std::vector<IntelDevice>& devices, const std::vector<BusDev
       found.devices.push_back(std::move(device));
     }
   }
+  found.unusable += static_cast<int>(unusable);
   if (unusable > 0)
     add_note(found.notes, counted(unusable, "Intel device") +
                               " cannot be used here: its file in /dev/dri cannot be opened");
   if (found.devices.empty()) return;
-  found.unusable = static_cast<int>(unusable);
   found.vendor = "intel";
   found.source = "files";
 }

@@ -13,9 +13,11 @@
 namespace ivy {
 namespace {
 
-constexpr std::size_t kMostBytes = 1u << 20;
 // A read() returns one record, of at most 8 KiB.
 constexpr std::size_t kRecordBytes = 8u << 10;
+// More than the kernel keeps by default; a bound in case records are written as fast as they are
+// read.
+constexpr std::size_t kMostRecords = 1u << 16;
 
 // Returns the text between `name` and the next comma; empty if `name` is missing or the driver does
 // not know the value.
@@ -70,17 +72,19 @@ void KernelLog::skip() {
 std::vector<XidRecord> KernelLog::read_new() {
   std::vector<XidRecord> records;
   std::array<char, kRecordBytes> piece;
-  std::string text;
-  for (std::size_t all = 0; file_ && all < kMostBytes; all += kRecordBytes) {
+  std::string text;  // An incomplete line; only a test's file ends in one.
+  for (std::size_t count = 0; file_ && count < kMostRecords; ++count) {
     const ssize_t bytes = read(file_.get(), piece.data(), piece.size());
     // EPIPE: the kernel has overwritten unread records; the next read() continues after them.
     if (bytes < 0 && (errno == EPIPE || errno == EINTR)) continue;
     if (bytes <= 0) break;
     text.append(piece.data(), static_cast<std::size_t>(bytes));
+    std::string_view left = text;
+    while (left.find('\n') != std::string_view::npos)
+      if (std::optional<XidRecord> xid = parse_xid_record(take_part(left, '\n')))
+        records.push_back(*std::move(xid));
+    text = left;
   }
-  for (std::string_view left = text; !left.empty();)
-    if (std::optional<XidRecord> xid = parse_xid_record(take_part(left, '\n')))
-      records.push_back(*std::move(xid));
   return records;
 }
 

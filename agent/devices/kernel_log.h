@@ -24,7 +24,7 @@ class KernelLog {
   // Starts at the end of the log: earlier records are ignored. `root`: see device_files.h.
   explicit KernelLog(const std::string& root);
   bool is_readable() const { return static_cast<bool>(file_); }
-  // Returns the codes since the last call; reads at most 128 records.
+  // Returns the codes since the last call; reads at most 65,536 records.
   std::vector<XidRecord> read_new();
   // Skips everything written so far.
   void skip();

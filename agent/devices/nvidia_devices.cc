@@ -80,7 +80,9 @@ bool is_nvidia_display(const std::string& device) {
 // Without such a list, each device has to be examined.
 bool may_have_nvidia_on_bus(const std::string& root) {
   // A line is "BUSDEVFN <tab> VENDORDEVICE <tab> ...".
-  const std::string list = small_file(root + "/proc/bus/pci/devices");
+  // A machine with many virtual functions has thousands of lines.
+  constexpr std::size_t kMostBytes = 16u << 20;
+  const std::string list = read_file(root + "/proc/bus/pci/devices", kMostBytes).value_or("");
   return list.empty() || list.find("\t10de") != std::string::npos;
 }
 

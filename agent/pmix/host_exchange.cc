@@ -43,15 +43,24 @@ void HostExchange::warm_up() {
   first_connect_ = std::thread([this] { static_cast<void>(connected().ok()); });
 }
 
-bool HostExchange::enqueue(const std::string& name, Task task) {
+bool HostExchange::enqueue_fence(const std::string& group, Task task) {
   const std::lock_guard lock(mutex_);
+  if (!queues_.contains(group) && queues_.size() >= kMaxQueues) return false;
+  add_task(group, std::move(task));
+  return true;
+}
+
+void HostExchange::enqueue(const std::string& name, Task task) {
+  const std::lock_guard lock(mutex_);
+  add_task(name, std::move(task));
+}
+
+void HostExchange::add_task(const std::string& name, Task task) {
   join_ended();
   const bool is_new = !queues_.contains(name);
-  if (is_new && queues_.size() >= kMaxQueues) return false;
   Queue& queue = queues_[name];
   queue.tasks.push_back(std::move(task));
   if (is_new) queue.thread = std::thread([this, name] { work(name); });
-  return true;
 }
 
 void HostExchange::work(const std::string& name) {
@@ -79,7 +88,7 @@ void HostExchange::fence(FenceGroup group, std::string own, BlobAnswer answer) {
   const Task task = [this, group = std::move(group), own = std::move(own), answer] {
     answer(synchronize(group, own));
   };
-  if (!enqueue(name, task))
+  if (!enqueue_fence(name, task))
     answer(Error{Code::kResourceExhausted,
                  "ranks meet in more than " + std::to_string(kMaxQueues) + " groups at once"});
 }

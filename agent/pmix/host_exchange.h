@@ -52,7 +52,9 @@ class HostExchange {
   };
 
   // Returns false if too many queues exist already.
-  bool enqueue(const std::string& queue, Task task);
+  bool enqueue_fence(const std::string& group, Task task);
+  void enqueue(const std::string& queue, Task task);
+  void add_task(const std::string& queue, Task task);  // Requires mutex_.
   void work(const std::string& queue);
   void join_ended();
   Result<std::string> synchronize(const FenceGroup& group, const std::string& own);

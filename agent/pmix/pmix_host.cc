@@ -104,12 +104,16 @@ PmixSetup PmixHost::setup() const {
 }
 
 bool PmixHost::is_oversubscribed() const {
-  cpu_set_t processors;
-  if (sched_getaffinity(0, sizeof processors, &processors) != 0) return false;
+  // As many as the kernel can have; it rejects a set that is too small.
+  constexpr int kMostProcessors = 8192;
+  const std::size_t bytes = CPU_ALLOC_SIZE(kMostProcessors);
+  const std::unique_ptr<cpu_set_t, void (*)(cpu_set_t*)> processors(
+      CPU_ALLOC(kMostProcessors), [](cpu_set_t* set) { CPU_FREE(set); });
+  if (sched_getaffinity(0, bytes, processors.get()) != 0) return false;
   // Simulated hosts share a machine.
   const std::uint32_t ranks =
       layout_.is_pretended(options_.host) ? layout_.ranks() : layout_.ranks_on(options_.host);
-  return ranks > static_cast<std::uint32_t>(CPU_COUNT(&processors));
+  return ranks > static_cast<std::uint32_t>(CPU_COUNT_S(bytes, processors.get()));
 }
 
 void PmixHost::on_joined(std::uint32_t rank) { send_line_(joined_line(rank)); }

@@ -8,6 +8,7 @@
 
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstddef>
 #include <thread>
 #include <utility>
@@ -31,6 +32,9 @@ constexpr std::int64_t kPatienceNs = 10'000'000'000;
 constexpr std::size_t kMostRequesters = 256;
 // How often the deadlines of silent peers are checked.
 constexpr int kCheckDeadlinesMs = 1000;
+// Pause after a failed accept(). Most likely no descriptor is free, so the connection stays in the
+// listener's queue, and waiting for a readable listener would return immediately.
+constexpr int kAcceptPauseMs = 100;
 
 std::vector<pollfd> poll_set(const std::vector<int>& until) {
   std::vector<pollfd> set;
@@ -97,21 +101,24 @@ void accept_all(const Descriptor& listening, const PortFor& port_for) {
     if (rank)
       serve_rank(std::move(rank), port_for, owners);
     else if (errno != EINTR && errno != ECONNABORTED)
-      return;
+      std::this_thread::sleep_for(std::chrono::milliseconds(kAcceptPauseMs));
   }
 }
 
 }  // namespace
 
 Result<void> RankSocket::serve(const std::vector<int>& until) {
+  bool is_paused = false;  // accept() failed, so the listener is not polled.
   for (;;) {
     std::vector<pollfd> set = poll_set(until);
     const bool has_room = requesters_.size() < kMostRequesters;
-    set.push_back({has_room ? listening_.get() : -1, POLLIN, 0});
+    set.push_back({has_room && !is_paused ? listening_.get() : -1, POLLIN, 0});
     for (const Requester& requester : requesters_)
       set.push_back({requester.socket.get(), POLLIN, 0});
-    if (poll(set.data(), set.size(), requesters_.empty() ? -1 : kCheckDeadlinesMs) < 0 &&
-        errno != EINTR)
+    const int timeout_ms = is_paused             ? kAcceptPauseMs
+                           : requesters_.empty() ? -1
+                                                 : kCheckDeadlinesMs;
+    if (poll(set.data(), set.size(), timeout_ms) < 0 && errno != EINTR)
       return errno_error(Code::kInternal, "wait for ranks", errno);
     if (has_ended(set, until.size())) return {};
     std::size_t place = until.size() + 1;
@@ -120,13 +127,13 @@ Result<void> RankSocket::serve(const std::vector<int>& until) {
       const bool stays = is_ready ? receive(*requester) : monotonic_ns() < requester->deadline_ns;
       requester = stays ? std::next(requester) : requesters_.erase(requester);
     }
-    if (set[until.size()].revents != 0) accept_one();
+    if (set[until.size()].revents != 0 || is_paused) is_paused = !accept_one();
   }
 }
 
-void RankSocket::accept_one() {
+bool RankSocket::accept_one() {
   Descriptor socket(accept4(listening_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-  if (!socket) return;
+  if (!socket) return errno == EAGAIN || errno == EINTR || errno == ECONNABORTED;
   ucred peer{};
   socklen_t length = sizeof peer;
   const bool is_ours = getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 &&
@@ -134,6 +141,7 @@ void RankSocket::accept_one() {
   if (is_ours)
     requesters_.push_back(
         {std::move(socket), {peer.pid, peer.gid}, {}, monotonic_ns() + kPatienceNs});
+  return true;
 }
 
 bool RankSocket::receive(Requester& requester) const {

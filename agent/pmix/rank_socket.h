@@ -45,7 +45,8 @@ class RankSocket {
     std::int64_t deadline_ns = 0;
   };
 
-  void accept_one();
+  // Returns false if no connection can be accepted for now.
+  bool accept_one();
   // Returns true while more data is expected from the peer.
   bool receive(Requester& requester) const;
   void reply(const Requester& requester, std::string_view line) const;

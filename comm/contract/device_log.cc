@@ -56,6 +56,8 @@ DeviceRecord DeviceLog::record(std::uint64_t oldest) const {
   const std::uint64_t middle = oldest == 0 ? ahead_ : oldest;
   std::uint64_t first = middle > kWindowBefore ? middle - kWindowBefore : 1;
   if (oldest == 0) first = ahead_ > DeviceRecord::kWindow ? ahead_ - DeviceRecord::kWindow + 1 : 1;
+  // Operations that are no longer in the log cannot be shown.
+  first = std::max(first, ahead_ > kKept ? ahead_ - kKept + 1 : 1);
   record.first = first;
   for (std::size_t i = 0; i < DeviceRecord::kWindow; ++i) {
     if (const Entry* const entry = find(first + i)) record.window[i] = entry->fingerprint;

@@ -38,20 +38,47 @@ std::uint64_t ticks() {
 #endif
 }
 
+struct BothClocks {
+  std::uint64_t ns = 0;
+  std::uint64_t ticks = 0;
+};
+
+// Reads both clocks at the same time. The process may be preempted between two readings, which
+// would falsify the rate for a second, so the closest readings of several count.
+BothClocks read_both() {
+  constexpr int kAttempts = 4;
+  BothClocks best;
+  std::uint64_t least = ~std::uint64_t{0};
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    const std::uint64_t before = ticks();
+    const std::uint64_t ns = clock_ns();
+    const std::uint64_t passed = ticks() - before;
+    if (passed >= least) continue;
+    least = passed;
+    best = {ns, before + passed / 2};
+  }
+  return best;
+}
+
 }  // namespace
 
-FastClock::FastClock() : set_ticks_(ticks()), set_ns_(clock_ns()) {}
+FastClock::FastClock() {
+  const BothClocks now = read_both();
+  set_ns_ = now.ns;
+  set_ticks_ = now.ticks;
+}
 
 std::uint64_t FastClock::set() {
   const std::uint64_t ns = clock_ns();
-  const std::uint64_t now = ticks();
-  if (now == 0) return ns;
-  if (ns - set_ns_ >= kMeasuredNs && now > set_ticks_) {
-    ns_per_tick_ = static_cast<double>(ns - set_ns_) / static_cast<double>(now - set_ticks_);
-    set_ticks_ = now;
-    set_ns_ = ns;
+  if (ticks() == 0 || ns - set_ns_ < kMeasuredNs) return ns;
+  const BothClocks now = read_both();
+  if (now.ticks > set_ticks_) {
+    ns_per_tick_ =
+        static_cast<double>(now.ns - set_ns_) / static_cast<double>(now.ticks - set_ticks_);
+    set_ticks_ = now.ticks;
+    set_ns_ = now.ns;
   }
-  return ns;
+  return now.ns;
 }
 
 std::uint64_t FastClock::now_ns() {

@@ -4,11 +4,14 @@
 #include <sched.h>
 
 #include <algorithm>
-#include <cstdio>
-#include <cstdlib>
+#include <cmath>
+#include <cstdint>
 #include <map>
-#include <sstream>
+#include <optional>
+#include <string_view>
 #include <utility>
+
+#include "proto/contract/text.h"
 
 namespace ivy::comm {
 namespace {
@@ -69,6 +72,7 @@ bool has_more_than(const std::vector<Quotas>& ranks, double ranks_each) {
 }
 
 constexpr std::size_t kCrowdEach = 2;
+constexpr int kQuotaSteps = 1000;  // Quotas are encoded with three decimal places.
 
 }  // namespace
 
@@ -105,26 +109,29 @@ bool are_crowded(const std::vector<CoreList>& ranks) {
   return used > 0 && ranks.size() > kCrowdEach * used;
 }
 
+// Converts without printf() and strtod(): they use the decimal separator of the program's locale.
 std::string quotas_text(const Quotas& quotas) {
   std::string text;
   for (const Quota& quota : quotas) {
-    char number[32];
-    std::snprintf(number, sizeof number, "%.3f", quota.processors);
-    text += (text.empty() ? "" : ",") + quota.group + "=" + number;
+    const long long thousandths = std::llround(quota.processors * kQuotaSteps);
+    const std::string fraction = std::to_string(kQuotaSteps + thousandths % kQuotaSteps).substr(1);
+    text += (text.empty() ? "" : ",") + quota.group + "=" +
+            std::to_string(thousandths / kQuotaSteps) + "." + fraction;
   }
   return text;
 }
 
 Quotas quotas_from(const std::string& text) {
   Quotas quotas;
-  std::istringstream parts(text);
-  for (std::string part; std::getline(parts, part, ',');) {
-    const std::size_t equals = part.find('=');
-    if (equals == std::string::npos || equals == 0) return {};
-    char* end = nullptr;
-    const double processors = std::strtod(part.c_str() + equals + 1, &end);
-    if (*end != '\0' || !(processors > 0)) return {};
-    quotas.push_back({part.substr(0, equals), processors});
+  for (std::string_view rest = text; !rest.empty();) {
+    std::string_view number = take_part(rest, ',');
+    const std::string_view group = take_part(number, '=');
+    const auto whole = to_number<std::uint32_t>(take_part(number, '.'));
+    const auto thousandths = to_number<std::uint32_t>(number);
+    if (group.empty() || number.size() != 3 || !whole || !thousandths) return {};
+    const double processors = *whole + static_cast<double>(*thousandths) / kQuotaSteps;
+    if (processors == 0) return {};
+    quotas.push_back({std::string(group), processors});
   }
   return quotas;
 }

@@ -31,6 +31,7 @@
 #include "comm/group/group_rendezvous.h"
 #include "comm/group/group_segment.h"
 #include "comm/transports/liveness/failure_detectors.h"
+#include "proto/contract/text.h"
 
 namespace ivy::comm {
 namespace {
@@ -50,8 +51,8 @@ std::string child_name(const std::string& parent, std::uint64_t number, std::int
   if (color >= 0) name += "." + std::to_string(color);
   // Names are stored in fields of 64 bytes with their NUL (kNameBytes in status_page.h and in
   // peer_listener.cc), and the status page also shows "NAME (devices)". A long name becomes a hash,
-  // which is the same on all ranks.
-  if (name.size() > 48) name = "group-" + std::to_string(std::hash<std::string>()(name));
+  // which is the same on all ranks, whatever C++ library each one uses.
+  if (name.size() > 48) name = "group-" + std::to_string(name_hash(name));
   return name;
 }
 

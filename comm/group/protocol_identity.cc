@@ -3,6 +3,7 @@
 #include <cstddef>
 
 #include "comm/collectives/selector.h"
+#include "comm/contract/device_log.h"
 #include "comm/contract/entered_operations.h"
 #include "comm/contract/failure.h"
 #include "comm/contract/fingerprint.h"
@@ -38,6 +39,7 @@ const std::uint64_t kParts[] = {
     kSlotBytes,
     kSlotsPerMember,
     kRingBytes,
+    SegmentGeometry::kRingStride,
     kRingsMax,
     kPeerWireVersion,
     kHandshakeVersion,
@@ -47,6 +49,7 @@ const std::uint64_t kParts[] = {
     sizeof(Fingerprint),
     sizeof(EnteredOperations),
     sizeof(WaitRecord),
+    sizeof(DeviceRecord),
     kDtypeCount,
     kReduceOpCount,
     static_cast<std::uint64_t>(std::endian::native),

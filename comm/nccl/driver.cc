@@ -66,9 +66,8 @@ bool take_one(void* library, const char* name, Function& function) {
 
 std::uintptr_t address(const void* pointer) { return reinterpret_cast<std::uintptr_t>(pointer); }
 
-const char* library_name(std::size_t column) {
-  return column == 0 ? "libcuda.so.1" : "libamdhip64.so.6";
-}
+// CUDA's driver, and HIP's library of each ROCm release, the newest first.
+constexpr const char* kLibraries[] = {"libcuda.so.1", "libamdhip64.so.7", "libamdhip64.so.6"};
 
 // Explains why an installed driver finds no device: most often, a container lacks the device files.
 std::string missing_device_files() {
@@ -151,9 +150,9 @@ Result<Driver*> Driver::open(bool only_if_mapped) {
     return no_driver(std::string("the GPU driver of IVY_CUDA_LIB cannot be loaded: ") + dlerror());
   }
   std::string reason;
-  for (const std::size_t column : {0U, 1U}) {
-    void* const library = dlopen(library_name(column), mode);
-    if (library != nullptr) return take(library, library_name(column));
+  for (const char* const name : kLibraries) {
+    void* const library = dlopen(name, mode);
+    if (library != nullptr) return take(library, name);
     if (reason.empty() && !only_if_mapped) reason = dlerror();
   }
   if (only_if_mapped) return nullptr;

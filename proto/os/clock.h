@@ -2,7 +2,9 @@
 // Monotonic and wall-clock time. Thread: any.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
+#include <climits>
 #include <cstdint>
 #include <ctime>
 
@@ -26,10 +28,11 @@ inline std::chrono::steady_clock::time_point steady_now() {
 inline std::chrono::system_clock::time_point system_now() {
   return std::chrono::system_clock::now();
 }
-// Returns the timeout with which poll() wakes up at the deadline, never before it.
+// Returns the timeout with which poll() wakes up at the deadline: never before it, unless it is
+// more than 24 days away.
 inline int milliseconds_until(std::chrono::steady_clock::time_point deadline) {
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - steady_now()).count();
-  return static_cast<int>(left > 0 ? left : 0);
+  return static_cast<int>(std::clamp<std::int64_t>(left, 0, INT_MAX));
 }
 
 }  // namespace ivy

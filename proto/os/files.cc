@@ -54,6 +54,21 @@ std::optional<std::string> read_file(const std::string& path, std::size_t max_by
   return read_from(fd.get(), max_bytes);
 }
 
+int reserve_space(int fd, std::uint64_t from, std::uint64_t bytes) {
+  // In parts, because a signal undoes the call that it interrupts: under a profiler's timer, one
+  // call for much memory would never finish.
+  constexpr std::uint64_t kPartBytes = 1u << 20;
+  while (bytes > 0) {
+    const std::uint64_t part = std::min(bytes, kPartBytes);
+    const int failed = posix_fallocate(fd, static_cast<off_t>(from), static_cast<off_t>(part));
+    if (failed == EINTR) continue;
+    if (failed != 0) return failed;
+    from += part;
+    bytes -= part;
+  }
+  return 0;
+}
+
 bool write_all(int fd, std::string_view bytes, WhenFull when_full) {
   while (!bytes.empty()) {
     const ssize_t count = write(fd, bytes.data(), bytes.size());

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -23,6 +24,10 @@ Result<std::string> current_directory();
 std::optional<std::string> read_file(const std::string& path, std::size_t max_bytes, int flags = 0);
 // Does the same for a descriptor, from its current offset.
 std::optional<std::string> read_from(int fd, std::size_t max_bytes);
+
+// Reserves memory or disk space for a part of a file, whose bytes stay as they are. Unlike
+// posix_fallocate(), continues after a signal. Returns 0 or an errno.
+int reserve_space(int fd, std::uint64_t from, std::uint64_t bytes);
 
 // Returns a directory's entries, sorted, without "." and "..". Returns an empty list if the
 // directory cannot be read.

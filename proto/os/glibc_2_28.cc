@@ -2,6 +2,7 @@
 // Functions of newer C libraries that libivycomm needs and glibc 2.28 lacks. They are linked,
 // hidden, into the library that the wheel contains for such systems
 // (scripts/packaging/portable.cmake), in addition to older_glibc.cc.
+#include <dirent.h>
 #include <pthread.h>
 #include <sched.h>
 #include <spawn.h>
@@ -12,6 +13,7 @@
 #include <climits>
 #include <csignal>
 #include <cstdint>
+#include <cstdlib>
 #include <ctime>
 
 #define IVY_HIDDEN extern "C" __attribute__((visibility("hidden")))
@@ -55,11 +57,21 @@ IVY_HIDDEN const char* sigabbrev_np(int signal) noexcept {
 // Since glibc 2.34. A descriptor that another thread opens meanwhile is close-on-exec anyway.
 IVY_HIDDEN int posix_spawn_file_actions_addclosefrom_np(posix_spawn_file_actions_t* actions,
                                                         int from) noexcept {
-  const long limit = sysconf(_SC_OPEN_MAX);
-  const int end = limit < 0 || limit > 4096 ? 4096 : static_cast<int>(limit);
-  for (int fd = from; fd < end; ++fd)
-    if (const int failed = posix_spawn_file_actions_addclose(actions, fd)) return failed;
-  return 0;
+  const auto add = [&](long fd) {
+    // The call fails for a descriptor beyond the limit, which may have been lowered.
+    const bool is_possible = fd >= from && fd < sysconf(_SC_OPEN_MAX);
+    return is_possible ? posix_spawn_file_actions_addclose(actions, static_cast<int>(fd)) : 0;
+  };
+  int failed = 0;
+  DIR* const open = opendir("/proc/self/fd");
+  if (open == nullptr) {
+    for (int fd = from; fd < 4096 && failed == 0; ++fd) failed = add(fd);
+    return failed;
+  }
+  while (const dirent* const entry = failed == 0 ? readdir(open) : nullptr)
+    failed = add(std::strtol(entry->d_name, nullptr, 10));  // 0 for "." and "..".
+  closedir(open);
+  return failed;
 }
 
 // Since glibc 2.29. The child stays in its parent's directory, which is harmless.

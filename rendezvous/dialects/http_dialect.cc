@@ -24,6 +24,12 @@ std::string answer(std::string_view status, std::string_view body) {
          "\r\nConnection: close\r\n\r\n" + std::string(body);
 }
 
+// Returns the status of a request that the store rejected.
+std::string_view status_of(const Error& error) {
+  return error.code == Code::kResourceExhausted ? "507 Insufficient Storage"
+                                                : "500 Internal Server Error";
+}
+
 std::string_view trimmed(std::string_view text) {
   while (!text.empty() && (text.front() == ' ' || text.front() == '\t')) text.remove_prefix(1);
   while (!text.empty() && (text.back() == ' ' || text.back() == '\t')) text.remove_suffix(1);
@@ -90,7 +96,9 @@ Result<void> HttpDialect::receive(std::string_view bytes, std::uint64_t now_ns, 
   is_over_ = true;
   std::string body = buffer_.substr(head_->body_at, head_->body_bytes);
   buffer_ = {};
-  return serve(std::move(body), Turn{now_ns, out}, unsent);
+  Result<void> served = serve(std::move(body), Turn{now_ns, out}, unsent);
+  if (!served.ok()) unsent += answer(status_of(served.error()), served.error().message + "\n");
+  return served;
 }
 
 std::optional<HttpDialect::Refusal> HttpDialect::read_head() {

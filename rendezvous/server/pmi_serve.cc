@@ -22,8 +22,10 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
 #include <boost/asio/thread_pool.hpp>
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <map>
@@ -54,6 +56,9 @@ using boost::asio::posix::stream_descriptor;
 using boost::system::error_code;
 using Blobs = std::vector<std::string>;
 
+// Pause after a failed accept(). Most likely no descriptor is free; the listener remains readable,
+// so waiting for it would return immediately.
+constexpr std::chrono::milliseconds kAcceptPause{100};
 // Size of the read buffer of each connection.
 constexpr std::size_t kRankReadBytes = 8u << 10;
 
@@ -115,36 +120,47 @@ class PairExchange {
 class PmiProcess {
  public:
   explicit PmiProcess(const MpiServerOptions& options)
-      : exchange_(options),
-        host_(job_of(options)),
-        listener_(loop_, options.listen_fd),
-        loopback_(loop_) {
-    if (options.loopback_fd >= 0) loopback_.assign(options.loopback_fd);
+      : exchange_(options), host_(job_of(options)) {
+    listener_.socket.assign(options.listen_fd);
+    if (options.loopback_fd >= 0) loopback_.socket.assign(options.loopback_fd);
   }
 
   int run() {
     accept(listener_);
-    if (loopback_.is_open()) accept(loopback_);
+    if (loopback_.socket.is_open()) accept(loopback_);
     loop_.run();
     return 0;
   }
 
  private:
+  struct Listener {
+    explicit Listener(boost::asio::io_context& loop) : socket(loop), pause(loop) {}
+    stream_descriptor socket;
+    boost::asio::steady_timer pause;
+  };
   struct Client {
     stream_descriptor socket;
     std::array<char, kRankReadBytes> bytes{};
   };
 
-  void accept(stream_descriptor& listener) {
-    listener.async_wait(stream_descriptor::wait_read, [this, &listener](const error_code& error) {
-      if (error) return;
-      Descriptor fd(accept4(listener.native_handle(), nullptr, nullptr, SOCK_CLOEXEC));
-      const bool is_ours =
-          fd && (&listener == &listener_ ? is_unix_peer_of_this_user(fd.get())
-                                         : is_loopback_peer_of_this_user(fd.get()));
-      if (is_ours) serve(std::move(fd));
-      accept(listener);
-    });
+  void accept(Listener& listener) {
+    listener.socket.async_wait(
+        stream_descriptor::wait_read, [this, &listener](const error_code& error) {
+          if (error) return;
+          if (accept_one(listener)) return accept(listener);
+          listener.pause.expires_after(kAcceptPause);
+          listener.pause.async_wait([this, &listener](const error_code&) { accept(listener); });
+        });
+  }
+
+  // Returns false if no connection can be accepted for now.
+  bool accept_one(Listener& listener) {
+    Descriptor fd(accept4(listener.socket.native_handle(), nullptr, nullptr, SOCK_CLOEXEC));
+    if (!fd) return errno == EAGAIN || errno == EINTR || errno == ECONNABORTED;
+    const bool is_ours = &listener == &listener_ ? is_unix_peer_of_this_user(fd.get())
+                                                 : is_loopback_peer_of_this_user(fd.get());
+    if (is_ours) serve(std::move(fd));
+    return true;
   }
 
   // Also turns off Nagle's algorithm, because every message is small and is answered.
@@ -170,14 +186,14 @@ class PmiProcess {
         boost::asio::buffer(client->bytes),
         [this, number, client](const error_code& error, std::size_t count) {
           PmiHost::Effects effects;
-          if (error)
+          if (error) {
             host_.ended(number, effects);
-          else
+            effects.closed.push_back(number);
+          } else {
             host_.received(number, {client->bytes.data(), count}, effects);
+          }
           perform(std::move(effects));
-          if (!error) return read(number);
-          clients_.erase(number);
-          if (clients_.empty()) exchange_.leave();
+          read(number);
         });
   }
 
@@ -188,6 +204,7 @@ class PmiProcess {
     for (const std::string& note : effects.notes) ivy::write_all(STDERR_FILENO, note + "\n");
     for (const PmiHost::Bytes& reply : effects.replies) send_to(reply);
     for (const PmiHost::Connection number : effects.closed) clients_.erase(number);
+    if (clients_.empty()) exchange_.leave();
     if (effects.fence) fence(std::move(*effects.fence));
   }
 
@@ -222,8 +239,8 @@ class PmiProcess {
   boost::asio::thread_pool thread_{1};
   PairExchange exchange_;
   PmiHost host_;
-  stream_descriptor listener_;
-  stream_descriptor loopback_;
+  Listener listener_{loop_};
+  Listener loopback_{loop_};
   PeerOwners owners_;
   std::map<PmiHost::Connection, std::shared_ptr<Client>> clients_;
   PmiHost::Connection last_ = 0;

@@ -47,8 +47,8 @@ namespace {
 
 constexpr std::uint64_t kSecond = 1'000'000'000;
 constexpr std::size_t kMaxStallBytes = 32u << 10;
-// The rest of a longer token is ignored.
-constexpr std::size_t kMaxTokenText = 256;
+// libivycomm passes longer tokens than ivyrun: the content of a user's file, limited to this.
+constexpr std::size_t kMaxTokenText = 4096;
 
 // Listens on an address from the command line, such as "10.0.0.1:4123" or "[::]:0".
 Result<int> listen_on_text(const std::string& text) {

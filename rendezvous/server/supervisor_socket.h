@@ -30,7 +30,6 @@ class SupervisorSocket {
     put_ = std::move(put);
   }
 
-  bool is_there() const { return fd_ >= 0; }
   void start();
   // Sends `text` as one line; line feeds become vertical tabs. Drops the line if the socket is
   // full, because the store must not wait for its reader.

@@ -226,6 +226,24 @@ TEST_F(AgentRegistryTest, OnAFullDiskJobsAreRefusedByName) {
   EXPECT_EQ(umount2(state_directory().c_str(), MNT_DETACH), 0);
 }
 
+// The warden's last record does not fit, but the agent has its exit code.
+TEST_F(AgentRegistryTest, OnAFullDiskTheOutcomeIsTheWardensExitCode) {
+  if (mount("tmpfs", state_directory().c_str(), "tmpfs", 0, "size=64k,mode=0700") != 0)
+    GTEST_SKIP() << "mounting a tmpfs takes root";
+  ASSERT_TRUE(start_agent());
+  StreamLauncher launcher(kBundle);
+  start_sleeper(launcher);
+  {
+    std::ofstream filler(state_directory() + "/filler");
+    filler << std::string(1u << 20, 'x');
+  }
+  launcher.finish();
+  EXPECT_TRUE(has_outcome(audit_of(launcher.job_id()), "stopped before its workers had ended"))
+      << audit_of(launcher.job_id());
+  end_agent();
+  EXPECT_EQ(umount2(state_directory().c_str(), MNT_DETACH), 0);
+}
+
 // ---- Decisions ----------------------------------------------------------------------------------
 
 TEST(ChooseOpenAction, IsATable) {

@@ -120,6 +120,22 @@ TEST(DeviceFilesTest, AFileInDevIsEnough) {
   EXPECT_TRUE(read_device_files(windows.root()).nvidia.has_dxg);
 }
 
+TEST(DeviceFilesTest, CountsTheUnusableDevicesOfEveryVendor) {
+  DeviceTree tree;
+  for (const int minor : {0, 1}) {
+    const std::string number = std::to_string(minor);
+    tree.nvidia(minor, "0000:0" + std::to_string(minor + 1) + ":00.0", "GPU-" + number);
+    tree.link("/dev/nvidia" + number, "nvidia" + number);
+  }
+  EXPECT_EQ(found_in(tree).unusable, 2);
+  const std::string bridge = "pci0000:80/0000:80:01.0";
+  tree.pci("0000:81:00.0", "0x8086", "0x038000", bridge);
+  tree.link("/sys/class/drm/card0/device", "../../../devices/" + bridge + "/0000:81:00.0");
+  const FoundDevices found = found_in(tree);
+  EXPECT_TRUE(found.devices.empty());
+  EXPECT_EQ(found.unusable, 3);
+}
+
 // The kernel's list of the bus spares the look at every device of it, and the list of /dev.
 TEST(DeviceFilesTest, TheListOfTheBusSaysWhetherToLook) {
   DeviceTree tree;
@@ -128,7 +144,9 @@ TEST(DeviceFilesTest, TheListOfTheBusSaysWhetherToLook) {
   tree.write("/dev/nvidia3");
   EXPECT_TRUE(read_device_files(tree.root()).nvidia.bus.empty());
   EXPECT_EQ(read_device_files(tree.root()).nvidia.nodes, 0) << "without nvidiactl it is of no use";
-  tree.write("/proc/bus/pci/devices", "0000\t80860d57\t0\n0100\t10de2330\t0\tnvidia\n");
+  std::string others;
+  for (int i = 0; i < 5000; ++i) others += "0008\t1af41045\t0\tvirtio-pci\n";
+  tree.write("/proc/bus/pci/devices", others + "0100\t10de2330\t0\tnvidia\n");
   EXPECT_EQ(read_device_files(tree.root()).nvidia.bus.size(), 1u);
   EXPECT_EQ(read_device_files(tree.root()).nvidia.nodes, 1);
 }

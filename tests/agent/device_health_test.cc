@@ -60,6 +60,16 @@ TEST(KernelLogTest, ReportsOnlyNewLines) {
   EXPECT_FALSE(KernelLog("/nowhere").is_readable());
 }
 
+TEST(KernelLogTest, ReadsBeyondManyOtherLines) {
+  DeviceTree tree;
+  tree.write("/dev/kmsg");
+  KernelLog log(tree.root());
+  std::string lines;
+  while (lines.size() < 2u << 20) lines += "6,9,17,-;usb 1-1: new high-speed USB device\n";
+  tree.write("/dev/kmsg", lines + kLost + "\n");
+  EXPECT_EQ(log.read_new().size(), 1u);
+}
+
 TEST(DeviceHealthTest, AnXidIsOfAGpuThatTheJobSees) {
   const std::vector<GpuHealth> gpus = {{3, "0000:4d:00.0", false, -1, {}}};
   const XidRecord from_log = {"0000:4d:00", 79, 7, "pid 5 (x)", false};

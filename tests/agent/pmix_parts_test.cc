@@ -9,9 +9,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <future>
 #include <memory>
 #include <set>
 #include <string>
@@ -21,6 +23,7 @@
 #include "agent/pmix/direct_modex.h"
 #include "agent/pmix/event_line.h"
 #include "agent/pmix/fence_group.h"
+#include "agent/pmix/host_exchange.h"
 #include "agent/pmix/job_facts.h"
 #include "agent/pmix/job_layout.h"
 #include "agent/pmix/mpi_variables.h"
@@ -34,6 +37,8 @@
 #include "proto/os/listening_socket.h"
 #include "proto/os/socket_address.h"
 #include "proto/wire/mpi_names.h"
+#include "tests/support/eventually.h"
+#include "tests/support/few_descriptors.h"
 
 namespace ivy {
 namespace {
@@ -290,6 +295,26 @@ TEST(DirectModexTest, FindsNothingAfterAFenceThatCollectsData) {
   EXPECT_EQ(actions.published + actions.fetched, 0);
 }
 
+TEST(HostExchangeTest, AnswersAFetchWhileTheMostGroupsAreFencing) {
+  std::promise<void> may_end;
+  const std::shared_future<void> end = may_end.get_future().share();
+  HostExchange exchange(0, 2, std::nullopt);
+  for (int group = 0; group < 256; ++group) {
+    const FenceGroup one{.hosts = {0}, .name = "group" + std::to_string(group)};
+    exchange.fence(one, "", [end](const Result<std::string>&) { end.wait(); });
+  }
+  std::promise<Code> fetched;
+  exchange.fetch(3, [&](const Result<std::string>& blob) { fetched.set_value(blob.error().code); });
+  std::future<Code> answer = fetched.get_future();
+  EXPECT_EQ(answer.wait_for(test::stretched(std::chrono::seconds(5))), std::future_status::ready);
+  Code rejected = Code::kInternal;
+  exchange.fence({.hosts = {0}, .name = "another"}, "", [&](const Result<std::string>& all) {
+    if (!all.ok()) rejected = all.error().code;
+  });
+  EXPECT_EQ(rejected, Code::kResourceExhausted);
+  may_end.set_value();
+}
+
 TEST(PmixLibraryTest, ListsThePossibleLocations) {
   using Places = std::vector<std::string>;
   EXPECT_EQ(pmix_library_places("", {}), Places{"libpmix.so.2"});
@@ -405,8 +430,10 @@ class RankSocketTest : public testing::Test {
   }
 
   Descriptor connected() const {
+    return connected(Descriptor(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)));
+  }
+  Descriptor connected(Descriptor socket) const {
     SocketAddress address = unix_address(path_);
-    Descriptor socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
     EXPECT_EQ(connect(socket.get(), address.get(), address.size), 0);
     return socket;
   }
@@ -445,6 +472,45 @@ TEST_F(RankSocketTest, RejectsGarbageAndContinues) {
   const Descriptor half = connected();
   EXPECT_TRUE(write_all(half.get(), "rank"));
   EXPECT_EQ(told("rank 1\n"), std::string("RANK=1\0B=2\0", 11));
+}
+
+TEST_F(RankSocketTest, WaitsForAFreeDescriptorWithoutSpinning) {
+  Descriptor early;
+  {
+    Descriptor spare(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const test::FewDescriptors few;
+    early = connected(std::move(spare));
+    EXPECT_LT(test::processor_time_of(std::chrono::milliseconds(300)),
+              std::chrono::milliseconds(100));
+  }
+  EXPECT_TRUE(write_all(early.get(), "rank 1\n"));
+  EXPECT_EQ(read_from(early.get(), 4096).value_or(""), std::string("RANK=1\0B=2\0", 11));
+}
+
+TEST(RelayLoopbackTest, AcceptsAgainOnceADescriptorIsFree) {
+  const int listening = listen_tcp("127.0.0.1", 0).value();
+  SocketAddress address;
+  address.size = sizeof address.storage;
+  ASSERT_EQ(getsockname(listening, address.get(), &address.size), 0);
+  const auto asked = std::make_shared<std::atomic<int>>(0);
+  relay_loopback(Descriptor(listening), [asked](pid_t) -> Result<std::uint16_t> {
+    ++*asked;
+    return Error{Code::kInternal, "no server"};
+  });
+  const auto connect_to_relay = [&](const Descriptor& client) {
+    return connect(client.get(), address.get(), address.size) == 0;
+  };
+  const Descriptor early(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const Descriptor late(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  ASSERT_TRUE(connect_to_relay(early));
+  ASSERT_TRUE(test::eventually([&] { return *asked == 1; }));
+  {
+    const test::FewDescriptors few;
+    ASSERT_TRUE(connect_to_relay(late));
+    EXPECT_LT(test::processor_time_of(std::chrono::milliseconds(300)),
+              std::chrono::milliseconds(100));
+  }
+  EXPECT_TRUE(test::eventually([&] { return *asked == 2; }));
 }
 
 }  // namespace

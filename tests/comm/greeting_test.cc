@@ -20,6 +20,7 @@
 #include "comm/transports/tcp/peer_listener.h"
 #include "proto/os/not_inherited.h"
 #include "tests/comm/world.h"
+#include "tests/support/few_descriptors.h"
 
 namespace ivy::comm::test {
 namespace {
@@ -102,6 +103,30 @@ TEST(GreetingTest, SilentConnectionsKeepNoPeerOut) {
   }
   for (const int socket : silent) close(socket);
   if (dialled.ok()) not_inherited::close(dialled->socket);
+  if (accepted.socket >= 0) not_inherited::close(accepted.socket);
+}
+
+TEST(GreetingTest, WaitsForAFreeDescriptorWithoutSpinning) {
+  const std::unique_ptr<PeerListener> accepting = listener_of(1, seconds(60));
+  const std::unique_ptr<PeerListener> dialler = listener_of(0, seconds(60));
+  const std::string& address = accepting->address();
+  sockaddr_in where = {};
+  where.sin_family = AF_INET;
+  where.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  where.sin_port =
+      htons(static_cast<std::uint16_t>(std::stoi(address.substr(address.find(':') + 1))));
+  const Descriptor silent(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  {
+    const ivy::test::FewDescriptors few;
+    ASSERT_EQ(connect(silent.get(), reinterpret_cast<sockaddr*>(&where), sizeof where), 0);
+    EXPECT_LT(ivy::test::processor_time_of(milliseconds(300)), milliseconds(100));
+  }
+  const Result<PeerSocket> dialled =
+      dialler->dial(address, channel_to(1), 1, stretched(seconds(10)), [] { return true; });
+  ASSERT_TRUE(dialled.ok()) << dialled.error().message;
+  const PeerSocket accepted = accepting->take(channel_to(0), stretched(seconds(5)));
+  EXPECT_GE(accepted.socket, 0);
+  not_inherited::close(dialled->socket);
   if (accepted.socket >= 0) not_inherited::close(accepted.socket);
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The parts that need no process: who this rank is, what an operation is, how memory and work are
 // cut.
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -10,6 +11,7 @@
 #include <chrono>
 #include <fstream>
 #include <map>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -17,13 +19,30 @@
 
 #include "comm/collectives/shared_parts.h"
 #include "comm/collectives/spanning_collectives.h"
+#include "comm/contract/device_log.h"
 #include "comm/contract/fingerprint.h"
 #include "comm/join/identity.h"
 #include "comm/transports/shm/huge_pages.h"
 #include "comm/transports/shm/peer_memory.h"
 #include "comm/transports/shm/registered_memory.h"
 #include "comm/transports/shm/shared_layout.h"
+#include "comm/transports/shm/shared_segment.h"
 #include "proto/wire/control_wire.h"
+
+namespace {
+
+std::atomic<int> allocations_to_interrupt{0};
+
+}  // namespace
+
+// Replaces the C library's in this program. Many kernels interrupt it when a signal arrives.
+extern "C" int posix_fallocate(int fd, off_t offset, off_t bytes) {
+  if (allocations_to_interrupt > 0) {
+    --allocations_to_interrupt;
+    return EINTR;
+  }
+  return fallocate(fd, 0, offset, bytes) == 0 ? 0 : errno;
+}
 
 namespace ivy::comm {
 namespace {
@@ -227,6 +246,30 @@ TEST(FingerprintTest, CountsInAnotherOrderAreOthers) {
   EXPECT_NE(counts_fingerprint(counts), counts_fingerprint(others));
 }
 
+// ---- The log of operations on devices ----------------------------------------------------------
+
+// A rank that has queued more operations than its log keeps, as the capture of a large graph does.
+TEST(DeviceLogTest, ShowsNoOperationThatItNoLongerHas) {
+  const auto reduce_of = [](std::uint64_t count) {
+    OperationShape shape;
+    shape.operation = Operation::kAllReduce;
+    shape.count = count;
+    return fingerprint_of(shape);
+  };
+  DeviceLog fast(0);
+  DeviceLog slow(1);
+  constexpr std::uint64_t kCalled = DeviceLog::kKept + 100;
+  for (std::uint64_t number = 1; number <= kCalled; ++number) {
+    fast.enter(reduce_of(number));
+    if (number <= 40) slow.enter(reduce_of(number));
+  }
+  const DeviceRecord record = fast.record(20);
+  const std::optional<DeviceDifference> difference = slow.compare(record);
+  EXPECT_FALSE(difference.has_value()) << difference->own << ", " << difference->other;
+  EXPECT_EQ(record.first, 101u);
+  EXPECT_EQ(record.shown[0], reduce_of(101));
+}
+
 // ---- Geometry ----------------------------------------------------------------------------------
 
 TEST(GeometryTest, NothingOverlaps) {
@@ -243,7 +286,9 @@ TEST(GeometryTest, NothingOverlaps) {
     EXPECT_EQ(geometry.total_bytes(),
               geometry.data_offset(members - 1) + SegmentGeometry::kDataBytes);
     EXPECT_GE(geometry.rings_offset(), geometry.total_bytes());
-    EXPECT_EQ(geometry.rings_offset() % 4096, 0U);
+    // Each ring is mapped on its own, also with the largest pages of arm64.
+    EXPECT_EQ(geometry.rings_offset() % 65'536, 0U);
+    EXPECT_EQ(SegmentGeometry::kRingStride % 65'536, 0U);
     EXPECT_LE(geometry.rings_bytes(), control::kMaxSegmentBytes);
   }
 }
@@ -304,6 +349,19 @@ TEST(RegisteredMemoryTest, RefusesMoreThanThereIs) {
   ASSERT_FALSE(made.ok());
   EXPECT_EQ(made.error().code, Code::kResourceExhausted);
   EXPECT_NE(made.error().message.find("registered memory"), std::string::npos);
+}
+
+TEST(RegisteredMemoryTest, IsReservedInSpiteOfSignals) {
+  allocations_to_interrupt = 2;
+  const Result<void*> made = registered_memory::allocate(std::size_t{3} << 20, nullptr);
+  ASSERT_TRUE(made.ok()) << made.error().message;
+  EXPECT_TRUE(registered_memory::release(*made));
+}
+
+TEST(SharedSegmentTest, IsReservedInSpiteOfSignals) {
+  allocations_to_interrupt = 2;
+  const auto segment = SharedSegment::create(2);
+  EXPECT_TRUE(segment.ok()) << segment.error().message;
 }
 
 // From smaps, of the mapping that begins there.

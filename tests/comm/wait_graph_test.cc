@@ -244,6 +244,27 @@ TEST(QuotasTest, AreSharedByTheRanksOfAGroup) {
   }
 }
 
+// With the locale of most of Europe, printf() writes "0,500", and a comma ends a group's text.
+TEST(QuotasTest, AreTheSameInEveryLocale) {
+  char directory[] = "/tmp/ivy-comm-test-XXXXXX";
+  ASSERT_NE(mkdtemp(directory), nullptr);
+  const std::string command =
+      "localedef -i de_DE -f UTF-8 " + std::string(directory) + "/de_DE.UTF-8 2> /dev/null";
+  const bool is_made = std::system(command.c_str()) == 0;
+  setenv("LOCPATH", directory, 1);
+  const locale_t german = is_made ? newlocale(LC_NUMERIC_MASK, "de_DE.UTF-8", nullptr) : nullptr;
+  unsetenv("LOCPATH");
+  std::filesystem::remove_all(directory);
+  if (german == nullptr) GTEST_SKIP() << "localedef cannot make de_DE.UTF-8";
+  const locale_t before = uselocale(german);
+  const std::string text = quotas_text({{"25:2", 0.5}, {"25:1", 2}});
+  const Quotas read = quotas_from("25:2=0.500,25:1=2.000");
+  uselocale(before);
+  freelocale(german);
+  EXPECT_EQ(text, "25:2=0.500,25:1=2.000");
+  EXPECT_EQ(read, (Quotas{{"25:2", 0.5}, {"25:1", 2}}));
+}
+
 // ---- How often it is asked --------------------------------------------------------------------
 
 class CountedRecords final : public WaitRecords {

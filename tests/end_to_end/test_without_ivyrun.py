@@ -316,8 +316,9 @@ def test_the_environment_says_where_and_who(local):
         check_met(processes.finish(), 2, "Open MPI's mpirun")
 
 
-def test_a_secret_of_all_ranks(local):
-    secret = local.file("secret", b"nobody knows\0this", mode=0o600)
+@pytest.mark.parametrize("content", [b"nobody knows\0this", b"k" * 3000], ids=["short", "long"])
+def test_a_secret_of_all_ranks(local, content):
+    secret = local.file("secret", content, mode=0o600)
     with Processes(local, f"tcp://127.0.0.1:{free_port()}", 2) as processes:
         for rank in (0, 1):
             processes.start(rank, env={"IVY_TOKEN_FILE": secret})

@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 
 #include <chrono>
+#include <climits>
 #include <functional>
 #include <string>
 
@@ -21,6 +22,11 @@ DescriptorPair make_pair() {
   int ends[2] = {-1, -1};
   EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends), 0);
   return {Descriptor(ends[0]), Descriptor(ends[1])};
+}
+
+TEST(Clock, ClampsADeadlineThatPollCannotExpress) {
+  EXPECT_EQ(milliseconds_until(steady_now() + std::chrono::hours(24 * 365)), INT_MAX);
+  EXPECT_EQ(milliseconds_until(steady_now() - std::chrono::hours(24 * 365)), 0);
 }
 
 // A caller tells a late answer from a peer that has hung up by the clock alone.

@@ -98,6 +98,19 @@ TEST(HttpDialectTest, AnswersOneRequestPerConnection) {
   EXPECT_TRUE(connection->is_over());
 }
 
+TEST(HttpDialectTest, AnswersThatTheStoreIsFull) {
+  EngineLimits limits;
+  limits.keys = 1;
+  Engine engine(limits);
+  HttpClient(engine).put("/s/k", "x");
+  const std::unique_ptr<Connection> connection = make_torch_connection(engine, "10.0.0.1:9");
+  Replies replies;
+  const std::string put = "PUT /s/l HTTP/1.1\r\nHost: 10.0.0.1\r\nContent-Length: 1\r\n\r\nx";
+  EXPECT_FALSE(connection->receive(put, 1, replies).ok());
+  EXPECT_TRUE(connection->unsent.starts_with("HTTP/1.1 507 ")) << connection->unsent;
+  EXPECT_TRUE(connection->is_over());
+}
+
 TEST(HttpDialectTest, RejectsInvalidRequests) {
   struct Row {
     std::string text;

@@ -196,7 +196,7 @@ Result<void> BundleCache::Arrival::open_in(const std::string& place) {
   fd_.reset(mkostemp(file_.data(), O_CLOEXEC));
   if (!fd_) return write_error(place, errno);
   unlink(file_.c_str());
-  const int error = posix_fallocate(fd_.get(), 0, static_cast<off_t>(offer_.bytes));
+  const int error = reserve_space(fd_.get(), 0, offer_.bytes);
   if (error == 0) return {};
   fd_.reset();
   return write_error("room for " + std::to_string(offer_.bytes) + " bytes in " + place, error);

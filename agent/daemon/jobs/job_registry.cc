@@ -60,7 +60,7 @@ struct JobRegistry::Job {
   JobKey key;
   JobRecord record;
   std::optional<pid_t> child;          // The warden, if this agent started it and reaps it.
-  std::optional<int> child_exit;       // Its exit code, if this agent reaped it.
+  std::optional<int> child_exit;       // Its exit code, if this agent reaped it; none if killed.
   std::optional<WardenRecord> warden;  // As it was read last.
   bool is_starting = false;
   boost::asio::posix::stream_descriptor pidfd;
@@ -219,8 +219,8 @@ void JobRegistry::warden_ended(const JobPointer& job) {
       if (!error && !job->is_over) warden_ended(job);
     });
   }
-  if (is_child && job->child == info.si_pid)
-    job->child_exit = info.si_code == CLD_EXITED ? info.si_status : 128 + info.si_status;
+  if (is_child && job->child == info.si_pid && info.si_code == CLD_EXITED)
+    job->child_exit = info.si_status;
   error_code ignored;
   job->pidfd.close(ignored);
   check(job);
@@ -246,8 +246,9 @@ void JobRegistry::decide(const JobPointer& job) {
   // There is no warden, or it was killed: then its supervisor ends what is left.
   if (is_directory_held(job->key)) return check_later(job, kLaterCheckInterval);
   if (++job->checks < kMaxChecks) return check_later(job, kFirstCheckInterval);
-  if (warden) return end(job, "its warden was killed");
-  end(job, job->child_exit ? outcome_of(*job->child_exit) : "it never started");
+  // Without its exit code in the file, it was killed, or could not write the file (a full disk).
+  if (job->child_exit) return end(job, outcome_of(*job->child_exit));
+  end(job, warden || job->child ? "its warden was killed" : "it never started");
 }
 
 void JobRegistry::check_later(const JobPointer& job, milliseconds pause) {

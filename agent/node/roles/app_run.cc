@@ -64,8 +64,9 @@ Result<AppStart> parse_start(int argc, char** argv) {
   AppStart start;
   const std::string file = argv[0];
   const std::optional<std::string> bytes = read_file(file, kMaxPlanBytes);
-  if (!bytes || !start.plan.ParseFromString(*bytes))
-    return errno_error(Code::kUnavailable, "read " + file, errno);
+  if (!bytes) return errno_error(Code::kUnavailable, "read " + file, errno);
+  if (!start.plan.ParseFromString(*bytes))
+    return Error{Code::kDataLoss, file + " does not contain a plan"};
   start.directory = file.substr(0, file.rfind('/'));
   start.path = argv[2];
   start.arguments.assign(argv + 4, argv + argc);

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import itertools
 import os
 from ctypes import byref, c_int, c_size_t, c_uint, c_void_p
 from collections.abc import Iterator
@@ -34,16 +35,18 @@ def opened() -> Any:
     """Returns (library, the names that it provides)."""
     if not _opened:
         named, reasons = os.environ.get("IVY_CUDA_LIB"), []
-        for name in (named,) if named else ("libcuda.so.1", "libamdhip64.so.6"):
+        names = (named,) if named else ("libcuda.so.1", "libamdhip64.so.7", "libamdhip64.so.6")
+        # A library that the process uses already precedes another release of it.
+        for mode, name in itertools.product((os.RTLD_NOLOAD, os.RTLD_NOW), names):
             try:
-                library = ctypes.CDLL(name)
+                library = ctypes.CDLL(name, mode=mode)
             except OSError as error:
                 reasons.append(error)
                 continue
             _opened.append((library, 0 if hasattr(library, "cuInit") else 1))
             break
         else:
-            raise CudaError(f"the GPU's driver is not on this host ({reasons[0]})")
+            raise CudaError(f"the GPU's driver is not on this host ({reasons[len(names)]})")
     return _opened[0]
 
 

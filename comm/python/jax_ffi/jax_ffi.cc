@@ -446,9 +446,11 @@ int ivy_jax_set_group(int64_t number, ivy_comm* comm, int rank, int size) {
 
 int ivy_jax_last_failure(char* text, size_t text_bytes, ivy_failure* failure) {
   const std::lock_guard lock(state_mutex);
-  const size_t length = std::min(last_fault.text.size(), text_bytes - 1);
-  std::copy_n(last_fault.text.data(), length, text);
-  text[length] = '\0';
+  if (text_bytes > 0) {
+    const size_t length = std::min(last_fault.text.size(), text_bytes - 1);
+    std::copy_n(last_fault.text.data(), length, text);
+    text[length] = '\0';
+  }
   *failure = last_fault.failure;
   return last_fault.code;
 }

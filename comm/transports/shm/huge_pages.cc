@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <cstdint>
 
@@ -15,8 +16,6 @@ constexpr int kCollapse = MADV_COLLAPSE;
 #else
 constexpr int kCollapse = 25;
 #endif
-
-constexpr std::size_t kSmallPage = 4096;
 
 }  // namespace
 
@@ -39,7 +38,8 @@ void* map(int descriptor, std::size_t bytes, int protection, int flags) {
     return nullptr;
   }
   if (before > 0) munmap(room, before);
-  const std::uintptr_t end = (right + bytes + kSmallPage - 1) / kSmallPage * kSmallPage;
+  const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
+  const std::uintptr_t end = (right + bytes + page - 1) / page * page;
   if (end < begin + bytes + kBytes) {
     munmap(reinterpret_cast<void*>(end), begin + bytes + kBytes - end);
   }
@@ -50,7 +50,7 @@ void fill(int descriptor, void* memory, std::size_t bytes) {
   for (std::size_t begin = 0; bytes - begin >= kBytes; begin += kBytes) {
     // One small page must exist, or the kernel finds nothing to collapse. It is made by
     // fallocate(), because a store would kill the process if memory has run out.
-    if (fallocate(descriptor, 0, static_cast<off_t>(begin), kSmallPage) != 0) return;
+    if (fallocate(descriptor, 0, static_cast<off_t>(begin), 1) != 0) return;
     if (madvise(static_cast<std::uint8_t*>(memory) + begin, kBytes, kCollapse) != 0) return;
   }
 }

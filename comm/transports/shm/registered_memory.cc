@@ -13,6 +13,7 @@
 
 #include "comm/transports/shm/huge_pages.h"
 #include "proto/os/available_memory.h"
+#include "proto/os/files.h"
 
 namespace ivy::comm::registered_memory {
 namespace {
@@ -64,7 +65,7 @@ int make_memory(int descriptor, std::size_t bytes, void*& memory) {
   memory = huge_pages::map(descriptor, bytes, PROT_READ | PROT_WRITE, MAP_SHARED);
   if (memory == nullptr) return errno;
   huge_pages::fill(descriptor, memory, bytes);
-  const int failed = posix_fallocate(descriptor, 0, static_cast<off_t>(bytes));
+  const int failed = reserve_space(descriptor, 0, bytes);
   // Pages not covered by huge pages are mapped now, or at the first access if this kernel cannot do
   // that.
   if (failed == 0) madvise(memory, bytes, MADV_POPULATE_WRITE);

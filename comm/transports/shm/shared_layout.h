@@ -161,9 +161,13 @@ struct SegmentGeometry {
     return std::min(kRingsMax, std::size_t{member_count} * (member_count - 1));
   }
   std::size_t rings_bytes() const { return ring_count() * kRingStride; }
-  std::size_t rings_offset() const { return round_up(total_bytes(), 4096); }
+  std::size_t rings_offset() const { return round_up(total_bytes(), kLargestPage); }
 
-  static constexpr std::size_t kRingStride = (sizeof(RingMemory) + 4095) / 4096 * 4096;
+  // Each ring is mapped on its own, so it starts at a multiple of the page size, which is up to
+  // 64 KiB on Arm.
+  static constexpr std::size_t kLargestPage = 64u << 10;
+  static constexpr std::size_t kRingStride =
+      (sizeof(RingMemory) + kLargestPage - 1) / kLargestPage * kLargestPage;
   static constexpr std::size_t kDataBytes = 2 * kEagerBytes + kSlotsPerMember * kSlotBytes;
   static constexpr std::size_t round_up(std::size_t value, std::size_t step) {
     return (value + step - 1) / step * step;

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "proto/os/descriptor.h"
+#include "proto/os/files.h"
 
 namespace ivy::comm {
 namespace {
@@ -142,10 +143,7 @@ Result<std::shared_ptr<Ring>> map_ring(int descriptor, std::size_t offset) {
 // Reserves the pages now, so that a lack of memory is an error here and not a SIGBUS at the first
 // access.
 Result<std::shared_ptr<Ring>> reserve_ring(int descriptor, std::size_t offset) {
-  int failed = EINTR;
-  while (failed == EINTR) {
-    failed = posix_fallocate(descriptor, static_cast<off_t>(offset), sizeof(RingMemory));
-  }
+  const int failed = reserve_space(descriptor, offset, sizeof(RingMemory));
   if (failed != 0) {
     return errno_error(Code::kResourceExhausted, "reserve memory for messages", failed);
   }

@@ -13,6 +13,7 @@
 #include "comm/contract/protocol.h"
 #include "proto/contract/text.h"
 #include "proto/os/available_memory.h"
+#include "proto/os/files.h"
 
 namespace ivy::comm {
 namespace {
@@ -27,9 +28,8 @@ Result<void> reserve(int descriptor, const SegmentGeometry& geometry) {
                        "set shared memory to " + std::to_string(whole) + " bytes", errno);
   }
   // If more than the available memory were reserved, the out-of-memory killer would kill processes.
-  const int failed = bytes > available_memory_bytes()
-                         ? ENOMEM
-                         : posix_fallocate(descriptor, 0, static_cast<off_t>(bytes));
+  const int failed =
+      bytes > available_memory_bytes() ? ENOMEM : reserve_space(descriptor, 0, bytes);
   if (failed != 0) {
     Error error =
         errno_error(Code::kResourceExhausted,

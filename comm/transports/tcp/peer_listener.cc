@@ -44,6 +44,9 @@ constexpr milliseconds kProbeTime{200};
 constexpr milliseconds kConnectTime{10'000};
 // How often handshakes are checked for timeouts.
 constexpr milliseconds kGreetingStep{1'000};
+// Pause after a failed accept(). Most likely no descriptor is free; the listener remains readable,
+// so polling it would return immediately.
+constexpr milliseconds kAcceptPause{100};
 // How long a peer may be silent when kGreetingsMax handshakes are in progress. A rank sends its
 // hello as soon as it is connected; one that was delayed for longer starts again (kSilentHangUps).
 constexpr milliseconds kSilentTime{100};
@@ -301,11 +304,12 @@ void PeerListener::make_room(std::vector<Greeting>& greetings) {
   greetings.swap(kept);
 }
 
-void PeerListener::accept_some(std::vector<Greeting>& greetings) {
+// Returns false if no connection can be accepted for now.
+bool PeerListener::accept_some(std::vector<Greeting>& greetings) {
   while (greetings.size() < kGreetingsMax) {
     const int socket = not_inherited::open(
         [&] { return accept4(socket_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK); });
-    if (socket < 0) return;
+    if (socket < 0) return errno == EAGAIN || errno == EINTR || errno == ECONNABORTED;
     set_options(socket);
     set_congestion(socket);
     Greeting greeting;
@@ -313,23 +317,27 @@ void PeerListener::accept_some(std::vector<Greeting>& greetings) {
     greeting.end = steady_now() + greeting_time_;
     if (advance(greeting)) greetings.push_back(std::move(greeting));
   }
+  return true;
 }
 
 void PeerListener::run() {
   std::vector<Greeting> greetings;
+  bool is_paused = false;  // accept() failed, so the listener is not polled.
   while (!is_ending_.load()) {
     const bool is_full = greetings.size() >= kGreetingsMax;
     const bool may_accept = may_greet();
     std::vector<pollfd> waiting = {{wake_.get(), POLLIN, 0}, {socket_, POLLIN, 0}};
-    if (is_full || !may_accept) waiting[1].fd = -1;
+    if (is_full || is_paused || !may_accept) waiting[1].fd = -1;
     for (const Greeting& greeting : greetings) waiting.push_back({greeting.socket, POLLIN, 0});
-    const auto step = std::min(is_full ? kSilentTime : kGreetingStep, greeting_time_).count();
-    poll(waiting.data(), waiting.size(), greetings.empty() ? -1 : static_cast<int>(step));
+    milliseconds step = std::min(is_full ? kSilentTime : kGreetingStep, greeting_time_);
+    if (is_paused) step = std::min(step, kAcceptPause);
+    const bool has_end = is_paused || !greetings.empty();
+    poll(waiting.data(), waiting.size(), has_end ? static_cast<int>(step.count()) : -1);
     std::uint64_t ignored = 0;
     static_cast<void>(!read(wake_.get(), &ignored, sizeof ignored));
     advance_all(greetings, waiting);
     if (greetings.size() >= kGreetingsMax) make_room(greetings);
-    if (may_accept) accept_some(greetings);
+    if (may_accept) is_paused = !accept_some(greetings);
   }
   for (const Greeting& greeting : greetings) not_inherited::close(greeting.socket);
 }

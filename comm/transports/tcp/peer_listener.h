@@ -130,7 +130,7 @@ class PeerListener {
   bool accept_proof(const Greeting& greeting);
   void advance_all(std::vector<Greeting>& greetings, const std::vector<pollfd>& waiting);
   void make_room(std::vector<Greeting>& greetings);
-  void accept_some(std::vector<Greeting>& greetings);
+  bool accept_some(std::vector<Greeting>& greetings);
   void wake();
   bool may_greet();
   bool is_in_place(int socket, std::uint32_t rank) const;
