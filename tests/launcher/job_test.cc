@@ -952,6 +952,7 @@ TEST_F(TakeoverTest, RestartsAJobWhoseStoreIsLost) {
 
 TEST_F(TakeoverTest, RestartsAJobThatMakesNoProgress) {
   options_.on_stall = OnStall::kStop;
+  options_.stall_timeout = std::chrono::seconds(1);
   for (const std::uint32_t rank : {0u, 1u}) {
     Node& node = rank == 0 ? first_ : second_;
     node.on_command = [&node, rank](const Command& command) {
@@ -970,11 +971,6 @@ TEST_F(TakeoverTest, RestartsAJobThatMakesNoProgress) {
   for (Node* const node : {&first_, &second_}) answer(*node, 1, /*max_restarts=*/1);
   first_.start(0);
   second_.start(1);
-  Event event;
-  event.mutable_note()->set_text("ranks wait");
-  event.mutable_note()->set_store_stall(true);
-  event.mutable_note()->set_warning(true);
-  first_.host.send(event);
   EXPECT_TRUE(run_until([&] {
     return exit_code_ ||
            text_.find("attempt 1 of 2 failed: its ranks made no progress") != std::string::npos;
