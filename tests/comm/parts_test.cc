@@ -267,7 +267,7 @@ TEST(DeviceLogTest, ShowsNoOperationThatItNoLongerHas) {
   const std::optional<DeviceDifference> difference = slow.compare(record);
   EXPECT_FALSE(difference.has_value()) << difference->own << ", " << difference->other;
   EXPECT_EQ(record.first, 101u);
-  EXPECT_EQ(record.shown[0], reduce_of(101));
+  EXPECT_EQ(record.window[0], reduce_of(101));
 }
 
 // ---- Geometry ----------------------------------------------------------------------------------
