@@ -131,8 +131,6 @@ def test_the_tarball_runs_where_it_is_unpacked(local, packages):
 
 
 def unpack_debian_packages(packages, place):
-    if shutil.which("dh") is None:
-        pytest.skip("scripts/setup package installs debhelper")
     if not list(packages.glob("*.deb")):
         call(os.path.join(REPOSITORY, "scripts/package"), "--no-build", "--quick", "--out", str(packages), "deb")
     for package in packages.glob("*.deb"):
@@ -142,6 +140,8 @@ def unpack_debian_packages(packages, place):
 @pytest.fixture(params=["tarball", "wheel", "deb"])
 def installed(request, packages, testbed):
     """Directory of the programs of a package, in a place that every test host sees."""
+    if request.param == "deb" and shutil.which("dh") is None:
+        pytest.skip("scripts/setup package installs debhelper")
     place = os.path.join(testbed.shared, f"package-{request.param}")
     os.mkdir(place)
     programs = "usr/bin" if request.param == "deb" else "bin"
