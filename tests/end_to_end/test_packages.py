@@ -12,7 +12,7 @@ import zipfile
 
 import pytest
 
-from launching import BIN, REPOSITORY, seconds
+from launching import BIN, REPOSITORY, seconds, wait_until
 
 BUILD = os.path.dirname(BIN)
 MOST_BYTES = 40_000_000
@@ -173,8 +173,13 @@ def test_an_installed_ivyrun_reaches_a_host_by_ssh_and_ivyctl_explains_its_job(h
     with hosts.start_program(f"{installed}/ivyrun", "--transport", "ssh", "-H", "node1,node2", "--nproc-per-node", "1",
                              "--python", "/usr/bin/python3", script) as run:
         run.wait_for("ready", count=2)
-        done = hosts.run_program(f"{installed}/ivyctl", "why", limit=60)
-        assert done.code == 0 and "barrier" in all_text(done) and "rank 1" in all_text(done), done
+
+        def explains():
+            done = hosts.run_program(f"{installed}/ivyctl", "why", limit=60)
+            assert done.code == 0, done
+            return "barrier" in all_text(done) and "rank 1" in all_text(done)
+        # Rank 0 enters the barrier only after it has printed.
+        wait_until(explains, seconds(10), "ivyctl why names the barrier and rank 1")
         done = hosts.run_program(f"{installed}/ivyctl", "stop", limit=60)
         assert done.code == 0, done
         run.finish()
