@@ -2,7 +2,7 @@
 // identify() at the end leads to identify_rank(), which chooses the source: from_method() if the
 // caller or IVY_INIT_METHOD gives an address, otherwise from_environment(), which prefers ivyrun
 // (from_ivyrun()) to other launchers (from_other_launchers(); the table is in launchers.h). The
-// meet_*() functions decide how ranks of those launchers find each other. agree() compares the
+// bootstrap_*() functions decide how ranks of those launchers find each other. agree() compares the
 // result with the caller's arguments.
 #include "comm/join/identity.h"
 

@@ -267,17 +267,17 @@ int show_once(const FoundJob& job, const CtlOptions& options) {
                               {"ranks", std::move(ranks)}}));
 }
 
-// Returns why there is no further picture, or nothing if the job has ended.
-std::optional<Error> trouble_of(const FoundJob& job, const Error& error) {
-  // A launcher that exits closes its socket, and then removes the job's place.
+// Returns the error to report if the launcher did not answer, or std::nullopt if the job has ended.
+std::optional<Error> why_top_failed(const FoundJob& job, const Error& error) {
+  // A launcher that exits closes its socket before it removes the job's directory.
   if (error.code == Code::kUnavailable) std::this_thread::sleep_for(kSamplePause);
   const std::vector<FoundJob> jobs = find_job_places();
-  const bool is_there = std::any_of(jobs.begin(), jobs.end(), [&](const FoundJob& other) {
+  const bool exists = std::any_of(jobs.begin(), jobs.end(), [&](const FoundJob& other) {
     return other.place.job_id == job.place.job_id;
   });
-  if (!is_there) return std::nullopt;
-  const Result<FoundJob> living = choose_running_job(job.place.job_id);
-  return living.ok() ? error : living.error();
+  if (!exists) return std::nullopt;
+  const Result<FoundJob> running = choose_running_job(job.place.job_id);
+  return running.ok() ? error : running.error();
 }
 
 // Runs until the job ends, or the user presses q or Ctrl-C.
@@ -294,7 +294,7 @@ int show_always(const FoundJob& job, const CtlOptions& options) {
         now.ok() ? check_ranks(options.ranks, now->job().world_size()) : Result<void>();
     if (!valid.ok()) return ctl_complain(valid.error());
     if (!now.ok()) {
-      if (const auto trouble = trouble_of(job, now.error())) return ctl_complain(*trouble);
+      if (const auto failure = why_top_failed(job, now.error())) return ctl_complain(*failure);
       ctl_note("job " + short_id(job.place.job_id) + " has ended");
       return 0;
     }

@@ -68,29 +68,6 @@ NamedClient client_at(std::string_view text) {
   return client;
 }
 
-// Returns where the names of a line may begin: after the quoted key or barrier.
-std::size_t names_begin(std::string_view line) {
-  const std::size_t open = line.find('\'');
-  if (open == std::string_view::npos) return 0;
-  for (std::size_t quote = open; (quote = line.find('\'', quote + 1)) != std::string_view::npos;) {
-    std::string_view rest = line.substr(quote + 1);
-    if (rest.starts_with(" of ")) rest.remove_prefix(std::min(rest.find(':'), rest.size()));
-    if (rest.starts_with(": ")) return line.size() - rest.size() + 2;
-  }
-  return 0;
-}
-
-// Returns the length of the parentheses at the front with a client's last request, which has a key;
-// 0 if there are none.
-std::size_t last_request_length(std::string_view text) {
-  if (!text.starts_with("(silent for ")) return 0;
-  for (std::size_t close = 0; (close = text.find(')', close)) != std::string_view::npos;) {
-    const std::string_view rest = text.substr(++close);
-    if (rest.empty() || rest.starts_with(", ") || rest.starts_with(" and ")) return close;
-  }
-  return 0;
-}
-
 bool may_come_from(const ctl::StorePeer& host, const std::string& address) {
   if (is_loopback(address)) return host.reaches_by_loopback();
   return std::find(host.addresses().begin(), host.addresses().end(), address) !=
@@ -120,17 +97,9 @@ class RankNames {
                      line.find("not waiting for it") != std::string_view::npos;
     // "and 3 more": the line does not name all clients.
     knows_all &= line.find(" more") == std::string_view::npos;
-    const std::size_t begin = names_begin(line);
     for (std::size_t i = 0; i < line.size();) {
-      if (const std::size_t length = last_request_length(line.substr(i));
-          i >= begin && length > 0) {
-        text += line.substr(i, length);
-        i += length;
-        continue;
-      }
-      // A name follows the key or another name. A key may contain text that looks like a name.
-      const bool may_begin =
-          i >= begin && (line.substr(0, i).ends_with(": ") || line.substr(0, i).ends_with(", "));
+      // A name follows a key or another name, and is never inside a quoted key.
+      const bool may_begin = line.substr(0, i).ends_with(": ") || line.substr(0, i).ends_with(", ");
       const std::string_view rest = line.substr(i);
       if (const auto rank = may_begin ? rank_at(rest) : std::nullopt) connected.insert(*rank);
       const NamedClient client = may_begin ? client_at(rest) : NamedClient{};

@@ -11,9 +11,9 @@
 namespace ivy {
 
 // Returns a close-on-exec descriptor that becomes readable when the process exits. On failure
-// returns -1 and sets errno. The kernel may make it readable before waitid() can reap the process:
-// by 0.8 ms on average and by up to 4 ms on Linux 6.18. A caller that reaps with WNOHANG must
-// therefore try again after kReapPause.
+// returns -1 and sets errno. The kernel may make it readable some milliseconds before waitid() can
+// reap the process (seen on Linux 6.18). A caller that reaps with WNOHANG must therefore try again
+// after kReapPause.
 int open_pidfd(pid_t pid);
 constexpr std::chrono::milliseconds kReapPause{1};
 // Unblocks every signal. A runtime that starts programs from a thread with blocked signals (JVM,

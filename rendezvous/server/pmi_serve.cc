@@ -7,7 +7,7 @@
 //
 //   PmiProcess   accepts the ranks' connections, passes their bytes to PmiHost, and performs the
 //                effects that it returns: events, replies, closed connections and fences
-//   Meetings     performs a fence: exchanges the pairs that were put with the servers of the other
+//   PairExchange performs a fence: exchanges the pairs that were put with the servers of the other
 //                hosts through the job's store. That blocks, so it runs on a second thread.
 //   run_pmi()    parses the arguments and runs PmiProcess
 #include "rendezvous/server/pmi_serve.h"

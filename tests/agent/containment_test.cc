@@ -17,6 +17,7 @@
 #include "proto/os/cgroup_files.h"
 #include "tests/agent/node_fixture.h"
 #include "tests/support/leak_guard.h"
+#include "tests/support/resource_limit.h"
 
 namespace ivy::test {
 namespace {
@@ -312,26 +313,11 @@ TEST_F(ContainmentTest, SignalsNobodyWhoGotThePidLater) {
   EXPECT_EQ(wait_exit(running.process).signal, SIGKILL);
 }
 
-// Leaves this process no descriptor to open.
-class WithoutDescriptors {
- public:
-  WithoutDescriptors() {
-    getrlimit(RLIMIT_NOFILE, &before_);
-    rlimit none = before_;
-    none.rlim_cur = 0;
-    setrlimit(RLIMIT_NOFILE, &none);
-  }
-  ~WithoutDescriptors() { setrlimit(RLIMIT_NOFILE, &before_); }
-
- private:
-  rlimit before_{};
-};
-
 TEST_F(ContainmentTest, ATreeThatCannotBeReadIsNotEmpty) {
   ProcessTree tree(request());
   EXPECT_TRUE(tree.empty());
   {
-    const WithoutDescriptors short_of_descriptors;
+    const test::ResourceLimit no_descriptors(RLIMIT_NOFILE, 0);
     EXPECT_FALSE(tree.empty());
   }
   EXPECT_TRUE(tree.empty());
@@ -342,7 +328,7 @@ TEST_F(ContainmentTest, ACgroupThatCannotBeReadIsNotEmpty) {
   if (cgroup->cgroup_fd() < 0) GTEST_SKIP() << "no cgroup: " << cgroup->describe();
   EXPECT_TRUE(cgroup->empty());
   {
-    const WithoutDescriptors short_of_descriptors;
+    const test::ResourceLimit no_descriptors(RLIMIT_NOFILE, 0);
     EXPECT_FALSE(cgroup->empty());
   }
   cgroup->remove();

@@ -24,6 +24,7 @@
 #include "tests/agent/node_fixture.h"
 #include "tests/support/control_client.h"
 #include "tests/support/leak_guard.h"
+#include "tests/support/resource_limit.h"
 
 namespace ivy::test {
 namespace {
@@ -99,7 +100,7 @@ class ControlServerTest : public testing::Test, private EventSink {
             {"IVY_GENERATION", std::to_string(generation)},
             {"IVY_TEST_SLOW", "3"}};
   }
-  // Which event of a worker the server sees first.
+  // The event of a worker that the server sees first.
   enum class Order : std::uint8_t { kStartedFirst, kAttachedFirst };
   // Starts it as the rank's own process and waits until it is attached.
   Child& start_worker(std::uint32_t rank, std::vector<std::string> steps,
@@ -575,18 +576,15 @@ TEST_F(ControlServerTest, ClosesOnlyTheConnectionsOfInvalidPeers) {
 TEST_F(ControlServerTest, AcceptsAgainOnceDescriptorsAreFree) {
   Result<ControlClient> first = ControlClient::connect(path_);
   ASSERT_TRUE(first.ok());
-  rlimit before{};
-  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
-  rlimit none = before;
-  none.rlim_cur = 3;  // Below what is open already.
-  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
   std::size_t handlers = 0;
-  const auto end = std::chrono::steady_clock::now() + milliseconds(300);
-  while (std::chrono::steady_clock::now() < end) {
-    loop_.restart();
-    handlers += loop_.poll_one();
+  {
+    const test::ResourceLimit none(RLIMIT_NOFILE, 3);  // Below what is open already.
+    const auto end = std::chrono::steady_clock::now() + milliseconds(300);
+    while (std::chrono::steady_clock::now() < end) {
+      loop_.restart();
+      handlers += loop_.poll_one();
+    }
   }
-  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
   EXPECT_LE(handlers, 20u) << "it spins";
   const Result<control::Attached> attached = beside([&] { return first->attach(0, 0); });
   EXPECT_TRUE(attached.ok());

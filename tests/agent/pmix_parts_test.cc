@@ -38,7 +38,7 @@
 #include "proto/os/socket_address.h"
 #include "proto/wire/mpi_names.h"
 #include "tests/support/eventually.h"
-#include "tests/support/few_descriptors.h"
+#include "tests/support/resource_limit.h"
 
 namespace ivy {
 namespace {
@@ -478,7 +478,7 @@ TEST_F(RankSocketTest, WaitsForAFreeDescriptorWithoutSpinning) {
   Descriptor early;
   {
     Descriptor spare(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    const test::FewDescriptors few;
+    const test::NoDescriptors none;
     early = connected(std::move(spare));
     EXPECT_LT(test::processor_time_of(std::chrono::milliseconds(300)),
               std::chrono::milliseconds(100));
@@ -505,7 +505,7 @@ TEST(RelayLoopbackTest, AcceptsAgainOnceADescriptorIsFree) {
   ASSERT_TRUE(connect_to_relay(early));
   ASSERT_TRUE(test::eventually([&] { return *asked == 1; }));
   {
-    const test::FewDescriptors few;
+    const test::NoDescriptors none;
     ASSERT_TRUE(connect_to_relay(late));
     EXPECT_LT(test::processor_time_of(std::chrono::milliseconds(300)),
               std::chrono::milliseconds(100));

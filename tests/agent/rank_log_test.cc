@@ -13,6 +13,9 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <optional>
+
+#include "tests/support/resource_limit.h"
 
 namespace ivy {
 namespace {
@@ -60,14 +63,10 @@ TEST_F(RankLogTest, OverwritesAnOlderFile) {
 // A limit of the file's size is as good as a full disk.
 TEST_F(RankLogTest, SaysThatTheDiskIsFull) {
   std::signal(SIGXFSZ, SIG_IGN);
-  rlimit old{};
-  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &old), 0);
-  rlimit none = old;
-  none.rlim_cur = 0;
-  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &none), 0);
+  std::optional<test::ResourceLimit> no_bytes(std::in_place, RLIMIT_FSIZE, 0);
   RankLog(writer_, {root_, "job", 0, 0, 1}).write("lost");
   const int error = first_error();
-  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &old), 0);
+  no_bytes.reset();
   EXPECT_EQ(error, EFBIG);
 }
 

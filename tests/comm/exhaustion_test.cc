@@ -13,6 +13,7 @@
 
 #include "tests/comm/world.h"
 #include "tests/support/real_cgroup.h"
+#include "tests/support/resource_limit.h"
 
 namespace ivy::comm::test {
 namespace {
@@ -23,40 +24,12 @@ constexpr bool kMayLimitMemory = false;  // Its own allocator ends the process.
 constexpr bool kMayLimitMemory = true;
 #endif
 
-// While it lives this process gets hardly any memory that it has not yet.
-class MemoryLimit {
- public:
-  explicit MemoryLimit(std::size_t more) {
-    std::size_t pages = 0;
-    std::ifstream("/proc/self/statm") >> pages;
-    getrlimit(RLIMIT_AS, &before_);
-    rlimit limit = before_;
-    limit.rlim_cur = pages * static_cast<std::size_t>(sysconf(_SC_PAGESIZE)) + more;
-    EXPECT_EQ(setrlimit(RLIMIT_AS, &limit), 0);
-  }
-  ~MemoryLimit() { EXPECT_EQ(setrlimit(RLIMIT_AS, &before_), 0); }
-  MemoryLimit(const MemoryLimit&) = delete;
-  MemoryLimit& operator=(const MemoryLimit&) = delete;
-
- private:
-  rlimit before_ = {};
-};
-
-// While it lives this process, which must not be root's, starts no thread.
-class NoThreads {
- public:
-  NoThreads() {
-    getrlimit(RLIMIT_NPROC, &before_);
-    const rlimit limit = {0, before_.rlim_max};
-    EXPECT_EQ(setrlimit(RLIMIT_NPROC, &limit), 0);
-  }
-  ~NoThreads() { EXPECT_EQ(setrlimit(RLIMIT_NPROC, &before_), 0); }
-  NoThreads(const NoThreads&) = delete;
-  NoThreads& operator=(const NoThreads&) = delete;
-
- private:
-  rlimit before_ = {};
-};
+// Returns a limit of RLIMIT_AS that leaves this process `more` bytes beyond what it has.
+rlim_t address_space_with(std::size_t more) {
+  std::size_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
+  return pages * static_cast<std::size_t>(sysconf(_SC_PAGESIZE)) + more;
+}
 
 void become_nobody() {
   constexpr uid_t kNobody = 65'534;
@@ -120,8 +93,8 @@ TEST_P(ExhaustionTest, AnOperationWithoutMemoryIsToldToEveryRank) {
       ASSERT_EQ(ivy_barrier(world, nullptr), IVY_OK) << ivy_last_error();
       ivy_work* work = nullptr;
       const ivy_call call = call_for_work(&work);
-      std::optional<MemoryLimit> limit;
-      if (rank == 1) limit.emplace(kLittle);
+      std::optional<ivy::test::ResourceLimit> limit;
+      if (rank == 1) limit.emplace(RLIMIT_AS, address_space_with(kLittle));
       int code = reduce_large(world, values, is_async ? &call : nullptr);
       if (is_async) {
         ASSERT_EQ(code, IVY_OK) << ivy_last_error();
@@ -147,10 +120,10 @@ TEST_P(ExhaustionTest, AMessageWithoutMemoryIsToldToEveryRank) {
     float value = 0;
     ivy_work* work = nullptr;
     const ivy_call call = call_for_work(&work);
-    std::optional<MemoryLimit> limit;
+    std::optional<ivy::test::ResourceLimit> limit;
     if (rank == 0) {
       ASSERT_EQ(ivy_recv(world, &value, 1, IVY_F32, 1, 7, nullptr, &call), IVY_OK);
-      limit.emplace(kLittle);
+      limit.emplace(RLIMIT_AS, address_space_with(kLittle));
     }
     ASSERT_EQ(ivy_barrier(world, nullptr), IVY_OK) << ivy_last_error();
     if (rank == 1) {
@@ -174,7 +147,7 @@ TEST_P(ExhaustionTest, AnOperationWithoutAThreadIsNotQueued) {
     const ivy_call call = call_for_work(&work);
     if (rank == 0) {
       become_nobody();
-      const NoThreads none;
+      const ivy::test::ResourceLimit no_threads(RLIMIT_NPROC, 0);
       EXPECT_EQ(ivy_all_reduce(world, IVY_IN_PLACE, &value, 1, IVY_F32, IVY_SUM, &call),
                 IVY_RESOURCE_EXHAUSTED);
       EXPECT_NE(std::string(ivy_last_error()).find("thread"), std::string::npos)
@@ -200,7 +173,7 @@ TEST_P(ExhaustionTest, AReceiveWithoutAThreadTakesNoMessage) {
     const ivy_call call = call_for_work(&work);
     if (rank == 0) {
       become_nobody();
-      const NoThreads none;
+      const ivy::test::ResourceLimit no_threads(RLIMIT_NPROC, 0);
       EXPECT_EQ(ivy_recv(world, &value, 1, IVY_F32, 1, 7, nullptr, &call), IVY_RESOURCE_EXHAUSTED);
       EXPECT_EQ(work, nullptr);
     }

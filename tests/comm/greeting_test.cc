@@ -20,7 +20,7 @@
 #include "comm/transports/tcp/peer_listener.h"
 #include "proto/os/not_inherited.h"
 #include "tests/comm/world.h"
-#include "tests/support/few_descriptors.h"
+#include "tests/support/resource_limit.h"
 
 namespace ivy::comm::test {
 namespace {
@@ -78,20 +78,26 @@ TEST(GreetingTest, ADiallerThatStoodStillBeginsAnew) {
   }
 }
 
-// Strangers who connect and say nothing, more than are greeted at once.
-TEST(GreetingTest, SilentConnectionsKeepNoPeerOut) {
-  const std::unique_ptr<PeerListener> accepting = listener_of(1, seconds(60));
-  const std::unique_ptr<PeerListener> dialler = listener_of(0, seconds(60));
-  const std::string& address = accepting->address();
+// Returns the loopback address with the port of a listener's address.
+sockaddr_in loopback_of(const std::string& address) {
   sockaddr_in where = {};
   where.sin_family = AF_INET;
   where.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   where.sin_port =
       htons(static_cast<std::uint16_t>(std::stoi(address.substr(address.find(':') + 1))));
+  return where;
+}
+
+// Strangers who connect and say nothing, more than are greeted at once.
+TEST(GreetingTest, SilentConnectionsKeepNoPeerOut) {
+  const std::unique_ptr<PeerListener> accepting = listener_of(1, seconds(60));
+  const std::unique_ptr<PeerListener> dialler = listener_of(0, seconds(60));
+  const std::string& address = accepting->address();
+  const sockaddr_in where = loopback_of(address);
   std::vector<int> silent;
   for (std::size_t i = 0; i < 2 * kGreetingsMax; ++i) {
     silent.push_back(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    ASSERT_EQ(connect(silent.back(), reinterpret_cast<sockaddr*>(&where), sizeof where), 0);
+    ASSERT_EQ(connect(silent.back(), reinterpret_cast<const sockaddr*>(&where), sizeof where), 0);
   }
   const Result<PeerSocket> dialled =
       dialler->dial(address, channel_to(1), 1, stretched(seconds(10)), [] { return true; });
@@ -110,15 +116,11 @@ TEST(GreetingTest, WaitsForAFreeDescriptorWithoutSpinning) {
   const std::unique_ptr<PeerListener> accepting = listener_of(1, seconds(60));
   const std::unique_ptr<PeerListener> dialler = listener_of(0, seconds(60));
   const std::string& address = accepting->address();
-  sockaddr_in where = {};
-  where.sin_family = AF_INET;
-  where.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  where.sin_port =
-      htons(static_cast<std::uint16_t>(std::stoi(address.substr(address.find(':') + 1))));
+  const sockaddr_in where = loopback_of(address);
   const Descriptor silent(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   {
-    const ivy::test::FewDescriptors few;
-    ASSERT_EQ(connect(silent.get(), reinterpret_cast<sockaddr*>(&where), sizeof where), 0);
+    const ivy::test::NoDescriptors none;
+    ASSERT_EQ(connect(silent.get(), reinterpret_cast<const sockaddr*>(&where), sizeof where), 0);
     EXPECT_LT(ivy::test::processor_time_of(milliseconds(300)), milliseconds(100));
   }
   const Result<PeerSocket> dialled =

@@ -14,32 +14,10 @@
 
 #include "launcher/job/job_socket.h"
 #include "tests/support/eventually.h"
+#include "tests/support/resource_limit.h"
 
 namespace ivy {
 namespace {
-
-// Takes every descriptor that this process may have.
-class NoDescriptorsLeft {
- public:
-  NoDescriptorsLeft() {
-    getrlimit(RLIMIT_NOFILE, &before_);
-    rlimit few = before_;
-    few.rlim_cur = 256;
-    setrlimit(RLIMIT_NOFILE, &few);
-    for (int fd = open("/dev/null", O_RDONLY); fd >= 0; fd = open("/dev/null", O_RDONLY))
-      taken_.push_back(fd);
-  }
-  ~NoDescriptorsLeft() {
-    for (const int fd : taken_) ::close(fd);
-    setrlimit(RLIMIT_NOFILE, &before_);
-  }
-  NoDescriptorsLeft(const NoDescriptorsLeft&) = delete;
-  NoDescriptorsLeft& operator=(const NoDescriptorsLeft&) = delete;
-
- private:
-  rlimit before_{};
-  std::vector<int> taken_;
-};
 
 // `ivyctl ps` may ask every job.
 class OnlyDescribes final : public CtlRequests {
@@ -68,7 +46,7 @@ TEST(JobSocketDescriptorsTest, WaitsUntilThereIsOneAgain) {
   const int client = ::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
   ASSERT_EQ(connect(client, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
   {
-    const NoDescriptorsLeft full;
+    const test::NoDescriptors full;
     EXPECT_LT(loop.run_for(std::chrono::milliseconds(250)), 20u) << "it turns in a circle";
   }
   // Whoever says what is no request is sent away: it has been taken.

@@ -15,6 +15,8 @@
 #include <optional>
 #include <sstream>
 
+#include "tests/support/resource_limit.h"
+
 namespace ivy {
 namespace {
 
@@ -164,17 +166,13 @@ TEST_F(LogFilesTest, AFolderThatCannotBeMadeIsNamed) {
 
 TEST_F(LogFilesTest, TooFewDescriptorsIsOneErrorAndLeavesNoneOpen) {
   const std::size_t before = open_descriptors();
-  rlimit old{};
-  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &old), 0);
-  rlimit few = old;
-  few.rlim_cur = before + 8;
-  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+  std::optional<test::ResourceLimit> few(std::in_place, RLIMIT_NOFILE, before + 8);
   LogFiles files([] {});
   std::vector<int> ranks;
   for (int rank = 0; rank < 64; ++rank) ranks.push_back(rank);
   const Result<void> opened = open_all(files, root_, 0, ranks);
   settle(files);
-  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &old), 0);
+  few.reset();
   ASSERT_FALSE(opened.ok());
   EXPECT_EQ(opened.error().code, Code::kResourceExhausted);
   EXPECT_EQ(opened.error().fix, "raise the limit of open files: ulimit -n");
@@ -187,11 +185,7 @@ TEST_F(LogFilesTest, AFullDiskIsOneComplaintAndEndsThatFileOnly) {
   std::signal(SIGXFSZ, SIG_IGN);
   LogFiles files([] {});
   ASSERT_TRUE(open_all(files, root_, 0, {0, 1}).ok());
-  rlimit old{};
-  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &old), 0);
-  rlimit few = old;
-  few.rlim_cur = 4;
-  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &few), 0);
+  std::optional<test::ResourceLimit> few_bytes(std::in_place, RLIMIT_FSIZE, 4);
   files.write(0, 1, "too long");
   settle(files);
   const std::string complaint = files.complaint();
@@ -199,7 +193,7 @@ TEST_F(LogFilesTest, AFullDiskIsOneComplaintAndEndsThatFileOnly) {
   files.write(1, 1, "too long");
   files.write(0, 2, "y");
   settle(files);
-  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &old), 0);
+  few_bytes.reset();
   EXPECT_NE(complaint.find("rank00000.out: File too large"), std::string::npos) << complaint;
   EXPECT_EQ(files.complaint(), complaint);
   EXPECT_EQ(content(files.path(0, 1)), "too ");

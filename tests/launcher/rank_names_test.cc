@@ -82,21 +82,6 @@ TEST(RankNames, OmitsUncertainNames) {
               {{"key 'k': pid 5 at 10.0.0.1 has", "key 'k': pid 5 at 10.0.0.1 has"}});
 }
 
-TEST(RankNames, KeysMayLookLikeNames) {
-  expect_rows(
-      two_hosts(),
-      {{"key 'a: pid 70 at 10.0.0.1, rank 3': rank 4 has",
-        "key 'a: pid 70 at 10.0.0.1, rank 3': rank 4 has"},
-       {"barrier 'a, pid 70 at 10.0.0.1' of 3: pid 70 at 10.0.0.1 has",
-        "barrier 'a, pid 70 at 10.0.0.1' of 3: rank 0 (host node1, pid 70) has"},
-       {"key 'k': rank 4 has waited for 1.0 s; not waiting for it: rank 3 (silent for 2.0 s, last: "
-        "set f(x): pid 70 at 10.0.0.1), pid 71 at 10.0.0.2 (silent for 2.0 s, last: get a) and 3 "
-        "more",
-        "key 'k': rank 4 has waited for 1.0 s; not waiting for it: rank 3 (silent for 2.0 s, last: "
-        "set f(x): pid 70 at 10.0.0.1), rank 2 (host node2, pid 71) (silent for 2.0 s, last: get "
-        "a) and 3 more"}});
-}
-
 TEST(RankNames, PretendedHostsShareAnAddressAndNoProcess) {
   expect_rows(job_of({{"h0", {"10.0.0.1"}, true, {{0, 5}}}, {"h1", {"10.0.0.1"}, true, {{1, 6}}}}),
               {{"key 'k': pid 6 at 127.0.0.1, a client at 127.0.0.1:7 have",

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which names are this machine's, and which socket is its agent's.
+// The names of this machine, and the socket of its agent.
 #include "launcher/links/this_host.h"
 
 #include <gtest/gtest.h>

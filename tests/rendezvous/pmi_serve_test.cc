@@ -18,7 +18,7 @@
 #include "proto/os/process.h"
 #include "proto/os/socket_address.h"
 #include "tests/rendezvous/server_thread.h"
-#include "tests/support/few_descriptors.h"
+#include "tests/support/resource_limit.h"
 
 namespace ivy::store {
 namespace {
@@ -108,7 +108,7 @@ TEST_F(PmiServeTest, CancelsTheFenceOfAClientThatHangsUp) {
 TEST_F(PmiServeTest, WaitsForAFreeDescriptorWithoutSpinning) {
   const Descriptor rank = new_socket();
   {
-    const test::FewDescriptors few;
+    const test::NoDescriptors none;
     connect_to_server(rank);
     EXPECT_LT(test::processor_time_of(std::chrono::milliseconds(300)),
               std::chrono::milliseconds(100));

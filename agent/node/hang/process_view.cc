@@ -113,8 +113,10 @@ bool read_process_view(pid_t pid, ProcessView& out) {
 
 std::optional<std::uint64_t> switches_of_sleeping_threads(pid_t pid) {
   const std::string tasks = proc_path(pid, "task");
+  const std::vector<std::string> names = names_in(tasks);
+  if (names.size() > kMaxThreads) return std::nullopt;
   std::uint64_t switches = 0;
-  for (const std::string& name : names_in(tasks)) {
+  for (const std::string& name : names) {
     if (name == std::to_string(pid)) continue;
     const std::string status = read_text(tasks + "/" + name + "/status");
     if (field_of(status, "\nState:\t").starts_with('R')) return std::nullopt;

@@ -30,7 +30,8 @@ struct ProcessView {
 bool read_process_view(pid_t pid, ProcessView& out);
 
 // Returns the number of context switches of all threads except the main one, or std::nullopt if one
-// of those threads is running. If two calls return the same number, the threads slept in between.
+// of those threads is running or there are too many to check. If two calls return the same number,
+// the threads slept in between.
 std::optional<std::uint64_t> switches_of_sleeping_threads(pid_t pid);
 
 // Returns the process to examine. A worker is often a shell that waits for the program, so this

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// From the inside out: HookAnswer queries the Python hook in one worker; Look collects everything
-// about one worker, trying one tool after the other; Question is one request, with a Look per
-// worker; and StackCollector has the open requests and advances them at each tick.
+// From the inside out: HookAnswer queries the Python hook in one worker; WorkerInspection
+// collects everything about one worker, trying one tool after the other; Question is one request,
+// with a WorkerInspection per worker; and StackCollector has the open requests and advances them at
+// each tick.
 #include "agent/node/hang/stack_collector.h"
 
 #include <fcntl.h>
@@ -38,8 +39,8 @@ constexpr std::uint64_t kAnswerSettledNs = 60'000'000;
 // How long to wait for a moment at which no other thread of the worker runs.
 constexpr std::uint64_t kSleepPatienceNs = 500'000'000;
 constexpr const char* kOthersRun =
-    "only the main thread was asked: other threads kept running, and reading their stacks could "
-    "crash the process";
+    "only the main thread is shown: other threads kept running, and reading the stack of a running "
+    "thread can crash the process";
 // gdb takes several seconds to read the symbols of a process that has loaded torch.
 constexpr std::uint64_t kToolPatienceNs = 15'000'000'000;
 constexpr std::uint32_t kDefaultPatienceMs = 5'000;

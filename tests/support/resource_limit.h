@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A process without a free descriptor, and what it costs the processor.
+// Lowers a limit of this process for a while, as `ulimit` does.
 #pragma once
 
 #include <fcntl.h>
@@ -14,25 +14,38 @@
 
 namespace ivy::test {
 
-// While it exists, this process cannot open another descriptor.
-class FewDescriptors {
+// Sets the soft limit of a resource (RLIMIT_...), and restores it at the end.
+class ResourceLimit {
  public:
-  FewDescriptors() {
-    getrlimit(RLIMIT_NOFILE, &before_);
-    // Not 0, because poll() rejects more entries than the limit.
-    const rlimit limit = {32, before_.rlim_max};
-    EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
-    for (int fd = 0; (fd = open("/dev/null", O_RDONLY | O_CLOEXEC)) >= 0;) taken_.push_back(fd);
+  ResourceLimit(__rlimit_resource resource, rlim_t soft) : resource_(resource) {
+    EXPECT_EQ(getrlimit(resource_, &before_), 0);
+    const rlimit limit = {soft, before_.rlim_max};
+    EXPECT_EQ(setrlimit(resource_, &limit), 0);
   }
-  ~FewDescriptors() {
-    EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &before_), 0);
-    for (const int fd : taken_) close(fd);
-  }
-  FewDescriptors(const FewDescriptors&) = delete;
-  FewDescriptors& operator=(const FewDescriptors&) = delete;
+  ~ResourceLimit() { EXPECT_EQ(setrlimit(resource_, &before_), 0); }
+  ResourceLimit(const ResourceLimit&) = delete;
+  ResourceLimit& operator=(const ResourceLimit&) = delete;
 
  private:
+  const __rlimit_resource resource_;
   rlimit before_ = {};
+};
+
+// While it exists, this process cannot open another descriptor.
+class NoDescriptors {
+ public:
+  NoDescriptors() {
+    for (int fd = 0; (fd = open("/dev/null", O_RDONLY | O_CLOEXEC)) >= 0;) taken_.push_back(fd);
+  }
+  ~NoDescriptors() {
+    for (const int fd : taken_) close(fd);
+  }
+  NoDescriptors(const NoDescriptors&) = delete;
+  NoDescriptors& operator=(const NoDescriptors&) = delete;
+
+ private:
+  // Not 0, because poll() rejects more entries than the limit.
+  const ResourceLimit limit_{RLIMIT_NOFILE, 32};
   std::vector<int> taken_;
 };
 
